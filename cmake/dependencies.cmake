@@ -1,0 +1,38 @@
+# What the library is built with. All of it is private: an installed tutti needs none of these headers.
+
+# Fails with the one line that helps, instead of CMake's page on package files.
+function(tutti_require found what package)
+  if(NOT found)
+    message(FATAL_ERROR "tutti needs ${what}: install the package ${package} (apt-get install ${package}), "
+                        "or run scripts/install-deps, which installs everything that is missing.")
+  endif()
+endfunction()
+
+find_package(Threads REQUIRED)
+
+find_package(fmt QUIET)
+tutti_require("${fmt_FOUND}" "fmt" libfmt-dev)
+
+find_package(nlohmann_json QUIET)
+tutti_require("${nlohmann_json_FOUND}" "nlohmann_json" nlohmann-json3-dev)
+
+find_path(TUTTI_DLPACK_INCLUDE_DIR dlpack/dlpack.h)
+mark_as_advanced(TUTTI_DLPACK_INCLUDE_DIR)
+tutti_require("${TUTTI_DLPACK_INCLUDE_DIR}" "dlpack/dlpack.h" libdlpack-dev)
+add_library(tutti_dlpack_headers INTERFACE)
+target_include_directories(tutti_dlpack_headers SYSTEM INTERFACE ${TUTTI_DLPACK_INCLUDE_DIR})
+
+if(TUTTI_BUILD_TESTS)
+  find_package(GTest QUIET)
+  tutti_require("${GTest_FOUND}" "GoogleTest" libgtest-dev)
+endif()
+
+if(TUTTI_BUILD_PERF)
+  find_package(benchmark QUIET)
+  tutti_require("${benchmark_FOUND}" "Google Benchmark" libbenchmark-dev)
+  find_path(TUTTI_CLI11_INCLUDE_DIR CLI/CLI.hpp)
+  mark_as_advanced(TUTTI_CLI11_INCLUDE_DIR)
+  tutti_require("${TUTTI_CLI11_INCLUDE_DIR}" "CLI11" libcli11-dev)
+  add_library(tutti_cli11_headers INTERFACE)
+  target_include_directories(tutti_cli11_headers SYSTEM INTERFACE ${TUTTI_CLI11_INCLUDE_DIR})
+endif()

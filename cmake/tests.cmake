@@ -1,0 +1,72 @@
+# tutti_test(<name> SOURCES <file>...
+#            [BACKENDS host cuda]      default: both
+#            [TRANSPORTS p2p staged nccl]  one run each, with TUTTI_TRANSPORT set; nccl only on cuda; default: one run, unset
+#            [LABELS multi_gpu ...]    multi_gpu marks the cuda runs that need two GPUs or more
+#            [ENVIRONMENT NAME=value ...]
+#            [LIBRARIES <target>...]
+#            [TIMEOUT <seconds>])      default: 120
+#
+# Builds the GoogleTest program test_<name> and registers one ctest entry for each backend and transport, named
+# <backend>.<name>[.<transport>] and labelled <backend>. A run in which no test passed (all skipped, or none selected)
+# counts as a failure. A program that should start once more under other settings gets a tutti_test_run.
+function(tutti_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;BACKENDS;TRANSPORTS;LABELS;ENVIRONMENT;LIBRARIES")
+  if(NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "tutti_test(${name}): SOURCES missing, or unknown arguments '${arg_UNPARSED_ARGUMENTS}'")
+  endif()
+
+  add_executable(test_${name} ${arg_SOURCES})
+  target_link_libraries(
+    test_${name} PRIVATE tutti::tutti GTest::gtest_main fmt::fmt-header-only nlohmann_json::nlohmann_json
+                         tutti_dlpack_headers tutti_warnings ${arg_LIBRARIES})
+  # Tests may look behind the public headers.
+  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}
+                                                  ${PROJECT_SOURCE_DIR}/tests)
+
+  if(NOT arg_BACKENDS)
+    set(arg_BACKENDS host cuda)
+  endif()
+  foreach(backend IN LISTS arg_BACKENDS)
+    if(NOT arg_TRANSPORTS)
+      tutti_test_run(${backend}.${name} TARGET test_${name} BACKEND ${backend} LABELS ${arg_LABELS}
+                     ENVIRONMENT ${arg_ENVIRONMENT} TIMEOUT ${arg_TIMEOUT})
+    endif()
+    foreach(transport IN LISTS arg_TRANSPORTS)
+      tutti_test_run(
+        ${backend}.${name}.${transport} TARGET test_${name} BACKEND ${backend} TRANSPORT ${transport}
+        LABELS ${arg_LABELS} ENVIRONMENT ${arg_ENVIRONMENT} TIMEOUT ${arg_TIMEOUT})
+    endforeach()
+  endforeach()
+endfunction()
+
+# One ctest entry: the test program <target> on one backend. Registers nothing where the build lacks the backend or
+# the transport.
+function(tutti_test_run test_name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET;BACKEND;TRANSPORT;TIMEOUT" "LABELS;ENVIRONMENT;ARGUMENTS")
+  if(arg_BACKEND STREQUAL cuda AND NOT TUTTI_HAS_CUDA)
+    return()
+  endif()
+  if(arg_TRANSPORT STREQUAL nccl AND NOT (arg_BACKEND STREQUAL cuda AND TUTTI_HAS_NCCL))
+    return()
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+
+  add_test(NAME ${test_name} COMMAND ${arg_TARGET} --gtest_brief=1 ${arg_ARGUMENTS})
+  set(environment TUTTI_BACKEND=${arg_BACKEND} ${arg_ENVIRONMENT})
+  if(arg_TRANSPORT)
+    list(APPEND environment TUTTI_TRANSPORT=${arg_TRANSPORT})
+  endif()
+  set_tests_properties(
+    ${test_name}
+    PROPERTIES ENVIRONMENT "${environment}"
+               TIMEOUT ${arg_TIMEOUT}
+               FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests")
+  if(arg_BACKEND STREQUAL cuda)
+    set_tests_properties(${test_name} PROPERTIES LABELS "cuda;${arg_LABELS}" RESOURCE_LOCK gpus)
+  else()
+    list(REMOVE_ITEM arg_LABELS multi_gpu)
+    set_tests_properties(${test_name} PROPERTIES LABELS "${arg_BACKEND};${arg_LABELS}")
+  endif()
+endfunction()
