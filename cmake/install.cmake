@@ -1,1 +1,38 @@
-# filled below
+include(CMakePackageConfigHelpers)
+
+get_target_property(tutti_type tutti TYPE)
+set(tutti_needs_toolkit OFF)
+if(TUTTI_HAS_CUDA AND tutti_type STREQUAL STATIC_LIBRARY)
+  set(tutti_needs_toolkit ON)
+endif()
+set(headers_without_use "")
+if(NOT TUTTI_HAS_CUDA)
+  set(headers_without_use PATTERN cuda_interop.hpp EXCLUDE)
+endif()
+set(tutti_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
+
+install(TARGETS tutti EXPORT tuttiTargets)
+install(
+  DIRECTORY include/tutti
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING
+  PATTERN *.hpp ${headers_without_use})
+install(FILES ${PROJECT_BINARY_DIR}/generated/tutti/version.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti)
+
+install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${tutti_config_dir})
+configure_package_config_file(cmake/tuttiConfig.cmake.in tuttiConfig.cmake INSTALL_DESTINATION ${tutti_config_dir})
+write_basic_package_version_file(tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
+        DESTINATION ${tutti_config_dir})
+
+# What a program needs beside the library when it links the static one.
+set(tutti_libs_private -lstdc++ -pthread -ldl -lrt)
+if(TUTTI_HAS_CUDA)
+  get_filename_component(cuda_library_dir ${CUDA_cudart_static_LIBRARY} DIRECTORY)
+  list(PREPEND tutti_libs_private -L${cuda_library_dir} -lcudart_static)
+endif()
+list(JOIN tutti_libs_private " " tutti_libs_private)
+cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "\${prefix}" OUTPUT_VARIABLE tutti_pc_libdir)
+cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${prefix}" OUTPUT_VARIABLE tutti_pc_includedir)
+configure_file(cmake/tutti.pc.in tutti.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

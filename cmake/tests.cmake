@@ -1,3 +1,11 @@
+# Tools that slow programs down (sanitizers) need more time: all time limits are multiplied by this.
+if(CMAKE_CXX_FLAGS MATCHES -fsanitize)
+  set(TUTTI_TEST_TIMEOUT_SCALE 5 CACHE STRING "Factor on the tests' time limits")
+else()
+  set(TUTTI_TEST_TIMEOUT_SCALE 1 CACHE STRING "Factor on the tests' time limits")
+endif()
+mark_as_advanced(TUTTI_TEST_TIMEOUT_SCALE)
+
 # tutti_test(<name> SOURCES <file>...
 #            [BACKENDS host cuda]      default: both
 #            [TRANSPORTS p2p staged nccl]  one run each, with TUTTI_TRANSPORT set; nccl only on cuda; default: one run, unset
@@ -52,8 +60,10 @@ function(tutti_test_run test_name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
+  math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${TUTTI_TEST_TIMEOUT_SCALE}")
 
-  add_test(NAME ${test_name} COMMAND ${arg_TARGET} --gtest_brief=1 ${arg_ARGUMENTS})
+  add_test(NAME ${test_name} COMMAND ${PROJECT_SOURCE_DIR}/tests/run_test $<TARGET_FILE:${arg_TARGET}>
+                                     --gtest_brief=1 ${arg_ARGUMENTS})
   set(environment TUTTI_BACKEND=${arg_BACKEND} ${arg_ENVIRONMENT})
   if(arg_TRANSPORT)
     list(APPEND environment TUTTI_TRANSPORT=${arg_TRANSPORT})
