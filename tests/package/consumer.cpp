@@ -1,7 +1,7 @@
 // A user's program: sees the installed headers and library, nothing else.
-#include <tutti/collectives.hpp>
-#include <tutti/device.hpp>
-#include <tutti/version.hpp>
+#include "tutti/collectives.hpp"
+#include "tutti/device.hpp"
+#include "tutti/version.hpp"
 
 #include <iostream>
 #include <vector>
