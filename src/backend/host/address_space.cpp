@@ -1,0 +1,125 @@
+#include "backend/host/address_space.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include <sys/mman.h>
+
+namespace tutti::backend::host {
+
+namespace {
+
+constexpr std::size_t granularity = 512;          ///< what device memory is counted in
+constexpr std::size_t quarantined_ranges = 1024;  ///< freed device memory whose addresses stay reserved
+
+/// Blocks occupy at least one unit, so that each has its own address.
+std::size_t round_up(std::size_t bytes) noexcept {
+  return bytes == 0 ? granularity : (bytes + granularity - 1) / granularity * granularity;
+}
+
+}  // namespace
+
+Mapping::Mapping(std::size_t bytes, Protection protection) noexcept {
+  const int access = protection == Protection::none ? PROT_NONE : PROT_READ | PROT_WRITE;
+  void* address = mmap(nullptr, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (address == MAP_FAILED) return;
+  address_ = static_cast<std::byte*>(address);
+  bytes_ = bytes;
+}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : address_(std::exchange(other.address_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(address_, other.address_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (address_ != nullptr) munmap(address_, bytes_);
+}
+
+AddressSpace::AddressSpace(int device_count, std::size_t bytes_per_device)
+    : bytes_per_device_(bytes_per_device), used_(static_cast<std::size_t>(device_count)) {}
+
+void* AddressSpace::allocate_device(int device, std::size_t bytes) {
+  if (bytes > bytes_per_device_) return nullptr;  // also keeps the rounding from overflowing
+  const std::size_t rounded = round_up(bytes);
+  if (!take(device, rounded)) return nullptr;
+  Mapping reservation(rounded, Mapping::Protection::none);
+  Mapping storage(rounded, Mapping::Protection::read_write);
+  if (reservation.address() == nullptr || storage.address() == nullptr) {
+    used_[static_cast<std::size_t>(device)] -= rounded;
+    return nullptr;
+  }
+  const std::byte* base = reservation.address();
+  return insert({std::make_shared<const Allocation>(Allocation{base, bytes, device, std::move(storage)}),
+                 std::move(reservation)});
+}
+
+void* AddressSpace::allocate_pinned(std::size_t bytes) {
+  if (bytes > PTRDIFF_MAX - granularity) return nullptr;
+  const std::size_t rounded = round_up(bytes);
+  Mapping storage(rounded, Mapping::Protection::read_write);
+  if (storage.address() == nullptr) return nullptr;
+  const std::byte* base = storage.address();
+  return insert(
+      {std::make_shared<const Allocation>(Allocation{base, bytes, Allocation::pinned, std::move(storage)}),
+       {}});
+}
+
+bool AddressSpace::free(int owner, const void* address) {
+  Block block;
+  Mapping released;  // unmapped after the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(static_cast<const std::byte*>(address));
+  if (found == blocks_.end() || found->second.allocation->owner != owner) return false;
+  block = std::move(found->second);
+  blocks_.erase(found);
+  if (owner == Allocation::pinned) return true;
+  used_[static_cast<std::size_t>(owner)] -= block.reservation.bytes();
+  quarantine_.push_back(std::move(block.reservation));
+  if (quarantine_.size() > quarantined_ranges) {
+    released = std::move(quarantine_.front());
+    quarantine_.pop_front();
+  }
+  return true;
+}
+
+std::size_t AddressSpace::free_bytes(int device) const noexcept {
+  return bytes_per_device_ - used_[static_cast<std::size_t>(device)].load();
+}
+
+std::shared_ptr<const Allocation> AddressSpace::find(const std::byte* address) const {
+  const std::shared_lock lock(mutex_);
+  auto next = blocks_.upper_bound(address);
+  if (next == blocks_.begin()) return nullptr;
+  const auto& allocation = std::prev(next)->second.allocation;
+  return allocation->contains(address) ? allocation : nullptr;
+}
+
+bool AddressSpace::recently_freed(const std::byte* address) const {
+  const std::shared_lock lock(mutex_);
+  return std::any_of(quarantine_.begin(), quarantine_.end(),
+                     [address](const Mapping& range) { return range.contains(address); });
+}
+
+void* AddressSpace::insert(Block block) {
+  const std::byte* base = block.allocation->base;
+  const std::lock_guard lock(mutex_);
+  blocks_.emplace(base, std::move(block));
+  return const_cast<std::byte*>(base);
+}
+
+bool AddressSpace::take(int device, std::size_t bytes) noexcept {
+  std::atomic<std::size_t>& used = used_[static_cast<std::size_t>(device)];
+  std::size_t before = used.load();
+  do {
+    if (bytes > bytes_per_device_ - before) return false;
+  } while (!used.compare_exchange_weak(before, before + bytes));
+  return true;
+}
+
+}  // namespace tutti::backend::host

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "backend/backend.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <shared_mutex>
+#include <vector>
+
+namespace tutti::backend::host {
+
+/// Pages of the process, given back when destroyed.
+class Mapping {
+ public:
+  enum class Protection : std::uint8_t { none, read_write };
+
+  Mapping() = default;
+  /// Empty (`address()` is nullptr) if the system has no room. Pages are zero and cost memory once touched.
+  Mapping(std::size_t bytes, Protection protection) noexcept;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  ~Mapping();
+
+  [[nodiscard]] std::byte* address() const noexcept { return address_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  [[nodiscard]] bool contains(const std::byte* address) const noexcept {
+    return address >= address_ && address < address_ + bytes_;
+  }
+
+ private:
+  std::byte* address_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// One block of device or pinned memory. Lives until it was freed and nothing running uses it any more.
+struct Allocation {
+  static constexpr int pinned = -1;
+
+  const std::byte* base = nullptr;  ///< the address the library knows
+  std::size_t bytes = 0;
+  int owner = pinned;  ///< device, or `pinned`
+  Mapping storage;     ///< where the bytes are; for pinned memory this is `base`
+
+  [[nodiscard]] bool contains(const std::byte* address) const noexcept {
+    return address >= base && address < base + bytes;
+  }
+};
+
+/// Device and pinned memory of a virtual machine.
+///
+/// Device memory has two addresses. The public one, which programs hold, is reserved and inaccessible:
+/// touching it faults. The bytes live elsewhere, at an address that only tasks learn, when they run.
+/// Thread-safe.
+class AddressSpace {
+ public:
+  AddressSpace(int device_count, std::size_t bytes_per_device);
+
+  /// nullptr if the device's memory is exhausted.
+  [[nodiscard]] void* allocate_device(int device, std::size_t bytes);
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes);
+  /// False if `address` is not the start of a block of `owner` (a device, or `Allocation::pinned`).
+  [[nodiscard]] bool free(int owner, const void* address);
+
+  [[nodiscard]] std::size_t free_bytes(int device) const noexcept;
+  /// The block that contains `address`, nullptr if there is none.
+  [[nodiscard]] std::shared_ptr<const Allocation> find(const std::byte* address) const;
+  /// True if `address` was device memory not long ago. Such addresses are not handed out again for a while.
+  [[nodiscard]] bool recently_freed(const std::byte* address) const;
+
+ private:
+  struct Block {
+    std::shared_ptr<const Allocation> allocation;
+    Mapping reservation;  ///< the public address range; empty for pinned memory
+  };
+
+  void* insert(Block block);
+  [[nodiscard]] bool take(int device, std::size_t bytes) noexcept;
+
+  const std::size_t bytes_per_device_;
+  std::vector<std::atomic<std::size_t>> used_;  ///< by device
+  mutable std::shared_mutex mutex_;
+  std::map<const std::byte*, Block> blocks_;  ///< by base
+  std::deque<Mapping> quarantine_;            ///< public ranges of freed device memory, oldest first
+};
+
+}  // namespace tutti::backend::host

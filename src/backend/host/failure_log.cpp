@@ -1,0 +1,35 @@
+#include "backend/host/failure_log.hpp"
+
+#include "tutti/error.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::backend::host {
+
+void FailureLog::add(std::string message) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (pending_.load(std::memory_order_relaxed)) {
+    ++later_;
+    return;
+  }
+  first_ = std::move(message);
+  pending_.store(true);
+}
+
+void FailureLog::report() {
+  if (!pending_.load()) return;
+  std::string message;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!pending_.load(std::memory_order_relaxed)) return;  // another thread was first
+    message = std::exchange(first_, {});
+    if (later_ != 0) message += fmt::format(" (and {} later failure{})", later_, later_ == 1 ? "" : "s");
+    later_ = 0;
+    pending_.store(false);
+  }
+  throw Error(ErrorCode::device_failure, message);
+}
+
+}  // namespace tutti::backend::host

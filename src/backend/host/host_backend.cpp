@@ -1,0 +1,40 @@
+#include "backend/host/host_backend.hpp"
+
+#include "backend/host/environment.hpp"
+#include "backend/host/machine.hpp"
+#include "tutti/error.hpp"
+
+#include <fmt/format.h>
+
+namespace tutti::backend {
+
+namespace {
+
+void check(const virtual_devices::VirtualMachine& machine) {
+  const auto refuse = [&machine](const std::string& reason) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("virtual machine '{}': {}", machine.name, reason));
+  };
+  if (machine.device_count < 0) refuse(fmt::format("{} devices; expected 0 or more", machine.device_count));
+  if (machine.memory_bytes == 0) refuse("devices without memory");
+  if (machine.links.empty()) return;
+  const auto n = static_cast<std::size_t>(machine.device_count);
+  if (machine.links.size() != n)
+    refuse(fmt::format("{} rows of links for {} devices", machine.links.size(), n));
+  for (std::size_t i = 0; i < n; ++i) {
+    if (machine.links[i].size() != n) {
+      refuse(fmt::format("links[{}] has {} entries for {} devices", i, machine.links[i].size(), n));
+    }
+  }
+}
+
+}  // namespace
+
+HostBackend make_host_backend(const virtual_devices::VirtualMachine& machine) {
+  check(machine);
+  auto booted = std::make_unique<host::Machine>(machine);
+  booted->set_interleaving_seed(host::interleaving_seed_from_environment());
+  VirtualMachineControl* control = booted.get();
+  return {std::move(booted), control};
+}
+
+}  // namespace tutti::backend

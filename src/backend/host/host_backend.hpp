@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.hpp"
+#include "tutti/virtual_devices.hpp"
+
+namespace tutti::backend {
+
+/// The part of virtual devices that has no counterpart on GPUs (see `tutti/virtual_devices.hpp` for the contracts).
+class VirtualMachineControl {
+ public:
+  virtual ~VirtualMachineControl() = default;
+  virtual void inject(const virtual_devices::Fault& fault) = 0;
+  virtual void clear_faults() = 0;
+  [[nodiscard]] virtual std::uint64_t operations_enqueued() const = 0;
+  virtual void set_interleaving_seed(std::optional<std::uint64_t> seed) = 0;
+  [[nodiscard]] virtual std::optional<std::uint64_t> interleaving_seed() const = 0;
+  virtual void launch(StreamRef stream, std::string_view name, std::span<const virtual_devices::Access> accesses,
+                      std::function<void(std::span<void* const>)> kernel) = 0;
+};
+
+struct HostBackend {
+  std::unique_ptr<Backend> backend;
+  VirtualMachineControl* control = nullptr;  ///< owned by `backend`
+};
+
+/// Boots a virtual machine. Throws Error(invalid_argument) if the description contradicts itself.
+[[nodiscard]] HostBackend make_host_backend(const virtual_devices::VirtualMachine& machine);
+
+}  // namespace tutti::backend

@@ -1,0 +1,138 @@
+#include "backend/host/interleaver.hpp"
+
+#include <vector>
+
+namespace tutti::backend::host {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds settle_patience{
+    200};  ///< for chosen entries to finish, before the host goes on regardless
+constexpr milliseconds silence_patience{
+    250};  ///< without a call, before entries are chosen for a host that waits
+
+}  // namespace
+
+Interleaver::~Interleaver() {
+  set_seed(std::nullopt);
+}
+
+std::optional<std::uint64_t> Interleaver::seed() const {
+  const std::lock_guard lock(mutex_);
+  return seed_;
+}
+
+void Interleaver::set_seed(std::optional<std::uint64_t> seed) {
+  {
+    std::unique_lock lock(mutex_);
+    settled_.wait(lock, [this] { return settled(); });
+    seed_ = seed;
+    generator_.seed(seed.value_or(0));
+    active_.store(seed.has_value());
+    stop_ = !seed.has_value();
+    if (seed.has_value() && !watch_.joinable()) watch_ = std::thread([this] { watch_for_silence(); });
+    stopped_.notify_all();
+  }
+  if (!seed.has_value() && watch_.joinable()) watch_.join();
+}
+
+std::uint64_t Interleaver::submit(StreamWorker& worker, std::unique_ptr<Task> task) {
+  if (!active()) return worker.push(std::move(task));
+  std::unique_lock lock(mutex_);
+  if (!active()) return worker.push(std::move(task));
+  worker.start();
+  Lane& lane = lanes_[{worker.device(), worker.id()}];
+  lane.worker = &worker;
+  const std::uint64_t position = worker.progress()->submit();
+  lane.held.push_back({std::move(task), position});
+  // Half of the submissions choose nothing, the others one or two entries: the backlog grows until the host
+  // waits.
+  const std::uint64_t draw = generator_() % 4;
+  pass(draw < 2 ? 0 : draw - 1);
+  settle(lock);
+  return position;
+}
+
+void Interleaver::choose_until(const std::shared_ptr<Progress>& progress, std::uint64_t position) {
+  if (!active()) return;
+  std::unique_lock lock(mutex_);
+  ++calls_;
+  while (active() && progress->chosen.load() < position && !progress->reached(position)) {
+    if (choose_one()) continue;
+    // Everything held waits for entries submitted before the seed was set, by threads that raced with that
+    // call.
+    settled_.wait_for(lock, milliseconds(1));
+  }
+  start_next();
+}
+
+void Interleaver::pass_time() {
+  if (!active()) return;
+  std::unique_lock lock(mutex_);
+  pass(1 + generator_() % 2);
+  settle(lock);
+}
+
+void Interleaver::on_finished() {
+  const std::lock_guard lock(mutex_);
+  running_ = false;
+  ++finished_count_;
+  start_next();
+  if (settled()) settled_.notify_all();
+}
+
+void Interleaver::pass(std::uint64_t draws) {
+  ++calls_;
+  while (draws-- != 0 && choose_one()) {
+  }
+  start_next();
+}
+
+bool Interleaver::choose_one() {
+  std::vector<Lanes::iterator> candidates;
+  for (auto lane = lanes_.begin(); lane != lanes_.end(); ++lane) {
+    const Ticket* awaited = lane->second.held.front().task->awaited();
+    if (awaited == nullptr || awaited->progress->chosen.load() >= awaited->position || awaited->complete()) {
+      candidates.push_back(lane);
+    }
+  }
+  if (candidates.empty()) return false;
+  choose_head(candidates[generator_() % candidates.size()]);
+  return true;
+}
+
+void Interleaver::choose_head(Lanes::iterator lane) {
+  StreamWorker* worker = lane->second.worker;
+  Entry entry = std::move(lane->second.held.front());
+  lane->second.held.pop_front();
+  if (lane->second.held.empty()) lanes_.erase(lane);
+  worker->progress()->chosen.store(entry.position);
+  agenda_.push_back({worker, std::move(entry.task)});
+}
+
+void Interleaver::start_next() {
+  if (running_ || agenda_.empty()) return;
+  Choice next = std::move(agenda_.front());
+  agenda_.pop_front();
+  running_ = true;
+  next.worker->dispatch(std::move(next.task));
+}
+
+void Interleaver::settle(std::unique_lock<std::mutex>& lock) {
+  if (stalled_at_ == finished_count_) return;  // patience has been lost with the entry that is still running
+  if (!settled_.wait_for(lock, settle_patience, [this] { return settled(); })) stalled_at_ = finished_count_;
+}
+
+void Interleaver::watch_for_silence() {
+  std::unique_lock lock(mutex_);
+  std::uint64_t calls_seen = calls_;
+  while (!stop_) {
+    stopped_.wait_for(lock, silence_patience, [this] { return stop_; });
+    if (calls_ == calls_seen && settled() && choose_one()) start_next();
+    calls_seen = calls_;
+  }
+}
+
+}  // namespace tutti::backend::host

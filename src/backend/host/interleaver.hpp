@@ -1,0 +1,100 @@
+#pragma once
+
+#include "backend/host/stream_worker.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+
+namespace tutti::backend::host {
+
+/// Runs the entries of all streams one at a time, in an order drawn from a seed.
+///
+/// While on, entries do not go to their worker but are held here. Two things are kept apart:
+///  - The *order* is decided from logical state only: which entries were submitted, and which were chosen
+///  before. At
+///    every submission the generator draws how many entries to choose now (often none: that is the delay),
+///    and for each draws a stream among those whose oldest entry waits for nothing that has not been chosen
+///    yet. A host that blocks makes choices until what it waits for has been chosen. No clock and no thread
+///    takes part, so a program that submits from one thread sees the same order each time.
+///  - The *execution* follows that order on the streams' own workers, the next entry starting when the last
+///  one ends.
+///    The host is let go only when all chosen entries have finished, so that what it reads too early is
+///    reproduced as well; but not forever, because a chosen entry may itself wait for something the host does
+///    next.
+///
+/// A host that waits by other means than the backend makes no choices; if it submits nothing for a while,
+/// entries are chosen for it, one after another. Only then does time decide something.
+class Interleaver final : public StreamWorker::Observer {
+ public:
+  Interleaver() = default;
+  Interleaver(const Interleaver&) = delete;
+  Interleaver& operator=(const Interleaver&) = delete;
+  ~Interleaver();
+
+  [[nodiscard]] bool active() const noexcept { return active_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::optional<std::uint64_t> seed() const;
+  /// All streams must be idle.
+  void set_seed(std::optional<std::uint64_t> seed);
+
+  /// Numbers and queues an entry, on the stream itself if no seed is set. Returns its position.
+  std::uint64_t submit(StreamWorker& worker, std::unique_ptr<Task> task);
+  /// Chooses entries until `position` has been chosen. Returns at once if no seed is set.
+  void choose_until(const std::shared_ptr<Progress>& progress, std::uint64_t position);
+  /// The host asks how far things are: time passes for it, so that asking again and again comes to an end.
+  void pass_time();
+
+  void on_finished() override;
+
+ private:
+  struct Entry {
+    std::unique_ptr<Task> task;
+    std::uint64_t position = 0;
+  };
+  struct Lane {
+    StreamWorker* worker = nullptr;
+    std::deque<Entry> held;  ///< never empty
+  };
+  struct Choice {
+    StreamWorker* worker = nullptr;
+    std::unique_ptr<Task> task;
+  };
+  /// By (device, stream id): choices must not depend on addresses.
+  using Lanes = std::map<std::pair<int, int>, Lane>;
+
+  // All with `mutex_` held.
+  void pass(std::uint64_t draws);
+  bool choose_one();
+  void choose_head(Lanes::iterator lane);
+  void start_next();
+  [[nodiscard]] bool settled() const { return agenda_.empty() && !running_; }
+  void settle(std::unique_lock<std::mutex>& lock);
+
+  void watch_for_silence();
+
+  std::atomic<bool> active_{false};
+  mutable std::mutex mutex_;
+  std::optional<std::uint64_t> seed_;
+  std::mt19937_64 generator_;
+  Lanes lanes_;
+  std::deque<Choice> agenda_;  ///< chosen, not yet started
+  bool running_ = false;
+  std::uint64_t finished_count_ = 0;
+  std::optional<std::uint64_t> stalled_at_;  ///< `finished_count_` when the host last ran out of patience
+  std::condition_variable settled_;
+
+  std::uint64_t calls_ = 0;
+  bool stop_ = false;
+  std::condition_variable stopped_;
+  std::thread watch_;
+};
+
+}  // namespace tutti::backend::host

@@ -1,0 +1,195 @@
+#include "backend/host/machine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace tutti::backend::host {
+
+using virtual_devices::Operation;
+using virtual_devices::VirtualLink;
+
+Machine::Machine(virtual_devices::VirtualMachine description)
+    : description_(std::move(description)),
+      process_(getpid()),
+      addresses_(description_.device_count, description_.memory_bytes),
+      peers_(description_.device_count) {
+  for (int device = 0; device < description_.device_count; ++device) {
+    auto& added = *devices_.emplace_back(std::make_unique<VirtualDevice>());
+    added.properties.name = "virtual device";
+    added.properties.total_memory = description_.memory_bytes;
+    added.properties.multiprocessor_count = 1;
+    added.properties.copy_engine_count = 1;
+    added.default_stream = &add_stream(device);
+  }
+}
+
+Machine::~Machine() {
+  if (getpid() != process_) {
+    // A forked child has none of the threads, and the state they left behind may be locked forever.
+    for (auto* streams : {&streams_, &retired_}) {
+      for (auto& stream : *streams) static_cast<void>(stream.release());
+    }
+    static_cast<void>(interleaver_.release());
+    return;
+  }
+  wait_until_idle(std::nullopt);
+  interleaver_->set_seed(std::nullopt);
+  for (auto* streams : {&streams_, &retired_}) {
+    for (auto& stream : *streams) {
+      stream->close();
+      stream->join();
+    }
+  }
+}
+
+const DeviceProperties& Machine::properties(int device) const {
+  return device_at(device).properties;
+}
+
+MemoryInfo Machine::memory_info(int device) {
+  return {.free = addresses_.free_bytes(device), .total = description_.memory_bytes};
+}
+
+VirtualLink Machine::link_between(int device, int peer) const {
+  if (description_.links.empty()) return VirtualLink::nvlink;
+  return description_.links[static_cast<std::size_t>(device)][static_cast<std::size_t>(peer)];
+}
+
+Link Machine::link(int device, int peer) {
+  if (device == peer) return {.kind = LinkKind::self};
+  switch (link_between(device, peer)) {
+    case VirtualLink::nvlink:
+      return {.kind = LinkKind::nvlink};
+    case VirtualLink::pcie:
+      return {.kind = LinkKind::pcie_p2p};
+    case VirtualLink::none:
+      break;
+  }
+  return {.kind = LinkKind::host_bridge};
+}
+
+bool Machine::can_access_peer(int device, int peer) {
+  return device != peer && link_between(device, peer) != VirtualLink::none;
+}
+
+void Machine::enable_peer_access(int device, int peer) {
+  if (!can_access_peer(device, peer)) {
+    throw Error(ErrorCode::peer_unavailable,
+                fmt::format("device {} cannot access the memory of device {} in topology '{}'", device, peer,
+                            description_.name));
+  }
+  if (faults_.disturb(Operation::enable_peer, device, peer).refused) {
+    throw Error(ErrorCode::peer_unavailable,
+                fmt::format("access of device {} to the memory of device {} was refused by an injected fault",
+                            device, peer));
+  }
+  peers_.enable(device, peer);
+}
+
+void Machine::synchronize_device(int device) {
+  wait_until_idle(device);
+  report_failures(device);
+}
+
+void* Machine::allocate_device(int device, std::size_t bytes) {
+  if (faults_.disturb(Operation::allocate_device, device).refused) return nullptr;
+  return addresses_.allocate_device(device, bytes);
+}
+
+void Machine::free_device(int device, void* address) noexcept {
+  if (address == nullptr || addresses_.free(device, address)) return;
+  device_at(device).failures.add(fmt::format(
+      "free_device: address {} is not the start of a block of device {}", fmt::ptr(address), device));
+}
+
+void* Machine::allocate_pinned(std::size_t bytes) {
+  if (faults_.disturb(Operation::allocate_pinned, -1).refused) return nullptr;
+  return addresses_.allocate_pinned(bytes);
+}
+
+void Machine::free_pinned(void* address) noexcept {
+  if (address == nullptr || addresses_.free(Allocation::pinned, address) || devices_.empty()) return;
+  // No device owns pinned memory; the first one reports for all.
+  device_at(0).failures.add(
+      fmt::format("free_pinned: address {} is not the start of a pinned block", fmt::ptr(address)));
+}
+
+PointerInfo Machine::pointer_info(const void* address) {
+  const auto* byte = static_cast<const std::byte*>(address);
+  const auto block = addresses_.find(byte);
+  if (block == nullptr) return {.kind = is_pageable(byte) ? MemoryKind::pageable : MemoryKind::unknown};
+  const bool pinned = block->owner == Allocation::pinned;
+  return {.kind = pinned ? MemoryKind::pinned : MemoryKind::device,
+          .device = block->owner,
+          .base = block->base,
+          .bytes = block->bytes};
+}
+
+bool Machine::is_pageable(const std::byte* address) const {
+  return address != nullptr && addresses_.find(address) == nullptr && !addresses_.recently_freed(address);
+}
+
+void Machine::inject(const virtual_devices::Fault& fault) {
+  if (fault.device >= device_count() || fault.peer >= device_count()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("inject: device {} or peer {} does not exist; there are {} devices", fault.device,
+                            fault.peer, device_count()));
+  }
+  faults_.inject(fault);
+}
+
+void Machine::set_interleaving_seed(std::optional<std::uint64_t> seed) {
+  wait_until_idle(std::nullopt);
+  interleaver_->set_seed(seed);
+}
+
+void Machine::wait_until(const std::shared_ptr<Progress>& progress, std::uint64_t position,
+                         std::chrono::nanoseconds spin) {
+  interleaver_->choose_until(progress, position);
+  progress->wait(position, spin);
+}
+
+void Machine::wait_until_idle(std::optional<int> device) {
+  std::vector<Ticket> tickets;
+  {
+    const std::lock_guard lock(streams_mutex_);
+    for (const auto* streams : {&streams_, &retired_}) {
+      for (const auto& stream : *streams) {
+        if (device.has_value() && stream->device() != *device) continue;
+        tickets.push_back({stream->progress(), stream->progress()->submitted(), nullptr});
+      }
+    }
+  }
+  for (const Ticket& ticket : tickets) wait_until(ticket.progress, ticket.position, host_spin);
+}
+
+void Machine::report_failures(int device) {
+  try {
+    device_at(device).failures.report();
+  } catch (const Error& error) {
+    const auto seed = interleaver_->seed();
+    if (!seed.has_value()) throw;
+    throw Error(error.code(), fmt::format("{} [interleaving seed {}]", error.what(), *seed));
+  }
+}
+
+void Machine::begin_capture(StreamRef) {
+  throw Error(ErrorCode::unsupported, "begin_capture: virtual devices have no graphs");
+}
+
+GraphHandle Machine::end_capture(StreamRef) {
+  throw Error(ErrorCode::unsupported, "end_capture: virtual devices have no graphs");
+}
+
+void Machine::launch_graph(GraphHandle, StreamRef) {
+  throw Error(ErrorCode::unsupported, "launch_graph: virtual devices have no graphs");
+}
+
+void Machine::retain_until_graph_destroyed(StreamRef, std::shared_ptr<void>) {
+  throw Error(ErrorCode::unsupported, "retain_until_graph_destroyed: virtual devices have no graphs");
+}
+
+}  // namespace tutti::backend::host

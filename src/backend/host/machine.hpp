@@ -1,0 +1,172 @@
+#pragma once
+
+#include "backend/host/address_space.hpp"
+#include "backend/host/failure_log.hpp"
+#include "backend/host/faults.hpp"
+#include "backend/host/host_backend.hpp"
+#include "backend/host/interleaver.hpp"
+#include "backend/host/peer_access.hpp"
+#include "backend/host/stream_worker.hpp"
+#include "backend/host/translation.hpp"
+#include "tutti/error.hpp"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace tutti::backend::host {
+
+/// A running virtual machine: the host implementation of the seam.
+///
+/// Construct with a checked description. The destructor completes all queued work first.
+class Machine final : public Backend, public VirtualMachineControl {
+ public:
+  explicit Machine(virtual_devices::VirtualMachine description);
+  ~Machine() override;
+
+  // Backend: devices.
+  [[nodiscard]] BackendKind kind() const noexcept override { return BackendKind::host; }
+  [[nodiscard]] int device_count() const noexcept override { return description_.device_count; }
+  [[nodiscard]] const DeviceProperties& properties(int device) const override;
+  [[nodiscard]] MemoryInfo memory_info(int device) override;
+  [[nodiscard]] std::pair<int, int> stream_priority_range() const noexcept override { return {0, -5}; }
+  [[nodiscard]] Link link(int device, int peer) override;
+  [[nodiscard]] bool can_access_peer(int device, int peer) override;
+  void enable_peer_access(int device, int peer) override;
+  void synchronize_device(int device) override;
+
+  // Backend: memory.
+  [[nodiscard]] void* allocate_device(int device, std::size_t bytes) override;
+  void free_device(int device, void* address) noexcept override;
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
+  void free_pinned(void* address) noexcept override;
+  [[nodiscard]] PointerInfo pointer_info(const void* address) override;
+
+  // Backend: streams.
+  [[nodiscard]] StreamRef default_stream(int device) override;
+  [[nodiscard]] StreamRef create_stream(int device, int priority) override;
+  void destroy_stream(StreamRef stream) noexcept override;
+  [[nodiscard]] bool query_stream(StreamRef stream) override;
+  void synchronize_stream(StreamRef stream) override;
+  void wait_event(StreamRef stream, EventHandle event) override;
+  void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
+
+  // Backend: events.
+  [[nodiscard]] EventHandle create_event(int device, EventTiming timing, EventWait wait) override;
+  void destroy_event(EventHandle event) noexcept override;
+  void record_event(EventHandle event, StreamRef stream) override;
+  [[nodiscard]] bool query_event(EventHandle event) override;
+  void synchronize_event(EventHandle event) override;
+  [[nodiscard]] float elapsed_time(EventHandle start, EventHandle end) override;
+
+  // Backend: operations.
+  void copy(StreamRef stream, const Copy2D& copy) override;
+  void fan_out(StreamRef stream, const FanOut& task) override;
+  void ordered_sum(StreamRef stream, const OrderedSum& task) override;
+  void convert(StreamRef stream, const Convert& task) override;
+  void fill(StreamRef stream, const Fill& task) override;
+  void random_fill(StreamRef stream, const RandomFill& task) override;
+
+  // Backend: graphs, of which there are none.
+  [[nodiscard]] bool supports_graphs() const noexcept override { return false; }
+  [[nodiscard]] bool is_capturing(StreamRef) override { return false; }
+  void begin_capture(StreamRef stream) override;
+  [[nodiscard]] GraphHandle end_capture(StreamRef stream) override;
+  void launch_graph(GraphHandle graph, StreamRef stream) override;
+  void destroy_graph(GraphHandle) noexcept override {}
+  void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) override;
+
+  // VirtualMachineControl.
+  void inject(const virtual_devices::Fault& fault) override;
+  void clear_faults() override { faults_.clear(); }
+  [[nodiscard]] std::uint64_t operations_enqueued() const override { return operations_.load(); }
+  void set_interleaving_seed(std::optional<std::uint64_t> seed) override;
+  [[nodiscard]] std::optional<std::uint64_t> interleaving_seed() const override {
+    return interleaver_->seed();
+  }
+  void launch(StreamRef stream, std::string_view name, std::span<const virtual_devices::Access> accesses,
+              std::function<void(std::span<void* const>)> kernel) override;
+
+ private:
+  struct VirtualDevice {
+    DeviceProperties properties;
+    FailureLog failures;
+    StreamWorker* default_stream = nullptr;
+    int streams_created = 0;  ///< guarded by `streams_mutex_`
+  };
+
+  [[nodiscard]] VirtualDevice& device_at(int device) const {
+    return *devices_[static_cast<std::size_t>(device)];
+  }
+  [[nodiscard]] virtual_devices::VirtualLink link_between(int device, int peer) const;
+  /// Adds a stream; with `streams_mutex_` held.
+  StreamWorker& add_stream(int device);
+  void reap_retired_streams();
+  /// Blocks the host.
+  void wait_until(const std::shared_ptr<Progress>& progress, std::uint64_t position,
+                  std::chrono::nanoseconds spin);
+  void wait_until_idle(std::optional<int> device);
+  void report_failures(int device);
+  /// True for memory the machine knows nothing about.
+  [[nodiscard]] bool is_pageable(const std::byte* address) const;
+
+  /// Queues `body(translation)` as an operation that faults apply to. Returns its position.
+  template <class Body>
+  std::uint64_t enqueue(StreamRef stream, virtual_devices::Operation operation, const char* name, Body body);
+  template <class Body>
+  void enqueue_kernel(StreamRef stream, const char* name, Body body) {
+    enqueue(stream, virtual_devices::Operation::kernel, name, std::move(body));
+  }
+  [[nodiscard]] Translation::Machine translated_by() { return {addresses_, peers_, faults_}; }
+
+  const virtual_devices::VirtualMachine description_;
+  const pid_t process_;  ///< where the workers live; a forked child has none
+  AddressSpace addresses_;
+  PeerAccess peers_;
+  Faults faults_;
+  std::atomic<std::uint64_t> operations_{0};
+  std::vector<std::unique_ptr<VirtualDevice>> devices_;
+  std::unique_ptr<Interleaver> interleaver_ = std::make_unique<Interleaver>();
+
+  std::mutex streams_mutex_;
+  std::vector<std::unique_ptr<StreamWorker>> streams_;
+  std::vector<std::unique_ptr<StreamWorker>> retired_;  ///< destroyed by the user, still finishing their work
+};
+
+[[nodiscard]] inline StreamWorker& worker_of(StreamRef stream) {
+  return *reinterpret_cast<StreamWorker*>(stream.handle);
+}
+
+template <class Body>
+std::uint64_t Machine::enqueue(StreamRef stream, virtual_devices::Operation operation, const char* name,
+                               Body body) {
+  StreamWorker& worker = worker_of(stream);
+  const Faults::Disturbance disturbance = faults_.disturb(operation, worker.device());
+  if (disturbance.refused) {
+    throw Error(ErrorCode::device_failure, std::string(name) + " on device " +
+                                               std::to_string(worker.device()) +
+                                               " was refused by an injected fault");
+  }
+  const Mover mover = operation == virtual_devices::Operation::copy ? Mover::copy_engine : Mover::kernel;
+  auto task = make_task(name, [this, operation, mover, disturbance, device = worker.device(),
+                               body = std::move(body)]() mutable {
+    if (disturbance.delay.count() != 0) std::this_thread::sleep_for(disturbance.delay);
+    if (disturbance.failing) throw Error(ErrorCode::device_failure, "an injected fault");
+    Translation translation(translated_by(), mover, device);
+    body(translation);
+    if (faults_.any()) translation.corrupt_crossings(operation);
+  });
+  const std::uint64_t position = interleaver_->submit(worker, std::move(task));
+  ++operations_;
+  return position;
+}
+
+}  // namespace tutti::backend::host

@@ -1,0 +1,182 @@
+#include "backend/host/kernels.hpp"
+#include "backend/host/machine.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+/// Operations of the virtual machine. Each copies its description when it is enqueued; when it runs, it first
+/// finds all addresses, so that a refused access leaves everything untouched, and then moves the bytes.
+namespace tutti::backend::host {
+
+using virtual_devices::Operation;
+
+namespace {
+
+template <class T>
+std::vector<std::remove_const_t<T>> owned(std::span<T> values) {
+  return {values.begin(), values.end()};
+}
+
+[[noreturn]] void refuse(std::string_view operation, const std::string& reason) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", operation, reason));
+}
+
+/// Entries `first` to `first + count` of a pointer table must exist.
+void check_entries(std::string_view operation, std::size_t segment, std::uint64_t first, std::uint64_t count,
+                   std::size_t table_size) {
+  if (first + count <= table_size) return;
+  refuse(operation, fmt::format("segment {} refers to entries {} to {} of a pointer table with {}", segment,
+                                first, first + count, table_size));
+}
+
+}  // namespace
+
+void Machine::copy(StreamRef stream, const Copy2D& copy) {
+  const Extent source_extent{copy.row_bytes, copy.rows, copy.source_pitch};
+  const Extent target_extent{copy.row_bytes, copy.rows, copy.target_pitch};
+  if (copy.rows > 1 && (copy.source_pitch < copy.row_bytes || copy.target_pitch < copy.row_bytes)) {
+    refuse("copy", fmt::format("a pitch, {} or {}, is less than the {} bytes of a row", copy.source_pitch,
+                               copy.target_pitch, copy.row_bytes));
+  }
+  Copy2D task = copy;
+  // The caller may reuse pageable memory at once: what it holds now is what arrives.
+  std::vector<std::byte> captured;
+  if (!source_extent.empty() && is_pageable(copy.source)) {
+    captured.resize(copy.row_bytes * copy.rows);
+    copy_rows(captured.data(), copy.row_bytes, copy.source, copy.source_pitch, copy.row_bytes, copy.rows);
+    task.source = captured.data();
+    task.source_pitch = copy.row_bytes;
+  }
+  const auto run = [task, captured = std::move(captured)](Translation& translation) {
+    const std::byte* source = translation.read(task.source, {task.row_bytes, task.rows, task.source_pitch});
+    std::byte* target = translation.write(task.target, {task.row_bytes, task.rows, task.target_pitch});
+    copy_rows(target, task.target_pitch, source, task.source_pitch, task.row_bytes, task.rows);
+  };
+  const bool to_pageable = !target_extent.empty() && is_pageable(copy.target);
+  const std::uint64_t position = enqueue(stream, Operation::copy, "copy", std::move(run));
+  if (to_pageable) wait_until(worker_of(stream).progress(), position, host_spin);
+}
+
+void Machine::fan_out(StreamRef stream, const FanOut& task) {
+  for (std::size_t i = 0; i < task.segments.size(); ++i) {
+    const FanOutSegment& segment = task.segments[i];
+    check_entries("fan_out", i, segment.source, 1, task.pointers.size());
+    check_entries("fan_out", i, segment.first_target, segment.target_count, task.pointers.size());
+  }
+  enqueue_kernel(
+      stream, "fan_out",
+      [segments = owned(task.segments), pointers = owned(task.pointers)](Translation& translation) {
+        std::vector<const std::byte*> sources;
+        std::vector<std::byte*> targets;
+        sources.reserve(segments.size());
+        targets.reserve(pointers.size());
+        for (const FanOutSegment& segment : segments) {
+          translation.begin_segment();
+          sources.push_back(translation.read(pointers[segment.source],
+                                             {segment.row_bytes, segment.rows, segment.source_pitch}));
+          for (std::byte* target : std::span(pointers).subspan(segment.first_target, segment.target_count)) {
+            targets.push_back(
+                translation.write(target, {segment.row_bytes, segment.rows, segment.target_pitch}));
+          }
+        }
+        std::span<std::byte* const> remaining = targets;
+        for (std::size_t i = 0; i < segments.size(); ++i) {
+          fan_out_segment(segments[i], sources[i], remaining.first(segments[i].target_count));
+          remaining = remaining.subspan(segments[i].target_count);
+        }
+      });
+}
+
+void Machine::ordered_sum(StreamRef stream, const OrderedSum& task) {
+  if (task.input_count == 0 || task.output_count == 0) {
+    refuse("ordered_sum", fmt::format("{} inputs and {} outputs per segment; at least one of each is needed",
+                                      task.input_count, task.output_count));
+  }
+  for (std::size_t i = 0; i < task.segments.size(); ++i) {
+    check_entries("ordered_sum", i, task.segments[i].first_input, task.input_count, task.pointers.size());
+    check_entries("ordered_sum", i, task.segments[i].first_output, task.output_count, task.pointers.size());
+  }
+  enqueue_kernel(
+      stream, "ordered_sum",
+      [dtype = task.dtype, input_count = task.input_count, output_count = task.output_count,
+       segments = owned(task.segments), pointers = owned(task.pointers)](Translation& translation) {
+        std::vector<const std::byte*> inputs;
+        std::vector<std::byte*> outputs;
+        inputs.reserve(segments.size() * input_count);
+        outputs.reserve(segments.size() * output_count);
+        for (const OrderedSumSegment& segment : segments) {
+          const std::size_t bytes = segment.count * size_of(dtype);
+          translation.begin_segment();
+          for (const std::byte* input : std::span(pointers).subspan(segment.first_input, input_count)) {
+            inputs.push_back(translation.read(input, bytes));
+          }
+          for (std::byte* output : std::span(pointers).subspan(segment.first_output, output_count)) {
+            outputs.push_back(translation.write(output, bytes));
+          }
+        }
+        for (std::size_t i = 0; i < segments.size(); ++i) {
+          ordered_sum_segment(dtype, segments[i].count,
+                              std::span(inputs).subspan(i * input_count, input_count),
+                              std::span(outputs).subspan(i * output_count, output_count));
+        }
+      });
+}
+
+void Machine::convert(StreamRef stream, const Convert& task) {
+  if (task.rank < 0 || task.rank > max_rank) {
+    refuse("convert", fmt::format("rank {} is not in 0 to {}", task.rank, max_rank));
+  }
+  enqueue_kernel(stream, "convert", [task](Translation& translation) {
+    Convert located = task;
+    located.source =
+        translation.read(task.source, strided_bytes(task, task.source_strides, task.source_dtype));
+    located.target =
+        translation.write(task.target, strided_bytes(task, task.target_strides, task.target_dtype));
+    convert_elements(located);
+  });
+}
+
+void Machine::fill(StreamRef stream, const Fill& task) {
+  const std::size_t size = task.element_bytes;
+  if (size != 1 && size != 2 && size != 4 && size != 8 && size != 16) {
+    refuse("fill", fmt::format("elements of {} bytes; expected 1, 2, 4, 8 or 16", size));
+  }
+  enqueue_kernel(stream, "fill", [task](Translation& translation) {
+    fill_elements(task, translation.write(task.target, task.count * task.element_bytes));
+  });
+}
+
+void Machine::random_fill(StreamRef stream, const RandomFill& task) {
+  const DType dtype = task.dtype;
+  if (dtype != DType::float16 && dtype != DType::bfloat16 && dtype != DType::float32 &&
+      dtype != DType::float64) {
+    refuse("random_fill",
+           fmt::format("dtype {}; expected float16, bfloat16, float32 or float64", name_of(dtype)));
+  }
+  if (task.offset % 4 != 0)
+    refuse("random_fill", fmt::format("offset {} is not a multiple of 4", task.offset));
+  enqueue_kernel(stream, "random_fill", [task](Translation& translation) {
+    random_fill_elements(task, translation.write(task.target, task.count * size_of(task.dtype)));
+  });
+}
+
+void Machine::launch(StreamRef stream, std::string_view name,
+                     std::span<const virtual_devices::Access> accesses,
+                     std::function<void(std::span<void* const>)> kernel) {
+  StreamWorker& worker = worker_of(stream);
+  auto run = [this, device = worker.device(), accesses = owned(accesses), kernel = std::move(kernel)] {
+    Translation translation(translated_by(), Mover::kernel, device);
+    std::vector<void*> usable;
+    usable.reserve(accesses.size());
+    for (const virtual_devices::Access& access : accesses) {
+      auto* address = static_cast<std::byte*>(const_cast<void*>(access.address));
+      usable.push_back(translation.write(address, access.bytes));
+    }
+    kernel(usable);
+  };
+  interleaver_->submit(worker, make_task(fmt::format("kernel '{}'", name), std::move(run)));
+  ++operations_;
+}
+
+}  // namespace tutti::backend::host

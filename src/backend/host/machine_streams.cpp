@@ -1,0 +1,171 @@
+#include "backend/host/machine.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+/// Streams and events of the virtual machine.
+namespace tutti::backend::host {
+
+using virtual_devices::Operation;
+
+namespace {
+
+/// An event: the ticket of its last recording.
+class HostEvent {
+ public:
+  HostEvent(int device, EventTiming timing, EventWait wait) : device_(device), timing_(timing), wait_(wait) {}
+
+  [[nodiscard]] int device() const noexcept { return device_; }
+  [[nodiscard]] EventTiming timing() const noexcept { return timing_; }
+  [[nodiscard]] EventWait wait() const noexcept { return wait_; }
+
+  [[nodiscard]] Ticket ticket() const {
+    const std::lock_guard lock(mutex_);
+    return ticket_;
+  }
+  void set_ticket(Ticket ticket) {
+    const std::lock_guard lock(mutex_);
+    std::swap(ticket_, ticket);
+  }
+
+ private:
+  const int device_;
+  const EventTiming timing_;
+  const EventWait wait_;
+  mutable std::mutex mutex_;
+  Ticket ticket_;
+};
+
+HostEvent& event_of(EventHandle event) {
+  return *reinterpret_cast<HostEvent*>(event);
+}
+
+std::chrono::steady_clock::time_point time_of(const HostEvent& event, std::string_view argument) {
+  const Ticket ticket = event.ticket();
+  const auto refuse = [argument](std::string_view reason) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("elapsed_time: the {} event {}", argument, reason));
+  };
+  if (event.timing() == EventTiming::off) refuse("was created with timing off");
+  if (!ticket.recorded()) refuse("was never recorded");
+  if (!ticket.complete()) refuse("is not complete");
+  return ticket.stamp->time;
+}
+
+}  // namespace
+
+StreamWorker& Machine::add_stream(int device) {
+  VirtualDevice& owner = device_at(device);
+  return *streams_.emplace_back(
+      std::make_unique<StreamWorker>(device, owner.streams_created++, owner.failures, *interleaver_));
+}
+
+StreamRef Machine::default_stream(int device) {
+  return {reinterpret_cast<StreamHandle>(device_at(device).default_stream), device};
+}
+
+StreamRef Machine::create_stream(int device, int /*priority*/) {
+  if (faults_.disturb(Operation::create_stream, device).refused) {
+    throw Error(ErrorCode::device_failure,
+                fmt::format("create_stream on device {} was refused by an injected fault", device));
+  }
+  const std::lock_guard lock(streams_mutex_);
+  reap_retired_streams();
+  return {reinterpret_cast<StreamHandle>(&add_stream(device)), device};
+}
+
+void Machine::destroy_stream(StreamRef stream) noexcept {
+  StreamWorker& worker = worker_of(stream);
+  const std::lock_guard lock(streams_mutex_);
+  const auto found = std::find_if(streams_.begin(), streams_.end(),
+                                  [&worker](const auto& other) { return other.get() == &worker; });
+  if (found == streams_.end() || &worker == device_at(worker.device()).default_stream) return;
+  retired_.push_back(std::move(*found));
+  streams_.erase(found);
+  worker.close();
+  reap_retired_streams();
+}
+
+void Machine::reap_retired_streams() {
+  std::erase_if(retired_, [](const auto& stream) {
+    if (!stream->finished()) return false;
+    stream->join();
+    return true;
+  });
+}
+
+bool Machine::query_stream(StreamRef stream) {
+  interleaver_->pass_time();
+  const bool idle = worker_of(stream).progress()->idle();
+  report_failures(stream.device);
+  return idle;
+}
+
+void Machine::synchronize_stream(StreamRef stream) {
+  const auto& progress = worker_of(stream).progress();
+  wait_until(progress, progress->submitted(), host_spin);
+  report_failures(stream.device);
+}
+
+void Machine::wait_event(StreamRef stream, EventHandle event) {
+  StreamWorker& worker = worker_of(stream);
+  Ticket ticket = event_of(event).ticket();
+  if (!ticket.recorded() || ticket.progress == worker.progress()) return;  // a stream waits for itself anyway
+  if (ticket.complete() && !interleaver_->active()) return;
+  interleaver_->submit(worker, std::make_unique<WaitTask>(std::move(ticket)));
+}
+
+void Machine::launch_host_function(StreamRef stream, void (*function)(void*), void* argument) {
+  interleaver_->submit(worker_of(stream),
+                       make_task("host function", [function, argument] { function(argument); }));
+  ++operations_;
+}
+
+EventHandle Machine::create_event(int device, EventTiming timing, EventWait wait) {
+  if (faults_.disturb(Operation::create_event, device).refused) {
+    throw Error(ErrorCode::device_failure,
+                fmt::format("create_event on device {} was refused by an injected fault", device));
+  }
+  return reinterpret_cast<EventHandle>(new HostEvent(device, timing, wait));
+}
+
+void Machine::destroy_event(EventHandle event) noexcept {
+  // Waiters hold the ticket, not the event.
+  const std::unique_ptr<HostEvent> destroyed(&event_of(event));
+}
+
+void Machine::record_event(EventHandle event, StreamRef stream) {
+  StreamWorker& worker = worker_of(stream);
+  HostEvent& recorded = event_of(event);
+  if (recorded.timing() == EventTiming::off) {
+    recorded.set_ticket({worker.progress(), worker.progress()->submitted(), nullptr});
+    return;
+  }
+  auto stamp = std::make_shared<TimeStamp>();
+  const std::uint64_t position = interleaver_->submit(
+      worker, make_task("record_event", [stamp] { stamp->time = std::chrono::steady_clock::now(); }));
+  recorded.set_ticket({worker.progress(), position, std::move(stamp)});
+}
+
+bool Machine::query_event(EventHandle event) {
+  interleaver_->pass_time();
+  const bool complete = event_of(event).ticket().complete();
+  report_failures(event_of(event).device());
+  return complete;
+}
+
+void Machine::synchronize_event(EventHandle event) {
+  const Ticket ticket = event_of(event).ticket();
+  const auto spin = event_of(event).wait() == EventWait::spin ? host_spin : std::chrono::nanoseconds{0};
+  if (ticket.recorded()) wait_until(ticket.progress, ticket.position, spin);
+  report_failures(event_of(event).device());
+}
+
+float Machine::elapsed_time(EventHandle start, EventHandle end) {
+  const auto from = time_of(event_of(start), "start");
+  const auto to = time_of(event_of(end), "end");
+  return std::chrono::duration<float, std::milli>(to - from).count();
+}
+
+}  // namespace tutti::backend::host

@@ -1,0 +1,34 @@
+#include "backend/host/progress.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace tutti::backend::host {
+
+void Progress::complete() {
+  const std::uint64_t completed = completed_.fetch_add(1) + 1;
+  // A sleeper announces its target before it looks at `completed_` for the last time, and both are
+  // sequentially consistent: either this load sees the target, or the sleeper sees the new count.
+  if (completed < nearest_target_.load()) return;
+  const std::lock_guard lock(mutex_);
+  nearest_target_.store(nobody);  // those woken too early announce theirs again
+  reached_.notify_all();
+}
+
+void Progress::wait(std::uint64_t position, std::chrono::nanoseconds spin) {
+  if (reached(position)) return;
+  const auto deadline = std::chrono::steady_clock::now() + spin;
+  while (std::chrono::steady_clock::now() < deadline) {
+    // Yielding, because with more streams than cores the awaited worker may need this one.
+    std::this_thread::yield();
+    if (reached(position)) return;
+  }
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    nearest_target_.store(std::min(nearest_target_.load(), position));
+    if (reached(position)) return;
+    reached_.wait(lock);
+  }
+}
+
+}  // namespace tutti::backend::host

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <mutex>
+
+namespace tutti::backend::host {
+
+/// How far one stream has come: its entries are numbered from 1 and finish in that order.
+///
+/// Outlives its stream as long as a ticket refers to it. Thread-safe.
+class Progress {
+ public:
+  /// The number of the entry submitted last; 0 if there was none.
+  [[nodiscard]] std::uint64_t submitted() const noexcept { return submitted_.load(); }
+  /// All entries up to this number have finished.
+  [[nodiscard]] std::uint64_t completed() const noexcept { return completed_.load(); }
+  [[nodiscard]] bool reached(std::uint64_t position) const noexcept { return completed() >= position; }
+  [[nodiscard]] bool idle() const noexcept { return reached(submitted()); }
+
+  /// Numbers a new entry. One thread at a time.
+  std::uint64_t submit() noexcept { return submitted_.fetch_add(1) + 1; }
+  /// The oldest unfinished entry has finished. Called by the stream's worker only.
+  void complete();
+  /// Blocks until `position` is reached; looks for `spin` before it sleeps.
+  void wait(std::uint64_t position, std::chrono::nanoseconds spin);
+
+  /// The entry that an interleaver chose last (see `interleaver.hpp`), which alone uses this.
+  std::atomic<std::uint64_t> chosen{0};
+
+ private:
+  static constexpr std::uint64_t nobody = std::numeric_limits<std::uint64_t>::max();
+
+  std::atomic<std::uint64_t> submitted_{0};
+  std::atomic<std::uint64_t> completed_{0};
+  std::atomic<std::uint64_t> nearest_target_{nobody};  ///< the lowest position somebody sleeps for
+  std::mutex mutex_;
+  std::condition_variable reached_;
+};
+
+/// When an entry finished, for events with timing.
+struct TimeStamp {
+  std::chrono::steady_clock::time_point time;  ///< written before the entry completes, read only after
+};
+
+/// What one recording of an event refers to. Recording the event again makes a new ticket and leaves this one
+/// as it is.
+struct Ticket {
+  std::shared_ptr<Progress> progress;  ///< nullptr: never recorded
+  std::uint64_t position = 0;
+  std::shared_ptr<const TimeStamp> stamp;  ///< nullptr: timing off
+
+  [[nodiscard]] bool recorded() const noexcept { return progress != nullptr; }
+  [[nodiscard]] bool complete() const noexcept { return progress == nullptr || progress->reached(position); }
+};
+
+}  // namespace tutti::backend::host

@@ -1,0 +1,100 @@
+#include "backend/host/stream_worker.hpp"
+
+#include "tutti/error.hpp"
+
+#include <system_error>
+
+#include <fmt/format.h>
+
+namespace tutti::backend::host {
+
+void WaitTask::run() {
+  ticket_.progress->wait(ticket_.position, worker_spin);
+}
+
+std::uint64_t StreamWorker::push(std::unique_ptr<Task> task) {
+  const std::lock_guard lock(mutex_);
+  enqueue({std::move(task), Origin::pushed});
+  return progress_->submit();
+}
+
+void StreamWorker::dispatch(std::unique_ptr<Task> task) {
+  const std::lock_guard lock(mutex_);
+  enqueue({std::move(task), Origin::dispatched});
+}
+
+void StreamWorker::start() {
+  const std::lock_guard lock(mutex_);
+  start_locked();
+}
+
+void StreamWorker::start_locked() {
+  if (thread_.joinable()) return;
+  try {
+    thread_ = std::thread([this] { loop(); });
+  } catch (const std::system_error& error) {
+    throw Error(
+        ErrorCode::device_failure,
+        fmt::format("stream {} of device {}: cannot start its worker thread: {}", id_, device_, error.what()),
+        error.code().value());
+  }
+}
+
+void StreamWorker::enqueue(Entry entry) {
+  start_locked();
+  inbox_.push_back(std::move(entry));
+  has_mail_.store(true, std::memory_order_release);
+  if (sleeping_) wake_.notify_one();
+}
+
+void StreamWorker::close() {
+  const std::lock_guard lock(mutex_);
+  closing_ = true;
+  if (!thread_.joinable() && progress_->idle()) finished_.store(true);
+  wake_.notify_one();
+}
+
+void StreamWorker::join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void StreamWorker::loop() {
+  for (;;) {
+    std::vector<Entry> entries = take();
+    if (entries.empty()) break;
+    for (Entry& entry : entries) execute(std::move(entry));
+  }
+  finished_.store(true);
+}
+
+std::vector<StreamWorker::Entry> StreamWorker::take() {
+  const auto deadline = std::chrono::steady_clock::now() + worker_spin;
+  while (!has_mail_.load(std::memory_order_acquire) && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::yield();
+  }
+  std::unique_lock lock(mutex_);
+  sleeping_ = true;
+  // An entry may have been numbered and not yet dispatched: a closing stream waits for that one too.
+  wake_.wait(lock, [this] { return !inbox_.empty() || (closing_ && progress_->idle()); });
+  sleeping_ = false;
+  has_mail_.store(false, std::memory_order_relaxed);
+  return std::exchange(inbox_, {});
+}
+
+void StreamWorker::execute(Entry entry) {
+  try {
+    entry.task->run();
+  } catch (const std::exception& error) {
+    failures_.add(fmt::format("{} on stream {} of device {} failed: {}", entry.task->name(), id_, device_,
+                              error.what()));
+  } catch (...) {
+    failures_.add(
+        fmt::format("{} on stream {} of device {} failed: it threw something that is not a std::exception",
+                    entry.task->name(), id_, device_));
+  }
+  entry.task.reset();  // what it held is released before anybody hears that it is done
+  progress_->complete();
+  if (entry.origin == Origin::dispatched) observer_.on_finished();
+}
+
+}  // namespace tutti::backend::host

@@ -1,0 +1,246 @@
+#include "backend/host/environment.hpp"
+#include "tutti/error.hpp"
+#include "tutti/virtual_devices.hpp"
+
+#include <charconv>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include <fmt/format.h>
+
+/// Descriptions of virtual machines: presets, JSON files and the environment.
+namespace tutti::virtual_devices {
+
+namespace {
+
+using nlohmann::json;
+
+constexpr int max_devices = 1024;
+constexpr int default_devices = 8;
+
+[[noreturn]] void refuse(std::string_view where, const std::string& reason) {
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", where, reason));
+}
+
+std::optional<std::uint64_t> parse_unsigned(std::string_view text) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+/// Bytes, or a number with one of the suffixes K, M, G, T (powers of 1024).
+std::optional<std::size_t> parse_size(std::string_view text) {
+  constexpr std::string_view suffixes = "KMGT";
+  if (text.empty()) return std::nullopt;
+  unsigned shift = 0;
+  if (const auto suffix = suffixes.find(text.back()); suffix != std::string_view::npos) {
+    shift = 10 * static_cast<unsigned>(suffix + 1);
+    text.remove_suffix(1);
+  }
+  const auto number = parse_unsigned(text);
+  if (!number.has_value() || *number > (std::numeric_limits<std::size_t>::max() >> shift))
+    return std::nullopt;
+  return *number << shift;
+}
+
+void check_device_count(std::string_view where, std::int64_t count) {
+  if (count < 0 || count > max_devices)
+    refuse(where, fmt::format("{} devices; expected 0 to {}", count, max_devices));
+}
+
+/// All pairs of different devices get `link_of(device, peer)`.
+template <class LinkOf>
+std::vector<std::vector<VirtualLink>> make_links(int device_count, LinkOf link_of) {
+  const auto n = static_cast<std::size_t>(device_count);
+  std::vector<std::vector<VirtualLink>> links(n, std::vector<VirtualLink>(n, VirtualLink::none));
+  for (std::size_t i = 0; i < n; ++i) {
+    for (std::size_t j = 0; j < n; ++j) {
+      if (i != j) links[i][j] = link_of(i, j);
+    }
+  }
+  return links;
+}
+
+std::optional<VirtualMachine> make_preset(std::string_view name, int device_count) {
+  VirtualMachine machine;
+  machine.name = name;
+  machine.device_count = device_count;
+  const std::size_t half = (static_cast<std::size_t>(device_count) + 1) / 2;
+  if (name == "island") {
+    machine.links = make_links(device_count, [](auto, auto) { return VirtualLink::nvlink; });
+  } else if (name == "two-islands") {
+    machine.links = make_links(device_count, [half](std::size_t i, std::size_t j) {
+      return (i < half) == (j < half) ? VirtualLink::nvlink : VirtualLink::none;
+    });
+  } else if (name == "pcie") {
+    machine.links = make_links(device_count, [](auto, auto) { return VirtualLink::none; });
+  } else if (name == "pcie-p2p") {
+    machine.links = make_links(device_count, [](auto, auto) { return VirtualLink::pcie; });
+  } else {
+    return std::nullopt;
+  }
+  return machine;
+}
+
+/// Reads one topology file. Every refusal names the file and the field.
+class TopologyFile {
+ public:
+  explicit TopologyFile(std::string path) : path_(std::move(path)) {
+    std::ifstream stream(path_);
+    if (!stream) {
+      refuse(fmt::format("topology '{}'", path_),
+             "neither a preset (island, two-islands, pcie, pcie-p2p) nor a readable file");
+    }
+    try {
+      document_ = json::parse(stream);
+    } catch (const json::exception& error) {
+      refuse(fmt::format("topology file '{}'", path_), fmt::format("not valid JSON: {}", error.what()));
+    }
+    if (!document_.is_object()) refuse(fmt::format("topology file '{}'", path_), "expected a JSON object");
+  }
+
+  [[nodiscard]] VirtualMachine read() const {
+    for (const auto& [key, value] : document_.items()) {
+      if (key != "name" && key != "devices" && key != "memory" && key != "links") {
+        fail(key, "unknown field; expected name, devices, memory, links");
+      }
+    }
+    VirtualMachine machine;
+    machine.name = read_name();
+    machine.device_count = read_device_count();
+    machine.memory_bytes = read_memory(machine.memory_bytes);
+    machine.links = read_links(machine.device_count);
+    return machine;
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view field, const std::string& reason) const {
+    refuse(fmt::format("topology file '{}', field '{}'", path_, field), reason);
+  }
+
+  [[nodiscard]] const json* find(const char* field) const {
+    const auto found = document_.find(field);
+    return found == document_.end() ? nullptr : &*found;
+  }
+
+  [[nodiscard]] std::string read_name() const {
+    const json* name = find("name");
+    if (name == nullptr) return path_;
+    if (!name->is_string()) fail("name", fmt::format("expected a string, got {}", name->dump()));
+    return name->get<std::string>();
+  }
+
+  [[nodiscard]] int read_device_count() const {
+    const json* devices = find("devices");
+    const json* links = find("links");
+    if (devices == nullptr && links != nullptr && links->is_array() && links->size() <= max_devices) {
+      return static_cast<int>(links->size());
+    }
+    if (devices == nullptr) fail("devices", "missing");
+    if (!devices->is_number_integer())
+      fail("devices", fmt::format("expected an integer, got {}", devices->dump()));
+    const bool in_range = *devices >= 0 && *devices <= max_devices;
+    if (!in_range) fail("devices", fmt::format("expected 0 to {}, got {}", max_devices, devices->dump()));
+    return devices->get<int>();
+  }
+
+  [[nodiscard]] std::size_t read_memory(std::size_t default_bytes) const {
+    const json* memory = find("memory");
+    if (memory == nullptr) return default_bytes;
+    std::optional<std::size_t> bytes;
+    if (memory->is_number_unsigned()) bytes = memory->get<std::size_t>();
+    if (memory->is_string()) bytes = parse_size(memory->get<std::string>());
+    if (bytes.value_or(0) == 0) {
+      fail("memory", fmt::format("expected bytes, or a string such as \"512M\", got {}", memory->dump()));
+    }
+    return *bytes;
+  }
+
+  [[nodiscard]] std::vector<std::vector<VirtualLink>> read_links(int device_count) const {
+    const json* links = find("links");
+    if (links == nullptr) return {};
+    const auto n = static_cast<std::size_t>(device_count);
+    if (!links->is_array() || links->size() != n) {
+      fail("links", fmt::format("expected an array of {} rows, one per device", n));
+    }
+    for (std::size_t i = 0; i < n; ++i) {
+      if (!(*links)[i].is_array() || (*links)[i].size() != n) {
+        fail(fmt::format("links[{}]", i), fmt::format("expected an array of {} entries", n));
+      }
+      if ((*links)[i][i] != "self") fail(fmt::format("links[{}][{}]", i, i), "expected \"self\"");
+    }
+    return make_links(device_count, [&](std::size_t i, std::size_t j) {
+      const json& link = (*links)[i][j];
+      if (link == "nvlink") return VirtualLink::nvlink;
+      if (link == "pcie") return VirtualLink::pcie;
+      if (link == "none") return VirtualLink::none;
+      fail(fmt::format("links[{}][{}]", i, j),
+           fmt::format("expected \"nvlink\", \"pcie\" or \"none\", got {}", link.dump()));
+    });
+  }
+
+  std::string path_;
+  json document_;
+};
+
+/// The variable's value; nullptr if it is unset or empty.
+const char* environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? nullptr : value;
+}
+
+}  // namespace
+
+VirtualMachine VirtualMachine::from_topology(std::string_view preset_or_path, int device_count) {
+  check_device_count("VirtualMachine::from_topology", device_count);
+  if (auto preset = make_preset(preset_or_path, device_count)) return *std::move(preset);
+  return TopologyFile(std::string(preset_or_path)).read();
+}
+
+VirtualMachine VirtualMachine::from_environment() {
+  const char* count_text = environment("TUTTI_VIRTUAL_DEVICES");
+  const char* topology = environment("TUTTI_VIRTUAL_TOPOLOGY");
+  const char* memory_text = environment("TUTTI_VIRTUAL_MEMORY");
+
+  int device_count = default_devices;
+  if (count_text != nullptr) {
+    const auto count = parse_unsigned(count_text);
+    if (!count.has_value() || *count > max_devices) {
+      refuse("TUTTI_VIRTUAL_DEVICES", fmt::format("expected 0 to {}, got '{}'", max_devices, count_text));
+    }
+    device_count = static_cast<int>(*count);
+  }
+  VirtualMachine machine = from_topology(topology == nullptr ? "island" : topology, device_count);
+  if (count_text != nullptr && machine.device_count != device_count) {
+    refuse("TUTTI_VIRTUAL_DEVICES", fmt::format("asks for {} devices, but topology '{}' has {}", device_count,
+                                                topology, machine.device_count));
+  }
+  if (memory_text != nullptr) {
+    const auto bytes = parse_size(memory_text);
+    if (bytes.value_or(0) == 0) {
+      refuse("TUTTI_VIRTUAL_MEMORY",
+             fmt::format("expected bytes, or a number with suffix K, M, G or T, got '{}'", memory_text));
+    }
+    machine.memory_bytes = *bytes;
+  }
+  return machine;
+}
+
+}  // namespace tutti::virtual_devices
+
+namespace tutti::backend::host {
+
+std::optional<std::uint64_t> interleaving_seed_from_environment() {
+  const char* text = virtual_devices::environment("TUTTI_VIRTUAL_SEED");
+  if (text == nullptr) return std::nullopt;
+  const auto seed = virtual_devices::parse_unsigned(text);
+  if (!seed.has_value()) {
+    virtual_devices::refuse("TUTTI_VIRTUAL_SEED",
+                            fmt::format("expected a 64-bit unsigned integer, got '{}'", text));
+  }
+  return seed;
+}
+
+}  // namespace tutti::backend::host
