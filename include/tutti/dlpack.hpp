@@ -1,0 +1,32 @@
+#pragma once
+
+#include "tutti/export.hpp"
+#include "tutti/tensor.hpp"
+
+struct DLManagedTensor;
+
+namespace tutti {
+
+/// Hands a tensor to another library, zero-copy (DLPack, unversioned). The result shares memory; its
+/// `deleter` gives it back.
+///
+/// Device memory is exported as kDLCUDA on GPUs. Virtual devices are exported as kDLExtDev: their memory is
+/// reachable through tutti alone. Pinned host memory is kDLCUDAHost on GPUs. If `consumer` is given, it first
+/// waits for the work queued on the current stream of the tensor's device, so that the consumer may read
+/// there at once, and the memory is not reused before what `consumer` has queued by the time of the `deleter`
+/// is done. Throws Error(invalid_argument) if the tensor is undefined.
+[[nodiscard]] TUTTI_EXPORT DLManagedTensor* to_dlpack(const Tensor& tensor, const Stream* consumer = nullptr);
+
+/// Takes a tensor from another library, zero-copy; `managed` belongs to the result.
+///
+/// If `producer` is given, the current stream of the device first waits for the work queued there; for host
+/// memory the call itself waits. The deleter is called when the last owner is gone, after waiting for the
+/// stream that is current at this call and for those named with `record_stream`; a failure found then is
+/// logged. If one of them is being captured, the deleter is called when its graph is gone.
+///
+/// Throws Error(invalid_argument), and then takes nothing over, for an element type, device, rank or negative
+/// stride the library does not have, for an address that is not a multiple of the element size, and for
+/// kDLExtDev memory that is not this machine's.
+[[nodiscard]] TUTTI_EXPORT Tensor from_dlpack(DLManagedTensor* managed, const Stream* producer = nullptr);
+
+}  // namespace tutti

@@ -1,0 +1,100 @@
+#pragma once
+
+#include "tutti/detail/intrusive_ptr.hpp"
+#include "tutti/dtype.hpp"
+#include "tutti/export.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+namespace tutti {
+
+/// Most dimensions a tensor may have.
+inline constexpr int max_dimensions = 8;
+
+/// Order of dimensions in memory for freshly made tensors.
+enum class MemoryFormat : std::uint8_t {
+  contiguous,     ///< last dimension fastest
+  channels_last,  ///< dimension 1 fastest: N,H,W,C (rank 4) or N,D,H,W,C (rank 5)
+};
+
+/// Element type, sizes and strides of a tensor. Immutable and shared: a thousand tensors of one shape may
+/// share one.
+///
+/// Sizes count elements and are not negative; strides count elements and are not negative. Rank 0 is a
+/// scalar.
+class TUTTI_EXPORT Layout final : public detail::RefCounted {
+ public:
+  /// A dense layout in the given format. Throws Error(invalid_argument): negative size, more than
+  /// `max_dimensions`, element count overflow, channels_last with a rank other than 4 or 5.
+  Layout(DType dtype, std::span<const std::int64_t> sizes, MemoryFormat format = MemoryFormat::contiguous);
+  /// A strided layout. Throws Error(invalid_argument) also for strides that are negative or of another rank.
+  Layout(DType dtype, std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides);
+
+  [[nodiscard]] DType dtype() const noexcept { return dtype_; }
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] std::span<const std::int64_t> sizes() const noexcept {
+    return {sizes_.data(), static_cast<std::size_t>(rank_)};
+  }
+  [[nodiscard]] std::span<const std::int64_t> strides() const noexcept {
+    return {strides_.data(), static_cast<std::size_t>(rank_)};
+  }
+  /// Number of elements.
+  [[nodiscard]] std::int64_t numel() const noexcept { return numel_; }
+  /// Bytes of all elements without gaps.
+  [[nodiscard]] std::size_t nbytes() const noexcept {
+    return static_cast<std::size_t>(numel_) * size_of(dtype_);
+  }
+  /// Bytes from the first element's first byte to one past the last element's last; 0 if there are no
+  /// elements.
+  [[nodiscard]] std::size_t span_bytes() const noexcept { return span_bytes_; }
+
+  /// Elements lie in order of indices, last fastest, without gaps. Strides of dimensions of size 1 do not
+  /// matter.
+  [[nodiscard]] bool is_contiguous() const noexcept { return contiguous_; }
+  /// Rank 4 or 5 with dimension 1 fastest, without gaps.
+  [[nodiscard]] bool is_channels_last() const noexcept { return channels_last_; }
+  /// Some order of dimensions makes it contiguous: the elements fill `nbytes()` bytes, each once.
+  [[nodiscard]] bool is_dense() const noexcept { return dense_; }
+  /// No two indices share an element, because each dimension steps over all that the faster ones reach. False
+  /// for expanded dimensions, and for the rare strides that interleave dimensions without sharing an element.
+  [[nodiscard]] bool is_non_overlapping() const noexcept { return non_overlapping_; }
+  /// Same element type and sizes, and every element at the same place: strides may differ where they do not
+  /// matter.
+  [[nodiscard]] bool operator==(const Layout& other) const noexcept;
+  /// Contiguous wins where both hold.
+  [[nodiscard]] MemoryFormat preferred_format() const noexcept {
+    return !contiguous_ && channels_last_ ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  }
+
+ private:
+  void set_sizes(std::span<const std::int64_t> sizes);
+  void derive();
+
+  DType dtype_;
+  bool contiguous_ = false;
+  bool channels_last_ = false;
+  bool dense_ = false;
+  bool non_overlapping_ = false;
+  int rank_ = 0;
+  std::int64_t numel_ = 0;
+  std::size_t span_bytes_ = 0;
+  std::array<std::int64_t, max_dimensions> sizes_{};
+  std::array<std::int64_t, max_dimensions> strides_{};
+};
+
+using LayoutPtr = detail::IntrusivePtr<const Layout>;
+
+/// A new layout to share among tensors; arguments and errors as for the constructors.
+[[nodiscard]] TUTTI_EXPORT LayoutPtr make_layout(DType dtype, std::span<const std::int64_t> sizes,
+                                                 MemoryFormat format = MemoryFormat::contiguous);
+[[nodiscard]] TUTTI_EXPORT LayoutPtr make_layout(DType dtype, std::span<const std::int64_t> sizes,
+                                                 std::span<const std::int64_t> strides);
+
+/// "[2, 3, 4]".
+[[nodiscard]] TUTTI_EXPORT std::string to_string(std::span<const std::int64_t> sizes);
+
+}  // namespace tutti

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "tutti/export.hpp"
+#include "tutti/tensor.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+/// Random numbers: one Philox4x32-10 generator per device. The same seed gives the same bits on GPUs, on
+/// virtual devices and for any launch shape. Thread-safe.
+///
+/// Philox turns a counter into four 32-bit words. A generator is a seed, which selects a stream of words, and
+/// an offset, the number of words used so far. A fill takes words from the offset on: one per element for
+/// float16, bfloat16 and float32, two for float64. It then advances the offset by as many, rounded up to a
+/// multiple of 4. So a tensor filled at once equals its parts filled one after the other, if all parts but
+/// the last take a multiple of 4 words.
+///
+/// A fill uses the state at the time of the call. In a stream that is being captured into a graph, seed and
+/// offset become constants of the graph: the capture advances the offset once, and each replay gives the same
+/// numbers.
+namespace tutti {
+
+/// What every generator is seeded with until somebody seeds it.
+inline constexpr std::uint64_t default_rng_seed = 67280421310721;
+
+/// 64-bit seed, then 64-bit offset, little endian; the offset is a multiple of 4.
+using RngState = std::array<std::byte, 16>;
+
+/// Seeds the current device's generator and sets its offset to 0. Before initialisation, when device 0 is
+/// current, the call is remembered and applied at initialisation, in order; without any device it is silently
+/// accepted.
+TUTTI_EXPORT void manual_seed(std::uint64_t seed);
+TUTTI_EXPORT void manual_seed_all(std::uint64_t seed);
+/// Seeds from the system's entropy and returns the seed; `seed_all` gives every device the same one.
+TUTTI_EXPORT std::uint64_t seed();
+TUTTI_EXPORT std::uint64_t seed_all();
+/// The current device's seed.
+[[nodiscard]] TUTTI_EXPORT std::uint64_t initial_seed();
+
+/// The state of a device's generator (the current device's if negative). Throws Error(invalid_argument) for
+/// an unknown device, and from `set`, which then changes nothing, for an offset that is not a multiple of 4
+/// or for more or fewer states than devices.
+[[nodiscard]] TUTTI_EXPORT RngState get_rng_state(int device = -1);
+[[nodiscard]] TUTTI_EXPORT std::vector<RngState> get_rng_state_all();
+TUTTI_EXPORT void set_rng_state(const RngState& state, int device = -1);
+TUTTI_EXPORT void set_rng_state_all(const std::vector<RngState>& states);
+
+/// Fills a dense float16, bfloat16, float32 or float64 tensor on a device, in stream order, and advances the
+/// device's offset. Elements are numbered as they lie in memory. Uniform in [low, high), the bounds rounded
+/// to the element type; normal with the given mean and standard deviation. Throws Error(invalid_argument) for
+/// another tensor, for low > high, a range wider than the element type's greatest value, a negative
+/// deviation, and for parameters that are not finite.
+TUTTI_EXPORT void uniform_(const Tensor& tensor, double low = 0.0, double high = 1.0);
+TUTTI_EXPORT void normal_(const Tensor& tensor, double mean = 0.0, double standard_deviation = 1.0);
+
+}  // namespace tutti

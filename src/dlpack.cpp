@@ -1,0 +1,246 @@
+#include "tutti/dlpack.hpp"
+
+#include "log.hpp"
+#include "runtime.hpp"
+#include "tensor_factory.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include <dlpack/dlpack.h>
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+// Numbers of the DLPack ABI that older headers do not name.
+constexpr std::uint8_t dl_bool = 6;
+constexpr std::uint8_t dl_float8_e4m3fn = 10;
+constexpr std::uint8_t dl_float8_e5m2 = 12;
+
+std::uint8_t code_of(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+    case DType::float32:
+    case DType::float64:
+      return kDLFloat;
+    case DType::bfloat16:
+      return kDLBfloat;
+    case DType::int8:
+    case DType::int16:
+    case DType::int32:
+    case DType::int64:
+      return kDLInt;
+    case DType::uint8:
+      return kDLUInt;
+    case DType::boolean:
+      return dl_bool;
+    case DType::complex64:
+    case DType::complex128:
+      return kDLComplex;
+    case DType::float8_e4m3:
+      return dl_float8_e4m3fn;
+    case DType::float8_e5m2:
+      return dl_float8_e5m2;
+  }
+  return kDLOpaqueHandle;
+}
+
+DLDataType to_dl(DType dtype) {
+  return {.code = code_of(dtype), .bits = static_cast<std::uint8_t>(size_of(dtype) * 8), .lanes = 1};
+}
+
+DType dtype_from(const DLDataType& type) {
+  const auto* const found = std::ranges::find_if(all_dtypes, [&](DType dtype) {
+    const DLDataType known = to_dl(dtype);
+    return known.code == type.code && known.bits == type.bits && known.lanes == type.lanes;
+  });
+  if (found != all_dtypes.end()) return *found;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("from_dlpack: dtype has code {}, {} bits and {} lanes, expected an element type of tutti",
+                  type.code, type.bits, type.lanes));
+}
+
+DLDevice to_dl(const Tensor& tensor) {
+  if (!tensor.device().is_host()) {
+    return {Runtime::get().backend().kind() == BackendKind::cuda ? kDLCUDA : kDLExtDev,
+            tensor.device().index()};
+  }
+  // Memory that virtual devices call pinned is ordinary memory to everyone else.
+  const bool pinned_for_gpus = tensor.is_pinned() && Runtime::get().backend().kind() == BackendKind::cuda;
+  return {pinned_for_gpus ? kDLCUDAHost : kDLCPU, 0};
+}
+
+/// What stands behind an exported `DLManagedTensor`.
+struct Exported {
+  explicit Exported(const Tensor& source) : tensor(source) {
+    std::ranges::copy(tensor.sizes(), shape.begin());
+    std::ranges::copy(tensor.strides(), strides.begin());
+    managed.dl_tensor = {.data = tensor.data(),
+                         .device = to_dl(tensor),
+                         .ndim = tensor.dim(),
+                         .dtype = to_dl(tensor.dtype()),
+                         .shape = shape.data(),
+                         .strides = strides.data(),
+                         .byte_offset = 0};
+    managed.manager_ctx = this;
+    managed.deleter = [](DLManagedTensor* self) { delete static_cast<Exported*>(self->manager_ctx); };
+  }
+
+  Tensor tensor;
+  std::array<std::int64_t, max_dimensions> shape{};
+  std::array<std::int64_t, max_dimensions> strides{};
+  DLManagedTensor managed{};
+};
+
+void call_deleter(void* managed) {
+  auto* const tensor = static_cast<DLManagedTensor*>(managed);
+  if (tensor->deleter != nullptr) tensor->deleter(tensor);
+}
+
+/// Memory of another library. Given back when its last owner is gone and the streams that used it are done.
+class ImportedStorage final : public Storage {
+ public:
+  /// `home`: the stream that uses the memory unless `record_stream` names others; none for host memory.
+  ImportedStorage(const TensorView& view, DLManagedTensor* managed, std::optional<backend::StreamRef> home)
+      : Storage(view.data(), view.layout()->span_bytes(), view.device()), managed_(managed) {
+    if (home) streams_.push_back(*home);
+  }
+
+  ~ImportedStorage() override {
+    const std::shared_ptr<void> owner(managed_, call_deleter);
+    for (const backend::StreamRef stream : streams_) finish(stream, owner);
+  }
+
+  void record_stream(const Stream& stream) override {
+    const backend::StreamRef ref = StreamAccess::ref(stream);
+    const std::lock_guard lock(mutex_);
+    if (std::ranges::find(streams_, ref) == streams_.end()) streams_.push_back(ref);
+  }
+
+ private:
+  /// Waits for the stream. One that is being captured cannot be waited for: its graph becomes an owner.
+  static void finish(backend::StreamRef stream, const std::shared_ptr<void>& owner) noexcept {
+    Runtime& runtime = Runtime::get();
+    backend::Backend& backend = runtime.backend();
+    try {
+      if (!backend.is_capturing(stream)) {
+        backend.synchronize_stream(stream);
+        return;
+      }
+      // Graphs may be destroyed on threads on which the deleter, which may call the device's driver, must not
+      // run.
+      const auto release = [&runtime, owner](void*) { runtime.release_later(owner); };
+      backend.retain_until_graph_destroyed(stream, std::shared_ptr<void>(owner.get(), release));
+    } catch (const Error& error) {
+      // The stream's work is over, and nobody is there to receive its failure.
+      log_warning(fmt::format("while an imported tensor was given back: {}", error.what()));
+    }
+  }
+
+  DLManagedTensor* managed_;
+  std::mutex mutex_;
+  std::vector<backend::StreamRef> streams_;
+};
+
+/// The place `device` names, confirmed by the address where that is possible.
+Device device_from(const DLDevice& device, const void* data, std::int64_t numel) {
+  switch (static_cast<int>(device.device_type)) {
+    case kDLCPU:
+    case kDLCUDAHost:
+      return Device::host();
+    case kDLCUDA:
+    case kDLExtDev:
+      break;
+    default:
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("from_dlpack: device type is {}, expected kDLCPU (1), kDLCUDA (2), kDLCUDAHost (3) or "
+                      "kDLExtDev (12)",
+                      static_cast<int>(device.device_type)));
+  }
+  Runtime& runtime = Runtime::get();
+  const bool on_gpus = runtime.backend().kind() == BackendKind::cuda;
+  if (on_gpus != (device.device_type == kDLCUDA)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("from_dlpack: device type is {}, expected {} on the {} backend",
+                            on_gpus ? "kDLExtDev" : "kDLCUDA", on_gpus ? "kDLCUDA" : "kDLExtDev",
+                            name_of(runtime.backend().kind())));
+  }
+  // Here a negative index is no way to say "the host" or "the current device".
+  if (device.device_id < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("from_dlpack: device id is {}, expected 0 or more", device.device_id));
+  }
+  runtime.require_device(device.device_id, "from_dlpack");
+  if (!on_gpus && numel != 0) {
+    const backend::PointerInfo info = runtime.backend().pointer_info(data);
+    if (info.kind != backend::MemoryKind::device || info.device != device.device_id) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("from_dlpack: data is {}, which is not memory of virtual device {}", data,
+                              device.device_id));
+    }
+  }
+  return Device(device.device_id);
+}
+
+LayoutPtr layout_from(const DLTensor& tensor) {
+  if (tensor.ndim < 0 || tensor.ndim > max_dimensions) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("from_dlpack: ndim is {}, expected 0 to {}", tensor.ndim, max_dimensions));
+  }
+  const DType dtype = dtype_from(tensor.dtype);
+  const auto rank = static_cast<std::size_t>(tensor.ndim);
+  const std::span<const std::int64_t> sizes(tensor.shape, rank);
+  if (tensor.strides == nullptr) return make_layout(dtype, sizes);
+  return make_layout(dtype, sizes, std::span<const std::int64_t>(tensor.strides, rank));
+}
+
+/// Checks everything and takes nothing over.
+TensorView view_of(const DLTensor& tensor) {
+  LayoutPtr layout = layout_from(tensor);
+  // Added as integers: for a tensor without elements `data` may be nullptr.
+  const auto address =
+      reinterpret_cast<std::uintptr_t>(tensor.data) + static_cast<std::uintptr_t>(tensor.byte_offset);
+  const Device device = device_from(tensor.device, reinterpret_cast<void*>(address), layout->numel());
+  return {reinterpret_cast<void*>(address), layout->dtype(), IntList(layout->sizes()),
+          IntList(layout->strides()), device};
+}
+
+}  // namespace
+
+DLManagedTensor* to_dlpack(const Tensor& tensor, const Stream* consumer) {
+  require_defined(tensor, "to_dlpack", "tensor");
+  auto exported = std::make_unique<Exported>(tensor);
+  if (consumer != nullptr && !tensor.device().is_host()) {
+    Runtime& runtime = Runtime::get();
+    runtime.order(current_stream_ref(runtime, tensor.device().index()), StreamAccess::ref(*consumer));
+    // The consumer may call the deleter while its own work is still queued.
+    tensor.record_stream(*consumer);
+  }
+  return &exported.release()->managed;
+}
+
+Tensor from_dlpack(DLManagedTensor* managed, const Stream* producer) {
+  if (managed == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "from_dlpack: managed is nullptr, expected a DLManagedTensor");
+  }
+  const TensorView view = view_of(managed->dl_tensor);
+  std::optional<backend::StreamRef> home;
+  if (!view.device().is_host()) {
+    Runtime& runtime = Runtime::get();
+    home = current_stream_ref(runtime, view.device().index());
+    if (producer != nullptr) runtime.order(StreamAccess::ref(*producer), *home);
+  } else if (producer != nullptr) {
+    producer->synchronize();  // the host has no stream that could wait
+  }
+  return {detail::IntrusivePtr<Storage>::adopt(new ImportedStorage(view, managed, home)), view};
+}
+
+}  // namespace tutti

@@ -1,0 +1,17 @@
+#pragma once
+
+#include "tutti/tensor.hpp"
+
+namespace tutti {
+
+/// Whether some element of `a` and some element of `b` share a byte.
+///
+/// Exact for all layouts met in practice, interleaved ones included (the even and the odd columns of a matrix
+/// share nothing). The question is an integer equation, hard in the worst case: a search that takes too long
+/// answers true. Cost: a few comparisons if the address ranges are disjoint or both are dense.
+[[nodiscard]] bool shares_memory(const TensorView& a, const TensorView& b);
+
+/// Whether both are the very same elements: address, element type, sizes and strides (where they matter).
+[[nodiscard]] bool is_same_memory(const TensorView& a, const TensorView& b);
+
+}  // namespace tutti

@@ -1,0 +1,220 @@
+#include "backend/host/kernels.hpp"
+#include "overlap.hpp"
+#include "runtime.hpp"
+#include "tensor_factory.hpp"
+#include "tutti/error.hpp"
+#include "tutti/tensor.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+/// Checks everything that can be wrong before anything is enqueued.
+void require_copyable(const Tensor& target, const Tensor& source) {
+  require_defined(target, "Tensor::copy_", "the tensor");
+  require_defined(source, "Tensor::copy_", "source");
+  if (!std::ranges::equal(target.sizes(), source.sizes())) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Tensor::copy_: source has sizes {}, expected {}", to_string(source.sizes()),
+                            to_string(target.sizes())));
+  }
+  if (!target.layout()->is_non_overlapping()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("Tensor::copy_: the tensor has sizes {} and strides {}, under which several indices "
+                    "share an element, expected one element for each",
+                    to_string(target.sizes()), to_string(target.strides())));
+  }
+  for (const Device device : {target.device(), source.device()}) {
+    if (!device.is_host()) Runtime::get().require_device(device.index(), "Tensor::copy_");
+  }
+}
+
+void require_no_overlap(const TensorView& target, const TensorView& source) {
+  if (!shares_memory(target, source)) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format(
+          "Tensor::copy_: source ({} with sizes {} and strides {} at {}) overlaps the tensor ({} with "
+          "sizes {} and strides {} at {}), expected the same elements or none",
+          name_of(source.dtype()), to_string(source.sizes()), to_string(source.strides()), source.data(),
+          name_of(target.dtype()), to_string(target.sizes()), to_string(target.strides()), target.data()));
+}
+
+std::byte* bytes_of(const TensorView& view) {
+  return static_cast<std::byte*>(view.data());
+}
+
+backend::Convert conversion(const TensorView& target, const TensorView& source) {
+  backend::Convert task{.target = bytes_of(target),
+                        .source = bytes_of(source),
+                        .target_dtype = target.dtype(),
+                        .source_dtype = source.dtype(),
+                        .rank = target.dim()};
+  std::ranges::copy(target.sizes(), task.sizes.begin());
+  std::ranges::copy(target.strides(), task.target_strides.begin());
+  std::ranges::copy(source.strides(), task.source_strides.begin());
+  return task;
+}
+
+/// The elements are the same bytes in the same order.
+bool can_copy_bytes(const Layout& target, const Layout& source) {
+  return target.is_dense() && target == source;
+}
+
+backend::Copy2D byte_copy(const TensorView& target, const TensorView& source) {
+  return {.target = bytes_of(target), .source = bytes_of(source), .row_bytes = target.nbytes()};
+}
+
+/// Copies between two tensors on the host (at once) or on one device (in stream order), rearranging and
+/// converting.
+void copy_within(const TensorView& target, const TensorView& source) {
+  const bool bytes = can_copy_bytes(*target.layout(), *source.layout());
+  if (target.device().is_host()) {
+    if (bytes) {
+      std::copy_n(bytes_of(source), target.nbytes(), bytes_of(target));
+    } else {
+      backend::host::convert_elements(conversion(target, source));
+    }
+    return;
+  }
+  Runtime& runtime = Runtime::get();
+  const backend::StreamRef stream = current_stream_ref(runtime, target.device().index());
+  if (bytes) {
+    runtime.backend().copy(stream, byte_copy(target, source));
+  } else {
+    runtime.backend().convert(stream, conversion(target, source));
+  }
+}
+
+/// The host's end of a copy that has been queued on `stream`: waits, or leaves pinned memory to the stream.
+///
+/// Pageable memory always waits. The system may still be reading it or writing to it, and nobody keeps it
+/// alive.
+void finish_with_host(const Tensor& host_end, backend::StreamRef stream, Blocking blocking) {
+  if (blocking == Blocking::no && host_end.is_pinned()) {
+    host_end.record_stream(StreamAccess::make(stream));
+  } else {
+    Runtime::get().backend().synchronize_stream(stream);
+  }
+}
+
+/// Moves bytes between the host and a device, or between two devices; the layouts are alike and dense.
+void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) {
+  Runtime& runtime = Runtime::get();
+  const backend::Copy2D task = byte_copy(target, source);
+  if (source.device().is_host()) {
+    const backend::StreamRef stream = current_stream_ref(runtime, target.device().index());
+    runtime.backend().copy(stream, task);
+    finish_with_host(source, stream, blocking);
+  } else if (target.device().is_host()) {
+    const backend::StreamRef stream = current_stream_ref(runtime, source.device().index());
+    runtime.backend().copy(stream, task);
+    finish_with_host(target, stream, blocking);
+  } else {
+    const backend::StreamRef source_stream = current_stream_ref(runtime, source.device().index());
+    const backend::StreamRef target_stream = current_stream_ref(runtime, target.device().index());
+    runtime.order(target_stream, source_stream);
+    runtime.backend().copy(source_stream, task);
+    runtime.order(source_stream, target_stream);
+  }
+}
+
+/// In what form a source travels to another place: the form it has, where the receiving device can rearrange
+/// it; else the form that is wanted, or as near as a dense layout comes to it.
+LayoutPtr travelling_layout(const Tensor& target, const Tensor& source) {
+  const bool rearranged_on_arrival = !target.device().is_host();
+  if (source.layout()->is_dense() && (rearranged_on_arrival || *source.layout() == *target.layout())) {
+    return source.layout();
+  }
+  return dense_layout(target.layout());
+}
+
+/// `tensor` if it has that layout, else temporary memory in the same place that has. Temporary memory of a
+/// device is used on its current stream, or ordered with it, and may thus be freed at once; that of the host
+/// is pinned.
+Tensor in_layout(const Tensor& tensor, const LayoutPtr& layout) {
+  if (can_copy_bytes(*layout, *tensor.layout())) return tensor;
+  const HostMemory host_memory = tensor.device().is_host() ? HostMemory::pinned : HostMemory::pageable;
+  return allocate_tensor(layout, tensor.device(), host_memory, "Tensor::copy_");
+}
+
+}  // namespace
+
+const Tensor& Tensor::copy_(const Tensor& source, Blocking blocking) const {
+  require_copyable(*this, source);
+  if (numel() == 0 || is_same_memory(view_, source)) return *this;
+  if (device() == source.device()) {
+    require_no_overlap(view_, source);
+    copy_within(view_, source);
+    return *this;
+  }
+  const LayoutPtr travelling = travelling_layout(*this, source);
+  const Tensor departing = in_layout(source, travelling);
+  const Tensor arriving = in_layout(*this, travelling);
+  const bool rearranged_on_arrival = arriving.data() != data();
+  if (departing.data() != source.data()) copy_within(departing, source);
+  // The host can only rearrange what has arrived.
+  copy_across(arriving, departing, rearranged_on_arrival && device().is_host() ? Blocking::yes : blocking);
+  if (rearranged_on_arrival) copy_within(view_, arriving);
+  return *this;
+}
+
+Tensor Tensor::to(Device device, Blocking blocking) const {
+  require_defined(view_, "Tensor::to", "the tensor");
+  if (device == this->device()) return *this;
+  const HostMemory host_memory =
+      device.is_host() && blocking == Blocking::no ? HostMemory::pinned : HostMemory::pageable;
+  Tensor result = allocate_tensor(dense_layout(layout()), device, host_memory, "Tensor::to");
+  result.copy_(*this, blocking);
+  return result;
+}
+
+Tensor Tensor::to(DType dtype) const {
+  require_defined(view_, "Tensor::to", "the tensor");
+  if (dtype == this->dtype()) return *this;
+  const LayoutPtr dense = dense_layout(layout());
+  Tensor result = allocate_tensor(make_layout(dtype, dense->sizes(), dense->strides()), device(),
+                                  HostMemory::pageable, "Tensor::to");
+  result.copy_(*this);
+  return result;
+}
+
+Tensor Tensor::contiguous(MemoryFormat format) const {
+  require_defined(view_, "Tensor::contiguous", "the tensor");
+  if (format == MemoryFormat::channels_last ? is_channels_last() : is_contiguous()) return *this;
+  Tensor result = allocate_tensor(make_layout(dtype(), sizes(), format), device(), HostMemory::pageable,
+                                  "Tensor::contiguous");
+  result.copy_(*this);
+  return result;
+}
+
+Tensor Tensor::pin_memory() const {
+  require_defined(view_, "Tensor::pin_memory", "the tensor");
+  if (!device().is_host()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("Tensor::pin_memory: the tensor is on {}, expected host", to_string(device())));
+  }
+  if (is_pinned()) return *this;
+  Tensor result =
+      allocate_tensor(dense_layout(layout()), Device::host(), HostMemory::pinned, "Tensor::pin_memory");
+  result.copy_(*this);
+  return result;
+}
+
+std::vector<std::byte> Tensor::to_bytes() const {
+  require_defined(view_, "Tensor::to_bytes", "the tensor");
+  std::vector<std::byte> result(nbytes());
+  copy_to_host(result.data());
+  return result;
+}
+
+void Tensor::copy_to_host(void* target) const {
+  LayoutPtr ordered = is_contiguous() ? layout() : make_layout(dtype(), sizes());
+  static_cast<void>(Tensor(TensorView(target, std::move(ordered), Device::host())).copy_(*this));
+}
+
+}  // namespace tutti

@@ -1,0 +1,102 @@
+#include "runtime.hpp"
+#include "storage.hpp"
+#include "tensor_factory.hpp"
+#include "tutti/error.hpp"
+#include "tutti/tensor.hpp"
+
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+Tensor make_empty(IntList sizes, const TensorOptions& options, std::string_view function) {
+  return allocate_tensor(make_layout(options.dtype, sizes, options.format), options.device,
+                         options.host_memory, function);
+}
+
+Tensor make_like(const Tensor& other, std::string_view function) {
+  require_defined(other, function, "other");
+  return allocate_tensor(dense_layout(other.layout()), other.device(), HostMemory::pageable, function);
+}
+
+}  // namespace
+
+Tensor allocate_tensor(LayoutPtr layout, Device device, HostMemory host_memory, std::string_view function) {
+  const std::size_t bytes = layout->nbytes();
+  detail::IntrusivePtr<Storage> storage;
+  if (device.is_host()) {
+    storage = host_memory == HostMemory::pinned ? PinnedStorage::allocate(Runtime::get(), bytes)
+                                                : PageableStorage::allocate(bytes);
+  } else {
+    Runtime& runtime = Runtime::get();
+    runtime.require_device(device.index(), function);
+    if (host_memory == HostMemory::pinned) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: options.host_memory is pinned, but options.device is {}, expected host",
+                              function, to_string(device)));
+    }
+    storage =
+        DeviceStorage::allocate(runtime, device.index(), bytes, current_stream_ref(runtime, device.index()));
+  }
+  void* const data = storage->data();
+  return {std::move(storage), TensorView(data, std::move(layout), device)};
+}
+
+LayoutPtr dense_layout(const LayoutPtr& layout) {
+  return layout->is_dense() ? layout : make_layout(layout->dtype(), layout->sizes());
+}
+
+Tensor empty(IntList sizes, const TensorOptions& options) {
+  return make_empty(sizes, options, "empty");
+}
+
+Tensor zeros(IntList sizes, const TensorOptions& options) {
+  return make_empty(sizes, options, "zeros").fill_(0.0);
+}
+
+Tensor ones(IntList sizes, const TensorOptions& options) {
+  return make_empty(sizes, options, "ones").fill_(1.0);
+}
+
+Tensor full(IntList sizes, double value, const TensorOptions& options) {
+  return make_empty(sizes, options, "full").fill_(value);
+}
+
+Tensor empty_like(const Tensor& other) {
+  return make_like(other, "empty_like");
+}
+
+Tensor zeros_like(const Tensor& other) {
+  return make_like(other, "zeros_like").fill_(0.0);
+}
+
+Tensor ones_like(const Tensor& other) {
+  return make_like(other, "ones_like").fill_(1.0);
+}
+
+Tensor full_like(const Tensor& other, double value) {
+  return make_like(other, "full_like").fill_(value);
+}
+
+Tensor from_host(const void* data, IntList sizes, const TensorOptions& options) {
+  LayoutPtr layout = make_layout(options.dtype, sizes);
+  if (layout->numel() != 0 && data == nullptr) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("from_host: data is nullptr, expected the address of {} elements", layout->numel()));
+  }
+  Tensor result = make_empty(sizes, options, "from_host");
+  // The source of a copy is only read, byte by byte: any alignment will do.
+  result.copy_(Tensor(TensorView(const_cast<void*>(data), std::move(layout), Device::host())));
+  return result;
+}
+
+void detail::require_count(std::size_t given, IntList sizes) {
+  const std::int64_t expected = Layout(DType::uint8, sizes).numel();
+  if (given == static_cast<std::size_t>(expected)) return;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("from_host: {} values are given, expected {} for sizes {}", given, expected,
+                          to_string(sizes)));
+}
+
+}  // namespace tutti
