@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "tutti/device.hpp"
+#include "tutti/export.hpp"
+
+namespace tutti {
+
+class Event;
+
+/// A queue of work on one device; work on one stream runs in order, work on different streams concurrently.
+///
+/// A cheap value that names a stream: copies name the same one, and nothing is destroyed with the last of them.
+/// `Stream(device, priority)` takes one of 32 pooled streams per device and priority, round robin. Usable from any
+/// thread and whichever device is current; thread-safe.
+class TUTTI_EXPORT Stream {
+ public:
+  /// A pooled stream. Lower `priority` is more urgent; values outside the device's range are clamped. The current
+  /// device if `device` is negative. Throws Error(invalid_argument) for an unknown device.
+  explicit Stream(int device = -1, int priority = 0);
+
+  [[nodiscard]] int device() const noexcept { return device_; }
+  [[nodiscard]] int priority() const noexcept { return priority_; }
+  /// The backend's own handle: a `cudaStream_t` on GPUs (see `tutti/cuda_interop.hpp`).
+  [[nodiscard]] void* native_handle() const noexcept { return handle_; }
+
+  /// True if all work queued so far is done. Rethrows a pending failure of the device.
+  [[nodiscard]] bool query() const;
+  /// Blocks the host until all work queued so far is done. Rethrows a pending failure of the device.
+  void synchronize() const;
+  /// Records a new event here, or `event` again. Returns it.
+  [[nodiscard]] Event record_event() const;
+  void record_event(Event& event) const;
+  /// Later work here waits for what `event` recorded last. An event never recorded is a no-op.
+  void wait_event(const Event& event) const;
+  /// Later work here waits for everything queued on `other` so far.
+  void wait_stream(const Stream& other) const;
+
+  /// Same device and same queue.
+  friend bool operator==(const Stream& a, const Stream& b) noexcept {
+    return a.handle_ == b.handle_ && a.device_ == b.device_;
+  }
+
+ protected:
+  Stream(void* handle, int device, int priority) noexcept : handle_(handle), device_(device), priority_(priority) {}
+
+ private:
+  friend struct StreamAccess;
+
+  void* handle_ = nullptr;
+  int device_ = -1;
+  int priority_ = 0;
+};
+
+/// Wraps a stream made elsewhere (a `cudaStream_t` of `device` on GPUs); never destroys it. The caller keeps it alive
+/// while the library uses it.
+class TUTTI_EXPORT ExternalStream : public Stream {
+ public:
+  /// Throws Error(invalid_argument) for an unknown device.
+  ExternalStream(void* native_handle, int device);
+};
+
+/// The device's default stream: the legacy default stream on GPUs.
+[[nodiscard]] TUTTI_EXPORT Stream default_stream(int device = -1);
+/// The calling thread's current stream of `device` (of the current device if negative). Thread-local, one per device;
+/// a new thread starts at the default streams.
+[[nodiscard]] TUTTI_EXPORT Stream current_stream(int device = -1);
+/// Makes `stream` the current one of its device for the calling thread. The current device stays as it is.
+TUTTI_EXPORT void set_stream(const Stream& stream);
+
+/// Makes a stream, and its device, current for the scope's lifetime; restores both, the previous device and the previous
+/// stream of the stream's device. Use on the thread that created it.
+class TUTTI_EXPORT StreamGuard {
+ public:
+  explicit StreamGuard(const Stream& stream);
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+  ~StreamGuard();
+
+ private:
+  DeviceGuard device_guard_;
+  Stream previous_;
+};
+
+}  // namespace tutti
+
+template <>
+struct std::hash<tutti::Stream> {
+  std::size_t operator()(const tutti::Stream& stream) const noexcept {
+    return std::hash<void*>{}(stream.native_handle()) * 31 + static_cast<std::size_t>(stream.device());
+  }
+};

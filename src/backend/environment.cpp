@@ -1,0 +1,107 @@
+#include "backend/environment.hpp"
+
+#include "tutti/error.hpp"
+
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+/// The whole of `text` as a decimal number.
+template <class Number>
+std::optional<Number> parse_number(std::string_view text) noexcept {
+  Number number{};
+  const auto [end, failure] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (failure != std::errc{} || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+template <class Value>
+struct Name {
+  std::string_view text;
+  Value value;
+};
+template <class Value>
+Name(std::string_view, Value) -> Name<Value>;  // clang 16 does not deduce an aggregate's arguments by itself
+
+template <class Value, std::size_t count>
+std::optional<Value> parse_name(std::string_view text, const std::array<Name<Value>, count>& names) noexcept {
+  for (const Name<Value>& name : names) {
+    if (name.text == text) return name.value;
+  }
+  return std::nullopt;
+}
+
+constexpr std::array backend_names{Name{"auto", BackendChoice::automatic}, Name{"cuda", BackendChoice::cuda},
+                                   Name{"host", BackendChoice::host}};
+constexpr std::array transport_names{Name{"auto", TransportKind::automatic}, Name{"p2p", TransportKind::p2p},
+                                     Name{"nccl", TransportKind::nccl},
+                                     Name{"staged", TransportKind::staged}};
+constexpr std::array log_names{Name{"off", LogLevel::off}, Name{"warn", LogLevel::warn},
+                               Name{"info", LogLevel::info}};
+
+std::optional<int> parse_device_count(std::string_view text) noexcept {
+  const auto count = parse_number<int>(text);
+  return count && *count >= 1 && *count <= 1024 ? count : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::size_t> parse_bytes(std::string_view text) noexcept {
+  int shift = 0;
+  if (text.ends_with('K')) shift = 10;
+  if (text.ends_with('M')) shift = 20;
+  if (text.ends_with('G')) shift = 30;
+  if (shift != 0) text.remove_suffix(1);
+  const auto number = parse_number<std::size_t>(text);
+  if (!number || *number > std::numeric_limits<std::size_t>::max() >> shift) return std::nullopt;
+  return *number << shift;
+}
+
+Environment Environment::parse(const std::function<const char*(const char*)>& lookup) {
+  // Assigns what `parse_value` makes of the variable; leaves `member` alone if the variable is unset or
+  // empty.
+  const auto assign = [&](auto& member, const char* variable, auto parse_value, std::string_view expected) {
+    const char* text = lookup(variable);
+    if (text == nullptr || *text == '\0') return;
+    const auto value = parse_value(std::string_view(text));
+    if (!value) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("environment variable {} is \"{}\", expected {}", variable, text, expected));
+    }
+    member = *value;
+  };
+  const auto one_of = [](const auto& names) {
+    return [&names](std::string_view text) { return parse_name(text, names); };
+  };
+
+  Environment result;
+  assign(result.backend, "TUTTI_BACKEND", one_of(backend_names), "auto, cuda or host");
+  assign(result.virtual_devices, "TUTTI_VIRTUAL_DEVICES", parse_device_count, "a number from 1 to 1024");
+  assign(
+      result.virtual_topology, "TUTTI_VIRTUAL_TOPOLOGY",
+      [](std::string_view text) { return std::optional<std::string>(text); }, "a preset or a path");
+  assign(result.virtual_memory, "TUTTI_VIRTUAL_MEMORY", parse_bytes,
+         "a number of bytes such as 268435456 or 256M");
+  assign(result.virtual_seed, "TUTTI_VIRTUAL_SEED", parse_number<std::uint64_t>,
+         "a number from 0 to 2^64 - 1");
+  assign(result.transport, "TUTTI_TRANSPORT", one_of(transport_names), "auto, p2p, nccl or staged");
+  assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");
+  return result;
+}
+
+Environment Environment::read() {
+  return parse([](const char* variable) -> const char* { return std::getenv(variable); });
+}
+
+const Environment& Environment::get() {
+  static const Environment environment = read();
+  return environment;
+}
+
+}  // namespace tutti

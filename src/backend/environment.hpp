@@ -1,0 +1,50 @@
+#pragma once
+
+#include "tutti/collectives.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tutti {
+
+enum class BackendChoice : std::uint8_t { automatic, cuda, host };
+enum class LogLevel : std::uint8_t { off, warn, info };
+
+/// Every environment variable the library reads. An unset or empty variable leaves its member as initialised
+/// here.
+struct Environment {
+  /// `TUTTI_BACKEND`: `auto` (GPUs if there are any, else virtual devices), `cuda` or `host`.
+  BackendChoice backend = BackendChoice::automatic;
+  /// `TUTTI_VIRTUAL_DEVICES`: how many virtual devices a preset topology has, 1 to 1024.
+  std::optional<int> virtual_devices;
+  /// `TUTTI_VIRTUAL_TOPOLOGY`: a preset, or the path of a JSON file (see `tutti/virtual_devices.hpp`).
+  std::optional<std::string> virtual_topology;
+  /// `TUTTI_VIRTUAL_MEMORY`: bytes of memory per virtual device; suffixes K, M and G are powers of 1024.
+  std::optional<std::size_t> virtual_memory;
+  /// `TUTTI_VIRTUAL_SEED`: interleave the virtual devices' streams adversarially, drawn from this number.
+  std::optional<std::uint64_t> virtual_seed;
+  /// `TUTTI_TRANSPORT`: `auto`, or the one transport collectives use unless a call names another: `p2p`,
+  /// `nccl` or `staged`.
+  TransportKind transport = TransportKind::automatic;
+  /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
+  /// made).
+  LogLevel log = LogLevel::warn;
+
+  /// The process's environment as it was at the first call. Throws Error(invalid_argument), naming the
+  /// variable, its value and what was expected, while a variable holds anything else.
+  [[nodiscard]] static const Environment& get();
+  /// The same, read anew at every call.
+  [[nodiscard]] static Environment read();
+  /// The same from any source: `lookup` returns a variable's value, nullptr if unset.
+  [[nodiscard]] static Environment parse(const std::function<const char*(const char*)>& lookup);
+};
+
+/// A number of bytes: decimal digits and optionally K, M or G. Nothing if `text` is anything else, or too
+/// large.
+[[nodiscard]] std::optional<std::size_t> parse_bytes(std::string_view text) noexcept;
+
+}  // namespace tutti

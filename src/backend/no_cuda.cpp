@@ -1,0 +1,14 @@
+#include "backend/backend.hpp"
+
+namespace tutti::backend {
+
+std::span<const std::string_view> compiled_architectures() noexcept {
+  return {};
+}
+
+std::unique_ptr<Backend> make_cuda_backend(std::string& reason) {
+  reason = "tutti was built without CUDA";
+  return nullptr;
+}
+
+}  // namespace tutti::backend

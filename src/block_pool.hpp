@@ -1,0 +1,111 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "pending_frees.hpp"
+#include "tutti/memory.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <set>
+#include <vector>
+
+namespace tutti {
+
+struct Block;
+struct Segment;
+
+/// Orders cached blocks by stream, then size, then address, so that the first block that is not less than a
+/// request is the best fit.
+struct BestFit {
+  struct Request {
+    backend::StreamRef stream;
+    std::size_t bytes;
+  };
+  using is_transparent = void;
+  bool operator()(const Block* a, const Block* b) const noexcept;
+  bool operator()(const Block* block, const Request& request) const noexcept;
+};
+
+using CachedBlocks = std::set<Block*, BestFit>;
+
+struct Block : StreamUses {
+  std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  std::size_t requested_bytes = 0;
+  BlockState state = BlockState::in_use;
+  Segment* segment = nullptr;
+  Block* previous = nullptr;     ///< neighbour in the segment
+  Block* next = nullptr;         ///< neighbour in the segment, or in the list of spare blocks
+  CachedBlocks::iterator place;  ///< in the ordered set, while it is cached
+  CachedBlocks::node_type node;  ///< what holds it in the ordered set, while it is not cached
+};
+
+/// Memory obtained from the device. It serves the requests of one stream.
+struct Segment {
+  std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  MemoryPool pool = MemoryPool::small_pool;
+  backend::StreamRef stream;
+  /// The block that starts in each granule of the segment, nullptr where none does. Blocks are at least a
+  /// granule long.
+  std::vector<Block*> starts;
+};
+
+/// The books of one caching allocator: segments, their blocks, the cached blocks in order of fit, and the
+/// statistics. Knows no device, and is not synchronised.
+class BlockPool {
+ public:
+  explicit BlockPool(int device) : device_(device) {}
+  BlockPool(const BlockPool&) = delete;
+  BlockPool& operator=(const BlockPool&) = delete;
+
+  /// The greatest request that can be rounded.
+  static constexpr std::size_t max_bytes = std::size_t{1} << 62;
+
+  /// How many bytes to get from the device for a request that no cached block can serve.
+  [[nodiscard]] static std::size_t segment_bytes(std::size_t requested_bytes) noexcept;
+
+  /// The best fitting cached block of `stream`, cut to size; nullptr if there is none. No heap memory is used
+  /// if a block is found that need not be cut, or if one was cut before.
+  [[nodiscard]] Block* take(std::size_t requested_bytes, backend::StreamRef stream);
+  /// Adds memory of the device, `segment_bytes(requested_bytes)` at `address`, for requests of `stream`.
+  void add_segment(std::byte* address, std::size_t requested_bytes, backend::StreamRef stream);
+  /// The block's user is gone; its bytes stay active.
+  void release(Block& block) noexcept;
+  /// A released block may be taken again. Joins it with its cached neighbours.
+  void give_back(Block& block) noexcept;
+  /// Takes out all segments that are cached as a whole, for the caller to free.
+  [[nodiscard]] std::vector<Segment> remove_cached_segments();
+
+  /// The block in use that contains `address`, nullptr if there is none.
+  [[nodiscard]] Block* find(const void* address);
+  [[nodiscard]] MemoryStats& stats() noexcept { return stats_; }
+  [[nodiscard]] const MemoryStats& stats() const noexcept { return stats_; }
+  void reset_peak_stats() noexcept;
+  [[nodiscard]] std::vector<MemorySegment> snapshot() const;
+
+ private:
+  [[nodiscard]] CachedBlocks& cached(MemoryPool pool) noexcept {
+    return pool == MemoryPool::small_pool ? cached_small_ : cached_large_;
+  }
+  [[nodiscard]] Block& new_block();
+  void discard(Block& block) noexcept;
+  void put_into_cache(Block& block) noexcept;
+  void take_out_of_cache(Block& block) noexcept;
+  /// Keeps the first `bytes` bytes in `block` and caches the rest as a new one.
+  void split(Block& block, std::size_t bytes);
+  /// Appends `block->next`, which is in no set, to `block`.
+  void absorb_next(Block& block) noexcept;
+
+  int device_;
+  std::map<const std::byte*, Segment> segments_;  // by address
+  CachedBlocks cached_small_;
+  CachedBlocks cached_large_;
+  std::deque<Block> blocks_;  // all there ever were; never shrinks
+  Block* spare_ = nullptr;    // those not in use by any segment
+  MemoryStats stats_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,263 @@
+#include "caching_allocator.hpp"
+
+#include "block_pool.hpp"
+#include "format_bytes.hpp"
+#include "growth.hpp"
+#include "pending_frees.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+
+#include <fmt/format.h>
+
+namespace tutti {
+
+class CachingAllocator::Impl {
+ public:
+  Impl(backend::Backend& backend, EventPool& events, int device)
+      : backend_(backend), device_(device), pool_(device), pending_(backend, events) {}
+
+  Block* allocate(std::size_t bytes, backend::StreamRef stream);
+  void free(Block& block) noexcept;
+  void record_stream(Block& block, backend::StreamRef stream);
+  Block* find(const void* address);
+  void empty_cache();
+  void finish_pending();
+  MemoryStats stats() const;
+  std::vector<MemorySegment> snapshot() const;
+  void reset_peak_stats();
+  std::size_t bytes_active() const;
+
+ private:
+  struct Source;
+
+  void reap_locked();
+  /// The caller holds `growth_mutex_`.
+  void return_cached();
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes);
+
+  backend::Backend& backend_;
+  const int device_;
+  /// Held while segments come or go, which takes long and may wait for devices. Taken before `mutex_`.
+  std::mutex growth_mutex_;
+  /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
+  mutable std::mutex mutex_;
+  BlockPool pool_;
+  PendingFrees pending_;
+};
+
+/// One request on its way through `grow`. The caller holds `growth_mutex_`.
+struct CachingAllocator::Impl::Source {
+  Impl& allocator;
+  std::size_t bytes;
+  backend::StreamRef stream;
+
+  Block* from_cache() {
+    const std::lock_guard lock(allocator.mutex_);
+    return allocator.pool_.take(bytes, stream);
+  }
+  Block* from_system() {
+    void* address = allocator.backend_.allocate_device(allocator.device_, BlockPool::segment_bytes(bytes));
+    if (address == nullptr) return nullptr;
+    const std::lock_guard lock(allocator.mutex_);
+    try {
+      allocator.pool_.add_segment(static_cast<std::byte*>(address), bytes, stream);
+    } catch (...) {
+      allocator.backend_.free_device(allocator.device_, address);
+      throw;
+    }
+    return allocator.pool_.take(bytes, stream);
+  }
+  bool may_wait() { return !allocator.backend_.is_capturing(stream); }
+  void count_retry() {
+    const std::lock_guard lock(allocator.mutex_);
+    ++allocator.pool_.stats().num_alloc_retries;
+  }
+  void reap() {
+    const std::lock_guard lock(allocator.mutex_);
+    allocator.reap_locked();
+  }
+  void return_cached() { allocator.return_cached(); }
+  void finish_pending() { allocator.finish_pending(); }
+};
+
+Block* CachingAllocator::Impl::allocate(std::size_t bytes, backend::StreamRef stream) {
+  if (bytes > BlockPool::max_bytes) throw_out_of_memory(bytes);
+  {
+    const std::lock_guard lock(mutex_);
+    // Asking for events is not allowed while this thread captures.
+    if (!pending_.empty() && !backend_.is_capturing(stream)) reap_locked();
+    if (Block* block = pool_.take(bytes, stream)) return block;
+  }
+  const std::lock_guard growth_lock(growth_mutex_);
+  Source source{*this, bytes, stream};
+  if (Block* block = grow(source)) return block;
+  throw_out_of_memory(bytes);
+}
+
+void CachingAllocator::Impl::free(Block& block) noexcept {
+  const std::lock_guard lock(mutex_);
+  pool_.release(block);
+  if (block.streams.empty()) {
+    pool_.give_back(block);
+  } else {
+    pending_.add(block);
+  }
+}
+
+void CachingAllocator::Impl::record_stream(Block& block, backend::StreamRef stream) {
+  if (stream == block.segment->stream) return;  // its own order keeps that one safe
+  const std::lock_guard lock(mutex_);
+  block.add(stream);
+}
+
+Block* CachingAllocator::Impl::find(const void* address) {
+  const std::lock_guard lock(mutex_);
+  return pool_.find(address);
+}
+
+void CachingAllocator::Impl::empty_cache() {
+  const std::lock_guard growth_lock(growth_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    reap_locked();
+  }
+  return_cached();
+}
+
+void CachingAllocator::Impl::finish_pending() {
+  std::vector<backend::EventHandle> events;
+  {
+    const std::lock_guard lock(mutex_);
+    reap_locked();
+    events = pending_.open_events();
+  }
+  for (const backend::EventHandle event : events) backend_.synchronize_event(event);
+  const std::lock_guard lock(mutex_);
+  reap_locked();
+}
+
+MemoryStats CachingAllocator::Impl::stats() const {
+  const std::lock_guard lock(mutex_);
+  return pool_.stats();
+}
+
+std::vector<MemorySegment> CachingAllocator::Impl::snapshot() const {
+  const std::lock_guard lock(mutex_);
+  return pool_.snapshot();
+}
+
+void CachingAllocator::Impl::reset_peak_stats() {
+  const std::lock_guard lock(mutex_);
+  pool_.reset_peak_stats();
+}
+
+std::size_t CachingAllocator::Impl::bytes_active() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<std::size_t>(pool_.stats().active_bytes.all.current);
+}
+
+void CachingAllocator::Impl::reap_locked() {
+  pending_.reap([this](StreamUses& block) { pool_.give_back(static_cast<Block&>(block)); });
+}
+
+void CachingAllocator::Impl::return_cached() {
+  std::vector<Segment> segments;
+  {
+    const std::lock_guard lock(mutex_);
+    segments = pool_.remove_cached_segments();
+  }
+  // A cached block may still be in use by work queued on its stream, which freeing does not wait for. The
+  // stream itself may be one of the user's and gone by now; its device is not.
+  std::vector<int> devices;
+  for (const Segment& segment : segments) {
+    for (const int device : {device_, segment.stream.device}) {
+      if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
+    }
+  }
+  std::exception_ptr failure;
+  for (const int device : devices) {
+    try {
+      backend_.synchronize_device(device);
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  for (const Segment& segment : segments) backend_.free_device(device_, segment.address);
+  if (failure) std::rethrow_exception(failure);
+}
+
+void CachingAllocator::Impl::throw_out_of_memory(std::size_t bytes) {
+  OutOfMemoryError::Figures figures;
+  {
+    const std::lock_guard lock(mutex_);
+    ++pool_.stats().num_ooms;
+    figures.reserved = static_cast<std::size_t>(pool_.stats().reserved_bytes.all.current);
+    figures.allocated = static_cast<std::size_t>(pool_.stats().allocated_bytes.all.current);
+  }
+  const MemoryInfo memory = backend_.memory_info(device_);
+  figures.requested = bytes;
+  figures.free = memory.free;
+  figures.total = memory.total;
+  throw OutOfMemoryError(
+      fmt::format("out of memory on device {}: requested {}, free {} of {}, reserved by tutti {}, of which "
+                  "allocated {}. "
+                  "Free tensors that are no longer needed, or use smaller ones. If much more is reserved "
+                  "than allocated, "
+                  "the cache is fragmented or belongs to other streams: allocate the largest tensors first, "
+                  "and on few "
+                  "streams.",
+                  device_, format_bytes(bytes), format_bytes(memory.free), format_bytes(memory.total),
+                  format_bytes(figures.reserved), format_bytes(figures.allocated)),
+      figures);
+}
+
+CachingAllocator::CachingAllocator(backend::Backend& backend, EventPool& events, int device)
+    : impl_(std::make_unique<Impl>(backend, events, device)) {}
+
+CachingAllocator::~CachingAllocator() {
+  try {
+    impl_->finish_pending();
+    impl_->empty_cache();
+  } catch (const std::exception&) {
+    // The device is in trouble, or going away: so is its memory.
+  }
+}
+
+Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream) {
+  return impl_->allocate(bytes, stream);
+}
+void CachingAllocator::free(Block* block) noexcept {
+  impl_->free(*block);
+}
+void CachingAllocator::record_stream(Block* block, backend::StreamRef stream) {
+  impl_->record_stream(*block, stream);
+}
+void* CachingAllocator::address(const Block* block) noexcept {
+  return block->address;
+}
+Block* CachingAllocator::find(const void* address) {
+  return impl_->find(address);
+}
+void CachingAllocator::empty_cache() {
+  impl_->empty_cache();
+}
+void CachingAllocator::finish_pending() {
+  impl_->finish_pending();
+}
+MemoryStats CachingAllocator::stats() const {
+  return impl_->stats();
+}
+std::vector<MemorySegment> CachingAllocator::snapshot() const {
+  return impl_->snapshot();
+}
+void CachingAllocator::reset_peak_stats() {
+  impl_->reset_peak_stats();
+}
+std::size_t CachingAllocator::bytes_active() const {
+  return impl_->bytes_active();
+}
+
+}  // namespace tutti

@@ -1,0 +1,98 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "tutti/memory.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace tutti {
+
+class EventPool;
+
+/// One piece of a segment, in use or cached. Opaque outside the allocator.
+struct Block;
+/// One piece of pinned memory, in use or cached. Opaque outside the allocator.
+struct PinnedBlock;
+
+/// Stream-ordered caching allocator for one device's memory (sizes and pools: see `tutti/memory.hpp`).
+///
+/// A block is reused at once by its own stream, whose order makes that safe; other streams that used it are
+/// named with `record_stream`, and then the block returns only once events recorded there, when it was freed,
+/// have completed. A stream under capture is never marked or asked: what it used waits until the capture has
+/// ended.
+///
+/// Thread-safe. A hit costs a lock and a search in an ordered set, and takes no memory from the heap. Only
+/// one thread at a time asks the device for memory, without holding up hits of others.
+class CachingAllocator {
+ public:
+  CachingAllocator(backend::Backend& backend, EventPool& events, int device);
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+  ~CachingAllocator();
+
+  /// At least `bytes` bytes, for first use on `stream` (of any device). Zero bytes give a valid block.
+  ///
+  /// When the device refuses: looks for blocks that have become free meanwhile; then returns cached segments
+  /// to the device and asks again; then waits for all blocks that wait for events, returns all cached
+  /// segments, and searches the cache and asks the device a last time; then throws OutOfMemoryError. While
+  /// `stream` is captured, only the cache and the device are asked. Passes on pending failures of devices it
+  /// has to wait for.
+  [[nodiscard]] Block* allocate(std::size_t bytes, backend::StreamRef stream);
+  void free(Block* block) noexcept;
+  void record_stream(Block* block, backend::StreamRef stream);
+  [[nodiscard]] static void* address(const Block* block) noexcept;
+  /// The block in use that contains `address`, nullptr if there is none.
+  [[nodiscard]] Block* find(const void* address);
+
+  /// Returns cached segments to the device, after waiting for the devices whose streams may still use them.
+  void empty_cache();
+  /// Waits for the events that freed blocks wait for, and returns those blocks to the cache.
+  void finish_pending();
+  [[nodiscard]] MemoryStats stats() const;
+  [[nodiscard]] std::vector<MemorySegment> snapshot() const;
+  void reset_peak_stats();
+  /// Bytes in blocks in use or waiting for events.
+  [[nodiscard]] std::size_t bytes_active() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Caching allocator for pinned host memory.
+///
+/// A block belongs to no stream: it returns once events recorded at free time on every stream named with
+/// `record_stream` have completed. Requests are rounded up to size classes, four per power of two from 4 KiB
+/// on, so that at most a fifth of a block above 16 KiB is unused; a block serves its class only and is never
+/// split. Thread-safe.
+class PinnedAllocator {
+ public:
+  PinnedAllocator(backend::Backend& backend, EventPool& events);
+  PinnedAllocator(const PinnedAllocator&) = delete;
+  PinnedAllocator& operator=(const PinnedAllocator&) = delete;
+  ~PinnedAllocator();
+
+  /// At least `bytes` bytes. Tries as hard as `CachingAllocator::allocate` before it throws OutOfMemoryError,
+  /// whose `free` and `total` are 0: nobody knows how much memory the system can pin.
+  [[nodiscard]] PinnedBlock* allocate(std::size_t bytes);
+  void free(PinnedBlock* block) noexcept;
+  void record_stream(PinnedBlock* block, backend::StreamRef stream);
+  [[nodiscard]] static void* address(const PinnedBlock* block) noexcept;
+
+  /// Returns cached blocks to the system.
+  void empty_cache();
+  /// Waits for the events that freed blocks wait for, and returns those blocks to the cache.
+  void finish_pending();
+  /// Bytes in blocks in use or waiting for events.
+  [[nodiscard]] std::size_t bytes_active() const;
+  /// Bytes in all blocks, cached ones included.
+  [[nodiscard]] std::size_t bytes_reserved() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tutti

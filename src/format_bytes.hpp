@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+namespace tutti {
+
+/// A size for people: "512 bytes", "1.50 GiB".
+[[nodiscard]] std::string format_bytes(std::size_t bytes);
+
+}  // namespace tutti

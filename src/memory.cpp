@@ -1,0 +1,69 @@
+#include "tutti/memory.hpp"
+
+#include "thread_current.hpp"
+
+#include <iterator>
+#include <utility>
+
+namespace tutti {
+namespace {
+
+CachingAllocator& allocator_of(int device, std::string_view function) {
+  Runtime& runtime = Runtime::get();
+  const int index = device_or_current(runtime, device, function);
+  runtime.release_collected();
+  return runtime.allocator(index);
+}
+
+}  // namespace
+
+MemoryStats memory_stats(int device) {
+  return allocator_of(device, "memory_stats").stats();
+}
+
+std::size_t memory_allocated(int device) {
+  return static_cast<std::size_t>(
+      allocator_of(device, "memory_allocated").stats().allocated_bytes.all.current);
+}
+
+std::size_t max_memory_allocated(int device) {
+  return static_cast<std::size_t>(
+      allocator_of(device, "max_memory_allocated").stats().allocated_bytes.all.peak);
+}
+
+std::size_t memory_reserved(int device) {
+  return static_cast<std::size_t>(allocator_of(device, "memory_reserved").stats().reserved_bytes.all.current);
+}
+
+std::size_t max_memory_reserved(int device) {
+  return static_cast<std::size_t>(
+      allocator_of(device, "max_memory_reserved").stats().reserved_bytes.all.peak);
+}
+
+void reset_peak_memory_stats(int device) {
+  allocator_of(device, "reset_peak_memory_stats").reset_peak_stats();
+}
+
+std::vector<MemorySegment> memory_snapshot() {
+  Runtime& runtime = Runtime::get();
+  std::vector<MemorySegment> result;
+  for (int device = 0; device < runtime.device_count(); ++device) {
+    std::vector<MemorySegment> segments = runtime.allocator(device).snapshot();
+    result.insert(result.end(), std::move_iterator(segments.begin()), std::move_iterator(segments.end()));
+  }
+  return result;
+}
+
+void empty_cache() {
+  Runtime& runtime = Runtime::get();
+  runtime.release_collected();
+  for (int device = 0; device < runtime.device_count(); ++device) runtime.allocator(device).empty_cache();
+}
+
+void empty_pinned_cache() {
+  Runtime& runtime = Runtime::get();
+  runtime.release_collected();
+  runtime.pinned().empty_cache();
+}
+
+}  // namespace tutti

@@ -1,0 +1,77 @@
+#pragma once
+
+#include "backend/backend.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+namespace tutti {
+
+class EventPool;
+
+/// The part of an allocator's block that says which streams have used it besides its own.
+struct StreamUses {
+  std::vector<backend::StreamRef> streams;  ///< each once; empties as the streams are marked
+  std::uint32_t open_marks = 0;             ///< events recorded after the free, not yet complete
+  StreamUses* next_unmarked = nullptr;      ///< of the list of blocks with streams still to be marked
+
+  void add(backend::StreamRef stream);
+};
+
+/// Freed blocks that wait until the work queued on the streams that used them is done. Not synchronised: the
+/// allocator that owns it holds its lock.
+class PendingFrees {
+ public:
+  PendingFrees(backend::Backend& backend, EventPool& events) : backend_(backend), events_(events) {}
+
+  [[nodiscard]] bool empty() const noexcept { return queues_.empty() && unmarked_ == nullptr; }
+  /// Records an event on each of the block's streams. A stream that cannot be marked now, because it is being
+  /// captured or its device is in trouble, keeps the block waiting and is tried again by `reap`.
+  void add(StreamUses& block) noexcept;
+  /// Calls `done(block)` for each block whose streams have got past their marks. Throws what the backend's
+  /// queries throw (a pending failure of a device); blocks not reported by then are reported by a later call.
+  template <class Done>
+  void reap(const Done& done);
+  /// The events blocks wait for. They stay valid as long as the pool; what they mark may be newer by the time
+  /// they are waited for.
+  [[nodiscard]] std::vector<backend::EventHandle> open_events() const;
+
+ private:
+  struct Mark {
+    StreamUses* block;
+    backend::EventHandle event;
+  };
+  /// Marks of one stream, in order: the first incomplete one hides all behind it.
+  struct Queue {
+    backend::StreamRef stream;
+    std::deque<Mark> marks;
+  };
+
+  /// True if all streams are marked.
+  [[nodiscard]] bool try_mark(StreamUses& block) noexcept;
+  void mark(StreamUses& block, backend::StreamRef stream);
+  void append(backend::StreamRef stream, Mark mark);
+  void mark_unmarked() noexcept;
+  /// Takes the next completed mark out of the queues from number `queue` on; nullptr if there is none. Leaves
+  /// in `queue` where to go on.
+  [[nodiscard]] StreamUses* next_completed(std::size_t& queue);
+
+  backend::Backend& backend_;
+  EventPool& events_;
+  std::vector<Queue> queues_;  // without empty ones
+  StreamUses* unmarked_ = nullptr;
+};
+
+template <class Done>
+void PendingFrees::reap(const Done& done) {
+  mark_unmarked();
+  std::size_t queue = 0;
+  while (StreamUses* block = next_completed(queue)) {
+    --block->open_marks;
+    if (block->open_marks == 0 && block->streams.empty()) done(*block);
+  }
+}
+
+}  // namespace tutti

@@ -1,0 +1,273 @@
+#include "caching_allocator.hpp"
+#include "format_bytes.hpp"
+#include "growth.hpp"
+#include "pending_frees.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <exception>
+#include <list>
+#include <mutex>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tutti {
+
+struct PinnedBlock : StreamUses {
+  void* address = nullptr;
+  std::size_t size_class = 0;
+  PinnedBlock* next_cached = nullptr;
+  std::list<PinnedBlock>::iterator self;
+};
+
+namespace {
+
+constexpr std::size_t smallest_bytes = 4096;
+constexpr int smallest_shift = std::countr_zero(smallest_bytes);
+constexpr std::size_t steps_per_doubling = 4;
+constexpr std::size_t largest_bytes = std::size_t{1} << 62;
+
+/// Class 0 holds `smallest_bytes`; each doubling from there on is four equal steps.
+constexpr std::size_t class_of(std::size_t bytes) noexcept {
+  if (bytes <= smallest_bytes) return 0;
+  const std::size_t below = std::bit_floor(bytes - 1);
+  const std::size_t step = below / steps_per_doubling;
+  const auto doublings = static_cast<std::size_t>(std::countr_zero(below) - smallest_shift);
+  return steps_per_doubling * doublings + (bytes - below + step - 1) / step;
+}
+
+constexpr std::size_t bytes_of(std::size_t size_class) noexcept {
+  if (size_class == 0) return smallest_bytes;
+  const std::size_t below = smallest_bytes << ((size_class - 1) / steps_per_doubling);
+  return below + below / steps_per_doubling * ((size_class - 1) % steps_per_doubling + 1);
+}
+
+constexpr std::size_t class_count = class_of(largest_bytes) + 1;
+
+static_assert(class_of(4097) == 1 && bytes_of(1) == 5120);
+static_assert(class_of(8192) == 4 && bytes_of(4) == 8192);
+static_assert(class_of(8193) == 5 && bytes_of(5) == 10240);
+static_assert(bytes_of(class_count - 1) == largest_bytes);
+
+}  // namespace
+
+class PinnedAllocator::Impl {
+ public:
+  Impl(backend::Backend& backend, EventPool& events) : backend_(backend), pending_(backend, events) {}
+
+  PinnedBlock* allocate(std::size_t bytes);
+  void free(PinnedBlock& block) noexcept;
+  void record_stream(PinnedBlock& block, backend::StreamRef stream);
+  void empty_cache();
+  void finish_pending();
+  std::size_t bytes_active() const;
+  std::size_t bytes_reserved() const;
+
+ private:
+  struct Source;
+
+  PinnedBlock* take(std::size_t size_class) noexcept;
+  void give_back(PinnedBlock& block) noexcept;
+  void reap_locked();
+  void return_cached();
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes);
+
+  backend::Backend& backend_;
+  /// Held while blocks come from the system or go back. Taken before `mutex_`.
+  std::mutex growth_mutex_;
+  /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
+  mutable std::mutex mutex_;
+  std::list<PinnedBlock> blocks_;
+  std::array<PinnedBlock*, class_count> cached_{};  // the first of a list for each class
+  PendingFrees pending_;
+  std::size_t bytes_reserved_ = 0;
+  std::size_t bytes_active_ = 0;
+  std::size_t bytes_in_use_ = 0;
+};
+
+/// One request on its way through `grow`. The caller holds `growth_mutex_`.
+struct PinnedAllocator::Impl::Source {
+  Impl& allocator;
+  std::size_t size_class;
+
+  PinnedBlock* from_cache() {
+    const std::lock_guard lock(allocator.mutex_);
+    return allocator.take(size_class);
+  }
+  PinnedBlock* from_system() {
+    std::list<PinnedBlock> fresh(1);
+    void* address = allocator.backend_.allocate_pinned(bytes_of(size_class));
+    if (address == nullptr) return nullptr;
+    PinnedBlock& block = fresh.front();
+    block.address = address;
+    block.size_class = size_class;
+    block.self = fresh.begin();
+    const std::lock_guard lock(allocator.mutex_);
+    allocator.blocks_.splice(allocator.blocks_.end(), fresh);
+    allocator.bytes_reserved_ += bytes_of(size_class);
+    allocator.bytes_active_ += bytes_of(size_class);
+    allocator.bytes_in_use_ += bytes_of(size_class);
+    return &block;
+  }
+  bool may_wait() const { return true; }
+  void count_retry() const {}
+  void reap() {
+    const std::lock_guard lock(allocator.mutex_);
+    allocator.reap_locked();
+  }
+  void return_cached() { allocator.return_cached(); }
+  void finish_pending() { allocator.finish_pending(); }
+};
+
+PinnedBlock* PinnedAllocator::Impl::allocate(std::size_t bytes) {
+  if (bytes > largest_bytes) throw_out_of_memory(bytes);
+  const std::size_t size_class = class_of(bytes);
+  {
+    const std::lock_guard lock(mutex_);
+    if (PinnedBlock* block = take(size_class)) return block;
+    // Only now, as asking for events costs more than a hit.
+    if (!pending_.empty()) reap_locked();
+    if (PinnedBlock* block = take(size_class)) return block;
+  }
+  const std::lock_guard growth_lock(growth_mutex_);
+  Source source{*this, size_class};
+  if (PinnedBlock* block = grow(source)) return block;
+  throw_out_of_memory(bytes);
+}
+
+void PinnedAllocator::Impl::free(PinnedBlock& block) noexcept {
+  const std::lock_guard lock(mutex_);
+  bytes_in_use_ -= bytes_of(block.size_class);
+  if (block.streams.empty()) {
+    give_back(block);
+  } else {
+    pending_.add(block);
+  }
+}
+
+void PinnedAllocator::Impl::record_stream(PinnedBlock& block, backend::StreamRef stream) {
+  const std::lock_guard lock(mutex_);
+  block.add(stream);
+}
+
+void PinnedAllocator::Impl::empty_cache() {
+  const std::lock_guard growth_lock(growth_mutex_);
+  {
+    const std::lock_guard lock(mutex_);
+    reap_locked();
+  }
+  return_cached();
+}
+
+void PinnedAllocator::Impl::finish_pending() {
+  std::vector<backend::EventHandle> events;
+  {
+    const std::lock_guard lock(mutex_);
+    reap_locked();
+    events = pending_.open_events();
+  }
+  for (const backend::EventHandle event : events) backend_.synchronize_event(event);
+  const std::lock_guard lock(mutex_);
+  reap_locked();
+}
+
+std::size_t PinnedAllocator::Impl::bytes_active() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_active_;
+}
+
+std::size_t PinnedAllocator::Impl::bytes_reserved() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_reserved_;
+}
+
+PinnedBlock* PinnedAllocator::Impl::take(std::size_t size_class) noexcept {
+  PinnedBlock* block = cached_[size_class];
+  if (block == nullptr) return nullptr;
+  cached_[size_class] = block->next_cached;
+  bytes_active_ += bytes_of(size_class);
+  bytes_in_use_ += bytes_of(size_class);
+  return block;
+}
+
+void PinnedAllocator::Impl::give_back(PinnedBlock& block) noexcept {
+  bytes_active_ -= bytes_of(block.size_class);
+  block.next_cached = cached_[block.size_class];
+  cached_[block.size_class] = &block;
+}
+
+void PinnedAllocator::Impl::reap_locked() {
+  pending_.reap([this](StreamUses& block) { give_back(static_cast<PinnedBlock&>(block)); });
+}
+
+void PinnedAllocator::Impl::return_cached() {
+  std::list<PinnedBlock> returned;
+  {
+    const std::lock_guard lock(mutex_);
+    for (PinnedBlock*& first : cached_) {
+      for (; first != nullptr; first = first->next_cached) {
+        bytes_reserved_ -= bytes_of(first->size_class);
+        returned.splice(returned.end(), blocks_, first->self);
+      }
+    }
+  }
+  for (const PinnedBlock& block : returned) backend_.free_pinned(block.address);
+}
+
+void PinnedAllocator::Impl::throw_out_of_memory(std::size_t bytes) {
+  OutOfMemoryError::Figures figures;
+  {
+    const std::lock_guard lock(mutex_);
+    figures.reserved = bytes_reserved_;
+    figures.allocated = bytes_in_use_;
+  }
+  figures.requested = bytes;
+  throw OutOfMemoryError(
+      fmt::format(
+          "out of pinned host memory: requested {}, reserved by tutti {}, of which allocated {}. Free pinned "
+          "tensors that are no longer needed, or raise the limit on locked memory.",
+          format_bytes(bytes), format_bytes(figures.reserved), format_bytes(figures.allocated)),
+      figures);
+}
+
+PinnedAllocator::PinnedAllocator(backend::Backend& backend, EventPool& events)
+    : impl_(std::make_unique<Impl>(backend, events)) {}
+
+PinnedAllocator::~PinnedAllocator() {
+  try {
+    impl_->finish_pending();
+    impl_->empty_cache();
+  } catch (const std::exception&) {
+    // The system is in trouble, or going away: so is its memory.
+  }
+}
+
+PinnedBlock* PinnedAllocator::allocate(std::size_t bytes) {
+  return impl_->allocate(bytes);
+}
+void PinnedAllocator::free(PinnedBlock* block) noexcept {
+  impl_->free(*block);
+}
+void PinnedAllocator::record_stream(PinnedBlock* block, backend::StreamRef stream) {
+  impl_->record_stream(*block, stream);
+}
+void* PinnedAllocator::address(const PinnedBlock* block) noexcept {
+  return block->address;
+}
+void PinnedAllocator::empty_cache() {
+  impl_->empty_cache();
+}
+void PinnedAllocator::finish_pending() {
+  impl_->finish_pending();
+}
+std::size_t PinnedAllocator::bytes_active() const {
+  return impl_->bytes_active();
+}
+std::size_t PinnedAllocator::bytes_reserved() const {
+  return impl_->bytes_reserved();
+}
+
+}  // namespace tutti

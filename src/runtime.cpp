@@ -1,0 +1,229 @@
+#include "runtime.hpp"
+
+#include "backend/environment.hpp"
+#include "backend/host/host_backend.hpp"
+#include "log.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+std::mutex boot_mutex;
+std::atomic<Runtime*> current_runtime{nullptr};
+std::atomic<std::uint64_t> last_generation{0};
+
+std::unique_ptr<Runtime> boot_virtual_machine(const virtual_devices::VirtualMachine& machine) {
+  backend::HostBackend host = backend::make_host_backend(machine);
+  return std::make_unique<Runtime>(std::move(host.backend), host.control);
+}
+
+/// What the environment asks for.
+std::unique_ptr<Runtime> boot() {
+  const BackendChoice choice = Environment::get().backend;
+  if (choice != BackendChoice::host) {
+    std::string reason;
+    if (auto gpus = backend::make_cuda_backend(reason))
+      return std::make_unique<Runtime>(std::move(gpus), nullptr);
+    if (choice == BackendChoice::cuda) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("TUTTI_BACKEND is cuda, but no GPU is usable: {}", reason));
+    }
+    log_info(fmt::format("running on virtual devices, as no GPU is usable: {}", reason));
+  }
+  return boot_virtual_machine(virtual_devices::VirtualMachine::from_environment());
+}
+
+}  // namespace
+
+struct Runtime::StreamPool {
+  static constexpr std::size_t streams_per_priority = 32;
+  struct Level {
+    std::array<backend::StreamRef, streams_per_priority> streams;
+    std::size_t created = 0;
+    std::size_t next = 0;
+  };
+  std::mutex mutex;
+  std::vector<Level> levels;  // one for each priority, most urgent first
+};
+
+Runtime& Runtime::get() {
+  if (Runtime* runtime = get_if_initialized()) [[likely]]
+    return *runtime;
+  const std::lock_guard lock(boot_mutex);
+  Runtime* runtime = get_if_initialized();
+  if (runtime == nullptr) {
+    runtime = boot().release();
+    current_runtime.store(runtime, std::memory_order_release);
+  }
+  return *runtime;
+}
+
+Runtime* Runtime::get_if_initialized() noexcept {
+  return current_runtime.load(std::memory_order_acquire);
+}
+
+void Runtime::replace(const virtual_devices::VirtualMachine& machine) {
+  const std::lock_guard lock(boot_mutex);
+  Runtime* old = get_if_initialized();
+  if (old != nullptr) old->require_unused();
+  // Made before the old one goes, so that a machine that contradicts itself leaves everything as it was.
+  backend::HostBackend host = backend::make_host_backend(machine);
+  delete old;  // still the current runtime while its extensions are destroyed
+  current_runtime.store(nullptr, std::memory_order_release);
+  current_runtime.store(new Runtime(std::move(host.backend), host.control), std::memory_order_release);
+}
+
+Runtime::Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMachineControl* control)
+    : backend_(std::move(backend)),
+      control_(control),
+      device_count_(backend_->device_count()),
+      generation_(last_generation.fetch_add(1) + 1),
+      events_(std::make_unique<EventPool>(*backend_)),
+      pinned_(std::make_unique<PinnedAllocator>(*backend_, *events_)),
+      peer_enabled_(static_cast<std::size_t>(device_count_ * device_count_)) {
+  const auto [least, greatest] = backend_->stream_priority_range();
+  for (int device = 0; device < device_count_; ++device) {
+    allocators_.push_back(std::make_unique<CachingAllocator>(*backend_, *events_, device));
+    stream_pools_.push_back(std::make_unique<StreamPool>());
+    stream_pools_.back()->levels.resize(static_cast<std::size_t>(least - greatest + 1));
+  }
+}
+
+Runtime::~Runtime() {
+  release_collected();
+  destroy_extensions();
+  pinned_.reset();
+  allocators_.clear();
+  for (const auto& pool : stream_pools_) {
+    for (const StreamPool::Level& level : pool->levels) {
+      for (std::size_t i = 0; i < level.created; ++i) backend_->destroy_stream(level.streams[i]);
+    }
+  }
+}
+
+int Runtime::clamped_priority(int priority) const noexcept {
+  const auto [least, greatest] = backend_->stream_priority_range();
+  return std::clamp(priority, greatest, least);
+}
+
+backend::StreamRef Runtime::pooled_stream(int device, int priority) {
+  const auto [least, greatest] = backend_->stream_priority_range();
+  StreamPool& pool = *stream_pools_[static_cast<std::size_t>(device)];
+  const std::lock_guard lock(pool.mutex);
+  StreamPool::Level& level = pool.levels[static_cast<std::size_t>(clamped_priority(priority) - greatest)];
+  if (level.next == level.created) {
+    level.streams[level.created] = backend_->create_stream(device, clamped_priority(priority));
+    ++level.created;
+  }
+  const backend::StreamRef stream = level.streams[level.next];
+  level.next = (level.next + 1) % StreamPool::streams_per_priority;
+  return stream;
+}
+
+void Runtime::enable_peer_access(int device, int peer) {
+  if (device == peer) return;
+  std::atomic<bool>& enabled = peer_enabled_[static_cast<std::size_t>(device * device_count_ + peer)];
+  if (enabled.load(std::memory_order_acquire)) return;
+  const std::lock_guard lock(peer_mutex_);
+  if (enabled.load(std::memory_order_relaxed)) return;
+  backend_->enable_peer_access(device, peer);
+  enabled.store(true, std::memory_order_release);
+}
+
+void Runtime::require_device(int device, std::string_view function) const {
+  if (device >= 0 && device < device_count_) return;
+  const std::string expected =
+      device_count_ == 0 ? "but there are no devices" : fmt::format("expected 0 to {}", device_count_ - 1);
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: device is {}, {}", function, device, expected));
+}
+
+void Runtime::order(backend::StreamRef earlier, backend::StreamRef later) {
+  if (earlier == later) return;
+  const backend::EventHandle event = events_->acquire(earlier.device);
+  try {
+    backend_->record_event(event, earlier);
+    backend_->wait_event(later, event);
+  } catch (...) {
+    events_->release(earlier.device, event);
+    throw;
+  }
+  events_->release(earlier.device, event);  // the wait keeps to this mark, whatever is recorded next
+}
+
+void Runtime::release_later(std::shared_ptr<void> resource) {
+  const std::lock_guard lock(collected_mutex_);
+  collected_.push_back(std::move(resource));
+  has_collected_.store(true, std::memory_order_release);
+}
+
+void Runtime::release_collected() {
+  if (!has_collected_.load(std::memory_order_acquire)) [[likely]]
+    return;
+  std::vector<std::shared_ptr<void>>
+      released;  // destroyed outside the lock: their destructors may come back here
+  const std::lock_guard lock(collected_mutex_);
+  released.swap(collected_);
+  has_collected_.store(false, std::memory_order_relaxed);
+}
+
+void* Runtime::find_or_add_extension(std::type_index type,
+                                     const std::function<std::shared_ptr<void>()>& make) {
+  const std::lock_guard lock(extensions_mutex_);
+  for (const Extension& extension : extensions_) {
+    if (extension.type == type) return extension.object.get();
+  }
+  // Pushed only when made: those it needed for that are then older, and destroyed after it.
+  std::shared_ptr<void> object = make();
+  return extensions_.emplace_back(Extension{type, std::move(object)}).object.get();
+}
+
+void Runtime::destroy_extensions() {
+  const std::lock_guard lock(extensions_mutex_);
+  while (!extensions_.empty()) {
+    const std::shared_ptr<void> newest = std::move(extensions_.back().object);
+    extensions_.pop_back();
+  }
+}
+
+void Runtime::require_unused() {
+  release_collected();
+  destroy_extensions();
+  const auto ignore_failures = [](const auto& wait) {
+    try {
+      wait();
+    } catch (const Error&) {
+      // Failures of work on devices that are about to be replaced.
+    }
+  };
+  for (int device = 0; device < device_count_; ++device) {
+    ignore_failures([&] { backend_->synchronize_device(device); });
+  }
+  for (int device = 0; device < device_count_; ++device) {
+    ignore_failures([&] { allocator(device).finish_pending(); });
+    const std::size_t active = allocator(device).bytes_active();
+    if (active != 0) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("virtual_devices::start: {} bytes of device {} are still allocated, expected none: "
+                      "destroy all tensors first",
+                      active, device));
+    }
+  }
+  ignore_failures([&] { pinned().finish_pending(); });
+  if (const std::size_t active = pinned().bytes_active(); active != 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("virtual_devices::start: {} bytes of pinned memory are still allocated, expected none: "
+                    "destroy all tensors first",
+                    active));
+  }
+}
+
+}  // namespace tutti

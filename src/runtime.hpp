@@ -1,0 +1,152 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "caching_allocator.hpp"
+#include "tutti/device.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/virtual_devices.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <typeindex>
+#include <vector>
+
+namespace tutti {
+
+namespace backend {
+class VirtualMachineControl;
+}
+
+/// Events without timing for the library's own ordering, reused because creating one costs more than
+/// recording it. One pool per runtime, keyed by the recording stream's device. Thread-safe.
+class EventPool {
+ public:
+  explicit EventPool(backend::Backend& backend);
+  EventPool(const EventPool&) = delete;
+  EventPool& operator=(const EventPool&) = delete;
+  ~EventPool();
+
+  [[nodiscard]] backend::EventHandle acquire(int device);
+  /// The event may still be pending: recording it again starts a new mark.
+  void release(int device, backend::EventHandle event) noexcept;
+
+ private:
+  struct PerDevice {
+    std::mutex mutex;
+    std::vector<backend::EventHandle> free;
+  };
+  backend::Backend& backend_;
+  std::vector<std::unique_ptr<PerDevice>> devices_;
+};
+
+/// The process-wide state behind all modules: one backend and what belongs to it.
+///
+/// Created by the first call that needs it, never destroyed at process exit (work may still be in flight, and
+/// static objects may still hold tensors); `replace` swaps it for a freshly booted virtual machine.
+class Runtime {
+ public:
+  /// The runtime; creates it on first use. Thread-safe; one atomic load once created.
+  [[nodiscard]] static Runtime& get();
+  /// nullptr before first use.
+  [[nodiscard]] static Runtime* get_if_initialized() noexcept;
+  /// Implements `virtual_devices::start`. Destroys the extensions even if it then finds memory in use and
+  /// throws; they are made again when they are needed.
+  static void replace(const virtual_devices::VirtualMachine& machine);
+
+  explicit Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMachineControl* control);
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+  ~Runtime();
+
+  [[nodiscard]] backend::Backend& backend() noexcept { return *backend_; }
+  /// nullptr on GPUs.
+  [[nodiscard]] backend::VirtualMachineControl* virtual_machine() noexcept { return control_; }
+  [[nodiscard]] int device_count() const noexcept { return device_count_; }
+  /// Different for every runtime of the process: tells thread-local state of an earlier one.
+  [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
+
+  [[nodiscard]] CachingAllocator& allocator(int device) {
+    return *allocators_[static_cast<std::size_t>(device)];
+  }
+  [[nodiscard]] PinnedAllocator& pinned() noexcept { return *pinned_; }
+  [[nodiscard]] EventPool& events() noexcept { return *events_; }
+  /// The priority a stream gets that asks for `priority`: the nearest one in the devices' range.
+  [[nodiscard]] int clamped_priority(int priority) const noexcept;
+  /// The next pooled stream of `device` at `priority` (clamped), round robin over 32, made on first use.
+  [[nodiscard]] backend::StreamRef pooled_stream(int device, int priority);
+  /// `enable_peer_access` once per ordered pair; afterwards one atomic load.
+  void enable_peer_access(int device, int peer);
+
+  /// Throws Error(invalid_argument) "<function>: device is 9, expected 0 to 7" unless `device` exists.
+  void require_device(int device, std::string_view function) const;
+
+  /// Makes work queued later on `later` wait for work queued so far on `earlier`. Nothing if they are one
+  /// stream.
+  void order(backend::StreamRef earlier, backend::StreamRef later);
+
+  /// Lets go of `resource` at the library's next call from an ordinary thread: for callers on threads where
+  /// the backend must not be entered, such as a graph's destructor.
+  void release_later(std::shared_ptr<void> resource);
+  /// Lets go of what `release_later` collected. One atomic load when there is nothing.
+  void release_collected();
+
+  /// The one object of type T that belongs to this runtime: state of layers above (plan cache, communicators,
+  /// …). Made by `T(Runtime&)` on first use; destroyed before the backend, newest first. Thread-safe.
+  template <class T>
+  [[nodiscard]] T& extension();
+
+ private:
+  struct Extension {
+    std::type_index type;
+    std::shared_ptr<void> object;
+  };
+  struct StreamPool;
+
+  [[nodiscard]] void* find_or_add_extension(std::type_index type,
+                                            const std::function<std::shared_ptr<void>()>& make);
+  /// Newest first.
+  void destroy_extensions();
+  /// Waits for the devices. Throws Error(invalid_argument) if device or pinned memory is in use.
+  void require_unused();
+
+  std::unique_ptr<backend::Backend> backend_;
+  backend::VirtualMachineControl* control_;
+  int device_count_;
+  std::uint64_t generation_;
+  std::unique_ptr<EventPool> events_;
+  std::vector<std::unique_ptr<CachingAllocator>> allocators_;
+  std::unique_ptr<PinnedAllocator> pinned_;
+  std::vector<std::unique_ptr<StreamPool>> stream_pools_;
+  std::vector<std::atomic<bool>> peer_enabled_;
+  std::mutex peer_mutex_;
+  std::mutex collected_mutex_;
+  std::vector<std::shared_ptr<void>> collected_;
+  std::atomic<bool> has_collected_ = false;
+  std::recursive_mutex extensions_mutex_;  // making one extension may need another
+  std::vector<Extension> extensions_;
+};
+
+/// The library's view of public handles.
+struct StreamAccess {
+  [[nodiscard]] static backend::StreamRef ref(const Stream& stream) noexcept {
+    return {static_cast<backend::StreamHandle>(stream.native_handle()), stream.device()};
+  }
+  [[nodiscard]] static Stream make(backend::StreamRef stream, int priority = 0) noexcept {
+    return Stream(stream.handle, stream.device, priority);
+  }
+};
+
+/// The calling thread's current stream of `device`, which exists: a few nanoseconds.
+[[nodiscard]] backend::StreamRef current_stream_ref(Runtime& runtime, int device);
+
+template <class T>
+T& Runtime::extension() {
+  return *static_cast<T*>(find_or_add_extension(
+      typeid(T), [this]() -> std::shared_ptr<void> { return std::make_shared<T>(*this); }));
+}
+
+}  // namespace tutti

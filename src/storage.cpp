@@ -1,0 +1,84 @@
+#include "storage.hpp"
+
+#include "format_bytes.hpp"
+#include "tutti/error.hpp"
+
+#include <cstdint>
+#include <new>
+
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+constexpr std::align_val_t pageable_alignment{64};
+
+}  // namespace
+
+detail::IntrusivePtr<Storage> DeviceStorage::allocate(Runtime& runtime, int device, std::size_t bytes,
+                                                      backend::StreamRef stream) {
+  runtime.release_collected();
+  CachingAllocator& allocator = runtime.allocator(device);
+  Block* block = allocator.allocate(bytes, stream);
+  try {
+    return detail::IntrusivePtr<Storage>::adopt(new DeviceStorage(allocator, block, bytes, Device(device)));
+  } catch (...) {
+    allocator.free(block);
+    throw;
+  }
+}
+
+DeviceStorage::DeviceStorage(CachingAllocator& allocator, Block* block, std::size_t bytes, Device device)
+    : Storage(CachingAllocator::address(block), bytes, device), allocator_(allocator), block_(block) {}
+
+DeviceStorage::~DeviceStorage() {
+  allocator_.free(block_);
+}
+
+void DeviceStorage::record_stream(const Stream& stream) {
+  allocator_.record_stream(block_, StreamAccess::ref(stream));
+}
+
+detail::IntrusivePtr<Storage> PinnedStorage::allocate(Runtime& runtime, std::size_t bytes) {
+  runtime.release_collected();
+  PinnedAllocator& allocator = runtime.pinned();
+  PinnedBlock* block = allocator.allocate(bytes);
+  try {
+    return detail::IntrusivePtr<Storage>::adopt(new PinnedStorage(allocator, block, bytes));
+  } catch (...) {
+    allocator.free(block);
+    throw;
+  }
+}
+
+PinnedStorage::PinnedStorage(PinnedAllocator& allocator, PinnedBlock* block, std::size_t bytes)
+    : Storage(PinnedAllocator::address(block), bytes, Device::host()), allocator_(allocator), block_(block) {}
+
+PinnedStorage::~PinnedStorage() {
+  allocator_.free(block_);
+}
+
+void PinnedStorage::record_stream(const Stream& stream) {
+  allocator_.record_stream(block_, StreamAccess::ref(stream));
+}
+
+detail::IntrusivePtr<Storage> PageableStorage::allocate(std::size_t bytes) {
+  void* data = ::operator new(bytes, pageable_alignment, std::nothrow);
+  if (data == nullptr) {
+    OutOfMemoryError::Figures figures;
+    figures.requested = bytes;
+    throw OutOfMemoryError(fmt::format("out of host memory: requested {}", format_bytes(bytes)), figures);
+  }
+  try {
+    return detail::IntrusivePtr<Storage>::adopt(new PageableStorage(data, bytes));
+  } catch (...) {
+    ::operator delete(data, pageable_alignment);
+    throw;
+  }
+}
+
+PageableStorage::~PageableStorage() {
+  ::operator delete(data(), pageable_alignment);
+}
+
+}  // namespace tutti

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "runtime.hpp"
+#include "tutti/tensor.hpp"
+
+#include <cstddef>
+
+namespace tutti {
+
+/// Memory of the caching allocator. Freed (back to the cache) with its last owner.
+class DeviceStorage final : public Storage {
+ public:
+  /// At least `bytes` bytes of `device`, for first use on `stream`. Throws OutOfMemoryError.
+  [[nodiscard]] static detail::IntrusivePtr<Storage> allocate(Runtime& runtime, int device, std::size_t bytes,
+                                                              backend::StreamRef stream);
+  DeviceStorage(CachingAllocator& allocator, Block* block, std::size_t bytes, Device device);
+  ~DeviceStorage() override;
+  void record_stream(const Stream& stream) override;
+
+ private:
+  CachingAllocator& allocator_;
+  Block* block_;
+};
+
+/// Memory of the pinned allocator.
+class PinnedStorage final : public Storage {
+ public:
+  [[nodiscard]] static detail::IntrusivePtr<Storage> allocate(Runtime& runtime, std::size_t bytes);
+  PinnedStorage(PinnedAllocator& allocator, PinnedBlock* block, std::size_t bytes);
+  ~PinnedStorage() override;
+  void record_stream(const Stream& stream) override;
+
+ private:
+  PinnedAllocator& allocator_;
+  PinnedBlock* block_;
+};
+
+/// Ordinary host memory, aligned to 64 bytes.
+class PageableStorage final : public Storage {
+ public:
+  [[nodiscard]] static detail::IntrusivePtr<Storage> allocate(std::size_t bytes);
+  PageableStorage(void* data, std::size_t bytes) : Storage(data, bytes, Device::host()) {}
+  ~PageableStorage() override;
+};
+
+}  // namespace tutti

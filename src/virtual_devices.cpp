@@ -1,0 +1,55 @@
+#include "tutti/virtual_devices.hpp"
+
+#include "backend/host/host_backend.hpp"
+#include "runtime.hpp"
+#include "tutti/error.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::virtual_devices {
+namespace {
+
+backend::VirtualMachineControl& control(std::string_view function) {
+  backend::VirtualMachineControl* machine = Runtime::get().virtual_machine();
+  if (machine == nullptr) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("virtual_devices::{}: the devices in use are GPUs, expected virtual devices", function));
+  }
+  return *machine;
+}
+
+}  // namespace
+
+void start(const VirtualMachine& machine) {
+  Runtime::replace(machine);
+}
+
+void inject(const Fault& fault) {
+  control("inject").inject(fault);
+}
+
+void clear_faults() {
+  control("clear_faults").clear_faults();
+}
+
+std::uint64_t operations_enqueued() {
+  return control("operations_enqueued").operations_enqueued();
+}
+
+void set_interleaving_seed(std::optional<std::uint64_t> seed) {
+  control("set_interleaving_seed").set_interleaving_seed(seed);
+}
+
+std::optional<std::uint64_t> interleaving_seed() {
+  return control("interleaving_seed").interleaving_seed();
+}
+
+void launch(const Stream& stream, std::string_view name, std::span<const Access> accesses,
+            std::function<void(std::span<void* const>)> kernel) {
+  control("launch").launch(StreamAccess::ref(stream), name, accesses, std::move(kernel));
+}
+
+}  // namespace tutti::virtual_devices
