@@ -1,0 +1,63 @@
+#include "support/collective_test.hpp"
+
+#include "support/random.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+namespace tutti::test {
+
+std::vector<TransportKind> transports_under_test() {
+  std::vector<TransportKind> transports{TransportKind::automatic, TransportKind::p2p, TransportKind::staged};
+  const char* backend = std::getenv("TUTTI_BACKEND");
+  // Asked of the environment, because the list is made before `main` and must not start the library.
+  if (backend == nullptr || std::string_view(backend) != "host") transports.push_back(TransportKind::nccl);
+  return transports;
+}
+
+const std::string& reason_against_nccl() {
+  static const std::string reason = [] {
+    if (on_virtual_devices()) return std::string("NCCL needs GPUs");
+    if (device_count() < 2) return std::string("NCCL needs two GPUs");
+    try {
+      const Tensor probe = zeros({1}, {.device = 0});
+      static_cast<void>(broadcast(probe, {0, 1}, {.transport = TransportKind::nccl}));
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::unsupported) throw;
+      return std::string(error.what());
+    }
+    return std::string();
+  }();
+  return reason;
+}
+
+void CollectiveTest::SetUp() {
+  if (GetParam() == TransportKind::nccl && !reason_against_nccl().empty())
+    GTEST_SKIP() << reason_against_nccl();
+}
+
+void CollectiveTest::TearDown() {
+  EXPECT_NO_THROW(synchronize_all());
+}
+
+std::vector<std::int64_t> telling_sizes() {
+  constexpr std::int64_t kibi = 1024;
+  constexpr std::int64_t mebi = 1024 * kibi;
+  std::vector<std::int64_t> sizes{
+      0, 1, 2, 3, 15, 16, 17, 127, 511, 513, kibi, 4 * kibi + 1, 64 * kibi - 1, 64 * kibi};
+  for (const std::int64_t size : {256 * kibi + 5, 512 * kibi + 1, mebi - 1, mebi, mebi + 7, 2 * mebi + 1,
+                                  4 * mebi + 3, 9 * mebi + 11}) {
+    const std::int64_t affordable = scaled(size);
+    // The odd byte is what makes these sizes telling; keep it.
+    sizes.push_back(affordable == size ? size : affordable | 1);
+  }
+  return sizes;
+}
+
+std::vector<Device> shuffled(std::vector<Device> devices) {
+  for (std::size_t i = devices.size(); i > 1; --i) std::swap(devices[i - 1], devices[random_at(7, i) % i]);
+  return devices;
+}
+
+}  // namespace tutti::test

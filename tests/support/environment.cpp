@@ -1,0 +1,58 @@
+#include "support/environment.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <string>
+
+namespace tutti::test {
+
+namespace {
+
+#if defined(__SANITIZE_THREAD__)
+constexpr double build_scale = 0.1;
+#elif defined(__SANITIZE_ADDRESS__)
+constexpr double build_scale = 0.25;
+#else
+constexpr double build_scale = 1.0;
+#endif
+
+double number_from_environment(const char* name, double standard) {
+  const char* text = std::getenv(name);
+  return text != nullptr && *text != '\0' ? std::stod(text) : standard;
+}
+
+}  // namespace
+
+std::vector<Device> first_devices(int wanted) {
+  std::vector<Device> devices;
+  for (int index = 0; index < std::min(wanted, device_count()); ++index) devices.emplace_back(index);
+  return devices;
+}
+
+std::int64_t scaled(std::int64_t count) {
+  static const double scale = build_scale * number_from_environment("TUTTI_TEST_SCALE", 1.0);
+  return std::max<std::int64_t>(1, std::llround(static_cast<double>(count) * scale));
+}
+
+std::uint64_t test_seed() {
+  static const std::uint64_t seed = [] {
+    const char* text = std::getenv("TUTTI_TEST_SEED");
+    return text != nullptr && *text != '\0' ? std::stoull(text) : 20260401ULL;
+  }();
+  return seed;
+}
+
+double test_seconds(double standard) {
+  return number_from_environment("TUTTI_TEST_SECONDS", standard);
+}
+
+bool on_virtual_devices() {
+  return backend_kind() == BackendKind::host;
+}
+
+void synchronize_all() {
+  for (int device = 0; device < device_count(); ++device) synchronize(device);
+}
+
+}  // namespace tutti::test

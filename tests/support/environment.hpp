@@ -1,0 +1,29 @@
+#pragma once
+
+#include "tutti/device.hpp"
+
+#include <cstdint>
+#include <vector>
+
+/// What the tests read from the machine and from the environment.
+namespace tutti::test {
+
+/// The first `wanted` devices, or all if there are fewer.
+[[nodiscard]] std::vector<Device> first_devices(int wanted = 8);
+
+/// `count` (of elements, rounds, tensors), reduced where the build is slow (sanitizers) and multiplied by the
+/// environment variable `TUTTI_TEST_SCALE` where that is set; at least 1.
+[[nodiscard]] std::int64_t scaled(std::int64_t count);
+
+/// The seed of everything random in the tests: `TUTTI_TEST_SEED`, or a fixed one.
+[[nodiscard]] std::uint64_t test_seed();
+
+/// Seconds that randomised tests run: `TUTTI_TEST_SECONDS`, or `standard`.
+[[nodiscard]] double test_seconds(double standard);
+
+[[nodiscard]] bool on_virtual_devices();
+
+/// Blocks until all devices are idle; throws the first failure of queued work.
+void synchronize_all();
+
+}  // namespace tutti::test

@@ -1,0 +1,20 @@
+#pragma once
+
+#include "support/host_array.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace tutti::test {
+
+/// The sum the contract promises, bit for bit: ascending input order; 8- and 16-bit floats in float32,
+/// rounded once; float32, float64 and complex in themselves; integers modulo 2^bits; bool by logical or; NaN
+/// canonical.
+[[nodiscard]] HostArray reference_sum(std::span<const HostArray> inputs);
+
+/// The value of a float of 8 or 16 bits, from the definition of its format.
+[[nodiscard]] float decode_small_float(DType dtype, std::uint32_t bits);
+/// `value` rounded to nearest, ties to even, by searching all values of the format.
+[[nodiscard]] std::uint32_t encode_small_float(DType dtype, float value);
+
+}  // namespace tutti::test
