@@ -15,23 +15,23 @@ namespace tutti {
 namespace detail {
 
 /// Rounds `value` to a small binary float of `ExponentBits` and `MantissaBits`, to nearest, ties to even.
-/// Overflow gives infinity, or NaN where the format has no infinity (`FiniteOnly`). NaN becomes the format's
-/// canonical quiet NaN with the sign cleared.
+/// Overflow gives infinity, or NaN where the format has no infinity (`FiniteOnly`). A NaN, be it given or the result of
+/// an overflow, is the format's canonical quiet NaN with the sign cleared.
 template <int ExponentBits, int MantissaBits, bool FiniteOnly>
 TUTTI_HOST_DEVICE constexpr std::uint32_t narrow_float(float value) noexcept {
   constexpr int bias = (1 << (ExponentBits - 1)) - 1;
   constexpr std::uint32_t magnitude_bits = ExponentBits + MantissaBits;
   constexpr std::uint32_t infinity = ((1U << ExponentBits) - 1U) << MantissaBits;
   constexpr std::uint32_t nan = FiniteOnly ? (1U << magnitude_bits) - 1U : infinity | (1U << (MantissaBits - 1));
-  constexpr std::uint32_t overflow = FiniteOnly ? nan : infinity;
   // The largest finite magnitude: in a finite-only format only the all-ones pattern is taken (by NaN).
   constexpr std::uint32_t largest = FiniteOnly ? nan - 1U : infinity - 1U;
 
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 31U) << magnitude_bits;
+  const std::uint32_t overflow = FiniteOnly ? nan : sign | infinity;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
   if (magnitude > 0x7f800000U) return nan;
-  if (magnitude == 0x7f800000U) return sign | overflow;
+  if (magnitude == 0x7f800000U) return overflow;
 
   const bool normal = magnitude >= 0x800000U;
   const int exponent = (normal ? static_cast<int>(magnitude >> 23U) : 1) - 127;
@@ -47,7 +47,7 @@ TUTTI_HOST_DEVICE constexpr std::uint32_t narrow_float(float value) noexcept {
   const std::uint32_t result =
       exponent < 1 - bias ? rounded
                           : rounded + (static_cast<std::uint32_t>(exponent + bias - 1) << MantissaBits);
-  return sign | (result > largest ? overflow : result);
+  return result > largest ? overflow : sign | result;
 }
 
 /// The float32 value of a small binary float; exact. NaN becomes the canonical quiet NaN.
