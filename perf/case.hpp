@@ -1,0 +1,33 @@
+#pragma once
+
+#include "tensor_lists.hpp"
+#include "tutti/collectives.hpp"
+#include "tutti/dtype.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tutti::perf {
+
+/// What one row of the table measures.
+struct Case {
+  std::size_t bytes = 0;  ///< payload asked for; the one moved is whole elements
+  std::vector<TensorSpec>
+      tensors;  ///< coalesced operations: the list; empty: `bytes` split into a few tensors
+  DType dtype = DType::float32;
+  int device_count = 1;  ///< the devices 0 to device_count - 1 take part
+  int root = 0;          ///< source of a broadcast, scatter or copy, destination of a reduce or gather
+  int partner = 0;       ///< destination of a copy
+  int dim = 0;           ///< 0: a one-dimensional tensor; 1: the rows of a two-dimensional one are cut
+  std::uint64_t seed = 0;
+  CollectiveOptions options;
+};
+
+/// Where results go.
+enum class Placement : std::uint8_t {
+  out_of_place,  ///< into memory of their own
+  in_place,      ///< the root's part of the result is its input
+};
+
+}  // namespace tutti::perf

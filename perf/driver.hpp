@@ -1,0 +1,39 @@
+#pragma once
+
+#include "options.hpp"
+#include "peer.hpp"
+#include "results.hpp"
+#include "session.hpp"
+
+#include <functional>
+#include <string_view>
+
+namespace tutti::perf {
+
+/// What the driver tells while it works.
+class Listener {
+ public:
+  Listener() = default;
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  virtual ~Listener() = default;
+
+  /// The rows that follow belong to this operation.
+  virtual void start_operation(const Operation& operation) = 0;
+  /// About to measure; may take a while.
+  virtual void start_row(const Operation& operation, const Case& what) = 0;
+  virtual void finish_row(const Operation& operation, const Row& row) = 0;
+  virtual void skip_row(const Skipped& skipped) = 0;
+  virtual void finish_operation(const Operation& operation) = 0;
+};
+
+/// Measures everything `options` asks for and appends it to `results`, telling `listener` as it goes. `peer`
+/// may be nullptr. On failure, and on Interrupted, `results` has what was finished.
+void run_measurements(const Options& options, const Session& session, Peer* peer, Results& results,
+                      Listener& listener);
+
+/// All cases of one operation, in the order they are measured: by dimension, element type, root, size.
+[[nodiscard]] std::vector<Case> cases_of(const Operation& operation, const Options& options,
+                                         int device_count);
+
+}  // namespace tutti::perf

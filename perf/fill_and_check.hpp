@@ -1,0 +1,18 @@
+#pragma once
+
+#include "operation.hpp"
+
+#include <cstdint>
+#include <span>
+
+/// Writes predictable values into the buffers of a call and compares what came out, every element of it, in
+/// chunks and on several threads. All of them block; the buffers must not be in use.
+namespace tutti::perf {
+
+void fill(std::span<const Buffer> buffers);
+/// Makes every element differ from what it must become.
+void poison(std::span<const Buffer> buffers);
+/// Elements that differ from their contents, over all buffers.
+[[nodiscard]] std::uint64_t count_wrong(std::span<const Buffer> buffers);
+
+}  // namespace tutti::perf

@@ -1,0 +1,167 @@
+#include "json.hpp"
+
+#include "tutti/version.hpp"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+namespace tutti::perf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* recorded_environment[] = {
+    "TUTTI_BACKEND",
+    "TUTTI_TRANSPORT",
+    "TUTTI_VIRTUAL_DEVICES",
+    "TUTTI_VIRTUAL_TOPOLOGY",
+    "TUTTI_VIRTUAL_MEMORY",
+    "TUTTI_VIRTUAL_SEED",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_LAUNCH_BLOCKING",
+    "NCCL_NVLS_ENABLE",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NCCL_P2P_DISABLE",
+    "NCCL_P2P_LEVEL",
+    "NCCL_SHM_DISABLE",
+    "NCCL_MIN_NCHANNELS",
+    "NCCL_MAX_NCHANNELS",
+    "NCCL_BUFFSIZE",
+    "NCCL_NTHREADS",
+    "NCCL_LAUNCH_MODE",
+    "NCCL_GRAPH_REGISTER",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST",
+};
+
+Json environment() {
+  Json variables = Json::object();
+  for (const char* name : recorded_environment) {
+    if (const char* value = std::getenv(name)) variables[name] = value;
+  }
+  return variables;
+}
+
+Json devices_of(const Topology& topology) {
+  Json devices = Json::array();
+  for (std::size_t index = 0; index < topology.devices.size(); ++index) {
+    const DeviceProperties& device = topology.devices[index];
+    devices.push_back({{"index", index},
+                       {"name", device.name},
+                       {"compute_capability", {device.major, device.minor}},
+                       {"total_memory", device.total_memory},
+                       {"multiprocessors", device.multiprocessor_count},
+                       {"l2_cache", device.l2_cache_size},
+                       {"pci_bus_id", device.pci_bus_id},
+                       {"numa_node", device.numa_node}});
+  }
+  return devices;
+}
+
+Json links_of(const Topology& topology) {
+  Json links = Json::array();
+  for (const std::vector<PeerLink>& row : topology.peers) {
+    Json line = Json::array();
+    for (const PeerLink& peer : row) {
+      line.push_back({{"link", name_of(peer.link)},
+                      {"state", name_of(peer.state)},
+                      {"lanes", peer.lanes},
+                      {"nominal_gbps", peer.gigabytes_per_s}});
+    }
+    links.push_back(std::move(line));
+  }
+  return links;
+}
+
+Json settings_of(const Options& options) {
+  Json operations = Json::array();
+  for (const Operation* operation : options.operations) operations.push_back(operation->name());
+  return {{"operations", std::move(operations)},
+          {"transport", name_of(options.collective.transport)},
+          {"determinism", options.collective.determinism == Determinism::bitwise ? "bitwise" : "fastest"},
+          {"launch", options.launch == LaunchForm::eager ? "eager" : "persistent"},
+          {"time", options.headline == Headline::latency ? "latency" : "back_to_back"},
+          {"check", options.check},
+          {"seed", options.seed}};
+}
+
+Json summary_of(const Summary& summary) {
+  return {{"samples", summary.count},
+          {"min", summary.minimum},
+          {"median", summary.median},
+          {"p99", summary.p99},
+          {"max", summary.maximum}};
+}
+
+Json measurement_of(const Row& row, const std::optional<Measurement>& measurement, Headline headline) {
+  if (!measurement) return nullptr;
+  const Timing& timing = measurement->timing;
+  Json result = {{"time_us", measurement->microseconds(headline)},
+                 {"algbw_gbps", algorithm_bandwidth(row, *measurement, headline)},
+                 {"busbw_gbps", bus_bandwidth(row, *measurement, headline)},
+                 {"wrong", nullptr},
+                 {"back_to_back_us", summary_of(timing.back_to_back)},
+                 {"iterations", timing.iterations},
+                 {"latency_us", summary_of(timing.latency)}};
+  if (measurement->wrong) result["wrong"] = *measurement->wrong;
+  return result;
+}
+
+Json row_of(const Row& row, Headline headline) {
+  Json result = {{"operation", row.operation},
+                 {"by", row.peer.empty() ? "tutti" : row.peer},
+                 {"size", row.bytes},
+                 {"count", row.count},
+                 {"tensors", row.tensors},
+                 {"tensor_list", nullptr},
+                 {"dtype", name_of(row.dtype)},
+                 {"redop", row.sums ? "sum" : "none"},
+                 {"root", row.root},
+                 {"dim", row.dim},
+                 {"devices", row.device_count},
+                 {"launch", row.launch == LaunchForm::eager ? "eager" : "persistent"},
+                 {"buffer_sets", row.buffer_sets},
+                 {"bus_factor", row.bus_factor},
+                 {"transport", row.transport},
+                 {"algorithm", row.algorithm},
+                 {"out_of_place", measurement_of(row, row.out_of_place, headline)},
+                 {"in_place", measurement_of(row, row.in_place, headline)}};
+  if (!row.tensor_list.empty()) result["tensor_list"] = row.tensor_list;
+  if (row.partner >= 0) result["destination"] = row.partner;
+  if (row.peer_over_tutti) result["time_over_tutti"] = *row.peer_over_tutti;
+  return result;
+}
+
+}  // namespace
+
+std::string to_json(const Options& options, const Results& results,
+                    const std::vector<std::string>& command_line) {
+  Json document = {{"schema", "tutti-perf/1"},
+                   {"version", tutti::version()},
+                   {"command_line", command_line},
+                   {"backend", name_of(results.topology.backend)},
+                   {"nccl", results.topology.nccl},
+                   {"peer", nullptr},
+                   {"devices_used", results.device_count},
+                   {"devices", devices_of(results.topology)},
+                   {"links", links_of(results.topology)},
+                   {"environment", environment()},
+                   {"settings", settings_of(options)},
+                   {"rows", Json::array()},
+                   {"not_measured", Json::array()},
+                   {"summary",
+                    {{"wrong", nullptr},
+                     {"average_busbw_gbps", results.average_bus_bandwidth(options.headline)},
+                     {"interrupted", results.interrupted}}}};
+  if (!results.peer.empty()) document["peer"] = results.peer;
+  if (options.check) document["summary"]["wrong"] = results.wrong();
+  for (const Row& row : results.rows) document["rows"].push_back(row_of(row, options.headline));
+  for (const Skipped& skipped : results.skipped) {
+    document["not_measured"].push_back({{"case", skipped.what}, {"reason", skipped.reason}});
+  }
+  return document.dump(2) + "\n";
+}
+
+}  // namespace tutti::perf

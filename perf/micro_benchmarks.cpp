@@ -1,0 +1,216 @@
+#include "tutti/collectives.hpp"
+#include "tutti/device.hpp"
+#include "tutti/event.hpp"
+#include "tutti/persistent.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+
+#include <cstdint>
+#include <vector>
+
+#include <benchmark/benchmark.h>
+
+/// Host time of the calls a training step makes thousands of times. Runs on GPUs and on virtual devices;
+/// TUTTI_BACKEND chooses. Figures of different machines do not compare: use ratios within one run.
+namespace {
+
+using benchmark::State;
+using tutti::Tensor;
+
+constexpr std::int64_t tiny = 64;  // elements: what moves is negligible
+
+/// How often work is waited for, so that queues stay short without the wait being what is measured.
+constexpr std::int64_t launches_between_waits = 64;
+
+void wait_for_all_devices() {
+  for (int device = 0; device < tutti::device_count(); ++device) tutti::synchronize(device);
+}
+
+/// Runs `enqueue` in the timed loop and, now and then, waits outside the measured time.
+template <class Enqueue>
+void measure_enqueueing(State& state, Enqueue&& enqueue) {
+  enqueue();  // the first call plans and connects
+  wait_for_all_devices();
+  std::int64_t launched = 0;
+  for (auto _ : state) {
+    enqueue();
+    if (++launched % launches_between_waits == 0) {
+      state.PauseTiming();
+      wait_for_all_devices();
+      state.ResumeTiming();
+    }
+  }
+  wait_for_all_devices();
+}
+
+std::vector<tutti::Device> all_devices() {
+  std::vector<tutti::Device> devices;
+  for (int device = 0; device < tutti::device_count(); ++device) devices.emplace_back(device);
+  return devices;
+}
+
+Tensor tensor_on(tutti::Device device, std::int64_t elements) {
+  return tutti::empty({elements}, {.device = device});
+}
+
+std::vector<Tensor> one_per_device(std::int64_t elements) {
+  std::vector<Tensor> tensors;
+  for (const tutti::Device device : all_devices()) tensors.push_back(tensor_on(device, elements));
+  return tensors;
+}
+
+// --- Memory
+// ----------------------------------------------------------------------------------------------------------
+
+/// A tensor made and dropped: a hit in the cache, each thread on a device of its own.
+void allocator_hit(State& state) {
+  const tutti::Device device = state.thread_index() % tutti::device_count();
+  const tutti::DeviceGuard guard(device);
+  static_cast<void>(tensor_on(device, tiny));
+  for (auto _ : state) benchmark::DoNotOptimize(tensor_on(device, tiny).data());
+}
+BENCHMARK(allocator_hit)->ThreadRange(1, 8)->UseRealTime();
+
+/// What of `allocator_hit` is the tensor and not the allocator.
+void tensor_over_given_memory(State& state) {
+  const Tensor memory = tensor_on(0, tiny);
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(tutti::TensorView(memory.data(), tutti::DType::float32, {tiny}, 0).data());
+  }
+}
+BENCHMARK(tensor_over_given_memory);
+
+// --- Streams and events
+// ----------------------------------------------------------------------------------------------
+
+void stream_from_pool(State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(tutti::Stream(0).native_handle());
+}
+BENCHMARK(stream_from_pool);
+
+void current_stream(State& state) {
+  for (auto _ : state) benchmark::DoNotOptimize(tutti::current_stream(0).native_handle());
+}
+BENCHMARK(current_stream);
+
+void set_stream(State& state) {
+  const tutti::Stream first(0);
+  const tutti::Stream second(0);
+  bool odd = false;
+  for (auto _ : state) {
+    tutti::set_stream(odd ? first : second);
+    odd = !odd;
+  }
+  tutti::set_stream(tutti::default_stream(0));
+}
+BENCHMARK(set_stream);
+
+void set_device(State& state) {
+  const int last = tutti::device_count() - 1;
+  for (auto _ : state) {
+    tutti::set_device(last);
+    tutti::set_device(0);
+  }
+}
+BENCHMARK(set_device);
+
+/// Through the seam to the backend and back: the cheapest call that makes the trip.
+void stream_query(State& state) {
+  const tutti::Stream stream(0);
+  for (auto _ : state) benchmark::DoNotOptimize(stream.query());
+}
+BENCHMARK(stream_query);
+
+void event_record(State& state) {
+  const tutti::Stream stream(0);
+  tutti::Event event;
+  measure_enqueueing(state, [&] { event.record(stream); });
+}
+BENCHMARK(event_record);
+
+void event_wait_across_devices(State& state) {
+  const tutti::Stream earlier(0);
+  const tutti::Stream later(tutti::device_count() - 1);
+  tutti::Event event;
+  event.record(earlier);
+  measure_enqueueing(state, [&] { event.wait(later); });
+}
+BENCHMARK(event_wait_across_devices);
+
+// --- Collectives: validation, plan lookup, dispatch
+// ------------------------------------------------------------------
+
+/// Nothing to move: arguments are checked and the plan is looked up.
+void broadcast_of_nothing(State& state) {
+  const Tensor source = tensor_on(0, 0);
+  const std::vector<Tensor> out = one_per_device(0);
+  measure_enqueueing(state, [&] { tutti::broadcast(source, out); });
+}
+BENCHMARK(broadcast_of_nothing);
+
+void broadcast_dispatch(State& state) {
+  const Tensor source = tensor_on(0, tiny);
+  const std::vector<Tensor> out = one_per_device(tiny);
+  measure_enqueueing(state, [&] { tutti::broadcast(source, out); });
+}
+BENCHMARK(broadcast_dispatch);
+
+void broadcast_returning_new_tensors(State& state) {
+  const Tensor source = tensor_on(0, tiny);
+  const std::vector<tutti::Device> devices = all_devices();
+  measure_enqueueing(state, [&] { benchmark::DoNotOptimize(tutti::broadcast(source, devices).data()); });
+}
+BENCHMARK(broadcast_returning_new_tensors);
+
+void broadcast_coalesced_dispatch(State& state) {
+  const auto count = static_cast<std::size_t>(state.range(0));
+  const std::vector<Tensor> sources(count, tensor_on(0, tiny));
+  std::vector<std::vector<Tensor>> out;
+  for (const tutti::Device device : all_devices()) {
+    std::vector<Tensor>& list = out.emplace_back();
+    for (std::size_t index = 0; index < count; ++index) list.push_back(tensor_on(device, tiny));
+  }
+  measure_enqueueing(state, [&] { tutti::broadcast_coalesced(sources, out); });
+}
+BENCHMARK(broadcast_coalesced_dispatch)->Arg(16)->Arg(256);
+
+void reduce_add_dispatch(State& state) {
+  const std::vector<Tensor> inputs = one_per_device(tiny);
+  const Tensor out = tensor_on(0, tiny);
+  measure_enqueueing(state, [&] { tutti::reduce_add(inputs, out); });
+}
+BENCHMARK(reduce_add_dispatch);
+
+void reduce_add_coalesced_dispatch(State& state) {
+  const auto count = static_cast<std::size_t>(state.range(0));
+  std::vector<std::vector<Tensor>> inputs;
+  for (const tutti::Device device : all_devices()) inputs.emplace_back(count, tensor_on(device, tiny));
+  std::vector<Tensor> out;
+  for (std::size_t index = 0; index < count; ++index) out.push_back(tensor_on(0, tiny));
+  measure_enqueueing(state, [&] { tutti::reduce_add_coalesced(inputs, out); });
+}
+BENCHMARK(reduce_add_coalesced_dispatch)->Arg(16)->Arg(256);
+
+void scatter_dispatch(State& state) {
+  const Tensor source = tensor_on(0, tiny * tutti::device_count());
+  const std::vector<Tensor> out = one_per_device(tiny);
+  measure_enqueueing(state, [&] { tutti::scatter(source, out); });
+}
+BENCHMARK(scatter_dispatch);
+
+void gather_dispatch(State& state) {
+  const std::vector<Tensor> inputs = one_per_device(tiny);
+  const Tensor out = tensor_on(0, tiny * tutti::device_count());
+  measure_enqueueing(state, [&] { tutti::gather(inputs, out); });
+}
+BENCHMARK(gather_dispatch);
+
+void persistent_broadcast_launch(State& state) {
+  tutti::PersistentCollective bound = tutti::persistent_broadcast(tensor_on(0, tiny), one_per_device(tiny));
+  measure_enqueueing(state, [&] { bound.launch(); });
+}
+BENCHMARK(persistent_broadcast_launch);
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,93 @@
+#include "operation.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace tutti::perf {
+namespace {
+
+/// How many tensors a coalesced operation moves in a sweep over sizes.
+constexpr int tensors_of_a_sweep = 16;
+
+void append(std::vector<std::vector<Tensor>>& lists, std::size_t list, const Tensor& tensor) {
+  if (lists.size() <= list) lists.resize(list + 1);
+  lists[list].push_back(tensor);
+}
+
+/// About as many rows as columns: rows are a power of two.
+std::vector<std::int64_t> matrix_sizes(std::int64_t elements) {
+  std::int64_t rows = 1;
+  while (rows * rows * 4 <= elements) rows *= 2;
+  return {rows, elements / rows};
+}
+
+}  // namespace
+
+void Call::add_input(std::size_t list, const Tensor& tensor, const Content& content) {
+  append(inputs, list, tensor);
+  input_buffers.push_back({tensor, content});
+}
+
+void Call::add_output(std::size_t list, const Tensor& tensor, const Content& content) {
+  add_aliasing_output(list, tensor, content);
+  poisonable.push_back({tensor, content});
+}
+
+void Call::add_aliasing_output(std::size_t list, const Tensor& tensor, const Content& content) {
+  append(outputs, list, tensor);
+  output_buffers.push_back({tensor, content});
+}
+
+std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced) {
+  std::vector<TensorSpec> specs;
+  if (!coalesced) {
+    const auto elements = static_cast<std::int64_t>(what.bytes / size_of(what.dtype));
+    specs.push_back(
+        {what.dim == 0 ? std::vector<std::int64_t>{elements} : matrix_sizes(elements), what.dtype});
+    return specs;
+  }
+  specs = what.tensors.empty() ? split_evenly(what.bytes, what.dtype, tensors_of_a_sweep) : what.tensors;
+  for (TensorSpec& spec : specs) spec.dtype = spec.dtype.value_or(what.dtype);
+  return specs;
+}
+
+Tensor make_tensor(const TensorSpec& spec, int device) {
+  return empty(spec.sizes, {.dtype = *spec.dtype, .device = device});
+}
+
+Content whole_content(const TensorSpec& spec, const Case& what, std::size_t index, Pattern pattern,
+                      int source, int all_sources) {
+  // A tensor without elements has no first row either; a row length of one keeps the arithmetic defined.
+  std::int64_t elements = 1;
+  for (const std::int64_t size : spec.sizes) elements *= size;
+  return {.dtype = *spec.dtype,
+          .pattern = pattern,
+          .seed = mix_seed(what.seed, index),
+          .first_source = source,
+          .source_count = 1,
+          .all_sources = all_sources,
+          .row_length = std::max<std::int64_t>(elements, 1),
+          .row_stride = std::max<std::int64_t>(elements, 1),
+          .offset = 0};
+}
+
+std::span<const Operation* const> collective_operations() {
+  static const std::array<const Operation*, 6> all{
+      &operations::broadcast(),  &operations::broadcast_coalesced(),
+      &operations::reduce_add(), &operations::reduce_add_coalesced(),
+      &operations::scatter(),    &operations::gather()};
+  return all;
+}
+
+const Operation& copy_operation() {
+  return operations::sendrecv();
+}
+
+const Operation* find_operation(std::string_view name) {
+  for (const Operation* operation : collective_operations()) {
+    if (operation->name() == name) return operation;
+  }
+  return copy_operation().name() == name ? &copy_operation() : nullptr;
+}
+
+}  // namespace tutti::perf

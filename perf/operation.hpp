@@ -1,0 +1,108 @@
+#pragma once
+
+#include "case.hpp"
+#include "tutti/persistent.hpp"
+#include "tutti/tensor.hpp"
+#include "values.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+/// The operations tutti-perf knows, behind one small interface over which everything is measured.
+namespace tutti::perf {
+
+/// A tensor and the values that belong in it.
+struct Buffer {
+  Tensor tensor;
+  Content content;
+};
+
+/// One call with its buffers, ready to be made many times.
+struct Call {
+  /// The arguments as the collective takes them: of a coalesced operation one list per device, otherwise one
+  /// list with one tensor per device (or with the root's alone).
+  std::vector<std::vector<Tensor>> inputs;
+  std::vector<std::vector<Tensor>> outputs;
+  std::vector<Buffer> input_buffers;   ///< all inputs and what to fill them with
+  std::vector<Buffer> output_buffers;  ///< all outputs and what they must hold afterwards
+  std::vector<Buffer> poisonable;      ///< the outputs to poison, before the inputs are filled
+  std::size_t bytes = 0;               ///< payload
+  std::int64_t count = 0;              ///< elements of the payload
+  int root = 0;
+  int partner = 0;
+  int dim = 0;
+  bool repeatable = true;  ///< making the call again leaves the outputs as they are
+
+  void add_input(std::size_t list, const Tensor& tensor, const Content& content);
+  void add_output(std::size_t list, const Tensor& tensor, const Content& content);
+  /// An output that is, or is part of, an input: not poisoned.
+  void add_aliasing_output(std::size_t list, const Tensor& tensor, const Content& content);
+};
+
+/// What a peer needs to know to do the same.
+enum class OperationKind : std::uint8_t { broadcast, reduce, scatter, gather, copy };
+
+/// One operation: makes the buffers of a case, and makes the call. Stateless.
+class Operation {
+ public:
+  Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+  virtual ~Operation() = default;
+
+  [[nodiscard]] virtual std::string_view name() const = 0;
+  [[nodiscard]] virtual OperationKind kind() const = 0;
+  /// The collective it measures; nothing for a plain copy.
+  [[nodiscard]] virtual std::optional<Collective> collective() const = 0;
+  [[nodiscard]] virtual bool is_coalesced() const { return false; }
+  /// What algorithm bandwidth is multiplied with to compare with a link's: the share of the payload that has
+  /// to move.
+  [[nodiscard]] virtual double bus_factor([[maybe_unused]] int device_count) const { return 1.0; }
+
+  /// Allocates the buffers of one call; their contents are unspecified.
+  [[nodiscard]] virtual Call prepare(const Case& what, Placement placement) const = 0;
+  /// Enqueues the call on the current streams.
+  virtual void run(const Call& call, const CollectiveOptions& options) const = 0;
+  /// Binds the call for repeated launches. Throws Error(unsupported) where there is no such form.
+  [[nodiscard]] virtual PersistentCollective bind(const Call& call,
+                                                  const CollectiveOptions& options) const = 0;
+  /// False if the operation has no in-place form.
+  [[nodiscard]] virtual bool has_in_place() const { return true; }
+
+  [[nodiscard]] bool sums() const { return kind() == OperationKind::reduce; }
+  [[nodiscard]] bool cuts_dimension() const {
+    return kind() == OperationKind::scatter || kind() == OperationKind::gather;
+  }
+};
+
+/// The collectives, in the order `all` runs them.
+[[nodiscard]] std::span<const Operation* const> collective_operations();
+/// Copies from device to device, measured for every pair.
+[[nodiscard]] const Operation& copy_operation();
+/// nullptr for an unknown name.
+[[nodiscard]] const Operation* find_operation(std::string_view name);
+
+/// For `prepare`: the shapes of a case's payload, all with an element type: one tensor, or a coalesced list.
+[[nodiscard]] std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced);
+/// An uninitialised tensor of that shape.
+[[nodiscard]] Tensor make_tensor(const TensorSpec& spec, int device);
+/// What source `source` holds of tensor `index`, whole; `all_sources` sources may be summed.
+[[nodiscard]] Content whole_content(const TensorSpec& spec, const Case& what, std::size_t index,
+                                    Pattern pattern, int source = 0, int all_sources = 1);
+
+/// The groups of operations, one per source file.
+namespace operations {
+[[nodiscard]] const Operation& broadcast();
+[[nodiscard]] const Operation& broadcast_coalesced();
+[[nodiscard]] const Operation& reduce_add();
+[[nodiscard]] const Operation& reduce_add_coalesced();
+[[nodiscard]] const Operation& scatter();
+[[nodiscard]] const Operation& gather();
+[[nodiscard]] const Operation& sendrecv();
+}  // namespace operations
+
+}  // namespace tutti::perf

@@ -1,0 +1,79 @@
+#include "operation.hpp"
+
+namespace tutti::perf::operations {
+namespace {
+
+/// Both forms: one tensor per device, or a list of them per device.
+class ReduceBase : public Operation {
+ public:
+  [[nodiscard]] OperationKind kind() const override { return OperationKind::reduce; }
+
+  [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
+    const std::vector<TensorSpec> specs = payload_tensors(what, is_coalesced());
+    Call call;
+    call.root = what.root;
+    call.repeatable =
+        placement == Placement::out_of_place;  // in place, every call adds to the last one's sum
+    for (std::size_t t = 0; t < specs.size(); ++t) {
+      Tensor output = placement == Placement::in_place ? Tensor() : make_tensor(specs[t], what.root);
+      for (int device = 0; device < what.device_count; ++device) {
+        const std::size_t list = is_coalesced() ? static_cast<std::size_t>(device) : 0;
+        const Tensor input = make_tensor(specs[t], device);
+        call.add_input(list, input,
+                       whole_content(specs[t], what, t, Pattern::integers, device, what.device_count));
+        if (!output.defined() && device == what.root) output = input;
+      }
+      Content sum = whole_content(specs[t], what, t, Pattern::integers, 0, what.device_count);
+      sum.source_count = what.device_count;
+      if (placement == Placement::in_place) {
+        call.add_aliasing_output(0, output, sum);
+      } else {
+        call.add_output(0, output, sum);
+      }
+      call.bytes += output.nbytes();
+      call.count += output.numel();
+    }
+    return call;
+  }
+};
+
+class ReduceAdd final : public ReduceBase {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "reduce_add"; }
+  [[nodiscard]] std::optional<Collective> collective() const override { return Collective::reduce_add; }
+  void run(const Call& call, const CollectiveOptions& options) const override {
+    tutti::reduce_add(call.inputs[0], call.outputs[0][0], options);
+  }
+  [[nodiscard]] PersistentCollective bind(const Call& call, const CollectiveOptions& options) const override {
+    return persistent_reduce_add(call.inputs[0], call.outputs[0][0], options);
+  }
+};
+
+class ReduceAddCoalesced final : public ReduceBase {
+ public:
+  [[nodiscard]] std::string_view name() const override { return "reduce_add_coalesced"; }
+  [[nodiscard]] std::optional<Collective> collective() const override {
+    return Collective::reduce_add_coalesced;
+  }
+  [[nodiscard]] bool is_coalesced() const override { return true; }
+  void run(const Call& call, const CollectiveOptions& options) const override {
+    tutti::reduce_add_coalesced(call.inputs, call.outputs[0], default_buffer_size, options);
+  }
+  [[nodiscard]] PersistentCollective bind(const Call& call, const CollectiveOptions& options) const override {
+    return persistent_reduce_add_coalesced(call.inputs, call.outputs[0], default_buffer_size, options);
+  }
+};
+
+}  // namespace
+
+const Operation& reduce_add() {
+  static const ReduceAdd operation;
+  return operation;
+}
+
+const Operation& reduce_add_coalesced() {
+  static const ReduceAddCoalesced operation;
+  return operation;
+}
+
+}  // namespace tutti::perf::operations

@@ -1,0 +1,317 @@
+#include "options.hpp"
+
+#include "tutti/error.hpp"
+#include "usage_error.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <limits>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace tutti::perf {
+namespace {
+
+constexpr int any_number = std::numeric_limits<int>::max();
+
+/// The command line as typed; meaning follows.
+struct Typed {
+  std::vector<std::string> words;  ///< OP; or topo; or explain, OP, SIZE
+  std::string begin = "8", end, increment, factor;
+  std::string devices_used, iterations, warmup, repetitions = "5", buffer_sets;
+  std::string dtype = "float32", reduction = "sum", root = "0", check = "1", graph_launches = "0";
+  std::string json_file;
+  std::string transport = "auto", backend, virtual_devices, topology, dim, tensors, determinism = "fastest";
+  std::string seed = "1", peer = "none";
+  bool persistent = false, latency = false, inject_corruption = false;
+};
+
+constexpr const char* description =
+    "Checks and measures tutti's collectives.\n"
+    "\n"
+    "OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather, sendrecv "
+    "(copies between\n"
+    "all pairs of devices: latency at the smallest size, bandwidth at the largest), or all of these: all.\n"
+    "`tutti-perf topo` shows devices, links and the peer-to-peer self-test; `tutti-perf explain OP SIZE` "
+    "shows which\n"
+    "transport and algorithm an operation takes, and why.\n"
+    "\n"
+    "Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add, the whole of a scatter "
+    "or gather.\n"
+    "Suffixes K, M and G are binary. A coalesced operation splits a size into 16 tensors unless --tensors is "
+    "given.";
+
+constexpr const char* footer =
+    "Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by "
+    "its length;\n"
+    "the median of several batches. p50 and p99 are latencies, from the call to completion on all devices.\n"
+    "--latency shows the median latency as `time`. algbw is size / time; busbw is algbw times the share of "
+    "the payload\n"
+    "that has to move: (n-1)/n for scatter and gather, 1 otherwise.\n"
+    "\n"
+    "Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 the run failed, 130 "
+    "interrupted.";
+
+void declare(CLI::App& app, Typed& typed) {
+  app.footer(footer);
+  app.add_option("OP", typed.words, "what to measure; or topo; or explain OP SIZE");
+  app.add_option("-b", typed.begin, "smallest size (default 8)")->group("Sizes");
+  app.add_option("-e", typed.end, "largest size (default 64M, or -b if that is larger)")->group("Sizes");
+  app.add_option("-i", typed.increment, "bytes from one size to the next")->group("Sizes");
+  app.add_option("-f", typed.factor, "factor from one size to the next (default 2)")->group("Sizes");
+  app.add_option(
+         "--tensors", typed.tensors,
+         "list for coalesced operations instead of sizes: resnet50, gpt2, COUNTxSIZE such as 1000x1K, or a "
+         "file with lines such as: 64x3x7x7 float32")
+      ->group("Sizes");
+  app.add_option("-d", typed.dtype, "element type, such as float32, half, int8, or all (default float32)");
+  app.add_option("-o", typed.reduction, "reduction: sum");
+  app.add_option("-r", typed.root, "root device, or all (default 0)");
+  app.add_option("-g", typed.devices_used, "number of devices that take part (default: all)");
+  app.add_option("--dim", typed.dim, "scatter and gather: dimension 0 (default), 1, or all");
+  app.add_option("--transport", typed.transport, "auto, p2p, nccl or staged (default auto)");
+  app.add_option("--determinism", typed.determinism, "fastest, or bitwise: the same bits on every transport");
+  app.add_option("-c", typed.check, "compare every element on every device: 1 (default) or 0");
+  app.add_option("--seed", typed.seed, "varies the data (default 1)");
+  app.add_option("--backend", typed.backend, "auto, cuda, or host: virtual devices")->group("Devices");
+  app.add_option("--devices", typed.virtual_devices, "number of virtual devices; implies --backend host")
+      ->group("Devices");
+  app.add_option(
+         "--topology", typed.topology,
+         "of virtual devices: island, two-islands, pcie, pcie-p2p or a JSON file; implies --backend host")
+      ->group("Devices");
+  app.add_option("-n", typed.iterations, "launches per batch (default: as many as take 50 ms, at most 200)")
+      ->group("Timing");
+  app.add_option("-w", typed.warmup, "launches before measuring (default: up to 5)")->group("Timing");
+  app.add_option("--repetitions", typed.repetitions, "batches (default 5, fewer of slow operations)")
+      ->group("Timing");
+  app.add_option("--buffer-sets", typed.buffer_sets,
+                 "sets of buffers to rotate over (default: beyond the caches)")
+      ->group("Timing");
+  app.add_flag("--latency", typed.latency, "show the latency as time, instead of back to back")
+      ->group("Timing");
+  app.add_flag("--persistent", typed.persistent, "bind once, launch many times: on GPUs, graph replays")
+      ->group("Timing");
+  app.add_option("-G", typed.graph_launches,
+                 "the same, with this many launches per batch; 0: eager (default)")
+      ->group("Timing");
+  app.add_option("--peer", typed.peer, "measure a peer on the same buffers, too: nccl")->group("Comparison");
+  app.add_option("-J", typed.json_file, "write all figures to this file as JSON")->group("Output");
+  app.add_flag("--inject-corruption", typed.inject_corruption,
+               "virtual devices: damage transfers, to see the check find it")
+      ->group("Output");
+}
+
+[[noreturn]] void refuse(std::string_view option, std::string_view given, std::string_view expected) {
+  throw UsageError(fmt::format("{}: '{}' is not valid: expected {}", option, given, expected));
+}
+
+std::optional<int> optional_number(const std::string& text, std::string_view what, int lowest, int highest) {
+  if (text.empty()) return std::nullopt;
+  return parse_number(text, what, lowest, highest);
+}
+
+/// Runs a parser of the library; its errors become usage errors that name the option.
+template <class Parse>
+auto parse_with(std::string_view option, Parse&& parse) {
+  try {
+    return parse();
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("{}: {}", option, error.what()));
+  }
+}
+
+std::vector<const Operation*> parse_operations(const std::string& name) {
+  if (name == "all") {
+    const auto collectives = collective_operations();
+    std::vector<const Operation*> all(collectives.begin(), collectives.end());
+    all.push_back(&copy_operation());
+    return all;
+  }
+  for (const std::string_view later : {"all_reduce_add", "all_gather", "reduce_scatter_add"}) {
+    if (name == later) {
+      throw UsageError(
+          fmt::format("{} is an operation between processes, which this version does not have", name));
+    }
+  }
+  const Operation* const operation = find_operation(name);
+  if (operation == nullptr) {
+    throw UsageError(
+        fmt::format("'{}' is not an operation: expected broadcast, broadcast_coalesced, reduce_add, "
+                    "reduce_add_coalesced, scatter, "
+                    "gather, sendrecv, all, topo or explain",
+                    name));
+  }
+  return {operation};
+}
+
+SizeSweep parse_sweep(const Typed& typed) {
+  SizeSweep sweep;
+  sweep.begin = parse_size(typed.begin, "-b");
+  sweep.end = typed.end.empty() ? std::max(sweep.begin, sweep.end) : parse_size(typed.end, "-e");
+  if (!typed.increment.empty() && !typed.factor.empty()) throw UsageError("-i and -f exclude each other");
+  if (!typed.increment.empty()) {
+    sweep.increment = parse_size(typed.increment, "-i");
+    if (sweep.increment == 0) throw UsageError("-i: expected 1 byte or more");
+  }
+  if (!typed.factor.empty())
+    sweep.factor = static_cast<std::size_t>(parse_number(typed.factor, "-f", 2, any_number));
+  static_cast<void>(sizes_of(sweep));  // refuses what does not fit together
+  return sweep;
+}
+
+std::vector<DType> parse_dtypes(const std::string& text) {
+  if (text == "all") return {all_dtypes.begin(), all_dtypes.end()};
+  return {parse_with("-d", [&] { return parse_dtype(text); })};
+}
+
+void parse_launches(const Typed& typed, Options& options) {
+  options.timing.iterations = optional_number(typed.iterations, "-n", 1, any_number);
+  options.timing.warmup = optional_number(typed.warmup, "-w", 0, any_number);
+  options.timing.repetitions = parse_number(typed.repetitions, "--repetitions", 1, any_number);
+  options.buffer_sets = optional_number(typed.buffer_sets, "--buffer-sets", 1, 1024);
+  if (typed.latency) options.headline = Headline::latency;
+  const int graph_launches = parse_number(typed.graph_launches, "-G", 0, any_number);
+  if (graph_launches > 0) options.timing.iterations = graph_launches;
+  if (graph_launches > 0 || typed.persistent) options.launch = LaunchForm::persistent;
+}
+
+void parse_devices(const Typed& typed, Options& options) {
+  options.backend = typed.backend;
+  options.virtual_topology = typed.topology;
+  options.virtual_devices = optional_number(typed.virtual_devices, "--devices", 1, 1024);
+  options.devices_used = optional_number(typed.devices_used, "-g", 1, any_number);
+  if (!typed.backend.empty() && typed.backend != "auto" && typed.backend != "cuda" &&
+      typed.backend != "host") {
+    refuse("--backend", typed.backend, "auto, cuda or host");
+  }
+  const bool wants_virtual = !typed.virtual_devices.empty() || !typed.topology.empty();
+  if (wants_virtual && typed.backend == "cuda") {
+    throw UsageError("--devices and --topology describe virtual devices; choose among GPUs with -g");
+  }
+  if (wants_virtual) options.backend = "host";
+}
+
+void parse_collective(const Typed& typed, Options& options) {
+  options.collective.transport = parse_with("--transport", [&] { return parse_transport(typed.transport); });
+  if (typed.determinism == "bitwise") {
+    options.collective.determinism = Determinism::bitwise;
+  } else if (typed.determinism != "fastest") {
+    refuse("--determinism", typed.determinism, "fastest or bitwise");
+  }
+  if (typed.reduction != "sum") refuse("-o", typed.reduction, "sum, the only reduction there is");
+  options.root =
+      typed.root == "all" ? std::nullopt : std::optional(parse_number(typed.root, "-r", 0, any_number));
+  if (typed.dim == "all") {
+    options.dims = {0, 1};
+  } else if (!typed.dim.empty()) {
+    options.dims = {parse_number(typed.dim, "--dim", 0, 1)};
+  }
+}
+
+/// What each option applies to.
+void require_consistency(const Typed& typed, const Options& options) {
+  const auto any = [&](auto&& property) {
+    return std::any_of(options.operations.begin(), options.operations.end(), property);
+  };
+  if (!typed.tensors.empty() && !any([](const Operation* op) { return op->is_coalesced(); })) {
+    throw UsageError(fmt::format("--tensors applies to coalesced operations, not to {}",
+                                 options.operations.front()->name()));
+  }
+  if (!typed.dim.empty() && !any([](const Operation* op) { return op->cuts_dimension(); })) {
+    throw UsageError(
+        fmt::format("--dim applies to scatter and gather, not to {}", options.operations.front()->name()));
+  }
+  if (options.launch == LaunchForm::persistent &&
+      !any([](const Operation* op) { return op->collective(); })) {
+    throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
+  }
+}
+
+void parse_explain(const Typed& typed, Options& options) {
+  const std::vector<std::string>& words = typed.words;
+  if (words.size() < 2)
+    throw UsageError("explain: which operation? For instance: tutti-perf explain broadcast 64M");
+  options.operations = parse_operations(words[1]);
+  if (options.operations.size() != 1 || !options.operations.front()->collective()) {
+    throw UsageError(fmt::format("explain: '{}' is not one collective", words[1]));
+  }
+  if (words.size() < 3 && typed.tensors.empty()) {
+    throw UsageError(fmt::format("explain: which size? For instance: tutti-perf explain {} 64M", words[1]));
+  }
+  if (words.size() >= 3) options.explain_bytes = parse_size(words[2], "explain");
+}
+
+void parse_command(const Typed& typed, Options& options) {
+  const std::vector<std::string>& words = typed.words;
+  if (words.empty())
+    throw UsageError("what to measure is missing: name an operation, topo or explain (see -h)");
+  const std::size_t most = words[0] == "explain" ? 3 : 1;
+  if (words.size() > most) {
+    throw UsageError(fmt::format("unexpected '{}' after '{}' (sizes are given with -b and -e)", words[most],
+                                 words[most - 1]));
+  }
+  if (words[0] == "topo") {
+    options.command = Command::topo;
+  } else if (words[0] == "explain") {
+    options.command = Command::explain;
+    parse_explain(typed, options);
+  } else {
+    options.command = Command::measure;
+    options.operations = parse_operations(words[0]);
+  }
+}
+
+void parse_comparison(const Typed& typed, Options& options) {
+  if (typed.peer == "nccl") {
+    options.peer = PeerChoice::nccl;
+  } else if (typed.peer != "none") {
+    refuse("--peer", typed.peer, "nccl");
+  }
+  options.check = parse_number(typed.check, "-c", 0, 1) == 1;
+  options.inject_corruption = typed.inject_corruption;
+  if (options.inject_corruption && !options.check)
+    throw UsageError("--inject-corruption needs the check (-c 1)");
+}
+
+/// The command line split into words; nothing if help was asked for, which goes to `help`.
+std::optional<Typed> split(int argc, const char* const* argv, std::string& help) {
+  CLI::App app(description, "tutti-perf");
+  Typed typed;
+  declare(app, typed);
+  try {
+    app.parse(argc, argv);
+    return typed;
+  } catch (const CLI::CallForHelp&) {
+    help = app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    std::string message = error.what();
+    std::replace(message.begin(), message.end(), '\n', ' ');
+    throw UsageError(message);
+  }
+}
+
+}  // namespace
+
+Options parse_options(int argc, const char* const* argv) {
+  Options options;
+  const std::optional<Typed> typed = split(argc, argv, options.help);
+  if (!typed) return options;
+  parse_command(*typed, options);
+  options.sizes = parse_sweep(*typed);
+  options.dtypes = parse_dtypes(typed->dtype);
+  parse_launches(*typed, options);
+  parse_devices(*typed, options);
+  parse_collective(*typed, options);
+  parse_comparison(*typed, options);
+  options.tensors_name = typed->tensors;
+  if (!typed->tensors.empty()) options.tensors = parse_tensors(typed->tensors, options.dtypes.front());
+  options.seed = parse_size(typed->seed, "--seed");
+  options.json_file = typed->json_file;
+  if (options.command != Command::topo) require_consistency(*typed, options);
+  return options;
+}
+
+}  // namespace tutti::perf

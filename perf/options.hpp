@@ -1,0 +1,68 @@
+#pragma once
+
+#include "operation.hpp"
+#include "sizes.hpp"
+#include "tensor_lists.hpp"
+#include "timing.hpp"
+#include "tutti/collectives.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// What to do.
+enum class Command : std::uint8_t {
+  help,     ///< print `Options::help` and leave
+  measure,  ///< measure `Options::operations`
+  topo,     ///< devices, links, self-test
+  explain,  ///< the plan of one operation
+};
+
+/// How operations are launched.
+enum class LaunchForm : std::uint8_t {
+  eager,
+  persistent,  ///< bound once: on GPUs, replays of one graph
+};
+
+/// Which time the table shows.
+enum class Headline : std::uint8_t { back_to_back, latency };
+
+/// What measurements are compared with.
+enum class PeerChoice : std::uint8_t { none, nccl };
+
+/// The command line, checked as far as it can be without looking at devices.
+struct Options {
+  Command command = Command::help;
+  std::string help;
+  std::vector<const Operation*> operations;
+  std::size_t explain_bytes = 0;
+  SizeSweep sizes;
+  std::vector<DType> dtypes{DType::float32};
+  std::optional<int> root = 0;      ///< nothing: every device in turn
+  std::vector<int> dims{0};         ///< scatter and gather
+  std::string tensors_name;         ///< --tensors as given; empty: sizes are swept
+  std::vector<TensorSpec> tensors;  ///< coalesced operations
+  std::optional<int> devices_used;
+  TimingPlan timing;
+  Headline headline = Headline::back_to_back;
+  LaunchForm launch = LaunchForm::eager;
+  bool check = true;
+  CollectiveOptions collective;
+  std::string backend;           ///< empty: as the environment says
+  std::string virtual_topology;  ///< empty: as the environment says
+  std::optional<int> virtual_devices;
+  std::optional<int> buffer_sets;
+  std::uint64_t seed = 1;
+  PeerChoice peer = PeerChoice::none;
+  bool inject_corruption = false;
+  std::string json_file;
+};
+
+/// Throws UsageError for anything that is not understood, impossible or contradictory.
+[[nodiscard]] Options parse_options(int argc, const char* const* argv);
+
+}  // namespace tutti::perf

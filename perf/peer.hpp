@@ -1,0 +1,37 @@
+#pragma once
+
+#include "operation.hpp"
+#include "tutti/stream.hpp"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// Another library that does the same with the same buffers, measured by the same driver.
+class Peer {
+ public:
+  Peer() = default;
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+  virtual ~Peer() = default;
+
+  /// Name and version.
+  [[nodiscard]] virtual std::string describe() const = 0;
+  /// Why it cannot do this; empty if it can.
+  [[nodiscard]] virtual std::string refusal(const Operation& operation, const Call& call) const = 0;
+  /// Enqueues the call, in the peer's own usual way.
+  virtual void enqueue(const Operation& operation, const Call& call) = 0;
+  /// Records one graph that makes all of `calls`, one after another; the result launches it.
+  [[nodiscard]] virtual std::function<void()> record(const Operation& operation,
+                                                     const std::vector<const Call*>& calls) = 0;
+};
+
+/// Plain NCCL: one communicator per device, one group per operation. `streams` has one stream of each device
+/// that takes part. Throws UsageError, one line that starts with "--peer nccl:", where there are no GPUs or
+/// no NCCL.
+[[nodiscard]] std::unique_ptr<Peer> make_nccl_peer(const std::vector<Stream>& streams);
+
+}  // namespace tutti::perf

@@ -1,0 +1,11 @@
+#include "peer.hpp"
+#include "usage_error.hpp"
+
+namespace tutti::perf {
+
+std::unique_ptr<Peer> make_nccl_peer(const std::vector<Stream>&) {
+  throw UsageError(
+      "--peer nccl: this tutti-perf was built without NCCL (nccl.h and a CUDA toolkit are needed)");
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,80 @@
+#pragma once
+
+#include "options.hpp"
+#include "timing.hpp"
+#include "tutti/topology.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// What a run found out: what the table shows and the JSON file keeps.
+namespace tutti::perf {
+
+/// One operation under one placement.
+struct Measurement {
+  Timing timing;
+  std::optional<std::uint64_t> wrong;  ///< elements; nothing if not checked
+
+  /// The time the table shows, in microseconds.
+  [[nodiscard]] double microseconds(Headline headline) const noexcept {
+    return headline == Headline::latency ? timing.latency.median : timing.back_to_back.median;
+  }
+};
+
+/// One line of the table.
+struct Row {
+  std::string operation;
+  std::string peer;  ///< empty: tutti
+  std::size_t bytes = 0;
+  std::int64_t count = 0;
+  std::size_t tensors = 1;
+  std::string tensor_list;  ///< --tensors as given
+  DType dtype = DType::float32;
+  bool sums = false;
+  int root = 0;
+  int partner = -1;  ///< destination of a copy; -1 for collectives
+  int dim = 0;
+  int device_count = 0;
+  LaunchForm launch = LaunchForm::eager;
+  int buffer_sets = 1;
+  double bus_factor = 1.0;
+  std::string transport;
+  std::string algorithm;
+  std::optional<Measurement> out_of_place;
+  std::optional<Measurement> in_place;
+  /// Of a peer's row: its time divided by tutti's, out of place; above 1 where tutti is faster.
+  std::optional<double> peer_over_tutti;
+
+  [[nodiscard]] std::uint64_t wrong() const noexcept;
+};
+
+/// Gigabytes (10^9) per second.
+[[nodiscard]] double algorithm_bandwidth(const Row& row, const Measurement& measurement,
+                                         Headline headline) noexcept;
+[[nodiscard]] double bus_bandwidth(const Row& row, const Measurement& measurement,
+                                   Headline headline) noexcept;
+
+/// Something that was asked for and cannot be done, and why.
+struct Skipped {
+  std::string what;
+  std::string reason;
+};
+
+struct Results {
+  Topology topology;
+  int device_count = 0;
+  std::string peer;  ///< name and version of the peer; empty without one
+  std::vector<Row> rows;
+  std::vector<Skipped> skipped;
+  bool interrupted = false;
+
+  /// Over all rows, peers included.
+  [[nodiscard]] std::uint64_t wrong() const noexcept;
+  /// Over tutti's rows, both placements; 0 without rows.
+  [[nodiscard]] double average_bus_bandwidth(Headline headline) const noexcept;
+};
+
+}  // namespace tutti::perf

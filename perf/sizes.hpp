@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Sizes and numbers as people type them.
+namespace tutti::perf {
+
+/// A whole number with an optional binary suffix K, M or G (either case): "64M" is 67108864. `what` names the
+/// value in the message of the UsageError that anything else throws.
+[[nodiscard]] std::size_t parse_size(std::string_view text, std::string_view what);
+/// A whole number in [lowest, highest]. Throws UsageError.
+[[nodiscard]] int parse_number(std::string_view text, std::string_view what, int lowest, int highest);
+/// The shortest exact spelling: 65536 is "64K", 1500 is "1500".
+[[nodiscard]] std::string format_size(std::size_t bytes);
+
+/// Which payloads a run measures: begin, then larger ones up to and including end.
+struct SizeSweep {
+  std::size_t begin = 8;
+  std::size_t end = std::size_t{64} << 20U;
+  std::size_t increment = 0;  ///< bytes added from one to the next; 0: multiply by `factor`
+  std::size_t factor = 2;
+};
+
+/// The payloads of a sweep, ascending. Throws UsageError: end below begin, a factor below 2 without an
+/// increment.
+[[nodiscard]] std::vector<std::size_t> sizes_of(const SizeSweep& sweep);
+
+}  // namespace tutti::perf

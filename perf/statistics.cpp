@@ -1,0 +1,25 @@
+#include "statistics.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tutti::perf {
+
+double quantile(std::span<const double> sorted, double quantile) {
+  const double position = quantile * static_cast<double>(sorted.size() - 1);
+  const auto below = static_cast<std::size_t>(position);
+  const std::size_t above = std::min(below + 1, sorted.size() - 1);
+  return std::lerp(sorted[below], sorted[above], position - static_cast<double>(below));
+}
+
+Summary summarize(std::vector<double> samples) {
+  if (samples.empty()) return {};
+  std::sort(samples.begin(), samples.end());
+  return {.count = samples.size(),
+          .minimum = samples.front(),
+          .median = quantile(samples, 0.5),
+          .p99 = quantile(samples, 0.99),
+          .maximum = samples.back()};
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "tutti/dtype.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Lists of tensor shapes for the coalesced operations.
+namespace tutti::perf {
+
+struct TensorSpec {
+  std::vector<std::int64_t> sizes;  ///< empty: a scalar
+  std::optional<DType> dtype;       ///< nothing: the run's element type (-d)
+
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+
+/// ResNet-50 as torchvision has it: 161 parameters and the 106 running means and variances, in the order of
+/// its state dictionary; 102.4 MB as float32.
+[[nodiscard]] std::vector<TensorSpec> resnet50_tensors();
+/// GPT-2 with 124 million parameters: 148 tensors, 497.8 MB as float32.
+[[nodiscard]] std::vector<TensorSpec> gpt2_tensors();
+
+/// "resnet50", "gpt2", COUNTxSIZE such as "1000x1K" (bytes each), or the name of a file. Throws UsageError.
+[[nodiscard]] std::vector<TensorSpec> parse_tensors(const std::string& text, DType dtype);
+/// The lines of a tensor list: sizes joined by x, or "scalar", then optionally an element type: "64x3x7x7
+/// float16". Empty lines and what follows a # are ignored. Throws UsageError "NAME:LINE: ...".
+[[nodiscard]] std::vector<TensorSpec> parse_tensor_lines(std::string_view content, std::string_view name);
+
+/// Elements of `bytes` divided among `count` one-dimensional tensors as evenly as possible, none empty if it
+/// can be helped: what a coalesced operation moves in a sweep over sizes.
+[[nodiscard]] std::vector<TensorSpec> split_evenly(std::size_t bytes, DType dtype, int count);
+
+}  // namespace tutti::perf

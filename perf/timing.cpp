@@ -1,0 +1,85 @@
+#include "timing.hpp"
+
+#include "interrupt.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <vector>
+
+namespace tutti::perf {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double batch_microseconds = 50e3;   ///< what a batch may take
+constexpr double total_microseconds = 300e3;  ///< what all batches may take, and all latencies
+constexpr int default_warmup = 5;
+constexpr int most_iterations = 200;
+constexpr int most_latencies = 200;
+
+double microseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
+}
+
+/// Launches `count` times and waits: microseconds for all of it.
+double run_batch(const Launcher& launcher, std::size_t count) {
+  const Clock::time_point start = Clock::now();
+  for (std::size_t index = 0; index < count; ++index) {
+    check_interrupt();
+    launcher.launch(index);
+  }
+  launcher.synchronize();
+  return microseconds_since(start);
+}
+
+/// As many as fit into `budget`, between `least` and `most`.
+int fitting(double budget, double microseconds_each, int least, int most) {
+  return static_cast<int>(
+      std::clamp(budget / std::max(microseconds_each, 1e-3), double(least), double(most)));
+}
+
+}  // namespace
+
+Timing measure(const Launcher& launcher, const TimingPlan& plan) {
+  run_batch(launcher,
+            launcher.rotation);  // first use allocates, connects and plans: never part of an estimate
+  const int warmup = plan.warmup.value_or(default_warmup);
+  double estimate = run_batch(launcher, 1);
+  for (int done = 1; done < warmup && (plan.warmup || estimate * done < batch_microseconds); ++done) {
+    estimate = std::min(estimate, run_batch(launcher, 1));
+  }
+
+  const int iterations = plan.iterations.value_or(fitting(batch_microseconds, estimate, 1, most_iterations));
+  const int repetitions =
+      plan.iterations
+          ? plan.repetitions
+          : std::min(plan.repetitions, fitting(total_microseconds, estimate * iterations, 2, 1000));
+  const auto launches = static_cast<std::size_t>(iterations);
+  Timing timing;
+  timing.iterations = launches * launcher.operations_per_launch;
+  std::vector<double> batches;
+  for (int repetition = 0; repetition < repetitions; ++repetition) {
+    batches.push_back(run_batch(launcher, launches) / static_cast<double>(timing.iterations));
+  }
+  timing.back_to_back = summarize(std::move(batches));
+
+  const double each = timing.back_to_back.median;
+  const int samples = plan.iterations.value_or(fitting(total_microseconds, each, 3, most_latencies));
+  std::vector<double> latencies;
+  for (int sample = 0; sample < samples; ++sample) {
+    check_interrupt();
+    const Clock::time_point start = Clock::now();
+    if (launcher.launch_one) {
+      launcher.launch_one();
+    } else {
+      launcher.launch(static_cast<std::size_t>(sample));
+    }
+    launcher.synchronize();
+    latencies.push_back(microseconds_since(start));
+  }
+  timing.latency = summarize(std::move(latencies));
+  return timing;
+}
+
+}  // namespace tutti::perf

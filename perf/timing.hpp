@@ -1,0 +1,43 @@
+#pragma once
+
+#include "statistics.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+/// How times are taken.
+namespace tutti::perf {
+
+/// Something that can be launched many times.
+struct Launcher {
+  /// Enqueues launch number `index`: implementations rotate their buffers by it.
+  std::function<void(std::size_t index)> launch;
+  std::size_t operations_per_launch = 1;  ///< more than one where a peer packs several into one graph
+  /// Enqueues a single operation, where `launch` enqueues several; otherwise empty.
+  std::function<void()> launch_one;
+  /// Blocks until everything launched is complete on all devices.
+  std::function<void()> synchronize;
+  std::size_t rotation = 1;  ///< how many different launches there are: all are warmed up
+};
+
+/// How much to measure. What is not given is chosen so that short operations are repeated often and long ones
+/// do not take more than a second or two.
+struct TimingPlan {
+  std::optional<int> iterations;  ///< launches in a batch
+  std::optional<int> warmup;      ///< launches before the first measurement
+  int repetitions = 5;            ///< batches; fewer of long operations unless `iterations` is given
+};
+
+/// Microseconds per operation.
+struct Timing {
+  Summary back_to_back;  ///< batches: enqueue all, wait once, divide by their number; one sample per batch
+  Summary latency;       ///< from the call to completion on all devices; one sample per operation
+  std::size_t iterations = 0;  ///< operations in a batch
+};
+
+/// Warms up, then measures both. Throws Interrupted after Ctrl-C.
+[[nodiscard]] Timing measure(const Launcher& launcher, const TimingPlan& plan);
+
+}  // namespace tutti::perf
