@@ -1,6 +1,6 @@
 #include "backend/host/host_backend.hpp"
 
-#include "backend/host/environment.hpp"
+#include "backend/environment.hpp"
 #include "backend/host/machine.hpp"
 #include "tutti/error.hpp"
 
@@ -32,7 +32,7 @@ void check(const virtual_devices::VirtualMachine& machine) {
 HostBackend make_host_backend(const virtual_devices::VirtualMachine& machine) {
   check(machine);
   auto booted = std::make_unique<host::Machine>(machine);
-  booted->set_interleaving_seed(host::interleaving_seed_from_environment());
+  booted->set_interleaving_seed(Environment::read().virtual_seed);
   VirtualMachineControl* control = booted.get();
   return {std::move(booted), control};
 }

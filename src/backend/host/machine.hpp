@@ -37,6 +37,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] int device_count() const noexcept override { return description_.device_count; }
   [[nodiscard]] const DeviceProperties& properties(int device) const override;
   [[nodiscard]] MemoryInfo memory_info(int device) override;
+  void set_current_device(int /*device*/) override {}
   [[nodiscard]] std::pair<int, int> stream_priority_range() const noexcept override { return {0, -5}; }
   [[nodiscard]] Link link(int device, int peer) override;
   [[nodiscard]] bool can_access_peer(int device, int peer) override;

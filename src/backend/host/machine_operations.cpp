@@ -39,19 +39,17 @@ void Machine::copy(StreamRef stream, const Copy2D& copy) {
     refuse("copy", fmt::format("a pitch, {} or {}, is less than the {} bytes of a row", copy.source_pitch,
                                copy.target_pitch, copy.row_bytes));
   }
-  Copy2D task = copy;
   // The caller may reuse pageable memory at once: what it holds now is what arrives.
-  std::vector<std::byte> captured;
+  std::optional<std::vector<std::byte>> captured;
   if (!source_extent.empty() && is_pageable(copy.source)) {
-    captured.resize(copy.row_bytes * copy.rows);
-    copy_rows(captured.data(), copy.row_bytes, copy.source, copy.source_pitch, copy.row_bytes, copy.rows);
-    task.source = captured.data();
-    task.source_pitch = copy.row_bytes;
+    captured.emplace(source_extent.row_bytes * source_extent.rows);
+    copy_rows(captured->data(), copy.row_bytes, copy.source, copy.source_pitch, copy.row_bytes, copy.rows);
   }
-  const auto run = [task, captured = std::move(captured)](Translation& translation) {
-    const std::byte* source = translation.read(task.source, {task.row_bytes, task.rows, task.source_pitch});
-    std::byte* target = translation.write(task.target, {task.row_bytes, task.rows, task.target_pitch});
-    copy_rows(target, task.target_pitch, source, task.source_pitch, task.row_bytes, task.rows);
+  auto run = [copy, source_extent, target_extent, captured = std::move(captured)](Translation& translation) {
+    const std::byte* source = captured ? captured->data() : translation.read(copy.source, source_extent);
+    const std::size_t source_pitch = captured ? copy.row_bytes : copy.source_pitch;
+    std::byte* target = translation.write(copy.target, target_extent);
+    copy_rows(target, copy.target_pitch, source, source_pitch, copy.row_bytes, copy.rows);
   };
   const bool to_pageable = !target_extent.empty() && is_pageable(copy.target);
   const std::uint64_t position = enqueue(stream, Operation::copy, "copy", std::move(run));

@@ -1,9 +1,7 @@
-#include "backend/host/environment.hpp"
+#include "backend/environment.hpp"
 #include "tutti/error.hpp"
 #include "tutti/virtual_devices.hpp"
 
-#include <charconv>
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -23,31 +21,9 @@ constexpr int default_devices = 8;
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", where, reason));
 }
 
-std::optional<std::uint64_t> parse_unsigned(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
-/// Bytes, or a number with one of the suffixes K, M, G, T (powers of 1024).
-std::optional<std::size_t> parse_size(std::string_view text) {
-  constexpr std::string_view suffixes = "KMGT";
-  if (text.empty()) return std::nullopt;
-  unsigned shift = 0;
-  if (const auto suffix = suffixes.find(text.back()); suffix != std::string_view::npos) {
-    shift = 10 * static_cast<unsigned>(suffix + 1);
-    text.remove_suffix(1);
-  }
-  const auto number = parse_unsigned(text);
-  if (!number.has_value() || *number > (std::numeric_limits<std::size_t>::max() >> shift))
-    return std::nullopt;
-  return *number << shift;
-}
-
-void check_device_count(std::string_view where, std::int64_t count) {
-  if (count < 0 || count > max_devices)
-    refuse(where, fmt::format("{} devices; expected 0 to {}", count, max_devices));
+void check_device_count(std::string_view where, int count) {
+  if (count >= 1 && count <= max_devices) return;
+  refuse(where, fmt::format("{} devices; expected 1 to {}", count, max_devices));
 }
 
 /// All pairs of different devices get `link_of(device, peer)`.
@@ -141,8 +117,8 @@ class TopologyFile {
     if (devices == nullptr) fail("devices", "missing");
     if (!devices->is_number_integer())
       fail("devices", fmt::format("expected an integer, got {}", devices->dump()));
-    const bool in_range = *devices >= 0 && *devices <= max_devices;
-    if (!in_range) fail("devices", fmt::format("expected 0 to {}, got {}", max_devices, devices->dump()));
+    const bool in_range = *devices >= 1 && *devices <= max_devices;
+    if (!in_range) fail("devices", fmt::format("expected 1 to {}, got {}", max_devices, devices->dump()));
     return devices->get<int>();
   }
 
@@ -151,7 +127,7 @@ class TopologyFile {
     if (memory == nullptr) return default_bytes;
     std::optional<std::size_t> bytes;
     if (memory->is_number_unsigned()) bytes = memory->get<std::size_t>();
-    if (memory->is_string()) bytes = parse_size(memory->get<std::string>());
+    if (memory->is_string()) bytes = parse_bytes(memory->get<std::string>());
     if (bytes.value_or(0) == 0) {
       fail("memory", fmt::format("expected bytes, or a string such as \"512M\", got {}", memory->dump()));
     }
@@ -185,12 +161,6 @@ class TopologyFile {
   json document_;
 };
 
-/// The variable's value; nullptr if it is unset or empty.
-const char* environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? nullptr : value;
-}
-
 }  // namespace
 
 VirtualMachine VirtualMachine::from_topology(std::string_view preset_or_path, int device_count) {
@@ -200,47 +170,16 @@ VirtualMachine VirtualMachine::from_topology(std::string_view preset_or_path, in
 }
 
 VirtualMachine VirtualMachine::from_environment() {
-  const char* count_text = environment("TUTTI_VIRTUAL_DEVICES");
-  const char* topology = environment("TUTTI_VIRTUAL_TOPOLOGY");
-  const char* memory_text = environment("TUTTI_VIRTUAL_MEMORY");
-
-  int device_count = default_devices;
-  if (count_text != nullptr) {
-    const auto count = parse_unsigned(count_text);
-    if (!count.has_value() || *count > max_devices) {
-      refuse("TUTTI_VIRTUAL_DEVICES", fmt::format("expected 0 to {}, got '{}'", max_devices, count_text));
-    }
-    device_count = static_cast<int>(*count);
-  }
-  VirtualMachine machine = from_topology(topology == nullptr ? "island" : topology, device_count);
-  if (count_text != nullptr && machine.device_count != device_count) {
+  const Environment environment = Environment::read();
+  const std::string topology = environment.virtual_topology.value_or("island");
+  const int device_count = environment.virtual_devices.value_or(default_devices);
+  VirtualMachine machine = from_topology(topology, device_count);
+  if (environment.virtual_devices.has_value() && machine.device_count != device_count) {
     refuse("TUTTI_VIRTUAL_DEVICES", fmt::format("asks for {} devices, but topology '{}' has {}", device_count,
                                                 topology, machine.device_count));
   }
-  if (memory_text != nullptr) {
-    const auto bytes = parse_size(memory_text);
-    if (bytes.value_or(0) == 0) {
-      refuse("TUTTI_VIRTUAL_MEMORY",
-             fmt::format("expected bytes, or a number with suffix K, M, G or T, got '{}'", memory_text));
-    }
-    machine.memory_bytes = *bytes;
-  }
+  machine.memory_bytes = environment.virtual_memory.value_or(machine.memory_bytes);
   return machine;
 }
 
 }  // namespace tutti::virtual_devices
-
-namespace tutti::backend::host {
-
-std::optional<std::uint64_t> interleaving_seed_from_environment() {
-  const char* text = virtual_devices::environment("TUTTI_VIRTUAL_SEED");
-  if (text == nullptr) return std::nullopt;
-  const auto seed = virtual_devices::parse_unsigned(text);
-  if (!seed.has_value()) {
-    virtual_devices::refuse("TUTTI_VIRTUAL_SEED",
-                            fmt::format("expected a 64-bit unsigned integer, got '{}'", text));
-  }
-  return seed;
-}
-
-}  // namespace tutti::backend::host

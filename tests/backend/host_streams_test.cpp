@@ -1,0 +1,299 @@
+#include <unistd.h>
+
+#include <sys/wait.h>
+
+#include <atomic>
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include <gmock/gmock.h>
+
+#include "backend/host_machine.hpp"
+
+namespace tutti::backend {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+class HostStreams : public HostMachine {
+ protected:
+  void append(StreamRef stream, std::vector<int>& log, int value) {
+    launch(stream, "append", {}, [&log, value](auto) { log.push_back(value); });
+  }
+};
+
+TEST_F(HostStreams, RunWorkInOrder) {
+  const StreamRef stream = machine().create_stream(0, 0);
+  std::vector<int> log;
+  std::vector<int> expected(1000);
+  std::iota(expected.begin(), expected.end(), 0);
+  for (const int i : expected) append(stream, log, i);
+  machine().synchronize_stream(stream);
+  EXPECT_EQ(log, expected);
+}
+
+TEST_F(HostStreams, AreIdleOnlyWhenTheWorkIsFinished) {
+  const StreamRef stream = machine().create_stream(0, 0);
+  EXPECT_TRUE(machine().query_stream(stream));
+  Gate gate;
+  gate.block(machine(), stream);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // by now the worker has taken it from the queue
+  EXPECT_FALSE(machine().query_stream(stream));
+  gate.open();
+  machine().synchronize_stream(stream);
+  EXPECT_TRUE(machine().query_stream(stream));
+}
+
+TEST_F(HostStreams, RunConcurrently) {
+  Gate gate;
+  const StreamRef blocked = machine().create_stream(0, 0);
+  gate.block(machine(), blocked);
+  const StreamRef other = machine().create_stream(0, -5);
+  std::vector<int> log;
+  append(other, log, 1);
+  machine().synchronize_stream(other);
+  EXPECT_EQ(log, std::vector<int>{1});
+  EXPECT_FALSE(machine().query_stream(blocked));
+}
+
+TEST_F(HostStreams, DefaultStreamsAreOrdinaryOnes) {
+  Gate gate;
+  gate.block(machine(), machine().default_stream(0));
+  const StreamRef other = machine().create_stream(0, 0);
+  std::vector<int> log;
+  append(other, log, 1);
+  machine().synchronize_stream(other);
+  EXPECT_EQ(log, std::vector<int>{1});
+  EXPECT_EQ(machine().default_stream(0), machine().default_stream(0));
+  EXPECT_FALSE(machine().default_stream(0) == machine().default_stream(1));
+}
+
+TEST_F(HostStreams, CompleteTheirWorkWhenDestroyed) {
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 20; ++i) {
+    const StreamRef stream = machine().create_stream(i % 4, 0);
+    launch(stream, "slow", {}, [&ran](auto) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++ran;
+    });
+    machine().destroy_stream(stream);
+  }
+  for (int device = 0; device < 4; ++device) machine().synchronize_device(device);
+  EXPECT_EQ(ran.load(), 20);
+}
+
+TEST_F(HostStreams, ShutDownCompletesQueuedWork) {
+  std::atomic<int> ran{0};
+  for (int i = 0; i < 100; ++i) {
+    launch(machine().default_stream(i % 4), "count", {}, [&ran](auto) { ++ran; });
+  }
+  shut_down();
+  EXPECT_EQ(ran.load(), 100);
+}
+
+TEST_F(HostStreams, WaitForWhatAnEventRecorded) {
+  const StreamRef first = machine().create_stream(0, 0);
+  const StreamRef second = machine().create_stream(1, 0);
+  const EventHandle event = machine().create_event(0, EventTiming::off, EventWait::block);
+  Gate gate;
+  std::vector<int> log;
+  gate.block(machine(), first);
+  append(first, log, 1);
+  machine().record_event(event, first);
+  machine().wait_event(second, event);
+  append(second, log, 2);
+  EXPECT_FALSE(machine().query_event(event));
+  EXPECT_FALSE(machine().query_stream(second));
+  gate.open();
+  machine().synchronize_stream(second);
+  EXPECT_TRUE(machine().query_event(event));
+  EXPECT_EQ(log, (std::vector<int>{1, 2}));
+  machine().destroy_event(event);
+}
+
+TEST_F(HostStreams, AWaitIsForTheRecordingItSaw) {
+  const StreamRef producer = machine().create_stream(0, 0);
+  const StreamRef consumer = machine().create_stream(0, 0);
+  const EventHandle event = machine().create_event(0, EventTiming::off, EventWait::block);
+  std::vector<int> log;
+  machine().record_event(event, producer);
+  machine().wait_event(consumer, event);
+  // Recorded again behind work that itself waits for the consumer: watching the event would be a deadlock.
+  append(consumer, log, 1);
+  const EventHandle consumed = machine().create_event(0, EventTiming::off, EventWait::block);
+  machine().record_event(consumed, consumer);
+  machine().wait_event(producer, consumed);
+  append(producer, log, 2);
+  machine().record_event(event, producer);
+  machine().synchronize_event(event);
+  EXPECT_EQ(log, (std::vector<int>{1, 2}));
+
+  // And a recording made meanwhile on an idle stream does not let an earlier waiter through.
+  Gate gate;
+  gate.block(machine(), producer);
+  append(producer, log, 3);
+  machine().record_event(event, producer);
+  machine().wait_event(consumer, event);
+  append(consumer, log, 4);
+  machine().record_event(event, machine().default_stream(0));
+  EXPECT_TRUE(machine().query_event(event));
+  EXPECT_FALSE(machine().query_stream(consumer));
+  gate.open();
+  machine().synchronize_stream(consumer);
+  EXPECT_EQ(log, (std::vector<int>{1, 2, 3, 4}));
+  machine().destroy_event(event);
+  machine().destroy_event(consumed);
+}
+
+TEST_F(HostStreams, EventsMayBeDestroyedWithWaitersPending) {
+  const StreamRef first = machine().create_stream(0, 0);
+  const StreamRef second = machine().create_stream(0, 0);
+  Gate gate;
+  std::vector<int> log;
+  gate.block(machine(), first);
+  append(first, log, 1);
+  const EventHandle event = machine().create_event(0, EventTiming::on, EventWait::block);
+  machine().record_event(event, first);
+  machine().wait_event(second, event);
+  machine().destroy_event(event);
+  machine().destroy_stream(first);
+  append(second, log, 2);
+  gate.open();
+  machine().synchronize_stream(second);
+  EXPECT_EQ(log, (std::vector<int>{1, 2}));
+}
+
+TEST_F(HostStreams, EventsNeverRecordedAreComplete) {
+  const EventHandle event = machine().create_event(0, EventTiming::off, EventWait::spin);
+  EXPECT_TRUE(machine().query_event(event));
+  machine().synchronize_event(event);
+  machine().wait_event(machine().default_stream(0), event);
+  machine().synchronize_device(0);
+  machine().destroy_event(event);
+}
+
+TEST_F(HostStreams, EventsMeasureTime) {
+  const StreamRef stream = machine().default_stream(0);
+  const EventHandle start = machine().create_event(0, EventTiming::on, EventWait::block);
+  const EventHandle end = machine().create_event(0, EventTiming::on, EventWait::block);
+  const EventHandle untimed = machine().create_event(0, EventTiming::off, EventWait::block);
+  EXPECT_THAT(error_message(ErrorCode::invalid_argument, [&] { (void)machine().elapsed_time(start, end); }),
+              HasSubstr("start event was never recorded"));
+  EXPECT_THAT(error_message(ErrorCode::invalid_argument, [&] { (void)machine().elapsed_time(untimed, end); }),
+              HasSubstr("timing off"));
+  machine().record_event(start, stream);
+  launch(stream, "sleep", {}, [](auto) { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
+  machine().record_event(end, stream);
+  machine().synchronize_event(end);
+  const float elapsed = machine().elapsed_time(start, end);
+  EXPECT_GE(elapsed, 20.0F);
+  EXPECT_LT(elapsed, 10'000.0F);
+  for (const EventHandle event : {start, end, untimed}) machine().destroy_event(event);
+}
+
+TEST_F(HostStreams, FailuresSurfaceOnceNamingTheOperation) {
+  const StreamRef stream = machine().create_stream(2, 0);
+  launch(stream, "broken", {}, [](auto) { throw std::runtime_error("out of cheese"); });
+  EXPECT_THAT(error_message(ErrorCode::device_failure, [&] { machine().synchronize_stream(stream); }),
+              AllOf(HasSubstr("kernel 'broken'"), HasSubstr("stream 1 of device 2"), HasSubstr("out of cheese")));
+  EXPECT_NO_THROW(machine().synchronize_stream(stream));
+  EXPECT_NO_THROW(machine().synchronize_device(2));
+}
+
+TEST_F(HostStreams, FailuresAreCountedAndLaterWorkRuns) {
+  const StreamRef stream = machine().create_stream(0, 0);
+  std::vector<int> log;
+  for (const char* name : {"first", "second", "third"}) {
+    launch(stream, name, {}, [](auto) { throw std::runtime_error("no"); });
+    append(stream, log, 1);
+  }
+  EXPECT_NO_THROW(machine().synchronize_device(1)) << "failures belong to a device";
+  EXPECT_THAT(error_message(ErrorCode::device_failure, [&] { machine().synchronize_device(0); }),
+              AllOf(HasSubstr("kernel 'first'"), HasSubstr("2 later failures")));
+  EXPECT_EQ(log.size(), 3U);
+}
+
+TEST_F(HostStreams, QueriesReportFailuresToo) {
+  const EventHandle event = machine().create_event(0, EventTiming::off, EventWait::block);
+  machine().record_event(event, machine().default_stream(0));
+  const auto fail_and_finish = [&] {
+    std::promise<void> done;
+    launch(machine().default_stream(0), "broken", {}, [](auto) { throw 1; });
+    launch(machine().default_stream(0), "signal", {}, [&done](auto) { done.set_value(); });
+    done.get_future().wait();
+  };
+  fail_and_finish();
+  error_message(ErrorCode::device_failure, [&] { (void)machine().query_stream(machine().default_stream(0)); });
+  fail_and_finish();
+  error_message(ErrorCode::device_failure, [&] { (void)machine().query_event(event); });
+  fail_and_finish();
+  error_message(ErrorCode::device_failure, [&] { machine().synchronize_event(event); });
+  machine().destroy_event(event);
+}
+
+TEST_F(HostStreams, AreUsableFromManyThreads) {
+  constexpr int thread_count = 4;
+  constexpr int rounds = 300;
+  std::atomic<int> ran{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < thread_count; ++t) {
+    threads.emplace_back([&, t] {
+      const EventHandle event = machine().create_event(t, EventTiming::off, EventWait::block);
+      for (int i = 0; i < rounds; ++i) {
+        const StreamRef stream = machine().create_stream(t, 0);
+        launch(stream, "count", {}, [&ran](auto) { ++ran; });
+        machine().record_event(event, stream);
+        machine().wait_event(machine().default_stream((t + 1) % thread_count), event);
+        launch(machine().default_stream((t + 1) % thread_count), "count", {}, [&ran](auto) { ++ran; });
+        machine().destroy_stream(stream);
+      }
+      machine().synchronize_device(t);
+      machine().destroy_event(event);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (int device = 0; device < thread_count; ++device) machine().synchronize_device(device);
+  EXPECT_EQ(ran.load(), 2 * thread_count * rounds);
+}
+
+TEST_F(HostStreams, ZeroByteOperationsKeepStreamOrder) {
+  const StreamRef stream = machine().default_stream(0);
+  machine().copy(stream, {});
+  machine().fill(stream, {});
+  machine().fan_out(stream, {});
+  OrderedSum no_sum;
+  no_sum.input_count = 1;
+  machine().ordered_sum(stream, no_sum);
+  machine().random_fill(stream, {});
+  Convert empty;
+  empty.rank = 1;
+  machine().convert(stream, empty);
+  EXPECT_NO_THROW(machine().synchronize_stream(stream));
+  EXPECT_EQ(control().operations_enqueued(), 6U);
+}
+
+TEST_F(HostStreams, HaveNoGraphs) {
+  EXPECT_FALSE(machine().supports_graphs());
+  EXPECT_FALSE(machine().is_capturing(machine().default_stream(0)));
+  error_message(ErrorCode::unsupported, [&] { machine().begin_capture(machine().default_stream(0)); });
+  error_message(ErrorCode::unsupported, [&] { (void)machine().end_capture(machine().default_stream(0)); });
+  error_message(ErrorCode::unsupported, [&] { machine().launch_graph(nullptr, machine().default_stream(0)); });
+}
+
+TEST_F(HostStreams, DoNotHangAForkedChild) {
+  Gate gate;
+  gate.block(machine(), machine().default_stream(0));
+  const pid_t child = fork();
+  if (child == 0) {
+    shut_down();
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace tutti::backend
