@@ -235,4 +235,32 @@ testing::AssertionResult all_hold(const std::vector<TestTensor>& outputs,
   return testing::AssertionSuccess();
 }
 
+void EveryCollective::SetUp() {
+  if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+  if (transport() == TransportKind::nccl && !reason_against_nccl().empty())
+    GTEST_SKIP() << reason_against_nccl();
+}
+
+void EveryCollective::TearDown() {
+  EXPECT_NO_THROW(synchronize_all());
+}
+
+std::vector<Tensor> EveryCollective::make(const Exercise& exercise, Tensors inputs) {
+  std::vector<Tensor> results;
+  carry(transport(), [&](const CollectiveOptions& options) { results = exercise.make(inputs, options); },
+        {.determinism = Determinism::bitwise});
+  return results;
+}
+
+void EveryCollective::write(const Exercise& exercise, Tensors inputs, Tensors outputs) {
+  carry(transport(), [&](const CollectiveOptions& options) { exercise.write(inputs, outputs, options); },
+        {.determinism = Determinism::bitwise});
+}
+
+std::string CollectiveAndTransportName::operator()(
+    const testing::TestParamInfo<std::tuple<Collective, TransportKind>>& parameters) const {
+  return std::string(name_of(std::get<0>(parameters.param))) + "_" +
+         std::string(name_of(std::get<1>(parameters.param)));
+}
+
 }  // namespace tutti::test

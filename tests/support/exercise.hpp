@@ -1,5 +1,6 @@
 #pragma once
 
+#include "support/collective_test.hpp"
 #include "support/host_array.hpp"
 #include "support/test_tensor.hpp"
 #include "tutti/collectives.hpp"
@@ -9,6 +10,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace tutti::test {
@@ -58,5 +60,30 @@ struct Exercise {
                                                 std::span<const HostArray> expected);
 [[nodiscard]] testing::AssertionResult all_hold(const std::vector<TestTensor>& outputs,
                                                 std::span<const HostArray> expected);
+
+/// What every collective promises alike: one suite, once for each collective and transport.
+class EveryCollective : public testing::TestWithParam<std::tuple<Collective, TransportKind>> {
+ protected:
+  void SetUp() override;
+  /// All devices are idle and no queued work failed.
+  void TearDown() override;
+
+  [[nodiscard]] static Collective collective() { return std::get<0>(GetParam()); }
+  [[nodiscard]] static TransportKind transport() { return std::get<1>(GetParam()); }
+  [[nodiscard]] static std::vector<Tensor> make(const Exercise& exercise, Tensors inputs);
+  static void write(const Exercise& exercise, Tensors inputs, Tensors outputs);
+};
+
+struct CollectiveAndTransportName {
+  std::string operator()(
+      const testing::TestParamInfo<std::tuple<Collective, TransportKind>>& parameters) const;
+};
+
+/// Instantiates a suite derived from EveryCollective.
+#define TUTTI_FOR_EVERY_COLLECTIVE(suite)                                                               \
+  INSTANTIATE_TEST_SUITE_P(Collectives, suite,                                                          \
+                           testing::Combine(testing::ValuesIn(::tutti::test::all_collectives),          \
+                                            testing::ValuesIn(::tutti::test::transports_under_test())), \
+                           ::tutti::test::CollectiveAndTransportName{})
 
 }  // namespace tutti::test

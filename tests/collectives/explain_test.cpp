@@ -1,0 +1,132 @@
+#include "support/collective_test.hpp"
+#include "support/errors.hpp"
+#include "support/exercise.hpp"
+#include "tutti/topology.hpp"
+#include "tutti/virtual_devices.hpp"
+
+#include <algorithm>
+#include <thread>
+
+namespace tutti::test {
+namespace {
+
+std::ptrdiff_t lines_of(const std::string& text) {
+  return std::ranges::count(text, '\n');
+}
+
+class Explain : public testing::TestWithParam<Collective> {
+ protected:
+  void SetUp() override {
+    if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Collectives, Explain, testing::ValuesIn(all_collectives),
+                         [](const auto& parameters) { return std::string(name_of(parameters.param)); });
+
+TEST_P(Explain, NamesTheTransportAndTheSteps) {
+  for (const TransportKind transport : {TransportKind::p2p, TransportKind::staged}) {
+    const std::string text =
+        explain({.collective = GetParam(), .bytes = 1 << 20, .options = {.transport = transport}});
+    EXPECT_NE(text.find(name_of(transport)), std::string::npos) << text;
+    EXPECT_NE(text.find(name_of(GetParam())), std::string::npos) << text;
+    EXPECT_GE(lines_of(text), 2) << text;
+  }
+}
+
+TEST_P(Explain, SaysWhyNcclWasRefused) {
+  if (reason_against_nccl().empty()) GTEST_SKIP() << "NCCL is usable here";
+  const std::string text = explain({.collective = GetParam(), .bytes = 1 << 20});
+  EXPECT_NE(text.find("nccl"), std::string::npos) << text;
+  EXPECT_TRUE(refuses(
+      [] {
+        static_cast<void>(explain(
+            {.collective = GetParam(), .bytes = 1 << 20, .options = {.transport = TransportKind::nccl}}));
+      },
+      ErrorCode::unsupported, {"nccl"}));
+}
+
+TEST_P(Explain, RunsNothing) {
+  if (!on_virtual_devices()) GTEST_SKIP() << "operations are counted on virtual devices only";
+  self_test_peers();
+  synchronize_all();
+  const std::uint64_t before = virtual_devices::operations_enqueued();
+  static_cast<void>(explain({.collective = GetParam(), .bytes = 123'456}));
+  EXPECT_EQ(virtual_devices::operations_enqueued(), before);
+}
+
+TEST_P(Explain, TakesAWorkloadOfAnySizeAndElementType) {
+  for (const std::size_t bytes :
+       {std::size_t{0}, std::size_t{1}, std::size_t{1} << 12U, std::size_t{1} << 36U}) {
+    for (const DType dtype : all_dtypes) {
+      const std::string text = explain({.collective = GetParam(),
+                                        .bytes = bytes,
+                                        .dtype = dtype,
+                                        .devices = first_devices(2),
+                                        .root = first_devices(2).back()});
+      EXPECT_FALSE(text.empty());
+    }
+  }
+}
+
+TEST_P(Explain, TakesListsOfTensors) {
+  const std::vector<std::size_t> tensor_bytes(1000, 1024);
+  EXPECT_FALSE(explain({.collective = GetParam(), .tensor_bytes = tensor_bytes}).empty());
+}
+
+TEST_P(Explain, RefusesUnknownDevices) {
+  EXPECT_TRUE(refuses(
+      [] {
+        static_cast<void>(explain({.collective = GetParam(), .bytes = 4, .devices = {0, device_count()}}));
+      },
+      ErrorCode::invalid_argument, {std::to_string(device_count())}));
+  EXPECT_TRUE(refuses(
+      [] { static_cast<void>(explain({.collective = GetParam(), .bytes = 4, .root = device_count() + 3})); },
+      ErrorCode::invalid_argument, {std::to_string(device_count() + 3)}));
+}
+
+TEST_P(Explain, LastPlanTellsWhatCarriedTheCall) {
+  const Exercise exercise = make_exercise(GetParam(), first_devices(), 100);
+  const std::vector<HostArray> values = exercise.values(1);
+  for (const TransportKind transport : {TransportKind::p2p, TransportKind::staged}) {
+    const std::vector<Tensor> results =
+        exercise.make(make_inputs(exercise, values), {.transport = transport});
+    EXPECT_EQ(last_plan().transport, name_of(transport));
+    EXPECT_FALSE(last_plan().algorithm.empty());
+    EXPECT_TRUE(all_hold(exercise, results, exercise.expect(values)));
+  }
+}
+
+TEST(LastPlan, IsEmptyBeforeTheFirstCallOfAThread) {
+  static_cast<void>(broadcast(zeros({1}, {.device = 0}), first_devices()));
+  std::thread([] {
+    EXPECT_EQ(last_plan().transport, "");
+    EXPECT_EQ(last_plan().algorithm, "");
+  }).join();
+}
+
+TEST(LastPlan, IsNoneWhereNothingHadToMove) {
+  static_cast<void>(broadcast(zeros({10}, {.device = 0}), {0}));
+  EXPECT_EQ(last_plan().transport, "none");
+}
+
+TEST(TransportNames, RoundTrip) {
+  for (const TransportKind kind : {TransportKind::p2p, TransportKind::nccl, TransportKind::staged}) {
+    EXPECT_EQ(parse_transport(name_of(kind)), kind);
+  }
+  EXPECT_EQ(parse_transport("auto"), TransportKind::automatic);
+  EXPECT_EQ(parse_transport(name_of(TransportKind::automatic)), TransportKind::automatic);
+  EXPECT_TRUE(refuses([] { static_cast<void>(parse_transport("carrier pigeon")); },
+                      ErrorCode::invalid_argument, {"carrier pigeon", "p2p", "nccl", "staged"}));
+}
+
+TEST(CollectiveNames, AreTheFunctionsNames) {
+  EXPECT_EQ(name_of(Collective::broadcast), "broadcast");
+  EXPECT_EQ(name_of(Collective::broadcast_coalesced), "broadcast_coalesced");
+  EXPECT_EQ(name_of(Collective::reduce_add), "reduce_add");
+  EXPECT_EQ(name_of(Collective::reduce_add_coalesced), "reduce_add_coalesced");
+  EXPECT_EQ(name_of(Collective::scatter), "scatter");
+  EXPECT_EQ(name_of(Collective::gather), "gather");
+}
+
+}  // namespace
+}  // namespace tutti::test
