@@ -3,7 +3,6 @@
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "tutti/topology.hpp"
-#include "tutti/virtual_devices.hpp"
 
 namespace tutti::test {
 
@@ -55,9 +54,9 @@ void BadInputTest::expect_refusal(const BadInput& input) {
   for (const std::string& fragment : input.message) fragments.push_back(with_numbers(fragment));
 
   synchronize_all();
-  const std::uint64_t before = virtual_devices::operations_enqueued();
+  const std::uint64_t before = operations_enqueued();
   EXPECT_TRUE(refuses(call, ErrorCode::invalid_argument, fragments));
-  EXPECT_EQ(virtual_devices::operations_enqueued(), before) << "something was enqueued";
+  EXPECT_EQ(operations_enqueued(), before) << "something was enqueued";
   EXPECT_TRUE(scene.untouched());
 }
 

@@ -1,5 +1,7 @@
 #include "support/environment.hpp"
 
+#include "tutti/virtual_devices.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -49,6 +51,10 @@ double test_seconds(double standard) {
 
 bool on_virtual_devices() {
   return backend_kind() == BackendKind::host;
+}
+
+std::uint64_t operations_enqueued() {
+  return on_virtual_devices() ? virtual_devices::operations_enqueued() : 0;
 }
 
 void synchronize_all() {

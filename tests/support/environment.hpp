@@ -23,6 +23,9 @@ namespace tutti::test {
 
 [[nodiscard]] bool on_virtual_devices();
 
+/// Operations virtual devices accepted so far; always 0 on GPUs, where nobody counts.
+[[nodiscard]] std::uint64_t operations_enqueued();
+
 /// Blocks until all devices are idle; throws the first failure of queued work.
 void synchronize_all();
 

@@ -1,0 +1,153 @@
+#include "support/exercise.hpp"
+#include "support/machines.hpp"
+#include "support/stream_order.hpp"
+#include "tutti/event.hpp"
+#include "tutti/persistent.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+/// However a process ends, it neither crashes nor hangs. Each test ends a child process of its own.
+namespace tutti::test {
+namespace {
+
+constexpr unsigned hang_seconds = 60;
+
+class ProcessExit : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+/// Runs `body` in a child, which must end by itself with exit status 0.
+#define TUTTI_EXPECT_CLEAN_EXIT(body) \
+  EXPECT_EXIT(                        \
+      {                               \
+        alarm(hang_seconds);          \
+        (body)();                     \
+      },                              \
+      testing::ExitedWithCode(0), "")
+
+std::vector<Tensor> broadcast_slowly() {
+  const Tensor source = full({1 << 20}, 3, {.device = 0});
+  for (const Device device : first_devices()) {
+    for (int i = 0; i < 20; ++i) keep_busy(current_stream(device.index()));
+  }
+  return broadcast(source, first_devices());
+}
+
+TEST_F(ProcessExit, WithWorkInFlight) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    static_cast<void>(broadcast_slowly());
+    std::exit(0);
+  });
+}
+
+TEST_F(ProcessExit, WithWorkInFlightAndTensorsAlive) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    const std::vector<Tensor> results = broadcast_slowly();
+    std::exit(0);
+  });
+}
+
+TEST_F(ProcessExit, WithStaticTensorsStreamsAndEvents) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    static std::vector<Tensor> results;  // made before the library, destroyed after it
+    static std::optional<Stream> stream;
+    static Event event;
+    results = broadcast_slowly();
+    stream.emplace(0);
+    event.record(*stream);
+    std::exit(0);
+  });
+}
+
+TEST_F(ProcessExit, WithAStaticPersistentCollective) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    static std::optional<PersistentCollective> persistent;
+    const Tensor source = zeros({1000}, {.device = 0});
+    std::vector<Tensor> out;
+    for (const Device device : first_devices()) out.push_back(zeros({1000}, {.device = device}));
+    persistent.emplace(persistent_broadcast(source, out));
+    persistent->launch();
+    std::exit(0);
+  });
+}
+
+TEST_F(ProcessExit, WhileThreadsCallCollectives) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    for (int thread = 0; thread < 3; ++thread) {
+      std::thread([] {
+        for (;;) static_cast<void>(broadcast(ones({100}, {.device = 0}), first_devices()));
+      }).detach();
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::_Exit(0);
+  });
+}
+
+TEST_F(ProcessExit, WithAFailureNobodyAskedFor) {
+  if (!on_virtual_devices()) GTEST_SKIP() << "faults are injected into virtual devices";
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    const Tensor source = zeros({1000}, {.device = 0});
+    virtual_devices::inject({.operation = virtual_devices::Operation::kernel,
+                             .kind = virtual_devices::FaultKind::fail_asynchronously,
+                             .count = forever});
+    static_cast<void>(broadcast(source, first_devices(), {.transport = TransportKind::staged}));
+    source.fill_(1);
+    std::exit(0);
+  });
+}
+
+/// Waits for `child`; true if it ended with status 0.
+bool ended_well(pid_t child) {
+  int status = 0;
+  return waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_F(ProcessExit, OfForkedChildrenThatDoNotUseTheLibrary) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    static std::vector<Tensor> results = broadcast_slowly();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(hang_seconds);
+      std::exit(0);  // runs static destructors over the parent's tensors, without the parent's threads
+    }
+    const bool child_ended_well = ended_well(child);
+    // The parent goes on as if nothing had happened.
+    const bool right = results.back().to_vector<float>() == std::vector<float>(1 << 20, 3.0F);
+    std::exit(child_ended_well && right ? 0 : 1);
+  });
+}
+
+TEST_F(ProcessExit, OfForkedChildrenByExec) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    const std::vector<Tensor> results = broadcast_slowly();
+    const pid_t child = fork();
+    if (child == 0) {
+      execl("/bin/true", "true", nullptr);
+      std::_Exit(1);
+    }
+    std::exit(ended_well(child) ? 0 : 1);
+  });
+}
+
+TEST_F(ProcessExit, OfForkedChildrenThatStartTheLibraryThemselves) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    // The library starts with its first use; a fork before that leaves both sides free to use it.
+    const pid_t child = fork();
+    if (child == 0) alarm(hang_seconds);
+    const std::vector<Tensor> results = broadcast_slowly();
+    const bool right = results.back().to_vector<float>() == std::vector<float>(1 << 20, 3.0F);
+    if (child == 0) std::exit(right ? 0 : 1);
+    std::exit(ended_well(child) && right ? 0 : 1);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test

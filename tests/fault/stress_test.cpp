@@ -1,0 +1,112 @@
+#include "support/machines.hpp"
+#include "support/random_call.hpp"
+#include "support/stream_order.hpp"
+#include "tutti/memory.hpp"
+
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <string>
+#include <thread>
+
+/// Random collectives, sizes, element types, layouts, devices, streams and threads.
+namespace tutti::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Streams { current, pooled };
+
+/// Keeps several random calls in flight until `end`, or for `calls` calls.
+void run_random_calls(std::uint64_t thread, Clock::time_point end, std::int64_t calls, Streams streams) {
+  constexpr std::size_t in_flight = 4;
+  std::deque<RandomCall> queue;
+  std::int64_t call = 0;
+  for (; call < calls && Clock::now() < end && !testing::Test::HasFailure(); ++call) {
+    const std::uint64_t seed = random_at(test_seed() + thread, static_cast<std::uint64_t>(call));
+    std::optional<PooledStreams> pooled;
+    if (streams == Streams::pooled) pooled.emplace();
+    queue.push_back(RandomCall::start(seed));
+    if (queue.size() < in_flight) continue;
+    EXPECT_TRUE(queue.front().check())
+        << "thread " << thread << " call " << call - static_cast<std::int64_t>(in_flight) + 1;
+    queue.pop_front();
+  }
+  for (const RandomCall& started : queue) EXPECT_TRUE(started.check()) << "thread " << thread;
+}
+
+class Stress : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+    std::cout << "TUTTI_TEST_SEED=" << test_seed() << '\n';
+  }
+  void TearDown() override { EXPECT_NO_THROW(synchronize_all()); }
+};
+
+TEST_F(Stress, RandomCallsOfSeveralThreadsAreAllRight) {
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(test_seconds(6)));
+  std::vector<std::thread> threads;
+  for (std::uint64_t thread = 0; thread < 4; ++thread) {
+    threads.emplace_back(run_random_calls, thread, end, std::numeric_limits<std::int64_t>::max(),
+                         Streams::pooled);
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST_F(Stress, RandomCallsAreRightUnderEveryInterleaving) {
+  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                      std::chrono::duration<double>(test_seconds(4)));
+  for_each_interleaving(1000, [&](std::uint64_t seed) {
+    if (Clock::now() < end) run_random_calls(seed, end, 8, Streams::pooled);
+  });
+}
+
+/// What must not grow: memory, file handles, threads.
+struct Footprint {
+  std::size_t reserved = 0;
+  MemoryInUse in_use;
+  std::ptrdiff_t threads = 0;
+  std::ptrdiff_t handles = 0;
+};
+
+std::ptrdiff_t entries_of(const char* directory) {
+  return std::distance(std::filesystem::directory_iterator(directory), std::filesystem::directory_iterator());
+}
+
+Footprint footprint() {
+  Footprint now;
+  now.in_use = memory_in_use();
+  for (int device = 0; device < device_count(); ++device) now.reserved += memory_reserved(device);
+  now.threads = entries_of("/proc/self/task");
+  now.handles = entries_of("/proc/self/fd");
+  return now;
+}
+
+TEST_F(Stress, ThousandsOfCallsGrowNothing) {
+  const auto end = Clock::time_point::max();
+  const auto round = [&] {
+    // The same calls every round: what the first rounds did not need, later ones must not need either.
+    for (std::uint64_t thread = 0; thread < 2; ++thread)
+      run_random_calls(thread, end, scaled(120), Streams::current);
+  };
+  round();
+  round();
+  const Footprint before = footprint();
+  for (int repetition = 0; repetition < 5; ++repetition) round();
+  const Footprint after = footprint();
+  EXPECT_EQ(after.in_use, before.in_use);
+  EXPECT_EQ(after.handles, before.handles);
+  EXPECT_EQ(after.threads, before.threads);
+  // When memory that other streams used returns depends on timing, so a little slack is no leak.
+  EXPECT_LE(after.reserved, before.reserved * 2 + (std::size_t{32} << 20));
+}
+
+}  // namespace
+}  // namespace tutti::test
