@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/// tutti-perf as a user sees it: exit status, standard output, standard error.
+namespace {
+
+std::string temporary(const std::string& name) {
+  return testing::TempDir() + "tutti_perf_" + name;
+}
+
+std::string content_of(const std::string& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+/// A running tutti-perf.
+class Program {
+ public:
+  explicit Program(const std::vector<std::string>& words) {
+    std::vector<std::string> all{program()};
+    all.insert(all.end(), words.begin(), words.end());
+    std::vector<char*> argv;
+    for (std::string& word : all) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    pid_ = fork();
+    if (pid_ == 0) {
+      redirect(out_file_, STDOUT_FILENO);
+      redirect(error_file_, STDERR_FILENO);
+      execv(argv[0], argv.data());
+      _exit(127);
+    }
+  }
+
+  void interrupt() const { kill(pid_, SIGINT); }
+  [[nodiscard]] std::string out() const { return content_of(out_file_); }
+  [[nodiscard]] std::string error() const { return content_of(error_file_); }
+  /// Waits for the end; the exit status, or -1 if a signal ended it.
+  int wait() const {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+ private:
+  static std::string program() {
+    const char* const path = std::getenv("TUTTI_PERF_PROGRAM");
+    return path != nullptr ? path : "tutti-perf";
+  }
+  static void redirect(const std::string& file, int descriptor) {
+    const int opened = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    dup2(opened, descriptor);
+    close(opened);
+  }
+
+  std::string out_file_ = temporary("out");
+  std::string error_file_ = temporary("error");
+  pid_t pid_ = -1;
+};
+
+struct Outcome {
+  int status;
+  std::string out;
+  std::string error;
+};
+
+Outcome run(const std::vector<std::string>& words) {
+  const Program program(words);
+  const int status = program.wait();
+  return {status, program.out(), program.error()};
+}
+
+void expect_one_line_about(const std::string& error, const std::string& about) {
+  EXPECT_EQ(error.rfind("tutti-perf: ", 0), 0U) << error;
+  EXPECT_NE(error.find(about), std::string::npos) << error;
+  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
+}
+
+TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
+  const std::pair<std::vector<std::string>, const char*> mistakes[] = {
+      {{"broadcast", "--no-such-flag"}, "--no-such-flag"},
+      {{"broadcast", "-b", "12Q"}, "12Q"},
+      {{"all_reduce_add"}, "all_reduce_add"},
+      {{"broadcast", "--devices", "4", "-g", "5"}, "-g: 5"},
+      {{"broadcast", "--devices", "4", "-r", "4"}, "-r: root 4"},
+      {{"broadcast", "--topology", "no-such-topology"}, "no-such-topology"},
+      {{"broadcast", "--backend", "host", "--peer", "nccl"}, "--peer nccl:"},
+      {{"broadcast", "-J", "/no/such/directory/file"}, "/no/such/directory/file"},
+  };
+  for (const auto& [words, about] : mistakes) {
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 2) << about;
+    EXPECT_EQ(outcome.out, "");
+    expect_one_line_about(outcome.error, about);
+  }
+}
+
+TEST(PerfCommandLine, ATensorListWithAMistakeIsNamedWithItsLine) {
+  const std::string list = temporary("list");
+  std::ofstream(list) << "64x3\n7xx\n";
+  const Outcome outcome = run({"broadcast_coalesced", "--tensors", list});
+  EXPECT_EQ(outcome.status, 2);
+  expect_one_line_about(outcome.error, list + ":2: '7xx'");
+}
+
+TEST(PerfCommandLine, EveryOperationIsRightOnVirtualDevices) {
+  const std::string json = temporary("all.json");
+  const Outcome outcome = run({"all", "-b", "0", "-e", "30000", "-i", "10000", "--dim", "all", "-n", "2",
+                               "--repetitions", "1", "--devices", "4", "-J", json});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.error, "");  // no progress where there is no terminal
+  EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos) << outcome.out;
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_EQ(document["schema"], "tutti-perf/1");
+  EXPECT_EQ(document["summary"]["wrong"], 0);
+  EXPECT_TRUE(document["not_measured"].empty());
+  // Six collectives of four sizes, two of them along two dimensions, and twelve pairs at two sizes.
+  EXPECT_EQ(document["rows"].size(), 8U * 4U + 12U * 2U);
+  for (const auto& row : document["rows"]) EXPECT_EQ(row["out_of_place"]["wrong"], 0) << row;
+}
+
+TEST(PerfCommandLine, EveryElementTypeAndRootIsRight) {
+  for (const char* operation : {"reduce_add", "broadcast", "gather"}) {
+    const Outcome outcome = run({operation, "-d", "all", "-r", "all", "-b", "10000", "-e", "10000", "-n", "1",
+                                 "--repetitions", "1", "--devices", "3"});
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+  }
+}
+
+TEST(PerfCommandLine, PersistentLaunchesAreRight) {
+  const Outcome outcome = run({"all", "-b", "4K", "-e", "64K", "-f", "16", "-G", "3", "--devices", "4"});
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+  EXPECT_NE(outcome.out.find("persistent"), std::string::npos);
+}
+
+TEST(PerfCommandLine, DamagedTransfersAreFoundAndAreStatusOne) {
+  const Outcome outcome =
+      run({"broadcast", "-b", "64K", "-e", "64K", "-n", "2", "--devices", "2", "--inject-corruption"});
+  EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.error;
+  EXPECT_NE(outcome.out.find("FAILED"), std::string::npos) << outcome.out;
+}
+
+TEST(PerfCommandLine, TopologyAndPlansAreShown) {
+  const Outcome topology = run({"topo", "--devices", "3"});
+  EXPECT_EQ(topology.status, 0) << topology.error;
+  EXPECT_FALSE(topology.out.empty());
+  const Outcome plan = run({"explain", "broadcast", "64M", "--devices", "3"});
+  EXPECT_EQ(plan.status, 0) << plan.error;
+  EXPECT_NE(plan.out.find("p2p"), std::string::npos) << plan.out;
+}
+
+TEST(PerfCommandLine, CtrlCEndsARunPromptlyAndSaysSo) {
+  const Program program({"broadcast", "-b", "1M", "-e", "1M", "-n", "1000000", "--devices", "2"});
+  for (int tries = 0; tries < 200 && program.out().find("# broadcast") == std::string::npos; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  program.interrupt();
+  EXPECT_EQ(program.wait(), 130);
+  expect_one_line_about(program.error(), "interrupted");
+}
+
+}  // namespace

@@ -1,0 +1,140 @@
+#include "perf/options.hpp"
+
+#include "usage_errors.hpp"
+
+#include <initializer_list>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tutti::perf {
+namespace {
+
+Options parsed(std::initializer_list<const char*> words) {
+  std::vector<const char*> argv{"tutti-perf"};
+  argv.insert(argv.end(), words);
+  return parse_options(static_cast<int>(argv.size()), argv.data());
+}
+
+TEST(PerfOptions, DefaultsMeasureOneOperationCheckedAndEager) {
+  const Options options = parsed({"broadcast"});
+  EXPECT_EQ(options.command, Command::measure);
+  ASSERT_EQ(options.operations.size(), 1U);
+  EXPECT_EQ(options.operations[0]->name(), "broadcast");
+  EXPECT_EQ(options.sizes.begin, 8U);
+  EXPECT_EQ(options.sizes.end, std::size_t{64} << 20U);
+  EXPECT_EQ(options.dtypes, std::vector{DType::float32});
+  EXPECT_EQ(options.root, 0);
+  EXPECT_TRUE(options.check);
+  EXPECT_EQ(options.launch, LaunchForm::eager);
+  EXPECT_EQ(options.headline, Headline::back_to_back);
+  EXPECT_EQ(options.peer, PeerChoice::none);
+}
+
+TEST(PerfOptions, TakeTheLettersOfNcclTests) {
+  const Options options =
+      parsed({"reduce_add", "-b", "1K",   "-e", "4M",  "-f", "4", "-g", "4", "-n", "30",      "-w",
+              "7",          "-d", "half", "-o", "sum", "-r", "2", "-c", "0", "-J", "out.json"});
+  EXPECT_EQ(options.sizes.begin, 1024U);
+  EXPECT_EQ(options.sizes.end, std::size_t{4} << 20U);
+  EXPECT_EQ(options.sizes.factor, 4U);
+  EXPECT_EQ(options.devices_used, 4);
+  EXPECT_EQ(options.timing.iterations, 30);
+  EXPECT_EQ(options.timing.warmup, 7);
+  EXPECT_EQ(options.dtypes, std::vector{DType::float16});
+  EXPECT_EQ(options.root, 2);
+  EXPECT_FALSE(options.check);
+  EXPECT_EQ(options.json_file, "out.json");
+}
+
+TEST(PerfOptions, AllMeansEverything) {
+  const Options options = parsed({"all", "-d", "all", "-r", "all", "--dim", "all"});
+  EXPECT_EQ(options.operations.size(), 7U);
+  EXPECT_EQ(options.dtypes.size(), all_dtypes.size());
+  EXPECT_EQ(options.root, std::nullopt);
+  EXPECT_EQ(options.dims, (std::vector{0, 1}));
+}
+
+TEST(PerfOptions, GraphLaunchesAreThePersistentForm) {
+  const Options options = parsed({"gather", "-G", "20"});
+  EXPECT_EQ(options.launch, LaunchForm::persistent);
+  EXPECT_EQ(options.timing.iterations, 20);
+  EXPECT_EQ(parsed({"gather", "-G", "0"}).launch, LaunchForm::eager);
+  EXPECT_EQ(parsed({"gather", "--persistent"}).launch, LaunchForm::persistent);
+}
+
+TEST(PerfOptions, VirtualDevicesImplyTheHostBackend) {
+  EXPECT_EQ(parsed({"broadcast", "--devices", "4"}).backend, "host");
+  EXPECT_EQ(parsed({"broadcast", "--topology", "two-islands"}).backend, "host");
+  EXPECT_EQ(parsed({"broadcast"}).backend, "");
+}
+
+TEST(PerfOptions, ALargeSmallestSizeMovesTheLargest) {
+  EXPECT_EQ(parsed({"broadcast", "-b", "256M"}).sizes.end, std::size_t{256} << 20U);
+}
+
+TEST(PerfOptions, OtherCommands) {
+  EXPECT_EQ(parsed({"topo"}).command, Command::topo);
+  EXPECT_EQ(parsed({"-h"}).command, Command::help);
+  EXPECT_NE(parsed({"-h"}).help.find("Exit status"), std::string::npos);
+  const Options options = parsed({"explain", "scatter", "64M", "--dim", "1"});
+  EXPECT_EQ(options.command, Command::explain);
+  EXPECT_EQ(options.explain_bytes, std::size_t{64} << 20U);
+  EXPECT_EQ(options.operations.at(0)->name(), "scatter");
+}
+
+TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
+  struct Mistake {
+    std::initializer_list<const char*> words;
+    const char* mentions;
+  };
+  const Mistake mistakes[] = {
+      {{}, "missing"},
+      {{"broadcst"}, "'broadcst'"},
+      {{"all_reduce_add"}, "between processes"},
+      {{"all_gather"}, "between processes"},
+      {{"reduce_scatter_add"}, "between processes"},
+      {{"broadcast", "64M"}, "unexpected '64M'"},
+      {{"broadcast", "--frobnicate"}, "--frobnicate"},
+      {{"broadcast", "-b"}, "-b"},
+      {{"broadcast", "-b", "12Q"}, "-b: '12Q'"},
+      {{"broadcast", "-b", "2M", "-e", "1M"}, "-e"},
+      {{"broadcast", "-f", "1"}, "-f"},
+      {{"broadcast", "-i", "0"}, "-i"},
+      {{"broadcast", "-i", "8", "-f", "2"}, "exclude"},
+      {{"broadcast", "-n", "0"}, "-n: '0'"},
+      {{"broadcast", "-n", "many"}, "-n: 'many'"},
+      {{"broadcast", "-w", "-1"}, "-w"},
+      {{"broadcast", "-c", "2"}, "-c: '2'"},
+      {{"broadcast", "-g", "0"}, "-g: '0'"},
+      {{"broadcast", "-r", "x"}, "-r: 'x'"},
+      {{"broadcast", "-d", "float33"}, "-d"},
+      {{"broadcast", "-o", "prod"}, "-o: 'prod'"},
+      {{"broadcast", "-G", "x"}, "-G: 'x'"},
+      {{"broadcast", "--dim", "1"}, "--dim"},
+      {{"scatter", "--dim", "2"}, "--dim: '2'"},
+      {{"broadcast", "--tensors", "resnet50"}, "--tensors"},
+      {{"broadcast_coalesced", "--tensors", "/no/such/list"}, "/no/such/list"},
+      {{"broadcast", "--transport", "pigeon"}, "--transport"},
+      {{"broadcast", "--backend", "rocm"}, "--backend: 'rocm'"},
+      {{"broadcast", "--backend", "cuda", "--devices", "4"}, "--devices"},
+      {{"broadcast", "--devices", "0"}, "--devices: '0'"},
+      {{"broadcast", "--determinism", "maybe"}, "--determinism: 'maybe'"},
+      {{"broadcast", "--peer", "mpi"}, "--peer: 'mpi'"},
+      {{"broadcast", "--inject-corruption", "-c", "0"}, "--inject-corruption"},
+      {{"sendrecv", "--persistent"}, "sendrecv"},
+      {{"explain"}, "which operation"},
+      {{"explain", "broadcast"}, "which size"},
+      {{"explain", "all", "1M"}, "'all'"},
+      {{"explain", "broadcast", "big"}, "'big'"},
+  };
+  for (const Mistake& mistake : mistakes) {
+    const std::string message = usage_error_of([&] { static_cast<void>(parsed(mistake.words)); });
+    EXPECT_NE(message.find(mistake.mentions), std::string::npos)
+        << mistake.mentions << " is not in: " << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::perf

@@ -1,0 +1,77 @@
+#include "perf/timing.hpp"
+
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace tutti::perf {
+namespace {
+
+/// Counts what is launched and waited for.
+struct Counted {
+  int launches = 0;
+  int single = 0;
+  int waits = 0;
+  std::set<std::size_t> indices;
+
+  Launcher launcher() {
+    Launcher how;
+    how.launch = [this](std::size_t index) {
+      ++launches;
+      indices.insert(index);
+    };
+    how.synchronize = [this] { ++waits; };
+    return how;
+  }
+};
+
+TEST(PerfTiming, MakesExactlyTheLaunchesAskedFor) {
+  Counted counted;
+  const Timing timing = measure(counted.launcher(), {.iterations = 20, .warmup = 3, .repetitions = 4});
+  EXPECT_EQ(timing.iterations, 20U);
+  EXPECT_EQ(timing.back_to_back.count, 4U);
+  EXPECT_EQ(timing.latency.count, 20U);
+  EXPECT_EQ(counted.launches, 1 + 3 + 4 * 20 + 20);  // first use, warm-up, batches, latencies
+  EXPECT_EQ(counted.waits, 1 + 3 + 4 + 20);
+}
+
+TEST(PerfTiming, WarmsUpEverySetOfBuffers) {
+  Counted counted;
+  Launcher how = counted.launcher();
+  how.rotation = 9;
+  static_cast<void>(measure(how, {.iterations = 2, .warmup = 1, .repetitions = 1}));
+  EXPECT_EQ(counted.indices.size(), 9U);
+}
+
+TEST(PerfTiming, DividesByTheOperationsOfALaunch) {
+  Counted counted;
+  Launcher how = counted.launcher();
+  how.launch = [](std::size_t) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
+  how.launch_one = [&counted] { ++counted.single; };
+  how.operations_per_launch = 10;
+  const Timing timing = measure(how, {.iterations = 3, .warmup = 1, .repetitions = 3});
+  EXPECT_EQ(timing.iterations, 30U);
+  EXPECT_GE(timing.back_to_back.minimum, 1000.0);  // 10 ms for 10 operations
+  EXPECT_LT(timing.back_to_back.minimum, 9000.0);  // and not for each
+  EXPECT_EQ(counted.single, 3);
+  EXPECT_LT(timing.latency.minimum, 1000.0);
+}
+
+TEST(PerfTiming, LimitsTheTimeSpentOnSlowOperations) {
+  Counted counted;
+  Launcher how = counted.launcher();
+  how.launch = [&counted](std::size_t) {
+    ++counted.launches;
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  };
+  const Timing timing = measure(how, {});
+  EXPECT_EQ(timing.iterations, 1U);
+  EXPECT_GE(timing.back_to_back.count, 2U);
+  EXPECT_GE(timing.latency.count, 3U);
+  EXPECT_LT(counted.launches, 20);
+}
+
+}  // namespace
+}  // namespace tutti::perf
