@@ -14,7 +14,8 @@
 
 namespace tutti {
 
-class CachingAllocator::Impl {
+// On cache lines of its own, so that threads on different devices share nothing.
+class alignas(64) CachingAllocator::Impl {
  public:
   Impl(backend::Backend& backend, EventPool& events, int device)
       : backend_(backend), device_(device), pool_(device), pending_(backend, events) {}

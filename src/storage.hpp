@@ -16,6 +16,7 @@ class DeviceStorage final : public Storage {
   DeviceStorage(CachingAllocator& allocator, Block* block, std::size_t bytes, Device device);
   ~DeviceStorage() override;
   void record_stream(const Stream& stream) override;
+  [[nodiscard]] bool is_library_memory() const noexcept override { return true; }
 
  private:
   CachingAllocator& allocator_;
@@ -29,6 +30,7 @@ class PinnedStorage final : public Storage {
   PinnedStorage(PinnedAllocator& allocator, PinnedBlock* block, std::size_t bytes);
   ~PinnedStorage() override;
   void record_stream(const Stream& stream) override;
+  [[nodiscard]] bool is_library_memory() const noexcept override { return true; }
 
  private:
   PinnedAllocator& allocator_;
@@ -41,6 +43,7 @@ class PageableStorage final : public Storage {
   [[nodiscard]] static detail::IntrusivePtr<Storage> allocate(std::size_t bytes);
   PageableStorage(void* data, std::size_t bytes) : Storage(data, bytes, Device::host()) {}
   ~PageableStorage() override;
+  [[nodiscard]] bool is_library_memory() const noexcept override { return true; }
 };
 
 }  // namespace tutti

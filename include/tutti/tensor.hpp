@@ -49,6 +49,8 @@ class TUTTI_EXPORT Storage : public detail::RefCounted {
   /// Keeps the memory from being reused, after its last owner is gone, before the work queued on `stream` at
   /// that time is done. Does nothing for memory the library does not allocate.
   virtual void record_stream(const Stream& stream) { static_cast<void>(stream); }
+  /// True for memory the library allocated itself: its device and size are what they claim to be.
+  [[nodiscard]] virtual bool is_library_memory() const noexcept { return false; }
 
  private:
   void* data_;

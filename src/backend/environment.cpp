@@ -91,6 +91,9 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   assign(result.virtual_seed, "TUTTI_VIRTUAL_SEED", parse_number<std::uint64_t>,
          "a number from 0 to 2^64 - 1");
   assign(result.transport, "TUTTI_TRANSPORT", one_of(transport_names), "auto, p2p, nccl or staged");
+  assign(
+      result.nccl_library, "TUTTI_NCCL_LIBRARY",
+      [](std::string_view text) { return std::optional<std::string>(text); }, "a path");
   assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");
   return result;
 }

@@ -1,0 +1,120 @@
+#include "collectives/prepare.hpp"
+#include "tensor_factory.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace tutti::collectives {
+namespace {
+
+/// Whether an output is the source itself, which leaves nothing to do for it.
+bool is_source(const Tensor& tensor, const Tensor& output) {
+  return output.data() == tensor.data() && output.device() == tensor.device() && tensor.numel() > 0;
+}
+
+/// The order all bytes travel in: the source's own, if every output shares it.
+LayoutPtr common_layout(const Tensor& tensor, TensorList out) {
+  const bool shared = std::ranges::all_of(out, [&](const Tensor& output) {
+    return is_source(tensor, output) || same_order(*tensor.layout(), *output.layout());
+  });
+  return shared && tensor.layout()->is_dense() ? tensor.layout()
+                                               : layout_in(*tensor.layout(), MemoryFormat::contiguous);
+}
+
+}  // namespace
+
+/// Rows: the source, then one per target. Shape: bytes of each column, then the buffers that are to be left
+/// alone.
+void describe_broadcast(const Call& call, transport::Problem& problem) {
+  const std::size_t columns = call.columns();
+  const std::size_t rows = problem.homes.size() / columns;
+  const std::span<const std::uint64_t> shape = call.shape();
+  const std::span<const std::uint64_t> skipped = shape.subspan(columns);
+  for (std::size_t column = 0; column < columns; ++column) {
+    if (shape[column] == 0) continue;
+    transport::Flow flow;
+    flow.source = {static_cast<transport::BufferId>(column), 0};
+    flow.row_bytes = shape[column];
+    flow.targets.first = static_cast<std::uint32_t>(problem.places.size());
+    for (std::size_t row = 1; row < rows; ++row) {
+      const std::uint64_t buffer = row * columns + column;
+      if (!std::ranges::binary_search(skipped, buffer)) {
+        problem.places.push_back({static_cast<transport::BufferId>(buffer), 0});
+      }
+    }
+    flow.targets.count = static_cast<std::uint32_t>(problem.places.size()) - flow.targets.first;
+    if (flow.targets.count > 0) problem.flows.push_back(flow);
+  }
+}
+
+Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tensor& tensor, TensorList out,
+                       const CollectiveOptions& options) {
+  arguments.usable(tensor, "tensor");
+  arguments.not_empty(out.size(), "out");
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::string name = indexed("out", i);
+    arguments.usable(out[i], name);
+    arguments.on_some_device(out[i], name);
+    arguments.same_dtype(out[i], name, tensor.dtype(), "tensor");
+    arguments.same_sizes(out[i], name, tensor.sizes(), "tensor");
+    arguments.writable(out[i], name);
+  }
+  const std::array inputs{Named{"tensor", std::span(&tensor, 1), -2}};
+  const std::array outputs{Named{"out", out}};
+  require_disjoint(arguments, inputs, outputs, InPlace::allowed);
+
+  const LayoutPtr layout = common_layout(tensor, out);
+  Call call(arguments.runtime(), Collective::broadcast, options, describe_broadcast);
+  call.shape() = {tensor.nbytes()};
+  call.add_row(tensor.device());
+  call.mark_root();
+  call.add(packing.input(tensor, layout, "tensor"));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (is_source(tensor, out[i])) continue;
+    call.add_row(out[i].device());
+    call.add(packing.output(out[i], layout, indexed("out", i), current_stream(out[i].device().index())));
+  }
+  return call;
+}
+
+}  // namespace tutti::collectives
+
+namespace tutti {
+
+void broadcast(const Tensor& tensor, TensorList out, const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), "broadcast");
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::prepare_broadcast(arguments, packing, tensor, out, options).launch();
+  packing.unpack();
+}
+
+std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList devices, const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), "broadcast");
+  arguments.usable(tensor, "tensor");
+  arguments.existing_devices(devices, "devices");
+
+  const LayoutPtr layout = dense_layout(tensor.layout());
+  std::vector<Tensor> results;
+  results.reserve(devices.size());
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Call call(arguments.runtime(), Collective::broadcast, options,
+                         collectives::describe_broadcast);
+  call.shape() = {tensor.nbytes()};
+  call.add_row(tensor.device());
+  call.mark_root();
+  const Tensor source = packing.input(tensor, layout, "tensor");
+  call.add(source);
+  for (const Device device : devices) {
+    if (device == tensor.device()) {
+      results.push_back(tensor);
+      continue;
+    }
+    results.push_back(allocate_tensor(layout, device, HostMemory::pageable, "broadcast"));
+    call.add_row(device);
+    call.add(results.back());
+  }
+  call.launch();
+  return results;
+}
+
+}  // namespace tutti

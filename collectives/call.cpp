@@ -1,0 +1,91 @@
+#include "collectives/call.hpp"
+
+#include "transport/plan_builder.hpp"
+#include "transport/select.hpp"
+
+#include <algorithm>
+
+namespace tutti::collectives {
+namespace {
+
+thread_local std::shared_ptr<const transport::Plan> last_launched;
+
+}  // namespace
+
+Call::Call(Runtime& runtime, Collective collective, const CollectiveOptions& options, Describe describe,
+           std::size_t columns)
+    : runtime_(&runtime),
+      collective_(collective),
+      options_(options),
+      describe_(describe),
+      columns_(columns) {}
+
+void Call::add_row(Device device) {
+  if (device.is_host()) {
+    rows_.push_back(transport::host_lane);
+  } else {
+    add_row(current_stream_ref(*runtime_, device.index()));
+  }
+}
+
+void Call::add_row(backend::StreamRef stream) {
+  auto& lanes = operands_.lanes;
+  const auto found = std::ranges::find(lanes, stream);
+  rows_.push_back(static_cast<transport::LaneId>(found - lanes.begin()));
+  if (found == lanes.end()) lanes.push_back(stream);
+}
+
+transport::PlanKey Call::key(transport::LaunchMode mode) const {
+  transport::PlanKey key;
+  key.add(static_cast<std::uint64_t>(collective_) | static_cast<std::uint64_t>(mode) << 8U |
+          static_cast<std::uint64_t>(options_.transport) << 16U |
+          static_cast<std::uint64_t>(options_.determinism) << 24U | static_cast<std::uint64_t>(root_) << 32U);
+  key.add(staging_bytes_);
+  key.add(operands_.lanes.size());
+  for (const backend::StreamRef lane : operands_.lanes) key.add(static_cast<std::uint64_t>(lane.device));
+  key.add_all(rows_);
+  key.add_all(shape_);
+  return key;
+}
+
+transport::Problem Call::problem(transport::LaunchMode mode) const {
+  transport::Problem problem;
+  problem.collective = collective_;
+  problem.mode = mode;
+  problem.transport = options_.transport;
+  problem.determinism = options_.determinism;
+  problem.staging_bytes = staging_bytes_;
+  problem.root = root_;
+  for (const backend::StreamRef lane : operands_.lanes) problem.lane_devices.push_back(lane.device);
+  problem.homes.reserve(rows_.size() * columns_);
+  for (const transport::LaneId row : rows_) problem.homes.insert(problem.homes.end(), columns_, row);
+  describe_(*this, problem);
+  return problem;
+}
+
+std::shared_ptr<const transport::Plan> Call::plan(transport::LaunchMode mode) const {
+  return runtime_->extension<transport::PlanCache>().find_or_make(key(mode), [&] {
+    const transport::Problem what = problem(mode);
+    if (what.flows.empty() && what.reductions.empty()) {
+      transport::Plan nothing = transport::PlanBuilder(what).finish("none", "nothing to move");
+      nothing.reasons = {"no bytes have to move"};
+      return nothing;
+    }
+    return transport::select(*runtime_, what);
+  });
+}
+
+void Call::launch() {
+  last_launched = plan(transport::LaunchMode::eager);
+  transport::launch(*runtime_, last_launched, operands_);
+}
+
+}  // namespace tutti::collectives
+
+namespace tutti {
+
+PlanSummary last_plan() {
+  return collectives::last_launched == nullptr ? PlanSummary{} : collectives::last_launched->summary;
+}
+
+}  // namespace tutti

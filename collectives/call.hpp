@@ -1,0 +1,74 @@
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/launch.hpp"
+#include "transport/plan.hpp"
+#include "transport/plan_cache.hpp"
+#include "transport/problem.hpp"
+#include "tutti/collectives.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace tutti::collectives {
+
+/// A validated collective: its operands, and the numbers its plan depends on.
+///
+/// Operands form rows of `columns` buffers each; a row lives on one lane, or on the host. Buffer b is column
+/// b % columns of row b / columns.
+class Call {
+ public:
+  /// Completes a problem whose operands are set: places, flows, reductions, from `shape` alone.
+  using Describe = void (*)(const Call& call, transport::Problem& problem);
+
+  Call(Runtime& runtime, Collective collective, const CollectiveOptions& options, Describe describe,
+       std::size_t columns = 1);
+
+  [[nodiscard]] Runtime& runtime() const noexcept { return *runtime_; }
+  [[nodiscard]] Collective collective() const noexcept { return collective_; }
+  [[nodiscard]] const CollectiveOptions& options() const noexcept { return options_; }
+  [[nodiscard]] std::size_t columns() const noexcept { return columns_; }
+
+  /// Starts a row on `device`, on its current stream, or on `stream`.
+  void add_row(Device device);
+  void add_row(backend::StreamRef stream);
+  /// Adds the next buffer of the row started last.
+  void add(const Tensor& tensor) { add(static_cast<std::byte*>(tensor.data()), tensor.storage().get()); }
+  void add(std::byte* address, Storage* storage) {
+    operands_.addresses.push_back(address);
+    operands_.storages.push_back(storage);
+  }
+  /// The root is the row started last.
+  void mark_root() { root_ = rows_.back(); }
+  void set_staging_bytes(std::uint64_t bytes) { staging_bytes_ = bytes; }
+  /// Numbers `describe` reads; with operands and options, all a plan depends on.
+  [[nodiscard]] std::vector<std::uint64_t>& shape() noexcept { return shape_; }
+  [[nodiscard]] const std::vector<std::uint64_t>& shape() const noexcept { return shape_; }
+
+  /// The stream of the row started `row`-th, which is not on the host.
+  [[nodiscard]] backend::StreamRef stream_of(std::size_t row) const { return operands_.lanes[rows_[row]]; }
+  [[nodiscard]] transport::Operands& operands() noexcept { return operands_; }
+
+  /// The plan, from the cache if it was made before.
+  [[nodiscard]] std::shared_ptr<const transport::Plan> plan(transport::LaunchMode mode) const;
+  /// Plans and enqueues; remembers the plan for `last_plan`.
+  void launch();
+
+ private:
+  [[nodiscard]] transport::PlanKey key(transport::LaunchMode mode) const;
+  [[nodiscard]] transport::Problem problem(transport::LaunchMode mode) const;
+
+  Runtime* runtime_;
+  Collective collective_;
+  CollectiveOptions options_;
+  Describe describe_;
+  std::size_t columns_;
+  std::uint64_t staging_bytes_ = default_buffer_size;
+  transport::LaneId root_ = transport::host_lane;
+  std::vector<transport::LaneId> rows_;
+  std::vector<std::uint64_t> shape_;
+  transport::Operands operands_;
+};
+
+}  // namespace tutti::collectives

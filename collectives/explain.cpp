@@ -1,0 +1,114 @@
+#include "collectives/cut.hpp"
+#include "collectives/prepare.hpp"
+#include "transport/select.hpp"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+using collectives::Arguments;
+using collectives::Call;
+
+/// The default stream stands for whichever is current: plans depend on devices, not on streams.
+void add_row(Call& call, const Arguments& arguments, Device device) {
+  call.add_row(arguments.runtime().backend().default_stream(device.index()));
+}
+
+class WorkloadCall {
+ public:
+  WorkloadCall(const Arguments& arguments, const Workload& workload, std::vector<Device> devices)
+      : arguments_(arguments),
+        workload_(workload),
+        devices_(std::move(devices)),
+        sizes_(workload.tensor_bytes) {
+    if (sizes_.empty()) sizes_ = {workload.bytes};
+  }
+
+  [[nodiscard]] Call make() const {
+    switch (workload_.collective) {
+      case Collective::broadcast:
+      case Collective::broadcast_coalesced:
+        return broadcast();
+      case Collective::reduce_add:
+      case Collective::reduce_add_coalesced:
+        return reduce();
+      case Collective::scatter:
+        return cut(collectives::describe_scatter);
+      case Collective::gather:
+        break;
+    }
+    return cut(collectives::describe_gather);
+  }
+
+ private:
+  [[nodiscard]] Call start(Call::Describe describe, std::size_t columns) const {
+    return {arguments_.runtime(), workload_.collective, workload_.options, describe, columns};
+  }
+  void root(Call& call) const {
+    add_row(call, arguments_, workload_.root);
+    call.mark_root();
+  }
+  void members(Call& call, bool with_root) const {
+    for (const Device device : devices_) {
+      if (with_root || device != workload_.root) add_row(call, arguments_, device);
+    }
+  }
+
+  [[nodiscard]] Call broadcast() const {
+    Call call = start(collectives::describe_broadcast, sizes_.size());
+    root(call);
+    members(call, false);
+    call.shape().assign(sizes_.begin(), sizes_.end());
+    return call;
+  }
+
+  [[nodiscard]] Call reduce() const {
+    Call call = start(collectives::describe_reduce_add, sizes_.size());
+    members(call, true);
+    root(call);
+    for (const std::size_t bytes : sizes_) {
+      call.shape().push_back(bytes / size_of(workload_.dtype));
+      call.shape().push_back(static_cast<std::uint64_t>(workload_.dtype));
+    }
+    return call;
+  }
+
+  [[nodiscard]] Call cut(Call::Describe describe) const {
+    constexpr std::uint64_t rows_along_dimension_1 = 256;
+    Call call = start(describe, 1);
+    const bool is_scatter = workload_.collective == Collective::scatter;
+    if (is_scatter) root(call);
+    members(call, true);
+    if (!is_scatter) root(call);
+
+    const std::uint64_t rows = workload_.dim == 0 ? 1 : rows_along_dimension_1;
+    const std::uint64_t row_bytes = sizes_.front() / rows;
+    const std::uint64_t part = row_bytes / devices_.size();
+    collectives::add_cut(call.shape(), rows, row_bytes);
+    for (std::size_t i = 0; i < devices_.size(); ++i) collectives::add_part(call.shape(), i * part, part);
+    return call;
+  }
+
+  const Arguments& arguments_;
+  const Workload& workload_;
+  std::vector<Device> devices_;
+  std::vector<std::size_t> sizes_;
+};
+
+}  // namespace
+
+std::string explain(const Workload& workload) {
+  const Arguments arguments(Runtime::get(), "explain");
+  std::vector<Device> devices = workload.devices;
+  if (devices.empty()) {
+    for (int device = 0; device < arguments.runtime().device_count(); ++device) devices.emplace_back(device);
+  }
+  arguments.existing_devices(devices, "devices");
+  arguments.existing_device(workload.root, "root");
+  if (workload.dim < 0 || workload.dim > 1) arguments.fail("dim is {}, expected 0 or 1", workload.dim);
+  const Call call = WorkloadCall(arguments, workload, std::move(devices)).make();
+  return transport::describe(*call.plan(transport::LaunchMode::eager));
+}
+
+}  // namespace tutti

@@ -1,0 +1,146 @@
+#include "collectives/cut.hpp"
+#include "collectives/prepare.hpp"
+#include "tensor_factory.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace tutti::collectives {
+namespace {
+
+/// Checks the inputs and returns the sizes of the result.
+std::vector<std::int64_t> check_inputs(const Arguments& arguments, TensorList tensors, int along) {
+  std::vector<std::int64_t> sizes(tensors[0].sizes().begin(), tensors[0].sizes().end());
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string name = indexed("tensors", i);
+    arguments.usable(tensors[i], name);
+    arguments.on_some_device(tensors[i], name);
+    arguments.same_dtype(tensors[i], name, tensors[0].dtype(), "tensors[0]");
+    if (tensors[i].dim() != tensors[0].dim()) {
+      arguments.fail("{} has sizes {}, expected {} dimensions as tensors[0]", name,
+                     to_string(tensors[i].sizes()), tensors[0].dim());
+    }
+    sizes[static_cast<std::size_t>(along)] = tensors[i].size(along);
+    arguments.same_sizes(tensors[i], name, sizes, fmt::format("tensors[0] outside dimension {}", along));
+    sum += tensors[i].size(along);
+  }
+  sizes[static_cast<std::size_t>(along)] = sum;
+  return sizes;
+}
+
+/// Channels-last if all inputs are, contiguous otherwise.
+MemoryFormat common_format(TensorList tensors) {
+  const bool channels_last = std::ranges::all_of(tensors, [](const Tensor& tensor) {
+    return tensor.layout()->preferred_format() == MemoryFormat::channels_last;
+  });
+  return channels_last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+}
+
+Call make_call(const Arguments& arguments, Packing& packing, TensorList tensors, const Layout& result,
+               int along, MemoryFormat format, const CollectiveOptions& options) {
+  Call call(arguments.runtime(), Collective::gather, options, describe_gather);
+  const Cut cut = cut_along(result, along);
+  const auto bytes_of = [&](std::int64_t size) { return static_cast<std::uint64_t>(size) * cut.slab_bytes; };
+  add_cut(call.shape(), cut.rows, bytes_of(result.sizes()[static_cast<std::size_t>(along)]));
+  std::uint64_t offset = 0;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::uint64_t bytes = bytes_of(tensors[i].size(along));
+    call.add_row(tensors[i].device());
+    call.add(packing.input(tensors[i], layout_in(*tensors[i].layout(), format), indexed("tensors", i)));
+    add_part(call.shape(), offset, bytes);
+    offset += bytes;
+  }
+  return call;
+}
+
+/// Waits, once, for an output on the host; without blocking, lets the first input's stream stand for all.
+void finish_on_host(Call& call, std::size_t inputs, Blocking blocking) {
+  Runtime& runtime = call.runtime();
+  const backend::StreamRef first = call.stream_of(0);
+  for (std::size_t i = 1; i < inputs; ++i) runtime.order(call.stream_of(i), first);
+  if (blocking == Blocking::no) return;
+  const backend::EventHandle done = runtime.events().acquire(first.device);
+  runtime.backend().record_event(done, first);
+  runtime.backend().synchronize_event(done);
+  runtime.events().release(first.device, done);
+}
+
+}  // namespace
+
+/// Rows: the inputs, then the output. Shape: see `cut.hpp`.
+void describe_gather(const Call& call, transport::Problem& problem) {
+  const auto output = static_cast<transport::BufferId>(problem.homes.size() - 1);
+  describe_cut(call, problem, CutDirection::together, output, 0);
+}
+
+Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList tensors, const Tensor& out,
+                    int dim, const CollectiveOptions& options) {
+  arguments.not_empty(tensors.size(), "tensors");
+  arguments.usable(tensors[0], "tensors[0]");
+  const int along = arguments.dimension(dim, tensors[0].dim());
+  const std::vector<std::int64_t> sizes = check_inputs(arguments, tensors, along);
+  arguments.usable(out, "out");
+  arguments.same_dtype(out, "out", tensors[0].dtype(), "tensors[0]");
+  arguments.same_sizes(out, "out", sizes, fmt::format("tensors joined along dimension {}", along));
+  arguments.writable(out, "out");
+  const std::array inputs{Named{"tensors", tensors}};
+  const std::array outputs{Named{"out", std::span(&out, 1), -2}};
+  require_disjoint(arguments, inputs, outputs, InPlace::forbidden);
+
+  MemoryFormat format = common_format(tensors);
+  if (out.layout()->preferred_format() != format) format = MemoryFormat::contiguous;
+  const LayoutPtr layout = layout_in(*out.layout(), format);
+  Call call = make_call(arguments, packing, tensors, *layout, along, format, options);
+  call.add_row(out.device());
+  call.mark_root();
+  if (out.device().is_host()) {
+    call.add(packing.host_output(out, layout, "out"));
+  } else {
+    call.add(packing.output(out, layout, "out", current_stream(out.device().index())));
+  }
+  return call;
+}
+
+}  // namespace tutti::collectives
+
+namespace tutti {
+
+void gather(TensorList tensors, const Tensor& out, int dim, const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), "gather");
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Call call = collectives::prepare_gather(arguments, packing, tensors, out, dim, options);
+  call.launch();
+  if (out.device().is_host()) {
+    // A stand-in must be complete before the host copies it.
+    collectives::finish_on_host(call, tensors.size(),
+                                packing.has_outputs() ? Blocking::yes : options.blocking);
+  }
+  packing.unpack();
+}
+
+Tensor gather(TensorList tensors, int dim, std::optional<Device> destination,
+              const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), "gather");
+  arguments.not_empty(tensors.size(), "tensors");
+  arguments.usable(tensors[0], "tensors[0]");
+  const int along = arguments.dimension(dim, tensors[0].dim());
+  const std::vector<std::int64_t> sizes = collectives::check_inputs(arguments, tensors, along);
+  const Device device = collectives::destination_or_current(destination);
+  if (!device.is_host()) arguments.existing_device(device, "destination");
+
+  const MemoryFormat format = collectives::common_format(tensors);
+  const auto layout = LayoutPtr::adopt(new Layout(tensors[0].dtype(), sizes, format));
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Call call =
+      collectives::make_call(arguments, packing, tensors, *layout, along, format, options);
+  Tensor result = allocate_tensor(layout, device, HostMemory::pinned, "gather");
+  call.add_row(device);
+  call.mark_root();
+  call.add(result);
+  call.launch();
+  if (device.is_host()) collectives::finish_on_host(call, tensors.size(), options.blocking);
+  return result;
+}
+
+}  // namespace tutti

@@ -1,0 +1,113 @@
+#include "collectives/packing.hpp"
+
+#include "tensor_factory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+namespace tutti::collectives {
+namespace {
+
+/// Dimensions from slowest to fastest in memory. Dimensions of size 1 stay where they are among their equals.
+std::vector<int> memory_order(const Layout& layout) {
+  std::vector<int> order(static_cast<std::size_t>(layout.rank()));
+  std::iota(order.begin(), order.end(), 0);
+  const auto stride = [&](int d) { return layout.strides()[static_cast<std::size_t>(d)]; };
+  const auto size = [&](int d) { return layout.sizes()[static_cast<std::size_t>(d)]; };
+  std::ranges::stable_sort(order, [&](int a, int b) {
+    return stride(a) != stride(b) ? stride(a) > stride(b) : size(a) > size(b);
+  });
+  return order;
+}
+
+}  // namespace
+
+bool same_order(const Layout& a, const Layout& b) {
+  if (!a.is_dense() || !b.is_dense()) return false;
+  if (a.is_contiguous() && b.is_contiguous()) return true;
+  for (std::size_t d = 0; d < a.sizes().size(); ++d) {
+    if (a.sizes()[d] > 1 && a.strides()[d] != b.strides()[d]) return false;
+  }
+  return true;
+}
+
+LayoutPtr layout_in(const Layout& layout, MemoryFormat format) {
+  return LayoutPtr::adopt(new Layout(layout.dtype(), layout.sizes(), format));
+}
+
+Cut cut_along(const Layout& layout, int dim) {
+  Cut cut{.rows = 1, .slab_bytes = size_of(layout.dtype())};
+  bool is_slower = true;
+  for (const int d : memory_order(layout)) {
+    const auto size = static_cast<std::uint64_t>(layout.sizes()[static_cast<std::size_t>(d)]);
+    if (d == dim) {
+      is_slower = false;
+    } else if (is_slower) {
+      cut.rows *= size;
+    } else {
+      cut.slab_bytes *= size;
+    }
+  }
+  return cut;
+}
+
+LayoutPtr resized_in_order(const Layout& layout, std::span<const std::int64_t> sizes) {
+  std::array<std::int64_t, max_dimensions> strides{};
+  std::int64_t stride = 1;
+  const std::vector<int> order = memory_order(layout);
+  for (auto d = order.rbegin(); d != order.rend(); ++d) {
+    strides[static_cast<std::size_t>(*d)] = stride;
+    stride *= std::max<std::int64_t>(sizes[static_cast<std::size_t>(*d)], 1);
+  }
+  return LayoutPtr::adopt(new Layout(layout.dtype(), sizes, std::span(strides).first(sizes.size())));
+}
+
+void Packing::refuse(const Tensor& tensor, const LayoutPtr& layout, const std::string& name) const {
+  arguments_.fail("{} has strides {}, expected {}: a persistent collective works on the buffers themselves",
+                  name, to_string(tensor.strides()), to_string(layout->strides()));
+}
+
+Tensor Packing::input(const Tensor& input, const LayoutPtr& layout, const std::string& name) {
+  if (same_order(*input.layout(), *layout)) return input;
+  if (policy_ == PackingPolicy::refuse) refuse(input, layout, name);
+  Tensor packed = allocate_tensor(layout, input.device(), HostMemory::pageable, "Packing::input");
+  packed.copy_(input);
+  inputs_.push_back(packed);
+  return packed;
+}
+
+Tensor Packing::output(const Tensor& output, const LayoutPtr& layout, const std::string& name,
+                       const Stream& stream) {
+  if (same_order(*output.layout(), *layout)) return output;
+  if (policy_ == PackingPolicy::refuse) refuse(output, layout, name);
+  const StreamGuard guard(stream);
+  const Tensor stand_in = allocate_tensor(layout, output.device(), HostMemory::pageable, "Packing::output");
+  outputs_.push_back({output, stand_in, stream});
+  return stand_in;
+}
+
+Tensor Packing::host_output(const Tensor& output, const LayoutPtr& layout, const std::string& name) {
+  if (same_order(*output.layout(), *layout) && output.is_pinned()) return output;
+  if (policy_ == PackingPolicy::refuse) {
+    if (!output.is_pinned()) {
+      arguments_.fail(
+          "{} is in pageable host memory, expected pinned memory: a persistent collective is replayed "
+          "without the host",
+          name);
+    }
+    refuse(output, layout, name);
+  }
+  const Tensor stand_in = allocate_tensor(layout, Device::host(), HostMemory::pinned, "Packing::host_output");
+  outputs_.push_back({output, stand_in, default_stream(0)});
+  return stand_in;
+}
+
+void Packing::unpack() {
+  for (const Output& output : outputs_) {
+    const StreamGuard guard(output.stream);
+    output.output.copy_(output.stand_in);
+  }
+}
+
+}  // namespace tutti::collectives

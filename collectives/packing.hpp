@@ -1,0 +1,67 @@
+#pragma once
+
+#include "collectives/arguments.hpp"
+#include "tutti/tensor.hpp"
+
+#include <vector>
+
+namespace tutti::collectives {
+
+/// Whether both layouts are dense and order their elements alike, so that equal indices have equal byte
+/// offsets.
+[[nodiscard]] bool same_order(const Layout& a, const Layout& b);
+
+/// What becomes of operands whose bytes do not lie as the plan needs them.
+enum class PackingPolicy : std::uint8_t {
+  copy,    ///< through a dense temporary, on the tensor's own device
+  refuse,  ///< Error(invalid_argument): a persistent collective is bound to the caller's buffers
+};
+
+/// Dense stand-ins for operands that are strided or in another order. Stand-ins live as long as this object;
+/// the caching allocator keeps their memory in stream order after that.
+class Packing {
+ public:
+  Packing(const Arguments& arguments, PackingPolicy policy) : arguments_(arguments), policy_(policy) {}
+
+  /// `input`, or a copy of it in order of `layout` (same sizes, dense).
+  [[nodiscard]] Tensor input(const Tensor& input, const LayoutPtr& layout, const std::string& name);
+  /// `output`, or a stand-in in order of `layout` that `unpack` copies back; on `stream` of the output's
+  /// device.
+  [[nodiscard]] Tensor output(const Tensor& output, const LayoutPtr& layout, const std::string& name,
+                              const Stream& stream);
+  /// `output`, which is on the host, or a pinned stand-in if it is pageable or in another order.
+  [[nodiscard]] Tensor host_output(const Tensor& output, const LayoutPtr& layout, const std::string& name);
+  /// Queues the copies from stand-ins to outputs.
+  void unpack();
+  /// Whether `unpack` has something to do.
+  [[nodiscard]] bool has_outputs() const noexcept { return !outputs_.empty(); }
+
+ private:
+  struct Output {
+    Tensor output;
+    Tensor stand_in;
+    Stream stream;
+  };
+
+  void refuse(const Tensor& tensor, const LayoutPtr& layout, const std::string& name) const;
+
+  const Arguments& arguments_;
+  PackingPolicy policy_;
+  std::vector<Tensor> inputs_;
+  std::vector<Output> outputs_;
+};
+
+/// The contiguous or channels-last layout of the same sizes and element type.
+[[nodiscard]] LayoutPtr layout_in(const Layout& layout, MemoryFormat format);
+
+/// A dense tensor seen along one dimension: `rows` rows of `size(dim)` slabs of `slab_bytes` bytes.
+struct Cut {
+  std::uint64_t rows = 1;
+  std::uint64_t slab_bytes = 0;
+};
+[[nodiscard]] Cut cut_along(const Layout& layout, int dim);
+
+/// A dense layout with other sizes, its dimensions in `layout`'s order in memory.
+[[nodiscard]] LayoutPtr resized_in_order(const Layout& layout, std::span<const std::int64_t> sizes);
+
+}  // namespace tutti::collectives

@@ -1,0 +1,242 @@
+#include "tutti/persistent.hpp"
+
+#include "collectives/prepare.hpp"
+#include "transport/select.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+
+namespace tutti {
+namespace {
+
+using collectives::Arguments;
+using collectives::Call;
+using collectives::Packing;
+using collectives::PackingPolicy;
+using transport::Operands;
+using transport::Plan;
+
+/// Streams to capture on, which nobody else can be using meanwhile.
+class CaptureStreams {
+ public:
+  CaptureStreams(Runtime& runtime, const std::vector<int>& devices) : runtime_(runtime) {
+    for (const int device : devices) streams_.push_back(runtime.backend().create_stream(device, 0));
+  }
+  CaptureStreams(const CaptureStreams&) = delete;
+  CaptureStreams& operator=(const CaptureStreams&) = delete;
+  ~CaptureStreams() {
+    for (const backend::StreamRef stream : streams_) runtime_.backend().destroy_stream(stream);
+  }
+  [[nodiscard]] const std::vector<backend::StreamRef>& streams() const noexcept { return streams_; }
+
+ private:
+  Runtime& runtime_;
+  std::vector<backend::StreamRef> streams_;
+};
+
+}  // namespace
+
+class PersistentCollective::Impl {
+ public:
+  /// `tensors` are the call's operands, to be kept alive.
+  Impl(Call call, std::vector<Tensor> tensors)
+      : runtime_(call.runtime()),
+        tensors_(std::move(tensors)),
+        plan_(call.plan(transport::LaunchMode::persistent)),
+        operands_(std::move(call.operands())),
+        temporaries_(transport::allocate_temporaries(runtime_, *plan_)) {
+    if (runtime_.backend().supports_graphs() && !plan_->body.empty()) {
+      record_graph();
+    } else {
+      bind_side_lanes();
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() {
+    // Launches may still be running: the allocators hand the memory out again only when these streams have
+    // passed.
+    for (const Stream& stream : launched_on_) {
+      for (const Tensor& tensor : tensors_) tensor.record_stream(stream);
+      for (const auto& temporary : temporaries_) temporary->record_stream(stream);
+    }
+    if (graph_ != nullptr) runtime_.backend().destroy_graph(graph_);
+  }
+
+  void launch(const Stream& stream) {
+    if (stream.device() != home_device()) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format(
+              "PersistentCollective::launch: stream is a stream of device {}, expected one of device {}",
+              stream.device(), home_device()));
+    }
+    if (plan_->body.empty()) return;
+    if (std::ranges::find(launched_on_, stream) == launched_on_.end()) launched_on_.push_back(stream);
+    if (graph_ != nullptr) {
+      runtime_.backend().launch_graph(graph_, StreamAccess::ref(stream));
+    } else {
+      Operands operands = operands_;
+      transport::launch_body(runtime_, *plan_, operands, StreamAccess::ref(stream), temporaries_);
+    }
+  }
+
+  [[nodiscard]] int home_device() const noexcept {
+    return plan_->lane_devices.empty() ? 0 : plan_->lane_devices[plan_->home_lane];
+  }
+  [[nodiscard]] const Plan& plan() const noexcept { return *plan_; }
+
+ private:
+  void record_graph() {
+    const CaptureStreams capture(runtime_, plan_->lane_devices);
+    Operands operands = operands_;
+    operands.lanes = capture.streams();
+    const backend::StreamRef home = capture.streams()[plan_->home_lane];
+    backend::Backend& backend = runtime_.backend();
+    backend.begin_capture(home);
+    try {
+      transport::launch_body(runtime_, *plan_, operands, home, temporaries_);
+    } catch (...) {
+      abandon_capture(home);
+      throw;
+    }
+    graph_ = backend.end_capture(home);
+  }
+
+  /// Ends a capture that failed half-way; the failure that caused it is the one to report.
+  void abandon_capture(backend::StreamRef home) noexcept {
+    try {
+      runtime_.backend().destroy_graph(runtime_.backend().end_capture(home));
+    } catch (const Error&) {
+      return;
+    }
+  }
+
+  /// Without graphs every lane but the home lane runs on a stream of the library, ordered with the launch
+  /// stream alone.
+  void bind_side_lanes() {
+    std::vector<std::size_t> count(static_cast<std::size_t>(runtime_.device_count()));
+    operands_.lanes.clear();
+    for (const int device : plan_->lane_devices) {
+      operands_.lanes.push_back(runtime_.extension<transport::SideStreams>().get(
+          device, count[static_cast<std::size_t>(device)]++));
+    }
+  }
+
+  Runtime& runtime_;
+  std::vector<Tensor> tensors_;
+  std::shared_ptr<const Plan> plan_;
+  Operands operands_;
+  std::vector<detail::IntrusivePtr<Storage>> temporaries_;
+  backend::GraphHandle graph_ = nullptr;
+  std::vector<Stream> launched_on_;
+};
+
+PersistentCollective::PersistentCollective(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+PersistentCollective::PersistentCollective(PersistentCollective&&) noexcept = default;
+PersistentCollective& PersistentCollective::operator=(PersistentCollective&&) noexcept = default;
+PersistentCollective::~PersistentCollective() = default;
+
+void PersistentCollective::launch(const Stream& stream) {
+  impl_->launch(stream);
+}
+void PersistentCollective::launch() {
+  impl_->launch(current_stream(home_device()));
+}
+int PersistentCollective::home_device() const noexcept {
+  return impl_->home_device();
+}
+std::string PersistentCollective::explain() const {
+  return transport::describe(impl_->plan());
+}
+PlanSummary PersistentCollective::summary() const {
+  return impl_->plan().summary;
+}
+
+namespace {
+
+void require_pinned_source(const Arguments& arguments, const Tensor& tensor, std::string_view name) {
+  if (tensor.device().is_host() && !tensor.is_pinned()) {
+    arguments.fail(
+        "{} is in pageable host memory, expected pinned memory: a persistent collective is replayed without "
+        "the host",
+        name);
+  }
+}
+
+std::vector<Tensor> joined(TensorList a, TensorList b) {
+  std::vector<Tensor> all(a.begin(), a.end());
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
+std::vector<Tensor> flattened(TensorLists lists, TensorList more) {
+  std::vector<Tensor> all(more.begin(), more.end());
+  for (const std::vector<Tensor>& list : lists) all.insert(all.end(), list.begin(), list.end());
+  return all;
+}
+
+PersistentCollective bind(Call call, std::vector<Tensor> tensors) {
+  return PersistentCollective(
+      std::make_unique<PersistentCollective::Impl>(std::move(call), std::move(tensors)));
+}
+
+}  // namespace
+
+PersistentCollective persistent_broadcast(const Tensor& tensor, TensorList out,
+                                          const CollectiveOptions& options) {
+  const Arguments arguments(Runtime::get(), "persistent_broadcast");
+  Packing packing(arguments, PackingPolicy::refuse);
+  Call call = prepare_broadcast(arguments, packing, tensor, out, options);
+  require_pinned_source(arguments, tensor, "tensor");
+  return bind(std::move(call), joined(TensorList{tensor}, out));
+}
+
+PersistentCollective persistent_broadcast_coalesced(TensorList tensors, TensorLists out,
+                                                    std::size_t buffer_size,
+                                                    const CollectiveOptions& options) {
+  const Arguments arguments(Runtime::get(), "persistent_broadcast_coalesced");
+  Packing packing(arguments, PackingPolicy::refuse);
+  Call call = prepare_broadcast_coalesced(arguments, packing, tensors, out, buffer_size, options);
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    if (tensors[t].device().is_host())
+      require_pinned_source(arguments, tensors[t], collectives::indexed("tensors", t));
+  }
+  return bind(std::move(call), flattened(out, tensors));
+}
+
+PersistentCollective persistent_reduce_add(TensorList inputs, const Tensor& out,
+                                           const CollectiveOptions& options) {
+  const Arguments arguments(Runtime::get(), "persistent_reduce_add");
+  Packing packing(arguments, PackingPolicy::refuse);
+  Call call = prepare_reduce_add(arguments, packing, inputs, out, options);
+  return bind(std::move(call), joined(inputs, TensorList{out}));
+}
+
+PersistentCollective persistent_reduce_add_coalesced(TensorLists inputs, TensorList out,
+                                                     std::size_t buffer_size,
+                                                     const CollectiveOptions& options) {
+  const Arguments arguments(Runtime::get(), "persistent_reduce_add_coalesced");
+  Packing packing(arguments, PackingPolicy::refuse);
+  Call call = prepare_reduce_add_coalesced(arguments, packing, inputs, out, buffer_size, options);
+  return bind(std::move(call), flattened(inputs, out));
+}
+
+PersistentCollective persistent_scatter(const Tensor& tensor, TensorList out, int dim,
+                                        const CollectiveOptions& options) {
+  const Arguments arguments(Runtime::get(), "persistent_scatter");
+  Packing packing(arguments, PackingPolicy::refuse);
+  Call call = prepare_scatter(arguments, packing, tensor, out, dim, {}, options);
+  require_pinned_source(arguments, tensor, "tensor");
+  return bind(std::move(call), joined(TensorList{tensor}, out));
+}
+
+PersistentCollective persistent_gather(TensorList tensors, const Tensor& out, int dim,
+                                       const CollectiveOptions& options) {
+  const Arguments arguments(Runtime::get(), "persistent_gather");
+  Packing packing(arguments, PackingPolicy::refuse);
+  Call call = prepare_gather(arguments, packing, tensors, out, dim, options);
+  return bind(std::move(call), joined(tensors, TensorList{out}));
+}
+
+}  // namespace tutti

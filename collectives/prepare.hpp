@@ -1,0 +1,43 @@
+#pragma once
+
+#include "collectives/arguments.hpp"
+#include "collectives/call.hpp"
+#include "collectives/packing.hpp"
+#include "tutti/collectives.hpp"
+
+#include <cstddef>
+#include <optional>
+
+/// From checked arguments to a call, one function per collective with given outputs: used by the eager and
+/// the persistent face alike. All throw Error(invalid_argument); `packing` holds what must outlive the
+/// launch.
+namespace tutti::collectives {
+
+[[nodiscard]] Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tensor& tensor,
+                                     TensorList out, const CollectiveOptions& options);
+[[nodiscard]] Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing,
+                                               TensorList tensors, TensorLists out, std::size_t buffer_size,
+                                               const CollectiveOptions& options);
+[[nodiscard]] Call prepare_reduce_add(const Arguments& arguments, Packing& packing, TensorList inputs,
+                                      const Tensor& out, const CollectiveOptions& options);
+[[nodiscard]] Call prepare_reduce_add_coalesced(const Arguments& arguments, Packing& packing,
+                                                TensorLists inputs, TensorList out, std::size_t buffer_size,
+                                                const CollectiveOptions& options);
+[[nodiscard]] Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor& tensor,
+                                   TensorList out, int dim, StreamList streams,
+                                   const CollectiveOptions& options);
+[[nodiscard]] Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList tensors,
+                                  const Tensor& out, int dim, const CollectiveOptions& options);
+
+/// What the plan of a collective is made from; see the `shape` each one documents beside its definition.
+void describe_broadcast(const Call& call, transport::Problem& problem);
+void describe_reduce_add(const Call& call, transport::Problem& problem);
+void describe_scatter(const Call& call, transport::Problem& problem);
+void describe_gather(const Call& call, transport::Problem& problem);
+
+/// The destination of a reduce or gather: the given one, else the current device.
+[[nodiscard]] inline Device destination_or_current(std::optional<Device> destination) {
+  return destination ? *destination : Device(current_device());
+}
+
+}  // namespace tutti::collectives

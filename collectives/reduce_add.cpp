@@ -1,0 +1,109 @@
+#include "collectives/prepare.hpp"
+#include "tensor_factory.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace tutti::collectives {
+namespace {
+
+void check_inputs(const Arguments& arguments, TensorList inputs) {
+  arguments.not_empty(inputs.size(), "inputs");
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    const std::string name = indexed("inputs", i);
+    arguments.usable(inputs[i], name);
+    arguments.on_some_device(inputs[i], name);
+    arguments.same_dtype(inputs[i], name, inputs[0].dtype(), "inputs[0]");
+    arguments.same_sizes(inputs[i], name, inputs[0].sizes(), "inputs[0]");
+  }
+}
+
+/// The order the sum is done in: the inputs' own if they share one, else contiguous.
+LayoutPtr common_layout(TensorList inputs) {
+  const Layout& first = *inputs[0].layout();
+  const bool shared =
+      std::ranges::all_of(inputs, [&](const Tensor& input) { return same_order(first, *input.layout()); });
+  return shared ? inputs[0].layout() : layout_in(first, MemoryFormat::contiguous);
+}
+
+Call make_call(const Arguments& arguments, Packing& packing, TensorList inputs, const LayoutPtr& layout,
+               const CollectiveOptions& options) {
+  Call call(arguments.runtime(), Collective::reduce_add, options, describe_reduce_add);
+  call.shape() = {static_cast<std::uint64_t>(layout->numel()), static_cast<std::uint64_t>(layout->dtype())};
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    call.add_row(inputs[i].device());
+    call.add(packing.input(inputs[i], layout, indexed("inputs", i)));
+  }
+  return call;
+}
+
+}  // namespace
+
+/// Rows: the inputs in order, then the output. Shape: for each column, the number of elements and their type.
+void describe_reduce_add(const Call& call, transport::Problem& problem) {
+  const std::size_t columns = call.columns();
+  const std::size_t output_row = problem.homes.size() / columns - 1;
+  for (std::size_t column = 0; column < columns; ++column) {
+    transport::Reduction reduction;
+    reduction.count = call.shape()[2 * column];
+    reduction.dtype = static_cast<DType>(call.shape()[2 * column + 1]);
+    if (reduction.count == 0) continue;
+    reduction.inputs = {static_cast<std::uint32_t>(problem.places.size()),
+                        static_cast<std::uint32_t>(output_row)};
+    for (std::size_t row = 0; row < output_row; ++row) {
+      problem.places.push_back({static_cast<transport::BufferId>(row * columns + column), 0});
+    }
+    reduction.output = {static_cast<transport::BufferId>(output_row * columns + column), 0};
+    problem.reductions.push_back(reduction);
+  }
+}
+
+Call prepare_reduce_add(const Arguments& arguments, Packing& packing, TensorList inputs, const Tensor& out,
+                        const CollectiveOptions& options) {
+  check_inputs(arguments, inputs);
+  arguments.usable(out, "out");
+  arguments.on_some_device(out, "out");
+  arguments.same_dtype(out, "out", inputs[0].dtype(), "inputs[0]");
+  arguments.same_sizes(out, "out", inputs[0].sizes(), "inputs[0]");
+  arguments.writable(out, "out");
+  const std::array given{Named{"inputs", inputs}};
+  const std::array outputs{Named{"out", std::span(&out, 1), -2}};
+  require_disjoint(arguments, given, outputs, InPlace::allowed);
+
+  const LayoutPtr layout = common_layout(inputs);
+  Call call = make_call(arguments, packing, inputs, layout, options);
+  call.add_row(out.device());
+  call.mark_root();
+  call.add(packing.output(out, layout, "out", current_stream(out.device().index())));
+  return call;
+}
+
+}  // namespace tutti::collectives
+
+namespace tutti {
+
+void reduce_add(TensorList inputs, const Tensor& out, const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), "reduce_add");
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::prepare_reduce_add(arguments, packing, inputs, out, options).launch();
+  packing.unpack();
+}
+
+Tensor reduce_add(TensorList inputs, std::optional<Device> destination, const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), "reduce_add");
+  collectives::check_inputs(arguments, inputs);
+  const Device device = collectives::destination_or_current(destination);
+  arguments.existing_device(device, "destination");
+
+  const LayoutPtr layout = collectives::common_layout(inputs);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Call call = collectives::make_call(arguments, packing, inputs, layout, options);
+  Tensor result = allocate_tensor(layout, device, HostMemory::pageable, "reduce_add");
+  call.add_row(device);
+  call.mark_root();
+  call.add(result);
+  call.launch();
+  return result;
+}
+
+}  // namespace tutti

@@ -1,0 +1,184 @@
+#include "collectives/cut.hpp"
+#include "collectives/prepare.hpp"
+#include "tensor_factory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+namespace tutti::collectives {
+namespace {
+
+/// Equal chunks, the last smaller, empty ones where nothing is left.
+std::vector<std::int64_t> equal_chunks(std::int64_t size, std::size_t count) {
+  const auto parts = static_cast<std::int64_t>(count);
+  const std::int64_t chunk = (size + parts - 1) / parts;
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    sizes.push_back(std::min(chunk, size - std::min(size, i * chunk)));
+  }
+  return sizes;
+}
+
+void check_chunk_sizes(const Arguments& arguments, ListOf<std::int64_t> sizes, std::size_t expected_count,
+                       std::int64_t expected_sum, int dim) {
+  if (sizes.size() != expected_count) {
+    arguments.fail("chunk_sizes has {} entries, expected one per device, {}", sizes.size(), expected_count);
+  }
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] < 0) arguments.fail("chunk_sizes[{}] is {}, expected zero or more", i, sizes[i]);
+    // Saturating: sizes that overflow are wrong by more than enough.
+    sum = sizes[i] > std::numeric_limits<std::int64_t>::max() - sum ? std::numeric_limits<std::int64_t>::max()
+                                                                    : sum + sizes[i];
+  }
+  if (sum != expected_sum) {
+    arguments.fail("chunk_sizes add up to {}, expected {}, the size of dimension {}", sum, expected_sum, dim);
+  }
+}
+
+LayoutPtr chunk_layout(const Layout& whole, int dim, std::int64_t size) {
+  std::array<std::int64_t, max_dimensions> sizes{};
+  std::ranges::copy(whole.sizes(), sizes.begin());
+  sizes[static_cast<std::size_t>(dim)] = size;
+  return resized_in_order(whole, std::span(sizes).first(whole.sizes().size()));
+}
+
+/// A call with the source in place; chunks follow in order.
+class ScatterCall {
+ public:
+  ScatterCall(const Arguments& arguments, const Tensor& source, int dim, const CollectiveOptions& options)
+      : call_(arguments.runtime(), Collective::scatter, options, describe_scatter),
+        cut_(cut_along(*source.layout(), dim)) {
+    const auto size = static_cast<std::uint64_t>(source.size(dim));
+    add_cut(call_.shape(), cut_.rows, size * cut_.slab_bytes);
+    call_.add_row(source.device());
+    call_.mark_root();
+    call_.add(source);
+  }
+
+  void add_chunk(const Tensor& chunk, std::int64_t size, backend::StreamRef stream) {
+    call_.add_row(stream);
+    call_.add(chunk);
+    add_part(call_.shape(), offset_, bytes_of(size));
+    offset_ += bytes_of(size);
+  }
+  /// A chunk that stays where it is.
+  void skip_chunk(std::int64_t size) { offset_ += bytes_of(size); }
+  [[nodiscard]] Call& call() { return call_; }
+
+ private:
+  [[nodiscard]] std::uint64_t bytes_of(std::int64_t size) const {
+    return static_cast<std::uint64_t>(size) * cut_.slab_bytes;
+  }
+
+  Call call_;
+  Cut cut_;
+  std::uint64_t offset_ = 0;
+};
+
+/// The given stream of output `i`, else the current one of its device.
+Stream stream_for(StreamList streams, std::size_t i, Device device) {
+  return streams.empty() ? current_stream(device.index()) : streams[i];
+}
+
+}  // namespace
+
+/// Rows: the source, then the chunks. Shape: see `cut.hpp`.
+void describe_scatter(const Call& call, transport::Problem& problem) {
+  describe_cut(call, problem, CutDirection::apart, 0, 1);
+}
+
+Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor& tensor, TensorList out,
+                     int dim, StreamList streams, const CollectiveOptions& options) {
+  arguments.usable(tensor, "tensor");
+  const int along = arguments.dimension(dim, tensor.dim());
+  arguments.not_empty(out.size(), "out");
+  std::vector<Device> devices;
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::string name = indexed("out", i);
+    arguments.usable(out[i], name);
+    arguments.on_some_device(out[i], name);
+    arguments.same_dtype(out[i], name, tensor.dtype(), "tensor");
+    if (out[i].dim() != tensor.dim()) {
+      arguments.fail("{} has sizes {}, expected {} dimensions as tensor", name, to_string(out[i].sizes()),
+                     tensor.dim());
+    }
+    std::vector<std::int64_t> expected(tensor.sizes().begin(), tensor.sizes().end());
+    expected[static_cast<std::size_t>(along)] = out[i].size(along);
+    arguments.same_sizes(out[i], name, expected, fmt::format("tensor outside dimension {}", along));
+    arguments.writable(out[i], name);
+    sum += out[i].size(along);
+    devices.push_back(out[i].device());
+  }
+  if (sum != tensor.size(along)) {
+    arguments.fail("the sizes of out along dimension {} add up to {}, expected {} as tensor", along, sum,
+                   tensor.size(along));
+  }
+  arguments.streams(streams, devices);
+  const std::array inputs{Named{"tensor", std::span(&tensor, 1), -2}};
+  const std::array outputs{Named{"out", out}};
+  require_disjoint(arguments, inputs, outputs, InPlace::forbidden);
+
+  const Tensor source = packing.input(tensor, dense_layout(tensor.layout()), "tensor");
+  ScatterCall call(arguments, source, along, options);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const Stream stream = stream_for(streams, i, devices[i]);
+    const LayoutPtr layout = chunk_layout(*source.layout(), along, out[i].size(along));
+    call.add_chunk(packing.output(out[i], layout, indexed("out", i), stream), out[i].size(along),
+                   StreamAccess::ref(stream));
+  }
+  return std::move(call.call());
+}
+
+}  // namespace tutti::collectives
+
+namespace tutti {
+
+void scatter(const Tensor& tensor, TensorList out, int dim, StreamList streams,
+             const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), "scatter");
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::prepare_scatter(arguments, packing, tensor, out, dim, streams, options).launch();
+  packing.unpack();
+}
+
+std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices, ListOf<std::int64_t> chunk_sizes,
+                            int dim, StreamList streams, const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), "scatter");
+  arguments.usable(tensor, "tensor");
+  arguments.existing_devices(devices, "devices");
+  const int along = arguments.dimension(dim, tensor.dim());
+  arguments.streams(streams, devices);
+  std::vector<std::int64_t> sizes(chunk_sizes.begin(), chunk_sizes.end());
+  if (sizes.empty()) {
+    sizes = collectives::equal_chunks(tensor.size(along), devices.size());
+  } else {
+    collectives::check_chunk_sizes(arguments, chunk_sizes, devices.size(), tensor.size(along), along);
+  }
+
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  const Tensor source = packing.input(tensor, dense_layout(tensor.layout()), "tensor");
+  collectives::ScatterCall call(arguments, source, along, options);
+  std::vector<Tensor> results;
+  results.reserve(devices.size());
+  std::int64_t start = 0;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] == tensor.device()) {
+      results.push_back(tensor.narrow(along, start, sizes[i]));
+      call.skip_chunk(sizes[i]);
+    } else {
+      const Stream stream = collectives::stream_for(streams, i, devices[i]);
+      const StreamGuard guard(stream);  // the chunk belongs to the stream it is used on
+      results.push_back(allocate_tensor(collectives::chunk_layout(*source.layout(), along, sizes[i]),
+                                        devices[i], HostMemory::pageable, "scatter"));
+      call.add_chunk(results.back(), sizes[i], StreamAccess::ref(stream));
+    }
+    start += sizes[i];
+  }
+  call.call().launch();
+  return results;
+}
+
+}  // namespace tutti

@@ -1,0 +1,69 @@
+#pragma once
+
+#include <cstddef>
+#include <source_location>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "tutti/export.hpp"
+
+namespace tutti {
+
+/// What kind of failure an `Error` reports.
+enum class ErrorCode {
+  invalid_argument,   ///< the caller passed something the contract forbids; nothing was enqueued
+  out_of_memory,      ///< device or pinned memory is exhausted (see `OutOfMemoryError`)
+  unsupported,        ///< valid, but not available on this backend, build or topology
+  peer_unavailable,   ///< another device or process cannot be reached
+  device_failure,     ///< work on a device failed, now or earlier (asynchronous failures surface late)
+  transport_failure,  ///< a transport's library reported a failure
+  timeout,            ///< something did not finish in the time allowed
+  aborted,            ///< the operation was abandoned on request
+  internal,           ///< a broken invariant of the library itself
+};
+
+/// The enumerator's name, for instance "invalid_argument".
+[[nodiscard]] TUTTI_EXPORT std::string_view name_of(ErrorCode code) noexcept;
+
+/// The one exception type of the library.
+///
+/// `what()` is one clear message; `native_code()` is the number the underlying system returned
+/// (a `cudaError_t`, an `ncclResult_t`, an `errno`), 0 where there is none.
+class TUTTI_EXPORT Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message, int native_code = 0,
+        std::source_location where = std::source_location::current());
+
+  [[nodiscard]] ErrorCode code() const noexcept { return code_; }
+  [[nodiscard]] int native_code() const noexcept { return native_code_; }
+  /// Where in the library the error was raised.
+  [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
+
+ private:
+  ErrorCode code_;
+  int native_code_;
+  std::source_location where_;
+};
+
+/// Device or pinned memory is exhausted. All figures are bytes, on the device that refused.
+class TUTTI_EXPORT OutOfMemoryError : public Error {
+ public:
+  struct Figures {
+    std::size_t requested = 0;  ///< asked for by the failing call
+    std::size_t free = 0;       ///< free according to the device
+    std::size_t total = 0;      ///< the device's whole memory
+    std::size_t reserved = 0;   ///< held by the caching allocator, in use or cached
+    std::size_t allocated = 0;  ///< of these, in use
+  };
+
+  OutOfMemoryError(const std::string& message, const Figures& figures, int native_code = 0,
+                   std::source_location where = std::source_location::current());
+
+  [[nodiscard]] const Figures& figures() const noexcept { return figures_; }
+
+ private:
+  Figures figures_;
+};
+
+}  // namespace tutti

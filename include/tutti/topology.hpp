@@ -1,0 +1,56 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tutti/device.hpp"
+#include "tutti/export.hpp"
+
+namespace tutti {
+
+/// How two devices are connected, best first.
+enum class LinkClass : std::uint8_t {
+  self,         ///< the same device
+  nvlink,       ///< NVLink or NVSwitch
+  pcie,         ///< peer access over PCIe
+  host_bridge,  ///< no peer access: through host memory
+};
+[[nodiscard]] TUTTI_EXPORT std::string_view name_of(LinkClass link) noexcept;
+
+/// Whether the pair may be used directly.
+enum class PeerState : std::uint8_t {
+  untested,     ///< reported, not yet tested
+  usable,       ///< reported and tested: bytes arrive intact
+  unreachable,  ///< the system reports no peer access, or refuses to enable it
+  corrupting,   ///< the system reports peer access, but bytes do not arrive intact: never used
+};
+[[nodiscard]] TUTTI_EXPORT std::string_view name_of(PeerState state) noexcept;
+
+/// What one device sees of another.
+struct PeerLink {
+  LinkClass link = LinkClass::host_bridge;
+  PeerState state = PeerState::unreachable;
+  int lanes = 0;                 ///< NVLink connections, 0 if not applicable or unknown
+  double gigabytes_per_s = 0.0;  ///< nominal payload rate in one direction, 0 if unknown
+};
+
+/// The devices of this process and how they are connected.
+struct Topology {
+  BackendKind backend = BackendKind::host;
+  std::vector<DeviceProperties> devices;
+  std::vector<std::vector<PeerLink>> peers;  ///< peers[i][j]: what device i sees of device j
+  std::string nccl;                          ///< NCCL's version, or why it is not available
+};
+
+/// Discovers the topology; the P2P self-test is not run by this call.
+[[nodiscard]] TUTTI_EXPORT Topology discover_topology();
+/// A table for people: devices, link matrix, peer states, transports.
+[[nodiscard]] TUTTI_EXPORT std::string to_string(const Topology& topology);
+/// Runs the P2P self-test over every pair that reports peer access and has not been tested: each device writes a pattern
+/// into every peer's memory by kernel and by copy engine, and reads it back by kernel; every byte is checked. A few
+/// milliseconds in all; cached for the process. Collectives run it for the pairs they are about to use.
+TUTTI_EXPORT void self_test_peers();
+
+}  // namespace tutti

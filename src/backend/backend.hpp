@@ -1,0 +1,232 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tutti/device.hpp"
+#include "tutti/dtype.hpp"
+
+/// The seam: everything the library asks of a machine. Two implementations stand behind it, `host/` and `cuda/`.
+///
+/// Rules for all calls, unless a comment says otherwise:
+///  - thread-safe; a handle may be used from any thread, whichever device is current on it;
+///  - `device` indices are valid (callers check); streams, events and memory belong to the same backend;
+///  - operations that take a stream enqueue and return: they run after the work already queued on that stream, and
+///    everything they point to must stay valid until then (descriptor structs and spans are read before returning);
+///  - failures to enqueue throw `Error`; failures of enqueued work surface as Error(device_failure), naming the failed
+///    operation, from the next synchronising call (`synchronize_*`, `query_*`) on that device;
+///  - zero-byte operations are valid and keep stream order.
+namespace tutti::backend {
+
+struct StreamTag;
+struct EventTag;
+struct GraphTag;
+/// Opaque handles. The cuda backend's stream handle is the `cudaStream_t` itself; nullptr is device 0's default stream
+/// there, so a handle alone does not name a stream: a `StreamRef` does.
+using StreamHandle = StreamTag*;
+using EventHandle = EventTag*;
+using GraphHandle = GraphTag*;
+
+/// A stream and the device it belongs to.
+struct StreamRef {
+  StreamHandle handle = nullptr;
+  int device = -1;
+  friend bool operator==(const StreamRef&, const StreamRef&) = default;
+};
+
+enum class MemoryKind : std::uint8_t { unknown, pageable, pinned, device };
+
+/// What is known about an address.
+struct PointerInfo {
+  MemoryKind kind = MemoryKind::unknown;
+  int device = -1;                  ///< owner, for device memory
+  const std::byte* base = nullptr;  ///< start of its allocation, nullptr if unknown
+  std::size_t bytes = 0;            ///< size of its allocation, 0 if unknown
+};
+
+/// How two devices are connected, best first.
+enum class LinkKind : std::uint8_t { self, nvlink, pcie_p2p, host_bridge };
+
+struct Link {
+  LinkKind kind = LinkKind::host_bridge;
+  int lanes = 0;                 ///< NVLink connections, 0 if not applicable or unknown
+  double gigabytes_per_s = 0.0;  ///< nominal payload rate in one direction, 0 if unknown
+};
+
+enum class EventTiming : std::uint8_t { off, on };
+enum class EventWait : std::uint8_t { spin, block };  ///< what a host wait does with its CPU
+
+/// How a value or bytes travel in `copy`; the kernels behind `fan_out` are a different, finer tool.
+struct Copy2D {
+  std::byte* target = nullptr;
+  std::size_t target_pitch = 0;  ///< bytes from one row to the next; ignored for one row
+  const std::byte* source = nullptr;
+  std::size_t source_pitch = 0;
+  std::size_t row_bytes = 0;
+  std::size_t rows = 1;
+};
+
+/// One rectangle of bytes, read once and stored to `target_count` places.
+///
+/// Addresses are entries of the task's pointer table, so that a plan can keep the shape and rebind the addresses.
+struct FanOutSegment {
+  std::uint64_t row_bytes = 0;
+  std::uint64_t source_pitch = 0;  ///< ignored for one row
+  std::uint64_t target_pitch = 0;
+  std::uint32_t rows = 1;
+  std::uint32_t source = 0;        ///< index into `FanOut::pointers`
+  std::uint32_t first_target = 0;  ///< index into `FanOut::pointers`; targets are consecutive entries
+  std::uint32_t target_count = 0;
+};
+
+/// A multi-segment copy by one kernel. Sources and targets may be memory of the executing device, of peers it has
+/// access to, or pinned host memory. Targets overlap neither one another nor any source.
+struct FanOut {
+  std::span<const FanOutSegment> segments;
+  std::span<std::byte* const> pointers;  ///< sources are only read
+};
+
+/// `count` consecutive elements: each output = the sum of all inputs in ascending order.
+struct OrderedSumSegment {
+  std::uint64_t count = 0;         ///< elements
+  std::uint32_t first_input = 0;   ///< index into `OrderedSum::pointers`; inputs are consecutive entries
+  std::uint32_t first_output = 0;  ///< likewise
+};
+
+/// A multi-segment elementwise sum by one kernel, arithmetic as `arithmetic.hpp` defines it. An output may be exactly
+/// one of its own segment's inputs; otherwise outputs overlap nothing.
+struct OrderedSum {
+  DType dtype = DType::float32;
+  std::uint32_t input_count = 0;   ///< per segment, at least 1
+  std::uint32_t output_count = 1;  ///< per segment
+  std::span<const OrderedSumSegment> segments;
+  std::span<std::byte* const> pointers;
+};
+
+inline constexpr int max_rank = 8;  ///< most dimensions a tensor may have
+
+/// An elementwise copy with conversion between two strided arrays of one shape (strides in elements, not negative).
+struct Convert {
+  std::byte* target = nullptr;
+  const std::byte* source = nullptr;
+  DType target_dtype = DType::float32;
+  DType source_dtype = DType::float32;
+  int rank = 0;
+  std::array<std::int64_t, max_rank> sizes{};
+  std::array<std::int64_t, max_rank> target_strides{};
+  std::array<std::int64_t, max_rank> source_strides{};
+};
+
+/// Sets `count` elements of `element_bytes` (1, 2, 4, 8 or 16) to the bytes in `value`.
+struct Fill {
+  std::byte* target = nullptr;
+  std::size_t count = 0;
+  std::size_t element_bytes = 1;
+  std::array<std::byte, 16> value{};
+};
+
+enum class Distribution : std::uint8_t { uniform, normal };
+
+/// Fills `count` consecutive elements of float16, bfloat16, float32 or float64 as `philox.hpp` defines it: uniform in
+/// [first, second), or normal with mean `first` and standard deviation `second`.
+struct RandomFill {
+  std::byte* target = nullptr;
+  std::size_t count = 0;
+  DType dtype = DType::float32;
+  Distribution distribution = Distribution::uniform;
+  double first = 0.0;
+  double second = 1.0;
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;  ///< a multiple of 4
+};
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  virtual ~Backend() = default;
+
+  [[nodiscard]] virtual BackendKind kind() const noexcept = 0;
+
+  // Devices.
+  [[nodiscard]] virtual int device_count() const noexcept = 0;
+  [[nodiscard]] virtual const DeviceProperties& properties(int device) const = 0;
+  [[nodiscard]] virtual MemoryInfo memory_info(int device) = 0;
+  /// Makes the calling thread's native current device follow, for kernels that users launch themselves; no-op on virtual
+  /// devices.
+  virtual void set_current_device(int device) = 0;
+  /// Least and greatest priority as (least, greatest); numerically lower is more urgent.
+  [[nodiscard]] virtual std::pair<int, int> stream_priority_range() const noexcept = 0;
+  [[nodiscard]] virtual Link link(int device, int peer) = 0;
+  [[nodiscard]] virtual bool can_access_peer(int device, int peer) = 0;
+  /// Lets `device` access the memory of `peer`. Idempotent. Throws Error(peer_unavailable) if refused.
+  virtual void enable_peer_access(int device, int peer) = 0;
+  /// Blocks until every stream of `device` is idle; throws the first pending failure of the device.
+  virtual void synchronize_device(int device) = 0;
+
+  // Memory. Allocation returns nullptr when memory is exhausted, and throws for any other failure. Addresses are
+  // aligned to 512 bytes at least. Freeing waits for nothing: the caller knows that no queued work uses the block.
+  // Freeing never throws; a failure is kept and surfaces like one of enqueued work.
+  [[nodiscard]] virtual void* allocate_device(int device, std::size_t bytes) = 0;
+  virtual void free_device(int device, void* address) noexcept = 0;
+  [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
+  virtual void free_pinned(void* address) noexcept = 0;
+  [[nodiscard]] virtual PointerInfo pointer_info(const void* address) = 0;
+
+  // Streams. Created ones do not synchronise with the legacy default stream.
+  [[nodiscard]] virtual StreamRef default_stream(int device) = 0;
+  [[nodiscard]] virtual StreamRef create_stream(int device, int priority) = 0;
+  /// The stream need not be idle: its work still completes.
+  virtual void destroy_stream(StreamRef stream) noexcept = 0;
+  [[nodiscard]] virtual bool query_stream(StreamRef stream) = 0;  ///< true if idle
+  virtual void synchronize_stream(StreamRef stream) = 0;
+  /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
+  virtual void wait_event(StreamRef stream, EventHandle event) = 0;
+  /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the backend.
+  virtual void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) = 0;
+
+  // Events. `device` is where it will be recorded.
+  [[nodiscard]] virtual EventHandle create_event(int device, EventTiming timing, EventWait wait) = 0;
+  virtual void destroy_event(EventHandle event) noexcept = 0;
+  virtual void record_event(EventHandle event, StreamRef stream) = 0;
+  [[nodiscard]] virtual bool query_event(EventHandle event) = 0;  ///< true if complete or never recorded
+  virtual void synchronize_event(EventHandle event) = 0;
+  /// Milliseconds between two completed recordings with timing on.
+  [[nodiscard]] virtual float elapsed_time(EventHandle start, EventHandle end) = 0;
+
+  // Operations. `copy` goes between any two memories the backend knows (copy engines on GPUs); a copy between two
+  // devices needs no peer access, but is staged by the system without it. With pageable memory it may block.
+  virtual void copy(StreamRef stream, const Copy2D& copy) = 0;
+  virtual void fan_out(StreamRef stream, const FanOut& task) = 0;
+  virtual void ordered_sum(StreamRef stream, const OrderedSum& task) = 0;
+  virtual void convert(StreamRef stream, const Convert& task) = 0;
+  virtual void fill(StreamRef stream, const Fill& task) = 0;
+  virtual void random_fill(StreamRef stream, const RandomFill& task) = 0;
+
+  // Graphs. Between `begin_capture` and `end_capture`, work enqueued on `stream`, and on streams joined to it by
+  // events, is recorded instead of run. Throws Error(unsupported) where `supports_graphs()` is false.
+  [[nodiscard]] virtual bool supports_graphs() const noexcept = 0;
+  [[nodiscard]] virtual bool is_capturing(StreamRef stream) = 0;
+  virtual void begin_capture(StreamRef stream) = 0;
+  /// The instantiated graph. After a failure inside the capture, throws and leaves nothing captured.
+  [[nodiscard]] virtual GraphHandle end_capture(StreamRef stream) = 0;
+  virtual void launch_graph(GraphHandle graph, StreamRef stream) = 0;
+  virtual void destroy_graph(GraphHandle graph) noexcept = 0;
+  /// While `stream` is being captured: keeps `resource` alive until the graph under capture, and everything made from
+  /// it, is destroyed.
+  virtual void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) = 0;
+};
+
+/// Architectures the cuda backend was compiled for; empty in a build without CUDA.
+[[nodiscard]] std::span<const std::string_view> compiled_architectures() noexcept;
+
+/// The GPUs of this machine; nullptr if this build has no CUDA, or no GPU is usable, and then `reason` says why.
+[[nodiscard]] std::unique_ptr<Backend> make_cuda_backend(std::string& reason);
+
+}  // namespace tutti::backend

@@ -1,0 +1,168 @@
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "backend/cuda/kernel_table.cuh"
+
+/// What one lane of a warp does for one tile of a fan-out. The lanes never talk to one another, so the same code can be
+/// run lane by lane on the host.
+namespace tutti::backend::cuda {
+
+/// Vectors a lane loads before it stores the first: enough loads in flight to hide the latency of a peer.
+inline constexpr std::uint32_t copies_in_flight = 4;
+
+TUTTI_HOST_DEVICE inline std::uint32_t misalignment(const std::byte* address) {
+  return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address) % vector_bytes);
+}
+
+/// The targets of one strip.
+struct StripTargets {
+  std::byte* const* pointers;
+  std::uint32_t count;
+  std::uint64_t offset;
+  TUTTI_HOST_DEVICE std::byte* operator[](std::uint32_t index) const { return pointers[index] + offset; }
+};
+
+/// Bytes [0, head) and [tail, bytes) one by one; there are few.
+TUTTI_HOST_DEVICE inline void copy_edges(const std::byte* source, std::byte* target, std::uint32_t head,
+                                         std::uint32_t tail, std::uint32_t bytes, std::uint32_t lane) {
+  for (std::uint32_t i = lane; i < head + (bytes - tail); i += warp_lanes) {
+    const std::uint32_t at = i < head ? i : tail + (i - head);
+    target[at] = source[at];
+  }
+}
+
+/// A strip whose source and targets are equally aligned.
+TUTTI_HOST_DEVICE inline void copy_strip(const std::byte* source, const StripTargets& targets, std::uint32_t bytes,
+                                         std::uint32_t lane) {
+  const std::uint32_t to_boundary = (vector_bytes - misalignment(source)) % vector_bytes;
+  const std::uint32_t head = to_boundary < bytes ? to_boundary : bytes;
+  const std::uint32_t vectors = (bytes - head) / vector_bytes;
+  const auto* from = reinterpret_cast<const uint4*>(source + head);
+  for (std::uint32_t first = lane; first < vectors; first += warp_lanes * copies_in_flight) {
+    uint4 values[copies_in_flight] = {};  // initialised, or the registers stay live around the loop
+#pragma unroll
+    for (std::uint32_t k = 0; k < copies_in_flight; ++k) {
+      if (first + k * warp_lanes < vectors) values[k] = from[first + k * warp_lanes];
+    }
+    for (std::uint32_t t = 0; t < targets.count; ++t) {
+      auto* to = reinterpret_cast<uint4*>(targets[t] + head);
+#pragma unroll
+      for (std::uint32_t k = 0; k < copies_in_flight; ++k) {
+        if (first + k * warp_lanes < vectors) to[first + k * warp_lanes] = values[k];
+      }
+    }
+  }
+  const std::uint32_t tail = head + vectors * vector_bytes;
+  if (head == 0 && tail == bytes) return;
+  for (std::uint32_t t = 0; t < targets.count; ++t) copy_edges(source, targets[t], head, tail, bytes, lane);
+}
+
+/// 16 bytes from `shift` (0 to 15) bytes into the 32 bytes `low`, `high`.
+TUTTI_HOST_DEVICE inline uint4 shifted(const uint4& low, const uint4& high, std::uint32_t shift) {
+  std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  // Conditional moves by two words and by one: an index known only at run time would send the array to memory.
+#pragma unroll
+  for (int i = 0; i < 6; ++i) words[i] = (shift & 8U) != 0 ? words[i + 2] : words[i];
+#pragma unroll
+  for (int i = 0; i < 5; ++i) words[i] = (shift & 4U) != 0 ? words[i + 1] : words[i];
+  const std::uint32_t bits = (shift & 3U) * 8;
+  const auto pick = [&](int i) {
+    return static_cast<std::uint32_t>((std::uint64_t{words[i + 1]} << 32U | words[i]) >> bits);
+  };
+  return {pick(0), pick(1), pick(2), pick(3)};
+}
+
+/// A strip whose source and target differ in alignment. Stores are aligned; each is cut out of two aligned loads that
+/// stay within the strip.
+TUTTI_HOST_DEVICE inline void copy_shifted_strip(const std::byte* source, std::byte* target, std::uint32_t bytes,
+                                                 std::uint32_t lane) {
+  std::uint32_t head = (vector_bytes - misalignment(target)) % vector_bytes;
+  const std::uint32_t shift = misalignment(source + head);
+  if (head < shift) head += vector_bytes;
+  const std::uint32_t loads = bytes + shift < head ? 0 : (bytes + shift - head) / vector_bytes;
+  if (loads < 2) {
+    copy_edges(source, target, 0, 0, bytes, lane);
+    return;
+  }
+  const auto* from = reinterpret_cast<const uint4*>(source + head - shift);
+  auto* to = reinterpret_cast<uint4*>(target + head);
+#pragma unroll 2
+  for (std::uint32_t i = lane; i < loads - 1; i += warp_lanes) to[i] = shifted(from[i], from[i + 1], shift);
+  copy_edges(source, target, head, head + (loads - 1) * vector_bytes, bytes, lane);
+}
+
+/// A place within a tile. Both numbers fit 16 bits, as tiles are small; registers are what this loop is short of.
+struct TilePlace {
+  std::uint16_t row;
+  std::uint16_t column;  ///< bytes
+  TUTTI_HOST_DEVICE std::uint64_t offset(std::uint64_t pitch) const { return row * pitch + column; }
+};
+static_assert(largest_tile < 1U << 16U);
+
+/// `rows` whole rows, seen as one sequence of words; everything is aligned to the word.
+template <class Word>
+TUTTI_HOST_DEVICE inline void copy_words(const std::byte* source, const StripTargets& targets, const FanOutEntry& entry,
+                                         std::uint32_t rows, std::uint32_t lane) {
+  const std::uint32_t words_per_row = static_cast<std::uint32_t>(entry.row_bytes / sizeof(Word));
+  const std::uint32_t words = words_per_row * rows;
+  for (std::uint32_t first = lane; first < words; first += warp_lanes * copies_in_flight) {
+    Word values[copies_in_flight] = {};
+    TilePlace places[copies_in_flight];
+#pragma unroll
+    for (std::uint32_t k = 0; k < copies_in_flight; ++k) {
+      const std::uint32_t word = first + k * warp_lanes;
+      const std::uint32_t row = word / words_per_row;
+      places[k] = {static_cast<std::uint16_t>(row), static_cast<std::uint16_t>((word - row * words_per_row) * sizeof(Word))};
+      if (word < words) values[k] = *reinterpret_cast<const Word*>(source + places[k].offset(entry.source_pitch));
+    }
+#pragma unroll 1
+    for (std::uint32_t t = 0; t < targets.count; ++t) {
+      std::byte* target = targets[t];
+#pragma unroll
+      for (std::uint32_t k = 0; k < copies_in_flight; ++k) {
+        if (first + k * warp_lanes < words) {
+          *reinterpret_cast<Word*>(target + places[k].offset(entry.target_pitch)) = values[k];
+        }
+      }
+    }
+  }
+}
+
+TUTTI_HOST_DEVICE inline void copy_tile(const FanOutEntry& entry, std::byte* const* pointers, std::uint32_t tile,
+                                        std::uint32_t lane) {
+  const std::uint32_t local = tile - entry.first_tile;
+  const std::uint32_t row_group = local / entry.tiles_per_row;
+  const std::uint32_t first_row = row_group * entry.rows_per_tile;
+  const std::uint32_t rows_left = entry.rows - first_row;
+  const std::uint32_t rows = rows_left < entry.rows_per_tile ? rows_left : entry.rows_per_tile;
+  const std::uint64_t column = std::uint64_t{local - row_group * entry.tiles_per_row} * entry.tile_width;
+  const std::uint64_t bytes_left = entry.row_bytes - column;
+  const std::uint32_t bytes = bytes_left < entry.tile_width ? static_cast<std::uint32_t>(bytes_left) : entry.tile_width;
+  const std::byte* source = pointers[entry.source] + first_row * entry.source_pitch + column;
+  StripTargets targets{pointers + entry.first_target, entry.target_count, first_row * entry.target_pitch + column};
+
+  switch (entry.path) {
+    case FanOutPath::words_16: copy_words<uint4>(source, targets, entry, rows, lane); return;
+    case FanOutPath::words_8: copy_words<std::uint64_t>(source, targets, entry, rows, lane); return;
+    case FanOutPath::words_4: copy_words<std::uint32_t>(source, targets, entry, rows, lane); return;
+    case FanOutPath::words_2: copy_words<std::uint16_t>(source, targets, entry, rows, lane); return;
+    case FanOutPath::words_1: copy_words<std::uint8_t>(source, targets, entry, rows, lane); return;
+    case FanOutPath::strips:
+    case FanOutPath::shifted_strips: break;
+  }
+  for (std::uint32_t row = 0; row < rows; ++row) {
+    if (entry.path == FanOutPath::strips) {
+      copy_strip(source, targets, bytes, lane);
+    } else {
+      for (std::uint32_t t = 0; t < targets.count; ++t) copy_shifted_strip(source, targets[t], bytes, lane);
+    }
+    source += entry.source_pitch;
+    targets.offset += entry.target_pitch;
+  }
+}
+
+}  // namespace tutti::backend::cuda

@@ -1,0 +1,51 @@
+#include <cuda_runtime.h>
+
+#include "backend/cuda/fan_out_tile.cuh"
+#include "backend/cuda/kernels.hpp"
+
+namespace tutti::backend::cuda {
+
+namespace {
+
+constexpr int blocks_per_multiprocessor = 4;  // 32 warps, and up to 64 registers per thread
+
+template <class Table>
+__global__ void __launch_bounds__(threads_per_block, blocks_per_multiprocessor)
+    fan_out_kernel(const __grid_constant__ Table table, const __grid_constant__ TableShape shape) {
+  const auto view = view_of<FanOutEntry>(table.data(), shape);
+  const std::uint32_t lane = threadIdx.x % warp_lanes;
+  const std::uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / warp_lanes;
+  const std::uint32_t warps = gridDim.x * blockDim.x / warp_lanes;
+  for (std::uint64_t tile = warp; tile < shape.tile_count; tile += warps) {
+    const auto number = static_cast<std::uint32_t>(tile);
+    copy_tile(find_entry(view.entries, shape.segment_count, number), view.pointers, number, lane);
+  }
+}
+
+template <class Table>
+cudaError_t preload() {
+  cudaFuncAttributes attributes;
+  return cudaFuncGetAttributes(&attributes, fan_out_kernel<Table>);
+}
+
+}  // namespace
+
+cudaError_t launch_fan_out(LaunchSite where, const TableArgument& table, const TableShape& shape) {
+  if (shape.tile_count == 0) return cudaSuccess;
+  const TileLaunch launch = launch_for(shape.tile_count, where.multiprocessors, blocks_per_multiprocessor);
+  return visit_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
+    void* arguments[] = {const_cast<void*>(argument), const_cast<TableShape*>(&shape)};
+    return cudaLaunchKernel(reinterpret_cast<const void*>(&fan_out_kernel<Table>), launch.grid, launch.block, arguments, 0,
+                            where.stream);
+  });
+}
+
+cudaError_t preload_fan_out() {
+  for (const auto& load : {preload<ParameterTable<small_parameter_table>>, preload<ParameterTable<medium_parameter_table>>,
+                           preload<MemoryTable>}) {
+    if (const cudaError_t status = load(); status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace tutti::backend::cuda

@@ -1,0 +1,196 @@
+#include "backend/cuda/segment_tables.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "tutti/error.hpp"
+
+namespace tutti::backend::cuda {
+
+namespace {
+
+constexpr std::uint64_t shortest_strip = 256;  // a shorter row leaves most lanes of a warp idle
+
+std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+
+std::uintptr_t address_of(const std::byte* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+
+/// Small tiles for small payloads, so that they spread over the chip; large ones once every warp has work.
+std::uint32_t tile_bytes_for(std::uint64_t total_bytes, int multiprocessors) {
+  const std::uint64_t resident_warps = 32 * static_cast<std::uint64_t>(std::max(multiprocessors, 1));
+  const std::uint64_t share = std::min<std::uint64_t>(total_bytes / resident_warps, largest_tile);
+  return std::max(std::bit_ceil(static_cast<std::uint32_t>(share)), smallest_tile);
+}
+
+/// Lays out a table of `segments` entries and the task's pointers; returns where the entries go.
+template <class Entry>
+Entry* lay_out(SegmentTable& table, std::size_t segments, std::span<std::byte* const> pointers) {
+  const std::size_t entry_bytes = segments * sizeof(Entry);
+  table.bytes = entry_bytes + pointers.size_bytes();
+  if (table.blob.size() < table.bytes) table.blob.resize(table.bytes);
+  if (!pointers.empty()) std::memcpy(table.blob.data() + entry_bytes, pointers.data(), pointers.size_bytes());
+  table.shape = {};
+  table.shape.segment_count = static_cast<std::uint32_t>(segments);
+  table.shape.pointers_offset = static_cast<std::uint32_t>(entry_bytes);
+  return reinterpret_cast<Entry*>(table.blob.data());
+}
+
+/// Hands out consecutive tile numbers.
+class TileCounter {
+ public:
+  explicit TileCounter(const char* operation) : operation_(operation) {}
+
+  std::uint32_t take(std::uint64_t tiles) {
+    const std::uint64_t first = count_;
+    count_ += tiles;
+    if (count_ > std::numeric_limits<std::uint32_t>::max()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("{}: segments: too much work for one call ({} tiles or more, at most 2^32 - 1)",
+                              operation_, count_));
+    }
+    return static_cast<std::uint32_t>(first);
+  }
+  [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(count_); }
+
+ private:
+  const char* operation_;
+  std::uint64_t count_ = 0;
+};
+
+bool is_empty(const FanOutSegment& segment) {
+  return segment.row_bytes == 0 || segment.rows == 0 || segment.target_count == 0;
+}
+
+FanOutPath path_of_words(std::uintptr_t alignment_bits) {
+  if (alignment_bits % 16 == 0) return FanOutPath::words_16;
+  if (alignment_bits % 8 == 0) return FanOutPath::words_8;
+  if (alignment_bits % 4 == 0) return FanOutPath::words_4;
+  return alignment_bits % 2 == 0 ? FanOutPath::words_2 : FanOutPath::words_1;
+}
+
+FanOutPath choose_path(const FanOutEntry& entry, std::span<std::byte* const> pointers) {
+  const std::uintptr_t source = address_of(pointers[entry.source]);
+  std::uintptr_t difference = 0;
+  std::uintptr_t common = source;
+  for (const std::byte* target : pointers.subspan(entry.first_target, entry.target_count)) {
+    difference |= source ^ address_of(target);
+    common |= address_of(target);
+  }
+  if (entry.rows > 1) {
+    difference |= entry.source_pitch ^ entry.target_pitch;
+    common |= entry.source_pitch | entry.target_pitch | entry.row_bytes;
+  }
+  const bool rows_are_merged = entry.rows_per_tile > 1;
+  if (rows_are_merged && (common % vector_bytes == 0 || entry.row_bytes < shortest_strip)) {
+    return path_of_words(common);
+  }
+  return difference % vector_bytes == 0 ? FanOutPath::strips : FanOutPath::shifted_strips;
+}
+
+FanOutEntry entry_of(const FanOutSegment& segment, std::uint32_t tile_bytes) {
+  FanOutEntry entry{};
+  entry.row_bytes = segment.row_bytes;
+  entry.source_pitch = segment.source_pitch;
+  entry.target_pitch = segment.target_pitch;
+  entry.rows = segment.rows;
+  entry.source = segment.source;
+  entry.first_target = segment.first_target;
+  entry.target_count = segment.target_count;
+  if (entry.source_pitch == entry.row_bytes && entry.target_pitch == entry.row_bytes) {
+    entry.row_bytes *= entry.rows;
+    entry.rows = 1;
+  }
+  if (entry.row_bytes > tile_bytes) {
+    // Tiles of nearly equal width: a row a little longer than one tile must not make every other tile tiny.
+    const std::uint64_t parts = divide_up(entry.row_bytes, tile_bytes);
+    const std::uint64_t width = divide_up(divide_up(entry.row_bytes, parts), smallest_tile) * smallest_tile;
+    entry.tile_width = static_cast<std::uint16_t>(width);
+    entry.tiles_per_row = static_cast<std::uint32_t>(divide_up(entry.row_bytes, width));
+    entry.rows_per_tile = 1;
+  } else {
+    entry.tile_width = static_cast<std::uint16_t>(entry.row_bytes);
+    entry.tiles_per_row = 1;
+    entry.rows_per_tile = static_cast<std::uint16_t>(std::min<std::uint64_t>(tile_bytes / entry.row_bytes, entry.rows));
+  }
+  return entry;
+}
+
+SumPath choose_path(const OrderedSum& task, const OrderedSumSegment& segment, std::size_t component_bytes) {
+  const auto inputs = task.pointers.subspan(segment.first_input, task.input_count);
+  const auto outputs = task.pointers.subspan(segment.first_output, task.output_count);
+  const std::uintptr_t first = address_of(inputs.front());
+  std::uintptr_t difference = 0;
+  std::uintptr_t common = first;
+  for (const auto& group : {inputs, outputs}) {
+    for (const std::byte* pointer : group) {
+      difference |= first ^ address_of(pointer);
+      common |= address_of(pointer);
+    }
+  }
+  if (common % component_bytes != 0) return SumPath::bytes;
+  return difference % vector_bytes == 0 ? SumPath::vectors : SumPath::elements;
+}
+
+}  // namespace
+
+DType summed_as(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::complex64: return DType::float32;
+    case DType::complex128: return DType::float64;
+    case DType::int8: return DType::uint8;  // wrapping sums do not see the sign
+    default: return dtype;
+  }
+}
+
+void build_table(const FanOut& task, int multiprocessors, SegmentTable& table) {
+  std::uint64_t total = 0;
+  std::size_t kept = 0;
+  for (const FanOutSegment& segment : task.segments) {
+    if (is_empty(segment)) continue;
+    total += segment.row_bytes * segment.rows;
+    ++kept;
+  }
+  FanOutEntry* entry = lay_out<FanOutEntry>(table, kept, task.pointers);
+  table.shape.tile_bytes = tile_bytes_for(total, multiprocessors);
+  TileCounter tiles("fan_out");
+  for (const FanOutSegment& segment : task.segments) {
+    if (is_empty(segment)) continue;
+    *entry = entry_of(segment, table.shape.tile_bytes);
+    entry->path = choose_path(*entry, task.pointers);
+    entry->first_tile = tiles.take(std::uint64_t{entry->tiles_per_row} * divide_up(entry->rows, entry->rows_per_tile));
+    ++entry;
+  }
+  table.shape.tile_count = tiles.count();
+}
+
+void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& table) {
+  const std::size_t component_bytes = size_of(summed_as(task.dtype));
+  const std::size_t components = size_of(task.dtype) / component_bytes;
+  std::uint64_t total = 0;
+  std::size_t kept = 0;
+  for (const OrderedSumSegment& segment : task.segments) {
+    if (segment.count == 0 || task.output_count == 0) continue;
+    total += segment.count * size_of(task.dtype);
+    ++kept;
+  }
+  SumEntry* entry = lay_out<SumEntry>(table, kept, task.pointers);
+  table.shape.tile_bytes = tile_bytes_for(total, multiprocessors);
+  TileCounter tiles("ordered_sum");
+  for (const OrderedSumSegment& segment : task.segments) {
+    if (segment.count == 0 || task.output_count == 0) continue;
+    *entry = SumEntry{};
+    entry->count = segment.count * components;
+    entry->first_input = segment.first_input;
+    entry->first_output = segment.first_output;
+    entry->path = choose_path(task, segment, component_bytes);
+    entry->first_tile = tiles.take(divide_up(entry->count * component_bytes, table.shape.tile_bytes));
+    ++entry;
+  }
+  table.shape.tile_count = tiles.count();
+}
+
+}  // namespace tutti::backend::cuda

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.hpp"
+
+/// How segment lists are cut into work for warps.
+///
+/// The bytes of all segments are divided into tiles of at most `largest_tile` bytes; a warp takes one tile at a time and
+/// finds its segment by binary search over the first tile of each. Cutting by bytes, not by segment, keeps one big tensor
+/// among a thousand tiny ones from running alone; using warps, not blocks, lets a thousand tiny ones run at once.
+///
+/// A table is one blob: all entries, then all pointers. Everything here runs on the host and needs no GPU.
+namespace tutti::backend::cuda {
+
+inline constexpr std::uint32_t smallest_tile = 512;  // one 16-byte access per lane
+inline constexpr std::uint32_t largest_tile = 8192;
+inline constexpr std::uint32_t vector_bytes = 16;
+
+/// How a warp moves one tile of a fan-out.
+enum class FanOutPath : std::uint8_t {
+  strips,          ///< row by row; source and targets are equally aligned modulo 16
+  shifted_strips,  ///< row by row; they are not: 16-byte accesses with a shift in registers
+  words_1,         ///< many short rows at once, by words of the size that divides all addresses and pitches
+  words_2,
+  words_4,
+  words_8,
+  words_16,
+};
+
+struct FanOutEntry {
+  std::uint64_t row_bytes;
+  std::uint64_t source_pitch;
+  std::uint64_t target_pitch;
+  std::uint32_t rows;
+  std::uint32_t source;
+  std::uint32_t first_target;
+  std::uint32_t target_count;
+  std::uint32_t first_tile;
+  std::uint32_t tiles_per_row;
+  std::uint16_t tile_width;     ///< bytes of a row in one tile, where a row has several
+  std::uint16_t rows_per_tile;  ///< 1 where a row has several tiles
+  FanOutPath path;
+};
+static_assert(sizeof(FanOutEntry) == 56);
+
+/// How a warp adds one tile.
+enum class SumPath : std::uint8_t {
+  vectors,   ///< all inputs and outputs are equally aligned modulo 16: 16-byte accesses
+  elements,  ///< they are aligned to the element only
+  bytes,     ///< not even that
+};
+
+struct SumEntry {
+  std::uint64_t count;  ///< elements
+  std::uint32_t first_input;
+  std::uint32_t first_output;
+  std::uint32_t first_tile;
+  SumPath path;
+};
+static_assert(sizeof(SumEntry) == 24);
+
+/// What a kernel needs to know about its table; passed by value beside it.
+struct TableShape {
+  std::uint32_t segment_count = 0;
+  std::uint32_t tile_count = 0;
+  std::uint32_t tile_bytes = 0;
+  std::uint32_t pointers_offset = 0;  ///< bytes from the start of the table
+};
+
+/// A table and its shape. `blob` is reused from call to call; its first `bytes` bytes are the table.
+struct SegmentTable {
+  std::vector<std::byte> blob;
+  std::size_t bytes = 0;
+  TableShape shape;
+};
+
+/// Fills `table` for `task`; empty segments are dropped. `multiprocessors` sets how finely the work is cut.
+/// Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
+void build_table(const FanOut& task, int multiprocessors, SegmentTable& table);
+/// For sums. Complex elements are summed as twice as many real ones.
+void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& table);
+
+/// The real type whose sums give, component by component, the sums of `dtype`: float32 for complex64, uint8 for int8, …
+[[nodiscard]] DType summed_as(DType dtype) noexcept;
+
+}  // namespace tutti::backend::cuda

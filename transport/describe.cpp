@@ -1,0 +1,119 @@
+#include "transport/select.hpp"
+
+#include <map>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace tutti::transport {
+namespace {
+
+/// Turns steps into lines. Long pipelines repeat themselves, so copies between the same two places are added
+/// up.
+class Description {
+ public:
+  explicit Description(const Plan& plan) : plan_(plan) {}
+
+  std::string text() {
+    std::string result =
+        fmt::format("transport: {}\nalgorithm: {}\n", plan_.summary.transport, plan_.summary.algorithm);
+    for (const std::string& reason : plan_.reasons) result += fmt::format("because: {}\n", reason);
+    for (const Step& step : plan_.body) std::visit([this](const auto& s) { add(s); }, step);
+    for (const Line& line : lines_) {
+      result += line.launches > 1
+                    ? fmt::format("step: {} x {}, {} bytes in all\n", line.launches, line.what, line.bytes)
+                    : fmt::format("step: {}, {} bytes\n", line.what, line.bytes);
+    }
+    result += fmt::format("order: {} waits before, {} inside, {} after\n", waits(plan_.entry),
+                          waits(plan_.body), waits(plan_.exit));
+    std::uint64_t staging = 0;
+    for (const Temporary& temporary : plan_.temporaries) staging += temporary.bytes;
+    result += fmt::format("pinned staging memory: {} bytes\n", staging);
+    return result;
+  }
+
+ private:
+  struct Line {
+    std::string what;
+    std::uint64_t bytes = 0;
+    std::size_t launches = 0;
+  };
+
+  [[nodiscard]] std::string place(BufferId buffer) const {
+    const LaneId home = plan_.homes[buffer];
+    return home == host_lane ? "host" : to_string(Device(plan_.lane_devices[home]));
+  }
+  [[nodiscard]] std::string executor(LaneId lane) const {
+    return to_string(Device(plan_.lane_devices[lane]));
+  }
+
+  /// The distinct homes of some buffers, in order of devices.
+  [[nodiscard]] std::string places(const std::set<std::string>& names) const {
+    return fmt::format("{}", fmt::join(names, ", "));
+  }
+
+  void line(const std::string& what, std::uint64_t bytes) {
+    const auto [found, is_new] = index_.try_emplace(what, lines_.size());
+    if (is_new) lines_.push_back({what});
+    lines_[found->second].bytes += bytes;
+    ++lines_[found->second].launches;
+  }
+
+  void add(const RecordStep&) {}
+  void add(const WaitStep&) {}
+  void add(const CopyStep& step) {
+    line(fmt::format("copy engine of {}: {} -> {}", executor(step.lane), place(step.source.buffer),
+                     place(step.target.buffer)),
+         step.row_bytes * step.rows);
+  }
+  void add(const FanOutStep& step) {
+    std::set<std::string> sources;
+    std::set<std::string> targets;
+    std::uint64_t bytes = 0;
+    for (const backend::FanOutSegment& segment : step.segments) {
+      sources.insert(place(step.pointers[segment.source].buffer));
+      for (std::uint32_t i = 0; i < segment.target_count; ++i) {
+        targets.insert(place(step.pointers[segment.first_target + i].buffer));
+      }
+      bytes += segment.row_bytes * segment.rows;
+    }
+    line(fmt::format("kernel on {} ({} pieces): {} -> {}", executor(step.lane), step.segments.size(),
+                     places(sources), places(targets)),
+         bytes);
+  }
+  void add(const SumStep& step) {
+    std::set<std::string> sources;
+    std::set<std::string> targets;
+    std::uint64_t bytes = 0;
+    for (const backend::OrderedSumSegment& segment : step.segments) {
+      for (std::uint32_t i = 0; i < step.input_count; ++i) {
+        sources.insert(place(step.pointers[segment.first_input + i].buffer));
+      }
+      targets.insert(place(step.pointers[segment.first_output].buffer));
+      bytes += segment.count * size_of(step.dtype);
+    }
+    line(fmt::format("kernel on {} ({} pieces): sum of {} {} inputs on {} -> {}", executor(step.lane),
+                     step.segments.size(), step.input_count, name_of(step.dtype), places(sources),
+                     places(targets)),
+         bytes);
+  }
+  void add(const AcceleratedStep& step) { line(step.work->describe(), 0); }
+
+  static std::size_t waits(const std::vector<Step>& steps) {
+    std::size_t count = 0;
+    for (const Step& step : steps) count += std::holds_alternative<WaitStep>(step) ? 1U : 0U;
+    return count;
+  }
+
+  const Plan& plan_;
+  std::vector<Line> lines_;
+  std::map<std::string, std::size_t> index_;
+};
+
+}  // namespace
+
+std::string describe(const Plan& plan) {
+  return Description(plan).text();
+}
+
+}  // namespace tutti::transport

@@ -1,0 +1,226 @@
+#include "transport/launch.hpp"
+
+#include "storage.hpp"
+
+#include <algorithm>
+#include <type_traits>
+
+namespace tutti::transport {
+namespace {
+
+/// The events of one launch; back in the pool when it is enqueued, because a wait remembers what it saw.
+class Marks {
+ public:
+  Marks(Runtime& runtime, std::size_t count) : runtime_(runtime), marks_(count) {}
+  Marks(const Marks&) = delete;
+  Marks& operator=(const Marks&) = delete;
+  ~Marks() {
+    for (const Mark& mark : marks_) {
+      if (mark.event != nullptr) runtime_.events().release(mark.device, mark.event);
+    }
+  }
+
+  void record(MarkId id, backend::StreamRef stream) {
+    Mark& mark = marks_[id];
+    mark = {runtime_.events().acquire(stream.device), stream.device, stream};
+    runtime_.backend().record_event(mark.event, stream);
+  }
+  void wait(MarkId id, backend::StreamRef stream) {
+    // Lanes may share a stream (captures, replays), and then its own order is enough.
+    if (marks_[id].stream != stream) runtime_.backend().wait_event(stream, marks_[id].event);
+  }
+
+ private:
+  struct Mark {
+    backend::EventHandle event = nullptr;
+    int device = 0;
+    backend::StreamRef stream;
+  };
+  Runtime& runtime_;
+  std::vector<Mark> marks_;
+};
+
+class Launcher {
+ public:
+  Launcher(Runtime& runtime, const Plan& plan, const Operands& operands)
+      : backend_(runtime.backend()),
+        binding_{backend_, operands.addresses, operands.lanes},
+        marks_(runtime, plan.mark_count) {}
+
+  void run(const std::vector<Step>& steps) {
+    for (const Step& step : steps) std::visit([this](const auto& s) { enqueue(s); }, step);
+  }
+
+ private:
+  [[nodiscard]] backend::StreamRef stream(LaneId lane) const { return binding_.lanes[lane]; }
+
+  void enqueue(const RecordStep& step) { marks_.record(step.mark, stream(step.lane)); }
+  void enqueue(const WaitStep& step) { marks_.wait(step.mark, stream(step.lane)); }
+  void enqueue(const CopyStep& step) {
+    backend_.copy(stream(step.lane), {.target = binding_.at(step.target),
+                                      .target_pitch = step.target_pitch,
+                                      .source = binding_.at(step.source),
+                                      .source_pitch = step.source_pitch,
+                                      .row_bytes = step.row_bytes,
+                                      .rows = step.rows});
+  }
+  void enqueue(const FanOutStep& step) {
+    backend_.fan_out(stream(step.lane), {.segments = step.segments, .pointers = resolve(step.pointers)});
+  }
+  void enqueue(const SumStep& step) {
+    backend_.ordered_sum(stream(step.lane), {.dtype = step.dtype,
+                                             .input_count = step.input_count,
+                                             .output_count = 1,
+                                             .segments = step.segments,
+                                             .pointers = resolve(step.pointers)});
+  }
+  void enqueue(const AcceleratedStep& step) { step.work->enqueue(binding_); }
+
+  /// The addresses behind a kernel's places; valid until the next call.
+  std::span<std::byte* const> resolve(const std::vector<Place>& places) {
+    pointers_.resize(places.size());
+    std::ranges::transform(places, pointers_.begin(), [this](Place place) { return binding_.at(place); });
+    return pointers_;
+  }
+
+  backend::Backend& backend_;
+  Binding binding_;
+  Marks marks_;
+  std::vector<std::byte*> pointers_;
+};
+
+/// Adds the plan's temporaries to the operands.
+void bind_temporaries(Operands& operands, std::span<const detail::IntrusivePtr<Storage>> temporaries) {
+  for (const auto& storage : temporaries) {
+    operands.addresses.push_back(static_cast<std::byte*>(storage->data()));
+    operands.storages.push_back(storage.get());
+  }
+}
+
+/// Keeps memory from early reuse. Device memory is used on its home lane or in an order with it, so that its
+/// home stream is all the allocator must know; host memory has no stream of its own.
+void record_uses(const Plan& plan, const Operands& operands) {
+  const Storage* last = nullptr;
+  for (std::size_t buffer = 0; buffer < plan.operand_count; ++buffer) {
+    Storage* const storage = operands.storages[buffer];
+    if (storage == nullptr || storage == last || plan.homes[buffer] == host_lane) continue;
+    storage->record_stream(StreamAccess::make(operands.lanes[plan.homes[buffer]]));
+    last = storage;
+  }
+  for (const auto& [buffer, lane] : plan.host_uses) {
+    Storage* const storage = operands.storages[buffer];
+    if (storage != nullptr) storage->record_stream(StreamAccess::make(operands.lanes[lane]));
+  }
+}
+
+/// What a captured launch needs for as long as its graph may run.
+struct CapturedResources {
+  std::vector<detail::IntrusivePtr<Storage>> storages;
+  std::shared_ptr<const Plan> plan;  // a recorded NCCL call may point into it
+};
+
+/// Hands `resources` to the graph; they are let go on an ordinary thread, because the allocators talk to the
+/// backend.
+void retain_until_graph_destroyed(Runtime& runtime, backend::StreamRef stream,
+                                  std::shared_ptr<CapturedResources> resources) {
+  auto* const raw = new std::shared_ptr<CapturedResources>(std::move(resources));
+  const std::shared_ptr<void> handle(static_cast<void*>(raw), [&runtime](void* object) {
+    auto* const held = static_cast<std::shared_ptr<CapturedResources>*>(object);
+    runtime.release_later(std::move(*held));
+    delete held;
+  });
+  runtime.backend().retain_until_graph_destroyed(stream, handle);
+}
+
+void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
+                     backend::StreamRef origin, std::vector<detail::IntrusivePtr<Storage>> temporaries) {
+  auto resources = std::make_shared<CapturedResources>();
+  for (std::size_t buffer = 0; buffer < plan->operand_count; ++buffer) {
+    Storage* const storage = operands.storages[buffer];
+    if (storage == nullptr) continue;
+    storage->add_references(1);
+    resources->storages.push_back(detail::IntrusivePtr<Storage>::adopt(storage));
+  }
+  resources->storages.insert(resources->storages.end(), temporaries.begin(), temporaries.end());
+  resources->plan = plan;
+  retain_until_graph_destroyed(runtime, origin, std::move(resources));
+
+  for (const backend::StreamRef lane : operands.lanes) runtime.order(origin, lane);
+  Launcher launcher(runtime, *plan, operands);
+  launcher.run(plan->entry);
+  launcher.run(plan->body);
+  launcher.run(plan->exit);
+  for (const backend::StreamRef lane : operands.lanes) runtime.order(lane, origin);
+}
+
+}  // namespace
+
+SideStreams::SideStreams(Runtime& runtime)
+    : runtime_(runtime), streams_(static_cast<std::size_t>(runtime.device_count())) {}
+
+SideStreams::~SideStreams() {
+  for (const auto& device : streams_) {
+    for (const backend::StreamRef stream : device) runtime_.backend().destroy_stream(stream);
+  }
+}
+
+backend::StreamRef SideStreams::get(int device, std::size_t k) {
+  const std::scoped_lock lock(mutex_);
+  auto& streams = streams_[static_cast<std::size_t>(device)];
+  while (streams.size() <= k) streams.push_back(runtime_.backend().create_stream(device, 0));
+  return streams[k];
+}
+
+std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime, const Plan& plan) {
+  std::vector<detail::IntrusivePtr<Storage>> storages;
+  storages.reserve(plan.temporaries.size());
+  for (const Temporary& temporary : plan.temporaries) {
+    storages.push_back(PinnedStorage::allocate(runtime, temporary.bytes));
+  }
+  return storages;
+}
+
+void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands) {
+  runtime.release_collected();
+  auto temporaries = allocate_temporaries(runtime, *plan);
+  bind_temporaries(operands, temporaries);
+
+  const auto capturing = std::ranges::find_if(
+      operands.lanes, [&](backend::StreamRef lane) { return runtime.backend().is_capturing(lane); });
+  const bool is_captured = capturing != operands.lanes.end();
+  const backend::StreamRef origin = is_captured ? *capturing : backend::StreamRef{};
+
+  std::vector<std::size_t> side_count(static_cast<std::size_t>(runtime.device_count()));
+  for (std::size_t lane = plan->operand_lane_count; lane < plan->lane_devices.size(); ++lane) {
+    const int device = plan->lane_devices[lane];
+    if (is_captured) {
+      // Side streams are shared with launches that are not captured; an operand lane of the device takes
+      // their place.
+      const auto same_device = std::ranges::find(operands.lanes, device, &backend::StreamRef::device);
+      operands.lanes.push_back(*same_device);
+    } else {
+      operands.lanes.push_back(
+          runtime.extension<SideStreams>().get(device, side_count[static_cast<std::size_t>(device)]++));
+    }
+  }
+  if (is_captured) {
+    launch_captured(runtime, plan, operands, origin, std::move(temporaries));
+    return;
+  }
+  Launcher launcher(runtime, *plan, operands);
+  launcher.run(plan->entry);
+  launcher.run(plan->body);
+  launcher.run(plan->exit);
+  record_uses(*plan, operands);
+}
+
+void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend::StreamRef home,
+                 std::span<const detail::IntrusivePtr<Storage>> temporaries) {
+  bind_temporaries(operands, temporaries);
+  operands.lanes[plan.home_lane] = home;
+  for (const LaneId lane : plan.used_lanes) runtime.order(home, operands.lanes[lane]);
+  Launcher(runtime, plan, operands).run(plan.body);
+  for (const LaneId lane : plan.used_lanes) runtime.order(operands.lanes[lane], home);
+}
+
+}  // namespace tutti::transport

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/plan.hpp"
+#include "tutti/tensor.hpp"
+
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace tutti::transport {
+
+/// Streams for a plan's lanes beyond those of its operands: made once per device and number, shared by all
+/// launches. A runtime extension; thread-safe.
+class SideStreams {
+ public:
+  explicit SideStreams(Runtime& runtime);
+  SideStreams(const SideStreams&) = delete;
+  SideStreams& operator=(const SideStreams&) = delete;
+  ~SideStreams();
+
+  /// The `k`-th side stream of `device`.
+  [[nodiscard]] backend::StreamRef get(int device, std::size_t k);
+
+ private:
+  Runtime& runtime_;
+  std::mutex mutex_;
+  std::vector<std::vector<backend::StreamRef>> streams_;
+};
+
+/// What a plan is launched on. Both vectors grow by what the plan adds, and may be reused afterwards.
+struct Operands {
+  std::vector<std::byte*> addresses;      ///< by BufferId
+  std::vector<backend::StreamRef> lanes;  ///< by LaneId
+  std::vector<Storage*> storages;         ///< by BufferId; nullptr where the caller keeps the memory alive
+};
+
+/// Enqueues all steps: entry, body, exit. If a lane's stream is being captured, all operand streams join the
+/// capture before and are joined back afterwards, and what the plan uses stays alive until the graph is
+/// destroyed. Throws OutOfMemoryError before anything is enqueued.
+void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands);
+
+/// Enqueues the body alone, between a fork from and a join to `home`, which takes the place of the home lane;
+/// the other lanes run on `lanes`. `pinned` holds the plan's temporaries.
+void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend::StreamRef home,
+                 std::span<const detail::IntrusivePtr<Storage>> temporaries);
+
+/// Pinned memory for a plan's temporaries. Throws OutOfMemoryError.
+[[nodiscard]] std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime,
+                                                                              const Plan& plan);
+
+}  // namespace tutti::transport

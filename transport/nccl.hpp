@@ -1,0 +1,30 @@
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/plan.hpp"
+#include "transport/problem.hpp"
+
+#include <memory>
+#include <string>
+#include <variant>
+
+namespace tutti::transport::nccl {
+
+/// NCCL's version, for instance "2.28.9", or why it cannot be used: not built in, library not found (the path
+/// tried and the loader's message), too old, or virtual devices. Loads the library (never twice).
+struct Availability {
+  bool available = false;
+  std::string detail;
+};
+[[nodiscard]] Availability availability(Runtime& runtime);
+
+/// Why NCCL cannot carry `problem`; empty if it can. It carries: all operands on devices, each device at most
+/// once per role, contiguous flows (one row), element types NCCL has where it sums, and only without bitwise
+/// determinism.
+[[nodiscard]] std::string refusal(Runtime& runtime, const Problem& problem);
+
+/// The problem as one grouped call, when `refusal` is empty. Creates the communicator of these devices on
+/// first use (cached; this may take seconds). Throws Error(transport_failure).
+[[nodiscard]] Plan lower(Runtime& runtime, const Problem& problem);
+
+}  // namespace tutti::transport::nccl

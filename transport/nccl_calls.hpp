@@ -1,0 +1,58 @@
+#pragma once
+
+#include "transport/plan.hpp"
+#include "transport/problem.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+/// A problem in NCCL's terms, without NCCL: which calls each rank makes. Needs neither the library nor a
+/// device.
+namespace tutti::transport::nccl {
+
+/// One call of one rank, on the rank's lane. Ranks count the devices of the communicator in ascending order.
+struct Call {
+  enum class Kind : std::uint8_t { broadcast, reduce, send, receive };
+
+  Kind kind = Kind::broadcast;
+  LaneId lane = 0;
+  int rank = 0;
+  int peer = 0;  ///< the root's rank; for `send` and `receive`, the other's
+  std::optional<Place>
+      source;  ///< none where NCCL reads nothing: receivers, ranks of a broadcast other than the root
+  std::optional<Place>
+      target;  ///< none where NCCL writes nothing: senders, ranks of a reduce other than the root
+  std::uint64_t count = 0;  ///< elements
+  DType dtype =
+      DType::uint8;  ///< what is moved or added: bytes where nothing is added, the parts of complex numbers
+};
+
+struct CallList {
+  std::string algorithm;      ///< "broadcast", "reduce" or "send and receive"
+  std::vector<int> devices;   ///< by rank
+  std::vector<LaneId> lanes;  ///< by rank
+  std::vector<Call> calls;
+  std::vector<std::size_t>
+      group_ends;  ///< calls are grouped up to each of these; all calls that meet are in one group
+  std::vector<CopyStep> local_copies;  ///< what stays on its device; independent of the calls
+};
+
+/// Why NCCL cannot carry a problem.
+struct Refusal {
+  std::string reason;
+};
+
+/// The calls that carry `problem`:
+///  - a broadcast becomes one ncclBroadcast per flow and rank; all flows go from one device to the same
+///  others, and to at
+///    most one other buffer of the root's device;
+///  - a reduction becomes one ncclReduce per reduction and rank; each device holds one input, and the root
+///  one of them;
+///  - scatter and gather become one ncclSend and one ncclRecv per flow.
+[[nodiscard]] std::variant<CallList, Refusal> calls_for(const Problem& problem);
+
+}  // namespace tutti::transport::nccl

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/nccl_library.hpp"
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace tutti::transport::nccl {
+
+/// The communicators of one set of devices, by rank. Destroyed with the last plan that uses them.
+class Clique {
+ public:
+  /// `devices` in ascending order. May take seconds. Throws Error(transport_failure).
+  Clique(const Library& library, const std::vector<int>& devices);
+  Clique(const Clique&) = delete;
+  Clique& operator=(const Clique&) = delete;
+  ~Clique();
+
+  [[nodiscard]] ncclComm_t communicator(int rank) const {
+    return communicators_[static_cast<std::size_t>(rank)];
+  }
+  /// Throws Error(transport_failure) if a communicator has reported a failure of enqueued work. A few loads.
+  void check_asynchronous_errors() const;
+
+ private:
+  [[nodiscard]] ncclResult_t asynchronous_error(ncclComm_t communicator) const;
+
+  const Library& library_;
+  std::vector<int> devices_;
+  std::vector<ncclComm_t> communicators_;
+};
+
+/// The cliques of a runtime, made when first needed. A runtime extension; thread-safe.
+class Cliques {
+ public:
+  explicit Cliques(Runtime& /*runtime*/) {}
+
+  [[nodiscard]] std::shared_ptr<const Clique> of(const std::vector<int>& devices);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::vector<int>, std::shared_ptr<const Clique>> cliques_;
+};
+
+}  // namespace tutti::transport::nccl

@@ -1,0 +1,110 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "transport/problem.hpp"
+#include "tutti/collectives.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+/// How a transport carries out a problem: steps over lanes and buffers, free of addresses and of streams.
+/// Made once per shape, cached, and launched many times.
+namespace tutti::transport {
+
+/// Index of an event the launch records and waits for.
+using MarkId = std::uint32_t;
+
+/// Marks the work queued so far on `lane`.
+struct RecordStep {
+  LaneId lane = 0;
+  MarkId mark = 0;
+};
+/// Later work on `lane` waits for the mark.
+struct WaitStep {
+  LaneId lane = 0;
+  MarkId mark = 0;
+};
+/// One copy-engine transfer.
+struct CopyStep {
+  LaneId lane = 0;
+  Place target;
+  Place source;
+  std::uint64_t row_bytes = 0;
+  std::uint64_t rows = 1;
+  std::uint64_t target_pitch = 0;
+  std::uint64_t source_pitch = 0;
+};
+/// One kernel over a table of pieces; `pointers` are its pointer table before addresses are known.
+struct FanOutStep {
+  LaneId lane = 0;
+  std::vector<backend::FanOutSegment> segments{};
+  std::vector<Place> pointers{};
+};
+/// One kernel of ordered sums.
+struct SumStep {
+  LaneId lane = 0;
+  DType dtype = DType::float32;
+  std::uint32_t input_count = 0;
+  std::vector<backend::OrderedSumSegment> segments{};
+  std::vector<Place> pointers{};
+};
+
+/// Addresses and streams of one launch.
+struct Binding {
+  backend::Backend& backend;
+  const std::vector<std::byte*>& addresses;      ///< by BufferId
+  const std::vector<backend::StreamRef>& lanes;  ///< by LaneId
+
+  [[nodiscard]] std::byte* at(Place place) const noexcept { return addresses[place.buffer] + place.offset; }
+};
+
+/// A whole collective done by a library, for instance one grouped NCCL call. It orders the lanes it touches
+/// by itself.
+class Accelerated {
+ public:
+  Accelerated() = default;
+  Accelerated(const Accelerated&) = delete;
+  Accelerated& operator=(const Accelerated&) = delete;
+  virtual ~Accelerated() = default;
+  /// Enqueues on the lanes of the buffers. Throws Error(transport_failure).
+  virtual void enqueue(const Binding& binding) const = 0;
+  /// One line for `explain`.
+  [[nodiscard]] virtual std::string describe() const = 0;
+};
+struct AcceleratedStep {
+  std::shared_ptr<const Accelerated> work;
+};
+
+using Step = std::variant<RecordStep, WaitStep, CopyStep, FanOutStep, SumStep, AcceleratedStep>;
+
+/// Pinned host memory a launch allocates for itself.
+struct Temporary {
+  std::uint64_t bytes = 0;
+};
+
+/// The steps of a launch come in three parts: `entry` makes lanes wait for the streams whose buffers they
+/// touch, `body` does the work, `exit` makes those streams wait for it. A graph that forks and joins all
+/// lanes needs the body alone.
+struct Plan {
+  PlanSummary summary;
+  std::vector<std::string> reasons;  ///< why this transport and not the others, one line each
+  std::vector<int> lane_devices;     ///< operand lanes first
+  std::vector<LaneId> homes;         ///< of operands, then of temporaries
+  std::size_t operand_count = 0;
+  std::size_t operand_lane_count = 0;
+  LaneId home_lane = 0;  ///< where a persistent launch starts and ends: the root's, or the first used
+  std::vector<Temporary> temporaries;
+  std::vector<Step> entry;
+  std::vector<Step> body;
+  std::vector<Step> exit;
+  std::uint32_t mark_count = 0;
+  std::vector<LaneId> used_lanes;  ///< lanes with work in `body`, ascending
+  /// Host buffers and the lanes that touch them; nothing else keeps these buffers from early reuse.
+  std::vector<std::pair<BufferId, LaneId>> host_uses;
+};
+
+}  // namespace tutti::transport

@@ -1,0 +1,81 @@
+#pragma once
+
+#include "transport/plan.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tutti::transport {
+
+/// One rectangle of bytes read from `source`. At most 2^32 - 1 rows.
+struct Move {
+  Place source;
+  std::uint64_t row_bytes = 0;
+  std::uint64_t rows = 1;
+  std::uint64_t source_pitch = 0;
+  std::uint64_t target_pitch = 0;
+};
+
+/// Collects the steps of a plan and derives the order between lanes at its two ends from what each lane
+/// touches.
+///
+/// Steps run in the order they are added, each on its lane; lanes run concurrently. The builder makes every
+/// lane wait, at entry, for the home lanes of the buffers it touches, and these home lanes, at exit, for it.
+/// What lanes need from one another in between is said with `record` and `wait`, or `order`.
+class PlanBuilder {
+ public:
+  explicit PlanBuilder(const Problem& problem);
+
+  [[nodiscard]] const Problem& problem() const noexcept { return problem_; }
+
+  /// Another stream of `device`: the `k`-th of its own kind, made on first mention.
+  [[nodiscard]] LaneId side_lane(int device, int k);
+  [[nodiscard]] int device_of(LaneId lane) const noexcept { return plan_.lane_devices[lane]; }
+
+  /// Pinned host memory for the duration of a launch.
+  [[nodiscard]] BufferId pinned_temporary(std::uint64_t bytes);
+
+  [[nodiscard]] MarkId record(LaneId lane);
+  void wait(LaneId lane, MarkId mark);
+  /// `later` waits for what was added on `earlier` so far. Nothing if they are one lane.
+  void order(LaneId earlier, LaneId later);
+
+  void copy(const CopyStep& step);
+  /// Adds a piece to the kernel under construction on `lane`; `launch_moves` ends it.
+  void move(LaneId lane, const Move& move, std::span<const Place> targets);
+  void launch_moves(LaneId lane);
+  /// Adds a sum to the kernel under construction on `lane`; `launch_sums` ends it, as one kernel per element
+  /// type and number of inputs.
+  void sum(LaneId lane, DType dtype, std::uint64_t count, std::span<const Place> inputs, Place output);
+  void launch_sums(LaneId lane);
+  /// Adds work that orders itself with all operand lanes.
+  void accelerate(std::shared_ptr<const Accelerated> work);
+
+  /// The finished plan. The builder is empty afterwards.
+  [[nodiscard]] Plan finish(std::string transport, std::string algorithm);
+
+ private:
+  struct SideLane {
+    LaneId lane;
+    int k;
+  };
+
+  void touch(LaneId lane, BufferId buffer);
+  void derive_ends();
+
+  const Problem& problem_;
+  Plan plan_;
+  std::vector<SideLane> side_lanes_;
+  std::vector<FanOutStep> pending_moves_;
+  std::vector<SumStep> pending_sums_;
+  std::set<LaneId> used_;
+  std::set<std::pair<LaneId, LaneId>> visits_;       ///< lane, home lane of a buffer it touches
+  std::set<std::pair<BufferId, LaneId>> host_uses_;  ///< host buffer, lane that touches it
+};
+
+}  // namespace tutti::transport

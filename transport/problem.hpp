@@ -1,0 +1,92 @@
+#pragma once
+
+#include "tutti/collectives.hpp"
+#include "tutti/dtype.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+/// What a collective asks of a transport, free of addresses: buffers, where they live, and which bytes go
+/// where.
+///
+/// Every collective is a list of flows (bytes copied to one or more places) or a list of reductions (ordered
+/// sums). The collectives describe *what*, a transport decides *how*, and so chunking and summing order are
+/// written once.
+namespace tutti::transport {
+
+/// Index of a buffer: operands in the order of the call, then a plan's temporaries.
+using BufferId = std::uint32_t;
+/// Index of a lane: one stream of one device. Operand lanes (the streams tensors are used on) come first,
+/// then lanes a plan adds for concurrency.
+using LaneId = std::uint16_t;
+/// The home of buffers in host memory.
+inline constexpr LaneId host_lane = 0xffff;
+
+/// A position in a buffer, in bytes.
+struct Place {
+  BufferId buffer = 0;
+  std::uint64_t offset = 0;
+};
+
+/// A run of entries of `Problem::places`.
+struct PlaceRange {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+};
+
+/// One rectangle of bytes that goes from one place to one or more others.
+struct Flow {
+  Place source;
+  PlaceRange targets;
+  std::uint64_t row_bytes = 0;
+  std::uint64_t rows = 1;
+  std::uint64_t source_pitch = 0;  ///< bytes between rows; ignored for one row
+  std::uint64_t target_pitch = 0;
+
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return row_bytes * rows; }
+};
+
+/// `count` elements: the sum of the inputs, in order, goes to `output`, which may be one of them.
+struct Reduction {
+  DType dtype = DType::float32;
+  std::uint64_t count = 0;
+  PlaceRange inputs;
+  Place output;
+
+  [[nodiscard]] std::uint64_t bytes() const noexcept { return count * size_of(dtype); }
+};
+
+/// What a launch will look like: it decides which costs count.
+enum class LaunchMode : std::uint8_t {
+  eager,       ///< the host issues every step, every time
+  persistent,  ///< steps are recorded once and replayed as one graph
+};
+
+struct Problem {
+  Collective collective = Collective::broadcast;
+  LaunchMode mode = LaunchMode::eager;
+  TransportKind transport = TransportKind::automatic;
+  Determinism determinism = Determinism::fastest;
+  std::uint64_t staging_bytes = default_buffer_size;  ///< bound on staging memory per device
+  std::vector<int> lane_devices;                      ///< operand lanes
+  std::vector<LaneId> homes;                          ///< of each operand buffer
+  LaneId root = host_lane;                            ///< the root's lane
+  std::vector<Place> places;                          ///< pool for the ranges below
+  std::vector<Flow> flows;                            ///< without empty ones
+  std::vector<Reduction> reductions;                  ///< without empty ones
+
+  /// Bytes read once: of all flows, or of all outputs of the reductions.
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    std::uint64_t total = 0;
+    for (const Flow& flow : flows) total += flow.bytes();
+    for (const Reduction& reduction : reductions) total += reduction.bytes();
+    return total;
+  }
+  [[nodiscard]] bool is_on_host(Place place) const noexcept { return homes[place.buffer] == host_lane; }
+  /// The device of a place that is not on the host.
+  [[nodiscard]] int device_of(Place place) const noexcept { return lane_devices[homes[place.buffer]]; }
+  [[nodiscard]] LaneId lane_of(Place place) const noexcept { return homes[place.buffer]; }
+};
+
+}  // namespace tutti::transport

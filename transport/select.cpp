@@ -1,0 +1,146 @@
+#include "transport/select.hpp"
+
+#include "backend/environment.hpp"
+#include "transport/connectivity.hpp"
+#include "transport/lowering.hpp"
+#include "transport/nccl.hpp"
+#include "transport/tuning.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <functional>
+#include <set>
+
+#include <fmt/format.h>
+
+namespace tutti::transport {
+namespace {
+
+Plan lower(const Problem& problem, const Reach& reach, TransportKind kind) {
+  PlanBuilder builder(problem);
+  std::string algorithm =
+      problem.reductions.empty() ? lower_flows(builder, reach) : lower_reductions(builder, reach);
+  return builder.finish(std::string(name_of(kind)), std::move(algorithm));
+}
+
+/// The devices whose memory a problem touches, ascending.
+std::vector<int> team_of(const Problem& problem) {
+  std::set<int> devices;
+  for (const LaneId home : problem.homes) {
+    if (home != host_lane) devices.insert(problem.lane_devices[home]);
+  }
+  return {devices.begin(), devices.end()};
+}
+
+class P2p {
+ public:
+  P2p(Runtime& runtime, const Problem& problem)
+      : connectivity_(runtime.extension<Connectivity>()), problem_(problem), team_(team_of(problem)) {}
+
+  [[nodiscard]] std::string refusal() {
+    if (team_.size() < 2) return {};
+    std::string reasons;
+    for (const int device : team_) {
+      for (const int peer : team_) {
+        if (device == peer) continue;
+        if (direct(device, peer)) return {};
+        if (reasons.empty()) reasons = connectivity_.reason(device, peer);
+      }
+    }
+    return fmt::format("no two of the {} devices can access each other's memory ({})", team_.size(), reasons);
+  }
+
+  [[nodiscard]] Plan plan() {
+    return lower(
+        problem_, [this](int device, int peer) { return direct(device, peer); }, TransportKind::p2p);
+  }
+
+  /// Pairs that are bridged through pinned memory.
+  [[nodiscard]] std::size_t bridged_pairs() {
+    std::size_t count = 0;
+    for (const int device : team_) {
+      for (const int peer : team_)
+        if (device < peer && !direct(device, peer)) ++count;
+    }
+    return count;
+  }
+
+ private:
+  [[nodiscard]] bool direct(int device, int peer) {
+    return device == peer || connectivity_.direct(device, peer, team_);
+  }
+
+  Connectivity& connectivity_;
+  const Problem& problem_;
+  std::vector<int> team_;
+};
+
+/// One row of the table: a transport, whether it can carry the problem, and whether it is its turn.
+struct Candidate {
+  TransportKind kind;
+  std::function<std::string()> refusal;     ///< empty: it can
+  std::function<std::string()> preference;  ///< why it should wait for a better one; empty: it is its turn
+  std::function<Plan()> plan;
+};
+
+/// NCCL comes first where it has been measured to be faster, and is out of the question elsewhere.
+std::string nccl_preference(const Problem& problem) {
+  const bool may_win =
+      problem.collective == Collective::broadcast || problem.collective == Collective::reduce_add;
+  if (!may_win) return fmt::format("direct access is faster for {}", name_of(problem.collective));
+  const std::uint64_t from = tuning_of(problem.mode).nccl_from;
+  if (problem.bytes() >= from) return {};
+  return fmt::format("{} bytes are less than the {} from which it is faster", problem.bytes(), from);
+}
+
+TransportKind requested(const Problem& problem) {
+  if (problem.transport != TransportKind::automatic) return problem.transport;
+  return Environment::get().transport;
+}
+
+}  // namespace
+
+Plan select(Runtime& runtime, const Problem& problem) {
+  P2p p2p(runtime, problem);
+  const auto always = [] { return std::string{}; };
+  const std::array candidates{
+      Candidate{TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
+                [&] { return nccl_preference(problem); }, [&] { return nccl::lower(runtime, problem); }},
+      Candidate{TransportKind::p2p, [&] { return p2p.refusal(); }, always, [&] { return p2p.plan(); }},
+      Candidate{TransportKind::staged, always, always,
+                [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }},
+  };
+
+  const TransportKind wanted = requested(problem);
+  std::vector<std::string> reasons;
+  for (const Candidate& candidate : candidates) {
+    const bool is_wanted = wanted == candidate.kind;
+    if (wanted != TransportKind::automatic && !is_wanted) continue;
+    // Whose turn it is comes first: asking whether NCCL is viable loads its library.
+    std::string objection = is_wanted ? std::string{} : candidate.preference();
+    if (objection.empty()) objection = candidate.refusal();
+    if (!objection.empty()) {
+      if (is_wanted) {
+        throw Error(ErrorCode::unsupported,
+                    fmt::format("{}: transport is {}, which cannot carry this call: {}",
+                                name_of(problem.collective), name_of(wanted), objection));
+      }
+      reasons.push_back(fmt::format("{} not taken: {}", name_of(candidate.kind), objection));
+      continue;
+    }
+    Plan plan = candidate.plan();
+    reasons.insert(reasons.begin(), is_wanted ? fmt::format("{} was asked for", name_of(candidate.kind))
+                                              : fmt::format("{} is the first choice that can carry it",
+                                                            name_of(candidate.kind)));
+    if (candidate.kind == TransportKind::p2p && p2p.bridged_pairs() > 0) {
+      reasons.push_back(fmt::format("{} pairs without direct access are bridged through pinned host memory",
+                                    p2p.bridged_pairs()));
+    }
+    plan.reasons = std::move(reasons);
+    return plan;
+  }
+  throw Error(ErrorCode::internal, "select: no transport left, though staged carries everything");
+}
+
+}  // namespace tutti::transport

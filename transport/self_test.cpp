@@ -1,0 +1,246 @@
+#include "transport/self_test.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace tutti::transport {
+namespace {
+
+/// Enough for every lane of a link to carry some; odd, so that the last bytes go another way than the many
+/// before.
+constexpr std::size_t slot_bytes = (std::size_t{32} << 10) + 13;
+constexpr std::size_t slot_pitch = (std::size_t{32} << 10) + 512;
+/// Patterns of different pairs are parts of one sequence of random bytes, so far apart.
+constexpr std::size_t pattern_shift = 16;
+constexpr std::size_t ways = 3;
+
+constexpr std::size_t round_up(std::size_t bytes) {
+  return (bytes + 511) / 512 * 512;
+}
+
+/// The finalizer of the SplitMix64 generator (Steele, Lea, Flood: Fast splittable pseudorandom number
+/// generators, 2014).
+std::uint64_t mix(std::uint64_t x) {
+  x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
+  x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
+  return x ^ (x >> 31U);
+}
+
+void fill_with_random_bytes(std::span<std::byte> bytes, int device) {
+  std::uint64_t counter = static_cast<std::uint64_t>(device) << 32U;
+  for (std::size_t done = 0; done < bytes.size(); done += sizeof counter) {
+    const std::uint64_t word = mix(counter += 0x9e3779b97f4a7c15ULL);
+    std::memcpy(&bytes[done], &word, std::min(sizeof word, bytes.size() - done));
+  }
+}
+
+}  // namespace
+
+SelfTest::SelfTest(Runtime& runtime, std::span<const backend::StreamRef> streams,
+                   std::span<const DevicePair> pairs)
+    : runtime_(runtime), streams_(streams), pairs_(pairs) {
+  lay_out();
+  try {
+    allocate();
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+SelfTest::~SelfTest() {
+  // After `run` was left by an error, which is on its way to the caller: nothing may use the memory any more.
+  if (has_work_queued_) synchronize();
+  release();
+}
+
+std::vector<std::string> SelfTest::run() {
+  // Nothing of the test is queued yet: what is reported here is somebody else's.
+  for (const Participant& participant : participants_)
+    runtime_.backend().synchronize_stream(participant.stream);
+
+  write_patterns();
+  has_work_queued_ = true;
+  upload();
+  synchronize();
+  for (std::size_t actor = 0; actor < participants_.size(); ++actor) run_kernels(actor);
+  run_copies();
+  synchronize();
+  download();
+  synchronize();
+  has_work_queued_ = false;
+
+  std::vector<std::string> findings = check();
+  for (const Participant& participant : participants_) {
+    if (participant.failure && !participant.failed_the_test) std::rethrow_exception(participant.failure);
+  }
+  return findings;
+}
+
+std::vector<std::string> SelfTest::check() {
+  std::vector<std::string> findings(pairs_.size());
+  for (const Transfer& transfer : transfers_) {
+    const std::byte* expected = participants_[transfer.source].host_memory + transfer.source_offset;
+    const std::byte* found = participants_[transfer.target].host_memory + transfer.target_offset;
+    if (std::memcmp(expected, found, slot_bytes) == 0) continue;
+    participants_[transfer.actor].failed_the_test = true;
+    participants_[transfer.target].failed_the_test = true;
+    if (findings[transfer.pair].empty()) findings[transfer.pair] = describe(transfer);
+  }
+  return findings;
+}
+
+std::size_t SelfTest::participant_of(int device) const {
+  const auto found =
+      std::ranges::find(participants_, device, [](const auto& known) { return known.stream.device; });
+  return static_cast<std::size_t>(found - participants_.begin());
+}
+
+void SelfTest::lay_out() {
+  std::set<int> devices;
+  for (const DevicePair& pair : pairs_) devices.insert({pair.device, pair.peer});
+  const std::size_t count = devices.size();
+  pattern_bytes_ = round_up(slot_bytes + ways * count * pattern_shift);
+  for (const int device : devices) {
+    Participant& participant = participants_.emplace_back();
+    participant.stream = streams_[static_cast<std::size_t>(device)];
+    participant.bytes = pattern_bytes_;
+  }
+
+  for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
+    const std::size_t device = participant_of(pairs_[pair].device);
+    const std::size_t peer = participant_of(pairs_[pair].peer);
+    const auto add = [&](Way way, std::size_t source, std::size_t target) {
+      const std::size_t part = static_cast<std::size_t>(way) * count + target;
+      transfers_.push_back({.pair = pair,
+                            .way = way,
+                            .actor = device,
+                            .source = source,
+                            .source_offset = part * pattern_shift,
+                            .target = target,
+                            .target_offset = participants_[target].bytes});
+      participants_[target].bytes += slot_pitch;
+    };
+    add(Way::kernel_write, device, peer);
+    add(Way::engine_write, device, peer);
+    add(Way::kernel_read, peer, device);
+  }
+}
+
+void SelfTest::allocate() {
+  std::size_t total = 0;
+  for (Participant& participant : participants_) {
+    participant.block =
+        runtime_.allocator(participant.stream.device).allocate(participant.bytes, participant.stream);
+    participant.device_memory = static_cast<std::byte*>(CachingAllocator::address(participant.block));
+    total += participant.bytes;
+  }
+  pinned_ = runtime_.pinned().allocate(total);
+  auto* host_memory = static_cast<std::byte*>(PinnedAllocator::address(pinned_));
+  for (Participant& participant : participants_) {
+    participant.host_memory = host_memory;
+    host_memory += participant.bytes;
+  }
+}
+
+void SelfTest::release() noexcept {
+  if (pinned_ != nullptr) runtime_.pinned().free(pinned_);
+  for (const Participant& participant : participants_) {
+    if (participant.block != nullptr) runtime_.allocator(participant.stream.device).free(participant.block);
+  }
+}
+
+void SelfTest::write_patterns() {
+  for (const Participant& participant : participants_) {
+    const std::span memory(participant.host_memory, participant.bytes);
+    fill_with_random_bytes(memory.first(pattern_bytes_), participant.stream.device);
+    std::ranges::fill(memory.subspan(pattern_bytes_), std::byte{0});
+  }
+}
+
+void SelfTest::upload() {
+  // The slots go up too: memory from the cache may still hold the right bytes of an earlier test.
+  for (const Participant& participant : participants_) {
+    runtime_.backend().copy(participant.stream, {.target = participant.device_memory,
+                                                 .source = participant.host_memory,
+                                                 .row_bytes = participant.bytes});
+  }
+}
+
+void SelfTest::run_kernels(std::size_t actor) {
+  std::vector<backend::FanOutSegment> segments;
+  std::vector<std::byte*> pointers;
+  for (const Transfer& transfer : transfers_) {
+    if (transfer.actor != actor || transfer.way == Way::engine_write) continue;
+    const auto source = static_cast<std::uint32_t>(pointers.size());
+    pointers.push_back(participants_[transfer.source].device_memory + transfer.source_offset);
+    pointers.push_back(participants_[transfer.target].device_memory + transfer.target_offset);
+    segments.push_back(
+        {.row_bytes = slot_bytes, .source = source, .first_target = source + 1, .target_count = 1});
+  }
+  if (!segments.empty()) runtime_.backend().fan_out(participants_[actor].stream, {segments, pointers});
+}
+
+void SelfTest::run_copies() {
+  for (const Transfer& transfer : transfers_) {
+    if (transfer.way != Way::engine_write) continue;
+    const backend::Copy2D copy{
+        .target = participants_[transfer.target].device_memory + transfer.target_offset,
+        .source = participants_[transfer.source].device_memory + transfer.source_offset,
+        .row_bytes = slot_bytes,
+    };
+    runtime_.backend().copy(participants_[transfer.actor].stream, copy);
+  }
+}
+
+void SelfTest::download() {
+  for (const Participant& participant : participants_) {
+    runtime_.backend().copy(participant.stream, {.target = participant.host_memory + pattern_bytes_,
+                                                 .source = participant.device_memory + pattern_bytes_,
+                                                 .row_bytes = participant.bytes - pattern_bytes_});
+  }
+}
+
+void SelfTest::synchronize() noexcept {
+  for (Participant& participant : participants_) {
+    try {
+      runtime_.backend().synchronize_stream(participant.stream);
+    } catch (const std::exception& error) {
+      // The bytes will tell whose failure it is.
+      if (participant.failure) continue;
+      participant.failure = std::current_exception();
+      participant.failure_message = error.what();
+    }
+  }
+}
+
+std::string SelfTest::describe(const Transfer& transfer) const {
+  const DevicePair& pair = pairs_[transfer.pair];
+  const std::string_view what = [&] {
+    switch (transfer.way) {
+      case Way::kernel_write:
+        return "bytes a kernel wrote";
+      case Way::engine_write:
+        return "bytes a copy engine wrote";
+      case Way::kernel_read:
+        break;
+    }
+    return "bytes a kernel read";
+  }();
+  std::string text =
+      fmt::format("peer access from device {} to device {} fails its test: {} did not arrive intact",
+                  pair.device, pair.peer, what);
+  for (const std::size_t participant : {transfer.actor, transfer.target}) {
+    const std::string& failure = participants_[participant].failure_message;
+    if (failure.empty()) continue;
+    text += fmt::format(" (device {}: {})", participants_[participant].stream.device, failure);
+    break;
+  }
+  return text;
+}
+
+}  // namespace tutti::transport

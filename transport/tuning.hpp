@@ -1,0 +1,40 @@
+#pragma once
+
+#include "transport/problem.hpp"
+
+#include <cstdint>
+
+/// Sizes at which one way of doing a thing overtakes another, in bytes of payload. Measured on 8x H200 with
+/// NVSwitch.
+namespace tutti::transport {
+
+struct Tuning {
+  /// Up to here one kernel, on the root, moves everything: it needs one launch and the least ordering.
+  std::uint64_t one_kernel_limit;
+  /// From here NCCL's ring and tree kernels carry a broadcast, or a sum that need not be bitwise, faster than
+  /// ours.
+  std::uint64_t nccl_from;
+};
+
+/// Splitting a broadcast over the other devices costs an eager launch about 60 µs of host time for ordering
+/// and launches; a recorded graph pays almost nothing for it.
+[[nodiscard]] constexpr Tuning tuning_of(LaunchMode mode) noexcept {
+  constexpr std::uint64_t kib = 1024;
+  constexpr std::uint64_t mib = 1024 * kib;
+  return mode == LaunchMode::eager ? Tuning{.one_kernel_limit = 1 * mib, .nccl_from = 2 * mib}
+                                   : Tuning{.one_kernel_limit = 256 * kib, .nccl_from = 32 * mib};
+}
+
+/// Copy engines reach a higher rate than kernels, but start slower and move narrow rows badly.
+inline constexpr std::uint64_t copy_engine_limit = 1 << 20;
+inline constexpr std::uint64_t copy_engine_row_bytes = 2048;
+/// Streams of the root that issue its outgoing copies: the start of one copy hides behind the end of another.
+inline constexpr int copy_lanes = 2;
+/// Parts of a split are cut at multiples of this, so that every part stays aligned for wide accesses.
+inline constexpr std::uint64_t split_alignment = 512;
+/// Staging through pinned memory goes in chunks, `staging_slots` of them in flight per source.
+inline constexpr std::uint64_t staging_slots = 4;
+inline constexpr std::uint64_t largest_staging_chunk = 2 << 20;
+inline constexpr std::uint64_t smallest_staging_chunk = 16 << 10;
+
+}  // namespace tutti::transport
