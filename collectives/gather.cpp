@@ -134,7 +134,8 @@ Tensor gather(TensorList tensors, int dim, std::optional<Device> destination,
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
   collectives::Call call =
       collectives::make_call(arguments, packing, tensors, *layout, along, format, options);
-  Tensor result = allocate_tensor(layout, device, HostMemory::pinned, "gather");
+  const HostMemory host_memory = device.is_host() ? HostMemory::pinned : HostMemory::pageable;
+  Tensor result = allocate_tensor(layout, device, host_memory, "gather");
   call.add_row(device);
   call.mark_root();
   call.add(result);

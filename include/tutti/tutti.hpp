@@ -1,0 +1,18 @@
+#pragma once
+
+/// Everything the library offers, except `tutti/cuda_interop.hpp`, which needs the CUDA toolkit's headers.
+
+#include "tutti/collectives.hpp"
+#include "tutti/device.hpp"
+#include "tutti/dlpack.hpp"
+#include "tutti/dtype.hpp"
+#include "tutti/error.hpp"
+#include "tutti/event.hpp"
+#include "tutti/memory.hpp"
+#include "tutti/persistent.hpp"
+#include "tutti/rng.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+#include "tutti/topology.hpp"
+#include "tutti/version.hpp"
+#include "tutti/virtual_devices.hpp"
