@@ -78,8 +78,12 @@ class Gate {
  public:
   ~Gate() { open(); }
   void block(Backend& machine, StreamRef stream) {
-    machine.launch_host_function(
-        stream, [](void* gate) { static_cast<Gate*>(gate)->opened_.wait(); }, this);
+    // With its own reference: the gate may be gone before the worker has noticed that it is open.
+    const auto wait = [](void* argument) {
+      const std::unique_ptr<std::shared_future<void>> opened(static_cast<std::shared_future<void>*>(argument));
+      opened->wait();
+    };
+    machine.launch_host_function(stream, wait, new std::shared_future<void>(opened_));
   }
   void open() {
     if (!std::exchange(is_open_, true)) promise_.set_value();
