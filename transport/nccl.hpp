@@ -4,9 +4,7 @@
 #include "transport/plan.hpp"
 #include "transport/problem.hpp"
 
-#include <memory>
 #include <string>
-#include <variant>
 
 namespace tutti::transport::nccl {
 
