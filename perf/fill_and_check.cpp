@@ -26,9 +26,7 @@ std::vector<Piece> pieces_of(std::span<const Buffer> buffers) {
   std::vector<Piece> pieces;
   for (const Buffer& buffer : buffers) {
     const std::int64_t elements = buffer.tensor.numel();
-    // A part of a strided tensor has no simple view: it goes in one piece.
-    const auto most = static_cast<std::int64_t>(piece_bytes / size_of(buffer.tensor.dtype()));
-    const std::int64_t step = buffer.tensor.is_contiguous() ? most : std::max<std::int64_t>(elements, 1);
+    const auto step = static_cast<std::int64_t>(piece_bytes / size_of(buffer.tensor.dtype()));
     for (std::int64_t first = 0; first < elements; first += step) {
       pieces.push_back({&buffer, first, std::min(step, elements - first)});
     }
@@ -69,7 +67,7 @@ void for_each_piece(const std::vector<Piece>& pieces, const std::function<void(c
 /// The piece's elements as a tensor that shares the buffer's memory.
 Tensor window(const Piece& piece) {
   const Tensor& tensor = piece.buffer->tensor;
-  return tensor.is_contiguous() ? tensor.view({tensor.numel()}).narrow(0, piece.first, piece.count) : tensor;
+  return tensor.view({tensor.numel()}).narrow(0, piece.first, piece.count);
 }
 
 Tensor staging_for(const Tensor& device_tensor) {

@@ -175,6 +175,9 @@ int run(int argc, char** argv) {
       return show_topology(options);
     case Command::explain:
       return explain_operation(options);
+    case Command::tensors:
+      print(format_tensor_lines(options.tensors));
+      return all_right;
     case Command::measure:
       break;
   }

@@ -15,7 +15,7 @@
 /// The operations tutti-perf knows, behind one small interface over which everything is measured.
 namespace tutti::perf {
 
-/// A tensor and the values that belong in it.
+/// A contiguous tensor and the values that belong in it.
 struct Buffer {
   Tensor tensor;
   Content content;
@@ -39,7 +39,7 @@ struct Call {
 
   void add_input(std::size_t list, const Tensor& tensor, const Content& content);
   void add_output(std::size_t list, const Tensor& tensor, const Content& content);
-  /// An output that is, or is part of, an input: not poisoned.
+  /// An output that is an input: not poisoned.
   void add_aliasing_output(std::size_t list, const Tensor& tensor, const Content& content);
 };
 

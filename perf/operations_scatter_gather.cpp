@@ -17,14 +17,16 @@ Chunk chunk_of(std::int64_t size, int index, int count) {
   return {start, std::min(most, size - start)};
 }
 
-/// A whole tensor on the root and its chunks, one per device: the two ends of scatter and gather.
+/// A whole tensor on the root and its chunks, one per device: the two ends of scatter and gather. Chunks may
+/// not share memory with the whole, so there is no in-place form.
 class ChunkedBase : public Operation {
  public:
+  [[nodiscard]] bool has_in_place() const override { return false; }
   [[nodiscard]] double bus_factor(int device_count) const override {
     return static_cast<double>(device_count - 1) / static_cast<double>(device_count);
   }
 
-  [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
+  [[nodiscard]] Call prepare(const Case& what, Placement) const override {
     const TensorSpec spec = payload_tensors(what, false).front();
     const Content content = whole_content(spec, what, 0, Pattern::bits);
     const Tensor whole = make_tensor(spec, what.root);
@@ -40,13 +42,9 @@ class ChunkedBase : public Operation {
       part.offset = chunk.start;
       part.row_stride = std::max<std::int64_t>(spec.sizes.back(), 1);
       part.row_length = std::max<std::int64_t>(chunk.length, 1);
-      if (placement == Placement::in_place && device == what.root) {
-        add_aliasing_chunk(call, whole.narrow(what.dim, chunk.start, chunk.length), part);
-      } else {
-        TensorSpec shape = spec;
-        shape.sizes.back() = chunk.length;
-        add_chunk(call, make_tensor(shape, device), part);
-      }
+      TensorSpec shape = spec;
+      shape.sizes.back() = chunk.length;
+      add_chunk(call, make_tensor(shape, device), part);
     }
     return call;
   }
@@ -54,7 +52,6 @@ class ChunkedBase : public Operation {
  protected:
   virtual void add_whole(Call& call, const Tensor& whole, const Content& content) const = 0;
   virtual void add_chunk(Call& call, const Tensor& chunk, const Content& content) const = 0;
-  virtual void add_aliasing_chunk(Call& call, const Tensor& chunk, const Content& content) const = 0;
 };
 
 class Scatter final : public ChunkedBase {
@@ -76,9 +73,6 @@ class Scatter final : public ChunkedBase {
   void add_chunk(Call& call, const Tensor& chunk, const Content& content) const override {
     call.add_output(0, chunk, content);
   }
-  void add_aliasing_chunk(Call& call, const Tensor& chunk, const Content& content) const override {
-    call.add_aliasing_output(0, chunk, content);
-  }
 };
 
 class Gather final : public ChunkedBase {
@@ -98,9 +92,6 @@ class Gather final : public ChunkedBase {
     call.add_output(0, whole, content);
   }
   void add_chunk(Call& call, const Tensor& chunk, const Content& content) const override {
-    call.add_input(0, chunk, content);
-  }
-  void add_aliasing_chunk(Call& call, const Tensor& chunk, const Content& content) const override {
     call.add_input(0, chunk, content);
   }
 };

@@ -31,16 +31,18 @@ constexpr const char* description =
     "Checks and measures tutti's collectives.\n"
     "\n"
     "OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather, sendrecv "
-    "(copies between\n"
-    "all pairs of devices: latency at the smallest size, bandwidth at the largest), or all of these: all.\n"
-    "`tutti-perf topo` shows devices, links and the peer-to-peer self-test; `tutti-perf explain OP SIZE` "
-    "shows which\n"
-    "transport and algorithm an operation takes, and why.\n"
+    "(copies\n"
+    "between all pairs of devices: latency at the smallest size, bandwidth at the largest), or all of these: "
+    "all.\n"
+    "  tutti-perf topo              devices, links and the peer-to-peer self-test\n"
+    "  tutti-perf explain OP SIZE   which transport and algorithm an operation takes, and why\n"
+    "  tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file\n"
     "\n"
     "Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add, the whole of a scatter "
-    "or gather.\n"
-    "Suffixes K, M and G are binary. A coalesced operation splits a size into 16 tensors unless --tensors is "
-    "given.";
+    "or\n"
+    "gather. Suffixes K, M and G are binary. A coalesced operation splits a size into 16 tensors unless "
+    "--tensors\n"
+    "is given.";
 
 constexpr const char* footer =
     "Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by "
@@ -55,7 +57,7 @@ constexpr const char* footer =
 
 void declare(CLI::App& app, Typed& typed) {
   app.footer(footer);
-  app.add_option("OP", typed.words, "what to measure; or topo; or explain OP SIZE");
+  app.add_option("OP", typed.words, "what to measure; or topo, explain, tensors");
   app.add_option("-b", typed.begin, "smallest size (default 8)")->group("Sizes");
   app.add_option("-e", typed.end, "largest size (default 64M, or -b if that is larger)")->group("Sizes");
   app.add_option("-i", typed.increment, "bytes from one size to the next")->group("Sizes");
@@ -140,7 +142,7 @@ std::vector<const Operation*> parse_operations(const std::string& name) {
     throw UsageError(
         fmt::format("'{}' is not an operation: expected broadcast, broadcast_coalesced, reduce_add, "
                     "reduce_add_coalesced, scatter, "
-                    "gather, sendrecv, all, topo or explain",
+                    "gather, sendrecv, all, topo, explain or tensors",
                     name));
   }
   return {operation};
@@ -247,7 +249,7 @@ void parse_command(const Typed& typed, Options& options) {
   const std::vector<std::string>& words = typed.words;
   if (words.empty())
     throw UsageError("what to measure is missing: name an operation, topo or explain (see -h)");
-  const std::size_t most = words[0] == "explain" ? 3 : 1;
+  const std::size_t most = words[0] == "explain" ? 3 : words[0] == "tensors" ? 2 : 1;
   if (words.size() > most) {
     throw UsageError(fmt::format("unexpected '{}' after '{}' (sizes are given with -b and -e)", words[most],
                                  words[most - 1]));
@@ -257,6 +259,10 @@ void parse_command(const Typed& typed, Options& options) {
   } else if (words[0] == "explain") {
     options.command = Command::explain;
     parse_explain(typed, options);
+  } else if (words[0] == "tensors") {
+    if (words.size() < 2) throw UsageError("tensors: which list? For instance: tutti-perf tensors resnet50");
+    options.command = Command::tensors;
+    options.tensors_name = words[1];
   } else {
     options.command = Command::measure;
     options.operations = parse_operations(words[0]);
@@ -306,11 +312,13 @@ Options parse_options(int argc, const char* const* argv) {
   parse_devices(*typed, options);
   parse_collective(*typed, options);
   parse_comparison(*typed, options);
-  options.tensors_name = typed->tensors;
-  if (!typed->tensors.empty()) options.tensors = parse_tensors(typed->tensors, options.dtypes.front());
+  if (!typed->tensors.empty()) options.tensors_name = typed->tensors;
+  if (!options.tensors_name.empty()) {
+    options.tensors = parse_tensors(options.tensors_name, options.dtypes.front());
+  }
   options.seed = parse_size(typed->seed, "--seed");
   options.json_file = typed->json_file;
-  if (options.command != Command::topo) require_consistency(*typed, options);
+  if (!options.operations.empty()) require_consistency(*typed, options);
   return options;
 }
 

@@ -20,6 +20,7 @@ enum class Command : std::uint8_t {
   measure,  ///< measure `Options::operations`
   topo,     ///< devices, links, self-test
   explain,  ///< the plan of one operation
+  tensors,  ///< print a tensor list as a file that --tensors takes
 };
 
 /// How operations are launched.

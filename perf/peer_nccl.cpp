@@ -256,10 +256,8 @@ class NcclPeer final : public Peer {
     std::byte* part = bytes_of(call.inputs[0][0]);
     for (std::size_t device = 0; device < streams_.size(); ++device) {
       const Tensor& chunk = call.outputs[0][device];
-      if (part != bytes_of(chunk)) {
-        send(part, chunk.nbytes(), static_cast<std::size_t>(call.root), static_cast<int>(device));
-        receive(bytes_of(chunk), chunk.nbytes(), device, call.root);
-      }
+      send(part, chunk.nbytes(), static_cast<std::size_t>(call.root), static_cast<int>(device));
+      receive(bytes_of(chunk), chunk.nbytes(), device, call.root);
       part += chunk.nbytes();
     }
   }
@@ -267,10 +265,8 @@ class NcclPeer final : public Peer {
     std::byte* part = bytes_of(call.outputs[0][0]);
     for (std::size_t device = 0; device < streams_.size(); ++device) {
       const Tensor& chunk = call.inputs[0][device];
-      if (part != bytes_of(chunk)) {
-        send(bytes_of(chunk), chunk.nbytes(), device, call.root);
-        receive(part, chunk.nbytes(), static_cast<std::size_t>(call.root), static_cast<int>(device));
-      }
+      send(bytes_of(chunk), chunk.nbytes(), device, call.root);
+      receive(part, chunk.nbytes(), static_cast<std::size_t>(call.root), static_cast<int>(device));
       part += chunk.nbytes();
     }
   }

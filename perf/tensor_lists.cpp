@@ -115,6 +115,16 @@ std::vector<TensorSpec> parse_tensors(const std::string& text, DType dtype) {
   return parse_tensor_lines(content, text);
 }
 
+std::string format_tensor_lines(const std::vector<TensorSpec>& tensors) {
+  std::string text;
+  for (const TensorSpec& tensor : tensors) {
+    text += tensor.sizes.empty() ? "scalar" : fmt::format("{}", fmt::join(tensor.sizes, "x"));
+    if (tensor.dtype) text += fmt::format(" {}", name_of(*tensor.dtype));
+    text += '\n';
+  }
+  return text;
+}
+
 std::vector<TensorSpec> split_evenly(std::size_t bytes, DType dtype, int count) {
   const auto elements = static_cast<std::int64_t>(bytes / size_of(dtype));
   const std::int64_t tensors = std::clamp<std::int64_t>(elements, 1, count);

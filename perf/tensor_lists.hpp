@@ -31,6 +31,9 @@ struct TensorSpec {
 /// float16". Empty lines and what follows a # are ignored. Throws UsageError "NAME:LINE: ...".
 [[nodiscard]] std::vector<TensorSpec> parse_tensor_lines(std::string_view content, std::string_view name);
 
+/// The inverse: one line per tensor.
+[[nodiscard]] std::string format_tensor_lines(const std::vector<TensorSpec>& tensors);
+
 /// Elements of `bytes` divided among `count` one-dimensional tensors as evenly as possible, none empty if it
 /// can be helped: what a coalesced operation moves in a sweep over sizes.
 [[nodiscard]] std::vector<TensorSpec> split_evenly(std::size_t bytes, DType dtype, int count);
