@@ -1,5 +1,8 @@
 #pragma once
 
+#include "backend/host/host_backend.hpp"
+#include "tutti/error.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,9 +16,6 @@
 
 #include <gtest/gtest.h>
 
-#include "backend/host/host_backend.hpp"
-#include "tutti/error.hpp"
-
 namespace tutti::backend {
 
 /// A virtual machine of its own for each test, and short ways to fill it with data.
@@ -23,7 +23,9 @@ class HostMachine : public testing::Test {
  protected:
   static constexpr std::size_t memory_bytes = std::size_t{64} << 20;
 
-  explicit HostMachine(std::string_view topology = "island", int device_count = 4) { boot(topology, device_count); }
+  explicit HostMachine(std::string_view topology = "island", int device_count = 4) {
+    boot(topology, device_count);
+  }
 
   void boot(std::string_view topology, int device_count = 4) {
     auto description = virtual_devices::VirtualMachine::from_topology(topology, device_count);
@@ -64,7 +66,8 @@ class HostMachine : public testing::Test {
                             .row_bytes = bytes});
   }
 
-  void launch(StreamRef stream, std::string_view name, std::initializer_list<virtual_devices::Access> accesses,
+  void launch(StreamRef stream, std::string_view name,
+              std::initializer_list<virtual_devices::Access> accesses,
               std::function<void(std::span<void* const>)> kernel) {
     control().launch(stream, name, std::span(accesses.begin(), accesses.size()), std::move(kernel));
   }
@@ -80,7 +83,8 @@ class Gate {
   void block(Backend& machine, StreamRef stream) {
     // With its own reference: the gate may be gone before the worker has noticed that it is open.
     const auto wait = [](void* argument) {
-      const std::unique_ptr<std::shared_future<void>> opened(static_cast<std::shared_future<void>*>(argument));
+      const std::unique_ptr<std::shared_future<void>> opened(
+          static_cast<std::shared_future<void>*>(argument));
       opened->wait();
     };
     machine.launch_host_function(stream, wait, new std::shared_future<void>(opened_));

@@ -1,8 +1,8 @@
+#include "backend/host_machine.hpp"
+
 #include <cstring>
 
 #include <gmock/gmock.h>
-
-#include "backend/host_machine.hpp"
 
 namespace tutti::backend {
 namespace {
@@ -107,7 +107,8 @@ TEST_F(HostMemory, DetectsWorkBeyondABlock) {
 
 TEST_F(HostMemory, KeepsKernelsOutOfPageableMemory) {
   std::vector<std::byte> pageable(16);
-  machine().fill(machine().default_stream(0), {.target = pageable.data(), .count = 16, .value = {std::byte{7}}});
+  machine().fill(machine().default_stream(0),
+                 {.target = pageable.data(), .count = 16, .value = {std::byte{7}}});
   EXPECT_THAT(error_message(ErrorCode::device_failure, [&] { machine().synchronize_device(0); }),
               HasSubstr("neither device memory nor pinned memory"));
   EXPECT_EQ(pageable.front(), std::byte{0});

@@ -1,6 +1,4 @@
-#include <unistd.h>
-
-#include <sys/wait.h>
+#include "backend/host_machine.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -8,8 +6,8 @@
 #include <thread>
 
 #include <gmock/gmock.h>
-
-#include "backend/host_machine.hpp"
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace tutti::backend {
 namespace {
@@ -39,7 +37,8 @@ TEST_F(HostStreams, AreIdleOnlyWhenTheWorkIsFinished) {
   EXPECT_TRUE(machine().query_stream(stream));
   Gate gate;
   gate.block(machine(), stream);
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // by now the worker has taken it from the queue
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(20));  // by now the worker has taken it from the queue
   EXPECT_FALSE(machine().query_stream(stream));
   gate.open();
   machine().synchronize_stream(stream);
@@ -196,8 +195,9 @@ TEST_F(HostStreams, EventsMeasureTime) {
 TEST_F(HostStreams, FailuresSurfaceOnceNamingTheOperation) {
   const StreamRef stream = machine().create_stream(2, 0);
   launch(stream, "broken", {}, [](auto) { throw std::runtime_error("out of cheese"); });
-  EXPECT_THAT(error_message(ErrorCode::device_failure, [&] { machine().synchronize_stream(stream); }),
-              AllOf(HasSubstr("kernel 'broken'"), HasSubstr("stream 1 of device 2"), HasSubstr("out of cheese")));
+  EXPECT_THAT(
+      error_message(ErrorCode::device_failure, [&] { machine().synchronize_stream(stream); }),
+      AllOf(HasSubstr("kernel 'broken'"), HasSubstr("stream 1 of device 2"), HasSubstr("out of cheese")));
   EXPECT_NO_THROW(machine().synchronize_stream(stream));
   EXPECT_NO_THROW(machine().synchronize_device(2));
 }
@@ -225,7 +225,8 @@ TEST_F(HostStreams, QueriesReportFailuresToo) {
     done.get_future().wait();
   };
   fail_and_finish();
-  error_message(ErrorCode::device_failure, [&] { (void)machine().query_stream(machine().default_stream(0)); });
+  error_message(ErrorCode::device_failure,
+                [&] { (void)machine().query_stream(machine().default_stream(0)); });
   fail_and_finish();
   error_message(ErrorCode::device_failure, [&] { (void)machine().query_event(event); });
   fail_and_finish();
@@ -279,7 +280,8 @@ TEST_F(HostStreams, HaveNoGraphs) {
   EXPECT_FALSE(machine().is_capturing(machine().default_stream(0)));
   error_message(ErrorCode::unsupported, [&] { machine().begin_capture(machine().default_stream(0)); });
   error_message(ErrorCode::unsupported, [&] { (void)machine().end_capture(machine().default_stream(0)); });
-  error_message(ErrorCode::unsupported, [&] { machine().launch_graph(nullptr, machine().default_stream(0)); });
+  error_message(ErrorCode::unsupported,
+                [&] { machine().launch_graph(nullptr, machine().default_stream(0)); });
 }
 
 TEST_F(HostStreams, DoNotHangAForkedChild) {
