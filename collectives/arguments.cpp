@@ -22,6 +22,16 @@ std::string Named::name(std::size_t index) const {
   return indexed(argument, static_cast<std::size_t>(row), index);
 }
 
+bool is_believed(const Tensor& tensor) noexcept {
+  if (!tensor.defined() || !tensor.storage() || !tensor.storage()->is_library_memory()) return false;
+  const Storage& storage = *tensor.storage();
+  const auto* const begin = static_cast<const std::byte*>(storage.data());
+  const auto* const data = static_cast<const std::byte*>(tensor.data());
+  const std::size_t bytes = tensor.layout()->span_bytes();
+  return storage.device() == tensor.device() && data >= begin && bytes <= storage.bytes() &&
+         data <= begin + (storage.bytes() - bytes);
+}
+
 void Arguments::not_empty(std::size_t count, std::string_view argument) const {
   if (count == 0) fail("{} is empty, expected at least one entry", argument);
 }
@@ -46,12 +56,16 @@ void Arguments::usable(const Tensor& tensor, const std::string& name) const {
   if (!tensor.defined()) fail("{} is undefined, expected a tensor", name);
   const Device device = tensor.device();
   if (!device.is_host()) existing_device(device, fmt::format("the device of {}", name));
-  if (tensor.storage() && tensor.storage()->is_library_memory()) return;
+  if (is_believed(tensor)) return;
 
   const std::size_t bytes = tensor.layout()->span_bytes();
   if (bytes == 0) return;
   const auto* const data = static_cast<const std::byte*>(tensor.data());
   if (data == nullptr) fail("{} has a null address, expected {} bytes of memory", name, bytes);
+  if (tensor.storage() && tensor.storage()->is_library_memory() && tensor.storage()->device() == device) {
+    fail("{} needs {} bytes from its address, but its storage holds {} bytes from {}, and the address is {}",
+         name, bytes, tensor.storage()->bytes(), tensor.storage()->data(), fmt::ptr(data));
+  }
   const backend::PointerInfo info = runtime_.backend().pointer_info(data);
   const bool on_device = info.kind == backend::MemoryKind::device;
   if (on_device != !device.is_host() || (on_device && info.device != device.index())) {

@@ -54,6 +54,10 @@ class Arguments {
   std::string_view function_;
 };
 
+/// Whether the library allocated the tensor's memory, and the tensor stays inside: then nothing need be
+/// looked up.
+[[nodiscard]] bool is_believed(const Tensor& tensor) noexcept;
+
 /// "out[3]".
 [[nodiscard]] std::string indexed(std::string_view argument, std::size_t index);
 /// "out[3][7]".

@@ -34,6 +34,7 @@ void check_targets(const Arguments& arguments, TensorList tensors, TensorLists o
         arguments.fail("{} is on {}, expected {} as out[{}][0]", name(), to_string(output.device()),
                        to_string(out[d][0].device()), d);
       }
+      if (!output.layout()->is_non_overlapping()) arguments.writable(output, name());
       if (output.layout() == tensors[t].layout()) continue;  // the very same shape
       if (output.dtype() != tensors[t].dtype()) {
         arguments.same_dtype(output, name(), tensors[t].dtype(), indexed("tensors", t));
@@ -41,7 +42,6 @@ void check_targets(const Arguments& arguments, TensorList tensors, TensorLists o
       if (!std::ranges::equal(output.sizes(), tensors[t].sizes())) {
         arguments.same_sizes(output, name(), tensors[t].sizes(), indexed("tensors", t));
       }
-      if (!output.layout()->is_non_overlapping()) arguments.writable(output, name());
     }
   }
 }

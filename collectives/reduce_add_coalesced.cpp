@@ -47,6 +47,7 @@ void check_outputs(const Arguments& arguments, TensorLists inputs, TensorList ou
       arguments.fail("{} is on {}, expected {} as out[0]", name(), to_string(out[t].device()),
                      to_string(out[0].device()));
     }
+    if (!out[t].layout()->is_non_overlapping()) arguments.writable(out[t], name());
     if (out[t].layout() == inputs[0][t].layout()) continue;
     if (out[t].dtype() != inputs[0][t].dtype()) {
       arguments.same_dtype(out[t], name(), inputs[0][t].dtype(), indexed("inputs", 0, t));
@@ -54,7 +55,6 @@ void check_outputs(const Arguments& arguments, TensorLists inputs, TensorList ou
     if (!std::ranges::equal(out[t].sizes(), inputs[0][t].sizes())) {
       arguments.same_sizes(out[t], name(), inputs[0][t].sizes(), indexed("inputs", 0, t));
     }
-    if (!out[t].layout()->is_non_overlapping()) arguments.writable(out[t], name());
   }
 }
 

@@ -13,9 +13,4 @@ namespace tutti::collectives {
 [[nodiscard]] std::vector<Tensor> allocate_together(Runtime& runtime, std::span<const LayoutPtr> layouts,
                                                     Device device);
 
-/// Whether the library allocated the tensor's memory and so need not look it up.
-[[nodiscard]] inline bool is_believed(const Tensor& tensor) {
-  return tensor.defined() && tensor.storage() && tensor.storage()->is_library_memory();
-}
-
 }  // namespace tutti::collectives
