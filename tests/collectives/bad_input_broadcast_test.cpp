@@ -68,7 +68,8 @@ std::vector<BadInput> broadcast_to_devices() {
        to_devices([](Scene& scene) { return oversized(good(scene), KeepStorage::yes); }, {0, 1}),
        {"broadcast", "tensor", "1073741824 bytes"}},
       {"NullAddress",
-       to_devices([](Scene&) { return Tensor(TensorView(nullptr, DType::float32, shape, Device(0))); }, {1}),
+       to_devices([](Scene& scene) { return Tensor(TensorView(nullptr, good(scene).layout(), Device(0))); },
+                  {1}),
        {"broadcast", "tensor", "null", "48 bytes"}},
   };
 }

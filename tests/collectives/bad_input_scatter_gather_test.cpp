@@ -113,7 +113,7 @@ std::vector<BadInput> scatter_into_lines() {
        {"scatter", "out[1]", "int32", "float32"}},
       {"Rank",
        into_chunks([](Scene& scene, const Tensor&) { return scene.tensor({12}, 1); }),
-       {"scatter", "out[1]", "[12]", "[4, 6]"}},
+       {"scatter", "out[1]", "[12]", "2 dimensions"}},
       {"OtherSizes",
        into_chunks([](Scene& scene, const Tensor&) {
          return scene.tensor({2, 5}, 1);
@@ -217,7 +217,7 @@ std::vector<BadInput> gather_lines() {
        {"gather", "tensors[1]", "[4, 5]", "[4, 6]"}},
       {"Rank",
        second_tensor([](Scene& scene) { return scene.tensor({24}, 1); }),
-       {"gather", "tensors[1]", "[24]", "[4, 6]"}},
+       {"gather", "tensors[1]", "[24]", "2 dimensions"}},
       {"TensorOnTheHost",
        second_tensor([](Scene& scene) { return scene.tensor(shape, Device::host()); }),
        {"gather", "tensors[1]", "host"}},
