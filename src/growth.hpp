@@ -24,8 +24,10 @@ template <class Source>
   if (auto* block = source.from_system()) return block;
 
   // What returns now may be parts of segments that are still in use elsewhere: the cache can serve what the
-  // system, which got whole segments only, cannot.
+  // system, which gets whole segments only, cannot.
   source.finish_pending();
+  if (auto* block = source.from_cache()) return block;
+
   source.return_cached();
   if (auto* block = source.from_cache()) return block;
   return source.from_system();

@@ -1,0 +1,206 @@
+// What the allocators do when memory runs out, on virtual machines small enough for that.
+
+#include "runtime.hpp"
+#include "support/errors.hpp"
+#include "support/memory_books.hpp"
+#include "support/stream_gate.hpp"
+#include "tutti/error.hpp"
+#include "tutti/memory.hpp"
+#include "tutti/virtual_devices.hpp"
+
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+using test::books_balance;
+using test::refuses;
+using test::StreamGate;
+using virtual_devices::Fault;
+using virtual_devices::FaultKind;
+using virtual_devices::Operation;
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+class FullMemory : public testing::Test {
+ protected:
+  void SetUp() override {
+    virtual_devices::VirtualMachine machine;
+    machine.device_count = 2;
+    machine.memory_bytes = 64 * mebibyte;
+    virtual_devices::start(machine);
+  }
+  void TearDown() override { EXPECT_TRUE(books_balance(allocator().stats(), allocator().snapshot())); }
+
+  static CachingAllocator& allocator() { return Runtime::get().allocator(0); }
+  static Block* allocate(std::size_t bytes, const Stream& stream) {
+    return allocator().allocate(bytes, StreamAccess::ref(stream));
+  }
+  static void free(Block* block) { allocator().free(block); }
+  static void record(Block* block, const Stream& stream) {
+    allocator().record_stream(block, StreamAccess::ref(stream));
+  }
+  /// The next `count` requests to the device are refused.
+  static void refuse(std::uint64_t count) {
+    virtual_devices::inject(
+        {.operation = Operation::allocate_device, .kind = FaultKind::fail, .count = count});
+  }
+  static bool fails(std::size_t bytes, const Stream& stream) {
+    return static_cast<bool>(refuses([&] { free(allocate(bytes, stream)); }, ErrorCode::out_of_memory,
+                                     {"out of memory on device 0"}));
+  }
+};
+
+TEST_F(FullMemory, AsksTheDeviceAgainAfterReturningCachedSegments) {
+  const Stream stream(0);
+  free(allocate(40 * mebibyte, stream));
+  Block* block = allocate(60 * mebibyte, stream);
+  EXPECT_EQ(memory_stats(0).num_alloc_retries, 1);
+  EXPECT_EQ(memory_stats(0).num_device_free, 1);
+  EXPECT_EQ(memory_reserved(0), 60 * mebibyte);
+  free(block);
+}
+
+TEST_F(FullMemory, ReturnsCachedSegmentsOfOtherStreams) {
+  free(allocate(40 * mebibyte, Stream(0)));
+  free(allocate(60 * mebibyte, Stream(0)));
+  EXPECT_EQ(memory_stats(0).num_device_free, 1);
+}
+
+TEST_F(FullMemory, WaitsForBlocksThatOtherStreamsStillUse) {
+  const Stream stream(0);
+  const Stream reader(1);
+  Block* block = allocate(40 * mebibyte, stream);
+  record(block, reader);
+  StreamGate gate(reader);
+  free(block);
+  gate.open_soon();
+  free(allocate(60 * mebibyte, stream));
+  EXPECT_EQ(memory_stats(0).num_ooms, 0);
+}
+
+TEST_F(FullMemory, TakesWhatBecameFreeInsideASegmentThatIsStillInUse) {
+  const Stream stream(0);
+  const Stream reader(0);
+  Block* filler = allocate(44 * mebibyte, Stream(0));
+  Block* neighbour = allocate(9 * mebibyte, stream);
+  Block* pending = allocate(9 * mebibyte, stream);
+  const void* address = CachingAllocator::address(pending);
+  record(pending, reader);
+  StreamGate gate(reader);
+  free(pending);
+  gate.open_soon();
+  Block* block = allocate(9 * mebibyte, stream);
+  EXPECT_EQ(CachingAllocator::address(block), address) << "from the cache, as the device has nothing to give";
+  for (Block* used : {filler, neighbour, block}) free(used);
+}
+
+TEST_F(FullMemory, FreesForOtherThreadsWhileOneWaits) {
+  const Stream stream(0);
+  const Stream reader(0);
+  Block* pending = allocate(40 * mebibyte, stream);
+  Block* other = allocate(4096, stream);
+  record(pending, reader);
+  // The reader gets on only after another block was freed, from the reader's own thread, while the allocator
+  // waits.
+  virtual_devices::launch(reader, "frees a block", {}, [other](std::span<void* const>) { free(other); });
+  free(pending);
+  free(allocate(60 * mebibyte, stream));
+  EXPECT_EQ(memory_allocated(0), 0U);
+}
+
+TEST_F(FullMemory, SucceedsAtTheLastAttemptAndNotLater) {
+  const Stream stream(0);
+  refuse(2);  // at first, and after the return of cached segments
+  free(allocate(12 * mebibyte, stream));
+  EXPECT_EQ(memory_stats(0).num_alloc_retries, 1);
+  empty_cache();
+
+  refuse(3);
+  EXPECT_TRUE(fails(12 * mebibyte, stream));
+  EXPECT_EQ(memory_stats(0).num_alloc_retries, 2);
+  EXPECT_EQ(memory_stats(0).num_ooms, 1);
+  virtual_devices::clear_faults();
+  free(allocate(12 * mebibyte, stream));
+}
+
+TEST_F(FullMemory, ReportsTheDevicesFigures) {
+  const Stream stream(0);
+  Block* block = allocate(50 * mebibyte, stream);
+  try {
+    free(allocate(20 * mebibyte, stream));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_EQ(error.figures().requested, 20 * mebibyte);
+    EXPECT_EQ(error.figures().free, 14 * mebibyte);
+    EXPECT_EQ(error.figures().total, 64 * mebibyte);
+    EXPECT_EQ(error.figures().reserved, 50 * mebibyte);
+    EXPECT_EQ(error.figures().allocated, 50 * mebibyte);
+    EXPECT_NE(std::string(error.what()).find("requested 20.00 MiB, free 14.00 MiB of 64.00 MiB"),
+              std::string::npos)
+        << error.what();
+  }
+  free(block);
+}
+
+TEST_F(FullMemory, PassesOnFailuresOfWorkItHasToWaitFor) {
+  const Stream stream(0);
+  free(allocate(40 * mebibyte, stream));
+  virtual_devices::launch(stream, "fails", {},
+                          [](std::span<void* const>) { throw std::runtime_error("broken"); });
+  EXPECT_TRUE(refuses([&] { static_cast<void>(allocate(60 * mebibyte, stream)); }, ErrorCode::device_failure,
+                      {"broken"}));
+  free(allocate(60 * mebibyte, stream));
+}
+
+TEST_F(FullMemory, LeavesOtherDevicesAlone) {
+  Block* block = allocate(60 * mebibyte, Stream(0));
+  CachingAllocator& other = Runtime::get().allocator(1);
+  other.free(other.allocate(60 * mebibyte, StreamAccess::ref(Stream(1))));
+  free(block);
+}
+
+class FullPinnedMemory : public FullMemory {
+ protected:
+  static PinnedAllocator& pinned() { return Runtime::get().pinned(); }
+  static void refuse_pinned(std::uint64_t count) {
+    virtual_devices::inject(
+        {.operation = Operation::allocate_pinned, .kind = FaultKind::fail, .count = count});
+  }
+};
+
+TEST_F(FullPinnedMemory, ReturnsCachedBlocksAndAsksAgain) {
+  pinned().free(pinned().allocate(8192));
+  refuse_pinned(1);
+  PinnedBlock* block = pinned().allocate(100000);
+  EXPECT_EQ(pinned().bytes_reserved(), pinned().bytes_active());
+  pinned().free(block);
+}
+
+TEST_F(FullPinnedMemory, WaitsForBlocksThatStreamsStillUse) {
+  const Stream reader(0);
+  PinnedBlock* pending = pinned().allocate(100000);
+  const void* address = PinnedAllocator::address(pending);
+  pinned().record_stream(pending, StreamAccess::ref(reader));
+  StreamGate gate(reader);
+  pinned().free(pending);
+  gate.open_soon();
+  refuse_pinned(2);
+  PinnedBlock* block = pinned().allocate(100000);
+  EXPECT_EQ(PinnedAllocator::address(block), address);
+  pinned().free(block);
+}
+
+TEST_F(FullPinnedMemory, IsReportedWhenNothingHelps) {
+  refuse_pinned(3);
+  EXPECT_TRUE(refuses([&] { static_cast<void>(pinned().allocate(1 << 20)); }, ErrorCode::out_of_memory,
+                      {"out of pinned host memory", "requested 1.00 MiB"}));
+  virtual_devices::clear_faults();
+  pinned().free(pinned().allocate(1 << 20));
+}
+
+}  // namespace
+}  // namespace tutti

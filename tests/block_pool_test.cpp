@@ -1,0 +1,276 @@
+#include "block_pool.hpp"
+
+#include "support/environment.hpp"
+#include "support/memory_books.hpp"
+
+#include <cstdlib>
+#include <new>
+#include <random>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+thread_local std::size_t heap_allocations = 0;
+
+}  // namespace
+
+// Counts what the code under test takes from the heap.
+void* operator new(std::size_t bytes) {
+  ++heap_allocations;
+  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+  std::free(memory);
+}
+
+namespace tutti {
+namespace {
+
+using test::books_balance;
+
+constexpr std::size_t mebibyte = std::size_t{1} << 20;
+
+backend::StreamRef stream_of(int device, std::uintptr_t handle) {
+  return {reinterpret_cast<backend::StreamHandle>(handle), device};
+}
+const backend::StreamRef stream = stream_of(0, 1);
+const backend::StreamRef other_stream = stream_of(0, 2);
+
+/// A pool over addresses that are never touched.
+class BlockPoolTest : public testing::Test {
+ protected:
+  Block& take(std::size_t bytes, backend::StreamRef of = stream) {
+    Block* block = pool_.take(bytes, of);
+    if (block == nullptr) {
+      next_address_ += 64 * mebibyte;
+      pool_.add_segment(reinterpret_cast<std::byte*>(next_address_), bytes, of);
+      block = pool_.take(bytes, of);
+    }
+    if (block == nullptr)
+      throw std::logic_error("a fresh segment does not serve the request it was made for");
+    return *block;
+  }
+  void give_back(Block& block) {
+    pool_.release(block);
+    pool_.give_back(block);
+  }
+  void TearDown() override { EXPECT_TRUE(books_balance(pool_.stats(), pool_.snapshot())); }
+
+  BlockPool pool_{0};
+
+ private:
+  std::uintptr_t next_address_ = std::uintptr_t{1} << 40;
+};
+
+TEST_F(BlockPoolTest, RoundsRequestsUpTo512Bytes) {
+  EXPECT_EQ(take(0).bytes, 512U);
+  EXPECT_EQ(take(1).bytes, 512U);
+  EXPECT_EQ(take(512).bytes, 512U);
+  EXPECT_EQ(take(513).bytes, 1024U);
+  EXPECT_EQ(pool_.stats().requested_bytes.all.current, 0 + 1 + 512 + 513);
+  EXPECT_EQ(pool_.stats().allocated_bytes.all.current, 3 * 512 + 1024);
+}
+
+TEST_F(BlockPoolTest, GetsSegmentsBySizeOfTheRequest) {
+  EXPECT_EQ(BlockPool::segment_bytes(0), 2 * mebibyte);
+  EXPECT_EQ(BlockPool::segment_bytes(mebibyte), 2 * mebibyte);
+  EXPECT_EQ(BlockPool::segment_bytes(mebibyte + 1), 20 * mebibyte);
+  EXPECT_EQ(BlockPool::segment_bytes(10 * mebibyte - 512), 20 * mebibyte);
+  EXPECT_EQ(BlockPool::segment_bytes(10 * mebibyte), 10 * mebibyte);
+  EXPECT_EQ(BlockPool::segment_bytes(10 * mebibyte + 1), 12 * mebibyte);
+  EXPECT_EQ(BlockPool::segment_bytes(33 * mebibyte), 34 * mebibyte);
+}
+
+TEST_F(BlockPoolTest, KeepsSmallAndLargeRequestsApart) {
+  Block& large = take(5 * mebibyte);
+  Block& small = take(mebibyte);
+  EXPECT_NE(large.segment, small.segment);
+  EXPECT_EQ(large.segment->pool, MemoryPool::large_pool);
+  EXPECT_EQ(small.segment->pool, MemoryPool::small_pool);
+  give_back(large);
+  EXPECT_EQ(pool_.take(mebibyte, other_stream), nullptr);
+  EXPECT_EQ(take(2 * mebibyte).segment, large.segment);
+}
+
+TEST_F(BlockPoolTest, CutsSmallBlocksToSize) {
+  const Block& first = take(512);
+  const Block& second = take(1024);
+  const Block& third = take(mebibyte);
+  EXPECT_EQ(second.address, first.address + 512);
+  EXPECT_EQ(third.address, second.address + 1024);
+  EXPECT_EQ(pool_.stats().segment.all.current, 1);
+  EXPECT_EQ(pool_.stats().inactive_split_bytes.all.current, static_cast<std::int64_t>(mebibyte - 1536));
+}
+
+TEST_F(BlockPoolTest, LeavesNoLargeRemainderOfOneMebibyteOrLess) {
+  Block& exact = take(12 * mebibyte);
+  give_back(exact);
+  EXPECT_EQ(take(11 * mebibyte).bytes, 12 * mebibyte);
+  EXPECT_EQ(take(9 * mebibyte).bytes, 9 * mebibyte);  // of 20: 11 remain
+}
+
+TEST_F(BlockPoolTest, TakesTheBestFit) {
+  std::vector<Block*> blocks;
+  for (const std::size_t bytes : {4096U, 1024U, 2048U, 1024U}) {
+    blocks.push_back(&take(bytes));
+    take(512);  // keeps neighbours from joining
+  }
+  for (Block* block : blocks) give_back(*block);
+  EXPECT_EQ(&take(1500), blocks[2]);
+  EXPECT_EQ(&take(1024), blocks[1]) << "of equal ones that with the lowest address";
+  EXPECT_EQ(&take(513), blocks[3]);
+  EXPECT_EQ(&take(2049), blocks[0]);
+}
+
+TEST_F(BlockPoolTest, ServesEachStreamFromItsOwnSegments) {
+  Block& mine = take(4096, stream);
+  give_back(mine);
+  Block& theirs = take(4096, other_stream);
+  EXPECT_NE(theirs.segment, mine.segment);
+  EXPECT_EQ(&take(4096, stream), &mine);
+  const Block& same_handle = take(4096, stream_of(1, 1));
+  EXPECT_NE(same_handle.segment, mine.segment) << "equal handles on different devices are different streams";
+}
+
+TEST_F(BlockPoolTest, JoinsCachedNeighboursOnBothSides) {
+  Block& left = take(4096);
+  Block& middle = take(4096);
+  Block& right = take(4096);
+  Block& rest = take(mebibyte - 3 * 4096);
+  Block& last = take(mebibyte);
+  give_back(left);
+  give_back(right);
+  EXPECT_EQ(pool_.stats().inactive_split.all.current, 2);
+  give_back(middle);
+  EXPECT_EQ(pool_.stats().inactive_split.all.current, 1);
+  EXPECT_EQ(pool_.stats().inactive_split_bytes.all.current, 3 * 4096);
+  give_back(last);
+  give_back(rest);
+  EXPECT_EQ(pool_.stats().inactive_split.all.current, 0) << "a whole segment is not split";
+}
+
+TEST_F(BlockPoolTest, DoesNotJoinBlocksThatAwaitTheirFree) {
+  Block& pending = take(4096);
+  Block& neighbour = take(4096);
+  pool_.release(pending);
+  give_back(neighbour);
+  EXPECT_EQ(pool_.stats().active.all.current, 1);
+  EXPECT_EQ(pool_.stats().allocation.all.current, 0);
+  EXPECT_NE(&take(4096), &pending);
+  EXPECT_TRUE(books_balance(pool_.stats(), pool_.snapshot()));
+  pool_.give_back(pending);
+  EXPECT_EQ(&take(4096), &pending);
+}
+
+TEST_F(BlockPoolTest, GivesUpOnlyWholeSegments) {
+  Block& part = take(4096);
+  Block& whole = take(40 * mebibyte);
+  EXPECT_TRUE(pool_.remove_cached_segments().empty());
+  std::byte* address = whole.address;
+  give_back(whole);
+  const std::vector<Segment> removed = pool_.remove_cached_segments();
+  ASSERT_EQ(removed.size(), 1U);
+  EXPECT_EQ(removed[0].address, address);
+  EXPECT_EQ(removed[0].bytes, 40 * mebibyte);
+  EXPECT_EQ(removed[0].stream, stream);
+  give_back(part);
+  EXPECT_EQ(pool_.remove_cached_segments().size(), 1U);
+  EXPECT_EQ(pool_.stats().reserved_bytes.all.current, 0);
+  EXPECT_EQ(pool_.stats().num_device_free, 2);
+}
+
+TEST_F(BlockPoolTest, FindsTheBlockInUseAroundAnAddress) {
+  Block& small = take(4096);
+  Block& next = take(512);
+  Block& large = take(9 * mebibyte + 512);
+  Block& after = take(9 * mebibyte);
+  ASSERT_EQ(after.address, large.address + large.bytes);
+  for (Block* block : {&small, &next, &large, &after}) {
+    EXPECT_EQ(pool_.find(block->address), block);
+    EXPECT_EQ(pool_.find(block->address + 1), block);
+    EXPECT_EQ(pool_.find(block->address + block->bytes - 1), block);
+  }
+  EXPECT_EQ(pool_.find(small.address - 1), nullptr);
+  EXPECT_EQ(pool_.find(small.address + 2 * mebibyte), nullptr);
+  EXPECT_EQ(pool_.find(nullptr), nullptr);
+  give_back(large);
+  EXPECT_EQ(pool_.find(large.address), nullptr) << "cached";
+  EXPECT_EQ(pool_.find(after.address), &after);
+}
+
+TEST_F(BlockPoolTest, ForgetsPeaksOnRequest) {
+  Block& block = take(8192);
+  give_back(block);
+  EXPECT_EQ(pool_.stats().allocated_bytes.all.peak, 8192);
+  EXPECT_EQ(pool_.stats().allocated_bytes.small_pool.peak, 8192);
+  pool_.reset_peak_stats();
+  EXPECT_EQ(pool_.stats().allocated_bytes.all.peak, 0);
+  EXPECT_EQ(pool_.stats().reserved_bytes.all.peak, static_cast<std::int64_t>(2 * mebibyte));
+}
+
+TEST_F(BlockPoolTest, TakesNothingFromTheHeapOnAHit) {
+  take(512);
+  give_back(take(4096));  // cut and joined once
+  const std::size_t before = heap_allocations;
+  for (int i = 0; i < 100; ++i) give_back(take(4096));
+  EXPECT_EQ(heap_allocations, before);
+}
+
+TEST_F(BlockPoolTest, KeepsItsBooksThroughRandomRequests) {
+  std::mt19937_64 random(test::test_seed());
+  std::vector<Block*> in_use;
+  std::vector<Block*> released;
+  const auto pick = [&](std::vector<Block*>& blocks) {
+    const std::size_t index = random() % blocks.size();
+    std::swap(blocks[index], blocks.back());
+    Block* block = blocks.back();
+    blocks.pop_back();
+    return block;
+  };
+  for (std::int64_t step = test::scaled(20000); step > 0; --step) {
+    switch (random() % 8) {
+      case 0:
+      case 1:
+      case 2:
+      case 3:
+        in_use.push_back(&take((random() % 4 == 0 ? 1 + random() % (30 * mebibyte) : random() % 65536),
+                               stream_of(static_cast<int>(random() % 2), 1 + random() % 2)));
+        break;
+      case 4:
+      case 5:
+        if (!in_use.empty()) give_back(*pick(in_use));
+        break;
+      case 6:
+        if (!in_use.empty()) {
+          released.push_back(pick(in_use));
+          pool_.release(*released.back());
+        }
+        break;
+      default:
+        if (!released.empty()) pool_.give_back(*pick(released));
+    }
+    if (in_use.size() > 100) give_back(*pick(in_use));
+    if (random() % 50 == 0) static_cast<void>(pool_.remove_cached_segments());
+    if (!in_use.empty()) {
+      Block* block = in_use[random() % in_use.size()];
+      ASSERT_EQ(pool_.find(block->address + random() % block->bytes), block);
+    }
+    if (step % 10 == 0) {
+      ASSERT_TRUE(books_balance(pool_.stats(), pool_.snapshot()));
+    }
+  }
+  for (Block* block : in_use) give_back(*block);
+  for (Block* block : released) pool_.give_back(*block);
+  static_cast<void>(pool_.remove_cached_segments());
+  EXPECT_EQ(pool_.stats().reserved_bytes.all.current, 0);
+  EXPECT_EQ(pool_.stats().active_bytes.all.current, 0);
+}
+
+}  // namespace
+}  // namespace tutti

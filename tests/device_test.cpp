@@ -1,0 +1,167 @@
+#include "tutti/device.hpp"
+
+#include "support/errors.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <unordered_set>
+
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+using test::refuses;
+
+/// Tests that need a second device say so where there is only one.
+class SeveralDevices : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_count() < 2) GTEST_SKIP() << "needs two devices, found " << device_count();
+  }
+};
+
+TEST(Device, IsAvailableWhereThereIsOne) {
+  EXPECT_TRUE(is_available());
+  EXPECT_TRUE(is_initialized());
+  EXPECT_GE(device_count(), 1);
+}
+
+TEST(Device, PrintsItself) {
+  EXPECT_EQ(to_string(Device(3)), "device:3");
+  EXPECT_EQ(to_string(Device::host()), "host");
+  EXPECT_EQ(name_of(BackendKind::host), "host");
+  EXPECT_EQ(name_of(BackendKind::cuda), "cuda");
+}
+
+TEST(Device, IsAValueThatComparesAndHashes) {
+  EXPECT_TRUE(Device{}.is_host());
+  EXPECT_FALSE(Device(0).is_host());
+  EXPECT_EQ(Device(2).index(), 2);
+  EXPECT_NE(Device(0), Device::host());
+  EXPECT_LT(Device(0), Device(1));
+  EXPECT_EQ(std::unordered_set<Device>({Device(0), Device(1), Device(1), Device::host()}).size(), 3U);
+}
+
+TEST(Device, DescribesItself) {
+  for (int device = 0; device < device_count(); ++device) {
+    const DeviceProperties& properties = get_device_properties(device);
+    EXPECT_FALSE(properties.name.empty());
+    EXPECT_EQ(get_device_name(device), properties.name);
+    EXPECT_EQ(get_device_capability(device), std::pair(properties.major, properties.minor));
+    EXPECT_GE(properties.multiprocessor_count, 1);
+    EXPECT_EQ(properties.pci_bus_id.empty(), backend_kind() == BackendKind::host);
+    const MemoryInfo memory = mem_get_info(device);
+    EXPECT_GT(memory.free, 0U);
+    EXPECT_LE(memory.free, memory.total);
+    EXPECT_LE(memory.total, properties.total_memory);
+  }
+}
+
+TEST(Device, ListsTheArchitecturesItWasBuiltFor) {
+  const std::vector<std::string> architectures = get_arch_list();
+  if (backend_kind() == BackendKind::cuda) {
+    EXPECT_FALSE(architectures.empty());
+  }
+  const std::string flags = get_gencode_flags();
+  EXPECT_EQ(std::count(flags.begin(), flags.end(), ' '),
+            architectures.empty() ? 0 : static_cast<std::ptrdiff_t>(2 * architectures.size() - 1));
+  for (const std::string& architecture : architectures) {
+    const std::string version = architecture.substr(architecture.find('_') + 1);
+    EXPECT_NE(flags.find("-gencode arch=compute_" + version + ",code=" + architecture), std::string::npos)
+        << flags;
+  }
+}
+
+TEST(Device, IsNotItsOwnPeer) {
+  for (int device = 0; device < device_count(); ++device)
+    EXPECT_FALSE(can_device_access_peer(device, device));
+}
+
+TEST(Device, NamesTheFunctionAndTheRangeOfAWrongIndex) {
+  const int count = device_count();
+  const std::string given = "device is " + std::to_string(count);
+  const std::string expected = "expected 0 to " + std::to_string(count - 1);
+  const auto refused = [&](const std::string& function, const std::function<void()>& call) {
+    return refuses(call, ErrorCode::invalid_argument, {function, given, expected});
+  };
+  EXPECT_TRUE(refused("set_device", [&] { set_device(count); }));
+  EXPECT_TRUE(refused("get_device_name", [&] { static_cast<void>(get_device_name(count)); }));
+  EXPECT_TRUE(refused("get_device_properties", [&] { static_cast<void>(get_device_properties(count)); }));
+  EXPECT_TRUE(refused("get_device_capability", [&] { static_cast<void>(get_device_capability(count)); }));
+  EXPECT_TRUE(
+      refused("can_device_access_peer", [&] { static_cast<void>(can_device_access_peer(count, 0)); }));
+  EXPECT_TRUE(
+      refused("can_device_access_peer", [&] { static_cast<void>(can_device_access_peer(0, count)); }));
+  EXPECT_TRUE(refused("synchronize", [&] { synchronize(count); }));
+  EXPECT_TRUE(refused("mem_get_info", [&] { static_cast<void>(mem_get_info(count)); }));
+  EXPECT_TRUE(refuses([] { synchronize(-1); }, ErrorCode::invalid_argument, {"synchronize", "device is -1"}));
+  EXPECT_TRUE(refused("set_device", [&] { DeviceGuard guard(count); }));
+  EXPECT_EQ(current_device(), 0);
+}
+
+TEST(Device, SynchronizesWhenIdle) {
+  for (int device = 0; device < device_count(); ++device) synchronize(device);
+  synchronize();
+}
+
+TEST(DeviceGuard, IgnoresNegativeIndicesAndTheHost) {
+  set_device(-1);
+  EXPECT_EQ(current_device(), 0);
+  const DeviceGuard negative(-3);
+  EXPECT_EQ(current_device(), 0);
+  const DeviceGuard host(Device::host());
+  EXPECT_EQ(current_device(), 0);
+  EXPECT_EQ(host.original_device(), 0);
+}
+
+TEST_F(SeveralDevices, AreCurrentPerThread) {
+  set_device(1);
+  int seen_at_start = -1;
+  std::thread other([&] {
+    seen_at_start = current_device();
+    set_device(0);
+  });
+  other.join();
+  EXPECT_EQ(seen_at_start, 0);
+  EXPECT_EQ(current_device(), 1);
+  set_device(0);
+}
+
+TEST_F(SeveralDevices, AreRestoredByNestedGuards) {
+  set_device(0);
+  {
+    const DeviceGuard outer(1);
+    EXPECT_EQ(outer.original_device(), 0);
+    EXPECT_EQ(current_device(), 1);
+    {
+      const DeviceGuard inner(Device(0));
+      EXPECT_EQ(inner.original_device(), 1);
+      EXPECT_EQ(current_device(), 0);
+    }
+    EXPECT_EQ(current_device(), 1);
+    {
+      const DeviceGuard nothing(-1);
+      EXPECT_EQ(current_device(), 1);
+    }
+    {
+      const DeviceGuard same(1);
+      set_device(0);
+    }
+    EXPECT_EQ(current_device(), 0) << "a guard that switched nothing restores nothing";
+  }
+  EXPECT_EQ(current_device(), 0);
+}
+
+TEST_F(SeveralDevices, AreRestoredWhenAScopeThrows) {
+  try {
+    const DeviceGuard guard(1);
+    throw Error(ErrorCode::aborted, "leave the scope");
+  } catch (const Error&) {
+  }
+  EXPECT_EQ(current_device(), 0);
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,97 @@
+#include "backend/environment.hpp"
+
+#include "support/errors.hpp"
+#include "tutti/error.hpp"
+
+#include <limits>
+#include <map>
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+using test::refuses;
+using Variables = std::map<std::string, std::string>;
+
+Environment parse(const Variables& variables) {
+  return Environment::parse([&](const char* name) {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  });
+}
+
+testing::AssertionResult refused(const std::string& variable, const std::string& value,
+                                 const std::string& expected) {
+  return refuses(
+      [&] {
+        static_cast<void>(parse({{variable, value}}));
+      },
+      ErrorCode::invalid_argument, {variable, '"' + value + '"', "expected " + expected});
+}
+
+TEST(Environment, HasDefaults) {
+  for (const Environment& environment :
+       {parse({}), parse({{"TUTTI_BACKEND", ""}, {"TUTTI_VIRTUAL_DEVICES", ""}})}) {
+    EXPECT_EQ(environment.backend, BackendChoice::automatic);
+    EXPECT_EQ(environment.transport, TransportKind::automatic);
+    EXPECT_EQ(environment.log, LogLevel::warn);
+    EXPECT_FALSE(environment.virtual_devices.has_value());
+    EXPECT_FALSE(environment.virtual_topology.has_value());
+    EXPECT_FALSE(environment.virtual_memory.has_value());
+    EXPECT_FALSE(environment.virtual_seed.has_value());
+    EXPECT_FALSE(environment.nccl_library.has_value());
+  }
+}
+
+TEST(Environment, TakesEveryVariable) {
+  const Environment environment = parse({{"TUTTI_BACKEND", "host"},
+                                         {"TUTTI_VIRTUAL_DEVICES", "3"},
+                                         {"TUTTI_VIRTUAL_TOPOLOGY", "two-islands"},
+                                         {"TUTTI_VIRTUAL_MEMORY", "512M"},
+                                         {"TUTTI_VIRTUAL_SEED", "18446744073709551615"},
+                                         {"TUTTI_TRANSPORT", "staged"},
+                                         {"TUTTI_NCCL_LIBRARY", "/opt/libnccl.so"},
+                                         {"TUTTI_LOG", "off"}});
+  EXPECT_EQ(environment.backend, BackendChoice::host);
+  EXPECT_EQ(environment.virtual_devices, 3);
+  EXPECT_EQ(environment.virtual_topology, "two-islands");
+  EXPECT_EQ(environment.virtual_memory, std::size_t{512} << 20);
+  EXPECT_EQ(environment.virtual_seed, std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(environment.transport, TransportKind::staged);
+  EXPECT_EQ(environment.nccl_library, "/opt/libnccl.so");
+  EXPECT_EQ(environment.log, LogLevel::off);
+}
+
+TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
+  EXPECT_TRUE(refused("TUTTI_BACKEND", "gpu", "auto, cuda or host"));
+  EXPECT_TRUE(refused("TUTTI_BACKEND", "HOST", "auto, cuda or host"));
+  EXPECT_TRUE(refused("TUTTI_VIRTUAL_DEVICES", "0", "a number from 1 to 1024"));
+  EXPECT_TRUE(refused("TUTTI_VIRTUAL_DEVICES", "1025", "a number from 1 to 1024"));
+  EXPECT_TRUE(refused("TUTTI_VIRTUAL_DEVICES", "eight", "a number from 1 to 1024"));
+  EXPECT_TRUE(refused("TUTTI_VIRTUAL_DEVICES", "8 ", "a number from 1 to 1024"));
+  EXPECT_TRUE(refused("TUTTI_VIRTUAL_MEMORY", "1T", "a number of bytes"));
+  EXPECT_TRUE(refused("TUTTI_VIRTUAL_SEED", "-1", "a number from 0"));
+  EXPECT_TRUE(refused("TUTTI_TRANSPORT", "mpi", "auto, p2p, nccl or staged"));
+  EXPECT_TRUE(refused("TUTTI_LOG", "debug", "off, warn or info"));
+}
+
+TEST(ParseBytes, TakesSuffixesOfPowersOf1024) {
+  EXPECT_EQ(parse_bytes("0"), 0U);
+  EXPECT_EQ(parse_bytes("1000"), 1000U);
+  EXPECT_EQ(parse_bytes("2K"), 2048U);
+  EXPECT_EQ(parse_bytes("3M"), std::size_t{3} << 20);
+  EXPECT_EQ(parse_bytes("4G"), std::size_t{4} << 30);
+}
+
+TEST(ParseBytes, RefusesEverythingElse) {
+  for (const char* text : {"", "K", "-1", "+1", "1.5G", "1KB", "1 K", " 1", "1k", "0x10",
+                           "18446744073709551616", "18014398509481984K"}) {
+    EXPECT_FALSE(parse_bytes(text).has_value()) << text;
+  }
+  EXPECT_TRUE(parse_bytes("18014398509481983K").has_value());
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,218 @@
+#include "pending_frees.hpp"
+
+#include "runtime.hpp"
+#include "tutti/error.hpp"
+
+#include <map>
+#include <set>
+#include <stdexcept>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+using backend::EventHandle;
+using backend::StreamHandle;
+using backend::StreamRef;
+
+/// A machine of which only streams and events exist, and whose work completes when the test says so.
+class ScriptedBackend final : public backend::Backend {
+ public:
+  std::set<StreamHandle> capturing;
+  std::set<StreamHandle> failing;
+  std::vector<EventHandle> recorded;  ///< in order, each recording once
+  std::set<EventHandle> completed;
+  bool queries_fail = false;
+  int touched_while_capturing = 0;
+
+  void complete(std::size_t recording) { completed.insert(recorded.at(recording)); }
+
+  BackendKind kind() const noexcept override { return BackendKind::host; }
+  int device_count() const noexcept override { return 2; }
+  EventHandle create_event(int, backend::EventTiming, backend::EventWait) override {
+    return reinterpret_cast<EventHandle>(++last_event_);
+  }
+  void destroy_event(EventHandle) noexcept override {}
+  void record_event(EventHandle event, StreamRef stream) override {
+    if (capturing.contains(stream.handle)) ++touched_while_capturing;
+    if (failing.contains(stream.handle)) throw Error(ErrorCode::device_failure, "the stream has failed");
+    completed.erase(event);
+    recorded.push_back(event);
+  }
+  bool query_event(EventHandle event) override {
+    if (queries_fail) throw Error(ErrorCode::device_failure, "earlier work failed");
+    return completed.contains(event);
+  }
+  bool is_capturing(StreamRef stream) override { return capturing.contains(stream.handle); }
+
+  // The rest is not asked for.
+  const DeviceProperties& properties(int) const override { unexpected(); }
+  MemoryInfo memory_info(int) override { unexpected(); }
+  void set_current_device(int) override { unexpected(); }
+  std::pair<int, int> stream_priority_range() const noexcept override { return {0, 0}; }
+  backend::Link link(int, int) override { unexpected(); }
+  bool can_access_peer(int, int) override { unexpected(); }
+  void enable_peer_access(int, int) override { unexpected(); }
+  void synchronize_device(int) override { unexpected(); }
+  void* allocate_device(int, std::size_t) override { unexpected(); }
+  void free_device(int, void*) noexcept override {}
+  void* allocate_pinned(std::size_t) override { unexpected(); }
+  void free_pinned(void*) noexcept override {}
+  backend::PointerInfo pointer_info(const void*) override { unexpected(); }
+  StreamRef default_stream(int) override { unexpected(); }
+  StreamRef create_stream(int, int) override { unexpected(); }
+  void destroy_stream(StreamRef) noexcept override {}
+  bool query_stream(StreamRef) override { unexpected(); }
+  void synchronize_stream(StreamRef) override { unexpected(); }
+  void wait_event(StreamRef, EventHandle) override { unexpected(); }
+  void launch_host_function(StreamRef, void (*)(void*), void*) override { unexpected(); }
+  void synchronize_event(EventHandle) override { unexpected(); }
+  float elapsed_time(EventHandle, EventHandle) override { unexpected(); }
+  void copy(StreamRef, const backend::Copy2D&) override { unexpected(); }
+  void fan_out(StreamRef, const backend::FanOut&) override { unexpected(); }
+  void ordered_sum(StreamRef, const backend::OrderedSum&) override { unexpected(); }
+  void convert(StreamRef, const backend::Convert&) override { unexpected(); }
+  void fill(StreamRef, const backend::Fill&) override { unexpected(); }
+  void random_fill(StreamRef, const backend::RandomFill&) override { unexpected(); }
+  bool supports_graphs() const noexcept override { return true; }
+  void begin_capture(StreamRef) override { unexpected(); }
+  backend::GraphHandle end_capture(StreamRef) override { unexpected(); }
+  void launch_graph(backend::GraphHandle, StreamRef) override { unexpected(); }
+  void destroy_graph(backend::GraphHandle) noexcept override {}
+  void retain_until_graph_destroyed(StreamRef, std::shared_ptr<void>) override { unexpected(); }
+
+ private:
+  [[noreturn]] static void unexpected() { throw std::logic_error("not a stream or event call"); }
+
+  std::uintptr_t last_event_ = 0;
+};
+
+StreamRef stream(std::uintptr_t number, int device = 0) {
+  return {reinterpret_cast<StreamHandle>(number), device};
+}
+
+class PendingFreesTest : public testing::Test {
+ protected:
+  /// The blocks that a reap reports, in order.
+  std::vector<StreamUses*> reap() {
+    std::vector<StreamUses*> done;
+    pending_.reap([&](StreamUses& block) { done.push_back(&block); });
+    return done;
+  }
+
+  ScriptedBackend backend_;
+  EventPool events_{backend_};
+  PendingFrees pending_{backend_, events_};
+  StreamUses block_;
+  StreamUses other_block_;
+};
+
+using Blocks = std::vector<StreamUses*>;
+
+TEST_F(PendingFreesTest, NameEachStreamOnce) {
+  block_.add(stream(1));
+  block_.add(stream(2));
+  block_.add(stream(1));
+  block_.add(stream(1, 1));
+  EXPECT_EQ(block_.streams, (std::vector<StreamRef>{stream(1), stream(2), stream(1, 1)}));
+}
+
+TEST_F(PendingFreesTest, WaitForEveryStream) {
+  block_.add(stream(1));
+  block_.add(stream(2, 1));
+  EXPECT_TRUE(pending_.empty());
+  pending_.add(block_);
+  EXPECT_FALSE(pending_.empty());
+  EXPECT_EQ(pending_.open_events().size(), 2U);
+  EXPECT_EQ(reap(), Blocks{});
+  backend_.complete(1);
+  EXPECT_EQ(reap(), Blocks{});
+  backend_.complete(0);
+  EXPECT_EQ(reap(), Blocks{&block_});
+  EXPECT_TRUE(pending_.empty());
+  EXPECT_TRUE(block_.streams.empty());
+}
+
+TEST_F(PendingFreesTest, CompleteInTheOrderOfTheirStream) {
+  block_.add(stream(1));
+  other_block_.add(stream(1));
+  pending_.add(block_);
+  pending_.add(other_block_);
+  EXPECT_EQ(pending_.open_events().size(), 1U) << "the last mark of a stream covers the earlier ones";
+  backend_.complete(0);
+  EXPECT_EQ(reap(), Blocks{&block_});
+  backend_.complete(1);
+  EXPECT_EQ(reap(), Blocks{&other_block_});
+}
+
+TEST_F(PendingFreesTest, ReuseTheirEvents) {
+  for (std::size_t round = 0; round < 10; ++round) {
+    block_.add(stream(1));
+    pending_.add(block_);
+    backend_.complete(round);
+    EXPECT_EQ(reap(), Blocks{&block_});
+  }
+  EXPECT_EQ(std::set<EventHandle>(backend_.recorded.begin(), backend_.recorded.end()).size(), 1U);
+}
+
+TEST_F(PendingFreesTest, LeaveStreamsAloneWhileTheyAreCaptured) {
+  backend_.capturing = {stream(1).handle};
+  block_.add(stream(1));
+  pending_.add(block_);
+  EXPECT_FALSE(pending_.empty());
+  EXPECT_EQ(reap(), Blocks{});
+  EXPECT_TRUE(backend_.recorded.empty());
+
+  backend_.capturing.clear();
+  EXPECT_EQ(reap(), Blocks{});
+  ASSERT_EQ(backend_.recorded.size(), 1U) << "marked once the capture is over";
+  backend_.complete(0);
+  EXPECT_EQ(reap(), Blocks{&block_});
+  EXPECT_EQ(backend_.touched_while_capturing, 0);
+}
+
+TEST_F(PendingFreesTest, RememberWhichStreamsAreMarkedAlready) {
+  backend_.capturing = {stream(1).handle};
+  block_.add(stream(1));
+  block_.add(stream(2));
+  pending_.add(block_);
+  ASSERT_EQ(backend_.recorded.size(), 1U);
+  backend_.complete(0);
+  EXPECT_EQ(reap(), Blocks{}) << "stream 1 is still to be marked";
+  backend_.capturing.clear();
+  EXPECT_EQ(reap(), Blocks{});
+  ASSERT_EQ(backend_.recorded.size(), 2U);
+  backend_.complete(1);
+  EXPECT_EQ(reap(), Blocks{&block_});
+  EXPECT_TRUE(pending_.empty());
+}
+
+TEST_F(PendingFreesTest, SurviveStreamsThatCannotBeMarked) {
+  backend_.failing = {stream(1).handle};
+  block_.add(stream(1));
+  other_block_.add(stream(2));
+  pending_.add(block_);
+  pending_.add(other_block_);
+  backend_.complete(0);
+  EXPECT_EQ(reap(), Blocks{&other_block_});
+  EXPECT_FALSE(pending_.empty());
+  backend_.failing.clear();
+  EXPECT_EQ(reap(), Blocks{});
+  backend_.complete(1);
+  EXPECT_EQ(reap(), Blocks{&block_});
+}
+
+TEST_F(PendingFreesTest, PassOnFailuresAndLoseNoBlockThereby) {
+  block_.add(stream(1));
+  pending_.add(block_);
+  backend_.complete(0);
+  backend_.queries_fail = true;
+  EXPECT_THROW(reap(), Error);
+  backend_.queries_fail = false;
+  EXPECT_EQ(reap(), Blocks{&block_});
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,238 @@
+#include "runtime.hpp"
+
+#include "log.hpp"
+#include "storage.hpp"
+#include "support/errors.hpp"
+#include "support/stream_gate.hpp"
+#include "tutti/error.hpp"
+#include "tutti/event.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+using test::refuses;
+using test::StreamFlag;
+using test::StreamGate;
+
+/// Each of these runs in a process of its own, in which nothing has used the library yet.
+class FirstUse : public testing::Test {
+ protected:
+  void SetUp() override { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+
+  /// Ends the process, successfully if `good`.
+  [[noreturn]] static void finish(bool good) { std::_Exit(good ? 0 : 1); }
+};
+
+TEST_F(FirstUse, ChoosesABackendLazily) {
+  EXPECT_EXIT(
+      {
+        const bool before = is_initialized();
+        const bool counted = device_count() > 0;
+        finish(!before && counted && is_initialized());
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FirstUse, HappensOnceWhenThreadsRaceToIt) {
+  EXPECT_EXIT(
+      {
+        std::atomic<int> ready = 0;
+        std::vector<Runtime*> seen(8);
+        std::vector<std::thread> threads;
+        for (std::size_t i = 0; i < seen.size(); ++i) {
+          threads.emplace_back([&, i] {
+            ++ready;
+            while (ready < 8) std::this_thread::yield();
+            init();
+            seen[i] = &Runtime::get();
+          });
+        }
+        for (std::thread& thread : threads) thread.join();
+        bool same = true;
+        for (const Runtime* runtime : seen) same = same && runtime == seen[0];
+        finish(same && Runtime::get().generation() == 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FirstUse, RefusesAnUnknownBackend) {
+  EXPECT_EXIT(
+      {
+        ::setenv("TUTTI_BACKEND", "abacus", 1);
+        const bool refused = static_cast<bool>(
+            refuses([] { init(); }, ErrorCode::invalid_argument, {"TUTTI_BACKEND", "abacus"}));
+        finish(refused && !is_initialized() && !is_available());
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FirstUse, FindsGpusOrSaysWhyNot) {
+  EXPECT_EXIT(
+      {
+        ::setenv("TUTTI_BACKEND", "cuda", 1);
+        bool good = false;
+        try {
+          good = backend_kind() == BackendKind::cuda;
+        } catch (const Error& error) {
+          const std::string message = error.what();
+          const std::string beginning = "TUTTI_BACKEND is cuda, but no GPU is usable: ";
+          good = error.code() == ErrorCode::unsupported && message.starts_with(beginning) &&
+                 message.size() > beginning.size() && !is_initialized();
+        }
+        finish(good);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FirstUse, TakesVirtualDevicesWhenAskedTo) {
+  EXPECT_EXIT(
+      {
+        ::setenv("TUTTI_BACKEND", "host", 1);
+        ::setenv("TUTTI_VIRTUAL_DEVICES", "5", 1);
+        finish(backend_kind() == BackendKind::host && device_count() == 5);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FirstUse, MayBeLastUseToo) {
+  EXPECT_EXIT(
+      {
+        // Work in flight and memory owned by static objects when the process ends.
+        static const auto storage =
+            DeviceStorage::allocate(Runtime::get(), 0, 1 << 20, StreamAccess::ref(current_stream(0)));
+        static Event event;
+        event.record(Stream(0));
+        storage->record_stream(Stream(0));
+        Runtime::get().backend().launch_host_function(
+            StreamAccess::ref(Stream(0)),
+            [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }, nullptr);
+        std::exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FirstUse, LogsOneLineAtTheLevelAskedFor) {
+  const auto log_both = [](const char* level) {
+    ::setenv("TUTTI_LOG", level, 1);
+    log_warning("something is slow");
+    log_info("something was chosen");
+    std::exit(0);
+  };
+  EXPECT_EXIT(log_both("warn"), testing::ExitedWithCode(0), "^tutti: warning: something is slow\n$");
+  EXPECT_EXIT(log_both("info"), testing::ExitedWithCode(0),
+              "^tutti: warning: something is slow\ntutti: something was chosen\n$");
+  EXPECT_EXIT(log_both("off"), testing::ExitedWithCode(0), "^$");
+}
+
+TEST(Runtime, OrdersStreams) {
+  Runtime& runtime = Runtime::get();
+  const Stream earlier(0);
+  const Stream later(device_count() > 1 ? 1 : 0);
+  StreamGate gate(earlier);
+  runtime.order(StreamAccess::ref(earlier), StreamAccess::ref(later));
+  const StreamFlag done(later);
+  EXPECT_TRUE(done.stays_unset());
+  gate.open();
+  EXPECT_TRUE(done.becomes_set());
+}
+
+TEST(Runtime, OrdersStreamsFromManyThreadsWithFewEvents) {
+  Runtime& runtime = Runtime::get();
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      const Stream a(0);
+      const Stream b(0);
+      for (int i = 0; i < 200; ++i)
+        runtime.order(StreamAccess::ref(i % 2 == 0 ? a : b), StreamAccess::ref(i % 2 == 0 ? b : a));
+      a.synchronize();
+      b.synchronize();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(&runtime, &Runtime::get());
+}
+
+TEST(Runtime, LetsGoOfCollectedResourcesAtTheNextCall) {
+  Runtime& runtime = Runtime::get();
+  auto resource = std::make_shared<int>(1);
+  const std::weak_ptr<int> watched = resource;
+  runtime.release_later(std::move(resource));
+  EXPECT_FALSE(watched.expired());
+  synchronize(0);
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST(Runtime, LetsResourcesCollectMoreWhileTheyGo) {
+  Runtime& runtime = Runtime::get();
+  auto inner = std::make_shared<int>(2);
+  const std::weak_ptr<int> watched = inner;
+  runtime.release_later(std::shared_ptr<void>(nullptr, [&runtime, inner = std::move(inner)](void*) mutable {
+    runtime.release_later(std::move(inner));
+  }));
+  runtime.release_collected();
+  runtime.release_collected();
+  EXPECT_TRUE(watched.expired());
+}
+
+struct Counted {
+  explicit Counted(Runtime&) { ++made; }
+  static inline std::atomic<int> made = 0;
+};
+
+TEST(RuntimeExtension, IsMadeOnceWhenThreadsRaceToIt) {
+  std::vector<Counted*> seen(8);
+  std::vector<std::thread> threads;
+  for (Counted*& object : seen)
+    threads.emplace_back([&object] { object = &Runtime::get().extension<Counted>(); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Counted::made, 1);
+  for (const Counted* object : seen) EXPECT_EQ(object, seen[0]);
+}
+
+struct FailsAtFirst {
+  explicit FailsAtFirst(Runtime&) {
+    if (attempts++ == 0) throw Error(ErrorCode::unsupported, "not yet");
+  }
+  static inline int attempts = 0;
+};
+
+TEST(RuntimeExtension, IsTriedAgainAfterAFailure) {
+  EXPECT_THROW(static_cast<void>(Runtime::get().extension<FailsAtFirst>()), Error);
+  EXPECT_NO_THROW(static_cast<void>(Runtime::get().extension<FailsAtFirst>()));
+  EXPECT_EQ(FailsAtFirst::attempts, 2);
+}
+
+TEST(Runtime, EnablesPeerAccessWhereThereIsSome) {
+  Runtime& runtime = Runtime::get();
+  runtime.enable_peer_access(0, 0);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int device = 0; device < device_count(); ++device) {
+        for (int peer = 0; peer < device_count(); ++peer) {
+          if (can_device_access_peer(device, peer)) {
+            EXPECT_NO_THROW(runtime.enable_peer_access(device, peer));
+          } else if (device != peer) {
+            EXPECT_TRUE(
+                refuses([&] { runtime.enable_peer_access(device, peer); }, ErrorCode::peer_unavailable, {}));
+          }
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace tutti

@@ -1,0 +1,284 @@
+#include "tutti/stream.hpp"
+
+#include "support/errors.hpp"
+#include "support/stream_gate.hpp"
+#include "tutti/error.hpp"
+#include "tutti/event.hpp"
+
+#include <set>
+#include <thread>
+#include <unordered_set>
+
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+using test::refuses;
+using test::StreamFlag;
+using test::StreamGate;
+
+class StreamsOfTwoDevices : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (device_count() < 2) GTEST_SKIP() << "needs two devices, found " << device_count();
+  }
+};
+
+TEST(Stream, ComesFromAPoolOf32RoundRobin) {
+  std::vector<Stream> first;
+  for (int i = 0; i < 32; ++i) first.emplace_back(0);
+  const std::unordered_set<Stream> distinct(first.begin(), first.end());
+  EXPECT_EQ(distinct.size(), 32U);
+  EXPECT_FALSE(distinct.contains(default_stream(0)));
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(Stream(0), first[static_cast<std::size_t>(i % 32)]);
+}
+
+TEST(Stream, HasAPoolForEachPriorityAndClampsWhatIsOutOfRange) {
+  const auto [least, greatest] = Runtime::get().backend().stream_priority_range();
+  EXPECT_EQ(Stream(0, 1000).priority(), least);
+  EXPECT_EQ(Stream(0, -1000).priority(), greatest);
+  std::unordered_set<Stream> streams;
+  for (int priority = greatest; priority <= least; ++priority) {
+    const Stream stream(0, priority);
+    EXPECT_EQ(stream.priority(), priority);
+    streams.insert(stream);
+  }
+  EXPECT_EQ(streams.size(), static_cast<std::size_t>(least - greatest + 1));
+}
+
+TEST(Stream, IsNamedByItsCopies) {
+  const Stream stream(0, -1);
+  const Stream copy = stream;
+  EXPECT_EQ(copy, stream);
+  EXPECT_EQ(copy.device(), 0);
+  EXPECT_EQ(copy.priority(), stream.priority());
+  EXPECT_EQ(copy.native_handle(), stream.native_handle());
+  EXPECT_EQ(std::hash<Stream>{}(copy), std::hash<Stream>{}(stream));
+}
+
+TEST(Stream, RefusesUnknownDevices) {
+  const int count = device_count();
+  const std::string given = "device is " + std::to_string(count);
+  const auto refused = [&](const std::string& function, const std::function<void()>& call) {
+    return refuses(call, ErrorCode::invalid_argument, {function, given});
+  };
+  EXPECT_TRUE(refused("Stream", [&] { Stream stream(count); }));
+  EXPECT_TRUE(refused("default_stream", [&] { static_cast<void>(default_stream(count)); }));
+  EXPECT_TRUE(refused("current_stream", [&] { static_cast<void>(current_stream(count)); }));
+  EXPECT_TRUE(refused("ExternalStream", [&] { ExternalStream stream(Stream(0).native_handle(), count); }));
+  EXPECT_TRUE(refuses([] { ExternalStream stream(Stream(0).native_handle(), -1); },
+                      ErrorCode::invalid_argument, {"ExternalStream", "device is -1"}));
+}
+
+TEST(Stream, IsIdleOnlyWhenItsWorkHasFinished) {
+  const Stream stream(0);
+  StreamGate gate(stream);
+  EXPECT_FALSE(stream.query());
+  gate.open();
+  stream.synchronize();
+  EXPECT_TRUE(stream.query());
+}
+
+TEST(Stream, SynchronizesUntilItsWorkIsDone) {
+  const Stream stream(0);
+  StreamGate gate(stream);
+  const StreamFlag done(stream);
+  EXPECT_TRUE(done.stays_unset());
+  gate.open_soon();
+  stream.synchronize();
+  EXPECT_TRUE(done.is_set());
+}
+
+TEST(Stream, RunsIndependentlyOfOthers) {
+  const Stream held(0);
+  const Stream free(0);
+  StreamGate gate(held);
+  const StreamFlag done(free);
+  EXPECT_TRUE(done.becomes_set());
+  EXPECT_FALSE(held.query());
+}
+
+TEST(Stream, WaitsForAnother) {
+  const Stream earlier(0);
+  const Stream later(0);
+  StreamGate gate(earlier);
+  later.wait_stream(earlier);
+  const StreamFlag done(later);
+  EXPECT_TRUE(done.stays_unset());
+  gate.open();
+  EXPECT_TRUE(done.becomes_set());
+}
+
+TEST(Stream, DoesNotWaitForWorkQueuedAfterTheWait) {
+  const Stream earlier(0);
+  const Stream later(0);
+  later.wait_stream(earlier);
+  const StreamGate gate(earlier);
+  const StreamFlag done(later);
+  EXPECT_TRUE(done.becomes_set());
+}
+
+TEST(Stream, MayWaitForItself) {
+  const Stream stream(0);
+  stream.wait_stream(stream);
+  const StreamFlag done(stream);
+  EXPECT_TRUE(done.becomes_set());
+}
+
+TEST(Stream, RecordsEventsAndWaitsForThem) {
+  const Stream earlier(0);
+  const Stream later(0);
+  StreamGate gate(earlier);
+  Event event = earlier.record_event();
+  later.wait_event(event);
+  const StreamFlag done(later);
+  EXPECT_TRUE(done.stays_unset());
+  gate.open();
+  EXPECT_TRUE(done.becomes_set());
+  earlier.record_event(event);
+  event.synchronize();
+  EXPECT_TRUE(event.query());
+}
+
+TEST(CurrentStream, IsTheDefaultStreamAtFirst) {
+  std::thread([] {
+    for (int device = 0; device < device_count(); ++device) {
+      EXPECT_EQ(current_stream(device), default_stream(device));
+      EXPECT_EQ(current_stream(device).device(), device);
+    }
+    EXPECT_EQ(current_stream(), default_stream());
+  }).join();
+}
+
+TEST(CurrentStream, BelongsToItsThread) {
+  const Stream mine(0);
+  set_stream(mine);
+  std::thread([] {
+    EXPECT_EQ(current_stream(0), default_stream(0));
+    set_stream(Stream(0));
+  }).join();
+  EXPECT_EQ(current_stream(0), mine);
+  set_stream(default_stream(0));
+}
+
+TEST(CurrentStream, IsRestoredByNestedGuards) {
+  const Stream a(0);
+  const Stream b(0);
+  {
+    const StreamGuard outer(a);
+    EXPECT_EQ(current_stream(), a);
+    {
+      const StreamGuard inner(b);
+      EXPECT_EQ(current_stream(), b);
+    }
+    EXPECT_EQ(current_stream(), a);
+  }
+  EXPECT_EQ(current_stream(), default_stream());
+}
+
+TEST(CurrentStream, SurvivesTheDestructorsOfAnEndingThread) {
+  // Destroyed after what was made later on the thread, the library's own state included.
+  struct Last {
+    bool* worked;
+    ~Last() { *worked = current_stream(0) == default_stream(0) && current_device() == 0; }
+  };
+  bool worked = false;
+  std::thread([&] {
+    thread_local Last last{&worked};
+    last.worked = &worked;
+    set_stream(Stream(0));
+  }).join();
+  EXPECT_TRUE(worked);
+}
+
+TEST(ExternalStream, NamesAStreamMadeElsewhere) {
+  backend::Backend& backend = Runtime::get().backend();
+  const backend::StreamRef made = backend.create_stream(0, 0);
+  {
+    const ExternalStream stream(made.handle, 0);
+    EXPECT_EQ(stream.native_handle(), made.handle);
+    EXPECT_EQ(stream, ExternalStream(made.handle, 0));
+    const StreamGuard guard(stream);
+    EXPECT_EQ(current_stream(0), stream);
+    const StreamFlag done(current_stream(0));
+    EXPECT_TRUE(done.becomes_set());
+    stream.synchronize();
+  }
+  EXPECT_TRUE(backend.query_stream(made)) << "it still exists";
+  backend.destroy_stream(made);
+}
+
+TEST(ExternalStream, RefusesNullForVirtualDevices) {
+  if (backend_kind() == BackendKind::cuda) {
+    EXPECT_EQ(ExternalStream(nullptr, 0), default_stream(0));
+  } else {
+    EXPECT_TRUE(refuses([] { ExternalStream stream(nullptr, 0); }, ErrorCode::invalid_argument,
+                        {"ExternalStream", "native_handle is nullptr"}));
+  }
+}
+
+TEST_F(StreamsOfTwoDevices, DifferEvenWithEqualHandles) {
+  EXPECT_NE(default_stream(0), default_stream(1));
+  const Stream stream(0);
+  const ExternalStream elsewhere(stream.native_handle(), 1);
+  EXPECT_NE(stream, static_cast<const Stream&>(elsewhere));
+  EXPECT_NE(std::hash<Stream>{}(stream), std::hash<Stream>{}(elsewhere));
+}
+
+TEST_F(StreamsOfTwoDevices, AreUsableWhicheverDeviceIsCurrent) {
+  const Stream stream(1);
+  EXPECT_EQ(current_device(), 0);
+  const StreamFlag done(stream);
+  stream.synchronize();
+  EXPECT_TRUE(done.is_set());
+  EXPECT_TRUE(stream.query());
+}
+
+TEST_F(StreamsOfTwoDevices, ComeFromTheCurrentDeviceUnlessToldOtherwise) {
+  const DeviceGuard guard(1);
+  EXPECT_EQ(Stream().device(), 1);
+  EXPECT_EQ(Stream(0).device(), 0);
+  EXPECT_EQ(default_stream().device(), 1);
+  EXPECT_EQ(current_stream().device(), 1);
+}
+
+TEST_F(StreamsOfTwoDevices, AreCurrentOnePerDevice) {
+  const Stream on_zero(0);
+  const Stream on_one(1);
+  set_stream(on_zero);
+  set_stream(on_one);
+  EXPECT_EQ(current_device(), 0) << "setting a stream leaves the device as it is";
+  EXPECT_EQ(current_stream(0), on_zero);
+  EXPECT_EQ(current_stream(1), on_one);
+  set_stream(default_stream(0));
+  set_stream(default_stream(1));
+}
+
+TEST_F(StreamsOfTwoDevices, AreSwitchedByAGuardTogetherWithTheDevice) {
+  const Stream before(1);
+  set_stream(before);
+  {
+    const Stream within(1);
+    const StreamGuard guard(within);
+    EXPECT_EQ(current_device(), 1);
+    EXPECT_EQ(current_stream(1), within);
+  }
+  EXPECT_EQ(current_device(), 0);
+  EXPECT_EQ(current_stream(1), before);
+  set_stream(default_stream(1));
+}
+
+TEST_F(StreamsOfTwoDevices, WaitForEachOther) {
+  const Stream earlier(0);
+  const Stream later(1);
+  StreamGate gate(earlier);
+  later.wait_stream(earlier);
+  const StreamFlag done(later);
+  EXPECT_TRUE(done.stays_unset());
+  gate.open();
+  EXPECT_TRUE(done.becomes_set());
+}
+
+}  // namespace
+}  // namespace tutti
