@@ -45,7 +45,7 @@ class TablePrinter final : public Listener {
 
   void start_operation(const Operation& operation) override {
     dim_ = 0;
-    print(operation.collective() ? format_column_titles(std::string(operation.name()), options_)
+    print(operation.collective() ? format_column_titles(std::string(operation.name()))
                                  : fmt::format("#\n# {}\n", operation.name()));
   }
   void start_row(const Operation& operation, const Case& what) override {
@@ -135,9 +135,7 @@ int measure(const Options& options, const std::vector<std::string>& command_line
 }
 
 int show_topology(const Options& options) {
-  const Session session(options);
-  self_test_peers();
-  print(to_string(discover_topology()));
+  print(to_string(Session(options).topology()));
   return all_right;
 }
 

@@ -1,9 +1,9 @@
 #include "options.hpp"
 
+#include "command_line.hpp"
 #include "tutti/error.hpp"
 #include "usage_error.hpp"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <limits>
 #include <string_view>
@@ -14,96 +14,6 @@ namespace tutti::perf {
 namespace {
 
 constexpr int any_number = std::numeric_limits<int>::max();
-
-/// The command line as typed; meaning follows.
-struct Typed {
-  std::vector<std::string> words;  ///< OP; or topo; or explain, OP, SIZE
-  std::string begin = "8", end, increment, factor;
-  std::string devices_used, iterations, warmup, repetitions = "5", buffer_sets;
-  std::string dtype = "float32", reduction = "sum", root = "0", check = "1", graph_launches = "0";
-  std::string json_file;
-  std::string transport = "auto", backend, virtual_devices, topology, dim, tensors, determinism = "fastest";
-  std::string seed = "1", peer = "none";
-  bool persistent = false, latency = false, inject_corruption = false;
-};
-
-constexpr const char* description =
-    "Checks and measures tutti's collectives.\n"
-    "\n"
-    "OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather, sendrecv "
-    "(copies\n"
-    "between all pairs of devices: latency at the smallest size, bandwidth at the largest), or all of these: "
-    "all.\n"
-    "  tutti-perf topo              devices, links and the peer-to-peer self-test\n"
-    "  tutti-perf explain OP SIZE   which transport and algorithm an operation takes, and why\n"
-    "  tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file\n"
-    "\n"
-    "Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add, the whole of a scatter "
-    "or\n"
-    "gather. Suffixes K, M and G are binary. A coalesced operation splits a size into 16 tensors unless "
-    "--tensors\n"
-    "is given.";
-
-constexpr const char* footer =
-    "Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by "
-    "its length;\n"
-    "the median of several batches. p50 and p99 are latencies, from the call to completion on all devices.\n"
-    "--latency shows the median latency as `time`. algbw is size / time; busbw is algbw times the share of "
-    "the payload\n"
-    "that has to move: (n-1)/n for scatter and gather, 1 otherwise.\n"
-    "\n"
-    "Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 the run failed, 130 "
-    "interrupted.";
-
-void declare(CLI::App& app, Typed& typed) {
-  app.footer(footer);
-  app.add_option("OP", typed.words, "what to measure; or topo, explain, tensors");
-  app.add_option("-b", typed.begin, "smallest size (default 8)")->group("Sizes");
-  app.add_option("-e", typed.end, "largest size (default 64M, or -b if that is larger)")->group("Sizes");
-  app.add_option("-i", typed.increment, "bytes from one size to the next")->group("Sizes");
-  app.add_option("-f", typed.factor, "factor from one size to the next (default 2)")->group("Sizes");
-  app.add_option(
-         "--tensors", typed.tensors,
-         "list for coalesced operations instead of sizes: resnet50, gpt2, COUNTxSIZE such as 1000x1K, or a "
-         "file with lines such as: 64x3x7x7 float32")
-      ->group("Sizes");
-  app.add_option("-d", typed.dtype, "element type, such as float32, half, int8, or all (default float32)");
-  app.add_option("-o", typed.reduction, "reduction: sum");
-  app.add_option("-r", typed.root, "root device, or all (default 0)");
-  app.add_option("-g", typed.devices_used, "number of devices that take part (default: all)");
-  app.add_option("--dim", typed.dim, "scatter and gather: dimension 0 (default), 1, or all");
-  app.add_option("--transport", typed.transport, "auto, p2p, nccl or staged (default auto)");
-  app.add_option("--determinism", typed.determinism, "fastest, or bitwise: the same bits on every transport");
-  app.add_option("-c", typed.check, "compare every element on every device: 1 (default) or 0");
-  app.add_option("--seed", typed.seed, "varies the data (default 1)");
-  app.add_option("--backend", typed.backend, "auto, cuda, or host: virtual devices")->group("Devices");
-  app.add_option("--devices", typed.virtual_devices, "number of virtual devices; implies --backend host")
-      ->group("Devices");
-  app.add_option(
-         "--topology", typed.topology,
-         "of virtual devices: island, two-islands, pcie, pcie-p2p or a JSON file; implies --backend host")
-      ->group("Devices");
-  app.add_option("-n", typed.iterations, "launches per batch (default: as many as take 50 ms, at most 200)")
-      ->group("Timing");
-  app.add_option("-w", typed.warmup, "launches before measuring (default: up to 5)")->group("Timing");
-  app.add_option("--repetitions", typed.repetitions, "batches (default 5, fewer of slow operations)")
-      ->group("Timing");
-  app.add_option("--buffer-sets", typed.buffer_sets,
-                 "sets of buffers to rotate over (default: beyond the caches)")
-      ->group("Timing");
-  app.add_flag("--latency", typed.latency, "show the latency as time, instead of back to back")
-      ->group("Timing");
-  app.add_flag("--persistent", typed.persistent, "bind once, launch many times: on GPUs, graph replays")
-      ->group("Timing");
-  app.add_option("-G", typed.graph_launches,
-                 "the same, with this many launches per batch; 0: eager (default)")
-      ->group("Timing");
-  app.add_option("--peer", typed.peer, "measure a peer on the same buffers, too: nccl")->group("Comparison");
-  app.add_option("-J", typed.json_file, "write all figures to this file as JSON")->group("Output");
-  app.add_flag("--inject-corruption", typed.inject_corruption,
-               "virtual devices: damage transfers, to see the check find it")
-      ->group("Output");
-}
 
 [[noreturn]] void refuse(std::string_view option, std::string_view given, std::string_view expected) {
   throw UsageError(fmt::format("{}: '{}' is not valid: expected {}", option, given, expected));
@@ -148,7 +58,7 @@ std::vector<const Operation*> parse_operations(const std::string& name) {
   return {operation};
 }
 
-SizeSweep parse_sweep(const Typed& typed) {
+SizeSweep parse_sweep(const TypedOptions& typed) {
   SizeSweep sweep;
   sweep.begin = parse_size(typed.begin, "-b");
   sweep.end = typed.end.empty() ? std::max(sweep.begin, sweep.end) : parse_size(typed.end, "-e");
@@ -168,7 +78,7 @@ std::vector<DType> parse_dtypes(const std::string& text) {
   return {parse_with("-d", [&] { return parse_dtype(text); })};
 }
 
-void parse_launches(const Typed& typed, Options& options) {
+void parse_launches(const TypedOptions& typed, Options& options) {
   options.timing.iterations = optional_number(typed.iterations, "-n", 1, any_number);
   options.timing.warmup = optional_number(typed.warmup, "-w", 0, any_number);
   options.timing.repetitions = parse_number(typed.repetitions, "--repetitions", 1, any_number);
@@ -179,7 +89,7 @@ void parse_launches(const Typed& typed, Options& options) {
   if (graph_launches > 0 || typed.persistent) options.launch = LaunchForm::persistent;
 }
 
-void parse_devices(const Typed& typed, Options& options) {
+void parse_devices(const TypedOptions& typed, Options& options) {
   options.backend = typed.backend;
   options.virtual_topology = typed.topology;
   options.virtual_devices = optional_number(typed.virtual_devices, "--devices", 1, 1024);
@@ -195,7 +105,7 @@ void parse_devices(const Typed& typed, Options& options) {
   if (wants_virtual) options.backend = "host";
 }
 
-void parse_collective(const Typed& typed, Options& options) {
+void parse_collective(const TypedOptions& typed, Options& options) {
   options.collective.transport = parse_with("--transport", [&] { return parse_transport(typed.transport); });
   if (typed.determinism == "bitwise") {
     options.collective.determinism = Determinism::bitwise;
@@ -213,7 +123,7 @@ void parse_collective(const Typed& typed, Options& options) {
 }
 
 /// What each option applies to.
-void require_consistency(const Typed& typed, const Options& options) {
+void require_consistency(const TypedOptions& typed, const Options& options) {
   const auto any = [&](auto&& property) {
     return std::any_of(options.operations.begin(), options.operations.end(), property);
   };
@@ -231,7 +141,7 @@ void require_consistency(const Typed& typed, const Options& options) {
   }
 }
 
-void parse_explain(const Typed& typed, Options& options) {
+void parse_explain(const TypedOptions& typed, Options& options) {
   const std::vector<std::string>& words = typed.words;
   if (words.size() < 2)
     throw UsageError("explain: which operation? For instance: tutti-perf explain broadcast 64M");
@@ -245,10 +155,10 @@ void parse_explain(const Typed& typed, Options& options) {
   if (words.size() >= 3) options.explain_bytes = parse_size(words[2], "explain");
 }
 
-void parse_command(const Typed& typed, Options& options) {
+void parse_command(const TypedOptions& typed, Options& options) {
   const std::vector<std::string>& words = typed.words;
   if (words.empty())
-    throw UsageError("what to measure is missing: name an operation, topo or explain (see -h)");
+    throw UsageError("what to measure is missing: name an operation, topo, explain or tensors (see -h)");
   const std::size_t most = words[0] == "explain" ? 3 : words[0] == "tensors" ? 2 : 1;
   if (words.size() > most) {
     throw UsageError(fmt::format("unexpected '{}' after '{}' (sizes are given with -b and -e)", words[most],
@@ -269,7 +179,7 @@ void parse_command(const Typed& typed, Options& options) {
   }
 }
 
-void parse_comparison(const Typed& typed, Options& options) {
+void parse_comparison(const TypedOptions& typed, Options& options) {
   if (typed.peer == "nccl") {
     options.peer = PeerChoice::nccl;
   } else if (typed.peer != "none") {
@@ -281,29 +191,11 @@ void parse_comparison(const Typed& typed, Options& options) {
     throw UsageError("--inject-corruption needs the check (-c 1)");
 }
 
-/// The command line split into words; nothing if help was asked for, which goes to `help`.
-std::optional<Typed> split(int argc, const char* const* argv, std::string& help) {
-  CLI::App app(description, "tutti-perf");
-  Typed typed;
-  declare(app, typed);
-  try {
-    app.parse(argc, argv);
-    return typed;
-  } catch (const CLI::CallForHelp&) {
-    help = app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    std::string message = error.what();
-    std::replace(message.begin(), message.end(), '\n', ' ');
-    throw UsageError(message);
-  }
-}
-
 }  // namespace
 
 Options parse_options(int argc, const char* const* argv) {
   Options options;
-  const std::optional<Typed> typed = split(argc, argv, options.help);
+  const std::optional<TypedOptions> typed = split_command_line(argc, argv, options.help);
   if (!typed) return options;
   parse_command(*typed, options);
   options.sizes = parse_sweep(*typed);

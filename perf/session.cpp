@@ -28,6 +28,7 @@ Session::Session(const Options& options) {
     set_environment("TUTTI_VIRTUAL_DEVICES", fmt::format("{}", *options.virtual_devices));
   try {
     init();
+    self_test_peers();
     topology_ = discover_topology();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported) {

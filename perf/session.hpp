@@ -9,8 +9,8 @@
 
 namespace tutti::perf {
 
-/// The devices of a run: selects the backend the options ask for, and gives the calling thread a pooled
-/// stream on each device, so that nothing runs on the legacy default stream.
+/// The devices of a run: selects the backend the options ask for, tests the peers, and gives the calling
+/// thread a pooled stream on each device, so that nothing runs on the legacy default stream.
 class Session {
  public:
   /// Throws UsageError if the options do not fit the devices there are.

@@ -16,13 +16,46 @@ std::string format_figure(double value) {
   return fmt::format("{:.{}f}", value, decimals);
 }
 
+std::string format_measurement_columns(std::string_view time, std::string_view algbw, std::string_view busbw,
+                                       std::string_view wrong) {
+  return fmt::format("{:>9} {:>7} {:>7} {:>6}", time, algbw, busbw, wrong);
+}
+
 std::string format_measurement(const Row& row, const std::optional<Measurement>& measurement,
                                Headline headline) {
-  if (!measurement) return fmt::format("{:>9} {:>7} {:>7} {:>6}", "N/A", "N/A", "N/A", "N/A");
-  const std::string wrong = measurement->wrong ? fmt::format("{}", *measurement->wrong) : "N/A";
-  return fmt::format("{:>9} {:>7} {:>7} {:>6}", format_figure(measurement->microseconds(headline)),
-                     format_figure(algorithm_bandwidth(row, *measurement, headline)),
-                     format_figure(bus_bandwidth(row, *measurement, headline)), wrong);
+  if (!measurement) return format_measurement_columns("N/A", "N/A", "N/A", "N/A");
+  return format_measurement_columns(format_figure(measurement->microseconds(headline)),
+                                    format_figure(algorithm_bandwidth(row, *measurement, headline)),
+                                    format_figure(bus_bandwidth(row, *measurement, headline)),
+                                    measurement->wrong ? fmt::format("{}", *measurement->wrong) : "N/A");
+}
+
+/// One line under the column titles, or the titles themselves.
+struct Line {
+  std::string size = {}, count = {}, type = {}, redop = {}, root = {};
+  std::string out_of_place = {}, in_place = {};
+  std::string p50 = {}, p99 = {}, chosen = {};
+};
+
+std::string format_line(char lead, const Line& line) {
+  std::string text = fmt::format("{}{:>11} {:>11} {:>13} {:>5} {:>4}  {}  {}  {:>9} {:>9}  {}", lead,
+                                 line.size, line.count, line.type, line.redop, line.root, line.out_of_place,
+                                 line.in_place, line.p50, line.p99, line.chosen);
+  text.erase(text.find_last_not_of(' ') + 1);
+  return text + "\n";
+}
+
+/// Every line of `text` as a comment.
+std::string commented(std::string_view text) {
+  std::string result;
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    result += end == 0 ? "#" : "# ";
+    result += text.substr(0, end);
+    result += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return result;
 }
 
 std::string describe_choice(const Row& row) {
@@ -67,37 +100,36 @@ std::string format_header(const Options& options, const Results& results) {
       results.device_count, results.topology.backend == BackendKind::host ? "virtual" : "cuda",
       name_of(options.collective.transport), options.launch == LaunchForm::eager ? "eager" : "persistent",
       describe(options.headline), options.check ? "on" : "off");
-  std::string topology = to_string(results.topology);
-  if (!topology.empty() && topology.back() == '\n') topology.pop_back();
-  text += "# ";
-  for (const char letter : topology) {
-    text += letter;
-    if (letter == '\n') text += "# ";
-  }
-  text += '\n';
+  text += commented(to_string(results.topology));
   if (!results.peer.empty()) text += fmt::format("# peer: {}\n", results.peer);
   return text;
 }
 
-std::string format_column_titles(const std::string& operation, const Options& options) {
-  return fmt::format(
-      "#\n# {}\n"
-      "#{:>49} {:<32} {:<32}\n"
-      "#{:>11} {:>11} {:>13} {:>5} {:>4}  {:>9} {:>7} {:>7} {:>6}  {:>9} {:>7} {:>7} {:>6}  {:>9} {:>9}  {}\n"
-      "#{:>11} {:>11} {:>13} {:>5} {:>4}  {:>9} {:>7} {:>7} {:>6}  {:>9} {:>7} {:>7} {:>6}  {:>9} {:>9}\n",
-      operation, "", "out of place", "in place", "size", "count", "type", "redop", "root", "time", "algbw",
-      "busbw", "#wrong", "time", "algbw", "busbw", "#wrong", "p50", "p99", "chosen", "(B)", "(elements)", "",
-      "", "", "(us)", "(GB/s)", "(GB/s)", options.check ? "" : "(off)", "(us)", "(GB/s)", "(GB/s)",
-      options.check ? "" : "(off)", "(us)", "(us)");
+std::string format_column_titles(const std::string& operation) {
+  const std::string titles = format_measurement_columns("time", "algbw", "busbw", "#wrong");
+  const std::string units = format_measurement_columns("(us)", "(GB/s)", "(GB/s)", "");
+  const auto centered = [&titles](std::string_view text) {
+    return fmt::format("{:^{}}", text, titles.size());
+  };
+  return fmt::format("#\n# {}\n", operation) +
+         format_line('#', {.out_of_place = centered("out of place"), .in_place = centered("in place")}) +
+         format_line('#',
+                     {"size", "count", "type", "redop", "root", titles, titles, "p50", "p99", "chosen"}) +
+         format_line('#', {"(B)", "(elements)", "", "", "", units, units, "(us)", "(us)", ""});
 }
 
 std::string format_row(const Row& row, Headline headline) {
   const Summary latency = row.out_of_place ? row.out_of_place->timing.latency : Summary{};
-  return fmt::format(" {:>11} {:>11} {:>13} {:>5} {:>4}  {}  {}  {:>9} {:>9}  {}\n", row.bytes, row.count,
-                     name_of(row.dtype), row.sums ? "sum" : "none", row.root,
-                     format_measurement(row, row.out_of_place, headline),
-                     format_measurement(row, row.in_place, headline), format_figure(latency.median),
-                     format_figure(latency.p99), describe_choice(row));
+  return format_line(' ', {.size = fmt::format("{}", row.bytes),
+                           .count = fmt::format("{}", row.count),
+                           .type = std::string(name_of(row.dtype)),
+                           .redop = row.sums ? "sum" : "none",
+                           .root = fmt::format("{}", row.root),
+                           .out_of_place = format_measurement(row, row.out_of_place, headline),
+                           .in_place = format_measurement(row, row.in_place, headline),
+                           .p50 = format_figure(latency.median),
+                           .p99 = format_figure(latency.p99),
+                           .chosen = describe_choice(row)});
 }
 
 std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline) {

@@ -91,6 +91,10 @@ constexpr std::uint64_t largest_integer<std::uint8_t> = 255;
 template <>
 constexpr std::uint64_t largest_integer<std::int16_t> = 32767;
 
+/// Sources take turns: under a logical or, a one from each would hide what another one lacks.
+template <>
+constexpr std::uint64_t largest_integer<bool> = 0;
+
 template <class T>
 T encode(std::uint64_t value) {
   if constexpr (std::is_arithmetic_v<T>) {
@@ -147,23 +151,13 @@ template <class T>
 void fill_integers(const Content& content, Run run, T* target) {
   constexpr std::size_t block = 1024;  // sums stay in the first-level cache
   std::array<std::uint32_t, block> sums;
-  // A sum of bools is a logical or, so that every source may hold a one.
-  constexpr bool is_bool = std::is_same_v<T, bool>;
-  const std::uint64_t largest =
-      is_bool ? static_cast<std::uint64_t>(content.all_sources) : largest_integer<T>;
   for (std::size_t done = 0; done < run.count; done += block) {
     const Run part{run.position + done, std::min(block, run.count - done)};
     std::fill_n(sums.begin(), part.count, 0U);
     for (int source = content.first_source; source < content.first_source + content.source_count; ++source) {
-      add_source(SourceValues(content, source, largest), part, sums.data());
+      add_source(SourceValues(content, source, largest_integer<T>), part, sums.data());
     }
-    for (std::size_t k = 0; k < part.count; ++k) {
-      if constexpr (is_bool) {
-        target[done + k] = sums[k] != 0;
-      } else {
-        target[done + k] = encode<T>(sums[k]);
-      }
-    }
+    for (std::size_t k = 0; k < part.count; ++k) target[done + k] = encode<T>(sums[k]);
   }
 }
 

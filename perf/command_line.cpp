@@ -1,0 +1,119 @@
+#include "command_line.hpp"
+
+#include "usage_error.hpp"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+namespace tutti::perf {
+namespace {
+
+constexpr const char* description = R"(Checks and measures tutti's collectives.
+
+OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather, sendrecv (copies between
+all pairs of devices: latency at the smallest size, bandwidth at the largest), or all of these: all.
+  tutti-perf topo              devices, links and the peer-to-peer self-test
+  tutti-perf explain OP SIZE   which transport and algorithm an operation takes, and why
+  tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file
+
+Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add, the whole of a scatter or gather.
+Suffixes K, M and G are binary. A coalesced operation splits a size into 16 tensors unless --tensors is given.
+)";
+
+constexpr const char* footer =
+    R"(Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by its length;
+the median of several batches. p50 and p99 are latencies, from the call to completion on all devices. --latency
+shows the median latency as `time`. algbw is size / time; busbw is algbw times the share of the payload that has
+to move: (n-1)/n for scatter and gather, 1 otherwise.
+
+Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 the run failed, 130 interrupted.)";
+
+/// Adds options of one group of the help page.
+class Group {
+ public:
+  Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
+
+  void value(const char* flag, std::string& target, const char* type, const char* help) {
+    app_.add_option(flag, target, help)->group(name_)->type_name(type);
+  }
+  void flag(const char* flag, bool& target, const char* help) {
+    app_.add_flag(flag, target, help)->group(name_);
+  }
+
+ private:
+  CLI::App& app_;
+  const char* name_;
+};
+
+void declare(CLI::App& app, TypedOptions& typed) {
+  app.footer(footer);
+  app.add_option("OP", typed.words, "what to measure; or topo, explain, tensors")->type_name("");
+
+  Group sizes(app, "Sizes");
+  sizes.value("-b", typed.begin, "SIZE", "smallest size (default 8)");
+  sizes.value("-e", typed.end, "SIZE", "largest size (default 64M, or -b if that is larger)");
+  sizes.value("-i", typed.increment, "SIZE", "bytes from one size to the next");
+  sizes.value("-f", typed.factor, "N", "factor from one size to the next (default 2)");
+  sizes.value("--tensors", typed.tensors, "LIST",
+              "for coalesced operations, instead of sizes: resnet50, gpt2, COUNTxSIZE such\n"
+              "as 1000x1K, or a file with lines such as: 64x3x7x7 float32");
+
+  Group operations(app, "Operations");
+  operations.value("-d", typed.dtype, "TYPE",
+                   "element type, such as float32, half, int8, or all (default float32)");
+  operations.value("-o", typed.reduction, "NAME", "reduction: sum");
+  operations.value("-r", typed.root, "N", "root device, or all (default 0)");
+  operations.value("--dim", typed.dim, "N", "scatter and gather: dimension 0 (default), 1, or all");
+  operations.value("--transport", typed.transport, "NAME", "auto, p2p, nccl or staged (default auto)");
+  operations.value("--determinism", typed.determinism, "NAME",
+                   "fastest (default), or bitwise: the same bits on every transport");
+
+  Group devices(app, "Devices");
+  devices.value("-g", typed.devices_used, "N", "number of devices that take part (default: all)");
+  devices.value("--backend", typed.backend, "NAME", "auto, cuda, or host: virtual devices");
+  devices.value("--devices", typed.virtual_devices, "N", "number of virtual devices; implies --backend host");
+  devices.value("--topology", typed.topology, "NAME",
+                "of virtual devices: island, two-islands, pcie, pcie-p2p or a JSON file;\n"
+                "implies --backend host");
+
+  Group timing(app, "Timing");
+  timing.value("-n", typed.iterations, "N",
+               "launches per batch (default: as many as take 50 ms, at most 200)");
+  timing.value("-w", typed.warmup, "N", "launches before measuring (default: up to 5)");
+  timing.value("--repetitions", typed.repetitions, "N", "batches (default 5, fewer of slow operations)");
+  timing.value("--buffer-sets", typed.buffer_sets, "N",
+               "sets of buffers to rotate over (default: beyond the caches)");
+  timing.flag("--latency", typed.latency, "show the latency as time, instead of back to back");
+  timing.flag("--persistent", typed.persistent, "bind once, launch many times: on GPUs, graph replays");
+  timing.value("-G", typed.graph_launches, "N",
+               "the same, with this many launches per batch; 0: eager (default)");
+  timing.value("--peer", typed.peer, "NAME", "measure a peer on the same buffers, too: nccl");
+
+  Group check(app, "Check and output");
+  check.value("-c", typed.check, "0|1", "compare every element on every device (default 1)");
+  check.value("--seed", typed.seed, "N", "varies the data (default 1)");
+  check.flag("--inject-corruption", typed.inject_corruption,
+             "virtual devices: damage transfers, to see the check find it");
+  check.value("-J", typed.json_file, "FILE", "write all figures as JSON");
+}
+
+}  // namespace
+
+std::optional<TypedOptions> split_command_line(int argc, const char* const* argv, std::string& help) {
+  CLI::App app(description, "tutti-perf");
+  TypedOptions typed;
+  declare(app, typed);
+  try {
+    app.parse(argc, argv);
+    return typed;
+  } catch (const CLI::CallForHelp&) {
+    help = app.help();
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    std::string message = error.what();
+    std::replace(message.begin(), message.end(), '\n', ' ');
+    throw UsageError(message);
+  }
+}
+
+}  // namespace tutti::perf

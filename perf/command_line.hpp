@@ -1,0 +1,46 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// The command line as typed, with what holds where nothing was: only words, no meaning yet.
+struct TypedOptions {
+  std::vector<std::string> words;  ///< OP; topo; explain OP SIZE; tensors LIST
+  std::string begin = "8";
+  std::string end;
+  std::string increment;
+  std::string factor;
+  std::string tensors;
+  std::string dtype = "float32";
+  std::string reduction = "sum";
+  std::string root = "0";
+  std::string devices_used;
+  std::string dim;
+  std::string transport = "auto";
+  std::string determinism = "fastest";
+  std::string check = "1";
+  std::string seed = "1";
+  std::string backend;
+  std::string virtual_devices;
+  std::string topology;
+  std::string iterations;
+  std::string warmup;
+  std::string repetitions = "5";
+  std::string buffer_sets;
+  std::string graph_launches = "0";
+  std::string peer = "none";
+  std::string json_file;
+  bool latency = false;
+  bool persistent = false;
+  bool inject_corruption = false;
+};
+
+/// Sorts the command line into its options; nothing if help was asked for, which then is in `help`. Throws
+/// UsageError for an option that does not exist, lacks its value or is given twice.
+[[nodiscard]] std::optional<TypedOptions> split_command_line(int argc, const char* const* argv,
+                                                             std::string& help);
+
+}  // namespace tutti::perf
