@@ -210,7 +210,8 @@ struct TensorOptions {
   HostMemory host_memory = HostMemory::pageable;
 };
 
-/// Uninitialised memory. All creation functions throw OutOfMemoryError if the device has no room, and
+/// Uninitialised memory. Call it as `tutti::empty`: unqualified, with nothing but a standard container, it is
+/// `std::empty`. All creation functions throw OutOfMemoryError if the device has no room, and
 /// Error(invalid_argument) for a bad size or device.
 [[nodiscard]] TUTTI_EXPORT Tensor empty(IntList sizes, const TensorOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor zeros(IntList sizes, const TensorOptions& options = {});
