@@ -25,6 +25,9 @@ target_include_directories(tutti_dlpack_headers SYSTEM INTERFACE ${TUTTI_DLPACK_
 if(TUTTI_BUILD_TESTS)
   find_package(GTest QUIET)
   tutti_require("${GTest_FOUND}" "GoogleTest" libgtest-dev)
+  if(NOT TARGET GTest::gmock) # a package of its own on Debian, found through GoogleTest's file
+    tutti_require(FALSE "GoogleMock" libgmock-dev)
+  endif()
 endif()
 
 if(TUTTI_BUILD_PERF)
