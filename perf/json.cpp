@@ -154,8 +154,10 @@ std::string to_json(const Options& options, const Results& results,
                    {"summary",
                     {{"wrong", nullptr},
                      {"average_busbw_gbps", results.average_bus_bandwidth(options.headline)},
-                     {"interrupted", results.interrupted}}}};
+                     {"interrupted", results.interrupted},
+                     {"failure", nullptr}}}};
   if (!results.peer.empty()) document["peer"] = results.peer;
+  if (!results.failure.empty()) document["summary"]["failure"] = results.failure;
   if (options.check) document["summary"]["wrong"] = results.wrong();
   for (const Row& row : results.rows) document["rows"].push_back(row_of(row, options.headline));
   for (const Skipped& skipped : results.skipped) {

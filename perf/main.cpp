@@ -117,11 +117,17 @@ int measure(const Options& options, const std::vector<std::string>& command_line
     run_measurements(options, session, peer.get(), results, printer);
   } catch (const Interrupted&) {
     results.interrupted = true;
+  } catch (const Error& error) {
+    results.failure = error.what();  // what was measured until then is worth keeping
   }
   print(format_footer(results, options));
   if (json_file.is_open()) {
     json_file << to_json(options, results, command_line) << std::flush;
     if (!json_file) throw UsageError(fmt::format("-J: '{}' could not be written", options.json_file));
+  }
+  if (!results.failure.empty()) {
+    fmt::print(stderr, "tutti-perf: {}\n", results.failure);
+    return run_failed;
   }
   if (results.interrupted) {
     fmt::print(stderr, "tutti-perf: interrupted after {} row(s)\n", results.rows.size());

@@ -70,6 +70,7 @@ struct Results {
   std::vector<Row> rows;
   std::vector<Skipped> skipped;
   bool interrupted = false;
+  std::string failure;  ///< what ended the run early; empty: nothing did
 
   /// Over all rows, peers included.
   [[nodiscard]] std::uint64_t wrong() const noexcept;

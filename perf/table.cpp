@@ -174,9 +174,12 @@ std::string format_footer(const Results& results, const Options& options) {
   std::string text = "#\n";
   if (results.interrupted) text += "# interrupted: what was measured until then\n";
   if (!results.skipped.empty()) text += fmt::format("# not measured: {} case(s)\n", results.skipped.size());
-  text += options.check ? fmt::format("# wrong elements: {} {}\n", results.wrong(),
-                                      results.wrong() == 0 ? "OK" : "FAILED")
-                        : std::string("# wrong elements: not checked\n");
+  if (!results.failure.empty()) text += "# ended by a failure: what was measured until then\n";
+  if (options.check && !results.rows.empty()) {
+    text += fmt::format("# wrong elements: {} {}\n", results.wrong(), results.wrong() == 0 ? "OK" : "FAILED");
+  } else {
+    text += "# wrong elements: not checked\n";
+  }
   return text + fmt::format("# average bus bandwidth: {:.3f} GB/s\n",
                             results.average_bus_bandwidth(options.headline));
 }

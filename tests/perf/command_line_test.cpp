@@ -152,6 +152,32 @@ TEST(PerfCommandLine, DamagedTransfersAreFoundAndAreStatusOne) {
   EXPECT_NE(outcome.out.find("FAILED"), std::string::npos) << outcome.out;
 }
 
+TEST(PerfCommandLine, AFailureKeepsWhatWasMeasuredAndIsStatusThree) {
+  const std::string json = temporary("failed.json");
+  const Outcome outcome =
+      run({"broadcast", "-b", "4K", "-e", "4G", "-f", "1048576", "--devices", "2", "-J", json});
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line_about(outcome.error, "out of memory");
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_EQ(document["rows"].size(), 1U);
+  EXPECT_FALSE(document["summary"]["failure"].is_null());
+}
+
+TEST(PerfCommandLine, ATransportThatCarriesNothingIsAMistake) {
+  const Outcome outcome = run({"broadcast", "-b", "4K", "-e", "4K", "--devices", "2", "--transport", "nccl"});
+  EXPECT_EQ(outcome.status, 2);
+  expect_one_line_about(outcome.error, "nothing could be measured");
+  EXPECT_NE(outcome.out.find("# not measured: broadcast 4K"), std::string::npos) << outcome.out;
+}
+
+TEST(PerfCommandLine, APrintedTensorListCanBeReadBack) {
+  const Outcome printed = run({"tensors", "resnet50"});
+  EXPECT_EQ(printed.status, 0) << printed.error;
+  const std::string list = temporary("resnet50");
+  std::ofstream(list) << printed.out;
+  EXPECT_EQ(run({"tensors", list}).out, printed.out);
+}
+
 TEST(PerfCommandLine, TopologyAndPlansAreShown) {
   const Outcome topology = run({"topo", "--devices", "3"});
   EXPECT_EQ(topology.status, 0) << topology.error;
