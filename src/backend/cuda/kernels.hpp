@@ -1,14 +1,14 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
-
-#include <cstddef>
-
 #include "backend/backend.hpp"
 #include "backend/cuda/segment_tables.hpp"
 
-/// The kernels' launchers. Each enqueues one kernel on `where.stream`, whose device must be current, and returns what the
-/// launch returned. Empty work launches nothing.
+#include <cstddef>
+
+#include <cuda_runtime_api.h>
+
+/// The kernels' launchers. Each enqueues one kernel on `where.stream`, whose device must be current, and
+/// returns what the launch returned. Empty work launches nothing.
 namespace tutti::backend::cuda {
 
 struct LaunchSite {
@@ -16,8 +16,8 @@ struct LaunchSite {
   int multiprocessors = 1;
 };
 
-// Kernels are compiled for these capacities; the smaller ones only save time at launch. Up to 4 KiB of parameters
-// always work; more needs CUDA 12.1 in toolkit and driver, which allow 32764 bytes.
+// Kernels are compiled for these capacities; the smaller ones only save time at launch. Up to 4 KiB of
+// parameters always work; more needs CUDA 12.1 in toolkit and driver, which allow 32764 bytes.
 inline constexpr std::size_t small_parameter_table = 1024;
 inline constexpr std::size_t medium_parameter_table = 3968;
 #if CUDART_VERSION >= 12010
@@ -27,8 +27,8 @@ inline constexpr std::size_t large_parameter_table = medium_parameter_table;
 #endif
 inline constexpr int large_parameters_driver = 12010;  ///< what `cudaDriverGetVersion` must return at least
 
-/// A segment table, either in host memory (then it travels in the parameters; `blob` must be readable up to the capacity
-/// chosen for it) or already in device memory.
+/// A segment table, either in host memory (then it travels in the parameters; `blob` must be readable up to
+/// the capacity chosen for it) or already in device memory.
 struct TableArgument {
   const std::byte* blob = nullptr;
   std::size_t bytes = 0;
@@ -42,8 +42,8 @@ cudaError_t launch_convert(LaunchSite where, const Convert& task);
 cudaError_t launch_fill(LaunchSite where, const Fill& task);
 cudaError_t launch_random_fill(LaunchSite where, const RandomFill& task);
 
-/// Loads the machine code of the kernels to the current device. Code is otherwise loaded at a kernel's first launch, which
-/// may wait for work in flight and is a poor surprise inside a captured or timed region.
+/// Loads the machine code of the kernels to the current device. Code is otherwise loaded at a kernel's first
+/// launch, which may wait for work in flight and is a poor surprise inside a captured or timed region.
 cudaError_t preload_fan_out();
 cudaError_t preload_ordered_sum();
 

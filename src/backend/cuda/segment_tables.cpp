@@ -1,5 +1,7 @@
 #include "backend/cuda/segment_tables.hpp"
 
+#include "tutti/error.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -7,17 +9,19 @@
 
 #include <fmt/format.h>
 
-#include "tutti/error.hpp"
-
 namespace tutti::backend::cuda {
 
 namespace {
 
 constexpr std::uint64_t shortest_strip = 256;  // a shorter row leaves most lanes of a warp idle
 
-std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
+std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
+  return (a + b - 1) / b;
+}
 
-std::uintptr_t address_of(const std::byte* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+std::uintptr_t address_of(const std::byte* pointer) {
+  return reinterpret_cast<std::uintptr_t>(pointer);
+}
 
 /// Small tiles for small payloads, so that they spread over the chip; large ones once every warp has work.
 std::uint32_t tile_bytes_for(std::uint64_t total_bytes, int multiprocessors) {
@@ -114,7 +118,8 @@ FanOutEntry entry_of(const FanOutSegment& segment, std::uint32_t tile_bytes) {
   } else {
     entry.tile_width = static_cast<std::uint16_t>(entry.row_bytes);
     entry.tiles_per_row = 1;
-    entry.rows_per_tile = static_cast<std::uint16_t>(std::min<std::uint64_t>(tile_bytes / entry.row_bytes, entry.rows));
+    entry.rows_per_tile =
+        static_cast<std::uint16_t>(std::min<std::uint64_t>(tile_bytes / entry.row_bytes, entry.rows));
   }
   return entry;
 }
@@ -139,10 +144,14 @@ SumPath choose_path(const OrderedSum& task, const OrderedSumSegment& segment, st
 
 DType summed_as(DType dtype) noexcept {
   switch (dtype) {
-    case DType::complex64: return DType::float32;
-    case DType::complex128: return DType::float64;
-    case DType::int8: return DType::uint8;  // wrapping sums do not see the sign
-    default: return dtype;
+    case DType::complex64:
+      return DType::float32;
+    case DType::complex128:
+      return DType::float64;
+    case DType::int8:
+      return DType::uint8;  // wrapping sums do not see the sign
+    default:
+      return dtype;
   }
 }
 
@@ -161,7 +170,8 @@ void build_table(const FanOut& task, int multiprocessors, SegmentTable& table) {
     if (is_empty(segment)) continue;
     *entry = entry_of(segment, table.shape.tile_bytes);
     entry->path = choose_path(*entry, task.pointers);
-    entry->first_tile = tiles.take(std::uint64_t{entry->tiles_per_row} * divide_up(entry->rows, entry->rows_per_tile));
+    entry->first_tile =
+        tiles.take(std::uint64_t{entry->tiles_per_row} * divide_up(entry->rows, entry->rows_per_tile));
     ++entry;
   }
   table.shape.tile_count = tiles.count();

@@ -1,17 +1,18 @@
 #pragma once
 
+#include "backend/backend.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "backend/backend.hpp"
-
 /// How segment lists are cut into work for warps.
 ///
-/// The bytes of all segments are divided into tiles of at most `largest_tile` bytes; a warp takes one tile at a time and
-/// finds its segment by binary search over the first tile of each. Cutting by bytes, not by segment, keeps one big tensor
-/// among a thousand tiny ones from running alone; using warps, not blocks, lets a thousand tiny ones run at once.
+/// The bytes of all segments are divided into tiles of at most `largest_tile` bytes; a warp takes one tile at
+/// a time and finds its segment by binary search over the first tile of each. Cutting by bytes, not by
+/// segment, keeps one big tensor among a thousand tiny ones from running alone; using warps, not blocks, lets
+/// a thousand tiny ones run at once.
 ///
 /// A table is one blob: all entries, then all pointers. Everything here runs on the host and needs no GPU.
 namespace tutti::backend::cuda {
@@ -84,7 +85,8 @@ void build_table(const FanOut& task, int multiprocessors, SegmentTable& table);
 /// For sums. Complex elements are summed as twice as many real ones.
 void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& table);
 
-/// The real type whose sums give, component by component, the sums of `dtype`: float32 for complex64, uint8 for int8, …
+/// The real type whose sums give, component by component, the sums of `dtype`: float32 for complex64, uint8
+/// for int8, …
 [[nodiscard]] DType summed_as(DType dtype) noexcept;
 
 }  // namespace tutti::backend::cuda

@@ -1,0 +1,102 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "backend/cuda/kernels.hpp"
+#include "backend/cuda/table_store.hpp"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+namespace tutti::backend::cuda {
+
+/// NVIDIA GPUs through the CUDA runtime.
+///
+/// A stream handle is the `cudaStream_t`; nullptr is the legacy default stream of the StreamRef's device, and
+/// so calls with it make that device current first. Events are `cudaEvent_t`.
+class CudaBackend final : public Backend {
+ public:
+  /// `count` devices, at least one.
+  explicit CudaBackend(int count);
+  ~CudaBackend() override;
+
+  [[nodiscard]] BackendKind kind() const noexcept override { return BackendKind::cuda; }
+
+  [[nodiscard]] int device_count() const noexcept override { return static_cast<int>(devices_.size()); }
+  [[nodiscard]] const DeviceProperties& properties(int device) const override {
+    return at(device).properties;
+  }
+  [[nodiscard]] MemoryInfo memory_info(int device) override;
+  [[nodiscard]] std::pair<int, int> stream_priority_range() const noexcept override { return priorities_; }
+  [[nodiscard]] Link link(int device, int peer) override;
+  [[nodiscard]] bool can_access_peer(int device, int peer) override;
+  void enable_peer_access(int device, int peer) override;
+  void set_current_device(int device) override;
+  void synchronize_device(int device) override;
+
+  [[nodiscard]] void* allocate_device(int device, std::size_t bytes) override;
+  void free_device(int device, void* address) noexcept override;
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
+  void free_pinned(void* address) noexcept override;
+  [[nodiscard]] PointerInfo pointer_info(const void* address) override;
+
+  [[nodiscard]] StreamRef default_stream(int device) override { return {nullptr, device}; }
+  [[nodiscard]] StreamRef create_stream(int device, int priority) override;
+  void destroy_stream(StreamRef stream) noexcept override;
+  [[nodiscard]] bool query_stream(StreamRef stream) override;
+  void synchronize_stream(StreamRef stream) override;
+  void wait_event(StreamRef stream, EventHandle event) override;
+  void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
+
+  [[nodiscard]] EventHandle create_event(int device, EventTiming timing, EventWait wait) override;
+  void destroy_event(EventHandle event) noexcept override;
+  void record_event(EventHandle event, StreamRef stream) override;
+  [[nodiscard]] bool query_event(EventHandle event) override;
+  void synchronize_event(EventHandle event) override;
+  [[nodiscard]] float elapsed_time(EventHandle start, EventHandle end) override;
+
+  void copy(StreamRef stream, const Copy2D& copy) override;
+  void fan_out(StreamRef stream, const FanOut& task) override;
+  void ordered_sum(StreamRef stream, const OrderedSum& task) override;
+  void convert(StreamRef stream, const Convert& task) override;
+  void fill(StreamRef stream, const Fill& task) override;
+  void random_fill(StreamRef stream, const RandomFill& task) override;
+
+  [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
+  [[nodiscard]] bool is_capturing(StreamRef stream) override;
+  void begin_capture(StreamRef stream) override;
+  [[nodiscard]] GraphHandle end_capture(StreamRef stream) override;
+  void launch_graph(GraphHandle graph, StreamRef stream) override;
+  void destroy_graph(GraphHandle graph) noexcept override;
+  void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) override;
+
+ private:
+  struct DeviceState {
+    explicit DeviceState(int device) : tables(std::make_shared<TableStore>(device)) {}
+    DeviceProperties properties;
+    std::size_t largest_pitch = 0;                 ///< of two-dimensional copies, in bytes
+    std::shared_ptr<TableStore> tables;            ///< shared with graphs, which may outlive the backend
+    std::atomic<const char*> last_work = nullptr;  ///< name of the operation queued last
+    std::atomic<cudaError_t> late_failure = cudaSuccess;  ///< of calls that may not throw
+  };
+
+  [[nodiscard]] DeviceState& at(int device) const { return *devices_[static_cast<std::size_t>(device)]; }
+  [[nodiscard]] LaunchSite site(StreamRef stream, const char* work);
+  /// Throws if `status` is a failure, or if one that could not be thrown before is waiting.
+  void check_work(cudaError_t status, const char* call, int device);
+  void launch_table(StreamRef stream, const char* work, const SegmentTable& table,
+                    const std::function<cudaError_t(const TableArgument&)>& launch);
+
+  std::vector<std::unique_ptr<DeviceState>> devices_;
+  std::vector<std::vector<int>> nvlink_lanes_;
+  std::pair<int, int> priorities_{0, 0};
+  std::size_t parameter_table_limit_ = medium_parameter_table;
+  std::mutex peer_mutex_;
+};
+
+}  // namespace tutti::backend::cuda

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <source_location>
+#include <string>
+
+#include <cuda_runtime_api.h>
+
+namespace tutti::backend::cuda {
+
+/// Throws the Error behind a failed CUDA call: its text names the call, the device and what CUDA says.
+/// Asynchronous failures become device_failure and name `work`, the operation queued last on the device, if
+/// there is one.
+[[noreturn]] void throw_error(cudaError_t status, const char* call, int device, const std::string& work = {},
+                              std::source_location where = std::source_location::current());
+
+/// Throws unless `status` is success. `device` is the one the call was about, -1 for none.
+inline void check(cudaError_t status, const char* call, int device = -1,
+                  std::source_location where = std::source_location::current()) {
+  if (status != cudaSuccess) throw_error(status, call, device, {}, where);
+}
+
+/// Makes a device current for the calling thread and restores the caller's. The runtime keeps the current
+/// device per thread, and asking for it costs a few nanoseconds.
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) : device_(device) {
+    check(cudaGetDevice(&previous_), "cudaGetDevice");
+    if (previous_ != device_) check(cudaSetDevice(device_), "cudaSetDevice", device_);
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  ~CurrentDevice() {
+    if (previous_ != device_) static_cast<void>(cudaSetDevice(previous_));
+  }
+
+ private:
+  int device_;
+  int previous_ = 0;
+};
+
+/// Allows the calling thread, while it captures a stream, to allocate memory and to query events recorded
+/// elsewhere: neither becomes part of the graph, and without this either would spoil the capture.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() {
+    check(cudaThreadExchangeStreamCaptureMode(&mode_), "cudaThreadExchangeStreamCaptureMode");
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+  ~RelaxedCapture() { static_cast<void>(cudaThreadExchangeStreamCaptureMode(&mode_)); }
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+}  // namespace tutti::backend::cuda

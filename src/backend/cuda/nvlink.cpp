@@ -1,0 +1,116 @@
+#include "backend/cuda/nvlink.hpp"
+
+#include <cstdlib>
+#include <memory>
+
+#include <dlfcn.h>
+
+namespace tutti::backend::cuda {
+namespace {
+
+// NVML's binary interface, as far as it is needed here: its header need not be installed where tutti is
+// built.
+struct NvmlDeviceTag;
+using NvmlDevice = NvmlDeviceTag*;
+struct NvmlPciInfo {
+  char legacy_bus_id[16];
+  unsigned domain;
+  unsigned bus;
+  unsigned device;
+  unsigned device_id;
+  unsigned subsystem_id;
+  char bus_id[32];
+};
+constexpr int nvml_success = 0;
+constexpr unsigned most_links = 18;
+
+struct CloseLibrary {
+  void operator()(void* library) const { dlclose(library); }
+};
+
+class Nvml {
+ public:
+  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+    if (library_ == nullptr) return;
+    load(init_, "nvmlInit_v2");
+    load(shutdown_, "nvmlShutdown");
+    load(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
+    load(link_state_, "nvmlDeviceGetNvLinkState");
+    load(remote_, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    is_ready_ = init_ != nullptr && shutdown_ != nullptr && by_bus_id_ != nullptr && link_state_ != nullptr &&
+                remote_ != nullptr && init_() == nvml_success;
+  }
+  Nvml(const Nvml&) = delete;
+  Nvml& operator=(const Nvml&) = delete;
+  ~Nvml() {
+    if (is_ready_) shutdown_();
+  }
+  [[nodiscard]] bool is_ready() const { return is_ready_; }
+
+  /// The bus ids at the far ends of the active links of a GPU.
+  [[nodiscard]] std::vector<std::string> far_ends(const std::string& bus_id) const {
+    std::vector<std::string> ends;
+    NvmlDevice device = nullptr;
+    if (by_bus_id_(bus_id.c_str(), &device) != nvml_success) return ends;
+    for (unsigned link = 0; link < most_links; ++link) {
+      int is_active = 0;
+      NvmlPciInfo remote{};
+      if (link_state_(device, link, &is_active) != nvml_success || is_active == 0) continue;
+      if (remote_(device, link, &remote) == nvml_success) ends.emplace_back(remote.bus_id);
+    }
+    return ends;
+  }
+
+ private:
+  template <class Function>
+  void load(Function& function, const char* name) {
+    function = reinterpret_cast<Function>(dlsym(library_.get(), name));
+  }
+
+  std::unique_ptr<void, CloseLibrary> library_;
+  int (*init_)() = nullptr;
+  int (*shutdown_)() = nullptr;
+  int (*by_bus_id_)(const char*, NvmlDevice*) = nullptr;
+  int (*link_state_)(NvmlDevice, unsigned, int*) = nullptr;
+  int (*remote_)(NvmlDevice, unsigned, NvmlPciInfo*) = nullptr;
+  bool is_ready_ = false;
+};
+
+/// CUDA prints a domain of four digits, NVML one of eight; both are hexadecimal, in upper or lower case.
+bool same_bus_id(const std::string& a, const std::string& b) {
+  const auto parse = [](const std::string& text) {
+    char* rest = nullptr;
+    const unsigned long domain = std::strtoul(text.c_str(), &rest, 16);
+    const unsigned long bus = *rest == ':' ? std::strtoul(rest + 1, &rest, 16) : 0;
+    const unsigned long device = *rest == ':' ? std::strtoul(rest + 1, &rest, 16) : 0;
+    return domain << 16U | bus << 8U | device;
+  };
+  return parse(a) == parse(b);
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> nvlink_lanes(const std::vector<std::string>& pci_bus_ids) {
+  const std::size_t count = pci_bus_ids.size();
+  std::vector<std::vector<int>> lanes(count, std::vector<int>(count, 0));
+  const Nvml nvml;
+  if (!nvml.is_ready()) return lanes;
+  for (std::size_t device = 0; device < count; ++device) {
+    for (const std::string& end : nvml.far_ends(pci_bus_ids[device])) {
+      bool ends_at_a_gpu = false;
+      for (std::size_t peer = 0; peer < count; ++peer) {
+        if (!same_bus_id(end, pci_bus_ids[peer])) continue;
+        ++lanes[device][peer];
+        ends_at_a_gpu = true;
+      }
+      if (ends_at_a_gpu) continue;
+      // A link to a switch leads to every GPU behind it.
+      for (std::size_t peer = 0; peer < count; ++peer) {
+        if (peer != device) ++lanes[device][peer];
+      }
+    }
+  }
+  return lanes;
+}
+
+}  // namespace tutti::backend::cuda

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace tutti::backend::cuda {
+
+/// How many NVLink connections lead from each GPU to each other one: lanes[device][peer], through switches or
+/// directly. Asked of NVML, which is loaded at run time; all zero if it is not there or knows nothing.
+[[nodiscard]] std::vector<std::vector<int>> nvlink_lanes(const std::vector<std::string>& pci_bus_ids);
+
+}  // namespace tutti::backend::cuda

@@ -1,0 +1,68 @@
+#include "backend/cuda/table_store.hpp"
+
+#include "backend/cuda/cuda_error.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace tutti::backend::cuda {
+namespace {
+
+constexpr std::size_t smallest_capacity = std::size_t{64} << 10U;
+
+}  // namespace
+
+TableStore::~TableStore() {
+  for (auto* const slots : {&idle_, &pending_}) {
+    for (const auto& slot : *slots) {
+      static_cast<void>(cudaEventDestroy(slot->done));
+      static_cast<void>(cudaFree(slot->device));
+      static_cast<void>(cudaFreeHost(slot->pinned));
+    }
+  }
+}
+
+std::unique_ptr<TableStore::Slot> TableStore::acquire(std::size_t bytes) {
+  const RelaxedCapture relaxed;  // queries of events recorded elsewhere are refused during a capture, too
+  {
+    const std::scoped_lock lock(mutex_);
+    const auto still_used = [](const auto& slot) { return cudaEventQuery(slot->done) == cudaErrorNotReady; };
+    const auto finished = std::stable_partition(pending_.begin(), pending_.end(), still_used);
+    std::move(finished, pending_.end(), std::back_inserter(idle_));
+    pending_.erase(finished, pending_.end());
+    const auto fits = std::ranges::find_if(idle_, [&](const auto& slot) { return slot->capacity >= bytes; });
+    if (fits != idle_.end()) {
+      auto slot = std::move(*fits);
+      idle_.erase(fits);
+      return slot;
+    }
+  }
+  return create(bytes);
+}
+
+std::unique_ptr<TableStore::Slot> TableStore::create(std::size_t bytes) {
+  const CurrentDevice current(device_);
+  auto slot = std::make_unique<Slot>();
+  slot->capacity = std::max(smallest_capacity, std::bit_ceil(bytes));
+  void* address = nullptr;
+  check(cudaMalloc(&address, slot->capacity), "cudaMalloc", device_);
+  slot->device = static_cast<std::byte*>(address);
+  check(cudaHostAlloc(&address, slot->capacity, cudaHostAllocPortable), "cudaHostAlloc", device_);
+  slot->pinned = static_cast<std::byte*>(address);
+  check(cudaEventCreateWithFlags(&slot->done, cudaEventDisableTiming), "cudaEventCreateWithFlags", device_);
+  return slot;
+}
+
+void TableStore::release_after(std::unique_ptr<Slot> slot, cudaStream_t stream) {
+  check(cudaEventRecord(slot->done, stream), "cudaEventRecord", device_);
+  const std::scoped_lock lock(mutex_);
+  pending_.push_back(std::move(slot));
+}
+
+void TableStore::release(std::unique_ptr<Slot> slot) noexcept {
+  const std::scoped_lock lock(mutex_);
+  idle_.push_back(std::move(slot));
+}
+
+}  // namespace tutti::backend::cuda

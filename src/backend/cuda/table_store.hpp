@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+
+namespace tutti::backend::cuda {
+
+/// Device memory for segment tables that are too long for kernel parameters, with pinned memory to fill it
+/// from. One per device; thread-safe. Pairs are reused once the kernel that read them is done.
+class TableStore {
+ public:
+  struct Slot {
+    std::byte* pinned = nullptr;
+    std::byte* device = nullptr;
+    std::size_t capacity = 0;
+    cudaEvent_t done = nullptr;
+  };
+
+  explicit TableStore(int device) : device_(device) {}
+  TableStore(const TableStore&) = delete;
+  TableStore& operator=(const TableStore&) = delete;
+  ~TableStore();
+
+  /// A slot nobody uses, with room for `bytes`; allocates one if there is none.
+  [[nodiscard]] std::unique_ptr<Slot> acquire(std::size_t bytes);
+  /// Gives a slot back once the work queued on `stream` so far is done.
+  void release_after(std::unique_ptr<Slot> slot, cudaStream_t stream);
+  /// Gives a slot back that no queued work uses. Enters no CUDA call.
+  void release(std::unique_ptr<Slot> slot) noexcept;
+
+ private:
+  [[nodiscard]] std::unique_ptr<Slot> create(std::size_t bytes);
+
+  int device_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Slot>> idle_;
+  std::vector<std::unique_ptr<Slot>> pending_;
+};
+
+}  // namespace tutti::backend::cuda
