@@ -1,4 +1,5 @@
 #include "peer.hpp"
+#include "tutti/cuda_interop.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "usage_error.hpp"
@@ -125,9 +126,7 @@ class RecordedGraphs {
   }
 
  private:
-  [[nodiscard]] cudaStream_t stream(std::size_t device) const {
-    return static_cast<cudaStream_t>(streams_[device].native_handle());
-  }
+  [[nodiscard]] cudaStream_t stream(std::size_t device) const { return to_cuda(streams_[device]); }
   template <class Work>
   void for_each_device(Work&& work) const {
     for (std::size_t device = 0; device < streams_.size(); ++device) {
@@ -201,9 +200,7 @@ class NcclPeer final : public Peer {
                 fmt::format("--peer nccl: {}: {}", what, nccl_.error_string(result)),
                 static_cast<int>(result));
   }
-  [[nodiscard]] cudaStream_t stream(std::size_t device) const {
-    return static_cast<cudaStream_t>(streams_[device].native_handle());
-  }
+  [[nodiscard]] cudaStream_t stream(std::size_t device) const { return to_cuda(streams_[device]); }
   void send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const {
     if (bytes == 0) return;
     check(nccl_.send(data, bytes, ncclUint8, to, communicators_[from], stream(from)), "ncclSend");
