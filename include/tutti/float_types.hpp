@@ -14,6 +14,8 @@ namespace tutti {
 
 namespace detail {
 
+// Both conversions compute all cases and choose among them at the end, so that compilers can vectorise loops.
+
 /// Rounds `value` to a small binary float of `ExponentBits` and `MantissaBits`, to nearest, ties to even.
 /// Overflow gives infinity, or NaN where the format has no infinity (`FiniteOnly`). A NaN, be it given or the result of
 /// an overflow, is the format's canonical quiet NaN with the sign cleared.
@@ -25,29 +27,27 @@ TUTTI_HOST_DEVICE constexpr std::uint32_t narrow_float(float value) noexcept {
   constexpr std::uint32_t nan = FiniteOnly ? (1U << magnitude_bits) - 1U : infinity | (1U << (MantissaBits - 1));
   // The largest finite magnitude: in a finite-only format only the all-ones pattern is taken (by NaN).
   constexpr std::uint32_t largest = FiniteOnly ? nan - 1U : infinity - 1U;
+  constexpr auto dropped_bits = static_cast<unsigned>(23 - MantissaBits);
 
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 31U) << magnitude_bits;
   const std::uint32_t overflow = FiniteOnly ? nan : sign | infinity;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude > 0x7f800000U) return nan;
-  if (magnitude == 0x7f800000U) return overflow;
 
-  const bool normal = magnitude >= 0x800000U;
-  const int exponent = (normal ? static_cast<int>(magnitude >> 23U) : 1) - 127;
-  const std::uint32_t significand = (magnitude & 0x7fffffU) | (normal ? 0x800000U : 0U);
-  // Subnormal results drop more bits; the exponent of their unit in the last place is fixed.
-  const int shift = 23 - MantissaBits + (exponent < 1 - bias ? 1 - bias - exponent : 0);
-  if (shift > 25) return sign;  // below half of the smallest subnormal
-  const std::uint32_t kept = significand >> static_cast<unsigned>(shift);
-  const std::uint32_t dropped = significand & ((1U << static_cast<unsigned>(shift)) - 1U);
-  const std::uint32_t half = 1U << static_cast<unsigned>(shift - 1);
-  const std::uint32_t rounded = kept + ((dropped > half || (dropped == half && (kept & 1U) != 0U)) ? 1U : 0U);
-  // `rounded` carries the implicit bit for normal results; adding (not or-ing) the exponent lets a carry ripple up.
-  const std::uint32_t result =
-      exponent < 1 - bias ? rounded
-                          : rounded + (static_cast<std::uint32_t>(exponent + bias - 1) << MantissaBits);
-  return result > largest ? overflow : sign | result;
+  // Half a unit, less one if the last bit kept is even; a carry ripples up into the exponent, where it belongs.
+  const std::uint32_t rounding = (1U << (dropped_bits - 1U)) - 1U + ((magnitude >> dropped_bits) & 1U);
+  std::uint32_t result = (magnitude + rounding) >> dropped_bits;
+  if constexpr (ExponentBits < 8) {
+    constexpr auto smallest_normal = static_cast<std::uint32_t>(127 + 1 - bias) << 23U;
+    // In float32, this number has the same last place as the format's subnormals: adding it rounds to them.
+    constexpr auto aligner = static_cast<std::uint32_t>(127 + 1 - bias + static_cast<int>(dropped_bits)) << 23U;
+    const float small = std::bit_cast<float>(magnitude < smallest_normal ? magnitude : smallest_normal);
+    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(small + std::bit_cast<float>(aligner)) - aligner;
+    const std::uint32_t normal = result - (static_cast<std::uint32_t>(127 - bias) << MantissaBits);
+    result = magnitude < smallest_normal ? subnormal : normal;
+  }
+  result = result > largest ? overflow : sign | result;
+  return magnitude > 0x7f800000U ? nan : result;
 }
 
 /// The float32 value of a small binary float; exact. NaN becomes the canonical quiet NaN.
@@ -55,24 +55,20 @@ template <int ExponentBits, int MantissaBits, bool FiniteOnly>
 TUTTI_HOST_DEVICE constexpr float widen_float(std::uint32_t bits) noexcept {
   constexpr int bias = (1 << (ExponentBits - 1)) - 1;
   constexpr std::uint32_t magnitude_bits = ExponentBits + MantissaBits;
-  constexpr std::uint32_t exponent_ones = (1U << ExponentBits) - 1U;
+  constexpr std::uint32_t infinity = ((1U << ExponentBits) - 1U) << MantissaBits;
+  constexpr std::uint32_t largest = FiniteOnly ? (1U << magnitude_bits) - 2U : infinity - 1U;
+  // mantissa * 2^(1 - bias - MantissaBits): both factors and the product are exact in float32.
+  constexpr auto unit = static_cast<std::uint32_t>(127 + 1 - bias - MantissaBits) << 23U;
+  constexpr auto rebias = static_cast<std::uint32_t>(127 - bias) << 23U;
+
   const std::uint32_t sign = ((bits >> magnitude_bits) & 1U) << 31U;
-  const std::uint32_t exponent = (bits >> MantissaBits) & exponent_ones;
-  const std::uint32_t mantissa = bits & ((1U << MantissaBits) - 1U);
-  if constexpr (FiniteOnly) {
-    if (exponent == exponent_ones && mantissa == (1U << MantissaBits) - 1U) return std::bit_cast<float>(0x7fffffffU);
-  } else {
-    if (exponent == exponent_ones) {
-      return std::bit_cast<float>(mantissa != 0U ? 0x7fffffffU : sign | 0x7f800000U);
-    }
-  }
-  if (exponent == 0U) {
-    // mantissa * 2^(1 - bias - MantissaBits): both factors and the product are exact in float32.
-    constexpr auto unit = static_cast<std::uint32_t>(127 + 1 - bias - MantissaBits) << 23U;
-    const float magnitude = static_cast<float>(mantissa) * std::bit_cast<float>(unit);
-    return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | sign);
-  }
-  return std::bit_cast<float>(sign | (exponent + 127U - bias) << 23U | mantissa << (23U - MantissaBits));
+  const std::uint32_t magnitude = bits & ((1U << magnitude_bits) - 1U);
+  const float product = static_cast<float>(static_cast<std::int32_t>(magnitude)) * std::bit_cast<float>(unit);
+  const auto subnormal = std::bit_cast<std::uint32_t>(product);
+  const std::uint32_t normal = (magnitude << (23U - MantissaBits)) + rebias;
+  const std::uint32_t finite = sign | (magnitude < (1U << MantissaBits) ? subnormal : normal);
+  const std::uint32_t special = !FiniteOnly && magnitude == infinity ? sign | 0x7f800000U : 0x7fffffffU;
+  return std::bit_cast<float>(magnitude > largest ? special : finite);
 }
 
 }  // namespace detail

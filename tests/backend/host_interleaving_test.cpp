@@ -145,6 +145,7 @@ TEST_F(HostInterleaving, CompletesDestroyedStreamsAndShutsDown) {
 }
 
 TEST_F(HostInterleaving, CanBeSwitchedOffAndOn) {
+  control().set_interleaving_seed(std::nullopt);
   EXPECT_EQ(control().interleaving_seed(), std::nullopt);
   control().set_interleaving_seed(1);
   EXPECT_EQ(control().interleaving_seed(), 1U);

@@ -284,6 +284,24 @@ TEST_F(HostStreams, HaveNoGraphs) {
                 [&] { machine().launch_graph(nullptr, machine().default_stream(0)); });
 }
 
+/// The library never destroys its backend: what still runs at exit runs while static objects are being
+/// destroyed.
+[[noreturn]] void exit_with_work_in_flight() {
+  static auto* const host = new HostBackend(make_host_backend({}));
+  for (int device = 0; device < host->backend->device_count(); ++device) {
+    for (int i = 0; i < 10'000; ++i) {
+      host->control->launch(host->backend->default_stream(device), "endless", {},
+                            [](auto) { throw std::runtime_error("a message long enough to be allocated"); });
+    }
+  }
+  std::exit(0);
+}
+
+TEST(HostStreamsDeathTest, ExitWithWorkInFlightIsClean) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_with_work_in_flight(), testing::ExitedWithCode(0), "^$");
+}
+
 TEST_F(HostStreams, DoNotHangAForkedChild) {
   Gate gate;
   gate.block(machine(), machine().default_stream(0));

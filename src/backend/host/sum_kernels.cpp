@@ -12,29 +12,64 @@ namespace {
 /// by.
 constexpr std::size_t block_elements = 1024;
 
+/// Inputs added in one pass over the running sums.
+constexpr std::size_t inputs_per_pass = 4;
+
+template <class T>
+using StorageOf = typename SumOf<T>::Storage;
+template <class T>
+using AccumulatorOf = typename SumOf<T>::Accumulator;
+
+/// Element `begin` of an array.
+template <class T>
+const StorageOf<T>* element(const std::byte* array, std::size_t begin) {
+  return reinterpret_cast<const StorageOf<T>*>(array) + begin;
+}
+
+/// Adds `Inputs` arrays to `size` running sums, in order.
+template <class T, std::size_t Inputs>
+void add_pass(AccumulatorOf<T>* sums, const std::byte* const* inputs, std::size_t begin, std::size_t size) {
+  const StorageOf<T>* values[Inputs];
+  for (std::size_t k = 0; k < Inputs; ++k) values[k] = element<T>(inputs[k], begin);
+  for (std::size_t i = 0; i < size; ++i) {
+    AccumulatorOf<T> sum = sums[i];
+    for (std::size_t k = 0; k < Inputs; ++k) sum = SumOf<T>::add(sum, values[k][i]);
+    sums[i] = sum;
+  }
+}
+
+template <class T>
+void add(AccumulatorOf<T>* sums, std::span<const std::byte* const> inputs, std::size_t begin,
+         std::size_t size) {
+  for (; inputs.size() >= inputs_per_pass; inputs = inputs.subspan(inputs_per_pass)) {
+    add_pass<T, inputs_per_pass>(sums, inputs.data(), begin, size);
+  }
+  switch (inputs.size()) {
+    case 3:
+      return add_pass<T, 3>(sums, inputs.data(), begin, size);
+    case 2:
+      return add_pass<T, 2>(sums, inputs.data(), begin, size);
+    case 1:
+      return add_pass<T, 1>(sums, inputs.data(), begin, size);
+    default:
+      return;
+  }
+}
+
 template <class T>
 void ordered_sum_of(std::size_t count, std::span<const std::byte* const> inputs,
                     std::span<std::byte* const> outputs) {
-  using Sum = SumOf<T>;
-  using Storage = typename Sum::Storage;
-  typename Sum::Accumulator sums[block_elements];
-  Storage results[block_elements];
-
+  AccumulatorOf<T> sums[block_elements];
   for (std::size_t begin = 0; begin < count; begin += block_elements) {
     const std::size_t size = std::min(block_elements, count - begin);
-    const auto values_of = [begin](const std::byte* input) {
-      return reinterpret_cast<const Storage*>(input) + begin;
-    };
-    const Storage* first = values_of(inputs.front());
-    for (std::size_t i = 0; i < size; ++i) sums[i] = Sum::load(first[i]);
-    for (const std::byte* input : inputs.subspan(1)) {
-      const Storage* values = values_of(input);
-      for (std::size_t i = 0; i < size; ++i) sums[i] = Sum::add(sums[i], values[i]);
-    }
+    const StorageOf<T>* first = element<T>(inputs.front(), begin);
+    for (std::size_t i = 0; i < size; ++i) sums[i] = SumOf<T>::load(first[i]);
+    add<T>(sums, inputs.subspan(1), begin, size);
     // An output may be one of the inputs: nothing is stored before all inputs of the block have been read.
-    for (std::size_t i = 0; i < size; ++i) results[i] = Sum::store(sums[i]);
-    for (std::byte* output : outputs) {
-      std::memcpy(output + begin * sizeof(Storage), results, size * sizeof(Storage));
+    auto* stored = reinterpret_cast<StorageOf<T>*>(outputs.front()) + begin;
+    for (std::size_t i = 0; i < size; ++i) stored[i] = SumOf<T>::store(sums[i]);
+    for (std::byte* output : outputs.subspan(1)) {
+      std::memcpy(output + begin * sizeof(T), stored, size * sizeof(T));
     }
   }
 }
