@@ -54,34 +54,36 @@ class StreamGate {
   std::thread opener_;
 };
 
-/// Whether work queued on the stream so far has run.
+/// Whether work queued on the stream so far has run. By an event, not by a host function: CUDA runs those of all streams on
+/// one thread, where a closed gate would hold back this flag too.
 class StreamFlag {
  public:
-  explicit StreamFlag(const Stream& stream) {
-    auto* promise = new std::promise<void>;
-    done_ = promise->get_future();
-    Runtime::get().backend().launch_host_function(
-        StreamAccess::ref(stream),
-        [](void* argument) {
-          const std::unique_ptr<std::promise<void>> owned(static_cast<std::promise<void>*>(argument));
-          owned->set_value();
-        },
-        promise);
+  explicit StreamFlag(const Stream& stream)
+      : event_(backend().create_event(stream.device(), backend::EventTiming::off, backend::EventWait::spin)) {
+    backend().record_event(event_, StreamAccess::ref(stream));
   }
-  [[nodiscard]] bool is_set() const {
-    return done_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-  }
+  StreamFlag(const StreamFlag&) = delete;
+  StreamFlag& operator=(const StreamFlag&) = delete;
+  ~StreamFlag() { backend().destroy_event(event_); }
+
+  [[nodiscard]] bool is_set() const { return backend().query_event(event_); }
   /// True as soon as it is set, false if that takes longer than anything should.
-  [[nodiscard]] bool becomes_set() const {
-    return done_.wait_for(std::chrono::seconds(30)) == std::future_status::ready;
-  }
+  [[nodiscard]] bool becomes_set() const { return is_set_within(std::chrono::seconds(30)); }
   /// True if it stays unset for as long as a wrong order would need to show.
-  [[nodiscard]] bool stays_unset() const {
-    return done_.wait_for(std::chrono::milliseconds(5)) == std::future_status::timeout;
-  }
+  [[nodiscard]] bool stays_unset() const { return !is_set_within(std::chrono::milliseconds(5)); }
 
  private:
-  std::future<void> done_;
+  [[nodiscard]] static backend::Backend& backend() { return Runtime::get().backend(); }
+  [[nodiscard]] bool is_set_within(std::chrono::milliseconds limit) const {
+    const auto deadline = std::chrono::steady_clock::now() + limit;
+    while (!is_set()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+    return true;
+  }
+
+  backend::EventHandle event_;
 };
 
 }  // namespace tutti::test
