@@ -1,32 +1,49 @@
 #include "backend/cuda/cuda_backend.hpp"
 
 #include "backend/cuda/cuda_error.hpp"
+#include "backend/cuda/handles.hpp"
 #include "backend/cuda/nvlink.hpp"
 #include "tutti/error.hpp"
 
+#include <algorithm>
 #include <array>
-#include <cstring>
-#include <optional>
+#include <cctype>
+#include <fstream>
 
 #include <fmt/format.h>
 
 namespace tutti::backend::cuda {
 namespace {
 
-constexpr double nvlink_lane_gigabytes_per_s =
-    25.0;  // payload, one direction, as sm_80 and sm_90 are specified
-
-cudaStream_t native(StreamRef stream) {
-  return reinterpret_cast<cudaStream_t>(stream.handle);
-}
-cudaEvent_t native(EventHandle event) {
-  return reinterpret_cast<cudaEvent_t>(event);
+/// Nominal payload of one NVLink connection in one direction.
+double nvlink_lane_gigabytes_per_s(const DeviceProperties& properties) {
+  if (properties.major >= 10) return 50.0;
+  return properties.major >= 7 ? 25.0 : 20.0;
 }
 
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
   check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute", device);
   return value;
+}
+
+#if CUDART_VERSION >= 12050
+cudaError_t driver_function(const char* name, void** function, cudaDriverEntryPointQueryResult* found) {
+  return cudaGetDriverEntryPointByVersion(name, function, 12000, cudaEnableDefault, found);
+}
+#else
+cudaError_t driver_function(const char* name, void** function, cudaDriverEntryPointQueryResult* found) {
+  return cudaGetDriverEntryPoint(name, function, cudaEnableDefault, found);
+}
+#endif
+
+/// The NUMA node a PCI device hangs on, -1 if the system does not say.
+int numa_node_of(std::string pci_bus_id) {
+  std::ranges::transform(pci_bus_id, pci_bus_id.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::ifstream file(fmt::format("/sys/bus/pci/devices/{}/numa_node", pci_bus_id));
+  int node = -1;
+  return file >> node ? node : -1;
 }
 
 DeviceProperties read_properties(int device) {
@@ -46,20 +63,9 @@ DeviceProperties read_properties(int device) {
   properties.shared_memory_per_block = native_properties.sharedMemPerBlock;
   properties.copy_engine_count = native_properties.asyncEngineCount;
   properties.pci_bus_id = bus_id.data();
-  properties.numa_node = attribute(cudaDevAttrHostNumaId, device);
+  properties.numa_node = numa_node_of(properties.pci_bus_id);
   return properties;
 }
-
-/// The default stream is a device's own only while that device is current; other streams know theirs.
-class StreamDevice {
- public:
-  explicit StreamDevice(StreamRef stream) {
-    if (stream.handle == nullptr) current_.emplace(stream.device);
-  }
-
- private:
-  std::optional<CurrentDevice> current_;
-};
 
 }  // namespace
 
@@ -73,8 +79,6 @@ CudaBackend::CudaBackend(int count) {
     devices_.push_back(std::move(state));
   }
   nvlink_lanes_ = nvlink_lanes(bus_ids);
-  check(cudaDeviceGetStreamPriorityRange(&priorities_.first, &priorities_.second),
-        "cudaDeviceGetStreamPriorityRange");
   int driver = 0;
   check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   if (driver >= large_parameters_driver) parameter_table_limit_ = large_parameter_table;
@@ -82,10 +86,16 @@ CudaBackend::CudaBackend(int count) {
 
 CudaBackend::~CudaBackend() = default;
 
-LaunchSite CudaBackend::site(StreamRef stream, const char* work) {
-  DeviceState& state = at(stream.device);
-  state.last_work.store(work, std::memory_order_relaxed);
-  return {native(stream), state.properties.multiprocessor_count};
+void CudaBackend::prepare(int device) {
+  std::call_once(at(device).prepared, [device] {
+    const CurrentDevice current(device);
+    const RelaxedCapture relaxed;
+    // What fails here fails again at the launch, where it can be reported with a meaning.
+    for (const auto& preload :
+         {preload_fan_out, preload_ordered_sum, preload_convert, preload_fill, preload_random_fill}) {
+      forget(preload());
+    }
+  });
 }
 
 void CudaBackend::check_work(cudaError_t status, const char* call, int device) {
@@ -99,7 +109,32 @@ void CudaBackend::check_work(cudaError_t status, const char* call, int device) {
   throw_error(status, call, device, work == nullptr ? "" : work);
 }
 
+void CudaBackend::check_event(cudaError_t status, const char* call) {
+  if (status == cudaSuccess) return;
+  std::string work;
+  for (std::size_t device = 0; device < devices_.size(); ++device) {
+    const char* const last = devices_[device]->last_work.load(std::memory_order_relaxed);
+    if (last != nullptr) work += fmt::format("{}{} on device {}", work.empty() ? "" : ", ", last, device);
+  }
+  throw_error(status, call, -1, work);
+}
+
+void CudaBackend::keep_late_failure(cudaError_t status, int device) noexcept {
+  // At process exit the driver may be gone before the last object: nothing is left to free then.
+  if (status == cudaErrorCudartUnloading) return;
+  if (forget(status) != cudaSuccess) at(device).late_failure = status;
+}
+
 // Devices.
+
+std::pair<int, int> CudaBackend::stream_priority_range() const noexcept {
+  // Asked for late, because it creates a context on the current device, and the same for all devices of
+  // today.
+  std::call_once(priorities_known_, [this] {
+    forget(cudaDeviceGetStreamPriorityRange(&priorities_.first, &priorities_.second));
+  });
+  return priorities_;
+}
 
 MemoryInfo CudaBackend::memory_info(int device) {
   const CurrentDevice current(device);
@@ -112,7 +147,7 @@ Link CudaBackend::link(int device, int peer) {
   if (device == peer) return {LinkKind::self, 0, 0.0};
   if (!can_access_peer(device, peer)) return {LinkKind::host_bridge, 0, 0.0};
   const int lanes = nvlink_lanes_[static_cast<std::size_t>(device)][static_cast<std::size_t>(peer)];
-  if (lanes > 0) return {LinkKind::nvlink, lanes, lanes * nvlink_lane_gigabytes_per_s};
+  if (lanes > 0) return {LinkKind::nvlink, lanes, lanes * nvlink_lane_gigabytes_per_s(properties(device))};
   // Without NVML: only NVLink carries atomic operations between GPUs.
   int atomics = 0;
   check(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer),
@@ -130,13 +165,9 @@ bool CudaBackend::can_access_peer(int device, int peer) {
 void CudaBackend::enable_peer_access(int device, int peer) {
   const std::scoped_lock lock(peer_mutex_);
   const CurrentDevice current(device);
-  const cudaError_t status = cudaDeviceEnablePeerAccess(peer, 0);
-  if (status == cudaErrorPeerAccessAlreadyEnabled) {
-    static_cast<void>(cudaGetLastError());
-    return;
-  }
-  if (status == cudaSuccess) return;
-  static_cast<void>(cudaGetLastError());
+  const RelaxedCapture relaxed;
+  const cudaError_t status = forget(cudaDeviceEnablePeerAccess(peer, 0));
+  if (status == cudaSuccess || status == cudaErrorPeerAccessAlreadyEnabled) return;
   throw Error(ErrorCode::peer_unavailable,
               fmt::format("device {} cannot be given access to device {}: {} ({})", device, peer,
                           cudaGetErrorString(status), cudaGetErrorName(status)),
@@ -155,39 +186,33 @@ void CudaBackend::synchronize_device(int device) {
 // Memory.
 
 void* CudaBackend::allocate_device(int device, std::size_t bytes) {
+  prepare(device);
   const CurrentDevice current(device);
   const RelaxedCapture relaxed;
   void* address = nullptr;
-  const cudaError_t status = cudaMalloc(&address, bytes);
-  if (status == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());
-    return nullptr;
-  }
+  const cudaError_t status = forget(cudaMalloc(&address, bytes));
+  if (status == cudaErrorMemoryAllocation) return nullptr;
   check(status, "cudaMalloc", device);
   return address;
 }
 
 void CudaBackend::free_device(int device, void* address) noexcept {
-  const cudaError_t status = cudaFree(address);
-  // At process exit the driver may be gone before the last tensor: nothing is left to free then.
-  if (status != cudaSuccess && status != cudaErrorCudartUnloading) at(device).late_failure = status;
+  const RelaxedCapture relaxed;
+  keep_late_failure(cudaFree(address), device);
 }
 
 void* CudaBackend::allocate_pinned(std::size_t bytes) {
   const RelaxedCapture relaxed;
   void* address = nullptr;
-  const cudaError_t status = cudaHostAlloc(&address, bytes, cudaHostAllocPortable);
-  if (status == cudaErrorMemoryAllocation) {
-    static_cast<void>(cudaGetLastError());
-    return nullptr;
-  }
+  const cudaError_t status = forget(cudaHostAlloc(&address, bytes, cudaHostAllocPortable));
+  if (status == cudaErrorMemoryAllocation) return nullptr;
   check(status, "cudaHostAlloc");
   return address;
 }
 
 void CudaBackend::free_pinned(void* address) noexcept {
-  const cudaError_t status = cudaFreeHost(address);
-  if (status != cudaSuccess && status != cudaErrorCudartUnloading) at(0).late_failure = status;
+  const RelaxedCapture relaxed;
+  keep_late_failure(cudaFreeHost(address), 0);
 }
 
 PointerInfo CudaBackend::pointer_info(const void* address) {
@@ -206,23 +231,23 @@ PointerInfo CudaBackend::pointer_info(const void* address) {
       info.kind = MemoryKind::pageable;
       return info;
   }
-  if (info.kind == MemoryKind::device) info.device = attributes.device;
+  if (info.kind == MemoryKind::pinned) return info;
+  info.device = attributes.device;
 
   // The runtime does not tell an allocation's extent; the driver does.
   using GetAddressRange = int (*)(unsigned long long*, std::size_t*, unsigned long long);
   static const auto get_address_range = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult found{};
-    const cudaError_t status =
-        cudaGetDriverEntryPointByVersion("cuMemGetAddressRange", &function, 12000, cudaEnableDefault, &found);
+    const cudaError_t status = forget(driver_function("cuMemGetAddressRange", &function, &found));
     return reinterpret_cast<GetAddressRange>(
         status == cudaSuccess && found == cudaDriverEntryPointSuccess ? function : nullptr);
   }();
+  const CurrentDevice current(info.device);
   unsigned long long base = 0;
   std::size_t bytes = 0;
   const auto place = reinterpret_cast<unsigned long long>(address);
-  if (get_address_range != nullptr && info.kind == MemoryKind::device &&
-      get_address_range(&base, &bytes, place) == 0) {
+  if (get_address_range != nullptr && get_address_range(&base, &bytes, place) == 0) {
     info.base = static_cast<const std::byte*>(address) - (place - base);
     info.bytes = bytes;
   }
@@ -232,6 +257,7 @@ PointerInfo CudaBackend::pointer_info(const void* address) {
 // Streams and events.
 
 StreamRef CudaBackend::create_stream(int device, int priority) {
+  prepare(device);
   const CurrentDevice current(device);
   cudaStream_t stream = nullptr;
   check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
@@ -240,13 +266,12 @@ StreamRef CudaBackend::create_stream(int device, int priority) {
 }
 
 void CudaBackend::destroy_stream(StreamRef stream) noexcept {
-  const cudaError_t status = cudaStreamDestroy(native(stream));
-  if (status != cudaSuccess && status != cudaErrorCudartUnloading) at(stream.device).late_failure = status;
+  keep_late_failure(cudaStreamDestroy(native(stream)), stream.device);
 }
 
 bool CudaBackend::query_stream(StreamRef stream) {
   const StreamDevice current(stream);
-  const cudaError_t status = cudaStreamQuery(native(stream));
+  const cudaError_t status = forget(cudaStreamQuery(native(stream)));
   if (status == cudaErrorNotReady) return false;
   check_work(status, "cudaStreamQuery", stream.device);
   return true;
@@ -269,6 +294,7 @@ void CudaBackend::launch_host_function(StreamRef stream, void (*function)(void*)
 }
 
 EventHandle CudaBackend::create_event(int device, EventTiming timing, EventWait wait) {
+  prepare(device);
   const CurrentDevice current(device);
   unsigned flags = timing == EventTiming::on ? cudaEventDefault : cudaEventDisableTiming;
   if (wait == EventWait::block) flags |= cudaEventBlockingSync;
@@ -278,7 +304,7 @@ EventHandle CudaBackend::create_event(int device, EventTiming timing, EventWait 
 }
 
 void CudaBackend::destroy_event(EventHandle event) noexcept {
-  static_cast<void>(cudaEventDestroy(native(event)));
+  forget(cudaEventDestroy(native(event)));
 }
 
 void CudaBackend::record_event(EventHandle event, StreamRef stream) {
@@ -288,14 +314,14 @@ void CudaBackend::record_event(EventHandle event, StreamRef stream) {
 
 bool CudaBackend::query_event(EventHandle event) {
   const RelaxedCapture relaxed;
-  const cudaError_t status = cudaEventQuery(native(event));
+  const cudaError_t status = forget(cudaEventQuery(native(event)));
   if (status == cudaErrorNotReady) return false;
-  check(status, "cudaEventQuery");
+  check_event(status, "cudaEventQuery");
   return true;
 }
 
 void CudaBackend::synchronize_event(EventHandle event) {
-  check(cudaEventSynchronize(native(event)), "cudaEventSynchronize");
+  check_event(cudaEventSynchronize(native(event)), "cudaEventSynchronize");
 }
 
 float CudaBackend::elapsed_time(EventHandle start, EventHandle end) {
@@ -304,103 +330,24 @@ float CudaBackend::elapsed_time(EventHandle start, EventHandle end) {
   return milliseconds;
 }
 
-// Operations.
-
-void CudaBackend::copy(StreamRef stream, const Copy2D& copy) {
-  if (copy.rows == 0 || copy.row_bytes == 0) return;
-  const StreamDevice current(stream);
-  const cudaStream_t queue = site(stream, "a copy").stream;
-  if (copy.rows == 1) {
-    check(cudaMemcpyAsync(copy.target, copy.source, copy.row_bytes, cudaMemcpyDefault, queue),
-          "cudaMemcpyAsync", stream.device);
-    return;
-  }
-  const std::size_t largest = at(stream.device).largest_pitch;
-  if (copy.target_pitch <= largest && copy.source_pitch <= largest) {
-    check(cudaMemcpy2DAsync(copy.target, copy.target_pitch, copy.source, copy.source_pitch, copy.row_bytes,
-                            copy.rows, cudaMemcpyDefault, queue),
-          "cudaMemcpy2DAsync", stream.device);
-    return;
-  }
-  for (std::size_t row = 0; row < copy.rows; ++row) {  // rows of gigabytes: one call each is nothing
-    check(cudaMemcpyAsync(copy.target + row * copy.target_pitch, copy.source + row * copy.source_pitch,
-                          copy.row_bytes, cudaMemcpyDefault, queue),
-          "cudaMemcpyAsync", stream.device);
-  }
-}
-
-void CudaBackend::launch_table(StreamRef stream, const char* work, const SegmentTable& table,
-                               const std::function<cudaError_t(const TableArgument&)>& launch) {
-  if (table.shape.tile_count == 0) return;
-  if (table.bytes <= parameter_table_limit_) {
-    check(launch({table.blob.data(), table.bytes, nullptr}), work, stream.device);
-    return;
-  }
-  const std::shared_ptr<TableStore>& store = at(stream.device).tables;
-  std::unique_ptr<TableStore::Slot> slot = store->acquire(table.bytes);
-  std::memcpy(slot->pinned, table.blob.data(), table.bytes);
-  check(cudaMemcpyAsync(slot->device, slot->pinned, table.bytes, cudaMemcpyHostToDevice, native(stream)),
-        "cudaMemcpyAsync", stream.device);
-  check(launch({table.blob.data(), table.bytes, slot->device}), work, stream.device);
-  if (is_capturing(stream)) {
-    // The graph copies the table anew at every launch.
-    const std::shared_ptr<TableStore::Slot> kept(slot.release(), [store](TableStore::Slot* raw) {
-      store->release(std::unique_ptr<TableStore::Slot>(raw));
-    });
-    retain_until_graph_destroyed(stream, kept);
-  } else {
-    store->release_after(std::move(slot), native(stream));
-  }
-}
-
-void CudaBackend::fan_out(StreamRef stream, const FanOut& task) {
-  thread_local SegmentTable table;
-  const CurrentDevice current(stream.device);
-  const LaunchSite where = site(stream, "a fan-out");
-  build_table(task, where.multiprocessors, table);
-  launch_table(stream, "fan-out kernel", table,
-               [&](const TableArgument& argument) { return launch_fan_out(where, argument, table.shape); });
-}
-
-void CudaBackend::ordered_sum(StreamRef stream, const OrderedSum& task) {
-  thread_local SegmentTable table;
-  const CurrentDevice current(stream.device);
-  const LaunchSite where = site(stream, "an ordered sum");
-  build_table(task, where.multiprocessors, table);
-  launch_table(stream, "ordered sum kernel", table, [&](const TableArgument& argument) {
-    return launch_ordered_sum(where, task, argument, table.shape);
-  });
-}
-
-void CudaBackend::convert(StreamRef stream, const Convert& task) {
-  const CurrentDevice current(stream.device);
-  check(launch_convert(site(stream, "a conversion"), task), "conversion kernel", stream.device);
-}
-
-void CudaBackend::fill(StreamRef stream, const Fill& task) {
-  const CurrentDevice current(stream.device);
-  check(launch_fill(site(stream, "a fill"), task), "fill kernel", stream.device);
-}
-
-void CudaBackend::random_fill(StreamRef stream, const RandomFill& task) {
-  const CurrentDevice current(stream.device);
-  check(launch_random_fill(site(stream, "a random fill"), task), "random fill kernel", stream.device);
-}
-
 }  // namespace tutti::backend::cuda
 
 namespace tutti::backend {
 
 std::unique_ptr<Backend> make_cuda_backend(std::string& reason) {
   int count = 0;
-  const cudaError_t status = cudaGetDeviceCount(&count);
+  const cudaError_t status = cuda::forget(cudaGetDeviceCount(&count));
   if (status != cudaSuccess || count == 0) {
-    static_cast<void>(cudaGetLastError());
     reason = status == cudaSuccess ? "CUDA sees no device"
                                    : fmt::format("CUDA reports: {}", cudaGetErrorString(status));
     return nullptr;
   }
-  return std::make_unique<cuda::CudaBackend>(count);
+  try {
+    return std::make_unique<cuda::CudaBackend>(count);
+  } catch (const Error& error) {
+    reason = error.what();
+    return nullptr;
+  }
 }
 
 }  // namespace tutti::backend

@@ -5,7 +5,6 @@
 #include "backend/cuda/table_store.hpp"
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -32,7 +31,7 @@ class CudaBackend final : public Backend {
     return at(device).properties;
   }
   [[nodiscard]] MemoryInfo memory_info(int device) override;
-  [[nodiscard]] std::pair<int, int> stream_priority_range() const noexcept override { return priorities_; }
+  [[nodiscard]] std::pair<int, int> stream_priority_range() const noexcept override;
   [[nodiscard]] Link link(int device, int peer) override;
   [[nodiscard]] bool can_access_peer(int device, int peer) override;
   void enable_peer_access(int device, int peer) override;
@@ -80,21 +79,31 @@ class CudaBackend final : public Backend {
     explicit DeviceState(int device) : tables(std::make_shared<TableStore>(device)) {}
     DeviceProperties properties;
     std::size_t largest_pitch = 0;                 ///< of two-dimensional copies, in bytes
+    std::once_flag prepared;                       ///< the kernels are loaded
     std::shared_ptr<TableStore> tables;            ///< shared with graphs, which may outlive the backend
     std::atomic<const char*> last_work = nullptr;  ///< name of the operation queued last
     std::atomic<cudaError_t> late_failure = cudaSuccess;  ///< of calls that may not throw
   };
 
   [[nodiscard]] DeviceState& at(int device) const { return *devices_[static_cast<std::size_t>(device)]; }
+  /// Loads the kernels to a device, the first time. Whatever makes work for a device possible calls it, so
+  /// that it is done before any work is queued there.
+  void prepare(int device);
   [[nodiscard]] LaunchSite site(StreamRef stream, const char* work);
   /// Throws if `status` is a failure, or if one that could not be thrown before is waiting.
   void check_work(cudaError_t status, const char* call, int device);
-  void launch_table(StreamRef stream, const char* work, const SegmentTable& table,
-                    const std::function<cudaError_t(const TableArgument&)>& launch);
+  /// The same for a call about an event, which does not know its device.
+  void check_event(cudaError_t status, const char* call);
+  /// Keeps a failure of a call that may not throw for the next `check_work` of `device`.
+  void keep_late_failure(cudaError_t status, int device) noexcept;
+  /// Calls `launch` with `table` in the form that fits it.
+  template <class Launch>
+  void launch_table(StreamRef stream, const char* work, const SegmentTable& table, const Launch& launch);
 
   std::vector<std::unique_ptr<DeviceState>> devices_;
   std::vector<std::vector<int>> nvlink_lanes_;
-  std::pair<int, int> priorities_{0, 0};
+  mutable std::once_flag priorities_known_;
+  mutable std::pair<int, int> priorities_{0, 0};
   std::size_t parameter_table_limit_ = medium_parameter_table;
   std::mutex peer_mutex_;
 };

@@ -18,6 +18,8 @@ ErrorCode classify(cudaError_t status) {
     case cudaErrorNotSupported:
     case cudaErrorNoDevice:
     case cudaErrorInsufficientDriver:
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorUnsupportedPtxVersion:
     case cudaErrorStreamCaptureUnsupported:
     case cudaErrorStreamCaptureInvalidated:
     case cudaErrorStreamCaptureIsolation:
@@ -37,8 +39,7 @@ ErrorCode classify(cudaError_t status) {
 
 void throw_error(cudaError_t status, const char* call, int device, const std::string& work,
                  std::source_location where) {
-  // A failed call also leaves its status for the next one to find, unless the device is lost for good.
-  static_cast<void>(cudaGetLastError());
+  forget(status);
   std::string message =
       fmt::format("{}: {} ({})", call, cudaGetErrorString(status), cudaGetErrorName(status));
   if (device >= 0) message += fmt::format(", on device {}", device);

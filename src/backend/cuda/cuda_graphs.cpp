@@ -1,29 +1,27 @@
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/cuda_error.hpp"
+#include "backend/cuda/handles.hpp"
 
 #include <cuda_runtime_api.h>
 
 namespace tutti::backend::cuda {
 namespace {
 
-cudaStream_t native(StreamRef stream) {
-  return reinterpret_cast<cudaStream_t>(stream.handle);
+#if CUDART_VERSION >= 13000
+cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus& status, cudaGraph_t& graph) {
+  return cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr);
 }
-cudaGraphExec_t native(GraphHandle graph) {
-  return reinterpret_cast<cudaGraphExec_t>(graph);
+#else
+cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus& status, cudaGraph_t& graph) {
+  return cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, nullptr, nullptr);
 }
+#endif
 
 /// The graph that `stream` is being captured into, nullptr if it is not.
 cudaGraph_t graph_under_capture(StreamRef stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaGraph_t graph = nullptr;
-#if CUDART_VERSION >= 13000
-  check(cudaStreamGetCaptureInfo(native(stream), &status, nullptr, &graph, nullptr, nullptr, nullptr),
-        "cudaStreamGetCaptureInfo", stream.device);
-#else
-  check(cudaStreamGetCaptureInfo_v2(native(stream), &status, nullptr, &graph, nullptr, nullptr),
-        "cudaStreamGetCaptureInfo", stream.device);
-#endif
+  check(capture_info(native(stream), status, graph), "cudaStreamGetCaptureInfo", stream.device);
   return status == cudaStreamCaptureStatusActive ? graph : nullptr;
 }
 
@@ -60,8 +58,7 @@ void CudaBackend::launch_graph(GraphHandle graph, StreamRef stream) {
 }
 
 void CudaBackend::destroy_graph(GraphHandle graph) noexcept {
-  const cudaError_t status = cudaGraphExecDestroy(native(graph));
-  if (status != cudaSuccess && status != cudaErrorCudartUnloading) at(0).late_failure = status;
+  keep_late_failure(cudaGraphExecDestroy(native(graph)), 0);
 }
 
 void CudaBackend::retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) {

@@ -1,14 +1,14 @@
 #pragma once
 
-#include <cuda_runtime.h>
+#include "backend/cuda/kernel_table.cuh"
 
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/cuda/kernel_table.cuh"
+#include <cuda_runtime.h>
 
-/// What one lane of a warp does for one tile of a fan-out. The lanes never talk to one another, so the same code can be
-/// run lane by lane on the host.
+/// What one lane of a warp does for one tile of a fan-out. The lanes never talk to one another, so the same
+/// code can be run lane by lane on the host.
 namespace tutti::backend::cuda {
 
 /// Vectors a lane loads before it stores the first: enough loads in flight to hide the latency of a peer.
@@ -36,8 +36,8 @@ TUTTI_HOST_DEVICE inline void copy_edges(const std::byte* source, std::byte* tar
 }
 
 /// A strip whose source and targets are equally aligned.
-TUTTI_HOST_DEVICE inline void copy_strip(const std::byte* source, const StripTargets& targets, std::uint32_t bytes,
-                                         std::uint32_t lane) {
+TUTTI_HOST_DEVICE inline void copy_strip(const std::byte* source, const StripTargets& targets,
+                                         std::uint32_t bytes, std::uint32_t lane) {
   const std::uint32_t to_boundary = (vector_bytes - misalignment(source)) % vector_bytes;
   const std::uint32_t head = to_boundary < bytes ? to_boundary : bytes;
   const std::uint32_t vectors = (bytes - head) / vector_bytes;
@@ -64,7 +64,8 @@ TUTTI_HOST_DEVICE inline void copy_strip(const std::byte* source, const StripTar
 /// 16 bytes from `shift` (0 to 15) bytes into the 32 bytes `low`, `high`.
 TUTTI_HOST_DEVICE inline uint4 shifted(const uint4& low, const uint4& high, std::uint32_t shift) {
   std::uint32_t words[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-  // Conditional moves by two words and by one: an index known only at run time would send the array to memory.
+  // Conditional moves by two words and by one: an index known only at run time would send the array to
+  // memory.
 #pragma unroll
   for (int i = 0; i < 6; ++i) words[i] = (shift & 8U) != 0 ? words[i + 2] : words[i];
 #pragma unroll
@@ -76,10 +77,10 @@ TUTTI_HOST_DEVICE inline uint4 shifted(const uint4& low, const uint4& high, std:
   return {pick(0), pick(1), pick(2), pick(3)};
 }
 
-/// A strip whose source and target differ in alignment. Stores are aligned; each is cut out of two aligned loads that
-/// stay within the strip.
-TUTTI_HOST_DEVICE inline void copy_shifted_strip(const std::byte* source, std::byte* target, std::uint32_t bytes,
-                                                 std::uint32_t lane) {
+/// A strip whose source and target differ in alignment. Stores are aligned; each is cut out of two aligned
+/// loads that stay within the strip.
+TUTTI_HOST_DEVICE inline void copy_shifted_strip(const std::byte* source, std::byte* target,
+                                                 std::uint32_t bytes, std::uint32_t lane) {
   std::uint32_t head = (vector_bytes - misalignment(target)) % vector_bytes;
   const std::uint32_t shift = misalignment(source + head);
   if (head < shift) head += vector_bytes;
@@ -95,7 +96,8 @@ TUTTI_HOST_DEVICE inline void copy_shifted_strip(const std::byte* source, std::b
   copy_edges(source, target, head, head + (loads - 1) * vector_bytes, bytes, lane);
 }
 
-/// A place within a tile. Both numbers fit 16 bits, as tiles are small; registers are what this loop is short of.
+/// A place within a tile. Both numbers fit 16 bits, as tiles are small; registers are what this loop is short
+/// of.
 struct TilePlace {
   std::uint16_t row;
   std::uint16_t column;  ///< bytes
@@ -105,8 +107,8 @@ static_assert(largest_tile < 1U << 16U);
 
 /// `rows` whole rows, seen as one sequence of words; everything is aligned to the word.
 template <class Word>
-TUTTI_HOST_DEVICE inline void copy_words(const std::byte* source, const StripTargets& targets, const FanOutEntry& entry,
-                                         std::uint32_t rows, std::uint32_t lane) {
+TUTTI_HOST_DEVICE inline void copy_words(const std::byte* source, const StripTargets& targets,
+                                         const FanOutEntry& entry, std::uint32_t rows, std::uint32_t lane) {
   const std::uint32_t words_per_row = static_cast<std::uint32_t>(entry.row_bytes / sizeof(Word));
   const std::uint32_t words = words_per_row * rows;
   for (std::uint32_t first = lane; first < words; first += warp_lanes * copies_in_flight) {
@@ -116,8 +118,10 @@ TUTTI_HOST_DEVICE inline void copy_words(const std::byte* source, const StripTar
     for (std::uint32_t k = 0; k < copies_in_flight; ++k) {
       const std::uint32_t word = first + k * warp_lanes;
       const std::uint32_t row = word / words_per_row;
-      places[k] = {static_cast<std::uint16_t>(row), static_cast<std::uint16_t>((word - row * words_per_row) * sizeof(Word))};
-      if (word < words) values[k] = *reinterpret_cast<const Word*>(source + places[k].offset(entry.source_pitch));
+      places[k] = {static_cast<std::uint16_t>(row),
+                   static_cast<std::uint16_t>((word - row * words_per_row) * sizeof(Word))};
+      if (word < words)
+        values[k] = *reinterpret_cast<const Word*>(source + places[k].offset(entry.source_pitch));
     }
 #pragma unroll 1
     for (std::uint32_t t = 0; t < targets.count; ++t) {
@@ -132,8 +136,8 @@ TUTTI_HOST_DEVICE inline void copy_words(const std::byte* source, const StripTar
   }
 }
 
-TUTTI_HOST_DEVICE inline void copy_tile(const FanOutEntry& entry, std::byte* const* pointers, std::uint32_t tile,
-                                        std::uint32_t lane) {
+TUTTI_HOST_DEVICE inline void copy_tile(const FanOutEntry& entry, std::byte* const* pointers,
+                                        std::uint32_t tile, std::uint32_t lane) {
   const std::uint32_t local = tile - entry.first_tile;
   const std::uint32_t row_group = local / entry.tiles_per_row;
   const std::uint32_t first_row = row_group * entry.rows_per_tile;
@@ -141,18 +145,31 @@ TUTTI_HOST_DEVICE inline void copy_tile(const FanOutEntry& entry, std::byte* con
   const std::uint32_t rows = rows_left < entry.rows_per_tile ? rows_left : entry.rows_per_tile;
   const std::uint64_t column = std::uint64_t{local - row_group * entry.tiles_per_row} * entry.tile_width;
   const std::uint64_t bytes_left = entry.row_bytes - column;
-  const std::uint32_t bytes = bytes_left < entry.tile_width ? static_cast<std::uint32_t>(bytes_left) : entry.tile_width;
+  const std::uint32_t bytes =
+      bytes_left < entry.tile_width ? static_cast<std::uint32_t>(bytes_left) : entry.tile_width;
   const std::byte* source = pointers[entry.source] + first_row * entry.source_pitch + column;
-  StripTargets targets{pointers + entry.first_target, entry.target_count, first_row * entry.target_pitch + column};
+  StripTargets targets{pointers + entry.first_target, entry.target_count,
+                       first_row * entry.target_pitch + column};
 
   switch (entry.path) {
-    case FanOutPath::words_16: copy_words<uint4>(source, targets, entry, rows, lane); return;
-    case FanOutPath::words_8: copy_words<std::uint64_t>(source, targets, entry, rows, lane); return;
-    case FanOutPath::words_4: copy_words<std::uint32_t>(source, targets, entry, rows, lane); return;
-    case FanOutPath::words_2: copy_words<std::uint16_t>(source, targets, entry, rows, lane); return;
-    case FanOutPath::words_1: copy_words<std::uint8_t>(source, targets, entry, rows, lane); return;
+    case FanOutPath::words_16:
+      copy_words<uint4>(source, targets, entry, rows, lane);
+      return;
+    case FanOutPath::words_8:
+      copy_words<std::uint64_t>(source, targets, entry, rows, lane);
+      return;
+    case FanOutPath::words_4:
+      copy_words<std::uint32_t>(source, targets, entry, rows, lane);
+      return;
+    case FanOutPath::words_2:
+      copy_words<std::uint16_t>(source, targets, entry, rows, lane);
+      return;
+    case FanOutPath::words_1:
+      copy_words<std::uint8_t>(source, targets, entry, rows, lane);
+      return;
     case FanOutPath::strips:
-    case FanOutPath::shifted_strips: break;
+    case FanOutPath::shifted_strips:
+      break;
   }
   for (std::uint32_t row = 0; row < rows; ++row) {
     if (entry.path == FanOutPath::strips) {

@@ -1,16 +1,17 @@
 #pragma once
 
+#include "backend/cuda/kernels.hpp"
+#include "backend/cuda/segment_tables.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
-#include "backend/cuda/kernels.hpp"
-#include "backend/cuda/segment_tables.hpp"
-
 /// How kernels receive and read segment tables.
 namespace tutti::backend::cuda {
 
-/// A table that travels in the kernel's parameters: no copy before the launch, and read through the constant cache.
+/// A table that travels in the kernel's parameters: no copy before the launch, and read through the constant
+/// cache.
 template <std::size_t Capacity>
 struct alignas(16) ParameterTable {
   std::byte bytes[Capacity];
@@ -46,7 +47,8 @@ struct TileLaunch {
 };
 
 /// Few tiles spread over many multiprocessors; many tiles get a grid that fills the chip once.
-inline TileLaunch launch_for(std::uint32_t tile_count, int multiprocessors, unsigned blocks_per_multiprocessor) {
+inline TileLaunch launch_for(std::uint32_t tile_count, int multiprocessors,
+                             unsigned blocks_per_multiprocessor) {
   constexpr unsigned small_block = 128;
   const auto chip = static_cast<unsigned>(multiprocessors);
   const bool few = tile_count <= small_block / warp_lanes * chip;
@@ -59,7 +61,8 @@ inline TileLaunch launch_for(std::uint32_t tile_count, int multiprocessors, unsi
 
 /// The entry whose tiles include `tile`: the last one that does not start after it.
 template <class Entry>
-TUTTI_HOST_DEVICE inline const Entry& find_entry(const Entry* entries, std::uint32_t count, std::uint32_t tile) {
+TUTTI_HOST_DEVICE inline const Entry& find_entry(const Entry* entries, std::uint32_t count,
+                                                 std::uint32_t tile) {
   std::uint32_t low = 0;
   std::uint32_t high = count;
   while (high - low > 1) {
@@ -81,7 +84,8 @@ struct TableView {
 };
 template <class Entry>
 TUTTI_HOST_DEVICE inline TableView<Entry> view_of(const std::byte* table, const TableShape& shape) {
-  return {reinterpret_cast<const Entry*>(table), reinterpret_cast<std::byte* const*>(table + shape.pointers_offset)};
+  return {reinterpret_cast<const Entry*>(table),
+          reinterpret_cast<std::byte* const*>(table + shape.pointers_offset)};
 }
 
 }  // namespace tutti::backend::cuda

@@ -25,10 +25,11 @@ inline constexpr std::size_t large_parameter_table = 32512;
 #else
 inline constexpr std::size_t large_parameter_table = medium_parameter_table;
 #endif
+static_assert(large_parameter_table <= smallest_blob);
 inline constexpr int large_parameters_driver = 12010;  ///< what `cudaDriverGetVersion` must return at least
 
-/// A segment table, either in host memory (then it travels in the parameters; `blob` must be readable up to
-/// the capacity chosen for it) or already in device memory.
+/// A segment table, either in host memory (then it travels in the parameters; `blob` is that of a
+/// `SegmentTable`) or already in device memory.
 struct TableArgument {
   const std::byte* blob = nullptr;
   std::size_t bytes = 0;
@@ -42,9 +43,12 @@ cudaError_t launch_convert(LaunchSite where, const Convert& task);
 cudaError_t launch_fill(LaunchSite where, const Fill& task);
 cudaError_t launch_random_fill(LaunchSite where, const RandomFill& task);
 
-/// Loads the machine code of the kernels to the current device. Code is otherwise loaded at a kernel's first
-/// launch, which may wait for work in flight and is a poor surprise inside a captured or timed region.
+/// Load the machine code of the kernels to the current device. Otherwise it is loaded at each kernel's first
+/// launch, which may wait for work in flight: for ever, if that work waits for the launching thread.
 cudaError_t preload_fan_out();
 cudaError_t preload_ordered_sum();
+cudaError_t preload_convert();
+cudaError_t preload_fill();
+cudaError_t preload_random_fill();
 
 }  // namespace tutti::backend::cuda

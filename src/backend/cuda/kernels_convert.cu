@@ -1,10 +1,11 @@
-#include <cuda_runtime.h>
+#include "backend/conversion.hpp"
+#include "backend/cuda/kernels.hpp"
+#include "backend/cuda/preload.cuh"
 
 #include <algorithm>
 #include <limits>
 
-#include "backend/conversion.hpp"
-#include "backend/cuda/kernels.hpp"
+#include <cuda_runtime.h>
 
 namespace tutti::backend::cuda {
 
@@ -33,7 +34,8 @@ StridedShape collapse(const Convert& task) {
     if (task.sizes[dimension] != 1) order[used++] = i;
   }
   std::stable_sort(order, order + used, [&](int a, int b) {
-    return task.target_strides[static_cast<std::size_t>(a)] > task.target_strides[static_cast<std::size_t>(b)];
+    return task.target_strides[static_cast<std::size_t>(a)] >
+           task.target_strides[static_cast<std::size_t>(b)];
   });
   for (int i = 0; i < used; ++i) {
     const auto dimension = static_cast<std::size_t>(order[i]);
@@ -90,8 +92,8 @@ __global__ void __launch_bounds__(threads_per_block)
   }
 }
 
-// With 14 types there are 182 conversions. Three kernels do all of them, by way of the widest type of the source's kind,
-// which holds every value exactly: the result is that of the direct conversion.
+// With 14 types there are 182 conversions. Three kernels do all of them, by way of the widest type of the
+// source's kind, which holds every value exactly: the result is that of the direct conversion.
 using WideInteger = std::int64_t;
 using WideReal = double;
 using WideComplex = std::complex<double>;
@@ -104,21 +106,33 @@ template <class Wide, class Visitor>
 __device__ auto visit_source(DType dtype, Visitor&& visitor) {
   if constexpr (std::is_same_v<Wide, WideInteger>) {
     switch (dtype) {
-      case DType::int8: return visitor(TypeTag<std::int8_t>{});
-      case DType::uint8: return visitor(TypeTag<std::uint8_t>{});
-      case DType::int16: return visitor(TypeTag<std::int16_t>{});
-      case DType::int32: return visitor(TypeTag<std::int32_t>{});
-      case DType::boolean: return visitor(TypeTag<bool>{});
-      default: return visitor(TypeTag<std::int64_t>{});
+      case DType::int8:
+        return visitor(TypeTag<std::int8_t>{});
+      case DType::uint8:
+        return visitor(TypeTag<std::uint8_t>{});
+      case DType::int16:
+        return visitor(TypeTag<std::int16_t>{});
+      case DType::int32:
+        return visitor(TypeTag<std::int32_t>{});
+      case DType::boolean:
+        return visitor(TypeTag<bool>{});
+      default:
+        return visitor(TypeTag<std::int64_t>{});
     }
   } else if constexpr (std::is_same_v<Wide, WideReal>) {
     switch (dtype) {
-      case DType::float16: return visitor(TypeTag<Float16>{});
-      case DType::bfloat16: return visitor(TypeTag<BFloat16>{});
-      case DType::float32: return visitor(TypeTag<float>{});
-      case DType::float8_e4m3: return visitor(TypeTag<Float8E4M3>{});
-      case DType::float8_e5m2: return visitor(TypeTag<Float8E5M2>{});
-      default: return visitor(TypeTag<double>{});
+      case DType::float16:
+        return visitor(TypeTag<Float16>{});
+      case DType::bfloat16:
+        return visitor(TypeTag<BFloat16>{});
+      case DType::float32:
+        return visitor(TypeTag<float>{});
+      case DType::float8_e4m3:
+        return visitor(TypeTag<Float8E4M3>{});
+      case DType::float8_e5m2:
+        return visitor(TypeTag<Float8E5M2>{});
+      default:
+        return visitor(TypeTag<double>{});
     }
   } else {
     return dtype == DType::complex64 ? visitor(TypeTag<std::complex<float>>{})
@@ -127,32 +141,62 @@ __device__ auto visit_source(DType dtype, Visitor&& visitor) {
 }
 
 template <class Wide>
-__device__ typename SumOf<Wide>::Storage load_wide(DType dtype, const std::byte* base, std::int64_t position) {
+__device__ typename SumOf<Wide>::Storage load_wide(DType dtype, const std::byte* base,
+                                                   std::int64_t position) {
   return visit_source<Wide>(dtype, [&]<class From>(TypeTag<From>) {
     return convert_value<Wide, From>(reinterpret_cast<const typename SumOf<From>::Storage*>(base)[position]);
   });
 }
 
 template <class Wide>
-__device__ void store_wide(DType dtype, std::byte* base, std::int64_t position, typename SumOf<Wide>::Storage value) {
+__device__ void store_wide(DType dtype, std::byte* base, std::int64_t position,
+                           typename SumOf<Wide>::Storage value) {
   const auto store = [&]<class To>(TypeTag<To>) {
     reinterpret_cast<typename SumOf<To>::Storage*>(base)[position] = convert_value<To, Wide>(value);
   };
   switch (dtype) {
-    case DType::float16: store(TypeTag<Float16>{}); return;
-    case DType::bfloat16: store(TypeTag<BFloat16>{}); return;
-    case DType::float32: store(TypeTag<float>{}); return;
-    case DType::float64: store(TypeTag<double>{}); return;
-    case DType::int8: store(TypeTag<std::int8_t>{}); return;
-    case DType::uint8: store(TypeTag<std::uint8_t>{}); return;
-    case DType::int16: store(TypeTag<std::int16_t>{}); return;
-    case DType::int32: store(TypeTag<std::int32_t>{}); return;
-    case DType::int64: store(TypeTag<std::int64_t>{}); return;
-    case DType::boolean: store(TypeTag<bool>{}); return;
-    case DType::complex64: store(TypeTag<std::complex<float>>{}); return;
-    case DType::complex128: store(TypeTag<std::complex<double>>{}); return;
-    case DType::float8_e4m3: store(TypeTag<Float8E4M3>{}); return;
-    case DType::float8_e5m2: store(TypeTag<Float8E5M2>{}); return;
+    case DType::float16:
+      store(TypeTag<Float16>{});
+      return;
+    case DType::bfloat16:
+      store(TypeTag<BFloat16>{});
+      return;
+    case DType::float32:
+      store(TypeTag<float>{});
+      return;
+    case DType::float64:
+      store(TypeTag<double>{});
+      return;
+    case DType::int8:
+      store(TypeTag<std::int8_t>{});
+      return;
+    case DType::uint8:
+      store(TypeTag<std::uint8_t>{});
+      return;
+    case DType::int16:
+      store(TypeTag<std::int16_t>{});
+      return;
+    case DType::int32:
+      store(TypeTag<std::int32_t>{});
+      return;
+    case DType::int64:
+      store(TypeTag<std::int64_t>{});
+      return;
+    case DType::boolean:
+      store(TypeTag<bool>{});
+      return;
+    case DType::complex64:
+      store(TypeTag<std::complex<float>>{});
+      return;
+    case DType::complex128:
+      store(TypeTag<std::complex<double>>{});
+      return;
+    case DType::float8_e4m3:
+      store(TypeTag<Float8E4M3>{});
+      return;
+    case DType::float8_e5m2:
+      store(TypeTag<Float8E5M2>{});
+      return;
   }
 }
 
@@ -169,8 +213,8 @@ __global__ void __launch_bounds__(threads_per_block)
 
 unsigned blocks_for(std::uint64_t count, int multiprocessors) {
   const std::uint64_t wanted = (count + threads_per_block - 1) / threads_per_block;
-  return static_cast<unsigned>(
-      std::min<std::uint64_t>(wanted, static_cast<std::uint64_t>(multiprocessors) * blocks_per_multiprocessor));
+  return static_cast<unsigned>(std::min<std::uint64_t>(
+      wanted, static_cast<std::uint64_t>(multiprocessors) * blocks_per_multiprocessor));
 }
 
 template <class Word>
@@ -178,32 +222,56 @@ cudaError_t launch_move(LaunchSite where, const Convert& task, StridedShape& sha
   auto* target = reinterpret_cast<Word*>(task.target);
   const auto* source = reinterpret_cast<const Word*>(task.source);
   void* arguments[] = {&target, &source, &shape};
-  const auto kernel = shape.count <= std::numeric_limits<std::uint32_t>::max() ? &move_kernel<Word, std::uint32_t>
-                                                                               : &move_kernel<Word, std::uint64_t>;
-  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(blocks_for(shape.count, where.multiprocessors)),
-                          dim3(threads_per_block), arguments, 0, where.stream);
+  const auto kernel = shape.count <= std::numeric_limits<std::uint32_t>::max()
+                          ? &move_kernel<Word, std::uint32_t>
+                          : &move_kernel<Word, std::uint64_t>;
+  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
+                          dim3(blocks_for(shape.count, where.multiprocessors)), dim3(threads_per_block),
+                          arguments, 0, where.stream);
 }
 
 template <class Wide>
 cudaError_t launch_conversion(LaunchSite where, Convert task, StridedShape& shape) {
   void* arguments[] = {&task.target, &task.source, &task.target_dtype, &task.source_dtype, &shape};
-  const auto kernel = shape.count <= std::numeric_limits<std::uint32_t>::max() ? &convert_kernel<Wide, std::uint32_t>
-                                                                               : &convert_kernel<Wide, std::uint64_t>;
-  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(blocks_for(shape.count, where.multiprocessors)),
-                          dim3(threads_per_block), arguments, 0, where.stream);
+  const auto kernel = shape.count <= std::numeric_limits<std::uint32_t>::max()
+                          ? &convert_kernel<Wide, std::uint32_t>
+                          : &convert_kernel<Wide, std::uint64_t>;
+  return cudaLaunchKernel(reinterpret_cast<const void*>(kernel),
+                          dim3(blocks_for(shape.count, where.multiprocessors)), dim3(threads_per_block),
+                          arguments, 0, where.stream);
 }
 
 }  // namespace
+
+cudaError_t preload_convert() {
+  const auto moves = []<class Word>(TypeTag<Word>) {
+    return preload_all(
+        {kernel_address(move_kernel<Word, std::uint32_t>), kernel_address(move_kernel<Word, std::uint64_t>)});
+  };
+  const auto conversions = []<class Wide>(TypeTag<Wide>) {
+    return preload_all({kernel_address(convert_kernel<Wide, std::uint32_t>),
+                        kernel_address(convert_kernel<Wide, std::uint64_t>)});
+  };
+  return first_failure({moves(TypeTag<std::uint8_t>{}), moves(TypeTag<std::uint16_t>{}),
+                        moves(TypeTag<std::uint32_t>{}), moves(TypeTag<std::uint64_t>{}),
+                        moves(TypeTag<ComplexSum<float>>{}), moves(TypeTag<TwoWords>{}),
+                        conversions(TypeTag<WideInteger>{}), conversions(TypeTag<WideReal>{}),
+                        conversions(TypeTag<WideComplex>{})});
+}
 
 cudaError_t launch_convert(LaunchSite where, const Convert& task) {
   StridedShape shape = collapse(task);
   if (shape.count == 0) return cudaSuccess;
   if (task.source_dtype == task.target_dtype) {
     switch (size_of(task.source_dtype)) {
-      case 1: return launch_move<std::uint8_t>(where, task, shape);
-      case 2: return launch_move<std::uint16_t>(where, task, shape);
-      case 4: return launch_move<std::uint32_t>(where, task, shape);
-      default: break;
+      case 1:
+        return launch_move<std::uint8_t>(where, task, shape);
+      case 2:
+        return launch_move<std::uint16_t>(where, task, shape);
+      case 4:
+        return launch_move<std::uint32_t>(where, task, shape);
+      default:
+        break;
     }
     // complex64 needs no more than the alignment of its parts.
     if (task.source_dtype == DType::complex64) return launch_move<ComplexSum<float>>(where, task, shape);
@@ -216,10 +284,13 @@ cudaError_t launch_convert(LaunchSite where, const Convert& task) {
     case DType::int16:
     case DType::int32:
     case DType::int64:
-    case DType::boolean: return launch_conversion<WideInteger>(where, task, shape);
+    case DType::boolean:
+      return launch_conversion<WideInteger>(where, task, shape);
     case DType::complex64:
-    case DType::complex128: return launch_conversion<WideComplex>(where, task, shape);
-    default: return launch_conversion<WideReal>(where, task, shape);
+    case DType::complex128:
+      return launch_conversion<WideComplex>(where, task, shape);
+    default:
+      return launch_conversion<WideReal>(where, task, shape);
   }
 }
 

@@ -1,7 +1,8 @@
-#include <cuda_runtime.h>
-
 #include "backend/cuda/fan_out_tile.cuh"
 #include "backend/cuda/kernels.hpp"
+#include "backend/cuda/preload.cuh"
+
+#include <cuda_runtime.h>
 
 namespace tutti::backend::cuda {
 
@@ -22,12 +23,6 @@ __global__ void __launch_bounds__(threads_per_block, blocks_per_multiprocessor)
   }
 }
 
-template <class Table>
-cudaError_t preload() {
-  cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, fan_out_kernel<Table>);
-}
-
 }  // namespace
 
 cudaError_t launch_fan_out(LaunchSite where, const TableArgument& table, const TableShape& shape) {
@@ -35,17 +30,16 @@ cudaError_t launch_fan_out(LaunchSite where, const TableArgument& table, const T
   const TileLaunch launch = launch_for(shape.tile_count, where.multiprocessors, blocks_per_multiprocessor);
   return visit_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
     void* arguments[] = {const_cast<void*>(argument), const_cast<TableShape*>(&shape)};
-    return cudaLaunchKernel(reinterpret_cast<const void*>(&fan_out_kernel<Table>), launch.grid, launch.block, arguments, 0,
+    return cudaLaunchKernel(kernel_address(fan_out_kernel<Table>), launch.grid, launch.block, arguments, 0,
                             where.stream);
   });
 }
 
 cudaError_t preload_fan_out() {
-  for (const auto& load : {preload<ParameterTable<small_parameter_table>>, preload<ParameterTable<medium_parameter_table>>,
-                           preload<MemoryTable>}) {
-    if (const cudaError_t status = load(); status != cudaSuccess) return status;
-  }
-  return cudaSuccess;
+  return preload_all({kernel_address(fan_out_kernel<ParameterTable<small_parameter_table>>),
+                      kernel_address(fan_out_kernel<ParameterTable<medium_parameter_table>>),
+                      kernel_address(fan_out_kernel<ParameterTable<large_parameter_table>>),
+                      kernel_address(fan_out_kernel<MemoryTable>)});
 }
 
 }  // namespace tutti::backend::cuda

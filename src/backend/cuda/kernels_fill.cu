@@ -1,10 +1,11 @@
-#include <cuda_runtime.h>
+#include "backend/cuda/kernels.hpp"
+#include "backend/cuda/preload.cuh"
 
 #include <algorithm>
 #include <bit>
 #include <cstring>
 
-#include "backend/cuda/kernels.hpp"
+#include <cuda_runtime.h>
 
 namespace tutti::backend::cuda {
 
@@ -27,7 +28,8 @@ struct FillShape {
 
 /// `pattern` starts at the target's first byte, `vector` at its first vector.
 __global__ void __launch_bounds__(threads_per_block)
-    fill_kernel(std::byte* target, const __grid_constant__ Pattern pattern, const uint4 vector, const FillShape shape) {
+    fill_kernel(std::byte* target, const __grid_constant__ Pattern pattern, const uint4 vector,
+                const FillShape shape) {
   const std::uint64_t thread = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
   auto* vectors = reinterpret_cast<uint4*>(target + shape.head);
@@ -38,6 +40,10 @@ __global__ void __launch_bounds__(threads_per_block)
 }
 
 }  // namespace
+
+cudaError_t preload_fill() {
+  return preload_all({kernel_address(fill_kernel)});
+}
 
 cudaError_t launch_fill(LaunchSite where, const Fill& task) {
   FillShape shape{};
@@ -57,10 +63,10 @@ cudaError_t launch_fill(LaunchSite where, const Fill& task) {
   std::byte* target = task.target;
   void* arguments[] = {&target, &pattern, &vector, &shape};
   const std::uint64_t wanted = shape.vectors / threads_per_block + 1;
-  const auto blocks = static_cast<unsigned>(
-      std::min<std::uint64_t>(wanted, static_cast<std::uint64_t>(where.multiprocessors) * blocks_per_multiprocessor));
-  return cudaLaunchKernel(reinterpret_cast<const void*>(&fill_kernel), dim3(blocks), dim3(threads_per_block), arguments,
-                          0, where.stream);
+  const auto blocks = static_cast<unsigned>(std::min<std::uint64_t>(
+      wanted, static_cast<std::uint64_t>(where.multiprocessors) * blocks_per_multiprocessor));
+  return cudaLaunchKernel(kernel_address(fill_kernel), dim3(blocks), dim3(threads_per_block), arguments, 0,
+                          where.stream);
 }
 
 }  // namespace tutti::backend::cuda

@@ -56,7 +56,9 @@ class Nvml {
       int is_active = 0;
       NvmlPciInfo remote{};
       if (link_state_(device, link, &is_active) != nvml_success || is_active == 0) continue;
-      if (remote_(device, link, &remote) == nvml_success) ends.emplace_back(remote.bus_id);
+      // In virtual machines the switch may be hidden: then the bus id stays empty, and matches no GPU.
+      static_cast<void>(remote_(device, link, &remote));
+      ends.emplace_back(remote.bus_id);
     }
     return ends;
   }

@@ -1,15 +1,16 @@
 #pragma once
 
-#include <cuda_runtime.h>
+#include "backend/arithmetic.hpp"
+#include "backend/cuda/kernel_table.cuh"
 
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 
-#include "backend/arithmetic.hpp"
-#include "backend/cuda/kernel_table.cuh"
+#include <cuda_runtime.h>
 
-/// What one lane of a warp does for one tile of an ordered sum. As in `fan_out_tile.cuh`, lanes are independent.
+/// What one lane of a warp does for one tile of an ordered sum. As in `fan_out_tile.cuh`, lanes are
+/// independent.
 namespace tutti::backend::cuda {
 
 /// Inputs a lane loads before it adds the first of them.
@@ -61,8 +62,8 @@ struct SumOperands {
   std::uint32_t output_count;
 };
 
-/// The sum of the chunks at `offset` of all inputs, in ascending order, stored to all outputs. All inputs of a chunk are
-/// read before any output is written, so that an output may be an input.
+/// The sum of the chunks at `offset` of all inputs, in ascending order, stored to all outputs. All inputs of
+/// a chunk are read before any output is written, so that an output may be an input.
 template <class T, class Bits, class Access>
 TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands& operands, std::uint64_t offset) {
   using Sum = SumOf<T>;
@@ -72,15 +73,19 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands& operands, std::uint64
     Bits loaded[inputs_in_flight] = {};
 #pragma unroll
     for (std::uint32_t k = 0; k < inputs_in_flight; ++k) {
-      if (base + k < operands.input_count) loaded[k] = Access::template load<Bits>(operands.inputs[base + k] + offset);
+      if (base + k < operands.input_count)
+        loaded[k] = Access::template load<Bits>(operands.inputs[base + k] + offset);
     }
 #pragma unroll
     for (std::uint32_t k = 0; k < inputs_in_flight; ++k) {
-      if (base + k >= operands.input_count) break;
+      // Selected, not skipped: behind a branch, the compiler would move each load next to its addition.
+      const bool is_there = base + k < operands.input_count;
       const auto chunk = std::bit_cast<Chunk>(loaded[k]);
 #pragma unroll
       for (std::uint32_t i = 0; i < Chunk::size; ++i) {
-        totals[i] = base + k == 0 ? Sum::load(chunk.elements[i]) : Sum::add(totals[i], chunk.elements[i]);
+        const auto sum =
+            base + k == 0 ? Sum::load(chunk.elements[i]) : Sum::add(totals[i], chunk.elements[i]);
+        totals[i] = is_there ? sum : totals[i];
       }
     }
   }
@@ -94,8 +99,8 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands& operands, std::uint64
 
 /// Elements [begin, end) one per lane.
 template <class T, class Access>
-TUTTI_HOST_DEVICE inline void sum_elements(const SumOperands& operands, std::uint64_t begin, std::uint64_t end,
-                                           std::uint32_t lane) {
+TUTTI_HOST_DEVICE inline void sum_elements(const SumOperands& operands, std::uint64_t begin,
+                                           std::uint64_t end, std::uint32_t lane) {
   using Storage = typename SumOf<T>::Storage;
 #pragma unroll 1
   for (std::uint64_t i = begin + lane; i < end; i += warp_lanes) {
@@ -104,12 +109,13 @@ TUTTI_HOST_DEVICE inline void sum_elements(const SumOperands& operands, std::uin
 }
 
 template <class T>
-TUTTI_HOST_DEVICE inline void sum_tile(const SumEntry& entry, std::byte* const* pointers, std::uint32_t input_count,
-                                       std::uint32_t output_count, std::uint32_t tile, std::uint32_t tile_bytes,
-                                       std::uint32_t lane) {
+TUTTI_HOST_DEVICE inline void sum_tile(const SumEntry& entry, std::byte* const* pointers,
+                                       std::uint32_t input_count, std::uint32_t output_count,
+                                       std::uint32_t tile, std::uint32_t tile_bytes, std::uint32_t lane) {
   constexpr std::uint32_t element_bytes = sizeof(typename SumOf<T>::Storage);
   constexpr std::uint32_t per_vector = vector_bytes / element_bytes;
-  const SumOperands operands{pointers + entry.first_input, pointers + entry.first_output, input_count, output_count};
+  const SumOperands operands{pointers + entry.first_input, pointers + entry.first_output, input_count,
+                             output_count};
   const std::uint32_t per_tile = tile_bytes / element_bytes;
   const std::uint64_t begin = std::uint64_t{tile - entry.first_tile} * per_tile;
   const std::uint64_t end = begin + per_tile < entry.count ? begin + per_tile : entry.count;

@@ -35,7 +35,8 @@ template <class Entry>
 Entry* lay_out(SegmentTable& table, std::size_t segments, std::span<std::byte* const> pointers) {
   const std::size_t entry_bytes = segments * sizeof(Entry);
   table.bytes = entry_bytes + pointers.size_bytes();
-  if (table.blob.size() < table.bytes) table.blob.resize(table.bytes);
+  const std::size_t needed = std::max(table.bytes, smallest_blob);
+  if (table.blob.size() < needed) table.blob.resize(needed);
   if (!pointers.empty()) std::memcpy(table.blob.data() + entry_bytes, pointers.data(), pointers.size_bytes());
   table.shape = {};
   table.shape.segment_count = static_cast<std::uint32_t>(segments);

@@ -72,6 +72,10 @@ struct TableShape {
   std::uint32_t pointers_offset = 0;  ///< bytes from the start of the table
 };
 
+/// A launch that passes a table in a kernel's parameters copies as many bytes as the parameter has, whatever
+/// the table's size: every blob has at least this many.
+inline constexpr std::size_t smallest_blob = std::size_t{32} << 10U;
+
 /// A table and its shape. `blob` is reused from call to call; its first `bytes` bytes are the table.
 struct SegmentTable {
   std::vector<std::byte> blob;

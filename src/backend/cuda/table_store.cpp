@@ -13,21 +13,19 @@ constexpr std::size_t smallest_capacity = std::size_t{64} << 10U;
 
 }  // namespace
 
-TableStore::~TableStore() {
-  for (auto* const slots : {&idle_, &pending_}) {
-    for (const auto& slot : *slots) {
-      static_cast<void>(cudaEventDestroy(slot->done));
-      static_cast<void>(cudaFree(slot->device));
-      static_cast<void>(cudaFreeHost(slot->pinned));
-    }
-  }
+TableStore::Slot::~Slot() {
+  if (done != nullptr) forget(cudaEventDestroy(done));
+  forget(cudaFree(device));
+  forget(cudaFreeHost(pinned));
 }
 
 std::unique_ptr<TableStore::Slot> TableStore::acquire(std::size_t bytes) {
   const RelaxedCapture relaxed;  // queries of events recorded elsewhere are refused during a capture, too
   {
     const std::scoped_lock lock(mutex_);
-    const auto still_used = [](const auto& slot) { return cudaEventQuery(slot->done) == cudaErrorNotReady; };
+    const auto still_used = [](const auto& slot) {
+      return forget(cudaEventQuery(slot->done)) == cudaErrorNotReady;
+    };
     const auto finished = std::stable_partition(pending_.begin(), pending_.end(), still_used);
     std::move(finished, pending_.end(), std::back_inserter(idle_));
     pending_.erase(finished, pending_.end());

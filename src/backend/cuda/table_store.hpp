@@ -14,6 +14,11 @@ namespace tutti::backend::cuda {
 class TableStore {
  public:
   struct Slot {
+    Slot() = default;
+    Slot(const Slot&) = delete;
+    Slot& operator=(const Slot&) = delete;
+    ~Slot();
+
     std::byte* pinned = nullptr;
     std::byte* device = nullptr;
     std::size_t capacity = 0;
@@ -23,7 +28,6 @@ class TableStore {
   explicit TableStore(int device) : device_(device) {}
   TableStore(const TableStore&) = delete;
   TableStore& operator=(const TableStore&) = delete;
-  ~TableStore();
 
   /// A slot nobody uses, with room for `bytes`; allocates one if there is none.
   [[nodiscard]] std::unique_ptr<Slot> acquire(std::size_t bytes);

@@ -1,0 +1,98 @@
+#include "backend/cuda/cuda_backend.hpp"
+#include "backend/cuda/cuda_error.hpp"
+#include "backend/cuda/handles.hpp"
+
+#include <cstring>
+
+namespace tutti::backend::cuda {
+
+LaunchSite CudaBackend::site(StreamRef stream, const char* work) {
+  prepare(stream.device);
+  DeviceState& state = at(stream.device);
+  state.last_work.store(work, std::memory_order_relaxed);
+  return {native(stream), state.properties.multiprocessor_count};
+}
+
+void CudaBackend::copy(StreamRef stream, const Copy2D& copy) {
+  if (copy.rows == 0 || copy.row_bytes == 0) return;
+  const StreamDevice current(stream);
+  const cudaStream_t queue = site(stream, "a copy").stream;
+  if (copy.rows == 1) {
+    check(cudaMemcpyAsync(copy.target, copy.source, copy.row_bytes, cudaMemcpyDefault, queue),
+          "cudaMemcpyAsync", stream.device);
+    return;
+  }
+  const std::size_t largest = at(stream.device).largest_pitch;
+  if (copy.target_pitch <= largest && copy.source_pitch <= largest) {
+    check(cudaMemcpy2DAsync(copy.target, copy.target_pitch, copy.source, copy.source_pitch, copy.row_bytes,
+                            copy.rows, cudaMemcpyDefault, queue),
+          "cudaMemcpy2DAsync", stream.device);
+    return;
+  }
+  for (std::size_t row = 0; row < copy.rows; ++row) {  // rows of gigabytes: one call each is nothing
+    check(cudaMemcpyAsync(copy.target + row * copy.target_pitch, copy.source + row * copy.source_pitch,
+                          copy.row_bytes, cudaMemcpyDefault, queue),
+          "cudaMemcpyAsync", stream.device);
+  }
+}
+
+template <class Launch>
+void CudaBackend::launch_table(StreamRef stream, const char* work, const SegmentTable& table,
+                               const Launch& launch) {
+  if (table.shape.tile_count == 0) return;
+  if (table.bytes <= parameter_table_limit_) {
+    check(launch({table.blob.data(), table.bytes, nullptr}), work, stream.device);
+    return;
+  }
+  const std::shared_ptr<TableStore>& store = at(stream.device).tables;
+  std::unique_ptr<TableStore::Slot> slot = store->acquire(table.bytes);
+  std::memcpy(slot->pinned, table.blob.data(), table.bytes);
+  check(cudaMemcpyAsync(slot->device, slot->pinned, table.bytes, cudaMemcpyHostToDevice, native(stream)),
+        "cudaMemcpyAsync", stream.device);
+  check(launch({table.blob.data(), table.bytes, slot->device}), work, stream.device);
+  if (is_capturing(stream)) {
+    // The graph copies the table anew at every launch.
+    const std::shared_ptr<TableStore::Slot> kept(slot.release(), [store](TableStore::Slot* raw) {
+      store->release(std::unique_ptr<TableStore::Slot>(raw));
+    });
+    retain_until_graph_destroyed(stream, kept);
+  } else {
+    store->release_after(std::move(slot), native(stream));
+  }
+}
+
+void CudaBackend::fan_out(StreamRef stream, const FanOut& task) {
+  thread_local SegmentTable table;
+  const CurrentDevice current(stream.device);
+  const LaunchSite where = site(stream, "a fan-out");
+  build_table(task, where.multiprocessors, table);
+  launch_table(stream, "fan-out kernel", table,
+               [&](const TableArgument& argument) { return launch_fan_out(where, argument, table.shape); });
+}
+
+void CudaBackend::ordered_sum(StreamRef stream, const OrderedSum& task) {
+  thread_local SegmentTable table;
+  const CurrentDevice current(stream.device);
+  const LaunchSite where = site(stream, "an ordered sum");
+  build_table(task, where.multiprocessors, table);
+  launch_table(stream, "ordered sum kernel", table, [&](const TableArgument& argument) {
+    return launch_ordered_sum(where, task, argument, table.shape);
+  });
+}
+
+void CudaBackend::convert(StreamRef stream, const Convert& task) {
+  const CurrentDevice current(stream.device);
+  check(launch_convert(site(stream, "a conversion"), task), "conversion kernel", stream.device);
+}
+
+void CudaBackend::fill(StreamRef stream, const Fill& task) {
+  const CurrentDevice current(stream.device);
+  check(launch_fill(site(stream, "a fill"), task), "fill kernel", stream.device);
+}
+
+void CudaBackend::random_fill(StreamRef stream, const RandomFill& task) {
+  const CurrentDevice current(stream.device);
+  check(launch_random_fill(site(stream, "a random fill"), task), "random fill kernel", stream.device);
+}
+
+}  // namespace tutti::backend::cuda

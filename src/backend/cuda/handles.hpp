@@ -1,0 +1,34 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "backend/cuda/cuda_error.hpp"
+
+#include <optional>
+
+#include <cuda_runtime_api.h>
+
+/// What the seam's handles are in CUDA.
+namespace tutti::backend::cuda {
+
+inline cudaStream_t native(StreamRef stream) {
+  return reinterpret_cast<cudaStream_t>(stream.handle);
+}
+inline cudaEvent_t native(EventHandle event) {
+  return reinterpret_cast<cudaEvent_t>(event);
+}
+inline cudaGraphExec_t native(GraphHandle graph) {
+  return reinterpret_cast<cudaGraphExec_t>(graph);
+}
+
+/// The default stream is a device's own only while that device is current; other streams know theirs.
+class StreamDevice {
+ public:
+  explicit StreamDevice(StreamRef stream) {
+    if (stream.handle == nullptr) current_.emplace(stream.device);
+  }
+
+ private:
+  std::optional<CurrentDevice> current_;
+};
+
+}  // namespace tutti::backend::cuda
