@@ -36,9 +36,9 @@ class CachingAllocator {
   ///
   /// When the device refuses: looks for blocks that have become free meanwhile; then returns cached segments
   /// to the device and asks again; then waits for all blocks that wait for events, returns all cached
-  /// segments, and searches the cache and asks the device a last time; then throws OutOfMemoryError. While
-  /// `stream` is captured, only the cache and the device are asked. Passes on pending failures of devices it
-  /// has to wait for.
+  /// segments, and searches the cache (before that, too) and asks the device a last time; then throws
+  /// OutOfMemoryError. While `stream` is captured, only the cache and the device are asked. Passes on pending
+  /// failures of devices it has to wait for.
   [[nodiscard]] Block* allocate(std::size_t bytes, backend::StreamRef stream);
   void free(Block* block) noexcept;
   void record_stream(Block* block, backend::StreamRef stream);
