@@ -54,8 +54,8 @@ TEST_P(FailingOperations, SurfaceWithTheirNameWhenTheyFailLater) {
   int surfaced = 0;
   for (const Operation operation : {Operation::kernel, Operation::copy}) {
     {
-      const InjectedFault fault({.operation = operation, .kind = FaultKind::fail_asynchronously, .count = 1});
       const std::vector<TestTensor> outputs = make_poisoned_outputs(run);
+      const InjectedFault fault({.operation = operation, .kind = FaultKind::fail_asynchronously, .count = 1});
       try {
         write(run, inputs, tensors_of(outputs));
         synchronize_all();

@@ -1,5 +1,6 @@
 #include "support/exercise.hpp"
 #include "support/machines.hpp"
+#include "support/stream_order.hpp"
 #include "tutti/memory.hpp"
 
 #include <functional>
@@ -47,6 +48,8 @@ TEST_P(OutOfMemory, OfCallsThatMakeTheirOutputsLeavesNoTrace) {
   const std::vector<HostArray> values = run.values(test_seed());
   const std::vector<HostArray> expected = run.expect(values);
   const std::vector<Tensor> inputs = make_inputs(run, values);
+  synchronize_all();
+  const PooledStreams streams;  // whose cache is empty: memory of other streams is not for them
   EXPECT_TRUE(all_hold(run, make(run, inputs), expected));  // what is made once per process is made now
 
   std::vector<Tensor> results;
@@ -79,6 +82,8 @@ TEST_P(OutOfMemory, LeavesGivenOutputsUntouched) {
     }
   };
   renew_outputs();
+  synchronize_all();
+  const PooledStreams streams;
   write(run, tensors_of(inputs), tensors_of(outputs));
 
   for (const Operation operation : {Operation::allocate_device, Operation::allocate_pinned}) {
@@ -105,7 +110,12 @@ TEST_P(OutOfMemory, InTheVeryFirstCallLeavesTheLibraryUsable) {
       try {
         const InjectedFault fault({.operation = operation, .skip = passed, .count = forever});
         EXPECT_TRUE(all_hold(run, make(run, inputs), run.expect(values)));
-      } catch (const OutOfMemoryError&) {
+      } catch (const Error& error) {
+        // Peer access that could not be tested for want of memory is not used, which a bound P2P may report.
+        const bool is_expected =
+            error.code() == ErrorCode::out_of_memory ||
+            (error.code() == ErrorCode::unsupported && transport() == TransportKind::p2p);
+        EXPECT_TRUE(is_expected) << error.what();
         ++failures;
       }
     }

@@ -25,7 +25,7 @@ class Peers : public EveryCollective {
     std::vector<Device> devices = first_devices();
     for (std::size_t root = 0; root < devices.size(); ++root) {
       std::swap(devices[0], devices[root]);
-      for (const std::int64_t rows : {std::int64_t{10}, scaled(100'001)}) {
+      for (const std::int64_t rows : {std::int64_t{10}, scaled(30'001)}) {
         const Exercise run = make_exercise(collective(), devices, rows);
         const std::vector<HostArray> values = run.values(test_seed() + root);
         const std::vector<Tensor> inputs = make_inputs(run, values);
@@ -120,7 +120,7 @@ TEST_P(Topologies, CarryEveryCollectiveByEveryTransport) {
   const std::vector<Device> devices = shuffled(first_devices());
   for (const Collective collective : all_collectives) {
     for (const TransportKind transport : transports_under_test()) {
-      for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{129}, scaled(60'001)}) {
+      for (const std::int64_t rows : {std::int64_t{1}, std::int64_t{129}, scaled(20'001)}) {
         const Exercise run = make_exercise(collective, devices, rows, DType::float16);
         const std::vector<HostArray> values = run.values(test_seed());
         const std::vector<Tensor> inputs = make_inputs(run, values);

@@ -1,6 +1,7 @@
 #include "support/collective_test.hpp"
 
 #include "support/random.hpp"
+#include "tutti/topology.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -30,6 +31,16 @@ const std::string& reason_against_nccl() {
     return std::string();
   }();
   return reason;
+}
+
+bool has_peer_access() {
+  for (const std::vector<PeerLink>& row : discover_topology().peers) {
+    for (const PeerLink& link : row) {
+      const bool is_open = link.state == PeerState::usable || link.state == PeerState::untested;
+      if (link.link != LinkClass::self && is_open) return true;
+    }
+  }
+  return false;
 }
 
 void CollectiveTest::SetUp() {

@@ -19,21 +19,24 @@ namespace tutti::test {
 /// Why NCCL cannot be used here; empty if it can. Asks once.
 [[nodiscard]] const std::string& reason_against_nccl();
 
+/// Whether some pair of devices may still be used directly.
+[[nodiscard]] bool has_peer_access();
+
 /// Runs `call(options)` with the transport bound. NCCL carries neither every element type nor every device
-/// list: where it says so, and only there, the call runs again with the automatic choice, which must carry
-/// everything.
+/// list, and P2P needs peer access somewhere: where they say so, and only there, the call runs again with the
+/// automatic choice, which must carry everything.
 template <class Call>
 void carry(TransportKind transport, Call&& call, CollectiveOptions options = {}) {
   options.transport = transport;
-  if (transport == TransportKind::nccl) {
-    try {
-      call(options);
-      return;
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::unsupported) throw;
-    }
-    options.transport = TransportKind::automatic;
+  try {
+    call(options);
+    return;
+  } catch (const Error& error) {
+    const bool may_refuse =
+        transport == TransportKind::nccl || (transport == TransportKind::p2p && !has_peer_access());
+    if (error.code() != ErrorCode::unsupported || !may_refuse) throw;
   }
+  options.transport = TransportKind::automatic;
   call(options);
 }
 

@@ -16,7 +16,13 @@ void boot(std::string_view topology, int device_count, std::size_t memory_bytes)
 }
 
 MemoryInUse memory_in_use() {
-  synchronize_all();
+  // Pinned memory that was given up returns in two steps: events are recorded where it was used, and then
+  // found done.
+  for (int step = 0; step < 2; ++step) {
+    empty_pinned_cache();
+    synchronize_all();
+  }
+  empty_pinned_cache();
   MemoryInUse memory;
   for (int device = 0; device < device_count(); ++device) memory.device += memory_allocated(device);
   memory.pinned = Runtime::get().pinned().bytes_active();

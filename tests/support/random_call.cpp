@@ -61,7 +61,8 @@ class CallMaker {
     return placements[random_.between(0, 5)];
   }
   Tensor input(const HostArray& values, Device device) {
-    const HostMemory memory = random_.one_in(2) ? HostMemory::pinned : HostMemory::pageable;
+    const bool is_pinned = random_.one_in(2) && device.is_host();
+    const HostMemory memory = is_pinned ? HostMemory::pinned : HostMemory::pageable;
     inputs_.push_back(TestTensor(values, device, placement(values.sizes), memory).tensor());
     return inputs_.back();
   }
