@@ -1,5 +1,6 @@
 #include "backend/host_machine.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <set>
 #include <string>

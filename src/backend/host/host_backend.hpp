@@ -1,13 +1,14 @@
 #pragma once
 
-#include <memory>
-
 #include "backend/backend.hpp"
 #include "tutti/virtual_devices.hpp"
 
+#include <memory>
+
 namespace tutti::backend {
 
-/// The part of virtual devices that has no counterpart on GPUs (see `tutti/virtual_devices.hpp` for the contracts).
+/// The part of virtual devices that has no counterpart on GPUs (see `tutti/virtual_devices.hpp` for the
+/// contracts).
 class VirtualMachineControl {
  public:
   virtual ~VirtualMachineControl() = default;
@@ -16,7 +17,8 @@ class VirtualMachineControl {
   [[nodiscard]] virtual std::uint64_t operations_enqueued() const = 0;
   virtual void set_interleaving_seed(std::optional<std::uint64_t> seed) = 0;
   [[nodiscard]] virtual std::optional<std::uint64_t> interleaving_seed() const = 0;
-  virtual void launch(StreamRef stream, std::string_view name, std::span<const virtual_devices::Access> accesses,
+  virtual void launch(StreamRef stream, std::string_view name,
+                      std::span<const virtual_devices::Access> accesses,
                       std::function<void(std::span<void* const>)> kernel) = 0;
 };
 
