@@ -171,8 +171,8 @@ void build_table(const FanOut& task, int multiprocessors, SegmentTable& table) {
     if (is_empty(segment)) continue;
     *entry = entry_of(segment, table.shape.tile_bytes);
     entry->path = choose_path(*entry, task.pointers);
-    entry->first_tile =
-        tiles.take(std::uint64_t{entry->tiles_per_row} * divide_up(entry->rows, entry->rows_per_tile));
+    entry->first_tile = tiles.take(divide_up(entry->row_bytes, entry->tile_width) *
+                                   divide_up(entry->rows, entry->rows_per_tile));
     ++entry;
   }
   table.shape.tile_count = tiles.count();

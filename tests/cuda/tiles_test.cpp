@@ -1,0 +1,235 @@
+#include "backend/cuda/fan_out_tile.cuh"
+#include "backend/cuda/ordered_sum_tile.cuh"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+// The kernels' tile functions compile for the CPU too: here their lanes run one after another, in buffers
+// that end where the data ends, so that address sanitizers see what a GPU would let pass.
+namespace tutti::backend::cuda {
+namespace {
+
+/// An array at a chosen distance from a 16-byte boundary, and what it should hold in the end.
+class Array {
+ public:
+  Array(std::size_t bytes, std::size_t misalignment, std::mt19937_64& random)
+      : storage_(std::make_unique<std::byte[]>(bytes + misalignment)),
+        begin_(storage_.get() + misalignment),
+        expected_(bytes) {
+    std::ranges::generate(expected_, [&] { return static_cast<std::byte>(random()); });
+    std::ranges::copy(expected_, begin_);
+  }
+  [[nodiscard]] std::byte* begin() const { return begin_; }
+  [[nodiscard]] std::vector<std::byte>& expected() { return expected_; }
+  [[nodiscard]] bool is_as_expected() const { return std::equal(expected_.begin(), expected_.end(), begin_); }
+
+ private:
+  std::unique_ptr<std::byte[]> storage_;
+  std::byte* begin_;
+  std::vector<std::byte> expected_;
+};
+
+class CudaTiles : public testing::Test {
+ protected:
+  std::uint64_t draw(std::uint64_t least, std::uint64_t greatest) {
+    return std::uniform_int_distribution<std::uint64_t>(least, greatest)(random_);
+  }
+  bool toss() { return draw(0, 1) == 0; }
+
+  Array& make_array(std::size_t bytes, std::size_t misalignment) {
+    arrays_.push_back(std::make_unique<Array>(bytes, misalignment, random_));
+    pointers_.push_back(arrays_.back()->begin());
+    return *arrays_.back();
+  }
+  [[nodiscard]] std::uint32_t next_pointer() const { return static_cast<std::uint32_t>(pointers_.size()); }
+
+  /// Calls `run(entry, tile, lane)` for all tiles of `table` in random order and all lanes; then checks all
+  /// arrays.
+  template <class Entry, class Run>
+  void run_tiles(const SegmentTable& table, const Run& run) {
+    const auto view = view_of<Entry>(table.blob.data(), table.shape);
+    std::vector<std::uint32_t> tiles(table.shape.tile_count);
+    for (std::uint32_t tile = 0; tile < table.shape.tile_count; ++tile) tiles[tile] = tile;
+    std::ranges::shuffle(tiles, random_);
+    for (const std::uint32_t tile : tiles) {
+      const Entry& entry = find_entry(view.entries, table.shape.segment_count, tile);
+      for (std::uint32_t lane = 0; lane < warp_lanes; ++lane) run(entry, view.pointers, tile, lane);
+    }
+    for (std::size_t i = 0; i < arrays_.size(); ++i)
+      ASSERT_TRUE(arrays_[i]->is_as_expected()) << "array " << i;
+  }
+
+  void clear() {
+    arrays_.clear();
+    pointers_.clear();
+  }
+
+  FanOutSegment draw_rectangle();
+  FanOutSegment draw_fan_out();
+
+  std::mt19937_64 random_{20};
+  std::vector<std::unique_ptr<Array>> arrays_;
+  std::vector<std::byte*> pointers_;
+};
+
+FanOutSegment CudaTiles::draw_rectangle() {
+  constexpr std::uint64_t longest_rows[] = {40, 300, 2000, 9000, 70000};
+  const std::uint64_t unit = std::uint64_t{1} << draw(0, 4);
+  const auto rounded = [&](std::uint64_t bytes) { return (bytes + unit - 1) / unit * unit; };
+  FanOutSegment segment;
+  segment.rows = toss() ? 1 : static_cast<std::uint32_t>(draw(0, 40));
+  segment.row_bytes = rounded(draw(0, longest_rows[draw(0, 4)]));
+  segment.source_pitch = segment.row_bytes + (toss() ? 0 : rounded(draw(0, 50)));
+  segment.target_pitch = segment.row_bytes + (toss() ? 0 : rounded(draw(0, 50)));
+  return segment;
+}
+
+FanOutSegment CudaTiles::draw_fan_out() {
+  FanOutSegment segment = draw_rectangle();
+  const auto extent = [&](std::uint64_t pitch) {
+    return segment.rows == 0 ? 0 : (segment.rows - 1) * pitch + segment.row_bytes;
+  };
+  const std::size_t misalignment = toss() ? 0 : draw(0, 15);
+  const bool aligned_alike = toss();
+  segment.source = next_pointer();
+  const std::byte* source = make_array(extent(segment.source_pitch), misalignment).begin();
+  segment.first_target = next_pointer();
+  segment.target_count = static_cast<std::uint32_t>(draw(0, 9));
+  for (std::uint32_t target = 0; target < segment.target_count; ++target) {
+    Array& array = make_array(extent(segment.target_pitch), aligned_alike ? misalignment : draw(0, 15));
+    for (std::uint32_t row = 0; row < segment.rows; ++row) {
+      std::copy_n(source + row * segment.source_pitch, segment.row_bytes,
+                  array.expected().data() + row * segment.target_pitch);
+    }
+  }
+  return segment;
+}
+
+TEST_F(CudaTiles, FanOutWritesExactlyTheSegmentsWhateverTheirShapeAndAlignment) {
+  std::set<FanOutPath> seen;
+  SegmentTable table;
+  for (int round = 0; round < 400; ++round) {
+    SCOPED_TRACE(round);
+    clear();
+    std::vector<FanOutSegment> segments(draw(1, 6));
+    std::ranges::generate(segments, [&] { return draw_fan_out(); });
+    build_table(FanOut{segments, pointers_}, toss() ? 1 : 132, table);
+    const auto view = view_of<FanOutEntry>(table.blob.data(), table.shape);
+    for (std::uint32_t i = 0; i < table.shape.segment_count; ++i) seen.insert(view.entries[i].path);
+    run_tiles<FanOutEntry>(table, [](const auto& entry, auto* pointers, auto tile, auto lane) {
+      copy_tile(entry, pointers, tile, lane);
+    });
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(seen.size(), 7U) << "a path was never taken";
+}
+
+/// The sum of element `index` of `count` arrays, straight from the definition.
+template <class T>
+typename SumOf<T>::Storage sum_of(std::byte* const* inputs, std::uint32_t count, std::size_t index) {
+  using Sum = SumOf<T>;
+  const auto element = [&](std::uint32_t input) {
+    typename Sum::Storage value;
+    std::memcpy(&value, inputs[input] + index * sizeof(value), sizeof(value));
+    return value;
+  };
+  auto sum = Sum::load(element(0));
+  for (std::uint32_t input = 1; input < count; ++input) sum = Sum::add(sum, element(input));
+  return Sum::store(sum);
+}
+
+/// The type whose kernel adds T, as `summed_as` has it.
+template <class T>
+struct Component {
+  using type = T;
+};
+template <class Real>
+struct Component<std::complex<Real>> {
+  using type = Real;
+};
+template <>
+struct Component<std::int8_t> {
+  using type = std::uint8_t;
+};
+
+TEST_F(CudaTiles, OrderedSumAddsInAscendingOrderWhateverTheAlignment) {
+  std::set<SumPath> seen;
+  SegmentTable table;
+  for (int round = 0; round < 40 * static_cast<int>(all_dtypes.size()); ++round) {
+    clear();
+    OrderedSum task;
+    task.dtype = all_dtypes[static_cast<std::size_t>(round) % all_dtypes.size()];
+    SCOPED_TRACE(testing::Message() << round << ", " << name_of(task.dtype));
+    task.input_count = static_cast<std::uint32_t>(draw(1, 20));
+    task.output_count = static_cast<std::uint32_t>(draw(1, 3));
+    std::vector<OrderedSumSegment> segments(draw(1, 4));
+    visit_dtype(task.dtype, [&]<class T>() {
+      using Storage = typename SumOf<T>::Storage;
+      for (OrderedSumSegment& segment : segments) {
+        segment.count = toss() ? draw(0, 3) : draw(0, 6000);
+        const std::uint64_t kind = draw(0, 2);  // aligned alike, aligned to the element, not aligned
+        const std::size_t common = draw(0, 16 / sizeof(Storage) - 1) * sizeof(Storage);
+        const auto make = [&]() -> Array& {
+          const std::size_t element = draw(0, 16 / sizeof(Storage) - 1) * sizeof(Storage);
+          return make_array(segment.count * sizeof(T), kind == 0   ? common
+                                                       : kind == 1 ? element
+                                                                   : draw(0, 15));
+        };
+        segment.first_input = next_pointer();
+        for (std::uint32_t input = 0; input < task.input_count; ++input) make();
+        std::vector<Storage> sums(segment.count);
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+          sums[i] = sum_of<T>(pointers_.data() + segment.first_input, task.input_count, i);
+        }
+        std::vector<Array*> outputs{arrays_.back().get()};  // the first output is the last input
+        segment.first_output = next_pointer() - 1;
+        for (std::uint32_t output = 1; output < task.output_count; ++output) outputs.push_back(&make());
+        for (Array* output : outputs) {
+          if (!sums.empty()) std::memcpy(output->expected().data(), sums.data(), segment.count * sizeof(T));
+        }
+      }
+      task.segments = segments;
+      task.pointers = pointers_;
+      build_table(task, toss() ? 1 : 132, table);
+      const auto view = view_of<SumEntry>(table.blob.data(), table.shape);
+      for (std::uint32_t i = 0; i < table.shape.segment_count; ++i) seen.insert(view.entries[i].path);
+      run_tiles<SumEntry>(table, [&](const auto& entry, auto* pointers, auto tile, auto lane) {
+        sum_tile<typename Component<T>::type>(entry, pointers, task.input_count, task.output_count, tile,
+                                              table.shape.tile_bytes, lane);
+      });
+    });
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_EQ(seen.size(), 3U) << "a path was never taken";
+}
+
+TEST_F(CudaTiles, LargeWorkIsCutIntoManyEqualTilesAndSmallWorkIntoFew) {
+  SegmentTable table;
+  const std::vector<std::byte*> pointers(2, nullptr);
+  const auto tiles_of = [&](std::uint64_t bytes) {
+    const std::vector<FanOutSegment> segments{{bytes, 0, 0, 1, 0, 1, 1}};
+    build_table(FanOut{segments, pointers}, 132, table);
+    return table.shape.tile_count;
+  };
+  EXPECT_EQ(tiles_of(0), 0U);
+  EXPECT_EQ(tiles_of(1), 1U);
+  EXPECT_EQ(tiles_of(64 << 10), 128U);
+  EXPECT_EQ(tiles_of(1 << 30), 131072U);
+}
+
+TEST_F(CudaTiles, MoreTilesThanCanBeCountedAreRefused) {
+  SegmentTable table;
+  const std::vector<std::byte*> pointers(2, nullptr);
+  const std::vector<FanOutSegment> segments{{std::uint64_t{1} << 46, 0, 0, 1, 0, 1, 1}};
+  EXPECT_THROW(build_table(FanOut{segments, pointers}, 132, table), Error);
+}
+
+}  // namespace
+}  // namespace tutti::backend::cuda
