@@ -3,23 +3,16 @@
 #include "overlap.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <functional>
 
 namespace tutti::collectives {
 
-std::string indexed(std::string_view argument, std::size_t index) {
-  return fmt::format("{}[{}]", argument, index);
-}
-
-std::string indexed(std::string_view argument, std::size_t row, std::size_t column) {
-  return fmt::format("{}[{}][{}]", argument, row, column);
-}
-
-std::string Named::name(std::size_t index) const {
-  if (row == -2) return std::string(argument);
-  if (row == -1) return indexed(argument, index);
-  return indexed(argument, static_cast<std::size_t>(row), index);
+Name Named::name(std::size_t index) const {
+  if (row == -2) return argument;
+  if (row == -1) return {argument, index};
+  return {argument, static_cast<std::size_t>(row), index};
 }
 
 bool is_believed(const Tensor& tensor) noexcept {
@@ -36,7 +29,7 @@ void Arguments::not_empty(std::size_t count, std::string_view argument) const {
   if (count == 0) fail("{} is empty, expected at least one entry", argument);
 }
 
-void Arguments::existing_device(Device device, const std::string& name) const {
+void Arguments::existing_device(Device device, const Name& name) const {
   if (device.index() < 0 || device.index() >= runtime_.device_count()) {
     fail("{} is {}, expected a device from 0 to {}", name,
          device.is_host() ? "the host (-1)" : std::to_string(device.index()), runtime_.device_count() - 1);
@@ -46,16 +39,15 @@ void Arguments::existing_device(Device device, const std::string& name) const {
 void Arguments::existing_devices(DeviceList devices, std::string_view argument) const {
   not_empty(devices.size(), argument);
   for (std::size_t i = 0; i < devices.size(); ++i) {
-    if (devices[i].index() < 0 || devices[i].index() >= runtime_.device_count()) {
-      existing_device(devices[i], indexed(argument, i));
-    }
+    existing_device(devices[i], {argument, i});
   }
 }
 
-void Arguments::usable(const Tensor& tensor, const std::string& name) const {
+void Arguments::usable(const Tensor& tensor, const Name& name) const {
   if (!tensor.defined()) fail("{} is undefined, expected a tensor", name);
   const Device device = tensor.device();
-  if (!device.is_host()) existing_device(device, fmt::format("the device of {}", name));
+  if (device.index() >= runtime_.device_count())
+    existing_device(device, fmt::format("the device of {}", name));
   if (is_believed(tensor)) return;
 
   const std::size_t bytes = tensor.layout()->span_bytes();
@@ -78,27 +70,27 @@ void Arguments::usable(const Tensor& tensor, const std::string& name) const {
   }
 }
 
-void Arguments::on_some_device(const Tensor& tensor, const std::string& name) const {
+void Arguments::on_some_device(const Tensor& tensor, const Name& name) const {
   if (tensor.device().is_host()) fail("{} is on the host, expected a tensor on a device", name);
 }
 
-void Arguments::same_dtype(const Tensor& tensor, const std::string& name, DType expected,
-                           std::string_view expected_of) const {
+void Arguments::same_dtype(const Tensor& tensor, const Name& name, DType expected,
+                           const Name& expected_of) const {
   if (tensor.dtype() != expected) {
     fail("{} has element type {}, expected {} as {}", name, name_of(tensor.dtype()), name_of(expected),
          expected_of);
   }
 }
 
-void Arguments::same_sizes(const Tensor& tensor, const std::string& name,
-                           std::span<const std::int64_t> expected, std::string_view expected_of) const {
+void Arguments::same_sizes(const Tensor& tensor, const Name& name, std::span<const std::int64_t> expected,
+                           const Name& expected_of) const {
   if (!std::ranges::equal(tensor.sizes(), expected)) {
     fail("{} has sizes {}, expected {} as {}", name, to_string(tensor.sizes()), to_string(expected),
          expected_of);
   }
 }
 
-void Arguments::writable(const Tensor& tensor, const std::string& name) const {
+void Arguments::writable(const Tensor& tensor, const Name& name) const {
   if (!tensor.layout()->is_non_overlapping()) {
     fail("{} has elements that share memory (sizes {}, strides {}), expected none", name,
          to_string(tensor.sizes()), to_string(tensor.strides()));
@@ -183,11 +175,37 @@ bool are_obviously_disjoint(std::span<const Named> inputs, std::span<const Named
   return true;
 }
 
+/// Whether no two tensors of all lists share a storage of the library: then they share no memory either. One
+/// pass over a hash table, where sorting thousands of addresses would cost more than the collective.
+bool have_storages_of_their_own(std::span<const Named> inputs, std::span<const Named> outputs) {
+  std::size_t count = 0;
+  for (const auto lists : {inputs, outputs}) {
+    for (const Named& list : lists) count += list.tensors.size();
+  }
+  std::vector<const Storage*> table(std::bit_ceil(2 * count), nullptr);
+  const auto insert = [&table](const Storage* storage) {
+    std::size_t slot = std::hash<const Storage*>{}(storage) / alignof(std::max_align_t) * 0x9e3779b97f4a7c15U;
+    for (slot >>= 32U;; ++slot) {
+      const Storage*& entry = table[slot & (table.size() - 1)];
+      if (entry == storage) return false;
+      if (entry != nullptr) continue;
+      entry = storage;
+      return true;
+    }
+  };
+  const auto all_new = [&](const Named& list) {
+    return std::ranges::all_of(list.tensors, [&](const Tensor& tensor) {
+      return is_believed(tensor) && insert(tensor.storage().get());
+    });
+  };
+  return std::ranges::all_of(inputs, all_new) && std::ranges::all_of(outputs, all_new);
+}
+
 }  // namespace
 
 void require_disjoint(const Arguments& arguments, std::span<const Named> inputs,
                       std::span<const Named> outputs, InPlace in_place) {
-  if (are_obviously_disjoint(inputs, outputs)) return;
+  if (are_obviously_disjoint(inputs, outputs) || have_storages_of_their_own(inputs, outputs)) return;
 
   std::vector<Extent> extents;
   const auto collect = [&extents](std::span<const Named> lists, bool is_output) {

@@ -15,6 +15,38 @@
 
 namespace tutti::collectives {
 
+/// What messages call an argument: "tensor", "out[3]", "out[3][7]". Made into text only when something is
+/// wrong, because there may be thousands of tensors. Refers to `argument`, which is a literal or lives as
+/// long as the call.
+struct Name {
+  static constexpr std::size_t none = static_cast<std::size_t>(-1);
+
+  Name(std::string_view given) : argument(given) {}
+  Name(const char* given) : argument(given) {}
+  Name(const std::string& given) : argument(given) {}
+  Name(std::string_view given, std::size_t first) : argument(given), row(first) {}
+  Name(std::string_view given, std::size_t first, std::size_t second)
+      : argument(given), row(first), column(second) {}
+
+  std::string_view argument;
+  std::size_t row = none;
+  std::size_t column = none;
+};
+
+}  // namespace tutti::collectives
+
+template <>
+struct fmt::formatter<tutti::collectives::Name> : fmt::formatter<std::string_view> {
+  auto format(const tutti::collectives::Name& name, fmt::format_context& context) const {
+    using tutti::collectives::Name;
+    if (name.row == Name::none) return fmt::format_to(context.out(), "{}", name.argument);
+    if (name.column == Name::none) return fmt::format_to(context.out(), "{}[{}]", name.argument, name.row);
+    return fmt::format_to(context.out(), "{}[{}][{}]", name.argument, name.row, name.column);
+  }
+};
+
+namespace tutti::collectives {
+
 /// Checks of one call's arguments. Every message starts with the function's name and names argument, index,
 /// what was given and what was expected. All throw Error(invalid_argument).
 class Arguments {
@@ -32,18 +64,17 @@ class Arguments {
   void not_empty(std::size_t count, std::string_view argument) const;
   /// `devices[i]` is an existing device, not the host.
   void existing_devices(DeviceList devices, std::string_view argument) const;
-  void existing_device(Device device, const std::string& name) const;
+  void existing_device(Device device, const Name& name) const;
   /// Defined, on an existing device or the host, and its memory is what it claims to be: on that device, and
   /// at least as large as the elements reach. Memory the library allocated is believed, other memory is
   /// looked up.
-  void usable(const Tensor& tensor, const std::string& name) const;
-  void on_some_device(const Tensor& tensor, const std::string& name) const;
-  void same_dtype(const Tensor& tensor, const std::string& name, DType expected,
-                  std::string_view expected_of) const;
-  void same_sizes(const Tensor& tensor, const std::string& name, std::span<const std::int64_t> expected,
-                  std::string_view expected_of) const;
+  void usable(const Tensor& tensor, const Name& name) const;
+  void on_some_device(const Tensor& tensor, const Name& name) const;
+  void same_dtype(const Tensor& tensor, const Name& name, DType expected, const Name& expected_of) const;
+  void same_sizes(const Tensor& tensor, const Name& name, std::span<const std::int64_t> expected,
+                  const Name& expected_of) const;
   /// No two elements of it share memory.
-  void writable(const Tensor& tensor, const std::string& name) const;
+  void writable(const Tensor& tensor, const Name& name) const;
   /// `dim`, counted from the front.
   [[nodiscard]] int dimension(int dim, int rank) const;
   /// One stream of each output's device, or none.
@@ -58,11 +89,6 @@ class Arguments {
 /// looked up.
 [[nodiscard]] bool is_believed(const Tensor& tensor) noexcept;
 
-/// "out[3]".
-[[nodiscard]] std::string indexed(std::string_view argument, std::size_t index);
-/// "out[3][7]".
-[[nodiscard]] std::string indexed(std::string_view argument, std::size_t row, std::size_t column);
-
 /// Whether an output may be exactly an input.
 enum class InPlace : std::uint8_t {
   forbidden,
@@ -75,7 +101,7 @@ struct Named {
   std::string_view argument;
   std::span<const Tensor> tensors;
   int row = -1;  ///< of a list of lists; -1 for a plain list, -2 for a single tensor
-  [[nodiscard]] std::string name(std::size_t index) const;
+  [[nodiscard]] Name name(std::size_t index) const;
 };
 
 /// No output overlaps another output or an input, except as `in_place` says. Cost: linear for lists whose

@@ -1,4 +1,5 @@
 #include "collectives/prepare.hpp"
+#include "collectives/together.hpp"
 #include "tensor_factory.hpp"
 
 #include <algorithm>
@@ -6,11 +7,6 @@
 
 namespace tutti::collectives {
 namespace {
-
-/// Whether an output is the source itself, which leaves nothing to do for it.
-bool is_source(const Tensor& tensor, const Tensor& output) {
-  return output.data() == tensor.data() && output.device() == tensor.device() && tensor.numel() > 0;
-}
 
 /// The order all bytes travel in: the source's own, if every output shares it.
 LayoutPtr common_layout(const Tensor& tensor, TensorList out) {
@@ -52,7 +48,7 @@ Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tenso
   arguments.usable(tensor, "tensor");
   arguments.not_empty(out.size(), "out");
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::string name = indexed("out", i);
+    const Name name{"out", i};
     arguments.usable(out[i], name);
     arguments.on_some_device(out[i], name);
     arguments.same_dtype(out[i], name, tensor.dtype(), "tensor");
@@ -72,7 +68,7 @@ Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tenso
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (is_source(tensor, out[i])) continue;
     call.add_row(out[i].device());
-    call.add(packing.output(out[i], layout, indexed("out", i), current_stream(out[i].device().index())));
+    call.add(packing.output(out[i], layout, Name("out", i), current_stream(out[i].device().index())));
   }
   return call;
 }
@@ -109,8 +105,10 @@ std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList devices, const Co
       results.push_back(tensor);
       continue;
     }
-    results.push_back(allocate_tensor(layout, device, HostMemory::pageable, "broadcast"));
-    call.add_row(device);
+    const backend::StreamRef stream = call.first_use(device, layout->nbytes());
+    results.push_back(
+        collectives::allocate_together(arguments.runtime(), {&layout, 1}, device, stream).front());
+    call.add_result_row(device, stream);
     call.add(results.back());
   }
   call.launch();

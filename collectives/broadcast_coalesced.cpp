@@ -10,8 +10,7 @@ namespace {
 void check_sources(const Arguments& arguments, TensorList tensors) {
   arguments.not_empty(tensors.size(), "tensors");
   for (std::size_t t = 0; t < tensors.size(); ++t) {
-    // Names are made only when needed: there may be thousands of tensors.
-    if (!is_believed(tensors[t])) arguments.usable(tensors[t], indexed("tensors", t));
+    arguments.usable(tensors[t], Name("tensors", t));
     if (tensors[t].device() != tensors[0].device()) {
       arguments.fail("tensors[{}] is on {}, expected {} as tensors[0]", t, to_string(tensors[t].device()),
                      to_string(tensors[0].device()));
@@ -27,27 +26,19 @@ void check_targets(const Arguments& arguments, TensorList tensors, TensorLists o
     }
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       const Tensor& output = out[d][t];
-      const auto name = [&] { return indexed("out", d, t); };
-      if (!is_believed(output)) arguments.usable(output, name());
-      if (output.device().is_host()) arguments.on_some_device(output, name());
+      const Name name{"out", d, t};
+      arguments.usable(output, name);
+      arguments.on_some_device(output, name);
       if (output.device() != out[d][0].device()) {
-        arguments.fail("{} is on {}, expected {} as out[{}][0]", name(), to_string(output.device()),
+        arguments.fail("{} is on {}, expected {} as out[{}][0]", name, to_string(output.device()),
                        to_string(out[d][0].device()), d);
       }
-      if (!output.layout()->is_non_overlapping()) arguments.writable(output, name());
+      arguments.writable(output, name);
       if (output.layout() == tensors[t].layout()) continue;  // the very same shape
-      if (output.dtype() != tensors[t].dtype()) {
-        arguments.same_dtype(output, name(), tensors[t].dtype(), indexed("tensors", t));
-      }
-      if (!std::ranges::equal(output.sizes(), tensors[t].sizes())) {
-        arguments.same_sizes(output, name(), tensors[t].sizes(), indexed("tensors", t));
-      }
+      arguments.same_dtype(output, name, tensors[t].dtype(), Name("tensors", t));
+      arguments.same_sizes(output, name, tensors[t].sizes(), Name("tensors", t));
     }
   }
-}
-
-bool is_source(const Tensor& tensor, const Tensor& output) {
-  return output.data() == tensor.data() && output.device() == tensor.device() && tensor.numel() > 0;
 }
 
 Call start_call(const Arguments& arguments, TensorList tensors, std::size_t buffer_size,
@@ -85,7 +76,7 @@ Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing, T
 
   Call call = start_call(arguments, tensors, buffer_size, options);
   for (std::size_t t = 0; t < tensors.size(); ++t) {
-    call.add(packing.input(tensors[t], layouts[t], indexed("tensors", t)));
+    call.add(packing.input(tensors[t], layouts[t], Name("tensors", t)));
   }
   std::vector<std::uint64_t> skipped;
   for (std::size_t d = 0; d < out.size(); ++d) {
@@ -136,8 +127,9 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceL
       results.emplace_back(tensors.begin(), tensors.end());
       continue;
     }
-    results.push_back(collectives::allocate_together(arguments.runtime(), layouts, device));
-    call.add_row(device);
+    const backend::StreamRef stream = call.first_use(device, collectives::bytes_together(layouts));
+    results.push_back(collectives::allocate_together(arguments.runtime(), layouts, device, stream));
+    call.add_result_row(device, stream);
     for (const Tensor& result : results.back()) call.add(result);
   }
   call.launch();

@@ -23,6 +23,7 @@ Call::Call(Runtime& runtime, Collective collective, const CollectiveOptions& opt
 void Call::add_row(Device device) {
   if (device.is_host()) {
     rows_.push_back(transport::host_lane);
+    ready_.push_back(transport::host_lane);
   } else {
     add_row(current_stream_ref(*runtime_, device.index()));
   }
@@ -32,7 +33,19 @@ void Call::add_row(backend::StreamRef stream) {
   auto& lanes = operands_.lanes;
   const auto found = std::ranges::find(lanes, stream);
   rows_.push_back(static_cast<transport::LaneId>(found - lanes.begin()));
+  ready_.push_back(rows_.back());
   if (found == lanes.end()) lanes.push_back(stream);
+}
+
+void Call::add_result_row(backend::StreamRef own, backend::StreamRef stream) {
+  add_row(own);
+  if (stream != own) ready_.back() = root_;
+}
+
+backend::StreamRef Call::first_use(backend::StreamRef own, std::uint64_t bytes) const {
+  constexpr std::uint64_t limit = std::uint64_t{1} << 20U;
+  const bool is_small = bytes <= limit && root_ != transport::host_lane;
+  return is_small ? operands_.lanes[root_] : own;
 }
 
 transport::PlanKey Call::key(transport::LaunchMode mode) const {
@@ -44,6 +57,7 @@ transport::PlanKey Call::key(transport::LaunchMode mode) const {
   key.add(operands_.lanes.size());
   for (const backend::StreamRef lane : operands_.lanes) key.add(static_cast<std::uint64_t>(lane.device));
   key.add_all(rows_);
+  key.add_all(ready_);
   key.add_all(shape_);
   return key;
 }
@@ -59,6 +73,8 @@ transport::Problem Call::problem(transport::LaunchMode mode) const {
   for (const backend::StreamRef lane : operands_.lanes) problem.lane_devices.push_back(lane.device);
   problem.homes.reserve(rows_.size() * columns_);
   for (const transport::LaneId row : rows_) problem.homes.insert(problem.homes.end(), columns_, row);
+  problem.ready.reserve(problem.homes.size());
+  for (const transport::LaneId row : ready_) problem.ready.insert(problem.ready.end(), columns_, row);
   describe_(*this, problem);
   return problem;
 }

@@ -32,6 +32,11 @@ class Call {
 
   /// Starts a row on `device`, on its current stream, or on `stream`.
   void add_row(Device device);
+  /// Starts a row of results on stream `own` that were allocated for `stream`, as `first_use` returned it.
+  void add_result_row(backend::StreamRef own, backend::StreamRef stream);
+  void add_result_row(Device device, backend::StreamRef stream) {
+    add_result_row(current_stream_ref(*runtime_, device.index()), stream);
+  }
   void add_row(backend::StreamRef stream);
   /// Adds the next buffer of the row started last.
   void add(const Tensor& tensor) { add(static_cast<std::byte*>(tensor.data()), tensor.storage().get()); }
@@ -41,6 +46,13 @@ class Call {
   }
   /// The root is the row started last.
   void mark_root() { root_ = rows_.back(); }
+  /// The stream to allocate a result of `bytes` bytes, to be used on `own`, for. Small results are allocated
+  /// for the root's stream: their device's stream then need not be waited for, which for eight devices costs
+  /// more than the transfer. Large ones are allocated for their own stream, where memory is reused soonest.
+  [[nodiscard]] backend::StreamRef first_use(backend::StreamRef own, std::uint64_t bytes) const;
+  [[nodiscard]] backend::StreamRef first_use(Device device, std::uint64_t bytes) const {
+    return first_use(current_stream_ref(*runtime_, device.index()), bytes);
+  }
   void set_staging_bytes(std::uint64_t bytes) { staging_bytes_ = bytes; }
   /// Numbers `describe` reads; with operands and options, all a plan depends on.
   [[nodiscard]] std::vector<std::uint64_t>& shape() noexcept { return shape_; }
@@ -67,6 +79,7 @@ class Call {
   std::uint64_t staging_bytes_ = default_buffer_size;
   transport::LaneId root_ = transport::host_lane;
   std::vector<transport::LaneId> rows_;
+  std::vector<transport::LaneId> ready_;  ///< by row
   std::vector<std::uint64_t> shape_;
   transport::Operands operands_;
 };

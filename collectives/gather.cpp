@@ -13,7 +13,7 @@ std::vector<std::int64_t> check_inputs(const Arguments& arguments, TensorList te
   std::vector<std::int64_t> sizes(tensors[0].sizes().begin(), tensors[0].sizes().end());
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::string name = indexed("tensors", i);
+    const Name name{"tensors", i};
     arguments.usable(tensors[i], name);
     arguments.on_some_device(tensors[i], name);
     arguments.same_dtype(tensors[i], name, tensors[0].dtype(), "tensors[0]");
@@ -47,7 +47,7 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList tensors,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::uint64_t bytes = bytes_of(tensors[i].size(along));
     call.add_row(tensors[i].device());
-    call.add(packing.input(tensors[i], layout_in(*tensors[i].layout(), format), indexed("tensors", i)));
+    call.add(packing.input(tensors[i], layout_in(*tensors[i].layout(), format), Name("tensors", i)));
     add_part(call.shape(), offset, bytes);
     offset += bytes;
   }

@@ -63,31 +63,29 @@ LayoutPtr resized_in_order(const Layout& layout, std::span<const std::int64_t> s
   return LayoutPtr::adopt(new Layout(layout.dtype(), sizes, std::span(strides).first(sizes.size())));
 }
 
-void Packing::refuse(const Tensor& tensor, const LayoutPtr& layout, const std::string& name) const {
+void Packing::refuse(const Tensor& tensor, const LayoutPtr& layout, const Name& name) const {
   arguments_.fail("{} has strides {}, expected {}: a persistent collective works on the buffers themselves",
                   name, to_string(tensor.strides()), to_string(layout->strides()));
 }
 
-Tensor Packing::input(const Tensor& input, const LayoutPtr& layout, const std::string& name) {
+const Tensor& Packing::input(const Tensor& input, const LayoutPtr& layout, const Name& name) {
   if (same_order(*input.layout(), *layout)) return input;
   if (policy_ == PackingPolicy::refuse) refuse(input, layout, name);
   Tensor packed = allocate_tensor(layout, input.device(), HostMemory::pageable, "Packing::input");
   packed.copy_(input);
-  inputs_.push_back(packed);
-  return packed;
+  return inputs_.emplace_back(std::move(packed));
 }
 
-Tensor Packing::output(const Tensor& output, const LayoutPtr& layout, const std::string& name,
-                       const Stream& stream) {
+const Tensor& Packing::output(const Tensor& output, const LayoutPtr& layout, const Name& name,
+                              const Stream& stream) {
   if (same_order(*output.layout(), *layout)) return output;
   if (policy_ == PackingPolicy::refuse) refuse(output, layout, name);
   const StreamGuard guard(stream);
-  const Tensor stand_in = allocate_tensor(layout, output.device(), HostMemory::pageable, "Packing::output");
-  outputs_.push_back({output, stand_in, stream});
-  return stand_in;
+  Tensor stand_in = allocate_tensor(layout, output.device(), HostMemory::pageable, "Packing::output");
+  return outputs_.emplace_back(Output{output, std::move(stand_in), stream}).stand_in;
 }
 
-Tensor Packing::host_output(const Tensor& output, const LayoutPtr& layout, const std::string& name) {
+const Tensor& Packing::host_output(const Tensor& output, const LayoutPtr& layout, const Name& name) {
   if (same_order(*output.layout(), *layout) && output.is_pinned()) return output;
   if (policy_ == PackingPolicy::refuse) {
     if (!output.is_pinned()) {
@@ -98,9 +96,8 @@ Tensor Packing::host_output(const Tensor& output, const LayoutPtr& layout, const
     }
     refuse(output, layout, name);
   }
-  const Tensor stand_in = allocate_tensor(layout, Device::host(), HostMemory::pinned, "Packing::host_output");
-  outputs_.push_back({output, stand_in, default_stream(0)});
-  return stand_in;
+  Tensor stand_in = allocate_tensor(layout, Device::host(), HostMemory::pinned, "Packing::host_output");
+  return outputs_.emplace_back(Output{output, std::move(stand_in), default_stream(0)}).stand_in;
 }
 
 void Packing::unpack() {

@@ -3,7 +3,7 @@
 #include "collectives/arguments.hpp"
 #include "tutti/tensor.hpp"
 
-#include <vector>
+#include <deque>
 
 namespace tutti::collectives {
 
@@ -23,14 +23,15 @@ class Packing {
  public:
   Packing(const Arguments& arguments, PackingPolicy policy) : arguments_(arguments), policy_(policy) {}
 
+  /// The references returned live as long as this object or the tensor given.
   /// `input`, or a copy of it in order of `layout` (same sizes, dense).
-  [[nodiscard]] Tensor input(const Tensor& input, const LayoutPtr& layout, const std::string& name);
+  [[nodiscard]] const Tensor& input(const Tensor& input, const LayoutPtr& layout, const Name& name);
   /// `output`, or a stand-in in order of `layout` that `unpack` copies back; on `stream` of the output's
   /// device.
-  [[nodiscard]] Tensor output(const Tensor& output, const LayoutPtr& layout, const std::string& name,
-                              const Stream& stream);
+  [[nodiscard]] const Tensor& output(const Tensor& output, const LayoutPtr& layout, const Name& name,
+                                     const Stream& stream);
   /// `output`, which is on the host, or a pinned stand-in if it is pageable or in another order.
-  [[nodiscard]] Tensor host_output(const Tensor& output, const LayoutPtr& layout, const std::string& name);
+  [[nodiscard]] const Tensor& host_output(const Tensor& output, const LayoutPtr& layout, const Name& name);
   /// Queues the copies from stand-ins to outputs.
   void unpack();
   /// Whether `unpack` has something to do.
@@ -43,12 +44,12 @@ class Packing {
     Stream stream;
   };
 
-  void refuse(const Tensor& tensor, const LayoutPtr& layout, const std::string& name) const;
+  void refuse(const Tensor& tensor, const LayoutPtr& layout, const Name& name) const;
 
   const Arguments& arguments_;
   PackingPolicy policy_;
-  std::vector<Tensor> inputs_;
-  std::vector<Output> outputs_;
+  std::deque<Tensor> inputs_;  // grow without moving what was handed out
+  std::deque<Output> outputs_;
 };
 
 /// The contiguous or channels-last layout of the same sizes and element type.

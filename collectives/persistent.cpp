@@ -155,7 +155,7 @@ PlanSummary PersistentCollective::summary() const {
 
 namespace {
 
-void require_pinned_source(const Arguments& arguments, const Tensor& tensor, std::string_view name) {
+void require_pinned_source(const Arguments& arguments, const Tensor& tensor, const collectives::Name& name) {
   if (tensor.device().is_host() && !tensor.is_pinned()) {
     arguments.fail(
         "{} is in pageable host memory, expected pinned memory: a persistent collective is replayed without "
@@ -199,8 +199,7 @@ PersistentCollective persistent_broadcast_coalesced(TensorList tensors, TensorLi
   Packing packing(arguments, PackingPolicy::refuse);
   Call call = prepare_broadcast_coalesced(arguments, packing, tensors, out, buffer_size, options);
   for (std::size_t t = 0; t < tensors.size(); ++t) {
-    if (tensors[t].device().is_host())
-      require_pinned_source(arguments, tensors[t], collectives::indexed("tensors", t));
+    require_pinned_source(arguments, tensors[t], collectives::Name("tensors", t));
   }
   return bind(std::move(call), flattened(out, tensors));
 }

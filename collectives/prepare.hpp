@@ -35,6 +35,12 @@ void describe_reduce_add(const Call& call, transport::Problem& problem);
 void describe_scatter(const Call& call, transport::Problem& problem);
 void describe_gather(const Call& call, transport::Problem& problem);
 
+/// Whether a broadcast's output is its source, which leaves nothing to do for it. Overlap in part is refused
+/// before.
+[[nodiscard]] inline bool is_source(const Tensor& tensor, const Tensor& output) {
+  return output.data() == tensor.data() && output.device() == tensor.device() && tensor.numel() > 0;
+}
+
 /// The destination of a reduce or gather: the given one, else the current device.
 [[nodiscard]] inline Device destination_or_current(std::optional<Device> destination) {
   return destination ? *destination : Device(current_device());

@@ -10,7 +10,7 @@ namespace {
 void check_inputs(const Arguments& arguments, TensorList inputs) {
   arguments.not_empty(inputs.size(), "inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const std::string name = indexed("inputs", i);
+    const Name name{"inputs", i};
     arguments.usable(inputs[i], name);
     arguments.on_some_device(inputs[i], name);
     arguments.same_dtype(inputs[i], name, inputs[0].dtype(), "inputs[0]");
@@ -32,7 +32,7 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList inputs, 
   call.shape() = {static_cast<std::uint64_t>(layout->numel()), static_cast<std::uint64_t>(layout->dtype())};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     call.add_row(inputs[i].device());
-    call.add(packing.input(inputs[i], layout, indexed("inputs", i)));
+    call.add(packing.input(inputs[i], layout, Name("inputs", i)));
   }
   return call;
 }

@@ -15,22 +15,17 @@ void check_inputs(const Arguments& arguments, TensorLists inputs) {
                      inputs[0].size());
     }
     for (std::size_t t = 0; t < inputs[d].size(); ++t) {
-      // Names are made only when needed: there may be thousands of tensors.
       const Tensor& input = inputs[d][t];
-      const auto name = [&] { return indexed("inputs", d, t); };
-      if (!is_believed(input)) arguments.usable(input, name());
-      if (input.device().is_host()) arguments.on_some_device(input, name());
+      const Name name{"inputs", d, t};
+      arguments.usable(input, name);
+      arguments.on_some_device(input, name);
       if (input.device() != inputs[d][0].device()) {
-        arguments.fail("{} is on {}, expected {} as inputs[{}][0]", name(), to_string(input.device()),
+        arguments.fail("{} is on {}, expected {} as inputs[{}][0]", name, to_string(input.device()),
                        to_string(inputs[d][0].device()), d);
       }
       if (input.layout() == inputs[0][t].layout()) continue;  // the very same shape
-      if (input.dtype() != inputs[0][t].dtype()) {
-        arguments.same_dtype(input, name(), inputs[0][t].dtype(), indexed("inputs", 0, t));
-      }
-      if (!std::ranges::equal(input.sizes(), inputs[0][t].sizes())) {
-        arguments.same_sizes(input, name(), inputs[0][t].sizes(), indexed("inputs", 0, t));
-      }
+      arguments.same_dtype(input, name, inputs[0][t].dtype(), Name("inputs", 0, t));
+      arguments.same_sizes(input, name, inputs[0][t].sizes(), Name("inputs", 0, t));
     }
   }
 }
@@ -40,21 +35,17 @@ void check_outputs(const Arguments& arguments, TensorLists inputs, TensorList ou
     arguments.fail("out has {} tensors, expected {} as inputs[0]", out.size(), inputs[0].size());
   }
   for (std::size_t t = 0; t < out.size(); ++t) {
-    const auto name = [&] { return indexed("out", t); };
-    if (!is_believed(out[t])) arguments.usable(out[t], name());
-    if (out[t].device().is_host()) arguments.on_some_device(out[t], name());
+    const Name name{"out", t};
+    arguments.usable(out[t], name);
+    arguments.on_some_device(out[t], name);
     if (out[t].device() != out[0].device()) {
-      arguments.fail("{} is on {}, expected {} as out[0]", name(), to_string(out[t].device()),
+      arguments.fail("{} is on {}, expected {} as out[0]", name, to_string(out[t].device()),
                      to_string(out[0].device()));
     }
-    if (!out[t].layout()->is_non_overlapping()) arguments.writable(out[t], name());
+    arguments.writable(out[t], name);
     if (out[t].layout() == inputs[0][t].layout()) continue;
-    if (out[t].dtype() != inputs[0][t].dtype()) {
-      arguments.same_dtype(out[t], name(), inputs[0][t].dtype(), indexed("inputs", 0, t));
-    }
-    if (!std::ranges::equal(out[t].sizes(), inputs[0][t].sizes())) {
-      arguments.same_sizes(out[t], name(), inputs[0][t].sizes(), indexed("inputs", 0, t));
-    }
+    arguments.same_dtype(out[t], name, inputs[0][t].dtype(), Name("inputs", 0, t));
+    arguments.same_sizes(out[t], name, inputs[0][t].sizes(), Name("inputs", 0, t));
   }
 }
 
@@ -131,7 +122,8 @@ std::vector<Tensor> reduce_add_coalesced(TensorLists inputs, std::optional<Devic
   const std::vector<LayoutPtr> layouts = collectives::common_layouts(inputs);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
   collectives::Call call = collectives::make_call(arguments, packing, inputs, layouts, buffer_size, options);
-  std::vector<Tensor> results = collectives::allocate_together(arguments.runtime(), layouts, device);
+  std::vector<Tensor> results = collectives::allocate_together(
+      arguments.runtime(), layouts, device, current_stream_ref(arguments.runtime(), device.index()));
   call.add_row(device);
   call.mark_root();
   for (const Tensor& result : results) call.add(result);

@@ -1,5 +1,6 @@
 #include "collectives/cut.hpp"
 #include "collectives/prepare.hpp"
+#include "collectives/together.hpp"
 #include "tensor_factory.hpp"
 
 #include <algorithm>
@@ -59,9 +60,15 @@ class ScatterCall {
 
   void add_chunk(const Tensor& chunk, std::int64_t size, backend::StreamRef stream) {
     call_.add_row(stream);
-    call_.add(chunk);
-    add_part(call_.shape(), offset_, bytes_of(size));
-    offset_ += bytes_of(size);
+    add_part(chunk, size);
+  }
+  /// A new chunk, allocated on the stream's device.
+  [[nodiscard]] Tensor make_chunk(const LayoutPtr& layout, backend::StreamRef stream, std::int64_t size) {
+    const backend::StreamRef first_use = call_.first_use(stream, layout->nbytes());
+    Tensor chunk = allocate_together(call_.runtime(), {&layout, 1}, Device(stream.device), first_use).front();
+    call_.add_result_row(stream, first_use);
+    add_part(chunk, size);
+    return chunk;
   }
   /// A chunk that stays where it is.
   void skip_chunk(std::int64_t size) { offset_ += bytes_of(size); }
@@ -70,6 +77,11 @@ class ScatterCall {
  private:
   [[nodiscard]] std::uint64_t bytes_of(std::int64_t size) const {
     return static_cast<std::uint64_t>(size) * cut_.slab_bytes;
+  }
+  void add_part(const Tensor& chunk, std::int64_t size) {
+    call_.add(chunk);
+    collectives::add_part(call_.shape(), offset_, bytes_of(size));
+    offset_ += bytes_of(size);
   }
 
   Call call_;
@@ -97,7 +109,7 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
   std::vector<Device> devices;
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::string name = indexed("out", i);
+    const Name name{"out", i};
     arguments.usable(out[i], name);
     arguments.on_some_device(out[i], name);
     arguments.same_dtype(out[i], name, tensor.dtype(), "tensor");
@@ -126,7 +138,7 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Stream stream = stream_for(streams, i, devices[i]);
     const LayoutPtr layout = chunk_layout(*source.layout(), along, out[i].size(along));
-    call.add_chunk(packing.output(out[i], layout, indexed("out", i), stream), out[i].size(along),
+    call.add_chunk(packing.output(out[i], layout, Name("out", i), stream), out[i].size(along),
                    StreamAccess::ref(stream));
   }
   return std::move(call.call());
@@ -169,11 +181,9 @@ std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices, ListOf<std
       results.push_back(tensor.narrow(along, start, sizes[i]));
       call.skip_chunk(sizes[i]);
     } else {
-      const Stream stream = collectives::stream_for(streams, i, devices[i]);
-      const StreamGuard guard(stream);  // the chunk belongs to the stream it is used on
-      results.push_back(allocate_tensor(collectives::chunk_layout(*source.layout(), along, sizes[i]),
-                                        devices[i], HostMemory::pageable, "scatter"));
-      call.add_chunk(results.back(), sizes[i], StreamAccess::ref(stream));
+      const backend::StreamRef stream = StreamAccess::ref(collectives::stream_for(streams, i, devices[i]));
+      results.push_back(
+          call.make_chunk(collectives::chunk_layout(*source.layout(), along, sizes[i]), stream, sizes[i]));
     }
     start += sizes[i];
   }

@@ -15,11 +15,15 @@ std::size_t aligned(std::size_t bytes) {
 
 }  // namespace
 
-std::vector<Tensor> allocate_together(Runtime& runtime, std::span<const LayoutPtr> layouts, Device device) {
+std::size_t bytes_together(std::span<const LayoutPtr> layouts) {
   std::size_t bytes = 0;
   for (const LayoutPtr& layout : layouts) bytes += aligned(layout->nbytes());
-  const auto storage =
-      DeviceStorage::allocate(runtime, device.index(), bytes, current_stream_ref(runtime, device.index()));
+  return bytes;
+}
+
+std::vector<Tensor> allocate_together(Runtime& runtime, std::span<const LayoutPtr> layouts, Device device,
+                                      backend::StreamRef stream) {
+  const auto storage = DeviceStorage::allocate(runtime, device.index(), bytes_together(layouts), stream);
   // All references at once: one atomic addition instead of one per tensor.
   std::vector<Tensor> results;
   results.reserve(layouts.size());

@@ -36,7 +36,12 @@ DeviceStorage::~DeviceStorage() {
 }
 
 void DeviceStorage::record_stream(const Stream& stream) {
-  allocator_.record_stream(block_, StreamAccess::ref(stream));
+  const backend::StreamRef used = StreamAccess::ref(stream);
+  // Coalesced calls come here once per tensor, as a rule with the same stream as the last time. Default
+  // streams may share a handle, so that it does not tell them apart.
+  if (used.handle != nullptr && recorded_.load(std::memory_order_relaxed) == used.handle) return;
+  allocator_.record_stream(block_, used);
+  recorded_.store(used.handle, std::memory_order_relaxed);
 }
 
 detail::IntrusivePtr<Storage> PinnedStorage::allocate(Runtime& runtime, std::size_t bytes) {

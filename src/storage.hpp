@@ -3,6 +3,7 @@
 #include "runtime.hpp"
 #include "tutti/tensor.hpp"
 
+#include <atomic>
 #include <cstddef>
 
 namespace tutti {
@@ -21,6 +22,7 @@ class DeviceStorage final : public Storage {
  private:
   CachingAllocator& allocator_;
   Block* block_;
+  std::atomic<backend::StreamHandle> recorded_ = nullptr;  ///< the stream named last
 };
 
 /// Memory of the pinned allocator.

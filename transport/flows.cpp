@@ -168,20 +168,10 @@ class FlowLowering {
     });
   }
 
-  /// The sending device pushes: two of its streams take turns where one source serves several targets.
+  /// The sending device pushes, one copy after another: a single copy fills its links.
   void emit_copies() {
-    const bool one_source = std::ranges::all_of(direct_, [&](const Leg& leg) {
-      return lane_of(leg.flow.source) == lane_of(direct_.front().flow.source);
-    });
-    int turn = 0;
     for (const Leg& leg : direct_) {
-      LaneId lane = lane_of(leg.flow.source);
-      if (one_source && direct_.size() > 1) {
-        const LaneId side = builder_.side_lane(builder_.device_of(lane), turn++ % copy_lanes);
-        if (host_copies_) builder_.order(lane, side);
-        lane = side;
-      }
-      builder_.copy(copy_of(leg.flow, lane, leg.targets.front()));
+      builder_.copy(copy_of(leg.flow, lane_of(leg.flow.source), leg.targets.front()));
     }
     words_.insert("copy engines");
   }

@@ -187,24 +187,8 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
 
   const auto capturing = std::ranges::find_if(
       operands.lanes, [&](backend::StreamRef lane) { return runtime.backend().is_capturing(lane); });
-  const bool is_captured = capturing != operands.lanes.end();
-  const backend::StreamRef origin = is_captured ? *capturing : backend::StreamRef{};
-
-  std::vector<std::size_t> side_count(static_cast<std::size_t>(runtime.device_count()));
-  for (std::size_t lane = plan->operand_lane_count; lane < plan->lane_devices.size(); ++lane) {
-    const int device = plan->lane_devices[lane];
-    if (is_captured) {
-      // Side streams are shared with launches that are not captured; an operand lane of the device takes
-      // their place.
-      const auto same_device = std::ranges::find(operands.lanes, device, &backend::StreamRef::device);
-      operands.lanes.push_back(*same_device);
-    } else {
-      operands.lanes.push_back(
-          runtime.extension<SideStreams>().get(device, side_count[static_cast<std::size_t>(device)]++));
-    }
-  }
-  if (is_captured) {
-    launch_captured(runtime, plan, operands, origin, std::move(temporaries));
+  if (capturing != operands.lanes.end()) {
+    launch_captured(runtime, plan, operands, *capturing, std::move(temporaries));
     return;
   }
   Launcher launcher(runtime, *plan, operands);

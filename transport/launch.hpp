@@ -10,8 +10,8 @@
 
 namespace tutti::transport {
 
-/// Streams for a plan's lanes beyond those of its operands: made once per device and number, shared by all
-/// launches. A runtime extension; thread-safe.
+/// Streams of the library's own, for lanes of launches that follow one stream alone: made once per device and
+/// number, shared by all such launches. launches. A runtime extension; thread-safe.
 class SideStreams {
  public:
   explicit SideStreams(Runtime& runtime);
@@ -28,7 +28,7 @@ class SideStreams {
   std::vector<std::vector<backend::StreamRef>> streams_;
 };
 
-/// What a plan is launched on. Both vectors grow by what the plan adds, and may be reused afterwards.
+/// What a plan is launched on. The vectors by buffer grow by what the plan adds.
 struct Operands {
   std::vector<std::byte*> addresses;      ///< by BufferId
   std::vector<backend::StreamRef> lanes;  ///< by LaneId

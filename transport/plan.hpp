@@ -92,10 +92,9 @@ struct Temporary {
 struct Plan {
   PlanSummary summary;
   std::vector<std::string> reasons;  ///< why this transport and not the others, one line each
-  std::vector<int> lane_devices;     ///< operand lanes first
+  std::vector<int> lane_devices;     ///< by lane
   std::vector<LaneId> homes;         ///< of operands, then of temporaries
   std::size_t operand_count = 0;
-  std::size_t operand_lane_count = 0;
   LaneId home_lane = 0;  ///< where a persistent launch starts and ends: the root's, or the first used
   std::vector<Temporary> temporaries;
   std::vector<Step> entry;

@@ -10,13 +10,6 @@
 namespace tutti::transport {
 namespace {
 
-/// What must be done on `earlier` before `later` goes on.
-struct LanePair {
-  LaneId earlier;
-  LaneId later;
-  friend auto operator<=>(const LanePair&, const LanePair&) = default;
-};
-
 /// Routes every order through `hub` where that takes fewer of them: n lanes that all wait for n others need
 /// n·(n-1) orders pairwise and 2·(n-1) through a hub, and a wait costs the host more than a microsecond on
 /// GPUs.
@@ -33,19 +26,8 @@ std::set<LanePair> cheapest(const std::set<LanePair>& pairs, LaneId hub) {
 
 PlanBuilder::PlanBuilder(const Problem& problem) : problem_(problem) {
   plan_.lane_devices = problem.lane_devices;
-  plan_.operand_lane_count = problem.lane_devices.size();
   plan_.homes = problem.homes;
   plan_.operand_count = problem.homes.size();
-}
-
-LaneId PlanBuilder::side_lane(int device, int k) {
-  for (const SideLane& side : side_lanes_) {
-    if (side.k == k && device_of(side.lane) == device) return side.lane;
-  }
-  const auto lane = static_cast<LaneId>(plan_.lane_devices.size());
-  plan_.lane_devices.push_back(device);
-  side_lanes_.push_back({lane, k});
-  return lane;
 }
 
 BufferId PlanBuilder::pinned_temporary(std::uint64_t bytes) {
@@ -129,7 +111,7 @@ void PlanBuilder::launch_sums(LaneId lane) {
 }
 
 void PlanBuilder::accelerate(std::shared_ptr<const Accelerated> work) {
-  for (LaneId lane = 0; lane < plan_.operand_lane_count; ++lane) used_.insert(lane);
+  for (LaneId lane = 0; lane < plan_.lane_devices.size(); ++lane) used_.insert(lane);
   plan_.body.emplace_back(AcceleratedStep{std::move(work)});
 }
 
@@ -138,18 +120,13 @@ void PlanBuilder::touch(LaneId lane, BufferId buffer) {
   const LaneId home = plan_.homes[buffer];
   if (home == host_lane) {
     host_uses_.insert({buffer, lane});
-  } else if (home != lane) {
-    visits_.insert({lane, home});
+    return;
   }
+  if (const LaneId ready = problem_.ready[buffer]; ready != lane) entry_.insert({ready, lane});
+  if (home != lane) exit_.insert({lane, home});
 }
 
 void PlanBuilder::derive_ends() {
-  std::set<LanePair> entry;
-  std::set<LanePair> exit;
-  for (const auto& [lane, home] : visits_) {
-    entry.insert({home, lane});
-    exit.insert({lane, home});
-  }
   const auto emit = [this](const std::set<LanePair>& pairs, std::vector<Step>& steps) {
     const LaneId hub = plan_.home_lane;
     const std::set<LanePair> chosen = cheapest(pairs, hub);
@@ -167,8 +144,8 @@ void PlanBuilder::derive_ends() {
       }
     }
   };
-  emit(entry, plan_.entry);
-  emit(exit, plan_.exit);
+  emit(entry_, plan_.entry);
+  emit(exit_, plan_.exit);
 }
 
 Plan PlanBuilder::finish(std::string transport, std::string algorithm) {

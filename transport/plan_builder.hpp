@@ -21,6 +21,13 @@ struct Move {
   std::uint64_t target_pitch = 0;
 };
 
+/// What is queued on `earlier` must be done before `later` goes on.
+struct LanePair {
+  LaneId earlier = 0;
+  LaneId later = 0;
+  friend auto operator<=>(const LanePair&, const LanePair&) = default;
+};
+
 /// Collects the steps of a plan and derives the order between lanes at its two ends from what each lane
 /// touches.
 ///
@@ -33,8 +40,6 @@ class PlanBuilder {
 
   [[nodiscard]] const Problem& problem() const noexcept { return problem_; }
 
-  /// Another stream of `device`: the `k`-th of its own kind, made on first mention.
-  [[nodiscard]] LaneId side_lane(int device, int k);
   [[nodiscard]] int device_of(LaneId lane) const noexcept { return plan_.lane_devices[lane]; }
 
   /// Pinned host memory for the duration of a launch.
@@ -60,21 +65,16 @@ class PlanBuilder {
   [[nodiscard]] Plan finish(std::string transport, std::string algorithm);
 
  private:
-  struct SideLane {
-    LaneId lane;
-    int k;
-  };
-
   void touch(LaneId lane, BufferId buffer);
   void derive_ends();
 
   const Problem& problem_;
   Plan plan_;
-  std::vector<SideLane> side_lanes_;
   std::vector<FanOutStep> pending_moves_;
   std::vector<SumStep> pending_sums_;
   std::set<LaneId> used_;
-  std::set<std::pair<LaneId, LaneId>> visits_;       ///< lane, home lane of a buffer it touches
+  std::set<LanePair> entry_;
+  std::set<LanePair> exit_;
   std::set<std::pair<BufferId, LaneId>> host_uses_;  ///< host buffer, lane that touches it
 };
 

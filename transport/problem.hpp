@@ -17,8 +17,7 @@ namespace tutti::transport {
 
 /// Index of a buffer: operands in the order of the call, then a plan's temporaries.
 using BufferId = std::uint32_t;
-/// Index of a lane: one stream of one device. Operand lanes (the streams tensors are used on) come first,
-/// then lanes a plan adds for concurrency.
+/// Index of a lane: one stream of one device, on which tensors are used.
 using LaneId = std::uint16_t;
 /// The home of buffers in host memory.
 inline constexpr LaneId host_lane = 0xffff;
@@ -71,10 +70,13 @@ struct Problem {
   std::uint64_t staging_bytes = default_buffer_size;  ///< bound on staging memory per device
   std::vector<int> lane_devices;                      ///< operand lanes
   std::vector<LaneId> homes;                          ///< of each operand buffer
-  LaneId root = host_lane;                            ///< the root's lane
-  std::vector<Place> places;                          ///< pool for the ranges below
-  std::vector<Flow> flows;                            ///< without empty ones
-  std::vector<Reduction> reductions;                  ///< without empty ones
+  /// The lane whose queued work must be done before a buffer may be touched: its home, or for memory that was
+  /// allocated for first use elsewhere, that lane.
+  std::vector<LaneId> ready;
+  LaneId root = host_lane;            ///< the root's lane
+  std::vector<Place> places;          ///< pool for the ranges below
+  std::vector<Flow> flows;            ///< without empty ones
+  std::vector<Reduction> reductions;  ///< without empty ones
 
   /// Bytes read once: of all flows, or of all outputs of the reductions.
   [[nodiscard]] std::uint64_t bytes() const noexcept {

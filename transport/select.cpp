@@ -86,12 +86,16 @@ struct Candidate {
 
 /// NCCL comes first where it has been measured to be faster, and is out of the question elsewhere.
 std::string nccl_preference(const Problem& problem) {
-  const bool may_win =
-      problem.collective == Collective::broadcast || problem.collective == Collective::reduce_add;
-  if (!may_win) return fmt::format("direct access is faster for {}", name_of(problem.collective));
-  const std::uint64_t from = tuning_of(problem.mode).nccl_from;
-  if (problem.bytes() >= from) return {};
-  return fmt::format("{} bytes are less than the {} from which it is faster", problem.bytes(), from);
+  if (problem.collective == Collective::scatter || problem.collective == Collective::gather) {
+    return "copy engines and kernels are faster for it";
+  }
+  // NCCL takes one operation per tensor: what counts is how large they are.
+  const std::uint64_t bytes = problem.bytes() / (problem.flows.size() + problem.reductions.size());
+  const bool coalesced = problem.collective == Collective::broadcast_coalesced ||
+                         problem.collective == Collective::reduce_add_coalesced;
+  const std::uint64_t from = coalesced ? nccl_from_per_tensor : tuning_of(problem.mode).nccl_from;
+  if (bytes >= from) return {};
+  return fmt::format("{} bytes per tensor are less than the {} from which it is faster", bytes, from);
 }
 
 TransportKind requested(const Problem& problem) {

@@ -25,11 +25,11 @@ struct Tuning {
                                    : Tuning{.one_kernel_limit = 256 * kib, .nccl_from = 32 * mib};
 }
 
+/// Bytes per tensor from which coalesced calls go by NCCL, under the same conditions.
+inline constexpr std::uint64_t nccl_from_per_tensor = 32 << 20;
 /// Copy engines reach a higher rate than kernels, but start slower and move narrow rows badly.
 inline constexpr std::uint64_t copy_engine_limit = 1 << 20;
 inline constexpr std::uint64_t copy_engine_row_bytes = 2048;
-/// Streams of the root that issue its outgoing copies: the start of one copy hides behind the end of another.
-inline constexpr int copy_lanes = 2;
 /// Parts of a split are cut at multiples of this, so that every part stays aligned for wide accesses.
 inline constexpr std::uint64_t split_alignment = 512;
 /// Staging through pinned memory goes in chunks, `staging_slots` of them in flight per source.
