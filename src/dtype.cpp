@@ -1,9 +1,9 @@
 #include "tutti/dtype.hpp"
 
+#include "tutti/error.hpp"
+
 #include <algorithm>
 #include <string>
-
-#include "tutti/error.hpp"
 
 namespace tutti {
 namespace {

@@ -31,8 +31,7 @@ using Managed = std::unique_ptr<DLManagedTensor, Deleter>;
 
 /// What another library hands over. Counts how often it gets the tensor back.
 struct Foreign {
-  Foreign(void* data, DLDataType dtype, Sizes shape_, DLDevice device = {kDLCPU, 0})
-      : shape(std::move(shape_)) {
+  Foreign(void* data, DLDataType dtype, const Sizes& sizes, DLDevice device = {kDLCPU, 0}) : shape(sizes) {
     managed.dl_tensor = {.data = data,
                          .device = device,
                          .ndim = static_cast<int>(shape.size()),

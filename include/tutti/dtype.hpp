@@ -1,13 +1,13 @@
 #pragma once
 
+#include "tutti/export.hpp"
+#include "tutti/float_types.hpp"
+
 #include <array>
 #include <complex>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
-
-#include "tutti/export.hpp"
-#include "tutti/float_types.hpp"
 
 namespace tutti {
 
@@ -30,8 +30,9 @@ enum class DType : std::uint8_t {
 };
 
 inline constexpr std::array all_dtypes{
-    DType::float16, DType::bfloat16, DType::float32, DType::float64,   DType::int8,       DType::uint8,       DType::int16,
-    DType::int32,   DType::int64,    DType::boolean, DType::complex64, DType::complex128, DType::float8_e4m3, DType::float8_e5m2,
+    DType::float16,   DType::bfloat16,   DType::float32,     DType::float64,     DType::int8,
+    DType::uint8,     DType::int16,      DType::int32,       DType::int64,       DType::boolean,
+    DType::complex64, DType::complex128, DType::float8_e4m3, DType::float8_e5m2,
 };
 
 /// Bytes per element.
@@ -43,8 +44,9 @@ inline constexpr std::array all_dtypes{
 /// "float32", "bool", "float8_e4m3", …: PyTorch's spelling without the module's name.
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(DType dtype) noexcept;
 
-/// The inverse of `name_of`; also accepts the short forms f16, bf16, f32, f64, i8, u8, i16, i32, i64, c64, c128,
-/// e4m3, e5m2, and "half", "float", "double", "int8" … as nccl-tests spells them. Throws Error(invalid_argument).
+/// The inverse of `name_of`; also accepts the short forms f16, bf16, f32, f64, i8, u8, i16, i32, i64, c64,
+/// c128, e4m3, e5m2, and "half", "float", "double", "int8" … as nccl-tests spells them. Throws
+/// Error(invalid_argument).
 [[nodiscard]] TUTTI_EXPORT DType parse_dtype(std::string_view text);
 
 /// `dtype_of<float>` is `DType::float32`, and so on. Undefined for types that are not element types.
@@ -53,39 +55,67 @@ inline constexpr DType dtype_of = [] {
   static_assert(sizeof(T) == 0, "not an element type of tutti");
   return DType::float32;
 }();
-template <> inline constexpr DType dtype_of<Float16> = DType::float16;
-template <> inline constexpr DType dtype_of<BFloat16> = DType::bfloat16;
-template <> inline constexpr DType dtype_of<float> = DType::float32;
-template <> inline constexpr DType dtype_of<double> = DType::float64;
-template <> inline constexpr DType dtype_of<std::int8_t> = DType::int8;
-template <> inline constexpr DType dtype_of<std::uint8_t> = DType::uint8;
-template <> inline constexpr DType dtype_of<std::int16_t> = DType::int16;
-template <> inline constexpr DType dtype_of<std::int32_t> = DType::int32;
-template <> inline constexpr DType dtype_of<std::int64_t> = DType::int64;
-template <> inline constexpr DType dtype_of<bool> = DType::boolean;
-template <> inline constexpr DType dtype_of<std::complex<float>> = DType::complex64;
-template <> inline constexpr DType dtype_of<std::complex<double>> = DType::complex128;
-template <> inline constexpr DType dtype_of<Float8E4M3> = DType::float8_e4m3;
-template <> inline constexpr DType dtype_of<Float8E5M2> = DType::float8_e5m2;
+template <>
+inline constexpr DType dtype_of<Float16> = DType::float16;
+template <>
+inline constexpr DType dtype_of<BFloat16> = DType::bfloat16;
+template <>
+inline constexpr DType dtype_of<float> = DType::float32;
+template <>
+inline constexpr DType dtype_of<double> = DType::float64;
+template <>
+inline constexpr DType dtype_of<std::int8_t> = DType::int8;
+template <>
+inline constexpr DType dtype_of<std::uint8_t> = DType::uint8;
+template <>
+inline constexpr DType dtype_of<std::int16_t> = DType::int16;
+template <>
+inline constexpr DType dtype_of<std::int32_t> = DType::int32;
+template <>
+inline constexpr DType dtype_of<std::int64_t> = DType::int64;
+template <>
+inline constexpr DType dtype_of<bool> = DType::boolean;
+template <>
+inline constexpr DType dtype_of<std::complex<float>> = DType::complex64;
+template <>
+inline constexpr DType dtype_of<std::complex<double>> = DType::complex128;
+template <>
+inline constexpr DType dtype_of<Float8E4M3> = DType::float8_e4m3;
+template <>
+inline constexpr DType dtype_of<Float8E5M2> = DType::float8_e5m2;
 
 /// Calls `visitor.template operator()<T>()` with the C++ type behind `dtype` and returns its result.
 template <class Visitor>
 decltype(auto) visit_dtype(DType dtype, Visitor&& visitor) {
   switch (dtype) {
-    case DType::float16: return visitor.template operator()<Float16>();
-    case DType::bfloat16: return visitor.template operator()<BFloat16>();
-    case DType::float32: return visitor.template operator()<float>();
-    case DType::float64: return visitor.template operator()<double>();
-    case DType::int8: return visitor.template operator()<std::int8_t>();
-    case DType::uint8: return visitor.template operator()<std::uint8_t>();
-    case DType::int16: return visitor.template operator()<std::int16_t>();
-    case DType::int32: return visitor.template operator()<std::int32_t>();
-    case DType::int64: return visitor.template operator()<std::int64_t>();
-    case DType::boolean: return visitor.template operator()<bool>();
-    case DType::complex64: return visitor.template operator()<std::complex<float>>();
-    case DType::complex128: return visitor.template operator()<std::complex<double>>();
-    case DType::float8_e4m3: return visitor.template operator()<Float8E4M3>();
-    case DType::float8_e5m2: break;
+    case DType::float16:
+      return visitor.template operator()<Float16>();
+    case DType::bfloat16:
+      return visitor.template operator()<BFloat16>();
+    case DType::float32:
+      return visitor.template operator()<float>();
+    case DType::float64:
+      return visitor.template operator()<double>();
+    case DType::int8:
+      return visitor.template operator()<std::int8_t>();
+    case DType::uint8:
+      return visitor.template operator()<std::uint8_t>();
+    case DType::int16:
+      return visitor.template operator()<std::int16_t>();
+    case DType::int32:
+      return visitor.template operator()<std::int32_t>();
+    case DType::int64:
+      return visitor.template operator()<std::int64_t>();
+    case DType::boolean:
+      return visitor.template operator()<bool>();
+    case DType::complex64:
+      return visitor.template operator()<std::complex<float>>();
+    case DType::complex128:
+      return visitor.template operator()<std::complex<double>>();
+    case DType::float8_e4m3:
+      return visitor.template operator()<Float8E4M3>();
+    case DType::float8_e5m2:
+      break;
   }
   return visitor.template operator()<Float8E5M2>();
 }

@@ -17,14 +17,15 @@ namespace detail {
 // Both conversions compute all cases and choose among them at the end, so that compilers can vectorise loops.
 
 /// Rounds `value` to a small binary float of `ExponentBits` and `MantissaBits`, to nearest, ties to even.
-/// Overflow gives infinity, or NaN where the format has no infinity (`FiniteOnly`). A NaN, be it given or the result of
-/// an overflow, is the format's canonical quiet NaN with the sign cleared.
+/// Overflow gives infinity, or NaN where the format has no infinity (`FiniteOnly`). A NaN, be it given or the
+/// result of an overflow, is the format's canonical quiet NaN with the sign cleared.
 template <int ExponentBits, int MantissaBits, bool FiniteOnly>
 TUTTI_HOST_DEVICE constexpr std::uint32_t narrow_float(float value) noexcept {
   constexpr int bias = (1 << (ExponentBits - 1)) - 1;
   constexpr std::uint32_t magnitude_bits = ExponentBits + MantissaBits;
   constexpr std::uint32_t infinity = ((1U << ExponentBits) - 1U) << MantissaBits;
-  constexpr std::uint32_t nan = FiniteOnly ? (1U << magnitude_bits) - 1U : infinity | (1U << (MantissaBits - 1));
+  constexpr std::uint32_t nan =
+      FiniteOnly ? (1U << magnitude_bits) - 1U : infinity | (1U << (MantissaBits - 1));
   // The largest finite magnitude: in a finite-only format only the all-ones pattern is taken (by NaN).
   constexpr std::uint32_t largest = FiniteOnly ? nan - 1U : infinity - 1U;
   constexpr auto dropped_bits = static_cast<unsigned>(23 - MantissaBits);
@@ -34,15 +35,18 @@ TUTTI_HOST_DEVICE constexpr std::uint32_t narrow_float(float value) noexcept {
   const std::uint32_t overflow = FiniteOnly ? nan : sign | infinity;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
 
-  // Half a unit, less one if the last bit kept is even; a carry ripples up into the exponent, where it belongs.
+  // Half a unit, less one if the last bit kept is even; a carry ripples up into the exponent, where it
+  // belongs.
   const std::uint32_t rounding = (1U << (dropped_bits - 1U)) - 1U + ((magnitude >> dropped_bits) & 1U);
   std::uint32_t result = (magnitude + rounding) >> dropped_bits;
   if constexpr (ExponentBits < 8) {
     constexpr auto smallest_normal = static_cast<std::uint32_t>(127 + 1 - bias) << 23U;
     // In float32, this number has the same last place as the format's subnormals: adding it rounds to them.
-    constexpr auto aligner = static_cast<std::uint32_t>(127 + 1 - bias + static_cast<int>(dropped_bits)) << 23U;
+    constexpr auto aligner = static_cast<std::uint32_t>(127 + 1 - bias + static_cast<int>(dropped_bits))
+                             << 23U;
     const float small = std::bit_cast<float>(magnitude < smallest_normal ? magnitude : smallest_normal);
-    const std::uint32_t subnormal = std::bit_cast<std::uint32_t>(small + std::bit_cast<float>(aligner)) - aligner;
+    const std::uint32_t subnormal =
+        std::bit_cast<std::uint32_t>(small + std::bit_cast<float>(aligner)) - aligner;
     const std::uint32_t normal = result - (static_cast<std::uint32_t>(127 - bias) << MantissaBits);
     result = magnitude < smallest_normal ? subnormal : normal;
   }
@@ -80,7 +84,9 @@ struct Float16 {
   Float16() = default;
   TUTTI_HOST_DEVICE constexpr explicit Float16(float value) noexcept
       : bits(static_cast<std::uint16_t>(detail::narrow_float<5, 10, false>(value))) {}
-  TUTTI_HOST_DEVICE constexpr explicit operator float() const noexcept { return detail::widen_float<5, 10, false>(bits); }
+  TUTTI_HOST_DEVICE constexpr explicit operator float() const noexcept {
+    return detail::widen_float<5, 10, false>(bits);
+  }
   friend constexpr bool operator==(Float16, Float16) = default;  ///< compares bits, not values
 };
 
@@ -104,7 +110,9 @@ struct Float8E4M3 {
   Float8E4M3() = default;
   TUTTI_HOST_DEVICE constexpr explicit Float8E4M3(float value) noexcept
       : bits(static_cast<std::uint8_t>(detail::narrow_float<4, 3, true>(value))) {}
-  TUTTI_HOST_DEVICE constexpr explicit operator float() const noexcept { return detail::widen_float<4, 3, true>(bits); }
+  TUTTI_HOST_DEVICE constexpr explicit operator float() const noexcept {
+    return detail::widen_float<4, 3, true>(bits);
+  }
   friend constexpr bool operator==(Float8E4M3, Float8E4M3) = default;  ///< compares bits, not values
 };
 
@@ -115,7 +123,9 @@ struct Float8E5M2 {
   Float8E5M2() = default;
   TUTTI_HOST_DEVICE constexpr explicit Float8E5M2(float value) noexcept
       : bits(static_cast<std::uint8_t>(detail::narrow_float<5, 2, false>(value))) {}
-  TUTTI_HOST_DEVICE constexpr explicit operator float() const noexcept { return detail::widen_float<5, 2, false>(bits); }
+  TUTTI_HOST_DEVICE constexpr explicit operator float() const noexcept {
+    return detail::widen_float<5, 2, false>(bits);
+  }
   friend constexpr bool operator==(Float8E5M2, Float8E5M2) = default;  ///< compares bits, not values
 };
 

@@ -46,8 +46,8 @@ class TUTTI_EXPORT Storage : public detail::RefCounted {
   [[nodiscard]] void* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }  ///< usable bytes from `data`
   [[nodiscard]] Device device() const noexcept { return device_; }
-  /// Keeps the memory from being reused or given back, after its last owner is gone, before the work queued on
-  /// `stream` at that time is done. Does nothing for pageable memory and for that of `Tensor::from_blob`.
+  /// Keeps the memory from being reused or given back, after its last owner is gone, before the work queued
+  /// on `stream` at that time is done. Does nothing for pageable memory and for that of `Tensor::from_blob`.
   virtual void record_stream(const Stream& stream) { static_cast<void>(stream); }
   /// True for memory the library allocated itself: its device and size are what they claim to be.
   [[nodiscard]] virtual bool is_library_memory() const noexcept { return false; }
