@@ -19,7 +19,6 @@ namespace {
 using test::books_balance;
 using test::refuses;
 using test::StreamGate;
-using virtual_devices::Fault;
 using virtual_devices::FaultKind;
 using virtual_devices::Operation;
 

@@ -7,6 +7,7 @@
 #include <thread>
 #include <unordered_set>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 namespace tutti {
@@ -69,7 +70,8 @@ TEST(Device, ListsTheArchitecturesItWasBuiltFor) {
             architectures.empty() ? 0 : static_cast<std::ptrdiff_t>(2 * architectures.size() - 1));
   for (const std::string& architecture : architectures) {
     const std::string version = architecture.substr(architecture.find('_') + 1);
-    EXPECT_NE(flags.find("-gencode arch=compute_" + version + ",code=" + architecture), std::string::npos)
+    EXPECT_NE(flags.find(fmt::format("-gencode arch=compute_{},code={}", version, architecture)),
+              std::string::npos)
         << flags;
   }
 }

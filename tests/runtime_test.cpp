@@ -49,12 +49,12 @@ TEST_F(FirstUse, HappensOnceWhenThreadsRaceToIt) {
         std::atomic<int> ready = 0;
         std::vector<Runtime*> seen(8);
         std::vector<std::thread> threads;
-        for (std::size_t i = 0; i < seen.size(); ++i) {
-          threads.emplace_back([&, i] {
+        for (Runtime*& runtime : seen) {
+          threads.emplace_back([&ready, &runtime] {
             ++ready;
             while (ready < 8) std::this_thread::yield();
             init();
-            seen[i] = &Runtime::get();
+            runtime = &Runtime::get();
           });
         }
         for (std::thread& thread : threads) thread.join();
