@@ -159,7 +159,9 @@ std::vector<T> telling_values() {
     using Limits = std::numeric_limits<T>;
     values = {
         0, 1, 2, 100, Limits::max(), Limits::min(), Limits::max() - 1, static_cast<T>(Limits::max() / 3)};
-    if constexpr (std::is_signed_v<T>) values.insert(values.end(), {-1, -100});
+    if constexpr (std::is_signed_v<T>) {
+      for (const int negative : {-1, -100}) values.push_back(static_cast<T>(negative));
+    }
   } else {
     // Ties for the smaller floats, limits of the integers from both sides, and what no integer is.
     constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -342,7 +344,9 @@ TEST(TensorCopy, BetweenInterleavedPartsOfOneTensor) {
 void expect_refusal(const TestTensor& target, const std::function<void()>& call,
                     const std::vector<std::string>& fragments) {
   synchronize(0);
-  const auto enqueued = [] { return test::on_virtual_devices() ? virtual_devices::operations_enqueued() : 0; };
+  const auto enqueued = [] {
+    return test::on_virtual_devices() ? virtual_devices::operations_enqueued() : 0;
+  };
   const std::uint64_t before = enqueued();
   EXPECT_TRUE(refuses(call, invalid, fragments));
   EXPECT_EQ(enqueued(), before);
