@@ -75,6 +75,7 @@ Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing, T
   }
 
   Call call = start_call(arguments, tensors, buffer_size, options);
+  call.reserve(1 + out.size());
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     call.add(packing.input(tensors[t], layouts[t], Name("tensors", t)));
   }
@@ -113,6 +114,7 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceL
 
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
   collectives::Call call = collectives::start_call(arguments, tensors, buffer_size, options);
+  call.reserve(1 + devices.size());
   std::vector<LayoutPtr> layouts;
   layouts.reserve(tensors.size());
   for (const Tensor& tensor : tensors) {

@@ -38,6 +38,11 @@ class Call {
     add_result_row(current_stream_ref(*runtime_, device.index()), stream);
   }
   void add_row(backend::StreamRef stream);
+  /// Makes room for `rows` rows.
+  void reserve(std::size_t rows) {
+    operands_.addresses.reserve(rows * columns_);
+    operands_.storages.reserve(rows * columns_);
+  }
   /// Adds the next buffer of the row started last.
   void add(const Tensor& tensor) { add(static_cast<std::byte*>(tensor.data()), tensor.storage().get()); }
   void add(std::byte* address, Storage* storage) {

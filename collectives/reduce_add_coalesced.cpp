@@ -68,6 +68,7 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorLists inputs,
   Call call(arguments.runtime(), Collective::reduce_add_coalesced, options, describe_reduce_add,
             layouts.size());
   call.set_staging_bytes(buffer_size);
+  call.reserve(inputs.size() + 1);
   for (const LayoutPtr& layout : layouts) {
     call.shape().push_back(static_cast<std::uint64_t>(layout->numel()));
     call.shape().push_back(static_cast<std::uint64_t>(layout->dtype()));

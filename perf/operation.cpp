@@ -55,6 +55,24 @@ Tensor make_tensor(const TensorSpec& spec, int device) {
   return empty(spec.sizes, {.dtype = *spec.dtype, .device = device});
 }
 
+std::vector<std::vector<Tensor>> make_copies(const std::vector<Tensor>& originals, int device_count) {
+  std::vector<std::vector<Tensor>> copies;
+  for (int device = 0; device < device_count; ++device) {
+    if (originals.size() > 1 && originals[0].device() != Device(device)) {
+      // Staged works on every topology and needs no communicator.
+      copies.push_back(broadcast_coalesced(originals, {device}, default_buffer_size,
+                                           {.transport = TransportKind::staged})[0]);
+      continue;
+    }
+    std::vector<Tensor>& list = copies.emplace_back();
+    for (const Tensor& original : originals) {
+      const std::vector<std::int64_t> sizes(original.sizes().begin(), original.sizes().end());
+      list.push_back(empty(sizes, {.dtype = original.dtype(), .device = device}));
+    }
+  }
+  return copies;
+}
+
 Content whole_content(const TensorSpec& spec, const Case& what, std::size_t index, Pattern pattern,
                       int source, int all_sources) {
   // A tensor without elements has no first row either; a row length of one keeps the arithmetic defined.

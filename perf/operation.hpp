@@ -90,6 +90,11 @@ class Operation {
 [[nodiscard]] std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced);
 /// An uninitialised tensor of that shape.
 [[nodiscard]] Tensor make_tensor(const TensorSpec& spec, int device);
+/// Tensors like `originals` on every device, uninitialised as far as a benchmark cares:
+/// copies[device][tensor]. A list is laid out as a program gets it that replicates its parameters: by
+/// `broadcast_coalesced`.
+[[nodiscard]] std::vector<std::vector<Tensor>> make_copies(const std::vector<Tensor>& originals,
+                                                           int device_count);
 /// What source `source` holds of tensor `index`, whole; `all_sources` sources may be summed.
 [[nodiscard]] Content whole_content(const TensorSpec& spec, const Case& what, std::size_t index,
                                     Pattern pattern, int source = 0, int all_sources = 1);

@@ -12,9 +12,12 @@ class BroadcastBase : public Operation {
     const std::vector<TensorSpec> specs = payload_tensors(what, is_coalesced());
     Call call;
     call.root = what.root;
+    std::vector<Tensor> sources;
+    for (const TensorSpec& spec : specs) sources.push_back(make_tensor(spec, what.root));
+    const std::vector<std::vector<Tensor>> copies = make_copies(sources, what.device_count);
     for (std::size_t t = 0; t < specs.size(); ++t) {
       const Content content = whole_content(specs[t], what, t, Pattern::bits);
-      const Tensor source = make_tensor(specs[t], what.root);
+      const Tensor& source = sources[t];
       call.add_input(0, source, content);
       call.bytes += source.nbytes();
       call.count += source.numel();
@@ -23,7 +26,7 @@ class BroadcastBase : public Operation {
         if (placement == Placement::in_place && device == what.root) {
           call.add_aliasing_output(list, source, content);
         } else {
-          call.add_output(list, make_tensor(specs[t], device), content);
+          call.add_output(list, copies[static_cast<std::size_t>(device)][t], content);
         }
       }
     }

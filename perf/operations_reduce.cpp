@@ -14,11 +14,14 @@ class ReduceBase : public Operation {
     call.root = what.root;
     call.repeatable =
         placement == Placement::out_of_place;  // in place, every call adds to the last one's sum
+    std::vector<Tensor> inputs;
+    for (const TensorSpec& spec : specs) inputs.push_back(make_tensor(spec, what.root));
+    const std::vector<std::vector<Tensor>> copies = make_copies(inputs, what.device_count);
     for (std::size_t t = 0; t < specs.size(); ++t) {
       Tensor output = placement == Placement::in_place ? Tensor() : make_tensor(specs[t], what.root);
       for (int device = 0; device < what.device_count; ++device) {
         const std::size_t list = is_coalesced() ? static_cast<std::size_t>(device) : 0;
-        const Tensor input = make_tensor(specs[t], device);
+        const Tensor& input = copies[static_cast<std::size_t>(device)][t];
         call.add_input(list, input,
                        whole_content(specs[t], what, t, Pattern::integers, device, what.device_count));
         if (!output.defined() && device == what.root) output = input;

@@ -21,15 +21,20 @@ detail::IntrusivePtr<Storage> DeviceStorage::allocate(Runtime& runtime, int devi
   CachingAllocator& allocator = runtime.allocator(device);
   Block* block = allocator.allocate(bytes, stream);
   try {
-    return detail::IntrusivePtr<Storage>::adopt(new DeviceStorage(allocator, block, bytes, Device(device)));
+    return detail::IntrusivePtr<Storage>::adopt(
+        new DeviceStorage(allocator, block, bytes, Device(device), stream));
   } catch (...) {
     allocator.free(block);
     throw;
   }
 }
 
-DeviceStorage::DeviceStorage(CachingAllocator& allocator, Block* block, std::size_t bytes, Device device)
-    : Storage(CachingAllocator::address(block), bytes, device), allocator_(allocator), block_(block) {}
+DeviceStorage::DeviceStorage(CachingAllocator& allocator, Block* block, std::size_t bytes, Device device,
+                             backend::StreamRef stream)
+    : Storage(CachingAllocator::address(block), bytes, device),
+      allocator_(allocator),
+      block_(block),
+      recorded_(stream.handle) {}
 
 DeviceStorage::~DeviceStorage() {
   allocator_.free(block_);
@@ -37,8 +42,8 @@ DeviceStorage::~DeviceStorage() {
 
 void DeviceStorage::record_stream(const Stream& stream) {
   const backend::StreamRef used = StreamAccess::ref(stream);
-  // Coalesced calls come here once per tensor, as a rule with the same stream as the last time. Default
-  // streams may share a handle, so that it does not tell them apart.
+  // Coalesced calls come here once per tensor, as a rule with the stream of allocation or the one named last:
+  // neither needs the allocator. Default streams may share a handle, so that it does not tell them apart.
   if (used.handle != nullptr && recorded_.load(std::memory_order_relaxed) == used.handle) return;
   allocator_.record_stream(block_, used);
   recorded_.store(used.handle, std::memory_order_relaxed);

@@ -14,7 +14,9 @@ class DeviceStorage final : public Storage {
   /// At least `bytes` bytes of `device`, for first use on `stream`. Throws OutOfMemoryError.
   [[nodiscard]] static detail::IntrusivePtr<Storage> allocate(Runtime& runtime, int device, std::size_t bytes,
                                                               backend::StreamRef stream);
-  DeviceStorage(CachingAllocator& allocator, Block* block, std::size_t bytes, Device device);
+  /// `stream` is the one the block was allocated for.
+  DeviceStorage(CachingAllocator& allocator, Block* block, std::size_t bytes, Device device,
+                backend::StreamRef stream);
   ~DeviceStorage() override;
   void record_stream(const Stream& stream) override;
   [[nodiscard]] bool is_library_memory() const noexcept override { return true; }
@@ -22,7 +24,7 @@ class DeviceStorage final : public Storage {
  private:
   CachingAllocator& allocator_;
   Block* block_;
-  std::atomic<backend::StreamHandle> recorded_ = nullptr;  ///< the stream named last
+  std::atomic<backend::StreamHandle> recorded_;  ///< the stream named last; at first, that of allocation
 };
 
 /// Memory of the pinned allocator.
