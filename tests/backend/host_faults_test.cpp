@@ -11,7 +11,6 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
-using virtual_devices::Fault;
 using virtual_devices::FaultKind;
 using virtual_devices::Operation;
 

@@ -8,7 +8,6 @@
 namespace tutti::test {
 namespace {
 
-using virtual_devices::FaultKind;
 using virtual_devices::Operation;
 
 /// Runs out of memory in the first allocation of a call, then in the second, and so on until it succeeds.

@@ -8,7 +8,6 @@
 namespace tutti::test {
 namespace {
 
-using virtual_devices::Fault;
 using virtual_devices::FaultKind;
 using virtual_devices::Operation;
 
