@@ -84,7 +84,7 @@ TEST_P(Persistent, IsOrderedWithTheLaunchStream) {
   const std::vector<Tensor> inputs = make_inputs(run, run.values(0));
   const std::vector<TestTensor> outputs = make_poisoned_outputs(run);
   PersistentCollective persistent = bind(run, inputs, tensors_of(outputs));
-  for_each_interleaving(8, [&](std::uint64_t seed) {
+  for_each_interleaving(static_cast<int>(scaled(24)), [&](std::uint64_t seed) {
     const std::vector<HostArray> values = run.values(seed);
     const std::vector<Tensor> late = make_inputs(run, values);
     const Stream stream(persistent.home_device());
@@ -101,6 +101,37 @@ TEST_P(Persistent, IsOrderedWithTheLaunchStream) {
     // The next round's inputs must not reach this round's outputs.
     for (const Tensor& input : inputs) input.fill_(0);
     EXPECT_TRUE(all_hold(run, saved, run.expect(values)));
+  });
+}
+
+TEST_P(Persistent, LetsEarlierWorkOnTheLaunchStreamFinishFirst) {
+  const Exercise run = exercise(97, 3);
+  const std::vector<Tensor> inputs = make_inputs(run, run.values(0));
+  const std::vector<TestTensor> outputs = make_poisoned_outputs(run);
+  std::vector<HostArray> before;
+  for (const TestTensor& output : outputs) before.push_back(read(output));
+  PersistentCollective persistent = bind(run, inputs, tensors_of(outputs));
+  const Stream stream(persistent.home_device());
+  for_each_interleaving(static_cast<int>(scaled(24)), [&](std::uint64_t seed) {
+    const std::vector<HostArray> values = run.values(seed);
+    const std::vector<Tensor> late = make_inputs(run, values);
+    // Everything below is on the launch stream's own time: first what reads the outputs, then what writes the
+    // inputs.
+    follow_others(stream);
+    keep_busy(stream);
+    let_others_follow(stream);
+    std::vector<Tensor> saved;
+    for (const TestTensor& output : outputs) {
+      saved.push_back(empty_like(output.tensor()));
+      saved.back().copy_(output);
+    }
+    for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i].copy_(late[i]);
+    follow_others(stream);
+    persistent.launch(stream);
+    let_others_follow(stream);
+    EXPECT_TRUE(all_hold(run, saved, before)) << "an output was overwritten before it was read";
+    EXPECT_TRUE(all_hold(outputs, run.expect(values)));
+    before = run.expect(values);
   });
 }
 
