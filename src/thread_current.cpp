@@ -1,6 +1,7 @@
 #include "thread_current.hpp"
 
-#include <memory>
+#include <deque>
+#include <mutex>
 #include <vector>
 
 namespace tutti {
@@ -18,6 +19,14 @@ struct StreamsOwner {
 };
 thread_local StreamsOwner streams_owner;
 
+/// A vector that outlives its thread, and stays reachable, so that leak checkers know it is meant to.
+std::vector<Stream>& keep_for_ever() {
+  static std::mutex mutex;
+  static auto* const kept = new std::deque<std::vector<Stream>>;
+  const std::lock_guard lock(mutex);
+  return kept->emplace_back();
+}
+
 }  // namespace
 
 thread_local constinit ThreadCurrent thread_current_state;
@@ -29,7 +38,7 @@ void reset_thread_current(Runtime& runtime) {
   }
   // Destructors of other thread-local and of static objects may run after the owner's: what they need is
   // never freed.
-  std::vector<Stream>& kept = streams_are_gone ? *new std::vector<Stream> : streams_owner.streams;
+  std::vector<Stream>& kept = streams_are_gone ? keep_for_ever() : streams_owner.streams;
   kept = std::move(streams);
   thread_current_state = {runtime.generation(), 0, kept.data()};
 }

@@ -127,12 +127,17 @@ EventHandle Machine::create_event(int device, EventTiming timing, EventWait wait
     throw Error(ErrorCode::device_failure,
                 fmt::format("create_event on device {} was refused by an injected fault", device));
   }
-  return reinterpret_cast<EventHandle>(new HostEvent(device, timing, wait));
+  auto created = std::make_unique<HostEvent>(device, timing, wait);
+  HostEvent* const event = created.get();
+  const std::lock_guard lock(events_mutex_);
+  events_.emplace(event, std::move(created));
+  return reinterpret_cast<EventHandle>(event);
 }
 
 void Machine::destroy_event(EventHandle event) noexcept {
   // Waiters hold the ticket, not the event.
-  const std::unique_ptr<HostEvent> destroyed(&event_of(event));
+  const std::lock_guard lock(events_mutex_);
+  events_.erase(&event_of(event));
 }
 
 void Machine::record_event(EventHandle event, StreamRef stream) {
