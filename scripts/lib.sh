@@ -19,7 +19,9 @@ usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
 
 # What a person running the script with or without GPUs needs to know: how many there are.
 gpu_count() {
-  if command -v nvidia-smi >/dev/null 2>&1; then
+  if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then
+    tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | wc -l
+  elif command -v nvidia-smi >/dev/null 2>&1; then
     timeout 60 nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true
   else
     echo 0
