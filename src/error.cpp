@@ -4,15 +4,24 @@ namespace tutti {
 
 std::string_view name_of(ErrorCode code) noexcept {
   switch (code) {
-    case ErrorCode::invalid_argument: return "invalid_argument";
-    case ErrorCode::out_of_memory: return "out_of_memory";
-    case ErrorCode::unsupported: return "unsupported";
-    case ErrorCode::peer_unavailable: return "peer_unavailable";
-    case ErrorCode::device_failure: return "device_failure";
-    case ErrorCode::transport_failure: return "transport_failure";
-    case ErrorCode::timeout: return "timeout";
-    case ErrorCode::aborted: return "aborted";
-    case ErrorCode::internal: return "internal";
+    case ErrorCode::invalid_argument:
+      return "invalid_argument";
+    case ErrorCode::out_of_memory:
+      return "out_of_memory";
+    case ErrorCode::unsupported:
+      return "unsupported";
+    case ErrorCode::peer_unavailable:
+      return "peer_unavailable";
+    case ErrorCode::device_failure:
+      return "device_failure";
+    case ErrorCode::transport_failure:
+      return "transport_failure";
+    case ErrorCode::timeout:
+      return "timeout";
+    case ErrorCode::aborted:
+      return "aborted";
+    case ErrorCode::internal:
+      return "internal";
   }
   return "unknown";
 }

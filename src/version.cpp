@@ -2,6 +2,8 @@
 
 namespace tutti {
 
-std::string_view version() noexcept { return TUTTI_VERSION; }
+std::string_view version() noexcept {
+  return TUTTI_VERSION;
+}
 
 }  // namespace tutti

@@ -1,5 +1,10 @@
 #pragma once
 
+#include "tutti/device.hpp"
+#include "tutti/export.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -10,26 +15,24 @@
 #include <string_view>
 #include <vector>
 
-#include "tutti/device.hpp"
-#include "tutti/export.hpp"
-#include "tutti/stream.hpp"
-#include "tutti/tensor.hpp"
-
 /// The collectives of one process that drives all devices.
 ///
-/// All of them validate everything first, enqueue, and return; they never block the host on device work, except where an
-/// output is host memory and the caller asked for a blocking copy, or an input is pageable host memory, which has been
-/// read when the call returns. On bad input they throw Error(invalid_argument), naming function, argument, index, what was
-/// given and what was expected; nothing has been enqueued and no output byte has changed.
+/// All of them validate everything first, enqueue, and return; they never block the host on device work,
+/// except where an output is host memory and the caller asked for a blocking copy, or an input is pageable
+/// host memory, which has been read when the call returns. On bad input they throw Error(invalid_argument),
+/// naming function, argument, index, what was given and what was expected; nothing has been enqueued and no
+/// output byte has changed.
 ///
-/// Stream order: an input is read after the work already queued on the current stream of its device, and before work
-/// queued there later; an output is complete for work queued later on the current (or given) stream of its device.
-/// Inputs, outputs and the returned tensors may be dropped right after the call: their memory is kept as long as needed.
+/// Stream order: an input is read after the work already queued on the current stream of its device, and
+/// before work queued there later; an output is complete for work queued later on the current (or given)
+/// stream of its device. Inputs, outputs and the returned tensors may be dropped right after the call: their
+/// memory is kept as long as needed.
 ///
 /// Thread safety: any thread may call, on any devices, concurrently.
 ///
-/// With given outputs nothing is allocated except staging memory some transports need. Such calls may be captured into a
-/// CUDA graph when the current stream of one participating device is being captured; the others join the capture.
+/// With given outputs nothing is allocated except staging memory some transports need. Such calls may be
+/// captured into a CUDA graph when the current stream of one participating device is being captured; the
+/// others join the capture.
 namespace tutti {
 
 /// A list argument; accepts `{a, b}`, vectors, arrays and spans. Valid for the full expression.
@@ -63,9 +66,9 @@ enum class Collective : std::uint8_t {
 /// What carries the bytes.
 enum class TransportKind : std::uint8_t {
   automatic,  ///< chosen by topology, size, element type, layout and required determinism
-  p2p,        ///< devices access one another's memory; pairs that cannot are bridged through pinned host memory
-  nccl,       ///< NVIDIA's library
-  staged,     ///< through pinned host memory, in overlapped chunks
+  p2p,     ///< devices access one another's memory; pairs that cannot are bridged through pinned host memory
+  nccl,    ///< NVIDIA's library
+  staged,  ///< through pinned host memory, in overlapped chunks
 };
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(TransportKind kind) noexcept;
 /// The inverse of `name_of`; "auto" is `automatic`. Throws Error(invalid_argument).
@@ -74,13 +77,13 @@ enum class TransportKind : std::uint8_t {
 /// What a sum promises.
 enum class Determinism : std::uint8_t {
   fastest,  ///< any transport; NCCL may add in its own order, the others are bitwise
-  bitwise,  ///< ascending input order and the documented accumulator: the same bits on every transport and backend
+  bitwise,  ///< ascending input order, documented accumulator: the same bits on all transports and backends
 };
 
 /// What every collective takes.
 struct CollectiveOptions {
-  /// `automatic` lets the environment variable `TUTTI_TRANSPORT` decide, if it is set. Any other value is binding: the
-  /// call throws Error(unsupported), with the reason, if that transport cannot carry it.
+  /// `automatic` lets the environment variable `TUTTI_TRANSPORT` decide, if it is set. Any other value is
+  /// binding: the call throws Error(unsupported), with the reason, if that transport cannot carry it.
   TransportKind transport = TransportKind::automatic;
   Determinism determinism = Determinism::fastest;
   /// For outputs on the host: `yes` returns when they are complete.
@@ -92,20 +95,22 @@ inline constexpr std::size_t default_buffer_size = std::size_t{10} << 20U;
 
 /// Copies `tensor`, on the host or any device, to every device of the list; one result per entry, in order.
 ///
-/// An entry equal to the source's device returns `tensor` itself, not a copy. Duplicate entries are separate copies.
-/// Results keep a dense tensor's strides and are contiguous otherwise.
+/// An entry equal to the source's device returns `tensor` itself, not a copy. Duplicate entries are separate
+/// copies. Results keep a dense tensor's strides and are contiguous otherwise.
 /// Cost: over P2P the root sends (n-1)·S below the fan-out threshold, about S above it.
 [[nodiscard]] TUTTI_EXPORT std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList devices,
                                                          const CollectiveOptions& options = {});
-/// Copies `tensor` into every tensor of `out`: same element type and sizes, on devices. One of them may be exactly
-/// `tensor`, and is skipped; otherwise outputs overlap neither one another nor `tensor`.
+/// Copies `tensor` into every tensor of `out`: same element type and sizes, on devices. One of them may be
+/// exactly `tensor`, and is skipped; otherwise outputs overlap neither one another nor `tensor`.
 TUTTI_EXPORT void broadcast(const Tensor& tensor, TensorList out, const CollectiveOptions& options = {});
 
-/// `broadcast` of many tensors as one operation: results[d][t] is tensors[t] on devices[d]. All tensors are on one
-/// device, or all on the host; element types and sizes may differ; tensors without elements keep their shape.
+/// `broadcast` of many tensors as one operation: results[d][t] is tensors[t] on devices[d]. All tensors are
+/// on one device, or all on the host; element types and sizes may differ; tensors without elements keep their
+/// shape.
 ///
-/// Over P2P one kernel per participating device walks a table of pieces balanced by bytes: no flattening. The results of
-/// one device share one allocation. `buffer_size` bounds staging memory where a transport needs it.
+/// Over P2P one kernel per participating device walks a table of pieces balanced by bytes: no flattening. The
+/// results of one device share one allocation. `buffer_size` bounds staging memory where a transport needs
+/// it.
 [[nodiscard]] TUTTI_EXPORT std::vector<std::vector<Tensor>> broadcast_coalesced(
     TensorList tensors, DeviceList devices, std::size_t buffer_size = default_buffer_size,
     const CollectiveOptions& options = {});
@@ -117,46 +122,52 @@ TUTTI_EXPORT void broadcast_coalesced(TensorList tensors, TensorLists out,
 /// The elementwise sum of `inputs`, one or more tensors of one element type and one shape on any devices, on
 /// `destination` (the current device if not given), which need not hold an input.
 ///
-/// Sums in ascending input order. float16, bfloat16 and float8 accumulate in float32 and round once; float32, float64 and
-/// complex accumulate in themselves; integers wrap around; bool is logical or. NaN results are the canonical quiet NaN.
-/// The same bits whatever the size, transport (NCCL excepted: see `Determinism`), split or backend.
+/// Sums in ascending input order. float16, bfloat16 and float8 accumulate in float32 and round once; float32,
+/// float64 and complex accumulate in themselves; integers wrap around; bool is logical or. NaN results are
+/// the canonical quiet NaN. The same bits whatever the size, transport (NCCL excepted: see `Determinism`),
+/// split or backend.
 /// Inputs are never modified.
 [[nodiscard]] TUTTI_EXPORT Tensor reduce_add(TensorList inputs, std::optional<Device> destination = {},
                                              const CollectiveOptions& options = {});
 /// Writes the sum into `out`, which may be exactly one of the inputs and otherwise overlaps none.
 TUTTI_EXPORT void reduce_add(TensorList inputs, const Tensor& out, const CollectiveOptions& options = {});
 
-/// `reduce_add` of each column of inputs[device][tensor], as one operation. All rows have the same length and, per column,
-/// the same element type and shape.
-[[nodiscard]] TUTTI_EXPORT std::vector<Tensor> reduce_add_coalesced(TensorLists inputs,
-                                                                    std::optional<Device> destination = {},
-                                                                    std::size_t buffer_size = default_buffer_size,
-                                                                    const CollectiveOptions& options = {});
+/// `reduce_add` of each column of inputs[device][tensor], as one operation. All rows have the same length
+/// and, per column, the same element type and shape.
+[[nodiscard]] TUTTI_EXPORT std::vector<Tensor> reduce_add_coalesced(
+    TensorLists inputs, std::optional<Device> destination = {}, std::size_t buffer_size = default_buffer_size,
+    const CollectiveOptions& options = {});
 /// Writes into out[t], all on one device.
 TUTTI_EXPORT void reduce_add_coalesced(TensorLists inputs, TensorList out,
                                        std::size_t buffer_size = default_buffer_size,
                                        const CollectiveOptions& options = {});
 
-/// Splits `tensor`, on the host or a device, along `dim` (negative counts from the end); one result per device, in order.
+/// Splits `tensor`, on the host or a device, along `dim` (negative counts from the end); one result per
+/// device, in order.
 ///
-/// Without `chunk_sizes`: ceil(size / n) each, the last smaller; always one result per device, empty ones where the
-/// dimension is too short. With them: one size per device, not negative, whose sum is the dimension's size. A chunk on the
-/// source's own device is a view. Results of a channels-last source are channels-last.
-/// `streams`, if not empty, has one stream of each output's device, which takes the place of its current stream.
+/// Without `chunk_sizes`: ceil(size / n) each, the last smaller; always one result per device, empty ones
+/// where the dimension is too short. With them: one size per device, not negative, whose sum is the
+/// dimension's size. A chunk on the source's own device is a view. Results of a channels-last source are
+/// channels-last.
+/// `streams`, if not empty, has one stream of each output's device, which takes the place of its current
+/// stream.
 [[nodiscard]] TUTTI_EXPORT std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices,
                                                        ListOf<std::int64_t> chunk_sizes = {}, int dim = 0,
-                                                       StreamList streams = {}, const CollectiveOptions& options = {});
+                                                       StreamList streams = {},
+                                                       const CollectiveOptions& options = {});
 /// Writes into `out`, whose sizes along `dim` give the chunks and add up to the tensor's.
 TUTTI_EXPORT void scatter(const Tensor& tensor, TensorList out, int dim = 0, StreamList streams = {},
                           const CollectiveOptions& options = {});
 
-/// Concatenates `tensors`, on any devices, along `dim`; sizes along `dim` may differ, all others and the element type are
-/// equal. `destination` is a device (the current one if not given) or the host, and then the result is pinned and the call
-/// waits once, for all (`options.blocking`). Channels-last when all inputs are.
-[[nodiscard]] TUTTI_EXPORT Tensor gather(TensorList tensors, int dim = 0, std::optional<Device> destination = {},
+/// Concatenates `tensors`, on any devices, along `dim`; sizes along `dim` may differ, all others and the
+/// element type are equal. `destination` is a device (the current one if not given) or the host, and then the
+/// result is pinned and the call waits once, for all (`options.blocking`). Channels-last when all inputs are.
+[[nodiscard]] TUTTI_EXPORT Tensor gather(TensorList tensors, int dim = 0,
+                                         std::optional<Device> destination = {},
                                          const CollectiveOptions& options = {});
 /// Writes into `out`, on a device or the host.
-TUTTI_EXPORT void gather(TensorList tensors, const Tensor& out, int dim = 0, const CollectiveOptions& options = {});
+TUTTI_EXPORT void gather(TensorList tensors, const Tensor& out, int dim = 0,
+                         const CollectiveOptions& options = {});
 
 /// What carried a call, in words for tables and logs.
 struct PlanSummary {
@@ -169,16 +180,16 @@ struct PlanSummary {
 /// A call described by shapes alone.
 struct Workload {
   Collective collective = Collective::broadcast;
-  std::size_t bytes = 0;          ///< payload of one call, as `tutti-perf` counts it; ignored if `tensor_bytes` is given
+  std::size_t bytes = 0;                       ///< payload of one call; ignored if `tensor_bytes` is given
   std::vector<std::size_t> tensor_bytes = {};  ///< coalesced operations: bytes of each tensor
   DType dtype = DType::float32;
   std::vector<Device> devices = {};  ///< taking part; empty: all
-  Device root = 0;                ///< source of a broadcast or scatter, destination of a reduce or gather
-  int dim = 0;                    ///< 0, or 1 for a two-dimensional tensor cut along its rows
+  Device root = 0;                   ///< source of a broadcast or scatter, destination of a reduce or gather
+  int dim = 0;                       ///< 0, or 1 for a two-dimensional tensor cut along its rows
   CollectiveOptions options = {};
 };
-/// The plan a call would use, without running anything: the transport and why, the transports refused and why, and the
-/// steps with who moves how much to whom. Several lines.
+/// The plan a call would use, without running anything: the transport and why, the transports refused and
+/// why, and the steps with who moves how much to whom. Several lines.
 [[nodiscard]] TUTTI_EXPORT std::string explain(const Workload& workload);
 
 }  // namespace tutti

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "tutti/export.hpp"
+
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -8,8 +10,6 @@
 #include <string_view>
 #include <utility>
 #include <vector>
-
-#include "tutti/export.hpp"
 
 namespace tutti {
 
@@ -27,8 +27,8 @@ enum class BackendKind : std::uint8_t {
 class Device {
  public:
   constexpr Device() = default;  ///< the host
-  /// Device `index`; implicit, so that a list of devices can be written {0, 1, 2}. A negative index is refused by every
-  /// call that needs a device.
+  /// Device `index`; implicit, so that a list of devices can be written {0, 1, 2}. A negative index is
+  /// refused by every call that needs a device.
   constexpr Device(int index) noexcept : index_(static_cast<std::int16_t>(index)) {}
   [[nodiscard]] static constexpr Device host() noexcept { return Device{}; }
 
@@ -65,9 +65,9 @@ struct DeviceProperties {
 /// Selects the backend and creates the library's process-wide state; later calls do nothing. Thread-safe, and
 /// called implicitly by everything that needs a device.
 ///
-/// The backend is the one named by the environment variable `TUTTI_BACKEND` (`auto`, `cuda`, `host`): `auto`, the
-/// default, takes GPUs if there are any and virtual devices otherwise. Throws Error(unsupported) if `cuda` is asked
-/// for and no GPU is usable, Error(invalid_argument) if the variable holds anything else.
+/// The backend is the one named by the environment variable `TUTTI_BACKEND` (`auto`, `cuda`, `host`): `auto`,
+/// the default, takes GPUs if there are any and virtual devices otherwise. Throws Error(unsupported) if
+/// `cuda` is asked for and no GPU is usable, Error(invalid_argument) if the variable holds anything else.
 TUTTI_EXPORT void init();
 /// The backend in use.
 [[nodiscard]] TUTTI_EXPORT BackendKind backend_kind();
@@ -76,23 +76,26 @@ TUTTI_EXPORT void init();
 [[nodiscard]] TUTTI_EXPORT int device_count();
 /// The calling thread's current device; a new thread starts at device 0.
 [[nodiscard]] TUTTI_EXPORT int current_device();
-/// Makes `device` current for the calling thread, and on GPUs also for the CUDA runtime. A negative index does nothing.
-/// Throws Error(invalid_argument) if there is no such device.
+/// Makes `device` current for the calling thread, and on GPUs also for the CUDA runtime. A negative index
+/// does nothing. Throws Error(invalid_argument) if there is no such device.
 TUTTI_EXPORT void set_device(int device);
 
 [[nodiscard]] TUTTI_EXPORT const DeviceProperties& get_device_properties(int device);
 [[nodiscard]] TUTTI_EXPORT std::string get_device_name(int device);
 /// (major, minor) compute capability.
 [[nodiscard]] TUTTI_EXPORT std::pair<int, int> get_device_capability(int device);
-/// Architectures this build carries machine code or PTX for, for instance "sm_90", "compute_90". Empty without CUDA.
+/// Architectures this build carries machine code or PTX for, for instance "sm_90", "compute_90". Empty
+/// without CUDA.
 [[nodiscard]] TUTTI_EXPORT std::vector<std::string> get_arch_list();
 /// The nvcc flags that would build for `get_arch_list()`.
 [[nodiscard]] TUTTI_EXPORT std::string get_gencode_flags();
 
-/// Whether kernels and copies on `device` may access the memory of `peer` directly. False for device == peer, as in CUDA.
+/// Whether kernels and copies on `device` may access the memory of `peer` directly. False for device == peer,
+/// as in CUDA.
 [[nodiscard]] TUTTI_EXPORT bool can_device_access_peer(int device, int peer);
 
-/// Blocks the host until all work queued on `device` is done; rethrows the first failure of asynchronous work there.
+/// Blocks the host until all work queued on `device` is done; rethrows the first failure of asynchronous work
+/// there.
 TUTTI_EXPORT void synchronize(int device);
 /// The same for the current device.
 TUTTI_EXPORT void synchronize();
@@ -103,8 +106,8 @@ struct MemoryInfo {
 };
 [[nodiscard]] TUTTI_EXPORT MemoryInfo mem_get_info(int device);
 
-/// Makes a device current for the scope's lifetime; restores the previous one. Guards nest. A negative index does
-/// nothing. Use on the thread that created it.
+/// Makes a device current for the scope's lifetime; restores the previous one. Guards nest. A negative index
+/// does nothing. Use on the thread that created it.
 class TUTTI_EXPORT DeviceGuard {
  public:
   /// For "the device of this tensor" too: the host does nothing.

@@ -1,12 +1,12 @@
 #pragma once
 
+#include "tutti/export.hpp"
+
 #include <cstddef>
 #include <source_location>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-
-#include "tutti/export.hpp"
 
 namespace tutti {
 

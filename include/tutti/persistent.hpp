@@ -1,26 +1,26 @@
 #pragma once
 
-#include <cstddef>
-#include <memory>
-#include <string>
-
 #include "tutti/collectives.hpp"
 #include "tutti/export.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
+#include <cstddef>
+#include <memory>
+#include <string>
+
 namespace tutti {
 
-/// A collective bound to its buffers once and launched many times (the MPI-4 term). On GPUs it is one instantiated CUDA
-/// graph that spans the devices; on virtual devices the bound plan is replayed.
+/// A collective bound to its buffers once and launched many times (the MPI-4 term). On GPUs it is one
+/// instantiated CUDA graph that spans the devices; on virtual devices the bound plan is replayed.
 ///
-/// Stream order differs from the eager calls, because ordering with eight streams costs more than a small collective:
-/// a launch is ordered with *one* stream, the one it is given. All inputs, on every device, are read after the work queued
-/// on that stream before, and all outputs, on every device, are complete for work queued on it later. Let other streams
-/// follow with `Stream::wait_stream` where they touch the buffers.
+/// Stream order differs from the eager calls, because ordering with eight streams costs more than a small
+/// collective: a launch is ordered with *one* stream, the one it is given. All inputs, on every device, are
+/// read after the work queued on that stream before, and all outputs, on every device, are complete for work
+/// queued on it later. Let other streams follow with `Stream::wait_stream` where they touch the buffers.
 ///
-/// Holds the tensors it was made with. Move-only; one object may be launched from one thread at a time, and its launches
-/// run one after another. Destroying it does not wait: what was launched still completes.
+/// Holds the tensors it was made with. Move-only; one object may be launched from one thread at a time, and
+/// its launches run one after another. Destroying it does not wait: what was launched still completes.
 class TUTTI_EXPORT PersistentCollective {
  public:
   class Impl;
@@ -32,8 +32,8 @@ class TUTTI_EXPORT PersistentCollective {
   PersistentCollective& operator=(const PersistentCollective&) = delete;
   ~PersistentCollective();
 
-  /// Enqueues one run on `stream`, which must be a stream of `home_device()`; throws Error(invalid_argument) otherwise.
-  /// Cost on GPUs: about a microsecond of host time.
+  /// Enqueues one run on `stream`, which must be a stream of `home_device()`; throws Error(invalid_argument)
+  /// otherwise. Cost on GPUs: about a microsecond of host time.
   void launch(const Stream& stream);
   /// On the current stream of `home_device()`.
   void launch();
@@ -58,9 +58,11 @@ class TUTTI_EXPORT PersistentCollective {
 [[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_reduce_add_coalesced(
     TensorLists inputs, TensorList out, std::size_t buffer_size = default_buffer_size,
     const CollectiveOptions& options = {});
-[[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_scatter(const Tensor& tensor, TensorList out, int dim = 0,
+[[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_scatter(const Tensor& tensor, TensorList out,
+                                                                   int dim = 0,
                                                                    const CollectiveOptions& options = {});
-[[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_gather(TensorList tensors, const Tensor& out, int dim = 0,
+[[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_gather(TensorList tensors, const Tensor& out,
+                                                                  int dim = 0,
                                                                   const CollectiveOptions& options = {});
 
 }  // namespace tutti

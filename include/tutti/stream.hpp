@@ -1,10 +1,10 @@
 #pragma once
 
-#include <cstddef>
-#include <functional>
-
 #include "tutti/device.hpp"
 #include "tutti/export.hpp"
+
+#include <cstddef>
+#include <functional>
 
 namespace tutti {
 
@@ -12,13 +12,13 @@ class Event;
 
 /// A queue of work on one device; work on one stream runs in order, work on different streams concurrently.
 ///
-/// A cheap value that names a stream: copies name the same one, and nothing is destroyed with the last of them.
-/// `Stream(device, priority)` takes one of 32 pooled streams per device and priority, round robin. Usable from any
-/// thread and whichever device is current; thread-safe.
+/// A cheap value that names a stream: copies name the same one, and nothing is destroyed with the last of
+/// them. `Stream(device, priority)` takes one of 32 pooled streams per device and priority, round robin.
+/// Usable from any thread and whichever device is current; thread-safe.
 class TUTTI_EXPORT Stream {
  public:
-  /// A pooled stream. Lower `priority` is more urgent; values outside the device's range are clamped. The current
-  /// device if `device` is negative. Throws Error(invalid_argument) for an unknown device.
+  /// A pooled stream. Lower `priority` is more urgent; values outside the device's range are clamped. The
+  /// current device if `device` is negative. Throws Error(invalid_argument) for an unknown device.
   explicit Stream(int device = -1, int priority = 0);
 
   [[nodiscard]] int device() const noexcept { return device_; }
@@ -44,7 +44,8 @@ class TUTTI_EXPORT Stream {
   }
 
  protected:
-  Stream(void* handle, int device, int priority) noexcept : handle_(handle), device_(device), priority_(priority) {}
+  Stream(void* handle, int device, int priority) noexcept
+      : handle_(handle), device_(device), priority_(priority) {}
 
  private:
   friend struct StreamAccess;
@@ -54,8 +55,8 @@ class TUTTI_EXPORT Stream {
   int priority_ = 0;
 };
 
-/// Wraps a stream made elsewhere (a `cudaStream_t` of `device` on GPUs); never destroys it. The caller keeps it alive
-/// while the library uses it.
+/// Wraps a stream made elsewhere (a `cudaStream_t` of `device` on GPUs); never destroys it. The caller keeps
+/// it alive while the library uses it.
 class TUTTI_EXPORT ExternalStream : public Stream {
  public:
   /// Throws Error(invalid_argument) for an unknown device.
@@ -64,14 +65,14 @@ class TUTTI_EXPORT ExternalStream : public Stream {
 
 /// The device's default stream: the legacy default stream on GPUs.
 [[nodiscard]] TUTTI_EXPORT Stream default_stream(int device = -1);
-/// The calling thread's current stream of `device` (of the current device if negative). Thread-local, one per device;
-/// a new thread starts at the default streams.
+/// The calling thread's current stream of `device` (of the current device if negative). Thread-local, one per
+/// device; a new thread starts at the default streams.
 [[nodiscard]] TUTTI_EXPORT Stream current_stream(int device = -1);
 /// Makes `stream` the current one of its device for the calling thread. The current device stays as it is.
 TUTTI_EXPORT void set_stream(const Stream& stream);
 
-/// Makes a stream, and its device, current for the scope's lifetime; restores both, the previous device and the previous
-/// stream of the stream's device. Use on the thread that created it.
+/// Makes a stream, and its device, current for the scope's lifetime; restores both, the previous device and
+/// the previous stream of the stream's device. Use on the thread that created it.
 class TUTTI_EXPORT StreamGuard {
  public:
   explicit StreamGuard(const Stream& stream);

@@ -1,12 +1,12 @@
 #pragma once
 
+#include "tutti/device.hpp"
+#include "tutti/export.hpp"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "tutti/device.hpp"
-#include "tutti/export.hpp"
 
 namespace tutti {
 
@@ -48,9 +48,10 @@ struct Topology {
 [[nodiscard]] TUTTI_EXPORT Topology discover_topology();
 /// A table for people: devices, link matrix, peer states, transports.
 [[nodiscard]] TUTTI_EXPORT std::string to_string(const Topology& topology);
-/// Runs the P2P self-test over every pair that reports peer access and has not been tested: each device writes a pattern
-/// into every peer's memory by kernel and by copy engine, and reads it back by kernel; every byte is checked. A few
-/// milliseconds in all; cached for the process. Collectives run it for the pairs they are about to use.
+/// Runs the P2P self-test over every pair that reports peer access and has not been tested: each device
+/// writes a pattern into every peer's memory by kernel and by copy engine, and reads it back by kernel; every
+/// byte is checked. A few milliseconds in all; cached for the process. Collectives run it for the pairs they
+/// are about to use.
 TUTTI_EXPORT void self_test_peers();
 
 }  // namespace tutti

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "tutti/export.hpp"
+#include "tutti/stream.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -9,13 +12,11 @@
 #include <string_view>
 #include <vector>
 
-#include "tutti/export.hpp"
-#include "tutti/stream.hpp"
-
-/// Virtual devices: the host backend, as a product feature. Develop, test and teach multi-device programs without GPUs.
+/// Virtual devices: the host backend, as a product feature. Develop, test and teach multi-device programs
+/// without GPUs.
 ///
-/// Streams are asynchronous (one worker each), events order them, device memory faults when touched from the host,
-/// peer access is refused where the topology has none, and memory is bounded.
+/// Streams are asynchronous (one worker each), events order them, device memory faults when touched from the
+/// host, peer access is refused where the topology has none, and memory is bounded.
 namespace tutti::virtual_devices {
 
 /// How two virtual devices are connected. `none`: no peer access, copies are staged through the host.
@@ -29,27 +30,29 @@ struct VirtualMachine {
   std::vector<std::vector<VirtualLink>> links;
   std::string name = "island";  ///< printed by `topo`
 
-  /// One of the presets "island" (all pairs NVLink), "two-islands" (the first and second half, no peer access between
-  /// them), "pcie" (no peer access at all), "pcie-p2p" (all pairs PCIe peer access), or the path of a JSON file:
-  /// {"name": str, "devices": n, "memory": bytes or "512M", "links": [["self", "nvlink", "pcie", "none", …], …]}.
-  /// Throws Error(invalid_argument) naming the file and the field that is wrong.
-  [[nodiscard]] TUTTI_EXPORT static VirtualMachine from_topology(std::string_view preset_or_path, int device_count = 8);
-  /// What the environment asks for: `TUTTI_VIRTUAL_DEVICES` (count, default 8), `TUTTI_VIRTUAL_TOPOLOGY` (preset or
-  /// path, default island), `TUTTI_VIRTUAL_MEMORY` (bytes per device, suffixes K, M, G).
+  /// One of the presets "island" (all pairs NVLink), "two-islands" (the first and second half, no peer access
+  /// between them), "pcie" (no peer access at all), "pcie-p2p" (all pairs PCIe peer access), or the path of a
+  /// JSON file: {"name": str, "devices": n, "memory": bytes or "512M", "links": [["self", "nvlink", "pcie",
+  /// "none", …], …]}. Throws Error(invalid_argument) naming the file and the field that is wrong.
+  [[nodiscard]] TUTTI_EXPORT static VirtualMachine from_topology(std::string_view preset_or_path,
+                                                                 int device_count = 8);
+  /// What the environment asks for: `TUTTI_VIRTUAL_DEVICES` (count, default 8), `TUTTI_VIRTUAL_TOPOLOGY`
+  /// (preset or path, default island), `TUTTI_VIRTUAL_MEMORY` (bytes per device, suffixes K, M, G).
   [[nodiscard]] TUTTI_EXPORT static VirtualMachine from_environment();
 };
 
-/// Makes `machine` this process's devices, whatever backend was in use; the new machine starts as if freshly booted.
-/// All tensors, streams in use and other objects of the library must be gone: throws Error(invalid_argument) while
-/// device or pinned memory is still allocated. Call while no other thread uses the library.
+/// Makes `machine` this process's devices, whatever backend was in use; the new machine starts as if freshly
+/// booted. All tensors, streams in use and other objects of the library must be gone: throws
+/// Error(invalid_argument) while device or pinned memory is still allocated. Call while no other thread uses
+/// the library.
 TUTTI_EXPORT void start(const VirtualMachine& machine);
 
 /// Operations at the seam that can be made to fail.
 enum class Operation : std::uint8_t {
   allocate_device,
   allocate_pinned,
-  copy,         ///< `Copy2D` transfers
-  kernel,       ///< fan-out, ordered sum, convert, fill, random fill
+  copy,    ///< `Copy2D` transfers
+  kernel,  ///< fan-out, ordered sum, convert, fill, random fill
   enable_peer,
   create_stream,
   create_event,
@@ -57,17 +60,17 @@ enum class Operation : std::uint8_t {
 
 /// What goes wrong.
 enum class FaultKind : std::uint8_t {
-  fail,     ///< allocations report exhaustion, enqueuing calls and peer enable throw
+  fail,                 ///< allocations report exhaustion, enqueuing calls and peer enable throw
   fail_asynchronously,  ///< copies and kernels only: accepted, then fail when they run
-  corrupt,  ///< copies and kernels only: the bytes written through a link between `device` and `peer` are damaged
+  corrupt,  ///< copies and kernels only: bytes that cross the link between `device` and `peer` are damaged
   delay,    ///< copies and kernels only: take `delay_microseconds` longer
 };
 
 struct Fault {
   Operation operation = Operation::kernel;
   FaultKind kind = FaultKind::fail;
-  int device = -1;  ///< the device the operation is issued on; -1: any
-  int peer = -1;    ///< for `enable_peer` and `corrupt`, the other device; -1: any
+  int device = -1;          ///< the device the operation is issued on; -1: any
+  int peer = -1;            ///< for `enable_peer` and `corrupt`, the other device; -1: any
   std::uint64_t skip = 0;   ///< let this many matching operations pass first
   std::uint64_t count = 1;  ///< then affect this many
   std::uint64_t delay_microseconds = 0;
@@ -80,9 +83,11 @@ TUTTI_EXPORT void clear_faults();
 /// Operations of each kind accepted so far: what a test compares to show that nothing was enqueued.
 [[nodiscard]] TUTTI_EXPORT std::uint64_t operations_enqueued();
 
-/// Interleaves and delays streams adversarially: which runnable stream goes next, and when, is drawn from `seed`.
+/// Interleaves and delays streams adversarially: which runnable stream goes next, and when, is drawn from
+/// `seed`.
 /// One operation runs at a time while on, and the same program with the same seed runs in the same order.
-/// `std::nullopt` turns it off. `TUTTI_VIRTUAL_SEED` does the same from the start. Waits until all streams are idle.
+/// `std::nullopt` turns it off. `TUTTI_VIRTUAL_SEED` does the same from the start. Waits until all streams
+/// are idle.
 TUTTI_EXPORT void set_interleaving_seed(std::optional<std::uint64_t> seed);
 [[nodiscard]] TUTTI_EXPORT std::optional<std::uint64_t> interleaving_seed();
 
@@ -92,9 +97,10 @@ struct Access {
   std::size_t bytes = 0;
 };
 
-/// Queues a virtual kernel: `kernel` is called on the stream's worker with, for each entry of `accesses` in order, an
-/// address it may really read and write. Memory of other devices needs peer access. An exception it throws surfaces
-/// at the next synchronising call, as does an access the stream's device may not make. Throws Error(unsupported) on GPUs.
+/// Queues a virtual kernel: `kernel` is called on the stream's worker with, for each entry of `accesses` in
+/// order, an address it may really read and write. Memory of other devices needs peer access. An exception it
+/// throws surfaces at the next synchronising call, as does an access the stream's device may not make. Throws
+/// Error(unsupported) on GPUs.
 TUTTI_EXPORT void launch(const Stream& stream, std::string_view name, std::span<const Access> accesses,
                          std::function<void(std::span<void* const>)> kernel);
 

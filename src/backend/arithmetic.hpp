@@ -1,18 +1,19 @@
 #pragma once
 
+#include "tutti/dtype.hpp"
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
 
-#include "tutti/dtype.hpp"
-
 /// The arithmetic of sums, the same source for CPU and GPU so that results agree bit for bit.
 ///
-/// Accumulator types: float16, bfloat16 and the float8 formats add in float32 and round once, at the end; float32,
-/// float64 and the complex types add in themselves, componentwise; integers wrap around modulo 2^bits; bool is logical or.
-/// Inputs are added in ascending order, starting from the first. A NaN result is the canonical quiet NaN (sign 0, all
-/// mantissa bits 1 in float32 and float64), because processors disagree on which payload survives an addition.
+/// Accumulator types: float16, bfloat16 and the float8 formats add in float32 and round once, at the end;
+/// float32, float64 and the complex types add in themselves, componentwise; integers wrap around modulo
+/// 2^bits; bool is logical or. Inputs are added in ascending order, starting from the first. A NaN result is
+/// the canonical quiet NaN (sign 0, all mantissa bits 1 in float32 and float64), because processors disagree
+/// on which payload survives an addition.
 namespace tutti::backend {
 
 /// Two components added independently; `std::complex` is not usable in device code.
@@ -29,12 +30,15 @@ struct ComplexSum {
   return value == value ? value : std::bit_cast<double>(0x7fffffffffffffffULL);
 }
 
-/// How elements of storage type T are summed. `Storage` is what kernels load and store (bit-compatible with T).
+/// How elements of storage type T are summed. `Storage` is what kernels load and store (bit-compatible with
+/// T).
 template <class T>
 struct SumOf {  // integers
   using Storage = T;
   using Accumulator = std::make_unsigned_t<T>;
-  static TUTTI_HOST_DEVICE Accumulator load(Storage value) noexcept { return static_cast<Accumulator>(value); }
+  static TUTTI_HOST_DEVICE Accumulator load(Storage value) noexcept {
+    return static_cast<Accumulator>(value);
+  }
   static TUTTI_HOST_DEVICE Accumulator add(Accumulator a, Storage b) noexcept {
     return static_cast<Accumulator>(a + static_cast<Accumulator>(b));
   }
@@ -58,8 +62,10 @@ struct SumOfReal {
   static TUTTI_HOST_DEVICE Accumulator add(Accumulator a, Storage b) noexcept { return a + b; }
   static TUTTI_HOST_DEVICE Storage store(Accumulator value) noexcept { return canonical(value); }
 };
-template <> struct SumOf<float> : SumOfReal<float> {};
-template <> struct SumOf<double> : SumOfReal<double> {};
+template <>
+struct SumOf<float> : SumOfReal<float> {};
+template <>
+struct SumOf<double> : SumOfReal<double> {};
 
 template <class Real>
 struct SumOfComplex {
@@ -73,20 +79,28 @@ struct SumOfComplex {
     return {canonical(value.real), canonical(value.imaginary)};
   }
 };
-template <> struct SumOf<std::complex<float>> : SumOfComplex<float> {};
-template <> struct SumOf<std::complex<double>> : SumOfComplex<double> {};
+template <>
+struct SumOf<std::complex<float>> : SumOfComplex<float> {};
+template <>
+struct SumOf<std::complex<double>> : SumOfComplex<double> {};
 
 template <class Small>
 struct SumOfSmallFloat {
   using Storage = Small;
   using Accumulator = float;
   static TUTTI_HOST_DEVICE Accumulator load(Storage value) noexcept { return static_cast<float>(value); }
-  static TUTTI_HOST_DEVICE Accumulator add(Accumulator a, Storage b) noexcept { return a + static_cast<float>(b); }
+  static TUTTI_HOST_DEVICE Accumulator add(Accumulator a, Storage b) noexcept {
+    return a + static_cast<float>(b);
+  }
   static TUTTI_HOST_DEVICE Storage store(Accumulator value) noexcept { return Small(canonical(value)); }
 };
-template <> struct SumOf<Float16> : SumOfSmallFloat<Float16> {};
-template <> struct SumOf<BFloat16> : SumOfSmallFloat<BFloat16> {};
-template <> struct SumOf<Float8E4M3> : SumOfSmallFloat<Float8E4M3> {};
-template <> struct SumOf<Float8E5M2> : SumOfSmallFloat<Float8E5M2> {};
+template <>
+struct SumOf<Float16> : SumOfSmallFloat<Float16> {};
+template <>
+struct SumOf<BFloat16> : SumOfSmallFloat<BFloat16> {};
+template <>
+struct SumOf<Float8E4M3> : SumOfSmallFloat<Float8E4M3> {};
+template <>
+struct SumOf<Float8E5M2> : SumOfSmallFloat<Float8E5M2> {};
 
 }  // namespace tutti::backend

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "tutti/device.hpp"
+#include "tutti/dtype.hpp"
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -8,26 +11,25 @@
 #include <string>
 #include <string_view>
 
-#include "tutti/device.hpp"
-#include "tutti/dtype.hpp"
-
-/// The seam: everything the library asks of a machine. Two implementations stand behind it, `host/` and `cuda/`.
+/// The seam: everything the library asks of a machine. Two implementations stand behind it, `host/` and
+/// `cuda/`.
 ///
 /// Rules for all calls, unless a comment says otherwise:
 ///  - thread-safe; a handle may be used from any thread, whichever device is current on it;
 ///  - `device` indices are valid (callers check); streams, events and memory belong to the same backend;
-///  - operations that take a stream enqueue and return: they run after the work already queued on that stream, and
-///    everything they point to must stay valid until then (descriptor structs and spans are read before returning);
-///  - failures to enqueue throw `Error`; failures of enqueued work surface as Error(device_failure), naming the failed
-///    operation, from the next synchronising call (`synchronize_*`, `query_*`) on that device;
+///  - operations that take a stream enqueue and return: they run after the work already queued on that
+///    stream, and everything they point to must stay valid until then (descriptor structs and spans are read
+///    before returning);
+///  - failures to enqueue throw `Error`; failures of enqueued work surface as Error(device_failure), naming
+///    the failed operation, from the next synchronising call (`synchronize_*`, `query_*`) on that device;
 ///  - zero-byte operations are valid and keep stream order.
 namespace tutti::backend {
 
 struct StreamTag;
 struct EventTag;
 struct GraphTag;
-/// Opaque handles. The cuda backend's stream handle is the `cudaStream_t` itself; nullptr is device 0's default stream
-/// there, so a handle alone does not name a stream: a `StreamRef` does.
+/// Opaque handles. The cuda backend's stream handle is the `cudaStream_t` itself; nullptr is device 0's
+/// default stream there, so a handle alone does not name a stream: a `StreamRef` does.
 using StreamHandle = StreamTag*;
 using EventHandle = EventTag*;
 using GraphHandle = GraphTag*;
@@ -73,7 +75,8 @@ struct Copy2D {
 
 /// One rectangle of bytes, read once and stored to `target_count` places.
 ///
-/// Addresses are entries of the task's pointer table, so that a plan can keep the shape and rebind the addresses.
+/// Addresses are entries of the task's pointer table, so that a plan can keep the shape and rebind the
+/// addresses.
 struct FanOutSegment {
   std::uint64_t row_bytes = 0;
   std::uint64_t source_pitch = 0;  ///< ignored for one row
@@ -84,8 +87,8 @@ struct FanOutSegment {
   std::uint32_t target_count = 0;
 };
 
-/// A multi-segment copy by one kernel. Sources and targets may be memory of the executing device, of peers it has
-/// access to, or pinned host memory. Targets overlap neither one another nor any source.
+/// A multi-segment copy by one kernel. Sources and targets may be memory of the executing device, of peers it
+/// has access to, or pinned host memory. Targets overlap neither one another nor any source.
 struct FanOut {
   std::span<const FanOutSegment> segments;
   std::span<std::byte* const> pointers;  ///< sources are only read
@@ -98,8 +101,8 @@ struct OrderedSumSegment {
   std::uint32_t first_output = 0;  ///< likewise
 };
 
-/// A multi-segment elementwise sum by one kernel, arithmetic as `arithmetic.hpp` defines it. An output may be exactly
-/// one of its own segment's inputs; otherwise outputs overlap nothing.
+/// A multi-segment elementwise sum by one kernel, arithmetic as `arithmetic.hpp` defines it. An output may be
+/// exactly one of its own segment's inputs; otherwise outputs overlap nothing.
 struct OrderedSum {
   DType dtype = DType::float32;
   std::uint32_t input_count = 0;   ///< per segment, at least 1
@@ -110,7 +113,8 @@ struct OrderedSum {
 
 inline constexpr int max_rank = 8;  ///< most dimensions a tensor may have
 
-/// An elementwise copy with conversion between two strided arrays of one shape (strides in elements, not negative).
+/// An elementwise copy with conversion between two strided arrays of one shape (strides in elements, not
+/// negative).
 struct Convert {
   std::byte* target = nullptr;
   const std::byte* source = nullptr;
@@ -132,8 +136,8 @@ struct Fill {
 
 enum class Distribution : std::uint8_t { uniform, normal };
 
-/// Fills `count` consecutive elements of float16, bfloat16, float32 or float64 as `philox.hpp` defines it: uniform in
-/// [first, second), or normal with mean `first` and standard deviation `second`.
+/// Fills `count` consecutive elements of float16, bfloat16, float32 or float64 as `philox.hpp` defines it:
+/// uniform in [first, second), or normal with mean `first` and standard deviation `second`.
 struct RandomFill {
   std::byte* target = nullptr;
   std::size_t count = 0;
@@ -158,8 +162,8 @@ class Backend {
   [[nodiscard]] virtual int device_count() const noexcept = 0;
   [[nodiscard]] virtual const DeviceProperties& properties(int device) const = 0;
   [[nodiscard]] virtual MemoryInfo memory_info(int device) = 0;
-  /// Makes the calling thread's native current device follow, for kernels that users launch themselves; no-op on virtual
-  /// devices.
+  /// Makes the calling thread's native current device follow, for kernels that users launch themselves; no-op
+  /// on virtual devices.
   virtual void set_current_device(int device) = 0;
   /// Least and greatest priority as (least, greatest); numerically lower is more urgent.
   [[nodiscard]] virtual std::pair<int, int> stream_priority_range() const noexcept = 0;
@@ -170,9 +174,9 @@ class Backend {
   /// Blocks until every stream of `device` is idle; throws the first pending failure of the device.
   virtual void synchronize_device(int device) = 0;
 
-  // Memory. Allocation returns nullptr when memory is exhausted, and throws for any other failure. Addresses are
-  // aligned to 512 bytes at least. Freeing waits for nothing: the caller knows that no queued work uses the block.
-  // Freeing never throws; a failure is kept and surfaces like one of enqueued work.
+  // Memory. Allocation returns nullptr when memory is exhausted, and throws for any other failure. Addresses
+  // are aligned to 512 bytes at least. Freeing waits for nothing: the caller knows that no queued work uses
+  // the block. Freeing never throws; a failure is kept and surfaces like one of enqueued work.
   [[nodiscard]] virtual void* allocate_device(int device, std::size_t bytes) = 0;
   virtual void free_device(int device, void* address) noexcept = 0;
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
@@ -188,7 +192,8 @@ class Backend {
   virtual void synchronize_stream(StreamRef stream) = 0;
   /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;
-  /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the backend.
+  /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the
+  /// backend.
   virtual void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) = 0;
 
   // Events. `device` is where it will be recorded.
@@ -200,8 +205,9 @@ class Backend {
   /// Milliseconds between two completed recordings with timing on.
   [[nodiscard]] virtual float elapsed_time(EventHandle start, EventHandle end) = 0;
 
-  // Operations. `copy` goes between any two memories the backend knows (copy engines on GPUs); a copy between two
-  // devices needs no peer access, but is staged by the system without it. With pageable memory it may block.
+  // Operations. `copy` goes between any two memories the backend knows (copy engines on GPUs); a copy between
+  // two devices needs no peer access, but is staged by the system without it. With pageable memory it may
+  // block.
   virtual void copy(StreamRef stream, const Copy2D& copy) = 0;
   virtual void fan_out(StreamRef stream, const FanOut& task) = 0;
   virtual void ordered_sum(StreamRef stream, const OrderedSum& task) = 0;
@@ -209,8 +215,8 @@ class Backend {
   virtual void fill(StreamRef stream, const Fill& task) = 0;
   virtual void random_fill(StreamRef stream, const RandomFill& task) = 0;
 
-  // Graphs. Between `begin_capture` and `end_capture`, work enqueued on `stream`, and on streams joined to it by
-  // events, is recorded instead of run. Throws Error(unsupported) where `supports_graphs()` is false.
+  // Graphs. Between `begin_capture` and `end_capture`, work enqueued on `stream`, and on streams joined to it
+  // by events, is recorded instead of run. Throws Error(unsupported) where `supports_graphs()` is false.
   [[nodiscard]] virtual bool supports_graphs() const noexcept = 0;
   [[nodiscard]] virtual bool is_capturing(StreamRef stream) = 0;
   virtual void begin_capture(StreamRef stream) = 0;
@@ -218,15 +224,16 @@ class Backend {
   [[nodiscard]] virtual GraphHandle end_capture(StreamRef stream) = 0;
   virtual void launch_graph(GraphHandle graph, StreamRef stream) = 0;
   virtual void destroy_graph(GraphHandle graph) noexcept = 0;
-  /// While `stream` is being captured: keeps `resource` alive until the graph under capture, and everything made from
-  /// it, is destroyed.
+  /// While `stream` is being captured: keeps `resource` alive until the graph under capture, and everything
+  /// made from it, is destroyed.
   virtual void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) = 0;
 };
 
 /// Architectures the cuda backend was compiled for; empty in a build without CUDA.
 [[nodiscard]] std::span<const std::string_view> compiled_architectures() noexcept;
 
-/// The GPUs of this machine; nullptr if this build has no CUDA, or no GPU is usable, and then `reason` says why.
+/// The GPUs of this machine; nullptr if this build has no CUDA, or no GPU is usable, and then `reason` says
+/// why.
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_backend(std::string& reason);
 
 }  // namespace tutti::backend

@@ -30,7 +30,8 @@ struct Environment {
   /// `TUTTI_TRANSPORT`: `auto`, or the one transport collectives use unless a call names another: `p2p`,
   /// `nccl` or `staged`.
   TransportKind transport = TransportKind::automatic;
-  /// `TUTTI_NCCL_LIBRARY`: the path of NCCL's shared library, instead of `libnccl.so.2` where the loader finds it.
+  /// `TUTTI_NCCL_LIBRARY`: the path of NCCL's shared library, instead of `libnccl.so.2` where the loader
+  /// finds it.
   std::optional<std::string> nccl_library;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).

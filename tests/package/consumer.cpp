@@ -21,6 +21,6 @@ int main() {
     std::cerr << "headers are " << TUTTI_VERSION << ", the library is " << tutti::version() << '\n';
     return 1;
   }
-  std::cout << "tutti " << tutti::version() << " delivered to " << copies.size() << " of " << tutti::device_count()
-            << " devices\n";
+  std::cout << "tutti " << tutti::version() << " delivered to " << copies.size() << " of "
+            << tutti::device_count() << " devices\n";
 }

@@ -54,8 +54,8 @@ class StreamGate {
   std::thread opener_;
 };
 
-/// Whether work queued on the stream so far has run. By an event, not by a host function: CUDA runs those of all streams on
-/// one thread, where a closed gate would hold back this flag too.
+/// Whether work queued on the stream so far has run. By an event, not by a host function: CUDA runs those of
+/// all streams on one thread, where a closed gate would hold back this flag too.
 class StreamFlag {
  public:
   explicit StreamFlag(const Stream& stream)

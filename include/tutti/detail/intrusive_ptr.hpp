@@ -6,8 +6,8 @@
 
 namespace tutti::detail {
 
-/// Base of objects that count their owners themselves, so that a handle is one pointer and thousands of handles to one
-/// object cost one atomic addition.
+/// Base of objects that count their owners themselves, so that a handle is one pointer and thousands of
+/// handles to one object cost one atomic addition.
 class RefCounted {
  public:
   RefCounted() = default;
@@ -15,11 +15,15 @@ class RefCounted {
   RefCounted& operator=(const RefCounted&) = delete;
   virtual ~RefCounted() = default;
 
-  void add_references(std::uint32_t count) const noexcept { references_.fetch_add(count, std::memory_order_relaxed); }
+  void add_references(std::uint32_t count) const noexcept {
+    references_.fetch_add(count, std::memory_order_relaxed);
+  }
   void drop_reference() const noexcept {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
-  [[nodiscard]] std::uint32_t reference_count() const noexcept { return references_.load(std::memory_order_relaxed); }
+  [[nodiscard]] std::uint32_t reference_count() const noexcept {
+    return references_.load(std::memory_order_relaxed);
+  }
 
  private:
   mutable std::atomic<std::uint32_t> references_{1};  // the creator's
@@ -53,7 +57,9 @@ class IntrusivePtr {
   T& operator*() const noexcept { return *object_; }
   T* operator->() const noexcept { return object_; }
   explicit operator bool() const noexcept { return object_ != nullptr; }
-  friend bool operator==(const IntrusivePtr& a, const IntrusivePtr& b) noexcept { return a.object_ == b.object_; }
+  friend bool operator==(const IntrusivePtr& a, const IntrusivePtr& b) noexcept {
+    return a.object_ == b.object_;
+  }
 
  private:
   T* object_ = nullptr;
