@@ -4,6 +4,7 @@
 #include "backend/host/failure_log.hpp"
 #include "backend/host/faults.hpp"
 #include "backend/host/host_backend.hpp"
+#include "backend/host/host_event.hpp"
 #include "backend/host/interleaver.hpp"
 #include "backend/host/peer_access.hpp"
 #include "backend/host/stream_worker.hpp"

@@ -12,32 +12,6 @@ using virtual_devices::Operation;
 
 namespace {
 
-/// An event: the ticket of its last recording.
-class HostEvent {
- public:
-  HostEvent(int device, EventTiming timing, EventWait wait) : device_(device), timing_(timing), wait_(wait) {}
-
-  [[nodiscard]] int device() const noexcept { return device_; }
-  [[nodiscard]] EventTiming timing() const noexcept { return timing_; }
-  [[nodiscard]] EventWait wait() const noexcept { return wait_; }
-
-  [[nodiscard]] Ticket ticket() const {
-    const std::lock_guard lock(mutex_);
-    return ticket_;
-  }
-  void set_ticket(Ticket ticket) {
-    const std::lock_guard lock(mutex_);
-    std::swap(ticket_, ticket);
-  }
-
- private:
-  const int device_;
-  const EventTiming timing_;
-  const EventWait wait_;
-  mutable std::mutex mutex_;
-  Ticket ticket_;
-};
-
 HostEvent& event_of(EventHandle event) {
   return *reinterpret_cast<HostEvent*>(event);
 }
