@@ -143,7 +143,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   std::vector<std::unique_ptr<StreamWorker>> streams_;
   std::mutex events_mutex_;
   /// Events that were not destroyed end with the machine.
-  std::unordered_map<const HostEvent*, std::unique_ptr<HostEvent>> events_;  ///< guarded by `events_mutex_`
+  std::unordered_map<EventHandle, std::shared_ptr<void>> events_;  ///< guarded by `events_mutex_`
   std::vector<std::unique_ptr<StreamWorker>> retired_;  ///< destroyed by the user, still finishing their work
 };
 

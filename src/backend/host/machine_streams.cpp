@@ -101,17 +101,17 @@ EventHandle Machine::create_event(int device, EventTiming timing, EventWait wait
     throw Error(ErrorCode::device_failure,
                 fmt::format("create_event on device {} was refused by an injected fault", device));
   }
-  auto created = std::make_unique<HostEvent>(device, timing, wait);
-  HostEvent* const event = created.get();
+  auto created = std::make_shared<HostEvent>(device, timing, wait);
+  const auto handle = reinterpret_cast<EventHandle>(created.get());
   const std::lock_guard lock(events_mutex_);
-  events_.emplace(event, std::move(created));
-  return reinterpret_cast<EventHandle>(event);
+  events_.emplace(handle, std::move(created));
+  return handle;
 }
 
 void Machine::destroy_event(EventHandle event) noexcept {
   // Waiters hold the ticket, not the event.
   const std::lock_guard lock(events_mutex_);
-  events_.erase(&event_of(event));
+  events_.erase(event);
 }
 
 void Machine::record_event(EventHandle event, StreamRef stream) {
