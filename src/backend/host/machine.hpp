@@ -4,6 +4,7 @@
 #include "backend/host/failure_log.hpp"
 #include "backend/host/faults.hpp"
 #include "backend/host/host_backend.hpp"
+#include "backend/host/host_event.hpp"
 #include "backend/host/interleaver.hpp"
 #include "backend/host/peer_access.hpp"
 #include "backend/host/stream_worker.hpp"
@@ -18,6 +19,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include <sys/types.h>
@@ -139,6 +141,9 @@ class Machine final : public Backend, public VirtualMachineControl {
 
   std::mutex streams_mutex_;
   std::vector<std::unique_ptr<StreamWorker>> streams_;
+  std::mutex events_mutex_;
+  /// Events that were not destroyed end with the machine.
+  std::unordered_map<const HostEvent*, std::unique_ptr<HostEvent>> events_;  ///< guarded by `events_mutex_`
   std::vector<std::unique_ptr<StreamWorker>> retired_;  ///< destroyed by the user, still finishing their work
 };
 

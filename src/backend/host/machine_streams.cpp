@@ -12,32 +12,6 @@ using virtual_devices::Operation;
 
 namespace {
 
-/// An event: the ticket of its last recording.
-class HostEvent {
- public:
-  HostEvent(int device, EventTiming timing, EventWait wait) : device_(device), timing_(timing), wait_(wait) {}
-
-  [[nodiscard]] int device() const noexcept { return device_; }
-  [[nodiscard]] EventTiming timing() const noexcept { return timing_; }
-  [[nodiscard]] EventWait wait() const noexcept { return wait_; }
-
-  [[nodiscard]] Ticket ticket() const {
-    const std::lock_guard lock(mutex_);
-    return ticket_;
-  }
-  void set_ticket(Ticket ticket) {
-    const std::lock_guard lock(mutex_);
-    std::swap(ticket_, ticket);
-  }
-
- private:
-  const int device_;
-  const EventTiming timing_;
-  const EventWait wait_;
-  mutable std::mutex mutex_;
-  Ticket ticket_;
-};
-
 HostEvent& event_of(EventHandle event) {
   return *reinterpret_cast<HostEvent*>(event);
 }
@@ -127,12 +101,17 @@ EventHandle Machine::create_event(int device, EventTiming timing, EventWait wait
     throw Error(ErrorCode::device_failure,
                 fmt::format("create_event on device {} was refused by an injected fault", device));
   }
-  return reinterpret_cast<EventHandle>(new HostEvent(device, timing, wait));
+  auto created = std::make_unique<HostEvent>(device, timing, wait);
+  HostEvent* const event = created.get();
+  const std::lock_guard lock(events_mutex_);
+  events_.emplace(event, std::move(created));
+  return reinterpret_cast<EventHandle>(event);
 }
 
 void Machine::destroy_event(EventHandle event) noexcept {
   // Waiters hold the ticket, not the event.
-  const std::unique_ptr<HostEvent> destroyed(&event_of(event));
+  const std::lock_guard lock(events_mutex_);
+  events_.erase(&event_of(event));
 }
 
 void Machine::record_event(EventHandle event, StreamRef stream) {
