@@ -1,30 +1,38 @@
 #include "thread_current.hpp"
 
-#include <deque>
-#include <mutex>
+#include <memory>
+#include <new>
+#include <utility>
 #include <vector>
+
+#include <pthread.h>
 
 namespace tutti {
 namespace {
 
-thread_local constinit bool streams_are_gone = false;
+using Streams = std::vector<Stream>;
 
-/// Frees the thread's streams when it ends.
-struct StreamsOwner {
-  std::vector<Stream> streams;
-  ~StreamsOwner() {
-    thread_current_state = {};
-    streams_are_gone = true;
-  }
-};
-thread_local StreamsOwner streams_owner;
+void free_streams(void* streams) {
+  delete static_cast<Streams*>(streams);
+  thread_current_state = {};
+}
 
-/// A vector that outlives its thread, and stays reachable, so that leak checkers know it is meant to.
-std::vector<Stream>& keep_for_ever() {
-  static std::mutex mutex;
-  static auto* const kept = new std::deque<std::vector<Stream>>;
-  const std::lock_guard lock(mutex);
-  return kept->emplace_back();
+/// Holds each thread's streams. No thread-local object, because destructors of others may run after its own
+/// and still ask for the current stream; keys are cleared after all of them.
+pthread_key_t streams_key() {
+  static const pthread_key_t key = [] {
+    pthread_key_t created{};
+    if (pthread_key_create(&created, free_streams) != 0) throw std::bad_alloc();
+    return created;
+  }();
+  return key;
+}
+
+Streams& streams_of_this_thread() {
+  if (void* streams = pthread_getspecific(streams_key())) return *static_cast<Streams*>(streams);
+  auto streams = std::make_unique<Streams>();
+  if (pthread_setspecific(streams_key(), streams.get()) != 0) throw std::bad_alloc();
+  return *streams.release();
 }
 
 }  // namespace
@@ -32,15 +40,13 @@ std::vector<Stream>& keep_for_ever() {
 thread_local constinit ThreadCurrent thread_current_state;
 
 void reset_thread_current(Runtime& runtime) {
-  std::vector<Stream> streams;
+  Streams fresh;
   for (int device = 0; device < runtime.device_count(); ++device) {
-    streams.push_back(StreamAccess::make(runtime.backend().default_stream(device)));
+    fresh.push_back(StreamAccess::make(runtime.backend().default_stream(device)));
   }
-  // Destructors of other thread-local and of static objects may run after the owner's: what they need is
-  // never freed.
-  std::vector<Stream>& kept = streams_are_gone ? keep_for_ever() : streams_owner.streams;
-  kept = std::move(streams);
-  thread_current_state = {runtime.generation(), 0, kept.data()};
+  Streams& streams = streams_of_this_thread();
+  streams = std::move(fresh);
+  thread_current_state = {runtime.generation(), 0, streams.data()};
 }
 
 backend::StreamRef current_stream_ref(Runtime& runtime, int device) {

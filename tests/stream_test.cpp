@@ -177,19 +177,21 @@ TEST(CurrentStream, IsRestoredByNestedGuards) {
   EXPECT_EQ(current_stream(), default_stream());
 }
 
-TEST(CurrentStream, SurvivesTheDestructorsOfAnEndingThread) {
-  // Destroyed after what was made later on the thread, the library's own state included.
+TEST(CurrentStream, OutlivesTheObjectsOfAnEndingThread) {
   struct Last {
-    bool* worked;
-    ~Last() { *worked = current_stream(0) == default_stream(0) && current_device() == 0; }
+    Stream expected;
+    bool* as_expected;
+    ~Last() { *as_expected = current_stream(0) == expected && current_device() == 0; }
   };
-  bool worked = false;
+  bool as_expected = false;
   std::thread([&] {
-    thread_local Last last{&worked};
-    last.worked = &worked;
-    set_stream(Stream(0));
+    const Stream stream(0);
+    // Made before the library keeps anything for this thread, so destroyed after all that C++ destroys.
+    thread_local const Last last{stream, &as_expected};
+    set_stream(stream);
+    static_cast<void>(last.expected);
   }).join();
-  EXPECT_TRUE(worked);
+  EXPECT_TRUE(as_expected);
 }
 
 TEST(ExternalStream, NamesAStreamMadeElsewhere) {
