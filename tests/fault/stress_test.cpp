@@ -53,8 +53,7 @@ class Stress : public testing::Test {
 };
 
 TEST_F(Stress, RandomCallsOfSeveralThreadsAreAllRight) {
-  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                      std::chrono::duration<double>(test_seconds(5)));
+  const auto end = seconds_from_now(test_seconds(5));
   std::vector<std::thread> threads;
   for (std::uint64_t thread = 0; thread < 4; ++thread) {
     threads.emplace_back(run_random_calls, thread, end, std::numeric_limits<std::int64_t>::max(),
@@ -64,8 +63,7 @@ TEST_F(Stress, RandomCallsOfSeveralThreadsAreAllRight) {
 }
 
 TEST_F(Stress, RandomCallsAreRightUnderEveryInterleaving) {
-  const auto end = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                      std::chrono::duration<double>(test_seconds(3)));
+  const auto end = seconds_from_now(test_seconds(3));
   for_each_interleaving(1000, [&](std::uint64_t seed) {
     if (Clock::now() < end) run_random_calls(seed, end, 8, Streams::pooled);
   });
