@@ -23,7 +23,6 @@ namespace tutti {
 namespace {
 
 using transport::Connectivity;
-using virtual_devices::Fault;
 using virtual_devices::FaultKind;
 using virtual_devices::Operation;
 using virtual_devices::VirtualLink;
