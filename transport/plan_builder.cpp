@@ -111,7 +111,8 @@ void PlanBuilder::launch_sums(LaneId lane) {
 }
 
 void PlanBuilder::accelerate(std::shared_ptr<const Accelerated> work) {
-  for (std::size_t lane = 0; lane < plan_.lane_devices.size(); ++lane) used_.insert(static_cast<LaneId>(lane));
+  for (std::size_t lane = 0; lane < plan_.lane_devices.size(); ++lane)
+    used_.insert(static_cast<LaneId>(lane));
   plan_.body.emplace_back(AcceleratedStep{std::move(work)});
 }
 
