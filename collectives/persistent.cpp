@@ -45,7 +45,7 @@ class PersistentCollective::Impl {
         plan_(call.plan(transport::LaunchMode::persistent)),
         operands_(std::move(call.operands())),
         temporaries_(transport::allocate_temporaries(runtime_, *plan_)) {
-    if (runtime_.backend().supports_graphs() && !plan_->body.empty()) {
+    if (runtime_.backend().supports_graphs() && !plan_->steps.empty()) {
       record_graph();
     } else {
       bind_side_lanes();
@@ -71,7 +71,7 @@ class PersistentCollective::Impl {
               "PersistentCollective::launch: stream is a stream of device {}, expected one of device {}",
               stream.device(), home_device()));
     }
-    if (plan_->body.empty()) return;
+    if (plan_->steps.empty()) return;
     if (std::ranges::find(launched_on_, stream) == launched_on_.end()) launched_on_.push_back(stream);
     if (graph_ != nullptr) {
       runtime_.backend().launch_graph(graph_, StreamAccess::ref(stream));

@@ -1,5 +1,7 @@
 #include "transport/select.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <map>
 #include <set>
 
@@ -18,14 +20,16 @@ class Description {
     std::string result =
         fmt::format("transport: {}\nalgorithm: {}\n", plan_.summary.transport, plan_.summary.algorithm);
     for (const std::string& reason : plan_.reasons) result += fmt::format("because: {}\n", reason);
-    for (const Step& step : plan_.body) std::visit([this](const auto& s) { add(s); }, step);
+    for (const PlannedStep& planned : plan_.steps) {
+      if (planned.phase == Phase::body) std::visit([this](const auto& step) { add(step); }, planned.step);
+    }
     for (const Line& line : lines_) {
       result += line.launches > 1
                     ? fmt::format("step: {} x {}, {} bytes in all\n", line.launches, line.what, line.bytes)
                     : fmt::format("step: {}, {} bytes\n", line.what, line.bytes);
     }
-    result += fmt::format("order: {} waits before, {} inside, {} after\n", waits(plan_.entry),
-                          waits(plan_.body), waits(plan_.exit));
+    result += fmt::format("order: {} waits before, {} inside, {} after\n", waits(Phase::entry),
+                          waits(Phase::body), waits(Phase::exit));
     std::uint64_t staging = 0;
     for (const Temporary& temporary : plan_.temporaries) staging += temporary.bytes;
     result += fmt::format("pinned staging memory: {} bytes\n", staging);
@@ -99,10 +103,10 @@ class Description {
   }
   void add(const AcceleratedStep& step) { line(step.work->describe(), 0); }
 
-  static std::size_t waits(const std::vector<Step>& steps) {
-    std::size_t count = 0;
-    for (const Step& step : steps) count += std::holds_alternative<WaitStep>(step) ? 1U : 0U;
-    return count;
+  [[nodiscard]] std::ptrdiff_t waits(Phase phase) const {
+    return std::ranges::count_if(plan_.steps, [phase](const PlannedStep& planned) {
+      return planned.phase == phase && std::holds_alternative<WaitStep>(planned.step);
+    });
   }
 
   const Plan& plan_;

@@ -4,6 +4,7 @@
 #include "transport/tuning.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 namespace tutti::transport {
@@ -107,7 +108,8 @@ class FlowLowering {
     const bool small = bytes <= tuning_of(problem_.mode).one_kernel_limit;
     if (!small && fans_out && sources.size() == 1 && can_split()) {
       emit_split();
-    } else if (!small && !fans_out && bytes / direct_.size() >= copy_engine_limit / 8 && has_wide_rows()) {
+    } else if (!small && !fans_out && bytes / direct_.size() >= copy_engine_limit(sources.size()) &&
+               has_wide_rows()) {
       emit_copies();
     } else if (sources.size() > 1 && targets.size() == 1 && pulls_all(*targets.begin())) {
       emit_kernel(*targets.begin(), direct_);
@@ -168,12 +170,27 @@ class FlowLowering {
     });
   }
 
-  /// The sending device pushes, one copy after another: a single copy fills its links.
+  /// The sending device pushes, one copy after another: a single copy fills its links. What stays on the
+  /// device does not hold them up.
   void emit_copies() {
+    std::set<LaneId> senders;
     for (const Leg& leg : direct_) {
-      builder_.copy(copy_of(leg.flow, lane_of(leg.flow.source), leg.targets.front()));
+      if (!is_local(leg)) senders.insert(lane_of(leg.flow.source));
+    }
+    std::map<LaneId, LaneId> side_lanes;
+    for (const Leg& leg : direct_) {
+      LaneId lane = lane_of(leg.flow.source);
+      if (is_local(leg) && senders.contains(lane)) {
+        if (!side_lanes.contains(lane)) side_lanes[lane] = builder_.side_lane(lane);
+        lane = side_lanes[lane];
+      }
+      builder_.copy(copy_of(leg.flow, lane, leg.targets.front()));
     }
     words_.insert("copy engines");
+  }
+
+  [[nodiscard]] bool is_local(const Leg& leg) const {
+    return device_of(leg.flow.source) == device_of(leg.targets.front());
   }
 
   [[nodiscard]] bool pulls_all(LaneId lane) const {

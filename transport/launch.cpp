@@ -47,11 +47,19 @@ class Launcher {
         binding_{backend_, operands.addresses, operands.lanes},
         marks_(runtime, plan.mark_count) {}
 
-  void run(const std::vector<Step>& steps) {
-    for (const Step& step : steps) std::visit([this](const auto& s) { enqueue(s); }, step);
+  void run(const std::vector<PlannedStep>& steps) {
+    for (const PlannedStep& planned : steps) run(planned.step);
+  }
+  void run_body(const std::vector<PlannedStep>& steps) {
+    for (const PlannedStep& planned : steps) {
+      if (planned.phase == Phase::body) run(planned.step);
+    }
   }
 
  private:
+  void run(const Step& step) {
+    std::visit([this](const auto& s) { enqueue(s); }, step);
+  }
   [[nodiscard]] backend::StreamRef stream(LaneId lane) const { return binding_.lanes[lane]; }
 
   void enqueue(const RecordStep& step) { marks_.record(step.mark, stream(step.lane)); }
@@ -94,6 +102,14 @@ void bind_temporaries(Operands& operands, std::span<const detail::IntrusivePtr<S
   for (const auto& storage : temporaries) {
     operands.addresses.push_back(static_cast<std::byte*>(storage->data()));
     operands.storages.push_back(storage.get());
+  }
+}
+
+/// Adds streams of the library's own for the side lanes.
+void bind_side_lanes(Runtime& runtime, const Plan& plan, Operands& operands) {
+  for (std::size_t k = 0; k < plan.beside.size(); ++k) {
+    const int device = plan.lane_devices[plan.beside[k]];
+    operands.lanes.push_back(runtime.extension<SideStreams>().get(device, k));
   }
 }
 
@@ -146,10 +162,11 @@ void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, 
   retain_until_graph_destroyed(runtime, origin, std::move(resources));
 
   for (const backend::StreamRef lane : operands.lanes) runtime.order(origin, lane);
-  Launcher launcher(runtime, *plan, operands);
-  launcher.run(plan->entry);
-  launcher.run(plan->body);
-  launcher.run(plan->exit);
+  // A stream of the library's own must not become part of the capture: other threads use it.
+  const std::size_t operand_lanes = operands.lanes.size();
+  for (const LaneId beside : plan->beside) operands.lanes.push_back(operands.lanes[beside]);
+  Launcher(runtime, *plan, operands).run(plan->steps);
+  operands.lanes.resize(operand_lanes);
   for (const backend::StreamRef lane : operands.lanes) runtime.order(lane, origin);
 }
 
@@ -191,10 +208,8 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
     launch_captured(runtime, plan, operands, *capturing, std::move(temporaries));
     return;
   }
-  Launcher launcher(runtime, *plan, operands);
-  launcher.run(plan->entry);
-  launcher.run(plan->body);
-  launcher.run(plan->exit);
+  bind_side_lanes(runtime, *plan, operands);
+  Launcher(runtime, *plan, operands).run(plan->steps);
   record_uses(*plan, operands);
 }
 
@@ -203,7 +218,7 @@ void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend
   bind_temporaries(operands, temporaries);
   operands.lanes[plan.home_lane] = home;
   for (const LaneId lane : plan.used_lanes) runtime.order(home, operands.lanes[lane]);
-  Launcher(runtime, plan, operands).run(plan.body);
+  Launcher(runtime, plan, operands).run_body(plan.steps);
   for (const LaneId lane : plan.used_lanes) runtime.order(operands.lanes[lane], home);
 }
 

@@ -10,8 +10,8 @@
 
 namespace tutti::transport {
 
-/// Streams of the library's own, for lanes of launches that follow one stream alone: made once per device and
-/// number, shared by all such launches. launches. A runtime extension; thread-safe.
+/// Streams of the library's own, for side lanes and for lanes of launches that follow one stream alone: made
+/// once per device and number, shared by all launches. A runtime extension; thread-safe.
 class SideStreams {
  public:
   explicit SideStreams(Runtime& runtime);
@@ -35,7 +35,7 @@ struct Operands {
   std::vector<Storage*> storages;         ///< by BufferId; nullptr where the caller keeps the memory alive
 };
 
-/// Enqueues all steps: entry, body, exit. If a lane's stream is being captured, all operand streams join the
+/// Enqueues all steps. If a lane's stream is being captured, all operand streams join the
 /// capture before and are joined back afterwards, and what the plan uses stays alive until the graph is
 /// destroyed. Throws OutOfMemoryError before anything is enqueued.
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands);

@@ -86,22 +86,28 @@ struct Temporary {
   std::uint64_t bytes = 0;
 };
 
-/// The steps of a launch come in three parts: `entry` makes lanes wait for the streams whose buffers they
-/// touch, `body` does the work, `exit` makes those streams wait for it. A graph that forks and joins all
-/// lanes needs the body alone.
+/// What a step is for: steps of `entry` make lanes wait for the streams whose buffers they touch, those of
+/// `body` do the work, those of `exit` make these streams wait for it. A graph that forks and joins all lanes
+/// needs the body alone.
+enum class Phase : std::uint8_t { entry, body, exit };
+struct PlannedStep {
+  Step step;
+  Phase phase = Phase::body;
+};
+
+/// Steps are enqueued in order, each on its lane. The lanes of the operands come first; side lanes follow.
 struct Plan {
   PlanSummary summary;
   std::vector<std::string> reasons;  ///< why this transport and not the others, one line each
   std::vector<int> lane_devices;     ///< by lane
+  std::vector<LaneId> beside;        ///< by side lane: the operand lane it lies beside, on the same device
   std::vector<LaneId> homes;         ///< of operands, then of temporaries
   std::size_t operand_count = 0;
   LaneId home_lane = 0;  ///< where a persistent launch starts and ends: the root's, or the first used
   std::vector<Temporary> temporaries;
-  std::vector<Step> entry;
-  std::vector<Step> body;
-  std::vector<Step> exit;
+  std::vector<PlannedStep> steps;
   std::uint32_t mark_count = 0;
-  std::vector<LaneId> used_lanes;  ///< lanes with work in `body`, ascending
+  std::vector<LaneId> used_lanes;  ///< lanes with work in the body, ascending
   /// Host buffers and the lanes that touch them; nothing else keeps these buffers from early reuse.
   std::vector<std::pair<BufferId, LaneId>> host_uses;
 };

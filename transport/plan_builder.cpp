@@ -10,17 +10,56 @@
 namespace tutti::transport {
 namespace {
 
-/// Routes every order through `hub` where that takes fewer of them: n lanes that all wait for n others need
-/// n·(n-1) orders pairwise and 2·(n-1) through a hub, and a wait costs the host more than a microsecond on
-/// GPUs.
-std::set<LanePair> cheapest(const std::set<LanePair>& pairs, LaneId hub) {
+/// n lanes that all wait for n others need n·(n-1) orders pairwise and 2·(n-1) through a hub, and a wait
+/// costs the host more than a microsecond on GPUs.
+bool is_cheaper_through(LaneId hub, const std::map<LanePair, std::size_t>& pairs) {
   std::set<LanePair> through_hub;
-  for (const LanePair& pair : pairs) {
+  for (const auto& [pair, step] : pairs) {
     if (pair.earlier != hub) through_hub.insert({pair.earlier, hub});
     if (pair.later != hub) through_hub.insert({hub, pair.later});
   }
-  return through_hub.size() < pairs.size() ? through_hub : pairs;
+  return through_hub.size() < pairs.size();
 }
+
+/// Steps that make lanes wait for others, to be put in before or after certain steps of the body.
+class Orders {
+ public:
+  Orders(Phase phase, std::size_t body_size, std::uint32_t& mark_count)
+      : phase_(phase), steps_(body_size + 1), mark_count_(mark_count) {}
+
+  /// Work of `pair.earlier` up to position `recorded` is done before work of `pair.later` from `needed` on.
+  void add(const LanePair& pair, std::size_t recorded, std::size_t needed) {
+    const auto [mark, is_new] = marks_.try_emplace({pair.earlier, recorded}, mark_count_);
+    if (is_new) {
+      ++mark_count_;
+      put(recorded, RecordStep{pair.earlier, mark->second});
+    }
+    put(needed, WaitStep{pair.later, mark->second});
+  }
+  /// The same for all pairs, at one position: what leads to the hub comes first.
+  void add_through(LaneId hub, const std::map<LanePair, std::size_t>& pairs, std::size_t position) {
+    std::set<LaneId> earlier;
+    std::set<LaneId> later;
+    for (const auto& [pair, step] : pairs) {
+      earlier.insert(pair.earlier);
+      later.insert(pair.later);
+    }
+    earlier.erase(hub);
+    later.erase(hub);
+    for (const LaneId lane : earlier) add({lane, hub}, position, position);
+    for (const LaneId lane : later) add({hub, lane}, position, position);
+  }
+  /// Those that belong before step `position` of the body.
+  [[nodiscard]] std::vector<PlannedStep>& before(std::size_t position) { return steps_[position]; }
+
+ private:
+  void put(std::size_t position, Step step) { steps_[position].push_back({std::move(step), phase_}); }
+
+  Phase phase_;
+  std::vector<std::vector<PlannedStep>> steps_;
+  std::uint32_t& mark_count_;
+  std::map<std::pair<LaneId, std::size_t>, MarkId> marks_;
+};
 
 }  // namespace
 
@@ -28,6 +67,13 @@ PlanBuilder::PlanBuilder(const Problem& problem) : problem_(problem) {
   plan_.lane_devices = problem.lane_devices;
   plan_.homes = problem.homes;
   plan_.operand_count = problem.homes.size();
+}
+
+LaneId PlanBuilder::side_lane(LaneId beside) {
+  const auto lane = static_cast<LaneId>(plan_.lane_devices.size());
+  plan_.lane_devices.push_back(device_of(beside));
+  plan_.beside.push_back(beside);
+  return lane;
 }
 
 BufferId PlanBuilder::pinned_temporary(std::uint64_t bytes) {
@@ -39,12 +85,12 @@ BufferId PlanBuilder::pinned_temporary(std::uint64_t bytes) {
 
 MarkId PlanBuilder::record(LaneId lane) {
   const MarkId mark = plan_.mark_count++;
-  plan_.body.emplace_back(RecordStep{lane, mark});
+  add(lane, RecordStep{lane, mark});
   return mark;
 }
 
 void PlanBuilder::wait(LaneId lane, MarkId mark) {
-  plan_.body.emplace_back(WaitStep{lane, mark});
+  add(lane, WaitStep{lane, mark});
   used_.insert(lane);
 }
 
@@ -55,7 +101,7 @@ void PlanBuilder::order(LaneId earlier, LaneId later) {
 void PlanBuilder::copy(const CopyStep& step) {
   touch(step.lane, step.source.buffer);
   touch(step.lane, step.target.buffer);
-  plan_.body.emplace_back(step);
+  add(step.lane, step);
 }
 
 void PlanBuilder::move(LaneId lane, const Move& move, std::span<const Place> targets) {
@@ -73,14 +119,13 @@ void PlanBuilder::move(LaneId lane, const Move& move, std::span<const Place> tar
                            .source = source,
                            .first_target = source + 1,
                            .target_count = static_cast<std::uint32_t>(targets.size())});
-  touch(lane, move.source.buffer);
-  for (const Place& target : targets) touch(lane, target.buffer);
 }
 
 void PlanBuilder::launch_moves(LaneId lane) {
   const auto found = std::ranges::find(pending_moves_, lane, &FanOutStep::lane);
   if (found == pending_moves_.end()) return;
-  plan_.body.emplace_back(std::move(*found));
+  touch_all(lane, found->pointers);
+  add(lane, std::move(*found));
   pending_moves_.erase(found);
 }
 
@@ -99,21 +144,32 @@ void PlanBuilder::sum(LaneId lane, DType dtype, std::uint64_t count, std::span<c
   step.pointers.insert(step.pointers.end(), inputs.begin(), inputs.end());
   step.pointers.push_back(output);
   step.segments.push_back({.count = count, .first_input = first, .first_output = first + input_count});
-  for (const Place& input : inputs) touch(lane, input.buffer);
-  touch(lane, output.buffer);
 }
 
 void PlanBuilder::launch_sums(LaneId lane) {
   const auto is_elsewhere = [lane](const SumStep& step) { return step.lane != lane; };
   const auto mine = std::stable_partition(pending_sums_.begin(), pending_sums_.end(), is_elsewhere);
-  for (auto step = mine; step != pending_sums_.end(); ++step) plan_.body.emplace_back(std::move(*step));
+  for (auto step = mine; step != pending_sums_.end(); ++step) {
+    touch_all(lane, step->pointers);
+    add(lane, std::move(*step));
+  }
   pending_sums_.erase(mine, pending_sums_.end());
 }
 
 void PlanBuilder::accelerate(std::shared_ptr<const Accelerated> work) {
-  for (std::size_t lane = 0; lane < plan_.lane_devices.size(); ++lane)
+  for (std::size_t buffer = 0; buffer < plan_.operand_count; ++buffer) {
+    if (plan_.homes[buffer] != host_lane) touch(plan_.homes[buffer], static_cast<BufferId>(buffer));
+  }
+  body_.emplace_back(AcceleratedStep{std::move(work)});
+  for (std::size_t lane = 0; lane < plan_.lane_devices.size(); ++lane) {
     used_.insert(static_cast<LaneId>(lane));
-  plan_.body.emplace_back(AcceleratedStep{std::move(work)});
+    last_step_[static_cast<LaneId>(lane)] = body_.size() - 1;
+  }
+}
+
+void PlanBuilder::add(LaneId lane, Step step) {
+  last_step_[lane] = body_.size();
+  body_.push_back(std::move(step));
 }
 
 void PlanBuilder::touch(LaneId lane, BufferId buffer) {
@@ -123,30 +179,42 @@ void PlanBuilder::touch(LaneId lane, BufferId buffer) {
     host_uses_.insert({buffer, lane});
     return;
   }
-  if (const LaneId ready = problem_.ready[buffer]; ready != lane) entry_.insert({ready, lane});
-  if (home != lane) exit_.insert({lane, home});
+  if (const LaneId ready = problem_.ready[buffer]; ready != lane)
+    entry_.try_emplace({ready, lane}, body_.size());
+  if (home != lane) exit_[{lane, home}] = body_.size();
 }
 
-void PlanBuilder::derive_ends() {
-  const auto emit = [this](const std::set<LanePair>& pairs, std::vector<Step>& steps) {
-    const LaneId hub = plan_.home_lane;
-    const std::set<LanePair> chosen = cheapest(pairs, hub);
-    // Through a hub, what leads to it comes first.
-    for (const bool to_hub : {true, false}) {
-      std::pair<LaneId, MarkId> last{
-          host_lane, 0};  // pairs are sorted by their earlier lane: one record for all its waits
-      for (const LanePair& pair : chosen) {
-        if ((pair.later == hub) != to_hub) continue;
-        if (pair.earlier != last.first) {
-          last = {pair.earlier, plan_.mark_count++};
-          steps.emplace_back(RecordStep{pair.earlier, last.second});
-        }
-        steps.emplace_back(WaitStep{pair.later, last.second});
-      }
+void PlanBuilder::touch_all(LaneId lane, const std::vector<Place>& places) {
+  for (const Place& place : places) touch(lane, place.buffer);
+}
+
+/// The body, with the orders at its two ends where they cost least: pairwise ones as late and as early as
+/// lanes need them, so that they overlap with other work; orders through the home lane all at the ends.
+std::vector<PlannedStep> PlanBuilder::assemble() {
+  const LaneId hub = plan_.home_lane;
+  Orders entry(Phase::entry, body_.size(), plan_.mark_count);
+  if (is_cheaper_through(hub, entry_)) {
+    entry.add_through(hub, entry_, 0);
+  } else {
+    for (const auto& [pair, first] : entry_) entry.add(pair, 0, first);
+  }
+  Orders exit(Phase::exit, body_.size(), plan_.mark_count);
+  if (is_cheaper_through(hub, exit_)) {
+    exit.add_through(hub, exit_, body_.size());
+  } else {
+    for (const auto& [pair, last] : exit_) {
+      // Not before the later lane's own steps, which would wait for nothing.
+      const auto own = last_step_.find(pair.later);
+      exit.add(pair, last + 1, own == last_step_.end() ? last + 1 : std::max(last, own->second) + 1);
     }
-  };
-  emit(entry_, plan_.entry);
-  emit(exit_, plan_.exit);
+  }
+  std::vector<PlannedStep> steps;
+  for (std::size_t index = 0; index <= body_.size(); ++index) {
+    for (PlannedStep& step : exit.before(index)) steps.push_back(std::move(step));
+    for (PlannedStep& step : entry.before(index)) steps.push_back(std::move(step));
+    if (index < body_.size()) steps.push_back({std::move(body_[index]), Phase::body});
+  }
+  return steps;
 }
 
 Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
@@ -160,7 +228,7 @@ Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
   } else if (!used_.empty()) {
     plan_.home_lane = *used_.begin();
   }
-  derive_ends();
+  plan_.steps = assemble();
   plan_.host_uses.assign(host_uses_.begin(), host_uses_.end());
   return std::move(plan_);
 }

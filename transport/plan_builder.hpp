@@ -2,7 +2,9 @@
 
 #include "transport/plan.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -31,9 +33,9 @@ struct LanePair {
 /// Collects the steps of a plan and derives the order between lanes at its two ends from what each lane
 /// touches.
 ///
-/// Steps run in the order they are added, each on its lane; lanes run concurrently. The builder makes every
-/// lane wait, at entry, for the home lanes of the buffers it touches, and these home lanes, at exit, for it.
-/// What lanes need from one another in between is said with `record` and `wait`, or `order`.
+/// Steps run in the order they are added, each on its lane; lanes run concurrently. The builder makes a lane
+/// wait, before it first touches a buffer, for the buffer's home lane, and the home lane, after the last
+/// touch, for it. What lanes need from one another in between is said with `record` and `wait`, or `order`.
 class PlanBuilder {
  public:
   explicit PlanBuilder(const Problem& problem);
@@ -41,6 +43,9 @@ class PlanBuilder {
   [[nodiscard]] const Problem& problem() const noexcept { return problem_; }
 
   [[nodiscard]] int device_of(LaneId lane) const noexcept { return plan_.lane_devices[lane]; }
+
+  /// A new lane beside an operand lane: work of the same device that may overlap with it.
+  [[nodiscard]] LaneId side_lane(LaneId beside);
 
   /// Pinned host memory for the duration of a launch.
   [[nodiscard]] BufferId pinned_temporary(std::uint64_t bytes);
@@ -65,16 +70,22 @@ class PlanBuilder {
   [[nodiscard]] Plan finish(std::string transport, std::string algorithm);
 
  private:
+  using Pairs = std::map<LanePair, std::size_t>;
+
   void touch(LaneId lane, BufferId buffer);
-  void derive_ends();
+  void touch_all(LaneId lane, const std::vector<Place>& places);
+  void add(LaneId lane, Step step);
+  [[nodiscard]] std::vector<PlannedStep> assemble();
 
   const Problem& problem_;
   Plan plan_;
   std::vector<FanOutStep> pending_moves_;
   std::vector<SumStep> pending_sums_;
   std::set<LaneId> used_;
-  std::set<LanePair> entry_;
-  std::set<LanePair> exit_;
+  std::vector<Step> body_;
+  std::map<LaneId, std::size_t> last_step_;          ///< by lane: index into `body_` of its last step
+  Pairs entry_;                                      ///< with the index of the first step that needs it
+  Pairs exit_;                                       ///< with the index of the last step it waits for
   std::set<std::pair<BufferId, LaneId>> host_uses_;  ///< host buffer, lane that touches it
 };
 

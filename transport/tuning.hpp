@@ -2,6 +2,7 @@
 
 #include "transport/problem.hpp"
 
+#include <cstddef>
 #include <cstdint>
 
 /// Sizes at which one way of doing a thing overtakes another, in bytes of payload. Measured on 8x H200 with
@@ -26,9 +27,13 @@ struct Tuning {
 }
 
 /// Bytes per tensor from which coalesced calls go by NCCL, under the same conditions.
-inline constexpr std::uint64_t nccl_from_per_tensor = 32 << 20;
-/// Copy engines reach a higher rate than kernels, but start slower and move narrow rows badly.
-inline constexpr std::uint64_t copy_engine_limit = 1 << 20;
+inline constexpr std::uint64_t nccl_from_per_tensor = 2 << 20;
+/// Bytes per copy from which copy engines are faster than a kernel: they reach a higher rate, but start
+/// slower, which counts most where one device sends all copies, one after another.
+[[nodiscard]] constexpr std::uint64_t copy_engine_limit(std::size_t senders) noexcept {
+  return senders == 1 ? 4 << 20 : 128 << 10;
+}
+/// They move narrow rows badly.
 inline constexpr std::uint64_t copy_engine_row_bytes = 2048;
 /// Parts of a split are cut at multiples of this, so that every part stays aligned for wide accesses.
 inline constexpr std::uint64_t split_alignment = 512;

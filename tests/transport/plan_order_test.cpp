@@ -1,0 +1,342 @@
+#include "support/random.hpp"
+#include "transport/lowering.hpp"
+#include "transport/plan_builder.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+/// The order of plans, checked without any device: which work is sure to be done before which other work,
+/// derived from records and waits alone, against what each step reads and writes.
+namespace tutti::transport {
+namespace {
+
+struct Interval {
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+/// What one step does to one buffer.
+struct Access {
+  BufferId buffer = 0;
+  bool writes = false;
+  std::vector<Interval> bytes;
+};
+
+Access rows_at(Place place, bool writes, std::uint64_t row_bytes, std::uint64_t rows, std::uint64_t pitch) {
+  Access access{place.buffer, writes, {}};
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    const std::uint64_t begin = place.offset + row * (rows > 1 ? pitch : 0);
+    access.bytes.push_back({begin, begin + row_bytes});
+  }
+  return access;
+}
+
+std::vector<Access> accesses_of(const CopyStep& step) {
+  return {rows_at(step.source, false, step.row_bytes, step.rows, step.source_pitch),
+          rows_at(step.target, true, step.row_bytes, step.rows, step.target_pitch)};
+}
+
+std::vector<Access> accesses_of(const FanOutStep& step) {
+  std::vector<Access> result;
+  for (const backend::FanOutSegment& segment : step.segments) {
+    result.push_back(
+        rows_at(step.pointers[segment.source], false, segment.row_bytes, segment.rows, segment.source_pitch));
+    for (std::uint32_t i = 0; i < segment.target_count; ++i) {
+      result.push_back(rows_at(step.pointers[segment.first_target + i], true, segment.row_bytes, segment.rows,
+                               segment.target_pitch));
+    }
+  }
+  return result;
+}
+
+std::vector<Access> accesses_of(const SumStep& step) {
+  std::vector<Access> result;
+  for (const backend::OrderedSumSegment& segment : step.segments) {
+    const std::uint64_t bytes = segment.count * size_of(step.dtype);
+    for (std::uint32_t i = 0; i < step.input_count; ++i) {
+      result.push_back(rows_at(step.pointers[segment.first_input + i], false, bytes, 1, 0));
+    }
+    result.push_back(rows_at(step.pointers[segment.first_output], true, bytes, 1, 0));
+  }
+  return result;
+}
+
+bool overlap(const Access& a, const Access& b) {
+  return std::ranges::any_of(a.bytes, [&](const Interval& x) {
+    return std::ranges::any_of(b.bytes,
+                               [&](const Interval& y) { return x.begin < y.end && y.begin < x.end; });
+  });
+}
+
+/// Follows a plan and reports the first thing that is not in order; empty if everything is.
+class OrderChecker {
+ public:
+  OrderChecker(const Problem& problem, const Plan& plan) : problem_(problem), plan_(plan) {}
+
+  /// The whole plan, on streams on which work is queued before and after.
+  std::string check_launch() {
+    start([](LaneId lane, LaneId other) { return lane == other; });
+    run([](Phase) { return true; });
+    for (const Done& done : done_) {
+      for (const Access& access : done.accesses) {
+        const LaneId home = plan_.homes[access.buffer];
+        if (home != host_lane && !knows(home, done.event)) {
+          fail("step {} touches buffer {}, but lane {} does not wait for it", done.event, access.buffer,
+               home);
+        }
+      }
+    }
+    return failure_;
+  }
+  /// The body alone, between a fork to all lanes and a join.
+  std::string check_body() {
+    start([](LaneId, LaneId) { return true; });
+    run([](Phase phase) { return phase == Phase::body; });
+    return failure_;
+  }
+
+ private:
+  using Knowledge = std::vector<bool>;  ///< by event: sure to be done
+  struct Done {
+    std::size_t event = 0;
+    std::vector<Access> accesses;
+  };
+
+  template <class... Values>
+  void fail(fmt::format_string<Values...> text, Values&&... values) {
+    if (failure_.empty()) failure_ = fmt::format(text, std::forward<Values>(values)...);
+  }
+  [[nodiscard]] bool knows(LaneId lane, std::size_t event) const { return knowledge_[lane][event]; }
+
+  /// Events: what was queued on each lane before, then the steps.
+  void start(const std::function<bool(LaneId, LaneId)>& knows_before) {
+    const std::size_t lanes = plan_.lane_devices.size();
+    for (LaneId lane = 0; lane < lanes; ++lane) {
+      knowledge_.emplace_back(lanes + plan_.steps.size());
+      for (LaneId other = 0; other < lanes; ++other) knowledge_[lane][other] = knows_before(lane, other);
+    }
+  }
+
+  void run(const std::function<bool(Phase)>& takes_part) {
+    for (std::size_t index = 0; index < plan_.steps.size(); ++index) {
+      if (!takes_part(plan_.steps[index].phase)) continue;
+      event_ = plan_.lane_devices.size() + index;
+      std::visit([this](const auto& step) { take(step); }, plan_.steps[index].step);
+    }
+  }
+
+  void take(const RecordStep& step) { marks_[step.mark] = knowledge_[step.lane]; }
+  void take(const WaitStep& step) {
+    const auto mark = marks_.find(step.mark);
+    if (mark == marks_.end())
+      return fail("lane {} waits for mark {} before it is recorded", step.lane, step.mark);
+    Knowledge& knowledge = knowledge_[step.lane];
+    for (std::size_t event = 0; event < knowledge.size(); ++event) {
+      if (mark->second[event]) knowledge[event] = true;
+    }
+  }
+  void take(const AcceleratedStep&) { fail("no such step is expected here"); }
+  template <class Work>
+  void take(const Work& step) {
+    std::vector<Access> accesses = accesses_of(step);
+    for (const Access& access : accesses) {
+      if (access.buffer < plan_.operand_count && plan_.homes[access.buffer] != host_lane &&
+          !knows(step.lane, problem_.ready[access.buffer])) {
+        fail("step {} touches buffer {} before lane {} is waited for", event_, access.buffer,
+             problem_.ready[access.buffer]);
+      }
+      for (const Done& done : done_) {
+        if (knows(step.lane, done.event)) continue;
+        for (const Access& earlier : done.accesses) {
+          if (earlier.buffer == access.buffer && (earlier.writes || access.writes) &&
+              overlap(earlier, access)) {
+            fail("steps {} and {} use the same bytes of buffer {} and are not in order", done.event, event_,
+                 access.buffer);
+          }
+        }
+      }
+    }
+    done_.push_back({event_, std::move(accesses)});
+    knowledge_[step.lane][event_] = true;
+  }
+
+  const Problem& problem_;
+  const Plan& plan_;
+  std::vector<Knowledge> knowledge_;  ///< by lane
+  std::map<MarkId, Knowledge> marks_;
+  std::vector<Done> done_;
+  std::size_t event_ = 0;
+  std::string failure_;
+};
+
+/// Problems as the collectives describe them, one lane per device.
+class ProblemMaker {
+ public:
+  ProblemMaker(int devices, LaneId root) {
+    for (int device = 0; device < devices; ++device) problem_.lane_devices.push_back(device);
+    problem_.root = root;
+  }
+
+  BufferId buffer(LaneId home) { return buffer(home, home); }
+  BufferId buffer(LaneId home, LaneId ready) {
+    problem_.homes.push_back(home);
+    problem_.ready.push_back(ready);
+    return static_cast<BufferId>(problem_.homes.size() - 1);
+  }
+  PlaceRange places(const std::vector<Place>& list) {
+    const PlaceRange range{static_cast<std::uint32_t>(problem_.places.size()),
+                           static_cast<std::uint32_t>(list.size())};
+    problem_.places.insert(problem_.places.end(), list.begin(), list.end());
+    return range;
+  }
+  /// From one buffer on `home` to one on every device, or back.
+  void scatter(LaneId home, std::uint64_t row_bytes, std::uint64_t rows, LaneId ready_of_chunks) {
+    const std::size_t parts = problem_.lane_devices.size();
+    const BufferId whole = buffer(home);
+    for (LaneId lane = 0; lane < parts; ++lane) {
+      const BufferId chunk = buffer(lane, ready_of_chunks == host_lane ? lane : ready_of_chunks);
+      problem_.flows.push_back({.source = {whole, lane * row_bytes},
+                                .targets = places({{chunk, 0}}),
+                                .row_bytes = row_bytes,
+                                .rows = rows,
+                                .source_pitch = row_bytes * parts,
+                                .target_pitch = row_bytes});
+    }
+  }
+  void gather(LaneId home, std::uint64_t row_bytes, std::uint64_t rows) {
+    const std::size_t parts = problem_.lane_devices.size();
+    const BufferId whole = buffer(home);
+    for (LaneId lane = 0; lane < parts; ++lane) {
+      problem_.flows.push_back({.source = {buffer(lane), 0},
+                                .targets = places({{whole, lane * row_bytes}}),
+                                .row_bytes = row_bytes,
+                                .rows = rows,
+                                .source_pitch = row_bytes,
+                                .target_pitch = row_bytes * parts});
+    }
+  }
+  void broadcast(LaneId home, std::uint64_t bytes, LaneId ready_of_copies) {
+    const BufferId source = buffer(home);
+    std::vector<Place> copies;
+    for (LaneId lane = 0; lane < problem_.lane_devices.size(); ++lane) {
+      if (lane != home)
+        copies.push_back({buffer(lane, ready_of_copies == host_lane ? lane : ready_of_copies), 0});
+    }
+    problem_.flows.push_back({.source = {source, 0}, .targets = places(copies), .row_bytes = bytes});
+  }
+  void reduce(std::uint64_t count, bool in_place) {
+    std::vector<Place> inputs;
+    for (LaneId lane = 0; lane < problem_.lane_devices.size(); ++lane) inputs.push_back({buffer(lane), 0});
+    const Place output = in_place ? inputs[problem_.root] : Place{buffer(problem_.root), 0};
+    problem_.reductions.push_back({.count = count, .inputs = places(inputs), .output = output});
+  }
+  [[nodiscard]] Problem& problem() { return problem_; }
+
+ private:
+  Problem problem_;
+};
+
+Plan lower(const Problem& problem, const Reach& reach) {
+  PlanBuilder builder(problem);
+  std::string algorithm =
+      problem.reductions.empty() ? lower_flows(builder, reach) : lower_reductions(builder, reach);
+  return builder.finish("test", std::move(algorithm));
+}
+
+bool reaches_all(int, int) {
+  return true;
+}
+
+TEST(PlanOrder, HoldsForEveryKindOfProblem) {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    test::Random random(seed);
+    const auto pick = [&random](int low, int high) { return static_cast<int>(random.between(low, high)); };
+    const int devices = pick(2, 6);
+    const auto root = static_cast<LaneId>(pick(0, devices - 1));
+    ProblemMaker make(devices, root);
+    const int columns = pick(1, 4);
+    const int kind = pick(0, 3);
+    const bool from_host = pick(0, 3) == 0;
+    const LaneId home = from_host ? host_lane : root;
+    const LaneId ready = pick(0, 1) == 0 && !from_host ? root : host_lane;
+    for (int column = 0; column < (kind == 1 || kind == 2 ? 1 : columns); ++column) {
+      const std::uint64_t bytes = (std::uint64_t{1} << random.between(0, 26)) * 4;
+      const auto rows = static_cast<std::uint64_t>(pick(0, 1) == 0 ? 1 : pick(2, 9));
+      switch (kind) {
+        case 0:
+          make.broadcast(home, bytes, ready);
+          break;
+        case 1:
+          make.scatter(home, bytes / rows + 4, rows, ready);
+          break;
+        case 2:
+          make.gather(home, bytes / rows + 4, rows);
+          break;
+        default:
+          make.reduce(bytes / 4, pick(0, 1) == 0);
+          break;
+      }
+    }
+    Problem& problem = make.problem();
+    problem.mode = pick(0, 1) == 0 ? LaunchMode::eager : LaunchMode::persistent;
+    if (from_host && kind != 3) problem.root = host_lane;
+    const int islands = pick(1, devices);
+    const Plan plan = lower(problem, [islands](int device, int peer) {
+      return device == peer || device % islands == peer % islands;
+    });
+    const auto trace = [&] {
+      return fmt::format("seed {}: {} devices, kind {}, {} islands: {}", seed, devices, kind, islands,
+                         plan.summary.algorithm);
+    };
+    ASSERT_EQ(OrderChecker(problem, plan).check_launch(), "") << trace();
+    ASSERT_EQ(OrderChecker(problem, plan).check_body(), "") << trace();
+  }
+}
+
+TEST(PlanOrder, ACheckThatFindsNothingWouldBeWorthless) {
+  ProblemMaker make(4, 0);
+  make.scatter(0, std::uint64_t{8} << 20U, 1, host_lane);
+  const Plan plan = lower(make.problem(), reaches_all);
+  ASSERT_EQ(OrderChecker(make.problem(), plan).check_launch(), "");
+  std::size_t waits = 0;
+  for (std::size_t index = 0; index < plan.steps.size(); ++index) {
+    if (!std::holds_alternative<WaitStep>(plan.steps[index].step)) continue;
+    ++waits;
+    Plan damaged = plan;
+    damaged.steps.erase(damaged.steps.begin() + static_cast<std::ptrdiff_t>(index));
+    EXPECT_NE(OrderChecker(make.problem(), damaged).check_launch(), "") << "without step " << index;
+  }
+  EXPECT_EQ(waits, 8U);  // three targets and the side lane, before and after
+}
+
+/// The receivers' waits stand between the copies, so that the next call finds the first of them done.
+TEST(PlanOrder, AScatterReleasesEachReceiverAfterItsOwnCopy) {
+  ProblemMaker make(3, 0);
+  make.scatter(0, std::uint64_t{8} << 20U, 1, host_lane);
+  const Plan plan = lower(make.problem(), reaches_all);
+  EXPECT_EQ(plan.summary.algorithm, "copy engines");
+  EXPECT_EQ(plan.beside, std::vector<LaneId>{0});
+  std::vector<std::string> order;
+  for (const PlannedStep& planned : plan.steps) {
+    if (const auto* copy = std::get_if<CopyStep>(&planned.step)) {
+      order.push_back(fmt::format("copy on {} to {}", copy->lane, plan.homes[copy->target.buffer]));
+    } else if (const auto* wait = std::get_if<WaitStep>(&planned.step)) {
+      order.push_back(fmt::format("{} waits", wait->lane));
+    }
+  }
+  EXPECT_EQ(order, (std::vector<std::string>{"3 waits", "copy on 3 to 0", "0 waits", "copy on 0 to 1",
+                                             "1 waits", "0 waits", "copy on 0 to 2", "2 waits", "0 waits"}));
+}
+
+}  // namespace
+}  // namespace tutti::transport
