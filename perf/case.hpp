@@ -28,6 +28,7 @@ struct Case {
 enum class Placement : std::uint8_t {
   out_of_place,  ///< into memory of their own
   in_place,      ///< the root's part of the result is its input
+  returned,      ///< into new tensors that the call allocates and returns
 };
 
 }  // namespace tutti::perf

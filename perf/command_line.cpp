@@ -67,6 +67,9 @@ void declare(CLI::App& app, TypedOptions& typed) {
   operations.value("--transport", typed.transport, "NAME", "auto, p2p, nccl or staged (default auto)");
   operations.value("--determinism", typed.determinism, "NAME",
                    "fastest (default), or bitwise: the same bits on every transport");
+  operations.value("--results", typed.results, "FORM",
+                   "out (default): into tensors the call is given; new: into new ones it returns, where\n"
+                   "what is on its device already is returned as it is");
 
   Group devices(app, "Devices");
   devices.value("-g", typed.devices_used, "N", "number of devices that take part (default: all)");

@@ -21,6 +21,7 @@ struct TypedOptions {
   std::string dim;
   std::string transport = "auto";
   std::string determinism = "fastest";
+  std::string results = "out";
   std::string check = "1";
   std::string seed = "1";
   std::string backend;

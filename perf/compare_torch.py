@@ -5,9 +5,9 @@ usage: perf/compare_torch.py [-b SIZE] [-e SIZE] [-f FACTOR] [-g GPUS] [--tensor
 
 Prints a Markdown table; -J also writes every figure as JSON. Both sides are measured alike: warm-up; back to back (a batch
 is enqueued, waited for once, divided by its length; median of several batches); and from the call to completion on all
-GPUs. Inputs rotate over several buffers, beyond the caches. Every element of every result is checked. torch.cuda.comm
-returns new tensors, which its caching allocator provides; where it returns an input itself (a broadcast's root), tutti's
-in-place form is compared.
+GPUs. Inputs rotate over several buffers, beyond the caches. Every element of every result is checked. Both sides return
+new tensors, which their caching allocators provide, or, of what is on its device already, the input itself. Beside them
+stand tutti's forms that torch.cuda.comm does not have: with given outputs, and persistent.
 """
 
 import argparse
@@ -217,7 +217,7 @@ def run_tutti(program, words):
 
 
 def tutti_figures(row):
-    # torch's broadcast hands the root its own tensor back: that is the in-place form.
+    # A broadcast hands the root its own tensor back: of given outputs, that is the in-place form.
     in_place = row["operation"].startswith("broadcast") and row["in_place"] is not None
     figures = row["in_place" if in_place else "out_of_place"]
     return {
@@ -274,8 +274,12 @@ def torch_rows(torch, given, program, gpus):
     return rows
 
 
+# tutti's forms and how tutti-perf is asked for them.
+FORMS = {"eager": ["--results", "new"], "out": ["--results", "out"], "persistent": ["--persistent"]}
+
+
 def tutti_documents(given, program, gpus, form):
-    common = ["-g", str(gpus)] + (["--persistent"] if form == "persistent" else [])
+    common = ["-g", str(gpus), *FORMS[form]]
     sweep = ["-b", str(given.b), "-e", str(given.e), "-f", str(given.f)]
     documents = [run_tutti(program, [operation, *sweep, *common]) for operation in OPERATIONS]
     for name in given.tensors:
@@ -302,15 +306,17 @@ def join(torch_figures, documents):
 
 def print_table(rows, torch_version, gpus, name):
     print(f"tutti and torch.cuda.comm (PyTorch {torch_version}) on {gpus} x {name}, float32; µs per operation.")
-    print("b2b: back to back. done: from the call to completion. The ratios are torch's time over tutti's.\n")
-    print("| operation | payload | torch b2b | tutti b2b | ratio | persistent b2b | ratio "
+    print("b2b: back to back. done: from the call to completion. out: into given outputs. The ratios are torch's time "
+          "over tutti's.\n")
+    print("| operation | payload | torch b2b | tutti b2b | ratio | out b2b | ratio | persistent b2b | ratio "
           "| torch done | tutti done | ratio | chosen |")
-    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
+    print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
     for row in rows:
         payload = row["tensor_list"] or row["size"]
-        eager, persistent, torch_side = row["eager"], row["persistent"], row["torch"]
+        eager, out, persistent, torch_side = row["eager"], row["out"], row["persistent"], row["torch"]
         print(f"| {row['operation']} | {payload} | {torch_side['back_to_back_us']:.1f} "
               f"| {eager['back_to_back_us']:.1f} | {row['torch_over_eager']:.2f}x "
+              f"| {out['back_to_back_us']:.1f} | {row['torch_over_out']:.2f}x "
               f"| {persistent['back_to_back_us']:.1f} | {row['torch_over_persistent']:.2f}x "
               f"| {torch_side['latency_us']:.1f} | {eager['latency_us']:.1f} | {row['torch_over_eager_latency']:.2f}x "
               f"| {eager['transport']}: {eager['algorithm']} |")
@@ -334,7 +340,7 @@ def main():
         torch.cuda.set_stream(torch.cuda.Stream(device))  # as tutti-perf: no legacy default stream
     torch.cuda.set_device(0)
     torch_figures = torch_rows(torch, given, program, gpus)
-    documents = {form: tutti_documents(given, program, gpus, form) for form in ("eager", "persistent")}
+    documents = {form: tutti_documents(given, program, gpus, form) for form in FORMS}
     rows = join(torch_figures, documents)
     print_table(rows, torch.__version__, gpus, torch.cuda.get_device_name(0))
     wrong = sum(row["torch"]["wrong"] for row in rows)

@@ -27,11 +27,14 @@ std::string describe(const Operation& operation, const Case& what) {
 /// The buffers of a case under one placement, several sets of them.
 class BufferSets {
  public:
-  BufferSets(const Operation& operation, const Case& what, Placement placement, int count) {
+  BufferSets(const Operation& operation, const Case& what, Placement placement, int count,
+             const Session& session) {
     for (int set = 0; set < count; ++set) calls_.push_back(operation.prepare(what, placement));
+    session.synchronize();  // preparing enqueues copies
   }
 
   [[nodiscard]] const std::vector<Call>& calls() const noexcept { return calls_; }
+  [[nodiscard]] std::vector<Call>& calls() noexcept { return calls_; }
   [[nodiscard]] const Call& call(std::size_t index) const noexcept { return calls_[index % calls_.size()]; }
 
   void fill_all(const Session& session) const {
@@ -101,15 +104,17 @@ class Driver {
  private:
   void measure_case(const Operation& operation, const Case& what) {
     Row row = empty_row(operation, what);
+    if (row.results == ResultForm::returned) {
+      row.out_of_place = measure_returned(operation, what, row);
+      return add(operation, row);
+    }
     Row peer_row = row;
     std::string peer_refusal;
     for (const Placement placement : {Placement::out_of_place, Placement::in_place}) {
       if (placement == Placement::in_place && !operation.has_in_place()) continue;
-      const BufferSets buffers(operation, what, placement, row.buffer_sets);
+      const BufferSets buffers(operation, what, placement, row.buffer_sets, session_);
       const Call& call = buffers.call(0);
-      row.bytes = call.bytes;
-      row.count = call.count;
-      row.tensors = operation.is_coalesced() ? call.inputs.front().size() : 1;
+      note_payload(operation, call, row);
       part_of(row, placement) = measure_tutti(operation, what, buffers, row);
       if (peer_ == nullptr) continue;
       peer_refusal = peer_->refusal(operation, call);
@@ -120,6 +125,18 @@ class Driver {
     if (!peer_refusal.empty()) return skip({describe(operation, what) + " by the peer", peer_refusal});
     complete_peer_row(row, peer_row);
     add(operation, peer_row);
+  }
+
+  static void note_payload(const Operation& operation, const Call& call, Row& row) {
+    row.bytes = call.bytes;
+    row.count = call.count;
+    row.tensors = operation.is_coalesced() ? call.inputs.front().size() : 1;
+  }
+  static void note_last_plan(const Operation& operation, Row& row) {
+    // A copy has no plan of its own: the last one would be some collective's.
+    const PlanSummary plan = operation.collective() ? last_plan() : PlanSummary{"copy", "device to device"};
+    row.transport = plan.transport;
+    row.algorithm = plan.algorithm;
   }
 
   [[nodiscard]] Row empty_row(const Operation& operation, const Case& what) const {
@@ -133,6 +150,7 @@ class Driver {
     row.dim = what.dim;
     row.device_count = what.device_count;
     row.launch = operation.collective() ? options_.launch : LaunchForm::eager;
+    row.results = operation.collective() ? options_.results : ResultForm::given;
     row.bus_factor = operation.bus_factor(what.device_count);
     row.buffer_sets = options_.buffer_sets.value_or(session_.buffer_sets(payload_bytes(operation, what)));
     return row;
@@ -156,10 +174,7 @@ class Driver {
       const Measurement measurement = measure_and_check(
           launcher([&](std::size_t index) { operation.run(buffers.call(index), what.options); }, buffers),
           buffers);
-      // A copy has no plan of its own: the last one would be some collective's.
-      const PlanSummary plan = operation.collective() ? last_plan() : PlanSummary{"copy", "device to device"};
-      row.transport = plan.transport;
-      row.algorithm = plan.algorithm;
+      note_last_plan(operation, row);
       return measurement;
     }
     std::vector<PersistentCollective> bound;
@@ -168,6 +183,41 @@ class Driver {
     row.algorithm = bound.front().summary().algorithm;
     return measure_and_check(
         launcher([&bound](std::size_t index) { bound[index % bound.size()].launch(); }, buffers), buffers);
+  }
+
+  /// The last results of every set are checked as the timed calls left them, and again made anew in memory
+  /// that was poisoned: the allocator gives out what it got back, and so what an earlier call had put there.
+  Measurement measure_returned(const Operation& operation, const Case& what, Row& row) const {
+    BufferSets buffers(operation, what, Placement::returned, row.buffer_sets, session_);
+    note_payload(operation, buffers.call(0), row);
+    std::vector<Lists> results(buffers.calls().size());
+    const Launcher how = launcher(
+        [&](std::size_t index) {
+          results[index % results.size()] = operation.run_returning(buffers.call(index), what.options);
+        },
+        buffers);
+    buffers.fill_all(session_);
+    Measurement measurement;
+    measurement.timing = measure(how, options_.timing);
+    note_last_plan(operation, row);
+    if (!options_.check) return measurement;
+
+    const auto check_results = [&] {
+      for (std::size_t set = 0; set < results.size(); ++set) {
+        buffers.calls()[set].set_outputs(std::exchange(results[set], {}));
+      }
+      return buffers.count_wrong_in_all();
+    };
+    std::uint64_t wrong = check_results();
+    for (Call& call : buffers.calls()) {
+      poison(call.poisonable);
+      call.drop_outputs();
+    }
+    buffers.fill_all(session_);  // some results were inputs
+    launch_each_once(how);
+    wrong += check_results();
+    measurement.wrong = wrong;
+    return measurement;
   }
 
   Measurement measure_peer(const Operation& operation, const BufferSets& buffers) const {

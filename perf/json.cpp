@@ -75,6 +75,10 @@ Json links_of(const Topology& topology) {
   return links;
 }
 
+std::string_view name_of(ResultForm form) {
+  return form == ResultForm::given ? "out" : "new";
+}
+
 Json settings_of(const Options& options) {
   Json operations = Json::array();
   for (const Operation* operation : options.operations) operations.push_back(operation->name());
@@ -82,6 +86,7 @@ Json settings_of(const Options& options) {
           {"transport", name_of(options.collective.transport)},
           {"determinism", options.collective.determinism == Determinism::bitwise ? "bitwise" : "fastest"},
           {"launch", options.launch == LaunchForm::eager ? "eager" : "persistent"},
+          {"results", name_of(options.results)},
           {"time", options.headline == Headline::latency ? "latency" : "back_to_back"},
           {"check", options.check},
           {"seed", options.seed}};
@@ -122,6 +127,7 @@ Json row_of(const Row& row, Headline headline) {
                  {"dim", row.dim},
                  {"devices", row.device_count},
                  {"launch", row.launch == LaunchForm::eager ? "eager" : "persistent"},
+                 {"results", name_of(row.results)},
                  {"buffer_sets", row.buffer_sets},
                  {"bus_factor", row.bus_factor},
                  {"transport", row.transport},

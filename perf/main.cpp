@@ -45,7 +45,7 @@ class TablePrinter final : public Listener {
 
   void start_operation(const Operation& operation) override {
     dim_ = 0;
-    print(operation.collective() ? format_column_titles(std::string(operation.name()))
+    print(operation.collective() ? format_column_titles(std::string(operation.name()), options_.results)
                                  : fmt::format("#\n# {}\n", operation.name()));
   }
   void start_row(const Operation& operation, const Case& what) override {

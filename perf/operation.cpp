@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace tutti::perf {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 /// How many tensors a coalesced operation moves in a sweep over sizes.
 constexpr int tensors_of_a_sweep = 16;
 
-void append(std::vector<std::vector<Tensor>>& lists, std::size_t list, const Tensor& tensor) {
+void append(Lists& lists, std::size_t list, const Tensor& tensor) {
   if (lists.size() <= list) lists.resize(list + 1);
   lists[list].push_back(tensor);
 }
@@ -30,12 +31,30 @@ void Call::add_input(std::size_t list, const Tensor& tensor, const Content& cont
 
 void Call::add_output(std::size_t list, const Tensor& tensor, const Content& content) {
   add_aliasing_output(list, tensor, content);
+  slots_.back().poisonable = true;
   poisonable.push_back({tensor, content});
 }
 
 void Call::add_aliasing_output(std::size_t list, const Tensor& tensor, const Content& content) {
   append(outputs, list, tensor);
   output_buffers.push_back({tensor, content});
+  slots_.push_back({list, outputs[list].size() - 1, false});
+}
+
+void Call::set_outputs(Lists results) {
+  outputs = std::move(results);
+  std::size_t next_poisonable = 0;
+  for (std::size_t buffer = 0; buffer < slots_.size(); ++buffer) {
+    const Slot& slot = slots_[buffer];
+    output_buffers[buffer].tensor = outputs[slot.list][slot.index];
+    if (slot.poisonable) poisonable[next_poisonable++].tensor = output_buffers[buffer].tensor;
+  }
+}
+
+void Call::drop_outputs() {
+  for (std::vector<Tensor>& list : outputs) std::ranges::fill(list, Tensor());
+  for (Buffer& buffer : output_buffers) buffer.tensor = {};
+  for (Buffer& buffer : poisonable) buffer.tensor = {};
 }
 
 std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced) {
@@ -51,12 +70,18 @@ std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced) {
   return specs;
 }
 
+std::vector<Device> devices_of(const Case& what) {
+  std::vector<Device> devices;
+  for (int device = 0; device < what.device_count; ++device) devices.emplace_back(device);
+  return devices;
+}
+
 Tensor make_tensor(const TensorSpec& spec, int device) {
   return empty(spec.sizes, {.dtype = *spec.dtype, .device = device});
 }
 
-std::vector<std::vector<Tensor>> make_copies(const std::vector<Tensor>& originals, int device_count) {
-  std::vector<std::vector<Tensor>> copies;
+Lists make_copies(const std::vector<Tensor>& originals, int device_count) {
+  Lists copies;
   for (int device = 0; device < device_count; ++device) {
     if (originals.size() > 1 && originals[0].device() != Device(device)) {
       // Staged works on every topology and needs no communicator.

@@ -21,17 +21,20 @@ struct Buffer {
   Content content;
 };
 
+/// Tensors as the collectives take and return them: of a coalesced operation one list per device, otherwise
+/// one list.
+using Lists = std::vector<std::vector<Tensor>>;
+
 /// One call with its buffers, ready to be made many times.
 struct Call {
-  /// The arguments as the collective takes them: of a coalesced operation one list per device, otherwise one
-  /// list with one tensor per device (or with the root's alone).
-  std::vector<std::vector<Tensor>> inputs;
-  std::vector<std::vector<Tensor>> outputs;
+  Lists inputs;
+  Lists outputs;
   std::vector<Buffer> input_buffers;   ///< all inputs and what to fill them with
   std::vector<Buffer> output_buffers;  ///< all outputs and what they must hold afterwards
   std::vector<Buffer> poisonable;      ///< the outputs to poison, before the inputs are filled
   std::size_t bytes = 0;               ///< payload
   std::int64_t count = 0;              ///< elements of the payload
+  std::vector<Device> devices;         ///< all that take part
   int root = 0;
   int partner = 0;
   int dim = 0;
@@ -41,6 +44,21 @@ struct Call {
   void add_output(std::size_t list, const Tensor& tensor, const Content& content);
   /// An output that is an input: not poisoned.
   void add_aliasing_output(std::size_t list, const Tensor& tensor, const Content& content);
+  /// An output that the call will return.
+  void expect_output(std::size_t list, const Content& content) { add_output(list, Tensor(), content); }
+  /// Takes what the call returned, list by list like `outputs`, as the outputs to check and to poison.
+  void set_outputs(Lists results);
+  /// Lets go of what `set_outputs` took.
+  void drop_outputs();
+
+ private:
+  /// Where an output buffer's tensor lies in `outputs`; `poisonable` ones, in their order, are among them.
+  struct Slot {
+    std::size_t list = 0;
+    std::size_t index = 0;
+    bool poisonable = false;
+  };
+  std::vector<Slot> slots_;
 };
 
 /// What a peer needs to know to do the same.
@@ -65,8 +83,10 @@ class Operation {
 
   /// Allocates the buffers of one call; their contents are unspecified.
   [[nodiscard]] virtual Call prepare(const Case& what, Placement placement) const = 0;
-  /// Enqueues the call on the current streams.
+  /// Enqueues the call, into its outputs, on the current streams.
   virtual void run(const Call& call, const CollectiveOptions& options) const = 0;
+  /// Enqueues the form of the call that returns new tensors. Throws Error(unsupported) where there is none.
+  [[nodiscard]] virtual Lists run_returning(const Call& call, const CollectiveOptions& options) const = 0;
   /// Binds the call for repeated launches. Throws Error(unsupported) where there is no such form.
   [[nodiscard]] virtual PersistentCollective bind(const Call& call,
                                                   const CollectiveOptions& options) const = 0;
@@ -90,11 +110,12 @@ class Operation {
 [[nodiscard]] std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced);
 /// An uninitialised tensor of that shape.
 [[nodiscard]] Tensor make_tensor(const TensorSpec& spec, int device);
+/// The devices that take part.
+[[nodiscard]] std::vector<Device> devices_of(const Case& what);
 /// Tensors like `originals` on every device, uninitialised as far as a benchmark cares:
 /// copies[device][tensor]. A list is laid out as a program gets it that replicates its parameters: by
 /// `broadcast_coalesced`.
-[[nodiscard]] std::vector<std::vector<Tensor>> make_copies(const std::vector<Tensor>& originals,
-                                                           int device_count);
+[[nodiscard]] Lists make_copies(const std::vector<Tensor>& originals, int device_count);
 /// What source `source` holds of tensor `index`, whole; `all_sources` sources may be summed.
 [[nodiscard]] Content whole_content(const TensorSpec& spec, const Case& what, std::size_t index,
                                     Pattern pattern, int source = 0, int all_sources = 1);

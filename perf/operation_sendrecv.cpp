@@ -28,6 +28,9 @@ class SendReceive final : public Operation {
   void run(const Call& call, const CollectiveOptions&) const override {
     call.outputs[0][0].copy_(call.inputs[0][0], Blocking::no);
   }
+  [[nodiscard]] Lists run_returning(const Call&, const CollectiveOptions&) const override {
+    throw Error(ErrorCode::unsupported, "sendrecv: plain copies return no new tensors");
+  }
   [[nodiscard]] PersistentCollective bind(const Call&, const CollectiveOptions&) const override {
     throw Error(ErrorCode::unsupported, "sendrecv: plain copies have no persistent form");
   }

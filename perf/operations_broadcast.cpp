@@ -12,9 +12,10 @@ class BroadcastBase : public Operation {
     const std::vector<TensorSpec> specs = payload_tensors(what, is_coalesced());
     Call call;
     call.root = what.root;
+    call.devices = devices_of(what);
     std::vector<Tensor> sources;
     for (const TensorSpec& spec : specs) sources.push_back(make_tensor(spec, what.root));
-    const std::vector<std::vector<Tensor>> copies = make_copies(sources, what.device_count);
+    const Lists copies = placement == Placement::returned ? Lists() : make_copies(sources, what.device_count);
     for (std::size_t t = 0; t < specs.size(); ++t) {
       const Content content = whole_content(specs[t], what, t, Pattern::bits);
       const Tensor& source = sources[t];
@@ -25,6 +26,8 @@ class BroadcastBase : public Operation {
         const std::size_t list = is_coalesced() ? static_cast<std::size_t>(device) : 0;
         if (placement == Placement::in_place && device == what.root) {
           call.add_aliasing_output(list, source, content);
+        } else if (placement == Placement::returned) {
+          call.expect_output(list, content);
         } else {
           call.add_output(list, copies[static_cast<std::size_t>(device)][t], content);
         }
@@ -41,6 +44,9 @@ class Broadcast final : public BroadcastBase {
   void run(const Call& call, const CollectiveOptions& options) const override {
     tutti::broadcast(call.inputs[0][0], call.outputs[0], options);
   }
+  [[nodiscard]] Lists run_returning(const Call& call, const CollectiveOptions& options) const override {
+    return {tutti::broadcast(call.inputs[0][0], call.devices, options)};
+  }
   [[nodiscard]] PersistentCollective bind(const Call& call, const CollectiveOptions& options) const override {
     return persistent_broadcast(call.inputs[0][0], call.outputs[0], options);
   }
@@ -55,6 +61,9 @@ class BroadcastCoalesced final : public BroadcastBase {
   [[nodiscard]] bool is_coalesced() const override { return true; }
   void run(const Call& call, const CollectiveOptions& options) const override {
     tutti::broadcast_coalesced(call.inputs[0], call.outputs, default_buffer_size, options);
+  }
+  [[nodiscard]] Lists run_returning(const Call& call, const CollectiveOptions& options) const override {
+    return tutti::broadcast_coalesced(call.inputs[0], call.devices, default_buffer_size, options);
   }
   [[nodiscard]] PersistentCollective bind(const Call& call, const CollectiveOptions& options) const override {
     return persistent_broadcast_coalesced(call.inputs[0], call.outputs, default_buffer_size, options);

@@ -12,29 +12,33 @@ class ReduceBase : public Operation {
     const std::vector<TensorSpec> specs = payload_tensors(what, is_coalesced());
     Call call;
     call.root = what.root;
-    call.repeatable =
-        placement == Placement::out_of_place;  // in place, every call adds to the last one's sum
+    call.devices = devices_of(what);
+    call.repeatable = placement != Placement::in_place;  // there every call adds to the last one's sum
     std::vector<Tensor> inputs;
     for (const TensorSpec& spec : specs) inputs.push_back(make_tensor(spec, what.root));
-    const std::vector<std::vector<Tensor>> copies = make_copies(inputs, what.device_count);
+    const Lists copies = make_copies(inputs, what.device_count);
     for (std::size_t t = 0; t < specs.size(); ++t) {
-      Tensor output = placement == Placement::in_place ? Tensor() : make_tensor(specs[t], what.root);
       for (int device = 0; device < what.device_count; ++device) {
         const std::size_t list = is_coalesced() ? static_cast<std::size_t>(device) : 0;
         const Tensor& input = copies[static_cast<std::size_t>(device)][t];
         call.add_input(list, input,
                        whole_content(specs[t], what, t, Pattern::integers, device, what.device_count));
-        if (!output.defined() && device == what.root) output = input;
+        call.bytes += device == what.root ? input.nbytes() : 0;
+        call.count += device == what.root ? input.numel() : 0;
       }
       Content sum = whole_content(specs[t], what, t, Pattern::integers, 0, what.device_count);
       sum.source_count = what.device_count;
-      if (placement == Placement::in_place) {
-        call.add_aliasing_output(0, output, sum);
-      } else {
-        call.add_output(0, output, sum);
+      switch (placement) {
+        case Placement::out_of_place:
+          call.add_output(0, make_tensor(specs[t], what.root), sum);
+          break;
+        case Placement::in_place:
+          call.add_aliasing_output(0, copies[static_cast<std::size_t>(what.root)][t], sum);
+          break;
+        case Placement::returned:
+          call.expect_output(0, sum);
+          break;
       }
-      call.bytes += output.nbytes();
-      call.count += output.numel();
     }
     return call;
   }
@@ -46,6 +50,9 @@ class ReduceAdd final : public ReduceBase {
   [[nodiscard]] std::optional<Collective> collective() const override { return Collective::reduce_add; }
   void run(const Call& call, const CollectiveOptions& options) const override {
     tutti::reduce_add(call.inputs[0], call.outputs[0][0], options);
+  }
+  [[nodiscard]] Lists run_returning(const Call& call, const CollectiveOptions& options) const override {
+    return {{tutti::reduce_add(call.inputs[0], call.root, options)}};
   }
   [[nodiscard]] PersistentCollective bind(const Call& call, const CollectiveOptions& options) const override {
     return persistent_reduce_add(call.inputs[0], call.outputs[0][0], options);
@@ -61,6 +68,9 @@ class ReduceAddCoalesced final : public ReduceBase {
   [[nodiscard]] bool is_coalesced() const override { return true; }
   void run(const Call& call, const CollectiveOptions& options) const override {
     tutti::reduce_add_coalesced(call.inputs, call.outputs[0], default_buffer_size, options);
+  }
+  [[nodiscard]] Lists run_returning(const Call& call, const CollectiveOptions& options) const override {
+    return {tutti::reduce_add_coalesced(call.inputs, call.root, default_buffer_size, options)};
   }
   [[nodiscard]] PersistentCollective bind(const Call& call, const CollectiveOptions& options) const override {
     return persistent_reduce_add_coalesced(call.inputs, call.outputs[0], default_buffer_size, options);

@@ -26,16 +26,16 @@ class ChunkedBase : public Operation {
     return static_cast<double>(device_count - 1) / static_cast<double>(device_count);
   }
 
-  [[nodiscard]] Call prepare(const Case& what, Placement) const override {
+  [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
     const TensorSpec spec = payload_tensors(what, false).front();
     const Content content = whole_content(spec, what, 0, Pattern::bits);
-    const Tensor whole = make_tensor(spec, what.root);
     Call call;
     call.root = what.root;
+    call.devices = devices_of(what);
     call.dim = what.dim;
-    call.bytes = whole.nbytes();
-    call.count = whole.numel();
-    add_whole(call, whole, content);
+    call.bytes = Layout(*spec.dtype, spec.sizes).nbytes();
+    call.count = static_cast<std::int64_t>(call.bytes / size_of(*spec.dtype));
+    add(call, whole_is_input(), placement, {spec, content, what.root});
     for (int device = 0; device < what.device_count; ++device) {
       const Chunk chunk = chunk_of(spec.sizes.back(), device, what.device_count);
       Content part = content;
@@ -44,14 +44,29 @@ class ChunkedBase : public Operation {
       part.row_length = std::max<std::int64_t>(chunk.length, 1);
       TensorSpec shape = spec;
       shape.sizes.back() = chunk.length;
-      add_chunk(call, make_tensor(shape, device), part);
+      add(call, !whole_is_input(), placement, {shape, part, device});
     }
     return call;
   }
 
  protected:
-  virtual void add_whole(Call& call, const Tensor& whole, const Content& content) const = 0;
-  virtual void add_chunk(Call& call, const Tensor& chunk, const Content& content) const = 0;
+  [[nodiscard]] virtual bool whole_is_input() const = 0;
+
+ private:
+  struct Part {
+    TensorSpec spec;
+    Content content;
+    int device = 0;
+  };
+  static void add(Call& call, bool is_input, Placement placement, const Part& part) {
+    if (is_input) {
+      call.add_input(0, make_tensor(part.spec, part.device), part.content);
+    } else if (placement == Placement::returned) {
+      call.expect_output(0, part.content);
+    } else {
+      call.add_output(0, make_tensor(part.spec, part.device), part.content);
+    }
+  }
 };
 
 class Scatter final : public ChunkedBase {
@@ -62,17 +77,15 @@ class Scatter final : public ChunkedBase {
   void run(const Call& call, const CollectiveOptions& options) const override {
     tutti::scatter(call.inputs[0][0], call.outputs[0], call.dim, {}, options);
   }
+  [[nodiscard]] Lists run_returning(const Call& call, const CollectiveOptions& options) const override {
+    return {tutti::scatter(call.inputs[0][0], call.devices, {}, call.dim, {}, options)};
+  }
   [[nodiscard]] PersistentCollective bind(const Call& call, const CollectiveOptions& options) const override {
     return persistent_scatter(call.inputs[0][0], call.outputs[0], call.dim, options);
   }
 
  private:
-  void add_whole(Call& call, const Tensor& whole, const Content& content) const override {
-    call.add_input(0, whole, content);
-  }
-  void add_chunk(Call& call, const Tensor& chunk, const Content& content) const override {
-    call.add_output(0, chunk, content);
-  }
+  [[nodiscard]] bool whole_is_input() const override { return true; }
 };
 
 class Gather final : public ChunkedBase {
@@ -83,17 +96,15 @@ class Gather final : public ChunkedBase {
   void run(const Call& call, const CollectiveOptions& options) const override {
     tutti::gather(call.inputs[0], call.outputs[0][0], call.dim, options);
   }
+  [[nodiscard]] Lists run_returning(const Call& call, const CollectiveOptions& options) const override {
+    return {{tutti::gather(call.inputs[0], call.dim, call.root, options)}};
+  }
   [[nodiscard]] PersistentCollective bind(const Call& call, const CollectiveOptions& options) const override {
     return persistent_gather(call.inputs[0], call.outputs[0][0], call.dim, options);
   }
 
  private:
-  void add_whole(Call& call, const Tensor& whole, const Content& content) const override {
-    call.add_output(0, whole, content);
-  }
-  void add_chunk(Call& call, const Tensor& chunk, const Content& content) const override {
-    call.add_input(0, chunk, content);
-  }
+  [[nodiscard]] bool whole_is_input() const override { return false; }
 };
 
 }  // namespace

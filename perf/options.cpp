@@ -112,6 +112,11 @@ void parse_collective(const TypedOptions& typed, Options& options) {
   } else if (typed.determinism != "fastest") {
     refuse("--determinism", typed.determinism, "fastest or bitwise");
   }
+  if (typed.results == "new") {
+    options.results = ResultForm::returned;
+  } else if (typed.results != "out") {
+    refuse("--results", typed.results, "out or new");
+  }
   if (typed.reduction != "sum") refuse("-o", typed.reduction, "sum, the only reduction there is");
   options.root =
       typed.root == "all" ? std::nullopt : std::optional(parse_number(typed.root, "-r", 0, any_number));
@@ -138,6 +143,17 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
   if (options.launch == LaunchForm::persistent &&
       !any([](const Operation* op) { return op->collective(); })) {
     throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
+  }
+  if (options.results == ResultForm::returned) {
+    if (!any([](const Operation* op) { return op->collective(); })) {
+      throw UsageError("sendrecv measures plain copies, which return no new tensors (--results)");
+    }
+    if (options.launch == LaunchForm::persistent) {
+      throw UsageError("--results new and --persistent exclude each other: a bound call has its outputs");
+    }
+    if (options.peer != PeerChoice::none) {
+      throw UsageError("--results new and --peer exclude each other: a peer writes into given outputs");
+    }
   }
 }
 

@@ -29,6 +29,12 @@ enum class LaunchForm : std::uint8_t {
   persistent,  ///< bound once: on GPUs, replays of one graph
 };
 
+/// Where results go.
+enum class ResultForm : std::uint8_t {
+  given,     ///< into tensors the call is given
+  returned,  ///< into new tensors, which the call allocates and returns
+};
+
 /// Which time the table shows.
 enum class Headline : std::uint8_t { back_to_back, latency };
 
@@ -51,6 +57,7 @@ struct Options {
   TimingPlan timing;
   Headline headline = Headline::back_to_back;
   LaunchForm launch = LaunchForm::eager;
+  ResultForm results = ResultForm::given;
   bool check = true;
   CollectiveOptions collective;
   std::string backend;           ///< empty: as the environment says

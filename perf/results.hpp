@@ -39,11 +39,12 @@ struct Row {
   int dim = 0;
   int device_count = 0;
   LaunchForm launch = LaunchForm::eager;
+  ResultForm results = ResultForm::given;
   int buffer_sets = 1;
   double bus_factor = 1.0;
   std::string transport;
   std::string algorithm;
-  std::optional<Measurement> out_of_place;
+  std::optional<Measurement> out_of_place;  ///< or returned, as `results` says
   std::optional<Measurement> in_place;
   /// Of a peer's row: its time divided by tutti's, out of place; above 1 where tutti is faster.
   std::optional<double> peer_over_tutti;

@@ -96,23 +96,26 @@ double bandwidth_of(const Row& row, Headline headline) {
 
 std::string format_header(const Options& options, const Results& results) {
   std::string text = fmt::format(
-      "# tutti-perf {}: {} {} device(s), transport {}, {}, time is {}, check {}\n", tutti::version(),
+      "# tutti-perf {}: {} {} device(s), transport {}, {}{}, time is {}, check {}\n", tutti::version(),
       results.device_count, results.topology.backend == BackendKind::host ? "virtual" : "cuda",
       name_of(options.collective.transport), options.launch == LaunchForm::eager ? "eager" : "persistent",
-      describe(options.headline), options.check ? "on" : "off");
+      options.results == ResultForm::given ? "" : ", results are new tensors", describe(options.headline),
+      options.check ? "on" : "off");
   text += commented(to_string(results.topology));
   if (!results.peer.empty()) text += fmt::format("# peer: {}\n", results.peer);
   return text;
 }
 
-std::string format_column_titles(const std::string& operation) {
+std::string format_column_titles(const std::string& operation, ResultForm results) {
   const std::string titles = format_measurement_columns("time", "algbw", "busbw", "#wrong");
   const std::string units = format_measurement_columns("(us)", "(GB/s)", "(GB/s)", "");
   const auto centered = [&titles](std::string_view text) {
     return fmt::format("{:^{}}", text, titles.size());
   };
   return fmt::format("#\n# {}\n", operation) +
-         format_line('#', {.out_of_place = centered("out of place"), .in_place = centered("in place")}) +
+         format_line('#',
+                     {.out_of_place = centered(results == ResultForm::given ? "out of place" : "returned"),
+                      .in_place = centered("in place")}) +
          format_line('#',
                      {"size", "count", "type", "redop", "root", titles, titles, "p50", "p99", "chosen"}) +
          format_line('#', {"(B)", "(elements)", "", "", "", units, units, "(us)", "(us)", ""});

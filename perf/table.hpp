@@ -12,7 +12,7 @@ namespace tutti::perf {
 /// Version, settings, devices, links and peers.
 [[nodiscard]] std::string format_header(const Options& options, const Results& results);
 /// Above the rows of one operation.
-[[nodiscard]] std::string format_column_titles(const std::string& operation);
+[[nodiscard]] std::string format_column_titles(const std::string& operation, ResultForm results);
 [[nodiscard]] std::string format_row(const Row& row, Headline headline);
 /// Copies between pairs: a matrix of latencies and one of bandwidths; `rows` are those of one element type.
 [[nodiscard]] std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline);

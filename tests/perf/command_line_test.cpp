@@ -145,11 +145,25 @@ TEST(PerfCommandLine, PersistentLaunchesAreRight) {
   EXPECT_NE(outcome.out.find("persistent"), std::string::npos);
 }
 
+TEST(PerfCommandLine, ReturnedResultsAreRight) {
+  const std::string json = temporary("returned.json");
+  const Outcome outcome = run({"all",   "-b",        "0",  "-e",        "30000", "-i", "10000",
+                               "--dim", "all",       "-r", "1",         "-n",    "2",  "--repetitions",
+                               "1",     "--devices", "3",  "--results", "new",   "-J", json});
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+  EXPECT_NE(outcome.out.find("results are new tensors"), std::string::npos) << outcome.out;
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_EQ(document["settings"]["results"], "new");
+  for (const auto& row : document["rows"]) EXPECT_EQ(row["out_of_place"]["wrong"], 0) << row;
+}
+
 TEST(PerfCommandLine, DamagedTransfersAreFoundAndAreStatusOne) {
-  const Outcome outcome =
-      run({"broadcast", "-b", "64K", "-e", "64K", "-n", "2", "--devices", "2", "--inject-corruption"});
-  EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.error;
-  EXPECT_NE(outcome.out.find("FAILED"), std::string::npos) << outcome.out;
+  for (const char* form : {"out", "new"}) {
+    const Outcome outcome = run({"broadcast", "-b", "64K", "-e", "64K", "-n", "2", "--devices", "2",
+                                 "--results", form, "--inject-corruption"});
+    EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.error;
+    EXPECT_NE(outcome.out.find("FAILED"), std::string::npos) << outcome.out;
+  }
 }
 
 TEST(PerfCommandLine, AFailureKeepsWhatWasMeasuredAndIsStatusThree) {

@@ -63,6 +63,12 @@ TEST(PerfOptions, GraphLaunchesAreThePersistentForm) {
   EXPECT_EQ(parsed({"gather", "--persistent"}).launch, LaunchForm::persistent);
 }
 
+TEST(PerfOptions, ResultsAreGivenOrReturned) {
+  EXPECT_EQ(parsed({"gather"}).results, ResultForm::given);
+  EXPECT_EQ(parsed({"gather", "--results", "out"}).results, ResultForm::given);
+  EXPECT_EQ(parsed({"all", "--results", "new"}).results, ResultForm::returned);
+}
+
 TEST(PerfOptions, VirtualDevicesImplyTheHostBackend) {
   EXPECT_EQ(parsed({"broadcast", "--devices", "4"}).backend, "host");
   EXPECT_EQ(parsed({"broadcast", "--topology", "two-islands"}).backend, "host");
@@ -123,6 +129,10 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "--peer", "mpi"}, "--peer: 'mpi'"},
       {{"broadcast", "--inject-corruption", "-c", "0"}, "--inject-corruption"},
       {{"sendrecv", "--persistent"}, "sendrecv"},
+      {{"sendrecv", "--results", "new"}, "sendrecv"},
+      {{"broadcast", "--results", "old"}, "--results: 'old'"},
+      {{"broadcast", "--results", "new", "--persistent"}, "--persistent"},
+      {{"broadcast", "--results", "new", "--peer", "nccl"}, "--peer"},
       {{"explain"}, "which operation"},
       {{"explain", "broadcast"}, "which size"},
       {{"explain", "all", "1M"}, "'all'"},
