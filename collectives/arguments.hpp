@@ -47,6 +47,28 @@ struct fmt::formatter<tutti::collectives::Name> : fmt::formatter<std::string_vie
 
 namespace tutti::collectives {
 
+/// Whether the library allocated the tensor's memory, and the tensor stays inside: then nothing need be
+/// looked up.
+[[nodiscard]] inline bool is_believed(const Tensor& tensor) noexcept {
+  const Storage* const storage = tensor.storage().get();
+  if (storage == nullptr || !tensor.defined() || !storage->is_library_memory()) return false;
+  const auto* const begin = static_cast<const std::byte*>(storage->data());
+  const auto* const data = static_cast<const std::byte*>(tensor.data());
+  const std::size_t bytes = tensor.layout()->span_bytes();
+  return storage->device() == tensor.device() && data >= begin && bytes <= storage->bytes() &&
+         data <= begin + (storage->bytes() - bytes);
+}
+
+/// Whether the tensor is believed, dense, and on `device`, which is not the host: then it passes every check
+/// of a single operand. In lists of thousands nearly all are, and are told by this alone.
+[[nodiscard]] inline bool is_plain(const Tensor& tensor, Device device) noexcept {
+  return is_believed(tensor) && tensor.device() == device && !device.is_host() && tensor.layout()->is_dense();
+}
+/// Whether it is also laid out as `pattern`: then it goes with that as it is.
+[[nodiscard]] inline bool is_plain_as(const Tensor& pattern, const Tensor& tensor, Device device) noexcept {
+  return is_plain(tensor, device) && *tensor.layout() == *pattern.layout();
+}
+
 /// Checks of one call's arguments. Every message starts with the function's name and names argument, index,
 /// what was given and what was expected. All throw Error(invalid_argument).
 class Arguments {
@@ -68,7 +90,9 @@ class Arguments {
   /// Defined, on an existing device or the host, and its memory is what it claims to be: on that device, and
   /// at least as large as the elements reach. Memory the library allocated is believed, other memory is
   /// looked up.
-  void usable(const Tensor& tensor, const Name& name) const;
+  void usable(const Tensor& tensor, const Name& name) const {
+    if (!is_believed(tensor)) look_into(tensor, name);
+  }
   void on_some_device(const Tensor& tensor, const Name& name) const;
   void same_dtype(const Tensor& tensor, const Name& name, DType expected, const Name& expected_of) const;
   void same_sizes(const Tensor& tensor, const Name& name, std::span<const std::int64_t> expected,
@@ -81,32 +105,10 @@ class Arguments {
   void streams(StreamList streams, std::span<const Device> devices) const;
 
  private:
+  void look_into(const Tensor& tensor, const Name& name) const;
+
   Runtime& runtime_;
   std::string_view function_;
 };
-
-/// Whether the library allocated the tensor's memory, and the tensor stays inside: then nothing need be
-/// looked up.
-[[nodiscard]] bool is_believed(const Tensor& tensor) noexcept;
-
-/// Whether an output may be exactly an input.
-enum class InPlace : std::uint8_t {
-  forbidden,
-  allowed,
-  same_index,  ///< only an input at the same place of its list
-};
-
-/// A tensor and the name messages give it; for lists the index is part of the name, made when it is needed.
-struct Named {
-  std::string_view argument;
-  std::span<const Tensor> tensors;
-  int row = -1;  ///< of a list of lists; -1 for a plain list, -2 for a single tensor
-  [[nodiscard]] Name name(std::size_t index) const;
-};
-
-/// No output overlaps another output or an input, except as `in_place` says. Cost: linear for lists whose
-/// addresses ascend, as they do as a rule; else a sort.
-void require_disjoint(const Arguments& arguments, std::span<const Named> inputs,
-                      std::span<const Named> outputs, InPlace in_place);
 
 }  // namespace tutti::collectives

@@ -64,11 +64,11 @@ Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tenso
   call.shape() = {tensor.nbytes()};
   call.add_row(tensor.device());
   call.mark_root();
-  call.add(packing.input(tensor, layout, "tensor"));
+  call.add(packing.input(tensor, *layout, "tensor"));
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (is_source(tensor, out[i])) continue;
     call.add_row(out[i].device());
-    call.add(packing.output(out[i], layout, Name("out", i), current_stream(out[i].device().index())));
+    call.add(packing.output(out[i], *layout, Name("out", i), current_stream(out[i].device().index())));
   }
   return call;
 }
@@ -98,16 +98,14 @@ std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList devices, const Co
   call.shape() = {tensor.nbytes()};
   call.add_row(tensor.device());
   call.mark_root();
-  const Tensor source = packing.input(tensor, layout, "tensor");
-  call.add(source);
+  call.add(packing.input(tensor, *layout, "tensor"));
   for (const Device device : devices) {
     if (device == tensor.device()) {
       results.push_back(tensor);
       continue;
     }
     const backend::StreamRef stream = call.first_use(device, layout->nbytes());
-    results.push_back(
-        collectives::allocate_together(arguments.runtime(), {&layout, 1}, device, stream).front());
+    results.push_back(collectives::allocate_for(arguments.runtime(), layout, {device, stream}));
     call.add_result_row(device, stream);
     call.add(results.back());
   }

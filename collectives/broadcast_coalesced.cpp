@@ -1,44 +1,97 @@
 #include "collectives/prepare.hpp"
 #include "collectives/together.hpp"
-#include "tensor_factory.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace tutti::collectives {
 namespace {
 
-void check_sources(const Arguments& arguments, TensorList tensors) {
+/// Returns whether all are plain.
+bool check_sources(const Arguments& arguments, TensorList tensors) {
   arguments.not_empty(tensors.size(), "tensors");
+  bool are_plain = true;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
+    if (is_plain(tensors[t], tensors[0].device())) continue;
+    are_plain = false;
     arguments.usable(tensors[t], Name("tensors", t));
     if (tensors[t].device() != tensors[0].device()) {
       arguments.fail("tensors[{}] is on {}, expected {} as tensors[0]", t, to_string(tensors[t].device()),
                      to_string(tensors[0].device()));
     }
   }
+  return are_plain;
 }
 
-void check_targets(const Arguments& arguments, TensorList tensors, TensorLists out) {
+void check_target(const Arguments& arguments, const Tensor& source, std::size_t t, const Tensor& output,
+                  std::size_t d, Device device) {
+  const Name name{"out", d, t};
+  arguments.usable(output, name);
+  arguments.on_some_device(output, name);
+  if (output.device() != device) {
+    arguments.fail("{} is on {}, expected {} as out[{}][0]", name, to_string(output.device()),
+                   to_string(device), d);
+  }
+  arguments.writable(output, name);
+  arguments.same_dtype(output, name, source.dtype(), Name("tensors", t));
+  arguments.same_sizes(output, name, source.sizes(), Name("tensors", t));
+}
+
+/// Returns whether all are plain and laid out as their sources. Adds their memory to `runs`.
+bool check_targets(const Arguments& arguments, TensorList tensors, TensorLists out, MemoryRuns& runs) {
   arguments.not_empty(out.size(), "out");
+  bool are_plain = true;
   for (std::size_t d = 0; d < out.size(); ++d) {
     if (out[d].size() != tensors.size()) {
       arguments.fail("out[{}] has {} tensors, expected {} as tensors", d, out[d].size(), tensors.size());
     }
+    const Device device = out[d][0].device();
+    runs.start_outputs();
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       const Tensor& output = out[d][t];
-      const Name name{"out", d, t};
-      arguments.usable(output, name);
-      arguments.on_some_device(output, name);
-      if (output.device() != out[d][0].device()) {
-        arguments.fail("{} is on {}, expected {} as out[{}][0]", name, to_string(output.device()),
-                       to_string(out[d][0].device()), d);
+      const bool is_plain = is_plain_as(tensors[t], output, device);
+      if (!is_plain) {
+        are_plain = false;
+        check_target(arguments, tensors[t], t, output, d, device);
       }
-      arguments.writable(output, name);
-      if (output.layout() == tensors[t].layout()) continue;  // the very same shape
-      arguments.same_dtype(output, name, tensors[t].dtype(), Name("tensors", t));
-      arguments.same_sizes(output, name, tensors[t].sizes(), Name("tensors", t));
+      if (is_plain && is_source(tensors[t], output)) {
+        runs.add_in_place();
+      } else {
+        runs.add(output);
+      }
     }
   }
+  return are_plain;
+}
+
+/// The order each column travels in: the source's own, if every output shares it.
+ColumnLayouts common_layouts(TensorList tensors, TensorLists out) {
+  ColumnLayouts layouts(tensors.size());
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const Layout& own = *tensors[t].layout();
+    const bool shared = std::ranges::all_of(
+        out, [&](const std::vector<Tensor>& row) { return same_order(own, *row[t].layout()); });
+    if (shared) {
+      layouts.add(own);
+    } else {
+      layouts.add_new(layout_in(own, MemoryFormat::contiguous));
+    }
+  }
+  return layouts;
+}
+
+/// The buffers of outputs that are their sources.
+std::vector<std::uint64_t> find_in_place(TensorList tensors, TensorLists out) {
+  std::vector<std::uint64_t> found;
+  for (std::size_t d = 0; d < out.size(); ++d) {
+    if (out[d][0].device() != tensors[0].device()) continue;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      if (is_source(tensors[t], out[d][t])) found.push_back((d + 1) * tensors.size() + t);
+    }
+  }
+  return found;
 }
 
 Call start_call(const Arguments& arguments, TensorList tensors, std::size_t buffer_size,
@@ -57,39 +110,42 @@ Call start_call(const Arguments& arguments, TensorList tensors, std::size_t buff
 
 Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing, TensorList tensors,
                                  TensorLists out, std::size_t buffer_size, const CollectiveOptions& options) {
-  check_sources(arguments, tensors);
-  check_targets(arguments, tensors, out);
-  const std::vector<Named> inputs{{"tensors", tensors}};
-  std::vector<Named> outputs;
-  for (std::size_t d = 0; d < out.size(); ++d) outputs.push_back({"out", out[d], static_cast<int>(d)});
-  require_disjoint(arguments, inputs, outputs, InPlace::same_index);
-
-  std::vector<LayoutPtr> layouts;
-  layouts.reserve(tensors.size());
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    const bool shared = std::ranges::all_of(out, [&](const std::vector<Tensor>& row) {
-      return same_order(*tensors[t].layout(), *row[t].layout());
-    });
-    layouts.push_back(shared ? tensors[t].layout()
-                             : layout_in(*tensors[t].layout(), MemoryFormat::contiguous));
+  MemoryRuns runs;
+  const bool sources_are_plain = check_sources(arguments, tensors);
+  const bool are_plain = check_targets(arguments, tensors, out, runs) && sources_are_plain;
+  runs.start_inputs();
+  for (const Tensor& tensor : tensors) runs.add(tensor);
+  if (!runs.are_disjoint()) {
+    const std::vector<Named> inputs{{"tensors", tensors}};
+    std::vector<Named> outputs;
+    for (std::size_t d = 0; d < out.size(); ++d) outputs.push_back({"out", out[d], static_cast<int>(d)});
+    require_disjoint_one_by_one(arguments, inputs, outputs, InPlace::same_index);
   }
 
   Call call = start_call(arguments, tensors, buffer_size, options);
   call.reserve(1 + out.size());
+  const std::vector<std::uint64_t> skipped = find_in_place(tensors, out);
+  call.shape().insert(call.shape().end(), skipped.begin(), skipped.end());
+  if (are_plain) {
+    call.add_all(tensors);
+    for (const std::vector<Tensor>& row : out) {
+      call.add_row(row[0].device());
+      call.add_all(row);
+    }
+    return call;
+  }
+  const ColumnLayouts layouts = common_layouts(tensors, out);
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     call.add(packing.input(tensors[t], layouts[t], Name("tensors", t)));
   }
-  std::vector<std::uint64_t> skipped;
-  for (std::size_t d = 0; d < out.size(); ++d) {
-    const Device device = out[d][0].device();
+  for (const std::vector<Tensor>& row : out) {
+    const Device device = row[0].device();
     const Stream stream = current_stream(device.index());
     call.add_row(device);
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-      if (is_source(tensors[t], out[d][t])) skipped.push_back((d + 1) * tensors.size() + t);
-      call.add(packing.output(out[d][t], layouts[t], "out", stream));
+      call.add(packing.output(row[t], layouts[t], "out", stream));
     }
   }
-  call.shape().insert(call.shape().end(), skipped.begin(), skipped.end());
   return call;
 }
 
@@ -115,26 +171,40 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceL
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
   collectives::Call call = collectives::start_call(arguments, tensors, buffer_size, options);
   call.reserve(1 + devices.size());
-  std::vector<LayoutPtr> layouts;
-  layouts.reserve(tensors.size());
+  collectives::ColumnLayouts layouts(tensors.size());
   for (const Tensor& tensor : tensors) {
-    layouts.push_back(dense_layout(tensor.layout()));
-    call.add(packing.input(tensor, layouts.back(), "tensors"));
+    if (tensor.layout()->is_dense()) {
+      layouts.add(*tensor.layout());
+      call.add(tensor);
+    } else {
+      layouts.add_new(collectives::layout_in(*tensor.layout(), MemoryFormat::contiguous));
+      call.add(packing.input(tensor, *layouts.all().back(), "tensors"));
+    }
   }
+
+  std::vector<collectives::ResultPlace> places;
+  const std::size_t bytes = collectives::bytes_together(layouts.all());
+  for (const Device device : devices) {
+    if (device != tensors[0].device()) places.push_back({device, call.first_use(device, bytes)});
+  }
+  std::vector<std::vector<Tensor>> made =
+      collectives::allocate_together(arguments.runtime(), layouts.all(), places);
+  for (std::size_t p = 0; p < places.size(); ++p) {
+    call.add_result_row(places[p].device, places[p].stream);
+    call.add_all(made[p]);
+  }
+  call.launch();
 
   std::vector<std::vector<Tensor>> results;
   results.reserve(devices.size());
+  auto next = made.begin();
   for (const Device device : devices) {
     if (device == tensors[0].device()) {
       results.emplace_back(tensors.begin(), tensors.end());
-      continue;
+    } else {
+      results.push_back(std::move(*next++));
     }
-    const backend::StreamRef stream = call.first_use(device, collectives::bytes_together(layouts));
-    results.push_back(collectives::allocate_together(arguments.runtime(), layouts, device, stream));
-    call.add_result_row(device, stream);
-    for (const Tensor& result : results.back()) call.add(result);
   }
-  call.launch();
   return results;
 }
 

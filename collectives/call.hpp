@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace tutti::collectives {
@@ -48,6 +49,10 @@ class Call {
   void add(std::byte* address, Storage* storage) {
     operands_.addresses.push_back(address);
     operands_.storages.push_back(storage);
+  }
+  /// Adds all buffers of the row.
+  void add_all(std::span<const Tensor> tensors) {
+    for (const Tensor& tensor : tensors) add(tensor);
   }
   /// The root is the row started last.
   void mark_root() { root_ = rows_.back(); }

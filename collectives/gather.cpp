@@ -47,7 +47,7 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList tensors,
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::uint64_t bytes = bytes_of(tensors[i].size(along));
     call.add_row(tensors[i].device());
-    call.add(packing.input(tensors[i], layout_in(*tensors[i].layout(), format), Name("tensors", i)));
+    call.add(packing.input(tensors[i], *layout_in(*tensors[i].layout(), format), Name("tensors", i)));
     add_part(call.shape(), offset, bytes);
     offset += bytes;
   }
@@ -95,9 +95,9 @@ Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList ten
   call.add_row(out.device());
   call.mark_root();
   if (out.device().is_host()) {
-    call.add(packing.host_output(out, layout, "out"));
+    call.add(packing.host_output(out, *layout, "out"));
   } else {
-    call.add(packing.output(out, layout, "out", current_stream(out.device().index())));
+    call.add(packing.output(out, *layout, "out", current_stream(out.device().index())));
   }
   return call;
 }

@@ -64,30 +64,32 @@ LayoutPtr resized_in_order(const Layout& layout, std::span<const std::int64_t> s
   return LayoutPtr::adopt(new Layout(layout.dtype(), sizes, std::span(strides).first(sizes.size())));
 }
 
-void Packing::refuse(const Tensor& tensor, const LayoutPtr& layout, const Name& name) const {
+void Packing::refuse(const Tensor& tensor, const Layout& layout, const Name& name) const {
   arguments_.fail("{} has strides {}, expected {}: a persistent collective works on the buffers themselves",
-                  name, to_string(tensor.strides()), to_string(layout->strides()));
+                  name, to_string(tensor.strides()), to_string(layout.strides()));
 }
 
-const Tensor& Packing::input(const Tensor& input, const LayoutPtr& layout, const Name& name) {
-  if (same_order(*input.layout(), *layout)) return input;
+const Tensor& Packing::input(const Tensor& input, const Layout& layout, const Name& name) {
+  if (same_order(*input.layout(), layout)) return input;
   if (policy_ == PackingPolicy::refuse) refuse(input, layout, name);
-  Tensor packed = allocate_tensor(layout, input.device(), HostMemory::pageable, "Packing::input");
+  Tensor packed =
+      allocate_tensor(LayoutPtr::share(&layout), input.device(), HostMemory::pageable, "Packing::input");
   packed.copy_(input);
   return inputs_.emplace_back(std::move(packed));
 }
 
-const Tensor& Packing::output(const Tensor& output, const LayoutPtr& layout, const Name& name,
+const Tensor& Packing::output(const Tensor& output, const Layout& layout, const Name& name,
                               const Stream& stream) {
-  if (same_order(*output.layout(), *layout)) return output;
+  if (same_order(*output.layout(), layout)) return output;
   if (policy_ == PackingPolicy::refuse) refuse(output, layout, name);
   const StreamGuard guard(stream);
-  Tensor stand_in = allocate_tensor(layout, output.device(), HostMemory::pageable, "Packing::output");
+  Tensor stand_in =
+      allocate_tensor(LayoutPtr::share(&layout), output.device(), HostMemory::pageable, "Packing::output");
   return outputs_.emplace_back(Output{output, std::move(stand_in), stream}).stand_in;
 }
 
-const Tensor& Packing::host_output(const Tensor& output, const LayoutPtr& layout, const Name& name) {
-  if (same_order(*output.layout(), *layout) && output.is_pinned()) return output;
+const Tensor& Packing::host_output(const Tensor& output, const Layout& layout, const Name& name) {
+  if (same_order(*output.layout(), layout) && output.is_pinned()) return output;
   if (policy_ == PackingPolicy::refuse) {
     if (!output.is_pinned()) {
       arguments_.fail(
@@ -97,7 +99,8 @@ const Tensor& Packing::host_output(const Tensor& output, const LayoutPtr& layout
     }
     refuse(output, layout, name);
   }
-  Tensor stand_in = allocate_tensor(layout, Device::host(), HostMemory::pinned, "Packing::host_output");
+  Tensor stand_in =
+      allocate_tensor(LayoutPtr::share(&layout), Device::host(), HostMemory::pinned, "Packing::host_output");
   return outputs_.emplace_back(Output{output, std::move(stand_in), default_stream(0)}).stand_in;
 }
 

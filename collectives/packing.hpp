@@ -4,6 +4,9 @@
 #include "tutti/tensor.hpp"
 
 #include <deque>
+#include <span>
+#include <utility>
+#include <vector>
 
 namespace tutti::collectives {
 
@@ -25,13 +28,13 @@ class Packing {
 
   /// The references returned live as long as this object or the tensor given.
   /// `input`, or a copy of it in order of `layout` (same sizes, dense).
-  [[nodiscard]] const Tensor& input(const Tensor& input, const LayoutPtr& layout, const Name& name);
+  [[nodiscard]] const Tensor& input(const Tensor& input, const Layout& layout, const Name& name);
   /// `output`, or a stand-in in order of `layout` that `unpack` copies back; on `stream` of the output's
   /// device.
-  [[nodiscard]] const Tensor& output(const Tensor& output, const LayoutPtr& layout, const Name& name,
+  [[nodiscard]] const Tensor& output(const Tensor& output, const Layout& layout, const Name& name,
                                      const Stream& stream);
   /// `output`, which is on the host, or a pinned stand-in if it is pageable or in another order.
-  [[nodiscard]] const Tensor& host_output(const Tensor& output, const LayoutPtr& layout, const Name& name);
+  [[nodiscard]] const Tensor& host_output(const Tensor& output, const Layout& layout, const Name& name);
   /// Queues the copies from stand-ins to outputs.
   void unpack();
   /// Whether `unpack` has something to do.
@@ -44,7 +47,7 @@ class Packing {
     Stream stream;
   };
 
-  void refuse(const Tensor& tensor, const LayoutPtr& layout, const Name& name) const;
+  void refuse(const Tensor& tensor, const Layout& layout, const Name& name) const;
 
   const Arguments& arguments_;
   PackingPolicy policy_;
@@ -54,6 +57,24 @@ class Packing {
 
 /// The contiguous or channels-last layout of the same sizes and element type.
 [[nodiscard]] LayoutPtr layout_in(const Layout& layout, MemoryFormat format);
+
+/// The layouts of a coalesced call's columns. Those of the caller's tensors outlive the call and are not
+/// counted, which for thousands would cost as much as the rest of it.
+class ColumnLayouts {
+ public:
+  explicit ColumnLayouts(std::size_t columns) { layouts_.reserve(columns); }
+  void add(const Layout& of_a_tensor) { layouts_.push_back(&of_a_tensor); }
+  void add_new(LayoutPtr made) {
+    layouts_.push_back(made.get());
+    made_.push_back(std::move(made));
+  }
+  [[nodiscard]] const Layout& operator[](std::size_t column) const { return *layouts_[column]; }
+  [[nodiscard]] std::span<const Layout* const> all() const noexcept { return layouts_; }
+
+ private:
+  std::vector<const Layout*> layouts_;
+  std::vector<LayoutPtr> made_;
+};
 
 /// A dense tensor seen along one dimension: `rows` rows of `size(dim)` slabs of `slab_bytes` bytes.
 struct Cut {

@@ -2,6 +2,7 @@
 
 #include "collectives/arguments.hpp"
 #include "collectives/call.hpp"
+#include "collectives/disjoint.hpp"
 #include "collectives/packing.hpp"
 #include "tutti/collectives.hpp"
 

@@ -32,7 +32,7 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList inputs, 
   call.shape() = {static_cast<std::uint64_t>(layout->numel()), static_cast<std::uint64_t>(layout->dtype())};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     call.add_row(inputs[i].device());
-    call.add(packing.input(inputs[i], layout, Name("inputs", i)));
+    call.add(packing.input(inputs[i], *layout, Name("inputs", i)));
   }
   return call;
 }
@@ -74,7 +74,7 @@ Call prepare_reduce_add(const Arguments& arguments, Packing& packing, TensorList
   Call call = make_call(arguments, packing, inputs, layout, options);
   call.add_row(out.device());
   call.mark_root();
-  call.add(packing.output(out, layout, "out", current_stream(out.device().index())));
+  call.add(packing.output(out, *layout, "out", current_stream(out.device().index())));
   return call;
 }
 

@@ -1,81 +1,127 @@
 #include "collectives/prepare.hpp"
 #include "collectives/together.hpp"
+#include "overlap.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti::collectives {
 namespace {
 
-void check_inputs(const Arguments& arguments, TensorLists inputs) {
+void check_input(const Arguments& arguments, TensorLists inputs, std::size_t d, std::size_t t) {
+  const Tensor& input = inputs[d][t];
+  const Name name{"inputs", d, t};
+  arguments.usable(input, name);
+  arguments.on_some_device(input, name);
+  if (input.device() != inputs[d][0].device()) {
+    arguments.fail("{} is on {}, expected {} as inputs[{}][0]", name, to_string(input.device()),
+                   to_string(inputs[d][0].device()), d);
+  }
+  arguments.same_dtype(input, name, inputs[0][t].dtype(), Name("inputs", 0, t));
+  arguments.same_sizes(input, name, inputs[0][t].sizes(), Name("inputs", 0, t));
+}
+
+/// Returns whether all are plain, and every column is laid out alike. Adds their memory to `runs`.
+bool check_inputs(const Arguments& arguments, TensorLists inputs, MemoryRuns& runs) {
   arguments.not_empty(inputs.size(), "inputs");
   arguments.not_empty(inputs[0].size(), "inputs[0]");
+  bool are_plain = true;
   for (std::size_t d = 0; d < inputs.size(); ++d) {
     if (inputs[d].size() != inputs[0].size()) {
       arguments.fail("inputs[{}] has {} tensors, expected {} as inputs[0]", d, inputs[d].size(),
                      inputs[0].size());
     }
+    const Device device = inputs[d][0].device();
+    runs.start_inputs();
     for (std::size_t t = 0; t < inputs[d].size(); ++t) {
-      const Tensor& input = inputs[d][t];
-      const Name name{"inputs", d, t};
-      arguments.usable(input, name);
-      arguments.on_some_device(input, name);
-      if (input.device() != inputs[d][0].device()) {
-        arguments.fail("{} is on {}, expected {} as inputs[{}][0]", name, to_string(input.device()),
-                       to_string(inputs[d][0].device()), d);
+      if (!is_plain_as(inputs[0][t], inputs[d][t], device)) {
+        are_plain = false;
+        check_input(arguments, inputs, d, t);
       }
-      if (input.layout() == inputs[0][t].layout()) continue;  // the very same shape
-      arguments.same_dtype(input, name, inputs[0][t].dtype(), Name("inputs", 0, t));
-      arguments.same_sizes(input, name, inputs[0][t].sizes(), Name("inputs", 0, t));
+      runs.add(inputs[d][t]);
     }
   }
+  return are_plain;
 }
 
-void check_outputs(const Arguments& arguments, TensorLists inputs, TensorList out) {
+void check_output(const Arguments& arguments, TensorLists inputs, TensorList out, std::size_t t) {
+  const Name name{"out", t};
+  arguments.usable(out[t], name);
+  arguments.on_some_device(out[t], name);
+  if (out[t].device() != out[0].device()) {
+    arguments.fail("{} is on {}, expected {} as out[0]", name, to_string(out[t].device()),
+                   to_string(out[0].device()));
+  }
+  arguments.writable(out[t], name);
+  arguments.same_dtype(out[t], name, inputs[0][t].dtype(), Name("inputs", 0, t));
+  arguments.same_sizes(out[t], name, inputs[0][t].sizes(), Name("inputs", 0, t));
+}
+
+/// The list of inputs that starts where `out` does, else the first.
+const std::vector<Tensor>& candidate_in_place(TensorLists inputs, TensorList out) {
+  const auto found = std::ranges::find_if(
+      inputs, [&](const std::vector<Tensor>& row) { return is_same_memory(row[0], out[0]); });
+  return found == inputs.end() ? inputs[0] : *found;
+}
+
+/// Returns whether all are plain and laid out as the inputs. Adds their memory to `runs`.
+bool check_outputs(const Arguments& arguments, TensorLists inputs, TensorList out, MemoryRuns& runs) {
   if (out.size() != inputs[0].size()) {
     arguments.fail("out has {} tensors, expected {} as inputs[0]", out.size(), inputs[0].size());
   }
+  bool are_plain = true;
   for (std::size_t t = 0; t < out.size(); ++t) {
-    const Name name{"out", t};
-    arguments.usable(out[t], name);
-    arguments.on_some_device(out[t], name);
-    if (out[t].device() != out[0].device()) {
-      arguments.fail("{} is on {}, expected {} as out[0]", name, to_string(out[t].device()),
-                     to_string(out[0].device()));
-    }
-    arguments.writable(out[t], name);
-    if (out[t].layout() == inputs[0][t].layout()) continue;
-    arguments.same_dtype(out[t], name, inputs[0][t].dtype(), Name("inputs", 0, t));
-    arguments.same_sizes(out[t], name, inputs[0][t].sizes(), Name("inputs", 0, t));
+    if (is_plain_as(inputs[0][t], out[t], out[0].device())) continue;
+    are_plain = false;
+    check_output(arguments, inputs, out, t);
   }
+  const std::vector<Tensor>& in_place = candidate_in_place(inputs, out);
+  runs.start_outputs();
+  for (std::size_t t = 0; t < out.size(); ++t) {
+    if (is_same_memory(in_place[t], out[t])) {
+      runs.add_in_place();
+    } else {
+      runs.add(out[t]);
+    }
+  }
+  return are_plain;
 }
 
-/// The order each column is summed in.
-std::vector<LayoutPtr> common_layouts(TensorLists inputs) {
-  std::vector<LayoutPtr> layouts;
-  layouts.reserve(inputs[0].size());
+/// The order each column is summed in: the inputs' own if they share one, else contiguous.
+ColumnLayouts common_layouts(TensorLists inputs, bool are_plain) {
+  ColumnLayouts layouts(inputs[0].size());
   for (std::size_t t = 0; t < inputs[0].size(); ++t) {
-    const LayoutPtr& first = inputs[0][t].layout();
-    const bool shared = std::ranges::all_of(
-        inputs, [&](const std::vector<Tensor>& row) { return same_order(*first, *row[t].layout()); });
-    layouts.push_back(shared ? first : layout_in(*first, MemoryFormat::contiguous));
+    const Layout& first = *inputs[0][t].layout();
+    const bool shared = are_plain || std::ranges::all_of(inputs, [&](const std::vector<Tensor>& row) {
+                          return same_order(first, *row[t].layout());
+                        });
+    if (shared) {
+      layouts.add(first);
+    } else {
+      layouts.add_new(layout_in(first, MemoryFormat::contiguous));
+    }
   }
   return layouts;
 }
 
-Call make_call(const Arguments& arguments, Packing& packing, TensorLists inputs,
-               const std::vector<LayoutPtr>& layouts, std::size_t buffer_size,
-               const CollectiveOptions& options) {
-  Call call(arguments.runtime(), Collective::reduce_add_coalesced, options, describe_reduce_add,
-            layouts.size());
+Call make_call(const Arguments& arguments, Packing& packing, TensorLists inputs, bool are_plain,
+               const ColumnLayouts& layouts, std::size_t buffer_size, const CollectiveOptions& options) {
+  const std::size_t columns = inputs[0].size();
+  Call call(arguments.runtime(), Collective::reduce_add_coalesced, options, describe_reduce_add, columns);
   call.set_staging_bytes(buffer_size);
   call.reserve(inputs.size() + 1);
-  for (const LayoutPtr& layout : layouts) {
+  call.shape().reserve(2 * columns);
+  for (const Layout* layout : layouts.all()) {
     call.shape().push_back(static_cast<std::uint64_t>(layout->numel()));
     call.shape().push_back(static_cast<std::uint64_t>(layout->dtype()));
   }
   for (const std::vector<Tensor>& row : inputs) {
     call.add_row(row[0].device());
-    for (std::size_t t = 0; t < row.size(); ++t) call.add(packing.input(row[t], layouts[t], "inputs"));
+    if (are_plain) {
+      call.add_all(row);
+      continue;
+    }
+    for (std::size_t t = 0; t < columns; ++t) call.add(packing.input(row[t], layouts[t], "inputs"));
   }
   return call;
 }
@@ -84,19 +130,28 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorLists inputs,
 
 Call prepare_reduce_add_coalesced(const Arguments& arguments, Packing& packing, TensorLists inputs,
                                   TensorList out, std::size_t buffer_size, const CollectiveOptions& options) {
-  check_inputs(arguments, inputs);
-  check_outputs(arguments, inputs, out);
-  std::vector<Named> given;
-  for (std::size_t d = 0; d < inputs.size(); ++d) given.push_back({"inputs", inputs[d], static_cast<int>(d)});
-  const std::vector<Named> outputs{{"out", out}};
-  require_disjoint(arguments, given, outputs, InPlace::same_index);
+  MemoryRuns runs;
+  const bool inputs_are_plain = check_inputs(arguments, inputs, runs);
+  const bool outputs_are_plain = check_outputs(arguments, inputs, out, runs);
+  if (!runs.are_disjoint()) {
+    std::vector<Named> given;
+    for (std::size_t d = 0; d < inputs.size(); ++d) {
+      given.push_back({"inputs", inputs[d], static_cast<int>(d)});
+    }
+    const std::vector<Named> outputs{{"out", out}};
+    require_disjoint_one_by_one(arguments, given, outputs, InPlace::same_index);
+  }
 
-  const std::vector<LayoutPtr> layouts = common_layouts(inputs);
-  Call call = make_call(arguments, packing, inputs, layouts, buffer_size, options);
+  const ColumnLayouts layouts = common_layouts(inputs, inputs_are_plain);
+  Call call = make_call(arguments, packing, inputs, inputs_are_plain, layouts, buffer_size, options);
   const Device device = out[0].device();
   const Stream stream = current_stream(device.index());
   call.add_row(device);
   call.mark_root();
+  if (inputs_are_plain && outputs_are_plain) {
+    call.add_all(out);
+    return call;
+  }
   for (std::size_t t = 0; t < out.size(); ++t) call.add(packing.output(out[t], layouts[t], "out", stream));
   return call;
 }
@@ -116,18 +171,21 @@ void reduce_add_coalesced(TensorLists inputs, TensorList out, std::size_t buffer
 std::vector<Tensor> reduce_add_coalesced(TensorLists inputs, std::optional<Device> destination,
                                          std::size_t buffer_size, const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced");
-  collectives::check_inputs(arguments, inputs);
+  collectives::MemoryRuns runs;
+  const bool are_plain = collectives::check_inputs(arguments, inputs, runs);
   const Device device = collectives::destination_or_current(destination);
   arguments.existing_device(device, "destination");
 
-  const std::vector<LayoutPtr> layouts = collectives::common_layouts(inputs);
+  const collectives::ColumnLayouts layouts = collectives::common_layouts(inputs, are_plain);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
-  collectives::Call call = collectives::make_call(arguments, packing, inputs, layouts, buffer_size, options);
-  std::vector<Tensor> results = collectives::allocate_together(
-      arguments.runtime(), layouts, device, current_stream_ref(arguments.runtime(), device.index()));
+  collectives::Call call =
+      collectives::make_call(arguments, packing, inputs, are_plain, layouts, buffer_size, options);
+  const collectives::ResultPlace place{device, current_stream_ref(arguments.runtime(), device.index())};
+  std::vector<Tensor> results =
+      std::move(collectives::allocate_together(arguments.runtime(), layouts.all(), {&place, 1}).front());
   call.add_row(device);
   call.mark_root();
-  for (const Tensor& result : results) call.add(result);
+  call.add_all(results);
   call.launch();
   return results;
 }

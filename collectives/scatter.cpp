@@ -65,7 +65,7 @@ class ScatterCall {
   /// A new chunk, allocated on the stream's device.
   [[nodiscard]] Tensor make_chunk(const LayoutPtr& layout, backend::StreamRef stream, std::int64_t size) {
     const backend::StreamRef first_use = call_.first_use(stream, layout->nbytes());
-    Tensor chunk = allocate_together(call_.runtime(), {&layout, 1}, Device(stream.device), first_use).front();
+    Tensor chunk = allocate_for(call_.runtime(), layout, {Device(stream.device), first_use});
     call_.add_result_row(stream, first_use);
     add_part(chunk, size);
     return chunk;
@@ -133,12 +133,12 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
   const std::array outputs{Named{"out", out}};
   require_disjoint(arguments, inputs, outputs, InPlace::forbidden);
 
-  const Tensor source = packing.input(tensor, dense_layout(tensor.layout()), "tensor");
+  const Tensor source = packing.input(tensor, *dense_layout(tensor.layout()), "tensor");
   ScatterCall call(arguments, source, along, options);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Stream stream = stream_for(streams, i, devices[i]);
     const LayoutPtr layout = chunk_layout(*source.layout(), along, out[i].size(along));
-    call.add_chunk(packing.output(out[i], layout, Name("out", i), stream), out[i].size(along),
+    call.add_chunk(packing.output(out[i], *layout, Name("out", i), stream), out[i].size(along),
                    StreamAccess::ref(stream));
   }
   return std::move(call.call());
@@ -171,7 +171,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices, ListOf<std
   }
 
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
-  const Tensor source = packing.input(tensor, dense_layout(tensor.layout()), "tensor");
+  const Tensor source = packing.input(tensor, *dense_layout(tensor.layout()), "tensor");
   collectives::ScatterCall call(arguments, source, along, options);
   std::vector<Tensor> results;
   results.reserve(devices.size());

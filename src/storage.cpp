@@ -31,7 +31,7 @@ detail::IntrusivePtr<Storage> DeviceStorage::allocate(Runtime& runtime, int devi
 
 DeviceStorage::DeviceStorage(CachingAllocator& allocator, Block* block, std::size_t bytes, Device device,
                              backend::StreamRef stream)
-    : Storage(CachingAllocator::address(block), bytes, device),
+    : Storage(CachingAllocator::address(block), bytes, device, MemoryOrigin::library),
       allocator_(allocator),
       block_(block),
       recorded_(stream.handle) {}
@@ -62,7 +62,9 @@ detail::IntrusivePtr<Storage> PinnedStorage::allocate(Runtime& runtime, std::siz
 }
 
 PinnedStorage::PinnedStorage(PinnedAllocator& allocator, PinnedBlock* block, std::size_t bytes)
-    : Storage(PinnedAllocator::address(block), bytes, Device::host()), allocator_(allocator), block_(block) {}
+    : Storage(PinnedAllocator::address(block), bytes, Device::host(), MemoryOrigin::library),
+      allocator_(allocator),
+      block_(block) {}
 
 PinnedStorage::~PinnedStorage() {
   allocator_.free(block_);

@@ -19,7 +19,6 @@ class DeviceStorage final : public Storage {
                 backend::StreamRef stream);
   ~DeviceStorage() override;
   void record_stream(const Stream& stream) override;
-  [[nodiscard]] bool is_library_memory() const noexcept override { return true; }
 
  private:
   CachingAllocator& allocator_;
@@ -34,7 +33,6 @@ class PinnedStorage final : public Storage {
   PinnedStorage(PinnedAllocator& allocator, PinnedBlock* block, std::size_t bytes);
   ~PinnedStorage() override;
   void record_stream(const Stream& stream) override;
-  [[nodiscard]] bool is_library_memory() const noexcept override { return true; }
 
  private:
   PinnedAllocator& allocator_;
@@ -45,9 +43,9 @@ class PinnedStorage final : public Storage {
 class PageableStorage final : public Storage {
  public:
   [[nodiscard]] static detail::IntrusivePtr<Storage> allocate(std::size_t bytes);
-  PageableStorage(void* data, std::size_t bytes) : Storage(data, bytes, Device::host()) {}
+  PageableStorage(void* data, std::size_t bytes)
+      : Storage(data, bytes, Device::host(), MemoryOrigin::library) {}
   ~PageableStorage() override;
-  [[nodiscard]] bool is_library_memory() const noexcept override { return true; }
 };
 
 }  // namespace tutti

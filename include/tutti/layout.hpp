@@ -64,7 +64,14 @@ class TUTTI_EXPORT Layout final : public detail::RefCounted {
   [[nodiscard]] bool is_non_overlapping() const noexcept { return non_overlapping_; }
   /// Same element type and sizes, and every element at the same place: strides may differ where they do not
   /// matter.
-  [[nodiscard]] bool operator==(const Layout& other) const noexcept;
+  [[nodiscard]] bool operator==(const Layout& other) const noexcept {
+    if (this == &other) return true;
+    if (dtype_ != other.dtype_ || rank_ != other.rank_ || numel_ != other.numel_) return false;
+    for (std::size_t i = 0; i < sizes().size(); ++i) {
+      if (sizes_[i] != other.sizes_[i]) return false;
+    }
+    return (contiguous_ && other.contiguous_) || has_same_strides(other);
+  }
   /// Contiguous wins where both hold.
   [[nodiscard]] MemoryFormat preferred_format() const noexcept {
     return !contiguous_ && channels_last_ ? MemoryFormat::channels_last : MemoryFormat::contiguous;
@@ -73,6 +80,8 @@ class TUTTI_EXPORT Layout final : public detail::RefCounted {
  private:
   void set_sizes(std::span<const std::int64_t> sizes);
   void derive();
+  /// Where they matter. `other` has the same sizes.
+  [[nodiscard]] bool has_same_strides(const Layout& other) const noexcept;
 
   DType dtype_;
   bool contiguous_ = false;

@@ -39,23 +39,30 @@ enum class Blocking : std::uint8_t {
 /// What kind of host memory a tensor on the host lives in.
 enum class HostMemory : std::uint8_t { pageable, pinned };
 
+/// Who allocated a storage's memory.
+enum class MemoryOrigin : std::uint8_t {
+  library,  ///< its device and size are what they claim to be
+  foreign,
+};
+
 /// Memory a tensor lives in; shared by all tensors that view it. The library's own type: users hold tensors.
 class TUTTI_EXPORT Storage : public detail::RefCounted {
  public:
-  Storage(void* data, std::size_t bytes, Device device) : data_(data), bytes_(bytes), device_(device) {}
+  Storage(void* data, std::size_t bytes, Device device, MemoryOrigin origin = MemoryOrigin::foreign)
+      : device_(device), origin_(origin), data_(data), bytes_(bytes) {}
   [[nodiscard]] void* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }  ///< usable bytes from `data`
   [[nodiscard]] Device device() const noexcept { return device_; }
   /// Keeps the memory from being reused or given back, after its last owner is gone, before the work queued
   /// on `stream` at that time is done. Does nothing for pageable memory and for that of `Tensor::from_blob`.
   virtual void record_stream(const Stream& stream) { static_cast<void>(stream); }
-  /// True for memory the library allocated itself: its device and size are what they claim to be.
-  [[nodiscard]] virtual bool is_library_memory() const noexcept { return false; }
+  [[nodiscard]] bool is_library_memory() const noexcept { return origin_ == MemoryOrigin::library; }
 
  private:
+  Device device_;
+  MemoryOrigin origin_;
   void* data_;
   std::size_t bytes_;
-  Device device_;
 };
 
 /// Memory that somebody else owns, seen as a tensor: pointer, element type, sizes, strides, device. Cheap to

@@ -53,6 +53,12 @@ class IntrusivePtr {
     return result;
   }
 
+  /// Adds a reference to those of `object`'s owners.
+  [[nodiscard]] static IntrusivePtr share(T* object) noexcept {
+    object->add_references(1);
+    return adopt(object);
+  }
+
   [[nodiscard]] T* get() const noexcept { return object_; }
   T& operator*() const noexcept { return *object_; }
   T* operator->() const noexcept { return object_; }

@@ -1,0 +1,88 @@
+#pragma once
+
+#include "collectives/arguments.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+/// Outputs must not overlap one another, nor inputs. For thousands of tensors, asking costs more than moving
+/// them: the usual case is recognised while the tensors are checked anyway.
+namespace tutti::collectives {
+
+/// Whether an output may be exactly an input.
+enum class InPlace : std::uint8_t {
+  forbidden,
+  allowed,
+  same_index,  ///< only an input at the same place of its list
+};
+
+/// A tensor and the name messages give it; for lists the index is part of the name, made when it is needed.
+struct Named {
+  std::string_view argument;
+  std::span<const Tensor> tensors;
+  int row = -1;  ///< of a list of lists; -1 for a plain list, -2 for a single tensor
+  [[nodiscard]] Name name(std::size_t index) const;
+};
+
+/// The memory of lists of tensors as runs: consecutive tensors whose addresses only ascend, or only descend.
+/// Tensors allocated one after another make a run or two.
+class MemoryRuns {
+ public:
+  MemoryRuns() { runs_.reserve(most_runs); }
+
+  void start_inputs() { start_list(false); }
+  void start_outputs() { start_list(true); }
+  /// The next tensor of the list started last.
+  void add(const Tensor& tensor) {
+    const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data());
+    const std::uintptr_t end = begin + tensor.layout()->span_bytes();
+    if (begin == end) return;
+    if (last_.ascends && begin >= last_.end) {
+      last_.end = end;
+      last_.descends = false;
+    } else if (last_.descends && end <= last_.begin) {
+      last_.begin = begin;
+      last_.ascends = false;
+    } else {
+      start_run(begin, end);
+    }
+  }
+  /// In place of an output that is exactly an input, which it may be.
+  void add_in_place() { inputs_are_written_ = true; }
+
+  /// Whether no run of outputs meets another run: then no output overlaps anything. False also if there are
+  /// more runs than it pays to compare. Ends the collection.
+  [[nodiscard]] bool are_disjoint();
+
+ private:
+  static constexpr std::size_t most_runs = 64;
+
+  struct Run {
+    std::uintptr_t begin = 0;
+    std::uintptr_t end = 0;
+    bool ascends = false;  ///< both while it is one tensor, neither while it is none
+    bool descends = false;
+    bool is_output = false;
+  };
+
+  void start_list(bool is_output);
+  void start_run(std::uintptr_t begin, std::uintptr_t end);
+  void finish_run();
+
+  std::vector<Run> runs_;
+  Run last_;
+  bool inputs_are_written_ = false;
+};
+
+/// No output overlaps another output or an input, except as `in_place` says. Throws Error(invalid_argument).
+/// Cost: linear for lists of few runs and for tensors with storages of their own; else a sort.
+void require_disjoint(const Arguments& arguments, std::span<const Named> inputs,
+                      std::span<const Named> outputs, InPlace in_place);
+/// The same, for lists whose runs are not disjoint.
+void require_disjoint_one_by_one(const Arguments& arguments, std::span<const Named> inputs,
+                                 std::span<const Named> outputs, InPlace in_place);
+
+}  // namespace tutti::collectives
