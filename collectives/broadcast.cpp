@@ -62,6 +62,7 @@ Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tenso
   const LayoutPtr layout = common_layout(tensor, out);
   Call call(arguments.runtime(), Collective::broadcast, options, describe_broadcast);
   call.shape() = {tensor.nbytes()};
+  call.reserve(1 + out.size());
   call.add_row(tensor.device());
   call.mark_root();
   call.add(packing.input(tensor, *layout, "tensor"));
@@ -96,6 +97,7 @@ std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList devices, const Co
   collectives::Call call(arguments.runtime(), Collective::broadcast, options,
                          collectives::describe_broadcast);
   call.shape() = {tensor.nbytes()};
+  call.reserve(1 + devices.size());
   call.add_row(tensor.device());
   call.mark_root();
   call.add(packing.input(tensor, *layout, "tensor"));

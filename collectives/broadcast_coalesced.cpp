@@ -39,8 +39,9 @@ void check_target(const Arguments& arguments, const Tensor& source, std::size_t 
   arguments.same_sizes(output, name, source.sizes(), Name("tensors", t));
 }
 
-/// Returns whether all are plain and laid out as their sources. Adds their memory to `runs`.
-bool check_targets(const Arguments& arguments, TensorList tensors, TensorLists out, MemoryRuns& runs) {
+/// Adds the outputs as rows, checked. Returns whether all are plain and laid out as their sources.
+bool add_targets(const Arguments& arguments, TensorList tensors, TensorLists out, MemoryRuns& runs,
+                 Call& call) {
   arguments.not_empty(out.size(), "out");
   bool are_plain = true;
   for (std::size_t d = 0; d < out.size(); ++d) {
@@ -48,6 +49,9 @@ bool check_targets(const Arguments& arguments, TensorList tensors, TensorLists o
       arguments.fail("out[{}] has {} tensors, expected {} as tensors", d, out[d].size(), tensors.size());
     }
     const Device device = out[d][0].device();
+    check_target(arguments, tensors[0], 0, out[d][0], d, device);
+    const bool is_root = device == tensors[0].device();
+    call.add_row(device);
     runs.start_outputs();
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       const Tensor& output = out[d][t];
@@ -56,11 +60,12 @@ bool check_targets(const Arguments& arguments, TensorList tensors, TensorLists o
         are_plain = false;
         check_target(arguments, tensors[t], t, output, d, device);
       }
-      if (is_plain && is_source(tensors[t], output)) {
+      if (is_root && is_plain && is_source(tensors[t], output)) {
         runs.add_in_place();
       } else {
         runs.add(output);
       }
+      call.add(output);
     }
   }
   return are_plain;
@@ -82,6 +87,39 @@ ColumnLayouts common_layouts(TensorList tensors, TensorLists out) {
   return layouts;
 }
 
+/// A call with the row of sources started, and room for those of `targets` devices.
+Call start_call(const Arguments& arguments, TensorList tensors, std::size_t targets, std::size_t buffer_size,
+                const CollectiveOptions& options) {
+  Call call(arguments.runtime(), Collective::broadcast_coalesced, options, describe_broadcast,
+            tensors.size());
+  call.set_staging_bytes(buffer_size);
+  call.shape().reserve(tensors.size());
+  for (const Tensor& tensor : tensors) call.shape().push_back(tensor.nbytes());
+  call.reserve(1 + targets);
+  call.add_row(tensors[0].device());
+  call.mark_root();
+  return call;
+}
+
+/// The same call with stand-ins for the tensors that need them.
+Call start_packed_call(const Arguments& arguments, Packing& packing, TensorList tensors, TensorLists out,
+                       std::size_t buffer_size, const CollectiveOptions& options) {
+  const ColumnLayouts layouts = common_layouts(tensors, out);
+  Call call = start_call(arguments, tensors, out.size(), buffer_size, options);
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    call.add(packing.input(tensors[t], layouts[t], Name("tensors", t)));
+  }
+  for (const std::vector<Tensor>& row : out) {
+    const Device device = row[0].device();
+    const Stream stream = current_stream(device.index());
+    call.add_row(device);
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      call.add(packing.output(row[t], layouts[t], "out", stream));
+    }
+  }
+  return call;
+}
+
 /// The buffers of outputs that are their sources.
 std::vector<std::uint64_t> find_in_place(TensorList tensors, TensorLists out) {
   std::vector<std::uint64_t> found;
@@ -94,58 +132,26 @@ std::vector<std::uint64_t> find_in_place(TensorList tensors, TensorLists out) {
   return found;
 }
 
-Call start_call(const Arguments& arguments, TensorList tensors, std::size_t buffer_size,
-                const CollectiveOptions& options) {
-  Call call(arguments.runtime(), Collective::broadcast_coalesced, options, describe_broadcast,
-            tensors.size());
-  call.set_staging_bytes(buffer_size);
-  call.shape().reserve(tensors.size());
-  for (const Tensor& tensor : tensors) call.shape().push_back(tensor.nbytes());
-  call.add_row(tensors[0].device());
-  call.mark_root();
-  return call;
-}
-
 }  // namespace
 
 Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing, TensorList tensors,
                                  TensorLists out, std::size_t buffer_size, const CollectiveOptions& options) {
   MemoryRuns runs;
-  const bool sources_are_plain = check_sources(arguments, tensors);
-  const bool are_plain = check_targets(arguments, tensors, out, runs) && sources_are_plain;
+  bool are_plain = check_sources(arguments, tensors);
+  Call call = start_call(arguments, tensors, out.size(), buffer_size, options);
+  call.add_all(tensors);
+  if (!add_targets(arguments, tensors, out, runs, call)) are_plain = false;
   runs.start_inputs();
   for (const Tensor& tensor : tensors) runs.add(tensor);
   if (!runs.are_disjoint()) {
     const std::vector<Named> inputs{{"tensors", tensors}};
     std::vector<Named> outputs;
     for (std::size_t d = 0; d < out.size(); ++d) outputs.push_back({"out", out[d], static_cast<int>(d)});
-    require_disjoint_one_by_one(arguments, inputs, outputs, InPlace::same_index);
+    require_disjoint_one_by_one(arguments, inputs, outputs, InPlace::same_index, are_plain);
   }
-
-  Call call = start_call(arguments, tensors, buffer_size, options);
-  call.reserve(1 + out.size());
-  const std::vector<std::uint64_t> skipped = find_in_place(tensors, out);
-  call.shape().insert(call.shape().end(), skipped.begin(), skipped.end());
-  if (are_plain) {
-    call.add_all(tensors);
-    for (const std::vector<Tensor>& row : out) {
-      call.add_row(row[0].device());
-      call.add_all(row);
-    }
-    return call;
-  }
-  const ColumnLayouts layouts = common_layouts(tensors, out);
-  for (std::size_t t = 0; t < tensors.size(); ++t) {
-    call.add(packing.input(tensors[t], layouts[t], Name("tensors", t)));
-  }
-  for (const std::vector<Tensor>& row : out) {
-    const Device device = row[0].device();
-    const Stream stream = current_stream(device.index());
-    call.add_row(device);
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      call.add(packing.output(row[t], layouts[t], "out", stream));
-    }
-  }
+  if (!are_plain) call = start_packed_call(arguments, packing, tensors, out, buffer_size, options);
+  const std::vector<std::uint64_t> in_place = find_in_place(tensors, out);
+  call.shape().insert(call.shape().end(), in_place.begin(), in_place.end());
   return call;
 }
 
@@ -169,8 +175,7 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceL
   arguments.existing_devices(devices, "devices");
 
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
-  collectives::Call call = collectives::start_call(arguments, tensors, buffer_size, options);
-  call.reserve(1 + devices.size());
+  collectives::Call call = collectives::start_call(arguments, tensors, devices.size(), buffer_size, options);
   collectives::ColumnLayouts layouts(tensors.size());
   for (const Tensor& tensor : tensors) {
     if (tensor.layout()->is_dense()) {

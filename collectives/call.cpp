@@ -22,8 +22,8 @@ Call::Call(Runtime& runtime, Collective collective, const CollectiveOptions& opt
 
 void Call::add_row(Device device) {
   if (device.is_host()) {
-    rows_.push_back(transport::host_lane);
-    ready_.push_back(transport::host_lane);
+    row_stream_.reset();
+    start_row(transport::host_lane);
   } else {
     add_row(current_stream_ref(*runtime_, device.index()));
   }
@@ -32,9 +32,18 @@ void Call::add_row(Device device) {
 void Call::add_row(backend::StreamRef stream) {
   auto& lanes = operands_.lanes;
   const auto found = std::ranges::find(lanes, stream);
-  rows_.push_back(static_cast<transport::LaneId>(found - lanes.begin()));
-  ready_.push_back(rows_.back());
+  const auto lane = static_cast<transport::LaneId>(found - lanes.begin());
   if (found == lanes.end()) lanes.push_back(stream);
+  row_stream_ = stream;
+  start_row(lane);
+}
+
+void Call::start_row(transport::LaneId lane) {
+  rows_.push_back(lane);
+  ready_.push_back(lane);
+  operands_.addresses.resize(next_ + columns_);
+  operands_.storages.resize(next_ + columns_);
+  last_storage_ = nullptr;
 }
 
 void Call::add_result_row(backend::StreamRef own, backend::StreamRef stream) {
@@ -49,7 +58,9 @@ backend::StreamRef Call::first_use(backend::StreamRef own, std::uint64_t bytes) 
 }
 
 transport::PlanKey Call::key(transport::LaunchMode mode) const {
-  transport::PlanKey key;
+  constexpr std::size_t plain_numbers = 6;  // two beside the lists, and each list's length
+  transport::PlanKey key(plain_numbers + operands_.lanes.size() + rows_.size() + ready_.size() +
+                         shape_.size());
   key.add(static_cast<std::uint64_t>(collective_) | static_cast<std::uint64_t>(mode) << 8U |
           static_cast<std::uint64_t>(options_.transport) << 16U |
           static_cast<std::uint64_t>(options_.determinism) << 24U | static_cast<std::uint64_t>(root_) << 32U);

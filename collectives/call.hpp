@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime.hpp"
+#include "storage.hpp"
 #include "transport/launch.hpp"
 #include "transport/plan.hpp"
 #include "transport/plan_cache.hpp"
@@ -9,6 +10,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,14 +43,19 @@ class Call {
   void add_row(backend::StreamRef stream);
   /// Makes room for `rows` rows.
   void reserve(std::size_t rows) {
+    rows_.reserve(rows);
+    ready_.reserve(rows);
+    operands_.lanes.reserve(rows);
     operands_.addresses.reserve(rows * columns_);
     operands_.storages.reserve(rows * columns_);
   }
   /// Adds the next buffer of the row started last.
   void add(const Tensor& tensor) { add(static_cast<std::byte*>(tensor.data()), tensor.storage().get()); }
   void add(std::byte* address, Storage* storage) {
-    operands_.addresses.push_back(address);
-    operands_.storages.push_back(storage);
+    operands_.addresses[next_] = address;
+    operands_.storages[next_] = storage;
+    if (storage != last_storage_) note_storage(storage);
+    ++next_;
   }
   /// Adds all buffers of the row.
   void add_all(std::span<const Tensor> tensors) {
@@ -78,6 +85,14 @@ class Call {
   void launch();
 
  private:
+  void start_row(transport::LaneId lane);
+  /// Whether the next buffer's storage must be told of the row's stream.
+  void note_storage(Storage* storage) {
+    last_storage_ = storage;
+    if (storage != nullptr && row_stream_ && !is_recorded_on(*storage, *row_stream_)) {
+      operands_.unrecorded.push_back(static_cast<transport::BufferId>(next_));
+    }
+  }
   [[nodiscard]] transport::PlanKey key(transport::LaunchMode mode) const;
   [[nodiscard]] transport::Problem problem(transport::LaunchMode mode) const;
 
@@ -91,6 +106,9 @@ class Call {
   std::vector<transport::LaneId> rows_;
   std::vector<transport::LaneId> ready_;  ///< by row
   std::vector<std::uint64_t> shape_;
+  std::optional<backend::StreamRef> row_stream_;  ///< of the row started last; none on the host
+  const Storage* last_storage_ = nullptr;         ///< of that row
+  std::size_t next_ = 0;                          ///< buffer
   transport::Operands operands_;
 };
 

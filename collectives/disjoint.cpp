@@ -30,7 +30,8 @@ Extent extent_of(const Named& list, std::size_t index, bool is_output) {
 
 /// Whether no two tensors of all lists share a storage of the library: then they share no memory either. One
 /// pass over a hash table, where sorting thousands of addresses would cost more than the collective.
-bool have_storages_of_their_own(std::span<const Named> inputs, std::span<const Named> outputs) {
+bool have_storages_of_their_own(std::span<const Named> inputs, std::span<const Named> outputs,
+                                bool are_plain) {
   std::size_t count = 0;
   for (const auto lists : {inputs, outputs}) {
     for (const Named& list : lists) count += list.tensors.size();
@@ -48,7 +49,7 @@ bool have_storages_of_their_own(std::span<const Named> inputs, std::span<const N
   };
   const auto all_new = [&](const Named& list) {
     return std::ranges::all_of(list.tensors, [&](const Tensor& tensor) {
-      return is_believed(tensor) && insert(tensor.storage().get());
+      return (are_plain || is_believed(tensor)) && insert(tensor.storage().get());
     });
   };
   return std::ranges::all_of(inputs, all_new) && std::ranges::all_of(outputs, all_new);
@@ -102,12 +103,12 @@ void require_disjoint(const Arguments& arguments, std::span<const Named> inputs,
     runs.start_outputs();
     for (const Tensor& tensor : list.tensors) runs.add(tensor);
   }
-  if (!runs.are_disjoint()) require_disjoint_one_by_one(arguments, inputs, outputs, in_place);
+  if (!runs.are_disjoint()) require_disjoint_one_by_one(arguments, inputs, outputs, in_place, false);
 }
 
 void require_disjoint_one_by_one(const Arguments& arguments, std::span<const Named> inputs,
-                                 std::span<const Named> outputs, InPlace in_place) {
-  if (have_storages_of_their_own(inputs, outputs)) return;
+                                 std::span<const Named> outputs, InPlace in_place, bool are_plain) {
+  if (have_storages_of_their_own(inputs, outputs, are_plain)) return;
 
   std::vector<Extent> extents;
   const auto collect = [&extents](std::span<const Named> lists, bool is_output) {

@@ -30,6 +30,7 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList inputs, 
                const CollectiveOptions& options) {
   Call call(arguments.runtime(), Collective::reduce_add, options, describe_reduce_add);
   call.shape() = {static_cast<std::uint64_t>(layout->numel()), static_cast<std::uint64_t>(layout->dtype())};
+  call.reserve(inputs.size() + 1);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     call.add_row(inputs[i].device());
     call.add(packing.input(inputs[i], *layout, Name("inputs", i)));

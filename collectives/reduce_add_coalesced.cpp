@@ -21,24 +21,26 @@ void check_input(const Arguments& arguments, TensorLists inputs, std::size_t d, 
   arguments.same_sizes(input, name, inputs[0][t].sizes(), Name("inputs", 0, t));
 }
 
-/// Returns whether all are plain, and every column is laid out alike. Adds their memory to `runs`.
-bool check_inputs(const Arguments& arguments, TensorLists inputs, MemoryRuns& runs) {
-  arguments.not_empty(inputs.size(), "inputs");
-  arguments.not_empty(inputs[0].size(), "inputs[0]");
+/// Adds the inputs as rows, checked. Returns whether all are plain, and every column is laid out alike.
+bool add_inputs(const Arguments& arguments, TensorLists inputs, MemoryRuns& runs, Call& call) {
   bool are_plain = true;
   for (std::size_t d = 0; d < inputs.size(); ++d) {
     if (inputs[d].size() != inputs[0].size()) {
       arguments.fail("inputs[{}] has {} tensors, expected {} as inputs[0]", d, inputs[d].size(),
                      inputs[0].size());
     }
+    check_input(arguments, inputs, d, 0);
     const Device device = inputs[d][0].device();
+    call.add_row(device);
     runs.start_inputs();
     for (std::size_t t = 0; t < inputs[d].size(); ++t) {
-      if (!is_plain_as(inputs[0][t], inputs[d][t], device)) {
+      const Tensor& input = inputs[d][t];
+      if (!is_plain_as(inputs[0][t], input, device)) {
         are_plain = false;
         check_input(arguments, inputs, d, t);
       }
-      runs.add(inputs[d][t]);
+      runs.add(input);
+      call.add(input);
     }
   }
   return are_plain;
@@ -64,25 +66,30 @@ const std::vector<Tensor>& candidate_in_place(TensorLists inputs, TensorList out
   return found == inputs.end() ? inputs[0] : *found;
 }
 
-/// Returns whether all are plain and laid out as the inputs. Adds their memory to `runs`.
-bool check_outputs(const Arguments& arguments, TensorLists inputs, TensorList out, MemoryRuns& runs) {
+/// Adds the outputs as the root's row, checked. Returns whether all are plain and laid out as the inputs.
+bool add_outputs(const Arguments& arguments, TensorLists inputs, TensorList out, MemoryRuns& runs,
+                 Call& call) {
   if (out.size() != inputs[0].size()) {
     arguments.fail("out has {} tensors, expected {} as inputs[0]", out.size(), inputs[0].size());
   }
-  bool are_plain = true;
-  for (std::size_t t = 0; t < out.size(); ++t) {
-    if (is_plain_as(inputs[0][t], out[t], out[0].device())) continue;
-    are_plain = false;
-    check_output(arguments, inputs, out, t);
-  }
+  check_output(arguments, inputs, out, 0);
+  const Device device = out[0].device();
   const std::vector<Tensor>& in_place = candidate_in_place(inputs, out);
+  bool are_plain = true;
+  call.add_row(device);
+  call.mark_root();
   runs.start_outputs();
   for (std::size_t t = 0; t < out.size(); ++t) {
+    if (!is_plain_as(inputs[0][t], out[t], device)) {
+      are_plain = false;
+      check_output(arguments, inputs, out, t);
+    }
     if (is_same_memory(in_place[t], out[t])) {
       runs.add_in_place();
     } else {
       runs.add(out[t]);
     }
+    call.add(out[t]);
   }
   return are_plain;
 }
@@ -104,26 +111,36 @@ ColumnLayouts common_layouts(TensorLists inputs, bool are_plain) {
   return layouts;
 }
 
-Call make_call(const Arguments& arguments, Packing& packing, TensorLists inputs, bool are_plain,
-               const ColumnLayouts& layouts, std::size_t buffer_size, const CollectiveOptions& options) {
-  const std::size_t columns = inputs[0].size();
-  Call call(arguments.runtime(), Collective::reduce_add_coalesced, options, describe_reduce_add, columns);
+/// A call without rows, after the checks of the lists' lengths that it takes.
+Call start_call(const Arguments& arguments, TensorLists inputs, std::size_t buffer_size,
+                const CollectiveOptions& options) {
+  arguments.not_empty(inputs.size(), "inputs");
+  arguments.not_empty(inputs[0].size(), "inputs[0]");
+  Call call(arguments.runtime(), Collective::reduce_add_coalesced, options, describe_reduce_add,
+            inputs[0].size());
   call.set_staging_bytes(buffer_size);
   call.reserve(inputs.size() + 1);
-  call.shape().reserve(2 * columns);
+  return call;
+}
+
+/// The same call with stand-ins for the inputs that need them.
+Call start_packed_call(const Arguments& arguments, Packing& packing, TensorLists inputs,
+                       const ColumnLayouts& layouts, std::size_t buffer_size,
+                       const CollectiveOptions& options) {
+  Call call = start_call(arguments, inputs, buffer_size, options);
+  for (const std::vector<Tensor>& row : inputs) {
+    call.add_row(row[0].device());
+    for (std::size_t t = 0; t < row.size(); ++t) call.add(packing.input(row[t], layouts[t], "inputs"));
+  }
+  return call;
+}
+
+void set_shape(Call& call, const ColumnLayouts& layouts) {
+  call.shape().reserve(2 * call.columns());
   for (const Layout* layout : layouts.all()) {
     call.shape().push_back(static_cast<std::uint64_t>(layout->numel()));
     call.shape().push_back(static_cast<std::uint64_t>(layout->dtype()));
   }
-  for (const std::vector<Tensor>& row : inputs) {
-    call.add_row(row[0].device());
-    if (are_plain) {
-      call.add_all(row);
-      continue;
-    }
-    for (std::size_t t = 0; t < columns; ++t) call.add(packing.input(row[t], layouts[t], "inputs"));
-  }
-  return call;
 }
 
 }  // namespace
@@ -131,28 +148,28 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorLists inputs,
 Call prepare_reduce_add_coalesced(const Arguments& arguments, Packing& packing, TensorLists inputs,
                                   TensorList out, std::size_t buffer_size, const CollectiveOptions& options) {
   MemoryRuns runs;
-  const bool inputs_are_plain = check_inputs(arguments, inputs, runs);
-  const bool outputs_are_plain = check_outputs(arguments, inputs, out, runs);
+  Call call = start_call(arguments, inputs, buffer_size, options);
+  const bool inputs_are_plain = add_inputs(arguments, inputs, runs, call);
+  const bool are_plain = add_outputs(arguments, inputs, out, runs, call) && inputs_are_plain;
   if (!runs.are_disjoint()) {
     std::vector<Named> given;
     for (std::size_t d = 0; d < inputs.size(); ++d) {
       given.push_back({"inputs", inputs[d], static_cast<int>(d)});
     }
     const std::vector<Named> outputs{{"out", out}};
-    require_disjoint_one_by_one(arguments, given, outputs, InPlace::same_index);
+    require_disjoint_one_by_one(arguments, given, outputs, InPlace::same_index, are_plain);
   }
 
   const ColumnLayouts layouts = common_layouts(inputs, inputs_are_plain);
-  Call call = make_call(arguments, packing, inputs, inputs_are_plain, layouts, buffer_size, options);
-  const Device device = out[0].device();
-  const Stream stream = current_stream(device.index());
-  call.add_row(device);
-  call.mark_root();
-  if (inputs_are_plain && outputs_are_plain) {
-    call.add_all(out);
-    return call;
+  if (!are_plain) {
+    call = start_packed_call(arguments, packing, inputs, layouts, buffer_size, options);
+    const Device device = out[0].device();
+    const Stream stream = current_stream(device.index());
+    call.add_row(device);
+    call.mark_root();
+    for (std::size_t t = 0; t < out.size(); ++t) call.add(packing.output(out[t], layouts[t], "out", stream));
   }
-  for (std::size_t t = 0; t < out.size(); ++t) call.add(packing.output(out[t], layouts[t], "out", stream));
+  set_shape(call, layouts);
   return call;
 }
 
@@ -172,20 +189,23 @@ std::vector<Tensor> reduce_add_coalesced(TensorLists inputs, std::optional<Devic
                                          std::size_t buffer_size, const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced");
   collectives::MemoryRuns runs;
-  const bool are_plain = collectives::check_inputs(arguments, inputs, runs);
+  collectives::Call call = collectives::start_call(arguments, inputs, buffer_size, options);
+  const bool are_plain = collectives::add_inputs(arguments, inputs, runs, call);
   const Device device = collectives::destination_or_current(destination);
   arguments.existing_device(device, "destination");
 
   const collectives::ColumnLayouts layouts = collectives::common_layouts(inputs, are_plain);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
-  collectives::Call call =
-      collectives::make_call(arguments, packing, inputs, are_plain, layouts, buffer_size, options);
+  if (!are_plain) {
+    call = collectives::start_packed_call(arguments, packing, inputs, layouts, buffer_size, options);
+  }
   const collectives::ResultPlace place{device, current_stream_ref(arguments.runtime(), device.index())};
   std::vector<Tensor> results =
       std::move(collectives::allocate_together(arguments.runtime(), layouts.all(), {&place, 1}).front());
   call.add_row(device);
   call.mark_root();
   call.add_all(results);
+  collectives::set_shape(call, layouts);
   call.launch();
   return results;
 }

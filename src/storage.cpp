@@ -34,7 +34,8 @@ DeviceStorage::DeviceStorage(CachingAllocator& allocator, Block* block, std::siz
     : Storage(CachingAllocator::address(block), bytes, device, MemoryOrigin::library),
       allocator_(allocator),
       block_(block),
-      recorded_(stream.handle) {}
+      recorded_(stream.device == device.index() ? stream.handle
+                                                : reinterpret_cast<backend::StreamHandle>(this)) {}
 
 DeviceStorage::~DeviceStorage() {
   allocator_.free(block_);
@@ -42,11 +43,9 @@ DeviceStorage::~DeviceStorage() {
 
 void DeviceStorage::record_stream(const Stream& stream) {
   const backend::StreamRef used = StreamAccess::ref(stream);
-  // Coalesced calls come here once per tensor, as a rule with the stream of allocation or the one named last:
-  // neither needs the allocator. Default streams may share a handle, so that it does not tell them apart.
-  if (used.handle != nullptr && recorded_.load(std::memory_order_relaxed) == used.handle) return;
+  if (is_recorded_on(used)) return;
   allocator_.record_stream(block_, used);
-  recorded_.store(used.handle, std::memory_order_relaxed);
+  if (used.device == device().index()) recorded_.store(used.handle, std::memory_order_relaxed);
 }
 
 detail::IntrusivePtr<Storage> PinnedStorage::allocate(Runtime& runtime, std::size_t bytes) {

@@ -19,11 +19,17 @@ class DeviceStorage final : public Storage {
                 backend::StreamRef stream);
   ~DeviceStorage() override;
   void record_stream(const Stream& stream) override;
+  /// Whether the allocator knows already that `stream` uses the memory, for a stream of its own device.
+  [[nodiscard]] bool is_recorded_on(backend::StreamRef stream) const noexcept {
+    return stream.device == device().index() && recorded_.load(std::memory_order_relaxed) == stream.handle;
+  }
 
  private:
   CachingAllocator& allocator_;
   Block* block_;
-  std::atomic<backend::StreamHandle> recorded_;  ///< the stream named last; at first, that of allocation
+  /// Of the stream of its own device that was named last; at first, that of allocation. Its own address,
+  /// which is no stream's handle, for none.
+  std::atomic<backend::StreamHandle> recorded_;
 };
 
 /// Memory of the pinned allocator.
@@ -47,5 +53,11 @@ class PageableStorage final : public Storage {
       : Storage(data, bytes, Device::host(), MemoryOrigin::library) {}
   ~PageableStorage() override;
 };
+
+/// Whether `storage.record_stream` would do nothing; costs less to ask than to call.
+[[nodiscard]] inline bool is_recorded_on(const Storage& storage, backend::StreamRef stream) noexcept {
+  const bool is_device_storage = storage.is_library_memory() && !storage.device().is_host();
+  return is_device_storage && static_cast<const DeviceStorage&>(storage).is_recorded_on(stream);
+}
 
 }  // namespace tutti

@@ -116,12 +116,8 @@ void bind_side_lanes(Runtime& runtime, const Plan& plan, Operands& operands) {
 /// Keeps memory from early reuse. Device memory is used on its home lane or in an order with it, so that its
 /// home stream is all the allocator must know; host memory has no stream of its own.
 void record_uses(const Plan& plan, const Operands& operands) {
-  const Storage* last = nullptr;
-  for (std::size_t buffer = 0; buffer < plan.operand_count; ++buffer) {
-    Storage* const storage = operands.storages[buffer];
-    if (storage == nullptr || storage == last || plan.homes[buffer] == host_lane) continue;
-    storage->record_stream(StreamAccess::make(operands.lanes[plan.homes[buffer]]));
-    last = storage;
+  for (const BufferId buffer : operands.unrecorded) {
+    operands.storages[buffer]->record_stream(StreamAccess::make(operands.lanes[plan.homes[buffer]]));
   }
   for (const auto& [buffer, lane] : plan.host_uses) {
     Storage* const storage = operands.storages[buffer];

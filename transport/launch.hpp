@@ -33,6 +33,9 @@ struct Operands {
   std::vector<std::byte*> addresses;      ///< by BufferId
   std::vector<backend::StreamRef> lanes;  ///< by LaneId
   std::vector<Storage*> storages;         ///< by BufferId; nullptr where the caller keeps the memory alive
+  /// Buffers whose storages have not been told that their home lanes use them. A storage that the buffer
+  /// before shares on the same lane is told once.
+  std::vector<BufferId> unrecorded;
 };
 
 /// Enqueues all steps. If a lane's stream is being captured, all operand streams join the

@@ -16,11 +16,15 @@ namespace tutti::transport {
 /// What a plan depends on, as numbers: operation, options, lanes, homes and shapes, but no addresses.
 class PlanKey {
  public:
+  PlanKey() = default;
+  /// With room for `words` numbers.
+  explicit PlanKey(std::size_t words) { words_.reserve(words); }
+
   void add(std::uint64_t word) { words_.push_back(word); }
   template <class Range>
   void add_all(const Range& range) {
     add(range.size());  // so that neighbouring lists cannot run into each other
-    for (const auto& value : range) add(static_cast<std::uint64_t>(value));
+    words_.insert(words_.end(), range.begin(), range.end());
   }
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
 
