@@ -3,7 +3,7 @@
 #include "collectives/arguments.hpp"
 #include "tutti/tensor.hpp"
 
-#include <deque>
+#include <list>
 #include <span>
 #include <utility>
 #include <vector>
@@ -51,8 +51,8 @@ class Packing {
 
   const Arguments& arguments_;
   PackingPolicy policy_;
-  std::deque<Tensor> inputs_;  // grow without moving what was handed out
-  std::deque<Output> outputs_;
+  std::list<Tensor> inputs_;  // grow without moving what was handed out, and cost nothing while empty
+  std::list<Output> outputs_;
 };
 
 /// The contiguous or channels-last layout of the same sizes and element type.

@@ -19,6 +19,12 @@ std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
   return (a + b - 1) / b;
 }
 
+/// Tiles that hold `bytes` bytes, without a division: tables have thousands of entries, and a tile is a
+/// power of two of bytes.
+std::uint64_t tiles_for(std::uint64_t bytes, std::uint32_t tile_bytes) {
+  return (bytes + tile_bytes - 1) >> static_cast<unsigned>(std::countr_zero(tile_bytes));
+}
+
 std::uintptr_t address_of(const std::byte* pointer) {
   return reinterpret_cast<std::uintptr_t>(pointer);
 }
@@ -111,7 +117,7 @@ FanOutEntry entry_of(const FanOutSegment& segment, std::uint32_t tile_bytes) {
   }
   if (entry.row_bytes > tile_bytes) {
     // Tiles of nearly equal width: a row a little longer than one tile must not make every other tile tiny.
-    const std::uint64_t parts = divide_up(entry.row_bytes, tile_bytes);
+    const std::uint64_t parts = tiles_for(entry.row_bytes, tile_bytes);
     const std::uint64_t width = divide_up(divide_up(entry.row_bytes, parts), smallest_tile) * smallest_tile;
     entry.tile_width = static_cast<std::uint16_t>(width);
     entry.tiles_per_row = static_cast<std::uint32_t>(divide_up(entry.row_bytes, width));
@@ -120,9 +126,19 @@ FanOutEntry entry_of(const FanOutSegment& segment, std::uint32_t tile_bytes) {
     entry.tile_width = static_cast<std::uint16_t>(entry.row_bytes);
     entry.tiles_per_row = 1;
     entry.rows_per_tile =
-        static_cast<std::uint16_t>(std::min<std::uint64_t>(tile_bytes / entry.row_bytes, entry.rows));
+        entry.rows == 1
+            ? std::uint16_t{1}
+            : static_cast<std::uint16_t>(std::min<std::uint64_t>(tile_bytes / entry.row_bytes, entry.rows));
   }
   return entry;
+}
+
+/// May be more than a table can have, and than its fields hold.
+std::uint64_t tile_count(const FanOutEntry& entry) {
+  const bool is_one_across = entry.row_bytes <= entry.tile_width;
+  const std::uint64_t across = is_one_across ? 1 : divide_up(entry.row_bytes, entry.tile_width);
+  const std::uint64_t down = entry.rows == 1 ? 1 : divide_up(entry.rows, entry.rows_per_tile);
+  return across * down;
 }
 
 SumPath choose_path(const OrderedSum& task, const OrderedSumSegment& segment, std::size_t component_bytes) {
@@ -171,8 +187,7 @@ void build_table(const FanOut& task, int multiprocessors, SegmentTable& table) {
     if (is_empty(segment)) continue;
     *entry = entry_of(segment, table.shape.tile_bytes);
     entry->path = choose_path(*entry, task.pointers);
-    entry->first_tile = tiles.take(divide_up(entry->row_bytes, entry->tile_width) *
-                                   divide_up(entry->rows, entry->rows_per_tile));
+    entry->first_tile = tiles.take(tile_count(*entry));
     ++entry;
   }
   table.shape.tile_count = tiles.count();
@@ -198,7 +213,7 @@ void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& tabl
     entry->first_input = segment.first_input;
     entry->first_output = segment.first_output;
     entry->path = choose_path(task, segment, component_bytes);
-    entry->first_tile = tiles.take(divide_up(entry->count * component_bytes, table.shape.tile_bytes));
+    entry->first_tile = tiles.take(tiles_for(entry->count * component_bytes, table.shape.tile_bytes));
     ++entry;
   }
   table.shape.tile_count = tiles.count();
