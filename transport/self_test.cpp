@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <set>
 #include <string_view>
 
@@ -12,9 +13,14 @@ namespace {
 
 /// Enough for every lane of a link to carry some; odd, so that the last bytes go another way than the many
 /// before.
-constexpr std::size_t slot_bytes = (std::size_t{32} << 10) + 13;
-constexpr std::size_t slot_pitch = (std::size_t{32} << 10) + 512;
-/// Patterns of different pairs are parts of one sequence of random bytes, so far apart.
+constexpr std::size_t long_slot_bytes = (std::size_t{32} << 10) + 13;
+/// No machine has so many GPUs, and the links of virtual devices have no lanes.
+constexpr std::size_t short_slot_bytes = (std::size_t{1} << 10) + 13;
+constexpr std::size_t most_pairs_with_long_slots = 1024;
+/// What the slots of one round may take, on all devices together.
+constexpr std::size_t round_bytes = std::size_t{128} << 20;
+/// Patterns of different pairs are parts of one sequence of random bytes. They overlap, but none is equal to
+/// another one: each begins so many bytes later.
 constexpr std::size_t pattern_shift = 16;
 constexpr std::size_t ways = 3;
 
@@ -43,7 +49,9 @@ void fill_with_random_bytes(std::span<std::byte> bytes, int device) {
 SelfTest::SelfTest(Runtime& runtime, std::span<const backend::StreamRef> streams,
                    std::span<const DevicePair> pairs)
     : runtime_(runtime), streams_(streams), pairs_(pairs) {
-  lay_out();
+  add_participants();
+  order_pairs();
+  for (std::size_t round = 0; round < round_count(); ++round) lay_out_round(round);
   try {
     allocate();
   } catch (...) {
@@ -67,68 +75,98 @@ std::vector<std::string> SelfTest::run() {
   has_work_queued_ = true;
   upload();
   synchronize();
-  for (std::size_t actor = 0; actor < participants_.size(); ++actor) run_kernels(actor);
-  run_copies();
-  synchronize();
-  download();
-  synchronize();
+  std::vector<std::string> findings(pairs_.size());
+  for (std::size_t round = 0; round < round_count(); ++round) {
+    // From the second round on, slots hold patterns of other pairs, which are as wrong as none.
+    lay_out_round(round);
+    run_kernels();
+    run_copies();
+    synchronize();
+    download();
+    synchronize();
+    check(findings);
+  }
   has_work_queued_ = false;
 
-  std::vector<std::string> findings = check();
   for (const Participant& participant : participants_) {
     if (participant.failure && !participant.failed_the_test) std::rethrow_exception(participant.failure);
   }
   return findings;
 }
 
-std::vector<std::string> SelfTest::check() {
-  std::vector<std::string> findings(pairs_.size());
+void SelfTest::check(std::vector<std::string>& findings) {
   for (const Transfer& transfer : transfers_) {
     const std::byte* expected = participants_[transfer.source].host_memory + transfer.source_offset;
     const std::byte* found = participants_[transfer.target].host_memory + transfer.target_offset;
-    if (std::memcmp(expected, found, slot_bytes) == 0) continue;
+    if (std::memcmp(expected, found, slot_bytes_) == 0) continue;
     participants_[transfer.actor].failed_the_test = true;
     participants_[transfer.target].failed_the_test = true;
     if (findings[transfer.pair].empty()) findings[transfer.pair] = describe(transfer);
   }
-  return findings;
 }
 
 std::size_t SelfTest::participant_of(int device) const {
-  const auto found =
-      std::ranges::find(participants_, device, [](const auto& known) { return known.stream.device; });
+  const auto found = std::ranges::lower_bound(participants_, device, {},
+                                              [](const auto& known) { return known.stream.device; });
   return static_cast<std::size_t>(found - participants_.begin());
 }
 
-void SelfTest::lay_out() {
+void SelfTest::add_participants() {
   std::set<int> devices;
   for (const DevicePair& pair : pairs_) devices.insert({pair.device, pair.peer});
-  const std::size_t count = devices.size();
-  pattern_bytes_ = round_up(slot_bytes + ways * count * pattern_shift);
+  slot_bytes_ = pairs_.size() <= most_pairs_with_long_slots ? long_slot_bytes : short_slot_bytes;
+  pattern_bytes_ = round_up(slot_bytes_ + ways * devices.size() * pattern_shift);
   for (const int device : devices) {
     Participant& participant = participants_.emplace_back();
     participant.stream = streams_[static_cast<std::size_t>(device)];
     participant.bytes = pattern_bytes_;
   }
+}
 
-  for (std::size_t pair = 0; pair < pairs_.size(); ++pair) {
+void SelfTest::order_pairs() {
+  order_.resize(pairs_.size());
+  std::iota(order_.begin(), order_.end(), std::size_t{0});
+  // Every device begins with its next neighbour: the pairs of a round are spread over all devices.
+  const auto distance = [this](std::size_t pair) {
+    const std::size_t device = participant_of(pairs_[pair].device);
+    const std::size_t peer = participant_of(pairs_[pair].peer);
+    return (peer + participants_.size() - device) % participants_.size();
+  };
+  std::vector<std::size_t> distances(pairs_.size());
+  std::ranges::transform(order_, distances.begin(), distance);
+  std::ranges::stable_sort(order_, {}, [&](std::size_t pair) { return distances[pair]; });
+}
+
+std::size_t SelfTest::round_count() const noexcept {
+  const std::size_t pairs_per_round = round_bytes / (ways * round_up(slot_bytes_));
+  return (pairs_.size() + pairs_per_round - 1) / pairs_per_round;
+}
+
+void SelfTest::lay_out_round(std::size_t round) {
+  const std::size_t first = pairs_.size() * round / round_count();
+  const std::size_t last = pairs_.size() * (round + 1) / round_count();
+  std::vector<std::size_t> used(participants_.size(), pattern_bytes_);
+  transfers_.clear();
+  for (const std::size_t pair : std::span(order_).subspan(first, last - first)) {
     const std::size_t device = participant_of(pairs_[pair].device);
     const std::size_t peer = participant_of(pairs_[pair].peer);
     const auto add = [&](Way way, std::size_t source, std::size_t target) {
-      const std::size_t part = static_cast<std::size_t>(way) * count + target;
+      const std::size_t part = static_cast<std::size_t>(way) * participants_.size() + target;
       transfers_.push_back({.pair = pair,
                             .way = way,
                             .actor = device,
                             .source = source,
                             .source_offset = part * pattern_shift,
                             .target = target,
-                            .target_offset = participants_[target].bytes});
-      participants_[target].bytes += slot_pitch;
+                            .target_offset = used[target]});
+      used[target] += round_up(slot_bytes_);
     };
     add(Way::kernel_write, device, peer);
     add(Way::engine_write, device, peer);
     add(Way::kernel_read, peer, device);
   }
+  for (std::size_t i = 0; i < used.size(); ++i)
+    participants_[i].bytes = std::max(participants_[i].bytes, used[i]);
 }
 
 void SelfTest::allocate() {
@@ -171,18 +209,25 @@ void SelfTest::upload() {
   }
 }
 
-void SelfTest::run_kernels(std::size_t actor) {
-  std::vector<backend::FanOutSegment> segments;
-  std::vector<std::byte*> pointers;
+void SelfTest::run_kernels() {
+  struct Kernel {
+    std::vector<backend::FanOutSegment> segments;
+    std::vector<std::byte*> pointers;
+  };
+  std::vector<Kernel> kernels(participants_.size());
   for (const Transfer& transfer : transfers_) {
-    if (transfer.actor != actor || transfer.way == Way::engine_write) continue;
+    if (transfer.way == Way::engine_write) continue;
+    auto& [segments, pointers] = kernels[transfer.actor];
     const auto source = static_cast<std::uint32_t>(pointers.size());
     pointers.push_back(participants_[transfer.source].device_memory + transfer.source_offset);
     pointers.push_back(participants_[transfer.target].device_memory + transfer.target_offset);
     segments.push_back(
-        {.row_bytes = slot_bytes, .source = source, .first_target = source + 1, .target_count = 1});
+        {.row_bytes = slot_bytes_, .source = source, .first_target = source + 1, .target_count = 1});
   }
-  if (!segments.empty()) runtime_.backend().fan_out(participants_[actor].stream, {segments, pointers});
+  for (std::size_t actor = 0; actor < kernels.size(); ++actor) {
+    const auto& [segments, pointers] = kernels[actor];
+    if (!segments.empty()) runtime_.backend().fan_out(participants_[actor].stream, {segments, pointers});
+  }
 }
 
 void SelfTest::run_copies() {
@@ -191,7 +236,7 @@ void SelfTest::run_copies() {
     const backend::Copy2D copy{
         .target = participants_[transfer.target].device_memory + transfer.target_offset,
         .source = participants_[transfer.source].device_memory + transfer.source_offset,
-        .row_bytes = slot_bytes,
+        .row_bytes = slot_bytes_,
     };
     runtime_.backend().copy(participants_[transfer.actor].stream, copy);
   }

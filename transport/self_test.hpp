@@ -23,7 +23,8 @@ struct DevicePair {
 /// For every pair, the device writes a pattern of the pair's own into the peer's memory by kernel and another
 /// one by copy engine, and reads one of the peer's by kernel. Each device's memory is then copied to the host
 /// by that device, and every byte is checked. One upload, kernel and download per device; all devices work at
-/// once.
+/// once. Of very many pairs, on virtual devices, the patterns are shorter, and what does not fit into a
+/// bounded amount of memory at once is tested in rounds.
 class SelfTest {
  public:
   /// Allocates. `streams` has one stream per device of the runtime, used by nobody else; peer access of
@@ -54,7 +55,7 @@ class SelfTest {
     bool failed_the_test = false;
   };
   enum class Way : std::uint8_t { kernel_write, engine_write, kernel_read };
-  /// One pattern on its way into a slot.
+  /// One pattern on its way into a slot, in one round.
   struct Transfer {
     std::size_t pair;  ///< index into `pairs_`
     Way way;
@@ -66,23 +67,28 @@ class SelfTest {
   };
 
   [[nodiscard]] std::size_t participant_of(int device) const;
-  void lay_out();
+  void add_participants();
+  void order_pairs();
+  [[nodiscard]] std::size_t round_count() const noexcept;
+  void lay_out_round(std::size_t round);
   void allocate();
   void release() noexcept;
   void write_patterns();
   void upload();
-  void run_kernels(std::size_t actor);
+  void run_kernels();
   void run_copies();
   void download();
   void synchronize() noexcept;
-  [[nodiscard]] std::vector<std::string> check();
+  void check(std::vector<std::string>& findings);
   [[nodiscard]] std::string describe(const Transfer& transfer) const;
 
   Runtime& runtime_;
   std::span<const backend::StreamRef> streams_;
   std::span<const DevicePair> pairs_;
-  std::vector<Participant> participants_;
-  std::vector<Transfer> transfers_;
+  std::vector<Participant> participants_;  ///< by device
+  std::vector<std::size_t> order_;         ///< indices into `pairs_`, one round after another
+  std::vector<Transfer> transfers_;        ///< of the current round
+  std::size_t slot_bytes_ = 0;
   std::size_t pattern_bytes_ = 0;
   PinnedBlock* pinned_ = nullptr;
   bool has_work_queued_ = false;

@@ -178,6 +178,26 @@ TEST_F(ConnectivityTest, MoreThanEightPeersAreHandled) {
   EXPECT_EQ(states_of(connectivity), usable_except({}));
 }
 
+TEST_F(ConnectivityTest, ManyDevicesAreTestedInLittleMemory) {
+  // More pairs than one round has.
+  VirtualMachine machine = VirtualMachine::from_topology("island", 192);
+  machine.memory_bytes = std::size_t{4} << 20;
+  virtual_devices::start(machine);
+  auto& connectivity = Runtime::get().extension<Connectivity>();
+  const Exception exceptions[] = {{3, 4, PeerState::corrupting}, {0, 191, PeerState::corrupting}};
+  for (const auto& [device, peer, state] : exceptions) {
+    virtual_devices::inject({.operation = Operation::copy,
+                             .kind = FaultKind::corrupt,
+                             .device = device,
+                             .peer = peer,
+                             .count = always});
+  }
+  const std::string log = log_of([&] { connectivity.test(all_devices()); });
+  EXPECT_EQ(count_lines(log), 2U) << log;
+  EXPECT_EQ(states_of(connectivity), usable_except({std::begin(exceptions), std::end(exceptions)}));
+  expect_no_memory_in_use();
+}
+
 class CorruptLink : public ConnectivityTest, public testing::WithParamInterface<Operation> {};
 
 TEST_P(CorruptLink, IsVetoedAndTheOthersAreUsed) {
