@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -16,6 +17,16 @@ constexpr int most_buffer_sets = 32;
 
 void set_environment(const char* name, const std::string& value) {
   if (!value.empty()) setenv(name, value.c_str(), 1);
+}
+
+/// An error that begins with a variable begins with the option whose value the variable has passed on.
+std::string with_option_named(std::string error, const Options& options) {
+  const auto rename = [&error](std::string_view variable, std::string_view option) {
+    if (error.starts_with(variable)) error.replace(0, variable.size(), option);
+  };
+  if (!options.virtual_topology.empty()) rename("TUTTI_VIRTUAL_TOPOLOGY: ", "--topology: ");
+  if (options.virtual_devices) rename("TUTTI_VIRTUAL_DEVICES: ", "--devices: ");
+  return error;
 }
 
 }  // namespace
@@ -32,7 +43,7 @@ Session::Session(const Options& options) {
     topology_ = discover_topology();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported) {
-      throw UsageError(error.what());  // an unusable backend or topology
+      throw UsageError(with_option_named(error.what(), options));  // an unusable backend or topology
     }
     throw;
   }

@@ -84,6 +84,18 @@ std::optional<std::vector<TensorSpec>> parse_repeated(const std::string& text, D
   return std::vector<TensorSpec>(count, {{static_cast<std::int64_t>(bytes / size_of(dtype))}, std::nullopt});
 }
 
+/// Nothing if there is no such file, or what is there cannot be read: a directory, for instance.
+std::optional<std::string> read_file(const std::string& name) {
+  std::ifstream file(name, std::ios::binary);
+  try {
+    std::string content{std::istreambuf_iterator<char>(file), {}};
+    if (file) return content;
+  } catch (const std::ios_base::failure&) {
+    // Opened, but not to be read.
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<TensorSpec> parse_tensor_lines(std::string_view content, std::string_view name) {
@@ -105,14 +117,13 @@ std::vector<TensorSpec> parse_tensors(const std::string& text, DType dtype) {
   if (text == "resnet50") return resnet50_tensors();
   if (text == "gpt2") return gpt2_tensors();
   if (auto repeated = parse_repeated(text, dtype)) return *std::move(repeated);
-  std::ifstream file(text, std::ios::binary);
-  const std::string content{std::istreambuf_iterator<char>(file), {}};
-  if (!file) {
+  const std::optional<std::string> content = read_file(text);
+  if (!content) {
     throw UsageError(fmt::format(
         "--tensors: '{}' is neither resnet50, gpt2, COUNTxSIZE such as 1000x1K, nor a file that can be read",
         text));
   }
-  return parse_tensor_lines(content, text);
+  return parse_tensor_lines(*content, text);
 }
 
 std::string format_tensor_lines(const std::vector<TensorSpec>& tensors) {

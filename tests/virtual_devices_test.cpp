@@ -167,6 +167,12 @@ TEST_F(VirtualDevices, CountOperationsAndKeepTheSeed) {
   EXPECT_EQ(virtual_devices::interleaving_seed(), std::nullopt);
 }
 
+TEST_F(VirtualDevices, RefuseADirectoryAsTheirTopology) {
+  EXPECT_TRUE(refuses([] { static_cast<void>(VirtualMachine::from_topology(testing::TempDir())); },
+                      ErrorCode::invalid_argument,
+                      {"topology '" + testing::TempDir() + "'", "nor a readable file"}));
+}
+
 TEST_F(VirtualDevices, ReplaceOneAnotherManyTimes) {
   for (int i = 0; i < 20; ++i) {
     boot("island", 1 + i % 4);

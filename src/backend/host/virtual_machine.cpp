@@ -3,6 +3,7 @@
 #include "tutti/virtual_devices.hpp"
 
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
@@ -60,17 +61,29 @@ std::optional<VirtualMachine> make_preset(std::string_view name, int device_coun
   return machine;
 }
 
+/// Nothing if there is no such file, or what is there cannot be read: a directory, for instance.
+std::optional<std::string> read_text(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  try {
+    std::string text{std::istreambuf_iterator<char>(stream), {}};
+    if (stream) return text;
+  } catch (const std::ios_base::failure&) {
+    // Opened, but not to be read.
+  }
+  return std::nullopt;
+}
+
 /// Reads one topology file. Every refusal names the file and the field.
 class TopologyFile {
  public:
   explicit TopologyFile(std::string path) : path_(std::move(path)) {
-    std::ifstream stream(path_);
-    if (!stream) {
+    const std::optional<std::string> text = read_text(path_);
+    if (!text) {
       refuse(fmt::format("topology '{}'", path_),
              "neither a preset (island, two-islands, pcie, pcie-p2p) nor a readable file");
     }
     try {
-      document_ = json::parse(stream);
+      document_ = json::parse(*text);
     } catch (const json::exception& error) {
       refuse(fmt::format("topology file '{}'", path_), fmt::format("not valid JSON: {}", error.what()));
     }
@@ -173,7 +186,13 @@ VirtualMachine VirtualMachine::from_environment() {
   const Environment environment = Environment::read();
   const std::string topology = environment.virtual_topology.value_or("island");
   const int device_count = environment.virtual_devices.value_or(default_devices);
-  VirtualMachine machine = from_topology(topology, device_count);
+  VirtualMachine machine = [&] {
+    try {
+      return from_topology(topology, device_count);
+    } catch (const Error& error) {
+      refuse("TUTTI_VIRTUAL_TOPOLOGY", error.what());
+    }
+  }();
   if (environment.virtual_devices.has_value() && machine.device_count != device_count) {
     refuse("TUTTI_VIRTUAL_DEVICES", fmt::format("asks for {} devices, but topology '{}' has {}", device_count,
                                                 topology, machine.device_count));
