@@ -9,8 +9,10 @@
 #include "usage_error.hpp"
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
@@ -85,17 +87,30 @@ class TablePrinter final : public Listener {
   std::vector<Row> pairs_;
 };
 
-/// Opened before anything is measured: a name that cannot be written should not cost a run.
-std::ofstream open_json_file(const std::string& name) {
-  std::ofstream file;
-  if (name.empty()) return file;
-  file.open(name);
-  if (!file) throw UsageError(fmt::format("-J: '{}' cannot be written", name));
-  return file;
-}
+/// Opened before anything is measured: a name that cannot be written should not cost a run. What the file
+/// held stays there until something takes its place.
+class JsonFile {
+ public:
+  explicit JsonFile(const std::string& name) : name_(name) {
+    if (name_.empty()) return;
+    file_.open(name_, std::ios::app);
+    if (!file_) throw UsageError(fmt::format("-J: '{}' cannot be written", name_));
+  }
+
+  [[nodiscard]] bool is_wanted() const noexcept { return !name_.empty(); }
+  void write(const std::string& text) {
+    std::error_code failure;
+    if (std::filesystem::is_regular_file(name_, failure)) std::filesystem::resize_file(name_, 0, failure);
+    file_ << text << std::flush;
+    if (!file_ || failure) throw UsageError(fmt::format("-J: '{}' could not be written", name_));
+  }
+
+ private:
+  std::string name_;
+  std::ofstream file_;
+};
 
 int measure(const Options& options, const std::vector<std::string>& command_line) {
-  std::ofstream json_file = open_json_file(options.json_file);
   const Session session(options);
   if (options.inject_corruption && session.topology().backend != BackendKind::host) {
     throw UsageError("--inject-corruption needs virtual devices (--backend host)");
@@ -105,6 +120,7 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   }
   const std::unique_ptr<Peer> peer =
       options.peer == PeerChoice::nccl ? make_nccl_peer(session.streams()) : std::unique_ptr<Peer>();
+  JsonFile json_file(options.json_file);
   Results results;
   results.topology = session.topology();
   results.device_count = session.device_count();
@@ -121,10 +137,7 @@ int measure(const Options& options, const std::vector<std::string>& command_line
     results.failure = error.what();  // what was measured until then is worth keeping
   }
   print(format_footer(results, options));
-  if (json_file.is_open()) {
-    json_file << to_json(options, results, command_line) << std::flush;
-    if (!json_file) throw UsageError(fmt::format("-J: '{}' could not be written", options.json_file));
-  }
+  if (json_file.is_wanted()) json_file.write(to_json(options, results, command_line));
   if (!results.failure.empty()) {
     fmt::print(stderr, "tutti-perf: {}\n", results.failure);
     return run_failed;

@@ -5,6 +5,7 @@
 #include "usage_error.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <string_view>
 
@@ -207,6 +208,14 @@ void parse_comparison(const TypedOptions& typed, Options& options) {
     throw UsageError("--inject-corruption needs the check (-c 1)");
 }
 
+std::uint64_t parse_seed(const std::string& text) {
+  std::uint64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, seed);
+  if (error != std::errc() || rest != end) refuse("--seed", text, "a whole number, 0 to 2^64 - 1");
+  return seed;
+}
+
 }  // namespace
 
 Options parse_options(int argc, const char* const* argv) {
@@ -224,7 +233,7 @@ Options parse_options(int argc, const char* const* argv) {
   if (!options.tensors_name.empty()) {
     options.tensors = parse_tensors(options.tensors_name, options.dtypes.front());
   }
-  options.seed = parse_size(typed->seed, "--seed");
+  options.seed = parse_seed(typed->seed);
   options.json_file = typed->json_file;
   if (!options.operations.empty()) require_consistency(*typed, options);
   return options;

@@ -97,7 +97,9 @@ TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
       {{"broadcast", "--devices", "4", "-r", "4"}, "-r: root 4"},
       {{"broadcast", "--topology", "no-such-topology"}, "no-such-topology"},
       {{"broadcast", "--backend", "host", "--peer", "nccl"}, "--peer nccl:"},
-      {{"broadcast", "-J", "/no/such/directory/file"}, "/no/such/directory/file"},
+      {{"broadcast", "--topology", testing::TempDir()}, "--topology: "},
+      {{"broadcast_coalesced", "--tensors", testing::TempDir()}, "--tensors: "},
+      {{"broadcast", "--devices", "2", "-J", "/no/such/directory/file"}, "/no/such/directory/file"},
   };
   for (const auto& [words, about] : mistakes) {
     const Outcome outcome = run(words);
@@ -105,6 +107,18 @@ TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
     EXPECT_EQ(outcome.out, "");
     expect_one_line_about(outcome.error, about);
   }
+}
+
+TEST(PerfCommandLine, AMistakeLeavesTheFileOfTheLastRunAlone) {
+  const std::string json = temporary("kept.json");
+  std::ofstream(json) << "figures";
+  for (const char* root : {"4", "x"}) {
+    EXPECT_EQ(run({"broadcast", "--devices", "4", "-r", root, "-J", json}).status, 2);
+    EXPECT_EQ(content_of(json), "figures");
+  }
+  const Outcome outcome = run({"broadcast", "--devices", "2", "-b", "8", "-e", "8", "-n", "1", "-J", json});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(nlohmann::json::parse(content_of(json))["rows"].size(), 1U);
 }
 
 TEST(PerfCommandLine, ATensorListWithAMistakeIsNamedWithItsLine) {
