@@ -9,8 +9,21 @@
 namespace tutti {
 namespace {
 
+/// `function` is what the user called: errors name it.
+LayoutPtr layout_for(std::string_view function, DType dtype, IntList sizes,
+                     MemoryFormat format = MemoryFormat::contiguous) {
+  try {
+    return make_layout(dtype, sizes, format);
+  } catch (const Error& error) {
+    std::string_view reason = error.what();
+    constexpr std::string_view thrower = "Layout: ";
+    if (reason.starts_with(thrower)) reason.remove_prefix(thrower.size());
+    throw Error(error.code(), fmt::format("{}: {}", function, reason));
+  }
+}
+
 Tensor make_empty(IntList sizes, const TensorOptions& options, std::string_view function) {
-  return allocate_tensor(make_layout(options.dtype, sizes, options.format), options.device,
+  return allocate_tensor(layout_for(function, options.dtype, sizes, options.format), options.device,
                          options.host_memory, function);
 }
 
@@ -79,7 +92,7 @@ Tensor full_like(const Tensor& other, double value) {
 }
 
 Tensor from_host(const void* data, IntList sizes, const TensorOptions& options) {
-  LayoutPtr layout = make_layout(options.dtype, sizes);
+  LayoutPtr layout = layout_for("from_host", options.dtype, sizes);
   if (layout->numel() != 0 && data == nullptr) {
     throw Error(
         ErrorCode::invalid_argument,
@@ -92,7 +105,7 @@ Tensor from_host(const void* data, IntList sizes, const TensorOptions& options) 
 }
 
 void detail::require_count(std::size_t given, IntList sizes) {
-  const std::int64_t expected = Layout(DType::uint8, sizes).numel();
+  const std::int64_t expected = layout_for("from_host", DType::uint8, sizes)->numel();
   if (given == static_cast<std::size_t>(expected)) return;
   throw Error(ErrorCode::invalid_argument,
               fmt::format("from_host: {} values are given, expected {} for sizes {}", given, expected,

@@ -72,6 +72,7 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_DEVICES", "eight", "a number from 1 to 1024"));
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_DEVICES", "8 ", "a number from 1 to 1024"));
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_MEMORY", "1T", "a number of bytes"));
+  EXPECT_TRUE(refused("TUTTI_VIRTUAL_MEMORY", "0", "a number of bytes"));
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_SEED", "-1", "a number from 0"));
   EXPECT_TRUE(refused("TUTTI_TRANSPORT", "mpi", "auto, p2p, nccl or staged"));
   EXPECT_TRUE(refused("TUTTI_LOG", "debug", "off, warn or info"));

@@ -50,6 +50,11 @@ std::optional<int> parse_device_count(std::string_view text) noexcept {
   return count && *count >= 1 && *count <= 1024 ? count : std::nullopt;
 }
 
+std::optional<std::size_t> parse_memory(std::string_view text) noexcept {
+  const auto bytes = parse_bytes(text);
+  return bytes.value_or(0) == 0 ? std::nullopt : bytes;
+}
+
 }  // namespace
 
 std::optional<std::size_t> parse_bytes(std::string_view text) noexcept {
@@ -86,8 +91,8 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   assign(
       result.virtual_topology, "TUTTI_VIRTUAL_TOPOLOGY",
       [](std::string_view text) { return std::optional<std::string>(text); }, "a preset or a path");
-  assign(result.virtual_memory, "TUTTI_VIRTUAL_MEMORY", parse_bytes,
-         "a number of bytes such as 268435456 or 256M");
+  assign(result.virtual_memory, "TUTTI_VIRTUAL_MEMORY", parse_memory,
+         "a number of bytes such as 268435456 or 256M, more than 0");
   assign(result.virtual_seed, "TUTTI_VIRTUAL_SEED", parse_number<std::uint64_t>,
          "a number from 0 to 2^64 - 1");
   assign(result.transport, "TUTTI_TRANSPORT", one_of(transport_names), "auto, p2p, nccl or staged");
