@@ -17,15 +17,37 @@ jobs() { nproc; }
 # The comment at the head of a script is its help.
 usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
 
-# What a person running the script with or without GPUs needs to know: how many there are.
+# What a person running the script with or without GPUs needs to know: how many a program will find. These are the ones
+# nvidia-smi lists, of which CUDA_VISIBLE_DEVICES, if set, lets those through that it names by index or by the beginning
+# of their UUID, up to the first name that is none: -1, for instance. Empty, it lets none through.
 gpu_count() {
-  if [[ -n ${CUDA_VISIBLE_DEVICES:-} ]]; then
-    tr ',' '\n' <<<"$CUDA_VISIBLE_DEVICES" | wc -l
-  elif command -v nvidia-smi >/dev/null 2>&1; then
-    timeout 60 nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true
-  else
-    echo 0
+  local listed="" name uuid known count=0
+  local -a uuids names
+  if command -v nvidia-smi >/dev/null 2>&1; then
+    listed=$(timeout 60 nvidia-smi -L 2>/dev/null || true)
   fi
+  mapfile -t uuids < <(sed -n 's/^GPU [0-9]*:.*(UUID: \(.*\))$/\1/p' <<<"$listed")
+  if [[ -z ${CUDA_VISIBLE_DEVICES+set} ]]; then
+    echo "${#uuids[@]}"
+    return
+  fi
+  IFS=, read -r -a names <<<"$CUDA_VISIBLE_DEVICES"
+  for name in "${names[@]}"; do
+    name=${name//[[:space:]]/}
+    if [[ $name =~ ^[0-9]+$ ]]; then
+      ((10#$name < ${#uuids[@]})) || break
+    elif [[ $name == MIG-* ]]; then
+      grep -qF "(UUID: $name" <<<"$listed" || break
+    else
+      known=no
+      for uuid in "${uuids[@]}"; do
+        if [[ -n $name && $uuid == "$name"* ]]; then known=yes; fi
+      done
+      [[ $known == yes ]] || break
+    fi
+    count=$((count + 1))
+  done
+  echo "$count"
 }
 
 # configure PRESET [CMAKE_ARGUMENT...]
