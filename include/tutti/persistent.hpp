@@ -47,7 +47,10 @@ class TUTTI_EXPORT PersistentCollective {
   std::unique_ptr<Impl> impl_;
 };
 
-/// The persistent forms of the collectives with given outputs: same arguments, same checks, same errors.
+/// The persistent forms of the collectives with given outputs. Arguments, checks and errors are theirs, but
+/// for this: there is no `streams` argument, as a launch is given its stream; and operands that a call would
+/// have to copy, being strided, in another order or in pageable host memory, are refused with
+/// Error(invalid_argument).
 [[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_broadcast(const Tensor& tensor, TensorList out,
                                                                      const CollectiveOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_broadcast_coalesced(
