@@ -72,7 +72,8 @@ TUTTI_EXPORT void init();
 /// The backend in use.
 [[nodiscard]] TUTTI_EXPORT BackendKind backend_kind();
 
-/// Number of devices; 0 if there are none.
+/// Number of devices of the selected backend, 1 or more. Throws as `init` does, if it has to select one and
+/// there are no devices: `is_available` asks without throwing.
 [[nodiscard]] TUTTI_EXPORT int device_count();
 /// The calling thread's current device; a new thread starts at device 0.
 [[nodiscard]] TUTTI_EXPORT int current_device();
