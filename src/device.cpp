@@ -119,12 +119,12 @@ MemoryInfo mem_get_info(int device) {
 }
 
 DeviceGuard::DeviceGuard(Device device)
-    : original_(current_device()), switched_(device.index() >= 0 && device.index() != original_) {
-  if (switched_) set_device(device.index());
+    : original_(current_device()), restores_(device.index() >= 0) {
+  if (restores_) set_device(device.index());
 }
 
 DeviceGuard::~DeviceGuard() {
-  if (!switched_) return;
+  if (!restores_) return;
   try {
     set_device(original_);
   } catch (const std::exception&) {

@@ -151,7 +151,7 @@ TEST_F(SeveralDevices, AreRestoredByNestedGuards) {
       const DeviceGuard same(1);
       set_device(0);
     }
-    EXPECT_EQ(current_device(), 0) << "a guard that switched nothing restores nothing";
+    EXPECT_EQ(current_device(), 1) << "a guard restores what it found, switched or not";
   }
   EXPECT_EQ(current_device(), 0);
 }

@@ -29,7 +29,7 @@ class Device {
   constexpr Device() = default;  ///< the host
   /// Device `index`; implicit, so that a list of devices can be written {0, 1, 2}. A negative index is
   /// refused by every call that needs a device.
-  constexpr Device(int index) noexcept : index_(static_cast<std::int16_t>(index)) {}
+  constexpr Device(int index) noexcept : index_(index) {}
   [[nodiscard]] static constexpr Device host() noexcept { return Device{}; }
 
   [[nodiscard]] constexpr bool is_host() const noexcept { return index_ == host_index; }
@@ -37,8 +37,8 @@ class Device {
   friend constexpr auto operator<=>(Device, Device) = default;
 
  private:
-  static constexpr std::int16_t host_index = -1;
-  std::int16_t index_ = host_index;
+  static constexpr int host_index = -1;
+  int index_ = host_index;
 };
 
 [[nodiscard]] TUTTI_EXPORT std::string to_string(Device device);
@@ -121,7 +121,7 @@ class TUTTI_EXPORT DeviceGuard {
 
  private:
   int original_;
-  bool switched_;
+  bool restores_;
 };
 
 }  // namespace tutti
