@@ -5,6 +5,7 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace tutti {
 namespace {
@@ -16,15 +17,15 @@ using collectives::PackingPolicy;
 using transport::Operands;
 using transport::Plan;
 
-/// Streams to capture on, which nobody else can be using meanwhile.
-class CaptureStreams {
+/// Streams of its own for every lane, which nobody else can be using.
+class LaneStreams {
  public:
-  CaptureStreams(Runtime& runtime, const std::vector<int>& devices) : runtime_(runtime) {
+  LaneStreams(Runtime& runtime, const std::vector<int>& devices) : runtime_(runtime) {
     for (const int device : devices) streams_.push_back(runtime.backend().create_stream(device, 0));
   }
-  CaptureStreams(const CaptureStreams&) = delete;
-  CaptureStreams& operator=(const CaptureStreams&) = delete;
-  ~CaptureStreams() {
+  LaneStreams(const LaneStreams&) = delete;
+  LaneStreams& operator=(const LaneStreams&) = delete;
+  ~LaneStreams() {
     for (const backend::StreamRef stream : streams_) runtime_.backend().destroy_stream(stream);
   }
   [[nodiscard]] const std::vector<backend::StreamRef>& streams() const noexcept { return streams_; }
@@ -47,8 +48,10 @@ class PersistentCollective::Impl {
         temporaries_(transport::allocate_temporaries(runtime_, *plan_)) {
     if (runtime_.backend().supports_graphs() && !plan_->steps.empty()) {
       record_graph();
-    } else {
-      bind_side_lanes();
+    } else if (!plan_->steps.empty()) {
+      replayed_on_.emplace(runtime_, plan_->lane_devices);
+      operands_.lanes = replayed_on_->streams();
+      done_ = runtime_.events().acquire(home_device());
     }
   }
   Impl(const Impl&) = delete;
@@ -61,6 +64,7 @@ class PersistentCollective::Impl {
       for (const auto& temporary : temporaries_) temporary->record_stream(stream);
     }
     if (graph_ != nullptr) runtime_.backend().destroy_graph(graph_);
+    if (done_ != nullptr) runtime_.events().release(home_device(), done_);
   }
 
   void launch(const Stream& stream) {
@@ -76,8 +80,11 @@ class PersistentCollective::Impl {
     if (graph_ != nullptr) {
       runtime_.backend().launch_graph(graph_, StreamAccess::ref(stream));
     } else {
+      // As graphs do: a launch waits for the one before, whatever stream that was on.
+      runtime_.backend().wait_event(StreamAccess::ref(stream), done_);
       Operands operands = operands_;
       transport::launch_body(runtime_, *plan_, operands, StreamAccess::ref(stream), temporaries_);
+      runtime_.backend().record_event(done_, StreamAccess::ref(stream));
     }
   }
 
@@ -88,7 +95,7 @@ class PersistentCollective::Impl {
 
  private:
   void record_graph() {
-    const CaptureStreams capture(runtime_, plan_->lane_devices);
+    const LaneStreams capture(runtime_, plan_->lane_devices);
     Operands operands = operands_;
     operands.lanes = capture.streams();
     const backend::StreamRef home = capture.streams()[plan_->home_lane];
@@ -112,23 +119,14 @@ class PersistentCollective::Impl {
     }
   }
 
-  /// Without graphs every lane but the home lane runs on a stream of the library, ordered with the launch
-  /// stream alone.
-  void bind_side_lanes() {
-    std::vector<std::size_t> count(static_cast<std::size_t>(runtime_.device_count()));
-    operands_.lanes.clear();
-    for (const int device : plan_->lane_devices) {
-      operands_.lanes.push_back(runtime_.extension<transport::SideStreams>().get(
-          device, count[static_cast<std::size_t>(device)]++));
-    }
-  }
-
   Runtime& runtime_;
   std::vector<Tensor> tensors_;
   std::shared_ptr<const Plan> plan_;
   Operands operands_;
   std::vector<detail::IntrusivePtr<Storage>> temporaries_;
   backend::GraphHandle graph_ = nullptr;
+  std::optional<LaneStreams> replayed_on_;  ///< without graphs: streams of all lanes but the home lane's
+  backend::EventHandle done_ = nullptr;     ///< without graphs: the last launch
   std::vector<Stream> launched_on_;
 };
 

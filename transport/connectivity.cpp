@@ -4,6 +4,7 @@
 #include "tutti/error.hpp"
 
 #include <set>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -85,6 +86,7 @@ void Connectivity::test(std::span<const int> team) {
       settle(pairs[i], findings[i].empty() ? PeerState::usable : PeerState::corrupting, findings[i]);
     }
   } catch (const OutOfMemoryError& error) {
+    if (std::exchange(told_of_shortage_, true)) return;
     log_warning(fmt::format("peer access is not used for now, because there is no memory to test it: {}",
                             error.what()));
   }

@@ -32,8 +32,8 @@ class Connectivity {
   /// with all untested pairs among `team`, in a few milliseconds; a pair that fails is refused for good, with
   /// one log line. Cached answers cost one atomic load.
   ///
-  /// Without memory for the test, says so in the log, answers no, and tests at the next question. Passes on
-  /// failures of the devices that have nothing to do with the test.
+  /// Without memory for the test, says so in the log, once, answers no, and tests at the next question.
+  /// Passes on failures of the devices that have nothing to do with the test.
   [[nodiscard]] bool direct(int device, int peer, std::span<const int> team);
 
   /// Tests every untested pair among `team`, in both directions.
@@ -58,6 +58,7 @@ class Connectivity {
   mutable std::mutex test_mutex_;
   std::vector<std::string> reasons_;         ///< of pairs refused by this class; guarded by `test_mutex_`
   std::vector<backend::StreamRef> streams_;  ///< by device, made when first needed; guarded by `test_mutex_`
+  bool told_of_shortage_ = false;            ///< guarded by `test_mutex_`
 };
 
 }  // namespace tutti::transport

@@ -16,10 +16,6 @@ struct Leg {
   std::vector<Place> targets;
 };
 
-Move move_of(const Flow& flow) {
-  return {flow.source, flow.row_bytes, flow.rows, flow.source_pitch, flow.target_pitch};
-}
-
 CopyStep copy_of(const Flow& flow, LaneId lane, Place target) {
   return {lane, target, flow.source, flow.row_bytes, flow.rows, flow.target_pitch, flow.source_pitch};
 }
@@ -199,9 +195,16 @@ class FlowLowering {
     });
   }
 
+  /// A flow of more rows than one move can have takes several.
+  void move_all(LaneId lane, const Leg& leg) {
+    for_each_piece(leg.flow, 0, leg.flow.bytes(), [&](const Piece& piece) {
+      builder_.move(lane, piece.move, shifted(leg.targets, piece.target_offset));
+    });
+  }
+
   /// One kernel on `lane` moves all `flows`.
   void emit_kernel(LaneId lane, std::span<const Leg> flows) {
-    for (const Leg& leg : flows) builder_.move(lane, move_of(leg.flow), leg.targets);
+    for (const Leg& leg : flows) move_all(lane, leg);
     builder_.launch_moves(lane);
   }
 
@@ -210,7 +213,7 @@ class FlowLowering {
     std::set<LaneId> lanes;
     for (const Leg& leg : flows) {
       const LaneId lane = lane_of(leg.flow.source);
-      builder_.move(lane, move_of(leg.flow), leg.targets);
+      move_all(lane, leg);
       lanes.insert(lane);
     }
     for (const LaneId lane : lanes) builder_.launch_moves(lane);

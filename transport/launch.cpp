@@ -1,9 +1,13 @@
 #include "transport/launch.hpp"
 
+#include "log.hpp"
 #include "storage.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <type_traits>
+
+#include <fmt/format.h>
 
 namespace tutti::transport {
 namespace {
@@ -108,8 +112,7 @@ void bind_temporaries(Operands& operands, std::span<const detail::IntrusivePtr<S
 /// Adds streams of the library's own for the side lanes.
 void bind_side_lanes(Runtime& runtime, const Plan& plan, Operands& operands) {
   for (std::size_t k = 0; k < plan.beside.size(); ++k) {
-    const int device = plan.lane_devices[plan.beside[k]];
-    operands.lanes.push_back(runtime.extension<SideStreams>().get(device, k));
+    operands.lanes.push_back(runtime.extension<SideStreams>().beside(operands.lanes[plan.beside[k]], k));
   }
 }
 
@@ -122,6 +125,21 @@ void record_uses(const Plan& plan, const Operands& operands) {
   for (const auto& [buffer, lane] : plan.host_uses) {
     Storage* const storage = operands.storages[buffer];
     if (storage != nullptr) storage->record_stream(StreamAccess::make(operands.lanes[lane]));
+  }
+}
+
+/// After a failure half-way: what was queued still runs, without the orders that follow it. Its memory is
+/// kept until all lanes have passed.
+void record_all_uses(const Operands& operands) noexcept {
+  for (Storage* const storage : operands.storages) {
+    if (storage == nullptr) continue;
+    for (const backend::StreamRef lane : operands.lanes) {
+      try {
+        storage->record_stream(StreamAccess::make(lane));
+      } catch (const std::exception& error) {
+        log_warning(fmt::format("memory of a call that failed may be reused too early: {}", error.what()));
+      }
+    }
   }
 }
 
@@ -169,19 +187,26 @@ void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, 
 }  // namespace
 
 SideStreams::SideStreams(Runtime& runtime)
-    : runtime_(runtime), streams_(static_cast<std::size_t>(runtime.device_count())) {}
+    : runtime_(runtime), devices_(static_cast<std::size_t>(runtime.device_count())) {}
 
 SideStreams::~SideStreams() {
-  for (const auto& device : streams_) {
-    for (const backend::StreamRef stream : device) runtime_.backend().destroy_stream(stream);
+  for (const PerDevice& device : devices_) {
+    for (const backend::StreamRef stream : device.streams) runtime_.backend().destroy_stream(stream);
   }
 }
 
-backend::StreamRef SideStreams::get(int device, std::size_t k) {
+backend::StreamRef SideStreams::beside(backend::StreamRef stream, std::size_t k) {
   const std::scoped_lock lock(mutex_);
-  auto& streams = streams_[static_cast<std::size_t>(device)];
-  while (streams.size() <= k) streams.push_back(runtime_.backend().create_stream(device, 0));
-  return streams[k];
+  PerDevice& device = devices_[static_cast<std::size_t>(stream.device)];
+  const auto known = device.index.find({stream.handle, k});
+  if (known != device.index.end()) return device.streams[known->second];
+  const std::size_t chosen = device.next++ % most_per_device;
+  if (chosen == device.streams.size())
+    device.streams.push_back(runtime_.backend().create_stream(stream.device, 0));
+  // Whoever had this one before gets another next time.
+  std::erase_if(device.index, [chosen](const auto& entry) { return entry.second == chosen; });
+  device.index[{stream.handle, k}] = chosen;
+  return device.streams[chosen];
 }
 
 std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime, const Plan& plan) {
@@ -205,7 +230,12 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
     return;
   }
   bind_side_lanes(runtime, *plan, operands);
-  Launcher(runtime, *plan, operands).run(plan->steps);
+  try {
+    Launcher(runtime, *plan, operands).run(plan->steps);
+  } catch (...) {
+    record_all_uses(operands);
+    throw;
+  }
   record_uses(*plan, operands);
 }
 

@@ -99,6 +99,7 @@ struct PlannedStep {
 struct Plan {
   PlanSummary summary;
   std::vector<std::string> reasons;  ///< why this transport and not the others, one line each
+  bool is_provisional = false;       ///< made without knowing all it depends on: not to be kept
   std::vector<int> lane_devices;     ///< by lane
   std::vector<LaneId> beside;        ///< by side lane: the operand lane it lies beside, on the same device
   std::vector<LaneId> homes;         ///< of operands, then of temporaries

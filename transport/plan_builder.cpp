@@ -105,6 +105,9 @@ void PlanBuilder::copy(const CopyStep& step) {
 }
 
 void PlanBuilder::move(LaneId lane, const Move& move, std::span<const Place> targets) {
+  if (move.rows > std::numeric_limits<std::uint32_t>::max()) {
+    throw Error(ErrorCode::internal, "PlanBuilder::move: more rows than a segment can have");
+  }
   const auto found = std::ranges::find(pending_moves_, lane, &FanOutStep::lane);
   FanOutStep& step =
       found != pending_moves_.end() ? *found : pending_moves_.emplace_back(FanOutStep{.lane = lane});

@@ -10,6 +10,7 @@ std::shared_ptr<const Plan> PlanCache::find_or_make(const PlanKey& key, const st
   }
   // Outside the lock: planning may test peers or load a library, and others should not wait for that.
   auto plan = std::make_shared<const Plan>(make());
+  if (plan->is_provisional) return plan;
   const std::scoped_lock lock(mutex_);
   if (plans_.size() >= capacity) plans_.clear();
   return plans_.try_emplace(key, std::move(plan)).first->second;

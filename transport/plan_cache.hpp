@@ -61,7 +61,7 @@ class PlanCache {
   explicit PlanCache(Runtime& runtime) { static_cast<void>(runtime); }
 
   /// The plan for `key`; made by `make` if there is none. Two threads may both make one, and then the first
-  /// is kept.
+  /// is kept. A provisional one is not kept.
   [[nodiscard]] std::shared_ptr<const Plan> find_or_make(const PlanKey& key,
                                                          const std::function<Plan()>& make);
 

@@ -56,6 +56,9 @@ class P2p {
         problem_, [this](int device, int peer) { return direct(device, peer); }, TransportKind::p2p);
   }
 
+  /// A pair was passed over because it could not be tested yet.
+  [[nodiscard]] bool found_untested() const noexcept { return found_untested_; }
+
   /// Pairs that are bridged through pinned memory.
   [[nodiscard]] std::size_t bridged_pairs() {
     std::size_t count = 0;
@@ -68,12 +71,15 @@ class P2p {
 
  private:
   [[nodiscard]] bool direct(int device, int peer) {
-    return device == peer || connectivity_.direct(device, peer, team_);
+    if (device == peer || connectivity_.direct(device, peer, team_)) return true;
+    found_untested_ = found_untested_ || connectivity_.link(device, peer).state == PeerState::untested;
+    return false;
   }
 
   Connectivity& connectivity_;
   const Problem& problem_;
   std::vector<int> team_;
+  bool found_untested_ = false;
 };
 
 /// One row of the table: a transport, whether it can carry the problem, and whether it is its turn.
@@ -142,6 +148,7 @@ Plan select(Runtime& runtime, const Problem& problem) {
                                     p2p.bridged_pairs()));
     }
     plan.reasons = std::move(reasons);
+    plan.is_provisional = p2p.found_untested();
     return plan;
   }
   throw Error(ErrorCode::internal, "select: no transport left, though staged carries everything");

@@ -319,6 +319,20 @@ TEST(PlanOrder, ACheckThatFindsNothingWouldBeWorthless) {
   EXPECT_EQ(waits, 8U);  // three targets and the side lane, before and after
 }
 
+TEST(PlanOrder, MoreRowsThanAKernelCanCountTakeSeveralPieces) {
+  constexpr std::uint64_t rows = (std::uint64_t{1} << 32U) + 8;
+  ProblemMaker make(2, 0);
+  make.gather(0, 1, rows);
+  const Plan plan = lower(make.problem(), reaches_all);
+  std::uint64_t bytes = 0;
+  for (const PlannedStep& planned : plan.steps) {
+    const auto* const kernel = std::get_if<FanOutStep>(&planned.step);
+    if (kernel == nullptr) continue;
+    for (const backend::FanOutSegment& segment : kernel->segments) bytes += segment.row_bytes * segment.rows;
+  }
+  EXPECT_EQ(bytes, 2 * rows);
+}
+
 /// The receivers' waits stand between the copies, so that the next call finds the first of them done.
 TEST(PlanOrder, AScatterReleasesEachReceiverAfterItsOwnCopy) {
   ProblemMaker make(3, 0);
