@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/shared_flag.hpp"
 #include "tutti/device.hpp"
 #include "tutti/dtype.hpp"
 
@@ -28,8 +29,8 @@ namespace tutti::backend {
 struct StreamTag;
 struct EventTag;
 struct GraphTag;
-/// Opaque handles. The cuda backend's stream handle is the `cudaStream_t` itself; nullptr is device 0's
-/// default stream there, so a handle alone does not name a stream: a `StreamRef` does.
+/// Opaque handles. The cuda backend's stream handle is the `cudaStream_t` itself; nullptr is every
+/// device's default stream there, so a handle alone does not name a stream: a `StreamRef` does.
 using StreamHandle = StreamTag*;
 using EventHandle = EventTag*;
 using GraphHandle = GraphTag*;
@@ -182,6 +183,10 @@ class Backend {
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void free_pinned(void* address) noexcept = 0;
   [[nodiscard]] virtual PointerInfo pointer_info(const void* address) = 0;
+  /// Makes whole pages of the process, for instance shared with others, usable like pinned memory until they
+  /// are unregistered, which must come before they are unmapped.
+  virtual void register_pinned(void* address, std::size_t bytes) = 0;
+  virtual void unregister_pinned(void* address) noexcept = 0;
 
   // Streams. Created ones do not synchronise with the legacy default stream.
   [[nodiscard]] virtual StreamRef default_stream(int device) = 0;
@@ -192,6 +197,11 @@ class Backend {
   virtual void synchronize_stream(StreamRef stream) = 0;
   /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;
+  /// Sets the flag, in registered memory, when the work queued before is done and visible to all processes.
+  virtual void set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) = 0;
+  /// Later work on `stream` waits until the flag, in registered memory, has come to `value`. If `abort` is
+  /// set first, the wait ends all the same; on virtual devices that is a failure of enqueued work.
+  virtual void wait_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value, const AbortWord& abort) = 0;
   /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the
   /// backend.
   virtual void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) = 0;

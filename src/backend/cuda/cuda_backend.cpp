@@ -91,8 +91,8 @@ void CudaBackend::prepare(int device) {
     const CurrentDevice current(device);
     const RelaxedCapture relaxed;
     // What fails here fails again at the launch, where it can be reported with a meaning.
-    for (const auto& preload :
-         {preload_fan_out, preload_ordered_sum, preload_convert, preload_fill, preload_random_fill}) {
+    for (const auto& preload : {preload_fan_out, preload_ordered_sum, preload_convert, preload_fill,
+                                preload_random_fill, preload_flags}) {
       forget(preload());
     }
   });
@@ -213,6 +213,17 @@ void* CudaBackend::allocate_pinned(std::size_t bytes) {
 void CudaBackend::free_pinned(void* address) noexcept {
   const RelaxedCapture relaxed;
   keep_late_failure(cudaFreeHost(address), 0);
+}
+
+void CudaBackend::register_pinned(void* address, std::size_t bytes) {
+  const RelaxedCapture relaxed;
+  check(cudaHostRegister(address, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+        "cudaHostRegister");
+}
+
+void CudaBackend::unregister_pinned(void* address) noexcept {
+  const RelaxedCapture relaxed;
+  keep_late_failure(cudaHostUnregister(address), 0);
 }
 
 PointerInfo CudaBackend::pointer_info(const void* address) {

@@ -80,6 +80,18 @@ void CudaBackend::ordered_sum(StreamRef stream, const OrderedSum& task) {
   });
 }
 
+void CudaBackend::set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) {
+  const CurrentDevice current(stream.device);
+  check(launch_set_flag(site(stream, "a flag for other processes"), flag, value), "flag kernel",
+        stream.device);
+}
+
+void CudaBackend::wait_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value, const AbortWord& abort) {
+  const CurrentDevice current(stream.device);
+  check(launch_wait_flag(site(stream, "a wait for another process"), flag, value, abort), "flag kernel",
+        stream.device);
+}
+
 void CudaBackend::convert(StreamRef stream, const Convert& task) {
   const CurrentDevice current(stream.device);
   check(launch_convert(site(stream, "a conversion"), task), "conversion kernel", stream.device);

@@ -55,8 +55,10 @@ void* AddressSpace::allocate_device(int device, std::size_t bytes) {
     return nullptr;
   }
   const std::byte* base = reservation.address();
-  return insert({std::make_shared<const Allocation>(Allocation{base, bytes, device, std::move(storage)}),
-                 std::move(reservation)});
+  std::byte* const memory = storage.address();
+  return insert(
+      {std::make_shared<const Allocation>(Allocation{base, bytes, device, std::move(storage), memory}),
+       std::move(reservation)});
 }
 
 void* AddressSpace::allocate_pinned(std::size_t bytes) {
@@ -64,10 +66,24 @@ void* AddressSpace::allocate_pinned(std::size_t bytes) {
   const std::size_t rounded = round_up(bytes);
   Mapping storage(rounded, Mapping::Protection::read_write);
   if (storage.address() == nullptr) return nullptr;
-  const std::byte* base = storage.address();
-  return insert(
-      {std::make_shared<const Allocation>(Allocation{base, bytes, Allocation::pinned, std::move(storage)}),
-       {}});
+  std::byte* const memory = storage.address();
+  return insert({std::make_shared<const Allocation>(
+                     Allocation{memory, bytes, Allocation::pinned, std::move(storage), memory}),
+                 {}});
+}
+
+bool AddressSpace::register_pinned(std::byte* address, std::size_t bytes) {
+  {
+    const std::shared_lock lock(mutex_);
+    const auto next = blocks_.lower_bound(address + bytes);
+    if (next != blocks_.begin()) {
+      const Allocation& before = *std::prev(next)->second.allocation;
+      if (before.base + before.bytes > address) return false;
+    }
+  }
+  insert(
+      {std::make_shared<const Allocation>(Allocation{address, bytes, Allocation::pinned, {}, address}), {}});
+  return true;
 }
 
 bool AddressSpace::free(int owner, const void* address) {

@@ -44,8 +44,9 @@ struct Allocation {
 
   const std::byte* base = nullptr;  ///< the address the library knows
   std::size_t bytes = 0;
-  int owner = pinned;  ///< device, or `pinned`
-  Mapping storage;     ///< where the bytes are; for pinned memory this is `base`
+  int owner = pinned;           ///< device, or `pinned`
+  Mapping storage;              ///< owns the bytes; empty for registered memory, which somebody else owns
+  std::byte* memory = nullptr;  ///< where the bytes are; for pinned memory this is `base`
 
   [[nodiscard]] bool contains(const std::byte* address) const noexcept {
     return address >= base && address < base + bytes;
@@ -64,6 +65,8 @@ class AddressSpace {
   /// nullptr if the device's memory is exhausted.
   [[nodiscard]] void* allocate_device(int device, std::size_t bytes);
   [[nodiscard]] void* allocate_pinned(std::size_t bytes);
+  /// Takes pages of somebody else's as pinned memory. False if they overlap with a block that is known.
+  [[nodiscard]] bool register_pinned(std::byte* address, std::size_t bytes);
   /// False if `address` is not the start of a block of `owner` (a device, or `Allocation::pinned`).
   [[nodiscard]] bool free(int owner, const void* address);
 

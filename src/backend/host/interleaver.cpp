@@ -61,7 +61,8 @@ void Interleaver::choose_until(const std::shared_ptr<Progress>& progress, std::u
   ++calls_;
   while (active() && progress->chosen.load() < position && !progress->reached(position)) {
     if (choose_one()) continue;
-    // Everything held waits for entries submitted before the seed was set, by threads that raced with that
+    start_next();  // what is held may wait for flags that chosen entries set
+    // Or everything held waits for entries submitted before the seed was set, by threads that raced with that
     // call.
     settled_.wait_for(lock, milliseconds(1));
   }
@@ -93,7 +94,9 @@ void Interleaver::pass(std::uint64_t draws) {
 bool Interleaver::choose_one() {
   std::vector<Lanes::iterator> candidates;
   for (auto lane = lanes_.begin(); lane != lanes_.end(); ++lane) {
-    const Ticket* awaited = lane->second.held.front().task->awaited();
+    const Task& next = *lane->second.held.front().task;
+    if (!next.ready()) continue;
+    const Ticket* awaited = next.awaited();
     if (awaited == nullptr || awaited->progress->chosen.load() >= awaited->position || awaited->complete()) {
       candidates.push_back(lane);
     }

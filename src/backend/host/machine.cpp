@@ -117,6 +117,15 @@ void Machine::free_pinned(void* address) noexcept {
       fmt::format("free_pinned: address {} is not the start of a pinned block", fmt::ptr(address)));
 }
 
+void Machine::register_pinned(void* address, std::size_t bytes) {
+  if (faults_.disturb(Operation::allocate_pinned, -1).refused ||
+      !addresses_.register_pinned(static_cast<std::byte*>(address), bytes)) {
+    throw Error(ErrorCode::device_failure,
+                fmt::format("register_pinned: {} bytes at address {} cannot be registered", bytes,
+                            fmt::ptr(address)));
+  }
+}
+
 PointerInfo Machine::pointer_info(const void* address) {
   const auto* byte = static_cast<const std::byte*>(address);
   const auto block = addresses_.find(byte);

@@ -52,6 +52,8 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
   void free_pinned(void* address) noexcept override;
   [[nodiscard]] PointerInfo pointer_info(const void* address) override;
+  void register_pinned(void* address, std::size_t bytes) override;
+  void unregister_pinned(void* address) noexcept override { free_pinned(address); }
 
   // Backend: streams.
   [[nodiscard]] StreamRef default_stream(int device) override;
@@ -60,6 +62,8 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] bool query_stream(StreamRef stream) override;
   void synchronize_stream(StreamRef stream) override;
   void wait_event(StreamRef stream, EventHandle event) override;
+  void set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) override;
+  void wait_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value, const AbortWord& abort) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
   // Backend: events.

@@ -1,7 +1,9 @@
 #pragma once
 
 #include "backend/host/progress.hpp"
+#include "backend/shared_flag.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,6 +22,8 @@ class Task {
   virtual void run() = 0;
   /// The ticket a waiting entry waits for; nullptr for entries that do work.
   [[nodiscard]] virtual const Ticket* awaited() const noexcept { return nullptr; }
+  /// Whether `run` would not block on something that other processes do.
+  [[nodiscard]] virtual bool ready() const noexcept { return true; }
   /// What failures call it.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
@@ -36,6 +40,23 @@ class WaitTask final : public Task {
 
  private:
   Ticket ticket_;
+};
+
+/// Holds back what is queued behind it until another process has set a flag.
+class FlagTask final : public Task {
+ public:
+  FlagTask(SharedFlag& flag, std::uint32_t value, const AbortWord& abort)
+      : Task("wait_flag"), flag_(flag), value_(value), abort_(abort) {}
+  /// Throws Error(aborted).
+  void run() override;
+  [[nodiscard]] bool ready() const noexcept override {
+    return has_reached(flag_.value.load(std::memory_order_acquire), value_) || abort_.is_set();
+  }
+
+ private:
+  SharedFlag& flag_;
+  std::uint32_t value_;
+  const AbortWord& abort_;
 };
 
 template <class Function>

@@ -31,13 +31,13 @@ const std::byte* Translation::read(const std::byte* address, const Extent& exten
   const Allocation* block = locate(address, extent.span());
   if (block == nullptr) return address;
   if (machine_.faults.any() && crosses_link(block)) segment_peers_.push_back(block->owner);
-  return block->storage.address() + (address - block->base);
+  return block->memory + (address - block->base);
 }
 
 std::byte* Translation::write(std::byte* address, const Extent& extent) {
   if (extent.empty()) return nullptr;
   const Allocation* block = locate(address, extent.span());
-  std::byte* target = block == nullptr ? address : block->storage.address() + (address - block->base);
+  std::byte* target = block == nullptr ? address : block->memory + (address - block->base);
   if (machine_.faults.any()) {
     for (const int peer : segment_peers_) crossings_.push_back({target, extent, peer});
     if (crosses_link(block)) crossings_.push_back({target, extent, block->owner});

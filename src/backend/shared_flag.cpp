@@ -1,0 +1,53 @@
+#include "backend/shared_flag.hpp"
+
+#include <chrono>
+#include <ctime>
+#include <thread>
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace tutti::backend {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// How long a thread looks before it sleeps, and how long it sleeps before it looks again: others than host
+/// threads may set the flag, and wake nobody.
+constexpr std::chrono::microseconds patience{20};
+constexpr timespec nap{.tv_sec = 0, .tv_nsec = 2'000'000};
+
+long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,
+           const timespec* timeout) {
+  return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
+}
+
+}  // namespace
+
+void set_flag(SharedFlag& flag, std::uint32_t value) noexcept {
+  flag.value.store(value);
+  if (flag.sleepers.load() != 0) futex(flag.value, FUTEX_WAKE, INT32_MAX, nullptr);
+}
+
+bool wait_for_flag(SharedFlag& flag, std::uint32_t value, const AbortWord& abort, int milliseconds) noexcept {
+  const auto start = Clock::now();
+  const auto deadline = start + std::chrono::milliseconds(milliseconds);
+  for (;;) {
+    // Whoever gives up goes on setting flags: what they stand for has not happened.
+    if (abort.is_set()) return false;
+    const std::uint32_t seen = flag.value.load(std::memory_order_acquire);
+    if (has_reached(seen, value)) return true;
+    const auto now = Clock::now();
+    if (now >= deadline) return false;
+    if (now - start < patience) {
+      std::this_thread::yield();
+      continue;
+    }
+    ++flag.sleepers;
+    futex(flag.value, FUTEX_WAIT, seen, &nap);
+    --flag.sleepers;
+  }
+}
+
+}  // namespace tutti::backend

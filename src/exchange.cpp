@@ -1,0 +1,7 @@
+#include "tutti/exchange.hpp"
+
+namespace tutti {
+
+Exchange::~Exchange() = default;
+
+}  // namespace tutti

@@ -1,0 +1,109 @@
+#include "shared_memory.hpp"
+
+#include "tutti/error.hpp"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace tutti {
+namespace {
+
+[[noreturn]] void fail(ErrorCode code, const std::string& what, int error) {
+  throw Error(code, fmt::format("{}: {}", what, std::strerror(error)), error);
+}
+
+/// What a link in /proc points to; empty if there is none.
+std::string link_target(const char* path) {
+  char buffer[256];
+  const ssize_t length = readlink(path, buffer, sizeof(buffer));
+  return length > 0 ? std::string(buffer, static_cast<std::size_t>(length)) : std::string();
+}
+
+}  // namespace
+
+SharedMemory::SharedMemory(std::size_t bytes) {
+  const int descriptor = memfd_create("tutti", MFD_CLOEXEC);
+  if (descriptor < 0) fail(ErrorCode::out_of_memory, "shared memory: memfd_create", errno);
+  handle_ = {getpid(), descriptor, bytes};
+  // Reserved now: later a page that the system has not got would end the process with SIGBUS.
+  const int status = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  if (status != 0) {
+    seal();
+    fail(ErrorCode::out_of_memory, fmt::format("shared memory: {} bytes cannot be had", bytes), status);
+  }
+  try {
+    map(descriptor);
+  } catch (const Error&) {
+    seal();
+    throw;
+  }
+}
+
+SharedMemory::SharedMemory(const Handle& handle) : handle_{handle.process, -1, handle.bytes} {
+  const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
+  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (descriptor < 0) {
+    fail(ErrorCode::peer_unavailable,
+         fmt::format("shared memory of process {}: open {}", handle.process, path), errno);
+  }
+  struct stat status {};
+  const bool complete =
+      fstat(descriptor, &status) == 0 && static_cast<std::size_t>(status.st_size) == handle.bytes;
+  try {
+    if (!complete) fail(ErrorCode::peer_unavailable, path + " is not the memory that was announced", EINVAL);
+    map(descriptor);
+  } catch (const Error&) {
+    close(descriptor);
+    throw;
+  }
+  close(descriptor);
+}
+
+SharedMemory::SharedMemory(SharedMemory&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), handle_(std::exchange(other.handle_, {})) {}
+
+SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+
+SharedMemory::~SharedMemory() {
+  seal();
+  if (data_ != nullptr) munmap(data_, handle_.bytes);
+}
+
+void SharedMemory::seal() noexcept {
+  if (handle_.descriptor >= 0 && handle_.process == getpid()) close(handle_.descriptor);
+  handle_.descriptor = -1;
+}
+
+void SharedMemory::map(int descriptor) {
+  void* const address = mmap(nullptr, handle_.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  if (address == MAP_FAILED) {
+    fail(ErrorCode::out_of_memory, fmt::format("shared memory: {} bytes cannot be mapped", handle_.bytes),
+         errno);
+  }
+  data_ = static_cast<std::byte*>(address);
+}
+
+std::string host_identity() {
+  if (const char* const given = std::getenv("TUTTI_HOST_ID"); given != nullptr && *given != '\0')
+    return given;
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  char name[256] = {};
+  gethostname(name, sizeof(name) - 1);
+  return fmt::format("{}/{}/{}", boot, name, link_target("/proc/self/ns/pid"));
+}
+
+}  // namespace tutti

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include <sys/types.h>
+
+namespace tutti {
+
+/// Zero-filled memory that processes of one host share.
+///
+/// It has no name in any file system: other processes open it through the process that made it, while that
+/// one lives, and it is gone with the last process that maps it, however that ends. It does not count against
+/// the size of /dev/shm.
+class SharedMemory {
+ public:
+  /// What another process needs to open it.
+  struct Handle {
+    pid_t process = 0;
+    int descriptor = -1;
+    std::size_t bytes = 0;
+  };
+
+  SharedMemory() = default;
+  /// New memory, reserved in full. Throws Error(out_of_memory) where the system has not got it.
+  explicit SharedMemory(std::size_t bytes);
+  /// The memory of another process, or of this one. Throws Error(peer_unavailable).
+  explicit SharedMemory(const Handle& handle);
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+  ~SharedMemory();
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t size() const noexcept { return handle_.bytes; }
+  /// Of memory made here.
+  [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
+  /// No further process can open it. Call when all have.
+  void seal() noexcept;
+
+ private:
+  void map(int descriptor);
+
+  std::byte* data_ = nullptr;
+  Handle handle_;
+};
+
+/// Different for hosts (and for containers that cannot see one another's processes), the same for all
+/// processes of one.
+[[nodiscard]] std::string host_identity();
+
+}  // namespace tutti
