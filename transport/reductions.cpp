@@ -6,28 +6,44 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace tutti::transport {
 namespace {
 
+/// The reductions whose outputs lie on one lane, the root.
 class ReductionLowering {
  public:
-  ReductionLowering(PlanBuilder& builder, const Reach& reach)
+  ReductionLowering(PlanBuilder& builder, const Reach& reach, std::span<const Reduction> reductions)
       : builder_(builder),
         problem_(builder.problem()),
         reach_(reach),
-        root_(problem_.lane_of(problem_.reductions.front().output)) {}
+        reductions_(reductions),
+        root_(problem_.lane_of(reductions.front().output)) {
+    for (const Reduction& reduction : reductions_) bytes_ += reduction.bytes();
+    if (has_far_inputs()) cut_into_chunks();
+  }
 
-  std::string run() {
-    if (has_far_inputs()) {
-      sum_in_chunks();
-      return "pinned chunks + root sum";
-    }
-    if (problem_.bytes() > tuning_of(problem_.mode).one_kernel_limit && can_split()) {
+  /// How many chunks inputs out of the root's reach come in; 0 if there are none.
+  [[nodiscard]] std::size_t chunk_count() const noexcept { return chunks_.size(); }
+  /// Brings every far input's part of a chunk into pinned memory.
+  void bring_down(std::size_t chunk);
+  /// Then sums there, and in the near inputs at once.
+  void sum(std::size_t chunk);
+
+  /// All sums, of inputs within reach.
+  std::string sum_directly() {
+    if (bytes_ > tuning_of(problem_.mode).one_kernel_limit && can_split()) {
       sum_split();
       return "split sums";
     }
-    for (const Reduction& reduction : problem_.reductions) {
+    for (const Reduction& reduction : reductions_) {
       builder_.sum(root_, reduction.dtype, reduction.count, inputs_of(reduction), reduction.output);
     }
     builder_.launch_sums(root_);
@@ -42,7 +58,7 @@ class ReductionLowering {
     return !reach_(builder_.device_of(root_), problem_.device_of(input));
   }
   [[nodiscard]] bool has_far_inputs() const {
-    return std::ranges::any_of(problem_.reductions, [&](const Reduction& reduction) {
+    return std::ranges::any_of(reductions_, [&](const Reduction& reduction) {
       return std::ranges::any_of(inputs_of(reduction), [&](Place input) { return is_far(input); });
     });
   }
@@ -51,7 +67,7 @@ class ReductionLowering {
   [[nodiscard]] bool can_split() {
     std::set<int> devices{builder_.device_of(root_)};
     split_lanes_ = {root_};
-    for (const Reduction& reduction : problem_.reductions) {
+    for (const Reduction& reduction : reductions_) {
       for (const Place& input : inputs_of(reduction)) {
         if (devices.insert(problem_.device_of(input)).second) split_lanes_.push_back(problem_.lane_of(input));
       }
@@ -71,11 +87,11 @@ class ReductionLowering {
 
   void sum_split() {
     std::vector<std::uint64_t> sizes;
-    for (const Reduction& reduction : problem_.reductions) sizes.push_back(reduction.bytes());
+    for (const Reduction& reduction : reductions_) sizes.push_back(reduction.bytes());
     const auto parts = split_evenly(sizes, split_lanes_.size(), split_alignment);
     for (std::size_t part = 0; part < parts.size(); ++part) {
       for (const Slice& slice : parts[part]) {
-        const Reduction& reduction = problem_.reductions[slice.item];
+        const Reduction& reduction = reductions_[slice.item];
         const std::uint64_t width = size_of(reduction.dtype);
         add_part(split_lanes_[part], reduction, slice.begin / width, slice.end / width);
       }
@@ -94,63 +110,30 @@ class ReductionLowering {
     [[nodiscard]] std::uint64_t byte_offset() const { return begin * size_of(reduction->dtype); }
   };
 
-  void sum_in_chunks() {
+  using Chunk = std::vector<ChunkPart>;
+
+  void cut_into_chunks() {
     constexpr std::uint64_t slot_alignment = 16;
-    const std::uint64_t chunk_bytes = staging_chunk_bytes(problem_.bytes(), problem_.staging_bytes);
-    std::vector<ChunkPart> chunk;
+    chunk_bytes_ = staging_chunk_bytes(bytes_, problem_.staging_bytes);
+    chunks_.emplace_back();
     std::uint64_t fill = 0;
-    for (const Reduction& reduction : problem_.reductions) {
+    for (const Reduction& reduction : reductions_) {
       const std::uint64_t width = size_of(reduction.dtype);
       std::uint64_t done = 0;
       while (done < reduction.count) {
-        if (fill + slot_alignment > chunk_bytes) {
-          emit_chunk(chunk, chunk_bytes);
-          chunk.clear();
+        if (fill + slot_alignment > chunk_bytes_) {
+          chunks_.emplace_back();
           fill = 0;
         }
-        const std::uint64_t count = std::min(reduction.count - done, (chunk_bytes - fill) / width);
-        chunk.push_back({&reduction, done, done + count, fill});
+        const std::uint64_t count = std::min(reduction.count - done, (chunk_bytes_ - fill) / width);
+        chunks_.back().push_back({&reduction, done, done + count, fill});
         fill += (count * width + slot_alignment - 1) / slot_alignment * slot_alignment;
         done += count;
       }
     }
-    emit_chunk(chunk, chunk_bytes);
   }
 
-  /// Brings every far input's part of the chunk into pinned memory, then sums there and in the near inputs at
-  /// once.
-  void emit_chunk(const std::vector<ChunkPart>& chunk, std::uint64_t chunk_bytes) {
-    const std::size_t width = inputs_of(*chunk.front().reduction).size();
-    std::vector<std::optional<Place>> slots(width);  // by input position; near inputs have none
-    for (std::size_t position = 0; position < width; ++position) {
-      const Place first = inputs_of(*chunk.front().reduction)[position];
-      if (!is_far(first)) continue;
-      while (rings_.size() <= position) rings_.emplace_back();
-      auto& ring = rings_[position];
-      if (!ring) ring.emplace(builder_, chunk_bytes);
-      const LaneId lane = problem_.lane_of(first);
-      const Place slot = ring->acquire(lane);
-      slots[position] = slot;
-      bring_down(chunk, position, lane, slot);
-      builder_.order(lane, root_);
-    }
-    for (const ChunkPart& part : chunk) {
-      std::vector<Place> inputs = shifted(inputs_of(*part.reduction), part.byte_offset());
-      for (std::size_t position = 0; position < width; ++position) {
-        if (slots[position])
-          inputs[position] = {slots[position]->buffer, slots[position]->offset + part.slot_offset};
-      }
-      const Place& output = part.reduction->output;
-      builder_.sum(root_, part.reduction->dtype, part.end - part.begin, inputs,
-                   {output.buffer, output.offset + part.byte_offset()});
-    }
-    builder_.launch_sums(root_);
-    for (std::size_t position = 0; position < width; ++position) {
-      if (slots[position]) rings_[position]->drained_by(root_);
-    }
-  }
-
-  void bring_down(const std::vector<ChunkPart>& chunk, std::size_t position, LaneId lane, Place slot) {
+  void bring_down(const Chunk& chunk, std::size_t position, LaneId lane, Place slot) {
     for (const ChunkPart& part : chunk) {
       const Place input = inputs_of(*part.reduction)[position];
       const Place source{input.buffer, input.offset + part.byte_offset()};
@@ -167,15 +150,82 @@ class ReductionLowering {
   PlanBuilder& builder_;
   const Problem& problem_;
   const Reach& reach_;
+  std::span<const Reduction> reductions_;
   LaneId root_;
+  std::uint64_t bytes_ = 0;
+  std::uint64_t chunk_bytes_ = 0;
+  std::vector<Chunk> chunks_;
   std::vector<LaneId> split_lanes_;
-  std::vector<std::optional<StagingRing>> rings_;  ///< by input position
+  std::vector<std::optional<StagingRing>> rings_;   ///< by input position
+  std::vector<std::optional<Place>> slots_;         ///< by input position, of the chunk brought down last
+  std::vector<std::pair<LaneId, MarkId>> arrived_;  ///< of that chunk
 };
+
+void ReductionLowering::bring_down(std::size_t chunk) {
+  const Chunk& parts = chunks_[chunk];
+  const std::span<const Place> inputs = inputs_of(*parts.front().reduction);
+  rings_.resize(inputs.size());
+  slots_.assign(inputs.size(), std::nullopt);
+  for (std::size_t position = 0; position < inputs.size(); ++position) {
+    if (!is_far(inputs[position])) continue;
+    auto& ring = rings_[position];
+    if (!ring) ring.emplace(builder_, chunk_bytes_);
+    const LaneId lane = problem_.lane_of(inputs[position]);
+    slots_[position] = ring->acquire(lane);
+    bring_down(parts, position, lane, *slots_[position]);
+    arrived_.push_back({lane, builder_.record(lane)});
+  }
+}
+
+void ReductionLowering::sum(std::size_t chunk) {
+  for (const auto& [lane, mark] : arrived_) {
+    if (lane != root_) builder_.wait(root_, mark);
+  }
+  arrived_.clear();
+  for (const ChunkPart& part : chunks_[chunk]) {
+    std::vector<Place> inputs = shifted(inputs_of(*part.reduction), part.byte_offset());
+    for (std::size_t position = 0; position < inputs.size(); ++position) {
+      if (slots_[position]) {
+        inputs[position] = {slots_[position]->buffer, slots_[position]->offset + part.slot_offset};
+      }
+    }
+    const Place& output = part.reduction->output;
+    builder_.sum(root_, part.reduction->dtype, part.end - part.begin, inputs,
+                 {output.buffer, output.offset + part.byte_offset()});
+  }
+  builder_.launch_sums(root_);
+  for (std::size_t position = 0; position < slots_.size(); ++position) {
+    if (slots_[position]) rings_[position]->drained_by(root_);
+  }
+}
 
 }  // namespace
 
 std::string lower_reductions(PlanBuilder& builder, const Reach& reach) {
-  return ReductionLowering(builder, reach).run();
+  const Problem& problem = builder.problem();
+  const std::span<const Reduction> all(problem.reductions);
+  std::vector<ReductionLowering> roots;
+  for (std::size_t begin = 0, end = 0; begin < all.size(); begin = end) {
+    const LaneId root = problem.lane_of(all[begin].output);
+    while (end < all.size() && problem.lane_of(all[end].output) == root) ++end;
+    roots.emplace_back(builder, reach, all.subspan(begin, end - begin));
+  }
+  std::set<std::string> words;
+  std::size_t rounds = 0;
+  for (ReductionLowering& root : roots) {
+    rounds = std::max(rounds, root.chunk_count());
+    words.insert(root.chunk_count() > 0 ? "pinned chunks + root sum" : root.sum_directly());
+  }
+  // Several roots go on together: what one lane brings down for others must not wait for its own sums.
+  for (std::size_t chunk = 0; chunk < rounds; ++chunk) {
+    for (ReductionLowering& root : roots) {
+      if (chunk < root.chunk_count()) root.bring_down(chunk);
+    }
+    for (ReductionLowering& root : roots) {
+      if (chunk < root.chunk_count()) root.sum(chunk);
+    }
+  }
+  return fmt::format("{}", fmt::join(words, " + "));
 }
 
 }  // namespace tutti::transport

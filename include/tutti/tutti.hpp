@@ -3,6 +3,7 @@
 /// Everything the library offers, except `tutti/cuda_interop.hpp`, which needs the CUDA toolkit's headers.
 
 #include "tutti/collectives.hpp"
+#include "tutti/communicator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/dlpack.hpp"
 #include "tutti/dtype.hpp"

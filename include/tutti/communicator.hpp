@@ -1,0 +1,110 @@
+#pragma once
+
+#include "tutti/collectives.hpp"
+#include "tutti/exchange.hpp"
+#include "tutti/export.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// Collectives between processes.
+namespace tutti {
+
+struct CommunicatorOptions {
+  /// The devices this process brings in, one or more; each is a member. Empty: the current device.
+  std::vector<Device> devices;
+  /// How long a call may wait for other ranks before all ranks give up.
+  std::chrono::milliseconds timeout{60'000};
+  /// Shared host memory for staging, per member; the same on all ranks. Twice as much is taken, and more
+  /// where there are very many members.
+  std::size_t staging_bytes = std::size_t{4} << 20U;
+};
+
+/// A group of devices in several processes of one host, and the collectives among them.
+///
+/// Every process is a *rank*; every device it brings in is a *member*, numbered through all ranks: the
+/// members of rank 0 in its order, then those of rank 1. With one device per process, members are ranks. A
+/// `root` is a member.
+///
+/// All ranks make the same calls in the same order, with the same root, element types and sizes. A call takes
+/// one tensor for each member of this process, in their order, each on that member's device; it enqueues on
+/// these devices' current streams, or on `streams`, one per own member, and returns. Inputs and outputs
+/// follow the streams as those of the collectives of one process do, and calls of one communicator follow one
+/// another, whatever streams they are made on. Tensors may be dropped right after the call. Scatter and
+/// gather return only when all ranks have made the call, because they must learn each other's sizes; the
+/// others do not wait for anyone, but a rank gets at most 32 calls ahead.
+///
+/// Sums go in ascending order of members, with the accumulators of `reduce_add`: the same bits as in one
+/// process, for whatever numbers of ranks and members per rank.
+///
+/// Errors. Bad arguments throw Error(invalid_argument) on the rank that gives them; nothing is enqueued
+/// there. What only another rank can cause ends the communicator on all ranks, within the timeout: calls that
+/// differ (invalid_argument, with both calls), a rank that is late (timeout, naming it and its last call), a
+/// process that is gone (peer_unavailable), `abort` (aborted). The reason is thrown by the next call and, on
+/// virtual devices, by whatever synchronises with work that waited. An ended communicator can only be
+/// destroyed.
+///
+/// Thread safety: one call at a time, from any thread; `abort`, `is_running` and `flight_record` at any time.
+class TUTTI_EXPORT Communicator {
+ public:
+  /// Collective: all processes of the exchange make it together. The exchange is not used afterwards. Throws
+  /// on all ranks if one cannot take part: peer_unavailable, or unsupported if they are on several hosts.
+  explicit Communicator(Exchange& exchange, const CommunicatorOptions& options = {});
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  Communicator(const Communicator&) = delete;
+  Communicator& operator=(const Communicator&) = delete;
+  /// Waits for own calls that are still under way: for the timeout, at most.
+  ~Communicator();
+
+  [[nodiscard]] int rank() const noexcept;
+  [[nodiscard]] int rank_count() const noexcept;
+  /// Of all ranks.
+  [[nodiscard]] int member_count() const noexcept;
+  /// The number of this process's first member.
+  [[nodiscard]] int first_member() const noexcept;
+  /// Of this process's members.
+  [[nodiscard]] const std::vector<Device>& devices() const noexcept;
+
+  /// Copies the root's tensor into all others.
+  void broadcast(TensorList tensors, int root, StreamList streams = {});
+  /// `broadcast` of many tensors as one operation; `tensors[i]` are those of own member i.
+  void broadcast_coalesced(TensorLists tensors, int root, StreamList streams = {});
+  /// The elementwise sum of all members' inputs goes to the root's `out`; those of others are not looked at,
+  /// and a process without the root may give none. `out` may be the root's input.
+  void reduce_add(TensorList inputs, TensorList out, int root, StreamList streams = {});
+  void reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams = {});
+  /// The sum goes to all. Each `out` may be that member's input.
+  void all_reduce_add(TensorList inputs, TensorList out, StreamList streams = {});
+  void all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
+  /// Every `out` becomes the concatenation of all members' inputs, flat, in order of members. An input may be
+  /// the part of its member's `out` where it belongs.
+  void all_gather(TensorList inputs, TensorList out, StreamList streams = {});
+  /// The sum of all inputs, flat, is cut into one part per member; every `out` is that member's part.
+  void reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams = {});
+  /// Cuts the root's `tensor` along `dim` (negative counts from the end): member i gets the part that its
+  /// `out` has room for. Processes without the root give an undefined tensor.
+  void scatter(const Tensor& tensor, TensorList out, int root, int dim = 0, StreamList streams = {});
+  /// Joins all members' tensors along `dim` in the root's `out`.
+  void gather(TensorList tensors, const Tensor& out, int root, int dim = 0, StreamList streams = {});
+  /// Work queued afterwards on these streams, on all ranks, comes after all that was queued on any of them
+  /// before.
+  void barrier(StreamList streams = {});
+
+  /// Ends the communicator on all ranks. Returns at once.
+  void abort(std::string_view reason) noexcept;
+  [[nodiscard]] bool is_running() const noexcept;
+  /// Every rank's last calls, whether they are complete and how long ago they were made, as one line of JSON.
+  /// Written to the log when a call times out.
+  [[nodiscard]] std::string flight_record() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tutti

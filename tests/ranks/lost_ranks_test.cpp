@@ -1,0 +1,344 @@
+#include "support/errors.hpp"
+#include "support/ranks.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/virtual_devices.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+/// Ranks that die, stop, or do something else than the others: all others must hear who and what, in time.
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using test::all_right;
+using test::Ending;
+using test::Ranks;
+
+constexpr auto timeout = 1500ms;
+/// What may come on top: looking around, waking up, on a busy machine.
+constexpr auto slack = 3s;
+
+Communicator make(Exchange& exchange) {
+  return Communicator(exchange, {.devices = {Device(0)}, .timeout = timeout});
+}
+
+Tensor some_tensor(std::int64_t count = 10'000) {
+  return zeros({count}, {.device = 0});
+}
+
+/// Makes calls until one fails or their work does; returns what it says.
+std::string failure_of(const std::function<void()>& call) {
+  try {
+    for (;;) call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void expect_mentions(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+}
+
+class Stopwatch {
+ public:
+  [[nodiscard]] std::chrono::steady_clock::duration elapsed() const {
+    return std::chrono::steady_clock::now() - start_;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+void expect_endings(Ranks& ranks, const std::vector<Ending>& expected) {
+  EXPECT_EQ(ranks.wait(60s), expected);
+}
+
+constexpr Ending killed{false, SIGKILL};
+
+TEST(LostRanks, AKilledRankEndsTheCallsOfAllOthers) {
+  Ranks ranks(3, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor();
+    for (int call = 0; call < 5; ++call) communicator.all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    if (exchange.rank() == 1) std::raise(SIGKILL);
+    const Stopwatch watch;
+    const std::string text = failure_of([&] {
+      communicator.all_reduce_add({tensor}, {tensor});
+      synchronize(0);
+    });
+    EXPECT_LT(watch.elapsed(), timeout + slack);
+    expect_mentions(text, {"rank 1", "is gone", "all_reduce_add"});
+    EXPECT_FALSE(communicator.is_running());
+    EXPECT_TRUE(
+        test::refuses([&] { communicator.barrier(); }, ErrorCode::peer_unavailable, {"rank 1", "is gone"}));
+  });
+  expect_endings(ranks, {all_right, killed, all_right});
+}
+
+TEST(LostRanks, ARankKilledWithWorkUnderWayIsNoticedToo) {
+  Ranks ranks(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor(5'000'000);
+    const Stopwatch watch;
+    if (exchange.rank() == 1) {
+      std::thread([] {
+        std::this_thread::sleep_for(300ms);
+        std::raise(SIGKILL);
+      }).detach();
+    }
+    const std::string text = failure_of([&] {
+      communicator.broadcast({tensor}, 1);
+      synchronize(0);
+    });
+    EXPECT_LT(watch.elapsed(), 300ms + timeout + slack);
+    expect_mentions(text, {"rank 1", "is gone", "broadcast"});
+  });
+  expect_endings(ranks, {all_right, killed});
+}
+
+TEST(LostRanks, ARankThatExitsWithoutLeavingIsNoticed) {
+  Ranks ranks(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    if (exchange.rank() == 0) _exit(0);
+    const std::string text = failure_of([&] {
+      communicator.barrier();
+      synchronize(0);
+    });
+    expect_mentions(text, {"rank 0", "is gone", "nothing yet"});
+  });
+  expect_endings(ranks, {all_right, all_right});
+}
+
+TEST(LostRanks, ARankThatLeavesInOrderDisturbsNobody) {
+  test::expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    communicator.barrier();
+    synchronize(0);
+    if (exchange.rank() == 0) return;
+    std::this_thread::sleep_for(500ms);
+    EXPECT_TRUE(communicator.is_running());
+  });
+}
+
+TEST(LostRanks, AStoppedRankIsWaitedForAndThenNamed) {
+  Ranks ranks(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor();
+    communicator.all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    if (exchange.rank() == 1) std::raise(SIGSTOP);
+    const Stopwatch watch;
+    const std::string text = failure_of([&] {
+      communicator.reduce_add({tensor}, {tensor}, 0);
+      synchronize(0);
+    });
+    EXPECT_TRUE(exchange.rank() == 1 ||
+                watch.elapsed() >= timeout);  // no time passed for the one that was stopped
+    EXPECT_LT(watch.elapsed(), timeout + slack);
+    expect_mentions(text,
+                    {"reduce_add", "1500 ms", "rank 1 has not made it", "its last call is all_reduce_add"});
+    EXPECT_TRUE(test::refuses([&] { communicator.barrier(); }, ErrorCode::timeout, {"rank 1"}));
+  });
+  std::this_thread::sleep_for(timeout + slack);
+  kill(ranks.process(1), SIGCONT);  // hears of it as soon as it goes on
+  expect_endings(ranks, {all_right, all_right});
+}
+
+TEST(LostRanks, ALateRankInTimeGetsTheRightResult) {
+  test::expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor(100'000);
+    if (exchange.rank() == 0) tensor.fill_(7);
+    if (exchange.rank() == 1) std::this_thread::sleep_for(timeout / 2);
+    communicator.broadcast({tensor}, 0);
+    const auto values = tensor.to_vector<float>();
+    EXPECT_EQ(std::ranges::count(values, 7.0F), 100'000);
+    EXPECT_TRUE(communicator.is_running());
+  });
+}
+
+struct Difference {
+  const char* name;
+  std::function<void(Communicator&, int rank)> call;
+  std::vector<std::string> mentions;
+};
+
+TEST(LostRanks, CallsThatDifferEndOnAllRanksWithBothSignatures) {
+  const Tensor none;
+  const std::vector<Difference> differences{
+      {"operation",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = some_tensor();
+         if (rank == 1) return communicator.broadcast({tensor}, 0);
+         communicator.all_reduce_add({tensor}, {tensor});
+       },
+       {"broadcast", "all_reduce_add"}},
+      {"element type",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = zeros({8}, {.dtype = rank == 1 ? DType::float16 : DType::int16, .device = 0});
+         communicator.all_reduce_add({tensor}, {tensor});
+       },
+       {"float16", "int16"}},
+      {"count",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = some_tensor(rank == 1 ? 10 : 20);
+         communicator.broadcast({tensor}, 0);
+       },
+       {"10 float32", "20 float32"}},
+      {"root",
+       [](Communicator& communicator, int rank) {
+         communicator.broadcast({some_tensor()}, rank == 1 ? 1 : 0);
+       },
+       {"root 0", "root 1"}},
+      {"order",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = some_tensor();
+         if (rank == 1) communicator.barrier();
+         communicator.broadcast({tensor}, 0);
+         if (rank != 1) communicator.barrier();
+       },
+       {"broadcast", "barrier"}},
+      {"sizes of a list",
+       [](Communicator& communicator, int rank) {
+         const std::vector<std::vector<Tensor>> lists{
+             {some_tensor(rank == 1 ? 3 : 5), some_tensor(rank == 1 ? 5 : 3)}};
+         communicator.broadcast_coalesced(lists, 0);
+       },
+       {"broadcast_coalesced", "2 tensors", "shapes"}},
+      {"sum of the parts",
+       [](Communicator& communicator, int rank) {
+         communicator.scatter(rank == 0 ? some_tensor(100) : Tensor(), {some_tensor(30)}, 0);
+       },
+       {"scatter", "90 long in all", "is 100"}},
+  };
+  for (const Difference& difference : differences) {
+    SCOPED_TRACE(difference.name);
+    test::expect_all_right(3, [&](Exchange& exchange) {
+      Communicator communicator = make(exchange);
+      const Stopwatch watch;
+      const std::string text = failure_of([&] {
+        difference.call(communicator, exchange.rank());
+        synchronize(0);
+      });
+      EXPECT_LT(watch.elapsed(), timeout + slack);
+      expect_mentions(text, difference.mentions);
+      EXPECT_TRUE(
+          test::refuses([&] { communicator.barrier(); }, ErrorCode::invalid_argument, difference.mentions));
+    });
+  }
+}
+
+TEST(LostRanks, AbortEndsWaitsOfAllRanksAtOnce) {
+  test::expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator(exchange, {.devices = {Device(0)}, .timeout = 60s});
+    const Tensor tensor = some_tensor();
+    std::jthread aborter;
+    if (exchange.rank() == 2) {
+      aborter = std::jthread([&] {
+        std::this_thread::sleep_for(300ms);
+        const Stopwatch watch;
+        communicator.abort("enough");
+        EXPECT_LT(watch.elapsed(), 100ms);
+      });
+      std::this_thread::sleep_for(600ms);
+    }
+    const Stopwatch watch;
+    const std::string text = failure_of([&] {
+      communicator.all_reduce_add({tensor}, {tensor});
+      synchronize(0);
+    });
+    EXPECT_LT(watch.elapsed(), slack);
+    expect_mentions(text, {"rank 2 gave up: enough"});
+    EXPECT_TRUE(test::refuses([&] { communicator.barrier(); }, ErrorCode::aborted, {"enough"}));
+  });
+}
+
+TEST(LostRanks, TheFlightRecordTellsWhatEveryRankDid) {
+  test::expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor(123);
+    communicator.broadcast({tensor}, 1);
+    communicator.all_reduce_add({tensor}, {tensor});
+    communicator.barrier();
+    synchronize(0);
+    const auto record = nlohmann::json::parse(communicator.flight_record());
+    EXPECT_EQ(record["schema"], "tutti-flight-record/1");
+    EXPECT_TRUE(record["aborted"].is_null());
+    ASSERT_EQ(record["ranks"].size(), 2U);
+    for (const auto& rank : record["ranks"]) {
+      ASSERT_EQ(rank["calls"].size(), 3U);
+      EXPECT_EQ(rank["calls"][0]["sequence"], 1);
+      expect_mentions(rank["calls"][0]["call"], {"broadcast of 123 float32", "root 1"});
+      expect_mentions(rank["calls"][1]["call"], {"all_reduce_add"});
+      EXPECT_EQ(rank["calls"][1]["completed"], true);
+    }
+    EXPECT_EQ(record["ranks"][static_cast<std::size_t>(exchange.rank())]["process"], getpid());
+  });
+}
+
+TEST(LostRanks, WhoCannotJoinFailsForAll) {
+  test::expect_all_right(3, [](Exchange& exchange) {
+    auto machine = virtual_devices::VirtualMachine::from_topology("island", 1);
+    virtual_devices::start(machine);
+    // Registering the shared memory fails on one rank.
+    if (exchange.rank() == 1) {
+      virtual_devices::inject({.operation = virtual_devices::Operation::allocate_pinned,
+                               .kind = virtual_devices::FaultKind::fail});
+    }
+    EXPECT_TRUE(test::refuses([&] { make(exchange); }, ErrorCode::peer_unavailable,
+                              {"rank 1 cannot join", "register"}));
+    Communicator communicator = make(exchange);  // the fault was for once
+    communicator.barrier();
+    synchronize(0);
+  });
+}
+
+TEST(LostRanks, SeveralHostsAreRefusedByName) {
+  test::expect_all_right(2, [](Exchange& exchange) {
+    setenv("TUTTI_HOST_ID", exchange.rank() == 0 ? "one" : "two", 1);
+    EXPECT_TRUE(test::refuses([&] { make(exchange); }, ErrorCode::unsupported, {"rank 1", "'two'", "'one'"}));
+  });
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator open("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(open), end(open)));
+}
+
+TEST(LostRanks, NothingIsLeftBehind) {
+  test::expect_all_right(2, [](Exchange& exchange) {
+    static_cast<void>(device_count());  // what the library opens once
+    const Tensor tensor = some_tensor();
+    {
+      Communicator communicator = make(exchange);
+      communicator.all_reduce_add({tensor}, {tensor});
+    }
+    const std::size_t before = open_descriptors();
+    for (int round = 0; round < 20; ++round) {
+      Communicator communicator = make(exchange);
+      communicator.all_reduce_add({tensor}, {tensor});
+    }
+    EXPECT_EQ(open_descriptors(), before);
+  });
+  for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) {
+    EXPECT_EQ(file.path().string().find("tutti"), std::string::npos) << file.path();
+  }
+}
+
+}  // namespace
+}  // namespace tutti

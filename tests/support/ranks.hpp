@@ -1,0 +1,49 @@
+#pragma once
+
+#include "tutti/exchange.hpp"
+
+#include <chrono>
+#include <functional>
+#include <iosfwd>
+#include <vector>
+
+#include <sys/types.h>
+
+namespace tutti::test {
+
+/// How one of several processes ended.
+struct Ending {
+  bool exited = false;  ///< by itself
+  int status = -1;      ///< its exit status, 0 if it did what it should; otherwise the signal
+  friend bool operator==(const Ending&, const Ending&) = default;
+};
+std::ostream& operator<<(std::ostream& stream, const Ending& ending);
+inline constexpr Ending all_right{true, 0};
+
+/// Processes started by `fork`, which exchange bytes through memory they share: ranks without a job launcher.
+///
+/// The process that makes them must not have used the library yet. Each runs `body`, with virtual devices of
+/// its own; it ends with status 0 if no expectation of GoogleTest failed and nothing was thrown.
+class Ranks {
+ public:
+  using Body = std::function<void(Exchange& exchange)>;
+
+  Ranks(int count, const Body& body);
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+  /// Kills who is still there.
+  ~Ranks();
+
+  [[nodiscard]] pid_t process(int rank) const { return processes_[static_cast<std::size_t>(rank)]; }
+  /// Waits for all, and kills those that take longer.
+  [[nodiscard]] std::vector<Ending> wait(std::chrono::seconds limit = std::chrono::seconds(120));
+
+ private:
+  std::vector<pid_t> processes_;  ///< 0 once it has ended
+  void* shared_ = nullptr;
+};
+
+/// Runs `body` on `count` ranks and expects all of them to end well.
+void expect_all_right(int count, const Ranks::Body& body);
+
+}  // namespace tutti::test

@@ -1,0 +1,52 @@
+#pragma once
+
+#include "tutti/dtype.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+/// What the ranks of a team must agree on, call by call.
+namespace tutti::transport::ranks {
+
+enum class Operation : std::uint8_t {
+  barrier,
+  broadcast,
+  broadcast_coalesced,
+  reduce_add,
+  reduce_add_coalesced,
+  all_reduce_add,
+  all_reduce_add_coalesced,
+  all_gather,
+  reduce_scatter_add,
+  scatter,
+  gather,
+};
+[[nodiscard]] std::string_view name_of(Operation operation) noexcept;
+
+/// How many devices one process can bring in.
+inline constexpr std::size_t most_own_members = 16;
+
+/// One call as one rank made it. All fields but `own` are equal on all ranks of a call that matches.
+struct Signature {
+  Operation operation = Operation::barrier;
+  DType dtype = DType::float32;  ///< of the first tensor
+  std::int16_t root = -1;        ///< member, -1 where there is none
+  std::int16_t dim = 0;
+  std::uint32_t tensors = 1;   ///< per member
+  std::uint64_t elements = 0;  ///< per member; of scatter and gather, per unit of length along `dim`
+  std::uint64_t shape = 0;     ///< a hash of all sizes and element types that must agree
+  std::array<std::uint64_t, most_own_members>
+      own{};  ///< of scatter and gather: own members' lengths along `dim`
+
+  [[nodiscard]] bool matches(const Signature& other) const noexcept {
+    return operation == other.operation && dtype == other.dtype && root == other.root && dim == other.dim &&
+           tensors == other.tensors && elements == other.elements && shape == other.shape;
+  }
+};
+/// For instance "broadcast of 1024 float32 from member 0".
+[[nodiscard]] std::string to_string(const Signature& signature);
+
+}  // namespace tutti::transport::ranks

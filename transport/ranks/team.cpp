@@ -1,0 +1,378 @@
+#include "transport/ranks/team.hpp"
+
+#include "log.hpp"
+#include "transport/tuning.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <limits>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace tutti::transport::ranks {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::milliseconds watch_period{20};
+/// How many calls a rank may be ahead of another: what the boards remember, less some for those who read
+/// them.
+constexpr std::uint64_t furthest_ahead = RankBoard::history / 2;
+constexpr std::uint64_t latest_calls = 4;  ///< of each rank, in the log
+constexpr std::size_t page = 4096;
+
+std::size_t round_up(std::size_t bytes, std::size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+std::int64_t now_nanoseconds() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+/// `all_gather` of one value of a plain type.
+template <class T>
+std::vector<T> gather(Exchange& exchange, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+/// A text of bounded length that travels by `gather`.
+struct Note {
+  std::array<char, 512> text{};
+
+  Note() = default;
+  explicit Note(std::string_view from) {
+    std::copy_n(from.begin(), std::min(from.size(), text.size() - 1), text.begin());
+  }
+  [[nodiscard]] std::string string() const { return text.data(); }
+};
+
+struct Introduction {
+  Note host;
+  std::uint32_t member_count = 0;
+  pid_t process = 0;
+  std::uint64_t staging_bytes = 0;
+};
+
+/// Throws on all ranks alike if one of them has a complaint.
+void require_no_complaint(Exchange& exchange, const std::string& mine) {
+  const std::vector<Note> all = gather(exchange, Note(mine));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (const std::string text = all[rank].string(); !text.empty()) {
+      throw Error(ErrorCode::peer_unavailable,
+                  fmt::format("Communicator: rank {} cannot join: {}", rank, text));
+    }
+  }
+}
+
+}  // namespace
+
+Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
+    : runtime_(runtime),
+      settings_(std::move(settings)),
+      rank_(exchange.rank()),
+      rank_count_(static_cast<std::size_t>(exchange.size())) {
+  settings_.staging_bytes_per_member = round_up(settings_.staging_bytes_per_member, page);
+  try {
+    join(exchange);
+  } catch (...) {
+    if (registered_) runtime_.backend().unregister_pinned(memory_.data());
+    throw;
+  }
+  own().state.store(RankBoard::active);
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    const bool is_peer = rank != static_cast<std::size_t>(rank_);
+    processes_.push_back(is_peer ? static_cast<int>(syscall(SYS_pidfd_open, board(rank).process, 0)) : -1);
+  }
+  watch_ = std::thread([this] { watch(); });
+}
+
+Team::~Team() {
+  {
+    const std::lock_guard lock(watch_mutex_);
+    stop_watching_ = true;
+  }
+  watch_stops_.notify_all();
+  watch_.join();
+  own().state.store(RankBoard::left);
+  for (const int process : processes_) {
+    if (process >= 0) close(process);
+  }
+  runtime_.backend().unregister_pinned(memory_.data());
+}
+
+void Team::join(Exchange& exchange) {
+  const auto introductions =
+      gather(exchange, Introduction{.host = Note(host_identity()),
+                                    .member_count = static_cast<std::uint32_t>(settings_.devices.size()),
+                                    .process = getpid(),
+                                    .staging_bytes = settings_.staging_bytes_per_member});
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    rank_of_member_.insert(rank_of_member_.end(), introductions[rank].member_count, rank);
+    // All see the same introductions, so all throw.
+    if (introductions[rank].host.text != introductions[0].host.text) {
+      throw Error(
+          ErrorCode::unsupported,
+          fmt::format("Communicator: rank {} is on host '{}' and rank 0 on '{}': ranks must share one host",
+                      rank, introductions[rank].host.string(), introductions[0].host.string()));
+    }
+    if (introductions[rank].staging_bytes != introductions[0].staging_bytes) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format("Communicator: options.staging_bytes is {} on rank {}, expected {} as on rank 0",
+                      introductions[rank].staging_bytes, rank, introductions[0].staging_bytes));
+    }
+  }
+
+  const std::size_t members = member_count();
+  // A ring for each pair of members, and one for each, with the smallest chunks there are.
+  settings_.staging_bytes_per_member =
+      std::max(settings_.staging_bytes_per_member, members * staging_slots * (smallest_staging_chunk + page));
+  const std::size_t head =
+      sizeof(backend::AbortWord) + rank_count_ * sizeof(RankBoard) + members * sizeof(MemberFlags);
+  const std::size_t bytes = round_up(head, page) + 2 * members * settings_.staging_bytes_per_member;
+  std::string complaint;
+  if (rank_ == 0) {
+    try {
+      memory_ = SharedMemory(bytes);
+      lay_out(memory_.data());
+    } catch (const Error& error) {
+      complaint = error.what();
+    }
+  }
+  const SharedMemory::Handle handle = gather(exchange, memory_.handle())[0];
+  require_no_complaint(exchange, complaint);
+  try {
+    if (rank_ != 0) memory_ = SharedMemory(handle);
+    lay_out(memory_.data());
+    runtime_.backend().register_pinned(memory_.data(), memory_.size());
+    registered_ = true;
+  } catch (const Error& error) {
+    complaint = error.what();
+  }
+  if (complaint.empty()) {
+    own().process = getpid();
+    own().first_member = static_cast<std::uint32_t>(
+        std::ranges::find(rank_of_member_, static_cast<std::size_t>(rank_)) - rank_of_member_.begin());
+    own().member_count = introductions[static_cast<std::size_t>(rank_)].member_count;
+  }
+  require_no_complaint(exchange, complaint);
+  memory_.seal();
+}
+
+void Team::lay_out(std::byte* memory) {
+  // Zero-filled memory is what all of these look like at first, in every process that maps it.
+  abort_ = std::launder(reinterpret_cast<backend::AbortWord*>(memory));
+  memory += sizeof(backend::AbortWord);
+  boards_ = std::launder(reinterpret_cast<RankBoard*>(memory));
+  memory += rank_count_ * sizeof(RankBoard);
+  flags_ = std::launder(reinterpret_cast<MemberFlags*>(memory));
+  const std::size_t head =
+      sizeof(backend::AbortWord) + rank_count_ * sizeof(RankBoard) + member_count() * sizeof(MemberFlags);
+  staging_ = memory_.data() + round_up(head, page);
+}
+
+std::byte* Team::staging(std::uint64_t sequence) const noexcept {
+  return staging_ + sequence % 2 * member_count() * settings_.staging_bytes_per_member;
+}
+
+template <class Condition>
+void Team::wait_until(std::uint64_t sequence, Condition holds) {
+  const auto start = Clock::now();
+  while (!holds()) {
+    require_running();
+    const auto waited = Clock::now() - start;
+    if (waited > settings_.timeout) give_up(sequence);
+    if (waited > std::chrono::microseconds(50)) {
+      std::this_thread::sleep_for(std::chrono::microseconds(20));
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+std::uint64_t Team::post(const Signature& signature) {
+  require_running();
+  const std::uint64_t sequence = own().last_sequence.load() + 1;
+  RankBoard::Entry& entry = own().entries[sequence % RankBoard::history];
+  // Nobody may still want to compare with what stands there.
+  wait_until(sequence, [&] {
+    return sequence <= furthest_ahead ||
+           std::ranges::all_of(std::span(boards_, rank_count_), [&](const RankBoard& peer) {
+             return peer.last_sequence.load() >= sequence - furthest_ahead;
+           });
+  });
+  entry.signature = signature;
+  entry.posted_at = now_nanoseconds();
+  entry.sequence.store(sequence);
+  own().last_sequence.store(sequence);
+  // Both write before they read: of two that differ, one sees it at least.
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    const RankBoard::Entry& other = board(rank).entries[sequence % RankBoard::history];
+    if (other.sequence.load() != sequence || other.signature.matches(signature)) continue;
+    abort(ErrorCode::invalid_argument,
+          fmt::format("call #{} does not match: rank {} calls {}, rank {} calls {}", sequence, rank_,
+                      to_string(signature), rank, to_string(other.signature)));
+  }
+  require_running();
+  return sequence;
+}
+
+std::vector<std::uint64_t> Team::agree(std::uint64_t sequence) {
+  wait_until(sequence, [&] {
+    return std::ranges::all_of(std::span(boards_, rank_count_),
+                               [&](const RankBoard& peer) { return peer.last_sequence.load() >= sequence; });
+  });
+  std::vector<std::uint64_t> numbers;
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    const auto& own = board(rank).entries[sequence % RankBoard::history].signature.own;
+    numbers.insert(numbers.end(), own.begin(), own.begin() + board(rank).member_count);
+  }
+  return numbers;
+}
+
+void Team::abort(ErrorCode code, const std::string& reason) noexcept {
+  std::uint32_t expected = backend::AbortWord::running;
+  if (!abort_->state.compare_exchange_strong(expected, backend::AbortWord::being_written)) return;
+  abort_->code = static_cast<std::uint32_t>(code);
+  abort_->length = static_cast<std::uint32_t>(std::min(reason.size(), abort_->text.size()));
+  std::copy_n(reason.begin(), abort_->length, abort_->text.begin());
+  abort_->state.store(backend::AbortWord::aborted);
+}
+
+void Team::require_running() const {
+  if (abort_->state.load() == backend::AbortWord::running) return;
+  while (!abort_->is_set()) std::this_thread::yield();
+  throw Error(static_cast<ErrorCode>(abort_->code), fmt::format("Communicator: {}", abort_->reason()));
+}
+
+bool Team::has_completed(const RankBoard& of, std::uint64_t sequence) const noexcept {
+  for (std::uint32_t member = of.first_member; member < of.first_member + of.member_count; ++member) {
+    if (!backend::has_reached(flags_[member].done.value.load(), static_cast<std::uint32_t>(sequence)))
+      return false;
+  }
+  return true;
+}
+
+std::uint64_t Team::completed() const noexcept {
+  const std::uint64_t posted = own().last_sequence.load();
+  std::uint32_t behind = 0;
+  for (std::size_t member = first_local(); member < first_local() + local_count(); ++member) {
+    behind = std::max(behind, static_cast<std::uint32_t>(posted) - flags_[member].done.value.load());
+  }
+  return posted - behind;
+}
+
+bool Team::is_idle() const noexcept {
+  return has_completed(own(), own().last_sequence.load());
+}
+
+std::string Team::call_of(const RankBoard& of, std::uint64_t sequence) const {
+  if (sequence == 0) return "nothing yet";
+  const RankBoard::Entry& entry = of.entries[sequence % RankBoard::history];
+  const std::string what = entry.sequence.load() == sequence ? to_string(entry.signature) : "a call";
+  return fmt::format("{} (#{})", what, sequence);
+}
+
+std::string Team::who_is_late(std::uint64_t sequence) const {
+  std::string late;
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    const std::uint64_t last = board(rank).last_sequence.load();
+    if (last >= sequence) continue;
+    if (!late.empty()) late += "; ";
+    late += fmt::format("rank {} has not made it, its last call is {}", rank, call_of(board(rank), last));
+  }
+  if (!late.empty()) return late;
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    if (has_completed(board(rank), sequence)) continue;
+    late += fmt::format("{}rank {} has made it and not completed it", late.empty() ? "" : "; ", rank);
+  }
+  return late.empty() ? "it completes just now" : late;
+}
+
+void Team::give_up(std::uint64_t sequence) {
+  if (!abort_->is_set()) log_warning(fmt::format("flight record: {}", record(latest_calls)));
+  abort(ErrorCode::timeout, fmt::format("{} did not finish within {} ms: {}", call_of(own(), sequence),
+                                        settings_.timeout.count(), who_is_late(sequence)));
+}
+
+void Team::watch() {
+  std::unique_lock lock(watch_mutex_);
+  while (!watch_stops_.wait_for(lock, watch_period, [this] { return stop_watching_; })) {
+    if (abort_->state.load() != backend::AbortWord::running) continue;
+    look_for_lost_ranks();
+    const std::uint64_t done = completed();
+    if (done == own().last_sequence.load()) continue;
+    const RankBoard::Entry& oldest = own().entries[(done + 1) % RankBoard::history];
+    if (oldest.sequence.load() != done + 1) continue;
+    const std::chrono::nanoseconds waited(now_nanoseconds() - oldest.posted_at);
+    if (waited > settings_.timeout) give_up(done + 1);
+  }
+}
+
+void Team::look_for_lost_ranks() {
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    if (rank == static_cast<std::size_t>(rank_)) continue;
+    pollfd descriptor{.fd = processes_[rank], .events = POLLIN, .revents = 0};
+    const bool is_gone = processes_[rank] >= 0 ? poll(&descriptor, 1, 0) == 1
+                                               : kill(board(rank).process, 0) != 0 && errno == ESRCH;
+    if (!is_gone || board(rank).state.load() == RankBoard::left) continue;
+    const std::uint64_t sequence = completed() + 1;
+    const bool is_waiting = sequence <= own().last_sequence.load();
+    abort(
+        ErrorCode::peer_unavailable,
+        fmt::format("rank {} (process {}) is gone; its last call was {}{}", rank, board(rank).process,
+                    call_of(board(rank), board(rank).last_sequence.load()),
+                    is_waiting ? fmt::format("; rank {} waits in {}", rank_, call_of(own(), sequence)) : ""));
+    return;
+  }
+}
+
+std::string Team::record(std::uint64_t most_calls) const {
+  using Json = nlohmann::ordered_json;
+  const std::int64_t now = now_nanoseconds();
+  Json ranks = Json::array();
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    const RankBoard& board = boards_[rank];
+    const std::uint64_t last = board.last_sequence.load();
+    Json calls = Json::array();
+    const std::uint64_t count = std::min({last, furthest_ahead, most_calls});
+    for (std::uint64_t sequence = last - count + 1; sequence <= last; ++sequence) {
+      const RankBoard::Entry& entry = board.entries[sequence % RankBoard::history];
+      if (entry.sequence.load() != sequence) continue;
+      calls.push_back({{"sequence", sequence},
+                       {"call", to_string(entry.signature)},
+                       {"microseconds_ago", (now - entry.posted_at) / 1000},
+                       {"completed", has_completed(board, sequence)}});
+    }
+    constexpr std::array<std::string_view, 3> states{"joining", "active", "left"};
+    ranks.push_back({{"rank", rank},
+                     {"process", board.process},
+                     {"state", states[std::min<std::size_t>(board.state.load(), 2)]},
+                     {"calls", std::move(calls)}});
+  }
+  Json document = {{"schema", "tutti-flight-record/1"},
+                   {"written_by", rank_},
+                   {"aborted", nullptr},
+                   {"ranks", std::move(ranks)}};
+  if (abort_->is_set()) document["aborted"] = abort_->reason();
+  return document.dump();
+}
+
+}  // namespace tutti::transport::ranks

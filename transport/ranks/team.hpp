@@ -1,0 +1,148 @@
+#pragma once
+
+#include "backend/shared_flag.hpp"
+#include "runtime.hpp"
+#include "shared_memory.hpp"
+#include "transport/ranks/signature.hpp"
+#include "tutti/error.hpp"
+#include "tutti/exchange.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// One rank's last calls, in shared memory: written by that rank, read by all.
+struct alignas(64) RankBoard {
+  static constexpr std::uint32_t joining = 0;
+  static constexpr std::uint32_t active = 1;
+  static constexpr std::uint32_t left = 2;
+  static constexpr std::size_t history = 64;
+
+  struct Entry {
+    std::atomic<std::uint64_t> sequence{0};
+    Signature signature;
+    std::int64_t posted_at = 0;  ///< nanoseconds of the host's monotonic clock
+  };
+
+  std::atomic<std::uint32_t> state{joining};
+  pid_t process = 0;
+  std::uint32_t first_member = 0;
+  std::uint32_t member_count = 0;
+  std::atomic<std::uint64_t> last_sequence{0};
+  Entry entries[history];
+};
+
+/// One member's flags: its lane's marks that other processes wait for, and the sequence number of the last
+/// call its lane has completed.
+struct MemberFlags {
+  backend::SharedFlag marks;
+  backend::SharedFlag done;
+};
+
+/// The ranks of one communicator on one host: who they are, the memory they share, what they have called, and
+/// whether they still go on.
+///
+/// Members are devices: those of rank 0 in its order, then those of rank 1, and so on. Shared memory holds an
+/// abort word, one board per rank, flags per member, and two halves of staging memory that successive calls
+/// use in turn. A thread watches over calls that wait for others: it ends all of them, on all ranks, when one
+/// has waited too long or when a rank's process is gone.
+///
+/// Thread-safe, except that `post` and `agree` are called by one thread at a time.
+class Team {
+ public:
+  struct Settings {
+    std::chrono::milliseconds timeout{60'000};
+    std::size_t staging_bytes_per_member = 0;
+    std::vector<int> devices;  ///< this rank's members
+  };
+
+  /// Collective over the exchange. Throws on all ranks if any rank cannot take part.
+  Team(Runtime& runtime, Exchange& exchange, Settings settings);
+  Team(const Team&) = delete;
+  Team& operator=(const Team&) = delete;
+  /// The caller knows that no queued work uses the shared memory any more.
+  ~Team();
+
+  [[nodiscard]] int rank() const noexcept { return rank_; }
+  [[nodiscard]] int rank_count() const noexcept { return static_cast<int>(rank_count_); }
+  [[nodiscard]] std::size_t member_count() const noexcept { return rank_of_member_.size(); }
+  [[nodiscard]] const std::vector<std::size_t>& rank_of_member() const noexcept { return rank_of_member_; }
+  [[nodiscard]] std::size_t first_local() const noexcept { return own().first_member; }
+  [[nodiscard]] std::size_t local_count() const noexcept { return settings_.devices.size(); }
+  [[nodiscard]] bool is_local(std::size_t member) const noexcept {
+    return member >= first_local() && member < first_local() + local_count();
+  }
+  [[nodiscard]] const std::vector<int>& devices() const noexcept { return settings_.devices; }
+  [[nodiscard]] std::size_t staging_bytes_per_member() const noexcept {
+    return settings_.staging_bytes_per_member;
+  }
+  [[nodiscard]] std::chrono::milliseconds timeout() const noexcept { return settings_.timeout; }
+
+  [[nodiscard]] MemberFlags& flags(std::size_t member) const noexcept { return flags_[member]; }
+  [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_; }
+  /// The staging memory of a call, `member_count() * staging_bytes_per_member()` bytes.
+  [[nodiscard]] std::byte* staging(std::uint64_t sequence) const noexcept;
+
+  /// Announces this rank's next call and compares it with the others'. Returns its sequence number. Throws
+  /// what ended the team; Error(invalid_argument) with both signatures if a rank makes another call.
+  [[nodiscard]] std::uint64_t post(const Signature& signature);
+  /// Waits until all ranks have made the call. Returns their `own` numbers, by member.
+  [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence);
+
+  /// Ends all waits of all ranks; the first reason is kept.
+  void abort(ErrorCode code, const std::string& reason) noexcept;
+  /// Throws the reason if the team was ended.
+  void require_running() const;
+  /// All own members have completed all posted calls.
+  [[nodiscard]] bool is_idle() const noexcept;
+  /// Every rank's last calls, `most_calls` of each, as JSON.
+  [[nodiscard]] std::string record(std::uint64_t most_calls = RankBoard::history) const;
+
+ private:
+  [[nodiscard]] RankBoard& board(std::size_t rank) const noexcept { return boards_[rank]; }
+  [[nodiscard]] RankBoard& own() const noexcept { return boards_[static_cast<std::size_t>(rank_)]; }
+
+  void join(Exchange& exchange);
+  void lay_out(std::byte* memory);
+  /// Calls `holds` until it is true; gives up like a call that waits too long.
+  template <class Condition>
+  void wait_until(std::uint64_t sequence, Condition holds);
+  [[nodiscard]] std::uint64_t completed() const noexcept;
+  [[nodiscard]] bool has_completed(const RankBoard& of, std::uint64_t sequence) const noexcept;
+  void give_up(std::uint64_t sequence);
+  [[nodiscard]] std::string who_is_late(std::uint64_t sequence) const;
+  [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;
+  void watch();
+  void look_for_lost_ranks();
+
+  Runtime& runtime_;
+  Settings settings_;
+  int rank_ = 0;
+  std::size_t rank_count_ = 0;
+  std::vector<std::size_t> rank_of_member_;
+  SharedMemory memory_;
+  bool registered_ = false;
+  backend::AbortWord* abort_ = nullptr;
+  RankBoard* boards_ = nullptr;
+  MemberFlags* flags_ = nullptr;
+  std::byte* staging_ = nullptr;
+
+  std::vector<int>
+      processes_;  ///< by rank: a descriptor that tells when its process ends, -1 if there is none
+  std::mutex watch_mutex_;
+  std::condition_variable watch_stops_;
+  bool stop_watching_ = false;
+  std::thread watch_;
+};
+
+}  // namespace tutti::transport::ranks
