@@ -201,7 +201,7 @@ class ProblemMaker {
   }
   /// From one buffer on `home` to one on every device, or back.
   void scatter(LaneId home, std::uint64_t row_bytes, std::uint64_t rows, LaneId ready_of_chunks) {
-    const std::size_t parts = problem_.lane_devices.size();
+    const LaneId parts = lane_count();
     const BufferId whole = buffer(home);
     for (LaneId lane = 0; lane < parts; ++lane) {
       const BufferId chunk = buffer(lane, ready_of_chunks == host_lane ? lane : ready_of_chunks);
@@ -214,7 +214,7 @@ class ProblemMaker {
     }
   }
   void gather(LaneId home, std::uint64_t row_bytes, std::uint64_t rows) {
-    const std::size_t parts = problem_.lane_devices.size();
+    const LaneId parts = lane_count();
     const BufferId whole = buffer(home);
     for (LaneId lane = 0; lane < parts; ++lane) {
       problem_.flows.push_back({.source = {buffer(lane), 0},
@@ -228,7 +228,7 @@ class ProblemMaker {
   void broadcast(LaneId home, std::uint64_t bytes, LaneId ready_of_copies) {
     const BufferId source = buffer(home);
     std::vector<Place> copies;
-    for (LaneId lane = 0; lane < problem_.lane_devices.size(); ++lane) {
+    for (LaneId lane = 0; lane < lane_count(); ++lane) {
       if (lane != home)
         copies.push_back({buffer(lane, ready_of_copies == host_lane ? lane : ready_of_copies), 0});
     }
@@ -236,13 +236,15 @@ class ProblemMaker {
   }
   void reduce(std::uint64_t count, bool in_place) {
     std::vector<Place> inputs;
-    for (LaneId lane = 0; lane < problem_.lane_devices.size(); ++lane) inputs.push_back({buffer(lane), 0});
+    for (LaneId lane = 0; lane < lane_count(); ++lane) inputs.push_back({buffer(lane), 0});
     const Place output = in_place ? inputs[problem_.root] : Place{buffer(problem_.root), 0};
     problem_.reductions.push_back({.count = count, .inputs = places(inputs), .output = output});
   }
   [[nodiscard]] Problem& problem() { return problem_; }
 
  private:
+  [[nodiscard]] LaneId lane_count() const { return static_cast<LaneId>(problem_.lane_devices.size()); }
+
   Problem problem_;
 };
 
