@@ -70,7 +70,7 @@ namespace tutti::collectives {
 }
 
 /// Checks of one call's arguments. Every message starts with the function's name and names argument, index,
-/// what was given and what was expected. All throw Error(invalid_argument).
+/// what was given and what was expected. All checks throw Error(invalid_argument).
 class Arguments {
  public:
   Arguments(Runtime& runtime, std::string_view function) : runtime_(runtime), function_(function) {}
@@ -80,6 +80,13 @@ class Arguments {
   template <class... Values>
   [[noreturn]] void fail(fmt::format_string<Values...> format, Values&&... values) const {
     throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: {}", function_, fmt::format(format, std::forward<Values>(values)...)));
+  }
+
+  /// The same with Error(unsupported), for what is right but cannot be done.
+  template <class... Values>
+  [[noreturn]] void unsupported(fmt::format_string<Values...> format, Values&&... values) const {
+    throw Error(ErrorCode::unsupported,
                 fmt::format("{}: {}", function_, fmt::format(format, std::forward<Values>(values)...)));
   }
 

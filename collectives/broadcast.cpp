@@ -80,7 +80,8 @@ namespace tutti {
 
 void broadcast(const Tensor& tensor, TensorList out, const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "broadcast");
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
+                               {.inputs = TensorList(std::span(&tensor, 1)), .outputs = out});
   collectives::prepare_broadcast(arguments, packing, tensor, out, options).launch();
   packing.unpack();
 }
@@ -93,7 +94,8 @@ std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList devices, const Co
   const LayoutPtr layout = dense_layout(tensor.layout());
   std::vector<Tensor> results;
   results.reserve(devices.size());
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
+                               {.inputs = TensorList(std::span(&tensor, 1)), .devices = devices});
   collectives::Call call(arguments.runtime(), Collective::broadcast, options,
                          collectives::describe_broadcast);
   call.shape() = {tensor.nbytes()};

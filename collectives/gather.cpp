@@ -54,6 +54,19 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList tensors,
   return call;
 }
 
+/// What is being captured has not run when the call returns.
+void refuse_waiting_in_capture(const Arguments& arguments, Call& call, Blocking blocking) {
+  if (blocking == Blocking::no) return;
+  const bool is_captured = std::ranges::any_of(call.operands().lanes, [&](backend::StreamRef lane) {
+    return arguments.runtime().backend().is_capturing(lane);
+  });
+  if (is_captured) {
+    arguments.unsupported(
+        "the result goes to the host and options.blocking is yes, expected no: a call that is being captured "
+        "cannot wait for its result");
+  }
+}
+
 /// Waits, once, for an output on the host; without blocking, lets the first input's stream stand for all.
 void finish_on_host(Call& call, std::size_t inputs, Blocking blocking) {
   Runtime& runtime = call.runtime();
@@ -108,8 +121,10 @@ namespace tutti {
 
 void gather(TensorList tensors, const Tensor& out, int dim, const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "gather");
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
+                               {.inputs = tensors, .outputs = TensorList(std::span(&out, 1))});
   collectives::Call call = collectives::prepare_gather(arguments, packing, tensors, out, dim, options);
+  if (out.device().is_host()) collectives::refuse_waiting_in_capture(arguments, call, options.blocking);
   call.launch();
   if (out.device().is_host()) {
     // A stand-in must be complete before the host copies it.
@@ -131,9 +146,11 @@ Tensor gather(TensorList tensors, int dim, std::optional<Device> destination,
 
   const MemoryFormat format = collectives::common_format(tensors);
   const auto layout = LayoutPtr::adopt(new Layout(tensors[0].dtype(), sizes, format));
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
+                               {.inputs = tensors, .devices = DeviceList(std::span(&device, 1))});
   collectives::Call call =
       collectives::make_call(arguments, packing, tensors, *layout, along, format, options);
+  if (device.is_host()) collectives::refuse_waiting_in_capture(arguments, call, options.blocking);
   const HostMemory host_memory = device.is_host() ? HostMemory::pinned : HostMemory::pageable;
   Tensor result = allocate_tensor(layout, device, host_memory, "gather");
   call.add_row(device);

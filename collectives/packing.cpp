@@ -1,5 +1,6 @@
 #include "collectives/packing.hpp"
 
+#include "runtime.hpp"
 #include "tensor_factory.hpp"
 
 #include <algorithm>
@@ -69,12 +70,46 @@ void Packing::refuse(const Tensor& tensor, const Layout& layout, const Name& nam
                   name, to_string(tensor.strides()), to_string(layout.strides()));
 }
 
+bool Packing::is_captured(backend::StreamRef stream) const {
+  Runtime& runtime = arguments_.runtime();
+  const auto captures = [&](Device device) {
+    return !device.is_host() && runtime.backend().is_capturing(current_stream_ref(runtime, device.index()));
+  };
+  const auto some_captures = [&](std::span<const Tensor> tensors) {
+    return std::ranges::any_of(tensors, captures, &Tensor::device);
+  };
+  return runtime.backend().is_capturing(stream) || some_captures(participants_.inputs) ||
+         some_captures(participants_.outputs) ||
+         std::ranges::any_of(participants_.rows,
+                             [&](const auto& row) { return captures(row.front().device()); }) ||
+         std::ranges::any_of(participants_.devices, captures) ||
+         std::ranges::any_of(participants_.streams, [&](const Stream& given) {
+           return runtime.backend().is_capturing(StreamAccess::ref(given));
+         });
+}
+
+void Packing::refuse_in_capture(const Tensor& tensor, const Layout& layout, const Name& name,
+                                backend::StreamRef stream) {
+  if (is_eager_) return;
+  if (is_captured(stream)) {
+    arguments_.unsupported(
+        "{} has strides {}, expected {}: operands of a call that is being captured must be dense and laid "
+        "out alike",
+        name, to_string(tensor.strides()), to_string(layout.strides()));
+  }
+  is_eager_ = true;
+}
+
 const Tensor& Packing::input(const Tensor& input, const Layout& layout, const Name& name) {
   if (same_order(*input.layout(), layout)) return input;
   if (policy_ == PackingPolicy::refuse) refuse(input, layout, name);
+  const bool on_host = input.device().is_host();
+  const Stream stream = on_host ? default_stream(0) : current_stream(input.device().index());
+  refuse_in_capture(input, layout, name, StreamAccess::ref(stream));
   Tensor packed =
       allocate_tensor(LayoutPtr::share(&layout), input.device(), HostMemory::pageable, "Packing::input");
   packed.copy_(input);
+  if (!on_host) input.record_stream(stream);
   return inputs_.emplace_back(std::move(packed));
 }
 
@@ -82,6 +117,7 @@ const Tensor& Packing::output(const Tensor& output, const Layout& layout, const 
                               const Stream& stream) {
   if (same_order(*output.layout(), layout)) return output;
   if (policy_ == PackingPolicy::refuse) refuse(output, layout, name);
+  refuse_in_capture(output, layout, name, StreamAccess::ref(stream));
   const StreamGuard guard(stream);
   Tensor stand_in =
       allocate_tensor(LayoutPtr::share(&layout), output.device(), HostMemory::pageable, "Packing::output");
@@ -99,15 +135,25 @@ const Tensor& Packing::host_output(const Tensor& output, const Layout& layout, c
     }
     refuse(output, layout, name);
   }
+  const Stream stream = default_stream(0);
+  if (!is_eager_ && !output.is_pinned() && is_captured(StreamAccess::ref(stream))) {
+    arguments_.unsupported(
+        "{} is in pageable host memory, expected pinned memory: a call that is being captured is replayed "
+        "without the host",
+        name);
+  }
+  refuse_in_capture(output, layout, name, StreamAccess::ref(stream));
   Tensor stand_in =
       allocate_tensor(LayoutPtr::share(&layout), Device::host(), HostMemory::pinned, "Packing::host_output");
-  return outputs_.emplace_back(Output{output, std::move(stand_in), default_stream(0)}).stand_in;
+  return outputs_.emplace_back(Output{output, std::move(stand_in), stream}).stand_in;
 }
 
 void Packing::unpack() {
   for (const Output& output : outputs_) {
     const StreamGuard guard(output.stream);
     output.output.copy_(output.stand_in);
+    // The host copies at once.
+    if (!output.output.device().is_host()) output.output.record_stream(output.stream);
   }
 }
 

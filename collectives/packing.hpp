@@ -1,6 +1,7 @@
 #pragma once
 
 #include "collectives/arguments.hpp"
+#include "tutti/collectives.hpp"
 #include "tutti/tensor.hpp"
 
 #include <list>
@@ -20,11 +21,27 @@ enum class PackingPolicy : std::uint8_t {
   refuse,  ///< Error(invalid_argument): a persistent collective is bound to the caller's buffers
 };
 
+/// Who takes part in a call: it uses the current streams of these tensors' devices and of these devices, and
+/// these streams.
+struct Participants {
+  TensorList inputs = {};
+  TensorList outputs = {};
+  TensorLists rows = {};
+  DeviceList devices = {};
+  StreamList streams = {};
+};
+
 /// Dense stand-ins for operands that are strided or in another order. Stand-ins live as long as this object;
-/// the caching allocator keeps their memory in stream order after that.
+/// the caching allocator keeps their memory in stream order after that. So does it with the operands' own,
+/// which are used on the streams that copy from them and to them.
+///
+/// The copies are not part of what a launch captures: while one of the call's streams is being captured, what
+/// needs a stand-in is refused with Error(unsupported). Nothing is asked of the streams until then.
 class Packing {
  public:
-  Packing(const Arguments& arguments, PackingPolicy policy) : arguments_(arguments), policy_(policy) {}
+  /// The lists among `participants` outlive this object.
+  Packing(const Arguments& arguments, PackingPolicy policy, const Participants& participants = {})
+      : arguments_(arguments), policy_(policy), participants_(participants) {}
 
   /// The references returned live as long as this object or the tensor given.
   /// `input`, or a copy of it in order of `layout` (same sizes, dense).
@@ -47,10 +64,17 @@ class Packing {
     Stream stream;
   };
 
-  void refuse(const Tensor& tensor, const Layout& layout, const Name& name) const;
+  [[noreturn]] void refuse(const Tensor& tensor, const Layout& layout, const Name& name) const;
+  /// Allows a copy on `stream`, unless the call is being captured.
+  void refuse_in_capture(const Tensor& tensor, const Layout& layout, const Name& name,
+                         backend::StreamRef stream);
+  [[nodiscard]] bool is_captured(backend::StreamRef stream) const;
 
   const Arguments& arguments_;
   PackingPolicy policy_;
+  Participants participants_;
+  bool is_eager_ = false;  // known not to be captured
+
   std::list<Tensor> inputs_;  // grow without moving what was handed out, and cost nothing while empty
   std::list<Output> outputs_;
 };

@@ -85,7 +85,8 @@ namespace tutti {
 
 void reduce_add(TensorList inputs, const Tensor& out, const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "reduce_add");
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
+                               {.inputs = inputs, .outputs = TensorList(std::span(&out, 1))});
   collectives::prepare_reduce_add(arguments, packing, inputs, out, options).launch();
   packing.unpack();
 }
@@ -97,7 +98,8 @@ Tensor reduce_add(TensorList inputs, std::optional<Device> destination, const Co
   arguments.existing_device(device, "destination");
 
   const LayoutPtr layout = collectives::common_layout(inputs);
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
+                               {.inputs = inputs, .devices = DeviceList(std::span(&device, 1))});
   collectives::Call call = collectives::make_call(arguments, packing, inputs, layout, options);
   Tensor result = allocate_tensor(layout, device, HostMemory::pageable, "reduce_add");
   call.add_row(device);

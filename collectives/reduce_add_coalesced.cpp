@@ -128,9 +128,11 @@ Call start_packed_call(const Arguments& arguments, Packing& packing, TensorLists
                        const ColumnLayouts& layouts, std::size_t buffer_size,
                        const CollectiveOptions& options) {
   Call call = start_call(arguments, inputs, buffer_size, options);
-  for (const std::vector<Tensor>& row : inputs) {
-    call.add_row(row[0].device());
-    for (std::size_t t = 0; t < row.size(); ++t) call.add(packing.input(row[t], layouts[t], "inputs"));
+  for (std::size_t d = 0; d < inputs.size(); ++d) {
+    call.add_row(inputs[d][0].device());
+    for (std::size_t t = 0; t < inputs[d].size(); ++t) {
+      call.add(packing.input(inputs[d][t], layouts[t], Name("inputs", d, t)));
+    }
   }
   return call;
 }
@@ -167,7 +169,9 @@ Call prepare_reduce_add_coalesced(const Arguments& arguments, Packing& packing, 
     const Stream stream = current_stream(device.index());
     call.add_row(device);
     call.mark_root();
-    for (std::size_t t = 0; t < out.size(); ++t) call.add(packing.output(out[t], layouts[t], "out", stream));
+    for (std::size_t t = 0; t < out.size(); ++t) {
+      call.add(packing.output(out[t], layouts[t], Name("out", t), stream));
+    }
   }
   set_shape(call, layouts);
   return call;
@@ -180,7 +184,7 @@ namespace tutti {
 void reduce_add_coalesced(TensorLists inputs, TensorList out, std::size_t buffer_size,
                           const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced");
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy, {.outputs = out, .rows = inputs});
   collectives::prepare_reduce_add_coalesced(arguments, packing, inputs, out, buffer_size, options).launch();
   packing.unpack();
 }
@@ -195,7 +199,8 @@ std::vector<Tensor> reduce_add_coalesced(TensorLists inputs, std::optional<Devic
   arguments.existing_device(device, "destination");
 
   const collectives::ColumnLayouts layouts = collectives::common_layouts(inputs, are_plain);
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
+                               {.rows = inputs, .devices = DeviceList(std::span(&device, 1))});
   if (!are_plain) {
     call = collectives::start_packed_call(arguments, packing, inputs, layouts, buffer_size, options);
   }

@@ -151,7 +151,10 @@ namespace tutti {
 void scatter(const Tensor& tensor, TensorList out, int dim, StreamList streams,
              const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "scatter");
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
+                               {.inputs = TensorList(std::span(&tensor, 1)),
+                                .outputs = streams.empty() ? out : TensorList(),
+                                .streams = streams});
   collectives::prepare_scatter(arguments, packing, tensor, out, dim, streams, options).launch();
   packing.unpack();
 }
@@ -170,7 +173,10 @@ std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices, ListOf<std
     collectives::check_chunk_sizes(arguments, chunk_sizes, devices.size(), tensor.size(along), along);
   }
 
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
+                               {.inputs = TensorList(std::span(&tensor, 1)),
+                                .devices = streams.empty() ? devices : DeviceList(),
+                                .streams = streams});
   const Tensor source = packing.input(tensor, *dense_layout(tensor.layout()), "tensor");
   collectives::ScatterCall call(arguments, source, along, options);
   std::vector<Tensor> results;

@@ -30,9 +30,14 @@
 ///
 /// Thread safety: any thread may call, on any devices, concurrently.
 ///
-/// With given outputs nothing is allocated except staging memory some transports need. Such calls may be
-/// captured into a CUDA graph when the current stream of one participating device is being captured; the
-/// others join the capture.
+/// With given outputs nothing is allocated except staging memory some transports need, and dense stand-ins
+/// for tensors that are strided or not laid out alike, which are copied on their own devices.
+///
+/// Calls with given outputs may be captured into a CUDA graph when the current stream of one participating
+/// device is being captured; the others join the capture. Their operands must need no stand-ins: be dense and
+/// laid out alike (`gather`: like the output), and an output on the host pinned. Nor can they wait for an
+/// output on the host: that takes `Blocking::no`. Otherwise they throw Error(unsupported), with nothing
+/// enqueued.
 namespace tutti {
 
 /// A list argument; accepts `{a, b}`, vectors, arrays and spans. Valid for the full expression.
@@ -87,7 +92,9 @@ struct CollectiveOptions {
   /// binding: the call throws Error(unsupported), with the reason, if that transport cannot carry it.
   TransportKind transport = TransportKind::automatic;
   Determinism determinism = Determinism::fastest;
-  /// For outputs on the host: `yes` returns when they are complete.
+  /// For outputs on the host: `yes` returns when they are complete; with `no` they are complete for work
+  /// queued later on the stream that is current on the first input's device at the call. Pageable and strided
+  /// outputs are always waited for.
   Blocking blocking = Blocking::yes;
 };
 
@@ -115,7 +122,9 @@ TUTTI_EXPORT void broadcast(const Tensor& tensor, TensorList out, const Collecti
 [[nodiscard]] TUTTI_EXPORT std::vector<std::vector<Tensor>> broadcast_coalesced(
     TensorList tensors, DeviceList devices, std::size_t buffer_size = default_buffer_size,
     const CollectiveOptions& options = {});
-/// Writes into out[d][t]; all tensors of out[d] are on one device. No allocation.
+/// Writes into out[d][t]; all tensors of out[d] are on one device. out[d][t] may be exactly tensors[t], once
+/// for each t, and is skipped. No allocation beside staging memory, unless tensors are strided or laid out
+/// otherwise than their sources: these need stand-ins.
 TUTTI_EXPORT void broadcast_coalesced(TensorList tensors, TensorLists out,
                                       std::size_t buffer_size = default_buffer_size,
                                       const CollectiveOptions& options = {});
@@ -138,7 +147,8 @@ TUTTI_EXPORT void reduce_add(TensorList inputs, const Tensor& out, const Collect
 [[nodiscard]] TUTTI_EXPORT std::vector<Tensor> reduce_add_coalesced(
     TensorLists inputs, std::optional<Device> destination = {}, std::size_t buffer_size = default_buffer_size,
     const CollectiveOptions& options = {});
-/// Writes into out[t], all on one device.
+/// Writes into out[t], all on one device, which may be exactly one of inputs[d][t]. Stand-ins are allocated
+/// as in `broadcast_coalesced`.
 TUTTI_EXPORT void reduce_add_coalesced(TensorLists inputs, TensorList out,
                                        std::size_t buffer_size = default_buffer_size,
                                        const CollectiveOptions& options = {});

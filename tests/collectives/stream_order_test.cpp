@@ -3,6 +3,7 @@
 #include "support/collective_test.hpp"
 #include "support/exercise.hpp"
 
+#include <algorithm>
 #include <thread>
 
 /// The promises about streams, for every collective alike: an input is read after the work queued before on
@@ -28,6 +29,29 @@ class StreamOrder : public EveryCollective {
       copies.back().copy_(tensor);
     }
     return copies;
+  }
+  /// Where memory lies and how much it is.
+  struct Memory {
+    Device device;
+    std::int64_t bytes = 0;
+  };
+  static std::vector<Memory> memories_of(const std::vector<TestTensor>& tensors) {
+    std::vector<Memory> memories;
+    for (const TestTensor& each : tensors) {
+      const Tensor& tensor = each.tensor();
+      memories.push_back({tensor.device(), static_cast<std::int64_t>(tensor.storage()->bytes())});
+    }
+    return memories;
+  }
+  /// Tensors of threes in as much memory, allocated and filled on the default streams, complete.
+  static std::vector<Tensor> reuse(const std::vector<Memory>& memories) {
+    std::vector<Tensor> reusers;
+    for (const Memory& memory : memories) {
+      const StreamGuard guard(default_stream(memory.device.index()));
+      reusers.push_back(full({memory.bytes}, 3, {.dtype = DType::uint8, .device = memory.device}));
+    }
+    for (const Memory& memory : memories) default_stream(memory.device.index()).synchronize();
+    return reusers;
   }
 };
 TUTTI_FOR_EVERY_COLLECTIVE(StreamOrder);
@@ -123,6 +147,48 @@ TEST_P(StreamOrder, OutputMemoryMayBeReusedRightAfterTheCall) {
     for (std::size_t i = 0; i < reusers.size(); ++i) {
       const HostArray threes = read(full(run.outputs[i].sizes, 3, {.dtype = run.dtype}));
       EXPECT_TRUE(holds(reusers[i], run.outputs[i].device, threes)) << "written late by the dropped call";
+    }
+  });
+}
+
+TEST_P(StreamOrder, StridedInputsOfAnotherStreamMayBeFreedRightAfterTheCall) {
+  for_each_interleaving(seeds(), [](std::uint64_t seed) {
+    const Exercise run = exercise();
+    const std::vector<HostArray> values = run.values(seed);
+    std::vector<TestTensor> inputs;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      inputs.emplace_back(values[i], run.inputs[i].device, Placement::gapped);
+    }
+    const std::vector<Memory> memories = memories_of(inputs);
+    const PooledStreams streams;
+    keep_devices_busy();
+    const std::vector<Tensor> results = make(run, tensors_of(inputs));
+    inputs.clear();
+    const std::vector<Tensor> reusers = reuse(memories);
+    EXPECT_TRUE(all_hold(run, results, run.expect(values)));
+    synchronize_all();
+  });
+}
+
+TEST_P(StreamOrder, StridedOutputsOfAnotherStreamMayBeFreedRightAfterTheCall) {
+  for_each_interleaving(seeds(), [](std::uint64_t seed) {
+    const Exercise run = exercise();
+    const std::vector<Tensor> inputs = make_inputs(run, run.values(seed));
+    std::vector<TestTensor> outputs;
+    for (const Slot& output : run.outputs) {
+      outputs.push_back(TestTensor::poisoned(run.dtype, output.sizes, output.device, Placement::gapped));
+    }
+    const std::vector<Memory> memories = memories_of(outputs);
+    synchronize_all();  // the inputs are complete for every stream
+    const PooledStreams streams;
+    keep_devices_busy();
+    write(run, inputs, tensors_of(outputs));
+    outputs.clear();
+    const std::vector<Tensor> reusers = reuse(memories);
+    synchronize_all();
+    for (const Tensor& reuser : reusers) {
+      EXPECT_EQ(std::ranges::count(reuser.to_vector<std::uint8_t>(), 3), reuser.numel())
+          << "written late by the call";
     }
   });
 }

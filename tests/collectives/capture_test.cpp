@@ -1,0 +1,162 @@
+#include "runtime.hpp"
+#include "support/collective_test.hpp"
+#include "support/errors.hpp"
+#include "support/stream_order.hpp"
+
+#include <functional>
+
+/// What a call refuses while one of its streams is being captured: nothing of it would be part of the graph.
+/// Virtual devices capture nothing.
+namespace tutti::test {
+namespace {
+
+const Sizes shape{4, 6};
+
+class Capture : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!backend().supports_graphs()) GTEST_SKIP() << "needs devices with graphs";
+  }
+  void TearDown() override { EXPECT_NO_THROW(synchronize_all()); }
+
+  static backend::Backend& backend() { return Runtime::get().backend(); }
+  static Device root() { return first_devices().front(); }
+  static Device other() { return first_devices(2).back(); }
+
+  static Tensor dense(Device device, const Sizes& sizes = shape) {
+    return zeros(sizes, {.dtype = DType::float32, .device = device});
+  }
+  static Tensor strided(Device device, const Sizes& sizes = shape) {
+    return dense(device, {sizes[0], sizes[1] + 2}).narrow(1, 1, sizes[1]);
+  }
+  static Tensor on_host(const Sizes& sizes, HostMemory memory) {
+    return zeros(sizes, {.dtype = DType::float32, .device = Device::host(), .host_memory = memory});
+  }
+
+  /// The graph of what `body` enqueues while `origin` is being captured.
+  static backend::GraphHandle capture(const Stream& origin, const std::function<void()>& body) {
+    backend().begin_capture(StreamAccess::ref(origin));
+    body();
+    return backend().end_capture(StreamAccess::ref(origin));
+  }
+  /// `call` is refused whoever's stream is captured, and the capture goes on.
+  static void expect_refused(const std::function<void()>& call, const std::vector<std::string>& fragments) {
+    const PooledStreams streams;  // legacy default streams cannot be captured
+    synchronize_all();
+    for (const Device device : {root(), other()}) {
+      SCOPED_TRACE(testing::Message()
+                   << fragments[0] << " " << fragments[1] << ", capturing on " << to_string(device));
+      const backend::GraphHandle graph = capture(current_stream(device.index()), [&] {
+        EXPECT_TRUE(refuses(call, ErrorCode::unsupported, fragments));
+      });
+      backend().destroy_graph(graph);
+    }
+    EXPECT_NO_THROW(call()) << "when nothing is captured";
+  }
+};
+
+TEST_F(Capture, RefusesInputsThatNeedStandIns) {
+  const std::string why = "captured must be dense";
+  const Tensor a = dense(root());
+  const Tensor b = dense(other());
+  const Tensor strided_a = strided(root());
+  const Tensor strided_b = strided(other());
+  const Tensor sum = dense(root());
+  const Tensor joined = dense(root(), {8, 6});
+  const std::vector<Tensor> halves{dense(root(), {2, 6}), dense(other(), {2, 6})};
+  using Rows = std::vector<std::vector<Tensor>>;
+
+  expect_refused([&] { broadcast(strided_a, {sum, b}); }, {"broadcast", "tensor has strides [8, 1]", why});
+  expect_refused(
+      [&] {
+        broadcast_coalesced({a, strided_a}, Rows{{dense(other()), dense(other())}});
+      },
+      {"broadcast_coalesced", "tensors[1]", why});
+  expect_refused([&] { reduce_add({a, strided_b}, sum); }, {"reduce_add", "inputs[1]", why});
+  expect_refused(
+      [&] {
+        reduce_add_coalesced(Rows{{a}, {strided_b}}, {sum});
+      },
+      {"reduce_add_coalesced", "inputs[1][0]", why});
+  expect_refused([&] { scatter(strided_a, halves); }, {"scatter", "tensor", why});
+  expect_refused([&] { gather({a, strided_b}, joined); }, {"gather", "tensors[1]", why});
+}
+
+TEST_F(Capture, RefusesOutputsThatNeedStandIns) {
+  const std::string why = "captured must be dense";
+  const Tensor a = dense(root());
+  const Tensor b = dense(other());
+  const Tensor out = dense(other());
+  const Tensor strided_out = strided(other());
+  const Tensor strided_joined = strided(other(), {8, 6});
+  const std::vector<Tensor> halves{dense(root(), {2, 6}), strided(other(), {2, 6})};
+  using Rows = std::vector<std::vector<Tensor>>;
+
+  expect_refused([&] { broadcast(a, {out, strided_out}); }, {"broadcast", "out[1]", why});
+  expect_refused(
+      [&] {
+        broadcast_coalesced({a}, Rows{{out}, {strided_out}});
+      },
+      {"broadcast_coalesced", "out[1][0]", why});
+  expect_refused([&] { reduce_add({a, b}, strided_out); }, {"reduce_add", "out", why});
+  expect_refused(
+      [&] {
+        reduce_add_coalesced(Rows{{a}, {b}}, {strided_out});
+      },
+      {"reduce_add_coalesced", "out[0]", why});
+  expect_refused([&] { scatter(a, halves); }, {"scatter", "out[1]", why});
+  expect_refused([&] { gather({a, b}, strided_joined); }, {"gather", "out", why});
+}
+
+TEST_F(Capture, AsksTheGivenStreams) {
+  const Tensor a = strided(root());
+  const std::vector<Tensor> out{dense(root()), dense(other())};
+  const std::vector<Stream> given{Stream(root().index()), Stream(other().index())};
+  const Tensor whole = strided(root(), {8, 6});
+  synchronize_all();
+  for (const Stream& stream : given) {
+    const backend::GraphHandle graph = capture(stream, [&] {
+      EXPECT_TRUE(refuses([&] { scatter(whole, out, 0, given); }, ErrorCode::unsupported,
+                          {"scatter", "tensor", "captured"}));
+    });
+    backend().destroy_graph(graph);
+  }
+}
+
+TEST_F(Capture, RefusesToWaitForResultsOnTheHost) {
+  const std::vector<Tensor> tensors{dense(root()), dense(other())};
+  const Tensor pinned = on_host({8, 6}, HostMemory::pinned);
+  const Tensor pageable = on_host({8, 6}, HostMemory::pageable);
+  expect_refused([&] { static_cast<void>(gather(tensors, 0, Device::host())); },
+                 {"gather", "options.blocking is yes", "captured"});
+  expect_refused([&] { gather(tensors, pinned); }, {"gather", "options.blocking is yes", "captured"});
+  expect_refused([&] { gather(tensors, pageable, 0, {.blocking = Blocking::no}); },
+                 {"gather", "out is in pageable host memory", "captured"});
+}
+
+TEST_F(Capture, GathersIntoPinnedMemoryWithoutWaiting) {
+  const PooledStreams streams;
+  std::vector<HostArray> parts;
+  std::vector<Tensor> tensors;
+  for (const Device device : {root(), other()}) {
+    parts.push_back(random_bits(DType::float32, shape, test_seed() + parts.size()));
+    tensors.push_back(make_tensor(parts.back(), device));
+  }
+  const Tensor out = on_host({8, 6}, HostMemory::pinned);
+  const auto call = [&] { gather(tensors, out, 0, {.blocking = Blocking::no}); };
+  call();  // the self-test is not for a capture
+  synchronize_all();
+  for (const Device device : {root(), other()}) {
+    out.fill_(0);
+    const Stream origin = current_stream(device.index());
+    const backend::GraphHandle graph = capture(origin, call);
+    EXPECT_EQ(read(out), read(on_host({8, 6}, HostMemory::pageable))) << "ran while it was captured";
+    backend().launch_graph(graph, StreamAccess::ref(origin));
+    origin.synchronize();
+    EXPECT_TRUE(holds(out, Device::host(), concatenate(parts, 0)));
+    backend().destroy_graph(graph);
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test
