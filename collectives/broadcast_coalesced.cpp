@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,7 @@ bool add_targets(const Arguments& arguments, TensorList tensors, TensorLists out
                  Call& call) {
   arguments.not_empty(out.size(), "out");
   bool are_plain = true;
+  std::optional<std::size_t> row_in_place;
   for (std::size_t d = 0; d < out.size(); ++d) {
     if (out[d].size() != tensors.size()) {
       arguments.fail("out[{}] has {} tensors, expected {} as tensors", d, out[d].size(), tensors.size());
@@ -60,7 +62,9 @@ bool add_targets(const Arguments& arguments, TensorList tensors, TensorLists out
         are_plain = false;
         check_target(arguments, tensors[t], t, output, d, device);
       }
-      if (is_root && is_plain && is_source(tensors[t], output)) {
+      // Of one row only: a second output on the same memory meets the input, and is looked into.
+      if (is_root && is_plain && is_source(tensors[t], output) && row_in_place.value_or(d) == d) {
+        row_in_place = d;
         runs.add_in_place();
       } else {
         runs.add(output);
@@ -71,14 +75,15 @@ bool add_targets(const Arguments& arguments, TensorList tensors, TensorLists out
   return are_plain;
 }
 
-/// The order each column travels in: the source's own, if every output shares it.
+/// The order each column travels in: the source's own, if every other output shares it.
 ColumnLayouts common_layouts(TensorList tensors, TensorLists out) {
   ColumnLayouts layouts(tensors.size());
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     const Layout& own = *tensors[t].layout();
-    const bool shared = std::ranges::all_of(
-        out, [&](const std::vector<Tensor>& row) { return same_order(own, *row[t].layout()); });
-    if (shared) {
+    const bool shared = std::ranges::all_of(out, [&](const std::vector<Tensor>& row) {
+      return is_source(tensors[t], row[t]) || same_order(own, *row[t].layout());
+    });
+    if (shared && own.is_dense()) {
       layouts.add(own);
     } else {
       layouts.add_new(layout_in(own, MemoryFormat::contiguous));
@@ -109,12 +114,15 @@ Call start_packed_call(const Arguments& arguments, Packing& packing, TensorList 
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     call.add(packing.input(tensors[t], layouts[t], Name("tensors", t)));
   }
-  for (const std::vector<Tensor>& row : out) {
-    const Device device = row[0].device();
+  for (std::size_t d = 0; d < out.size(); ++d) {
+    const Device device = out[d][0].device();
     const Stream stream = current_stream(device.index());
     call.add_row(device);
     for (std::size_t t = 0; t < tensors.size(); ++t) {
-      call.add(packing.output(row[t], layouts[t], "out", stream));
+      const Tensor& output = out[d][t];
+      // A source is left alone: what is unpacked into it would be a stand-in that nothing was sent to.
+      call.add(is_source(tensors[t], output) ? output
+                                             : packing.output(output, layouts[t], Name("out", d, t), stream));
     }
   }
   return call;
@@ -162,7 +170,7 @@ namespace tutti {
 void broadcast_coalesced(TensorList tensors, TensorLists out, std::size_t buffer_size,
                          const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "broadcast_coalesced");
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy, {.inputs = tensors, .rows = out});
   collectives::prepare_broadcast_coalesced(arguments, packing, tensors, out, buffer_size, options).launch();
   packing.unpack();
 }
@@ -174,16 +182,18 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceL
   collectives::check_sources(arguments, tensors);
   arguments.existing_devices(devices, "devices");
 
-  collectives::Packing packing(arguments, collectives::PackingPolicy::copy);
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
+                               {.inputs = tensors, .devices = devices});
   collectives::Call call = collectives::start_call(arguments, tensors, devices.size(), buffer_size, options);
   collectives::ColumnLayouts layouts(tensors.size());
-  for (const Tensor& tensor : tensors) {
+  for (std::size_t t = 0; t < tensors.size(); ++t) {
+    const Tensor& tensor = tensors[t];
     if (tensor.layout()->is_dense()) {
       layouts.add(*tensor.layout());
       call.add(tensor);
     } else {
       layouts.add_new(collectives::layout_in(*tensor.layout(), MemoryFormat::contiguous));
-      call.add(packing.input(tensor, *layouts.all().back(), "tensors"));
+      call.add(packing.input(tensor, *layouts.all().back(), collectives::Name("tensors", t)));
     }
   }
 

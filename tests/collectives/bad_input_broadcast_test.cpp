@@ -268,6 +268,27 @@ std::vector<BadInput> broadcast_coalesced_lines() {
          return [=] { broadcast_coalesced({tensor}, out); };
        },
        {"broadcast_coalesced", "out[0][0]", "out[1][0]", "overlaps"}},
+      {"TensorsNamedTwiceAsOutputs",
+       [](Scene& scene) -> std::function<void()> {
+         const Row tensors{good(scene), scene.tensor({7}, 0, DType::int8)};
+         const std::vector<Row> out{tensors, tensors};
+         return [=] { broadcast_coalesced(tensors, out); };
+       },
+       {"broadcast_coalesced", "out[0][", "out[1][", "overlaps"}},
+      {"OneTensorTwiceAmongOutputs",
+       [](Scene& scene) -> std::function<void()> {
+         const Row tensors{good(scene), scene.tensor({7}, 0, DType::int8)};
+         const std::vector<Row> out{{scene.tensor(shape, 0), tensors[1]}, tensors};
+         return [=] { broadcast_coalesced(tensors, out); };
+       },
+       {"broadcast_coalesced", "out[0][1]", "out[1][1]", "overlaps"}},
+      {"StridedTensorTwiceAmongOutputs",
+       [](Scene& scene) -> std::function<void()> {
+         const Row tensors{scene.tensor(shape, 0, DType::float32, Placement::gapped)};
+         const std::vector<Row> out{tensors, tensors};
+         return [=] { broadcast_coalesced(tensors, out); };
+       },
+       {"broadcast_coalesced", "out[0][0]", "out[1][0]", "overlaps"}},
       {"OutputOverlapsItself",
        coalesced_row([](Scene& scene, const Row&) {
          return Row{scene.tensor(shape, 1, DType::float32, Placement::expanded),

@@ -249,6 +249,13 @@ std::vector<BadInput> reduce_add_coalesced_lines() {
          return [=] { reduce_add_coalesced(inputs, out); };
        },
        {"reduce_add_coalesced", "out[0]", "out[1]", "overlaps"}},
+      {"InputTwiceAmongOutputs",
+       [](Scene& scene) -> std::function<void()> {
+         const Tensor tensor = good(scene);
+         const std::vector<Row> inputs{{tensor, tensor}};
+         return [=] { reduce_add_coalesced(inputs, inputs[0]); };
+       },
+       {"reduce_add_coalesced", "out[", "overlaps"}},
   };
 }
 TUTTI_BAD_INPUT_SUITE(ReduceAddCoalescedArguments, reduce_add_coalesced_lines);

@@ -1,6 +1,8 @@
 #include "support/collective_test.hpp"
 #include "support/random.hpp"
 
+#include <algorithm>
+
 namespace tutti::test {
 namespace {
 
@@ -157,6 +159,54 @@ TEST_P(BroadcastCoalesced, SkipsOutputsThatAreTheSources) {
   for (std::size_t t = 0; t < sources.size(); ++t) {
     EXPECT_TRUE(sources[t].untouched());
     EXPECT_TRUE(copies[t].holds(mixed_arrays()[t]));
+  }
+}
+
+TEST_P(BroadcastCoalesced, LeavesSourcesAloneThatAreOutputsHoweverAnyoneIsLaidOut) {
+  const Device root = first_devices().front();
+  const Device other = first_devices(2).back();
+  const std::vector<HostArray> arrays{random_bits(DType::float32, {5, 7}, test_seed()),
+                                      random_bits(DType::float16, {4, 3}, test_seed() + 1),
+                                      random_bits(DType::uint8, {6, 6}, test_seed() + 2)};
+  const Placement placements[] = {Placement::contiguous, Placement::gapped, Placement::transposed};
+  for (const Placement from : placements) {
+    for (const Placement to : placements) {
+      // All outputs of a row in place, or every other one, or every other one in each of two rows.
+      for (const std::size_t rows_in_place : {0U, 1U, 2U}) {
+        SCOPED_TRACE(testing::Message() << "from " << name_of(from) << " to " << name_of(to) << ", "
+                                        << rows_in_place << " mixed rows");
+        std::vector<TestTensor> sources;
+        for (const HostArray& array : arrays) sources.emplace_back(array, root, from);
+        std::vector<std::vector<TestTensor>> copies(1 + rows_in_place);
+        TensorRows out(copies.size());
+        for (std::size_t t = 0; t < arrays.size(); ++t) {
+          const auto add = [&](std::size_t row, Device device) {
+            copies[row].push_back(TestTensor::poisoned(arrays[t].dtype, arrays[t].sizes, device, to));
+            out[row].push_back(copies[row].back());
+          };
+          add(0, other);
+          for (std::size_t row = 1; row <= rows_in_place; ++row) {
+            if (t % 2 == row % 2) {
+              out[row].push_back(sources[t]);
+            } else {
+              add(row, root);
+            }
+          }
+        }
+        if (rows_in_place == 0) out.push_back(tensors_of(sources));
+        poison_cached_memory(root, 1024);
+        carry([&](const CollectiveOptions& options) {
+          broadcast_coalesced(tensors_of(sources), out, default_buffer_size, options);
+        });
+        for (const TestTensor& source : sources) EXPECT_TRUE(source.untouched());
+        for (const std::vector<TestTensor>& row : copies) {
+          for (const TestTensor& copy : row) {
+            const auto array = std::ranges::find(arrays, copy.tensor().dtype(), &HostArray::dtype);
+            EXPECT_TRUE(copy.holds(*array));
+          }
+        }
+      }
+    }
   }
 }
 

@@ -110,7 +110,7 @@ class CallMaker {
     std::vector<HostArray> values;
     std::vector<Tensor> tensors;
     for (std::int64_t count = random_.between(1, 30); count > 0; --count) {
-      values.push_back(random_bits(random_.pick(all_dtypes), {random_.between(0, 200)}, random_.next()));
+      values.push_back(random_bits(random_.pick(all_dtypes), small_sizes(), random_.next()));
       tensors.push_back(input(values.back(), home));
     }
     const auto buffer_size = static_cast<std::size_t>(random_.between(0, 1 << 16));
@@ -127,10 +127,31 @@ class CallMaker {
       out.emplace_back();
       for (const HostArray& each : values) out.back().push_back(output(each, device));
     }
+    if (!home.is_host() && random_.one_in(2)) {
+      devices_.push_back(home);
+      out.push_back(some_in_place(tensors, values, home));
+    }
     launch("broadcast_coalesced into", [&](const CollectiveOptions& options) {
       broadcast_coalesced(tensors, out, buffer_size, options);
     });
   }
+  /// Outputs on `device` that hold `expected`; some of them are `tensors` themselves.
+  std::vector<Tensor> some_in_place(const std::vector<Tensor>& tensors,
+                                    const std::vector<HostArray>& expected, Device device) {
+    const bool all = random_.one_in(2);
+    std::vector<Tensor> out;
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      if (all || random_.one_in(2)) {
+        expect(tensors[t], expected[t]);
+        out.push_back(tensors[t]);
+      } else {
+        out.push_back(output(expected[t], device));
+      }
+    }
+    return out;
+  }
+  /// For coalesced calls.
+  Sizes small_sizes() { return {random_.between(0, 20), random_.between(0, 12)}; }
 
   void reduce_once() {
     std::vector<HostArray> values;
@@ -157,7 +178,7 @@ class CallMaker {
   void reduce_many() {
     std::vector<std::pair<DType, Sizes>> shapes;
     for (std::int64_t count = random_.between(1, 20); count > 0; --count) {
-      shapes.push_back({random_.pick(all_dtypes), {random_.between(0, 200)}});
+      shapes.emplace_back(random_.pick(all_dtypes), small_sizes());
     }
     std::vector<std::vector<HostArray>> columns(shapes.size());
     std::vector<std::vector<Tensor>> rows;
@@ -168,11 +189,25 @@ class CallMaker {
         rows.back().push_back(input(columns[t].back(), device));
       }
     }
+    std::vector<HostArray> sums;
+    for (const std::vector<HostArray>& column : columns) sums.push_back(reference_sum(column));
     const auto buffer_size = static_cast<std::size_t>(random_.between(0, 1 << 16));
-    launch("reduce_add_coalesced", [&](const CollectiveOptions& options) {
-      const std::vector<Tensor> sums = reduce_add_coalesced(rows, root_, buffer_size, options);
-      for (std::size_t t = 0; t < sums.size(); ++t) expect(sums[t], reference_sum(columns[t]));
-    });
+    if (random_.one_in(3)) {
+      launch("reduce_add_coalesced", [&](const CollectiveOptions& options) {
+        const std::vector<Tensor> results = reduce_add_coalesced(rows, root_, buffer_size, options);
+        for (std::size_t t = 0; t < results.size(); ++t) expect(results[t], sums[t]);
+      });
+      return;
+    }
+    std::vector<Tensor> out;
+    if (random_.one_in(2)) {
+      for (const HostArray& sum : sums) out.push_back(output(sum, root_));
+    } else {
+      const auto row = static_cast<std::size_t>(random_.between(0, std::ssize(rows) - 1));
+      out = some_in_place(rows[row], sums, devices_[row]);
+    }
+    launch("reduce_add_coalesced into",
+           [&](const CollectiveOptions& options) { reduce_add_coalesced(rows, out, buffer_size, options); });
   }
 
   void scatter_once() {
