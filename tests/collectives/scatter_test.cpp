@@ -1,4 +1,7 @@
 #include "support/collective_test.hpp"
+#include "support/stream_order.hpp"
+
+#include <algorithm>
 
 namespace tutti::test {
 namespace {
@@ -190,6 +193,32 @@ TEST_P(Scatter, UsesTheGivenStreams) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const StreamGuard guard(streams[i]);
     EXPECT_TRUE(outputs[i].holds(expected[i])) << i;
+  }
+}
+
+TEST_P(Scatter, ChunksOfOneStorageMayBeFreedWhileEitherOfTheirStreamsUsesThem) {
+  const Device root = first_devices().front();
+  const Device other = first_devices(2).back();
+  const HostArray values = random_bits(DType::uint8, {scaled(1 << 20) * 2}, test_seed());
+  const Tensor source = make_tensor(values, root);
+  const std::int64_t half = values.sizes[0] / 2;
+  for (const std::size_t late : {0U, 1U}) {
+    for_each_interleaving(4, [&](std::uint64_t) {
+      Tensor memory = zeros({2 * half}, {.dtype = DType::uint8, .device = other});
+      synchronize_all();
+      const std::vector<Stream> streams{Stream(other.index()), Stream(other.index())};
+      keep_busy(streams[late]);
+      {
+        const std::vector<Tensor> out{memory.narrow(0, 0, half), memory.narrow(0, half, half)};
+        carry([&](const CollectiveOptions& options) { scatter(source, out, 0, streams, options); });
+        memory = {};
+      }
+      streams[1 - late].synchronize();
+      const Tensor reuser = full({2 * half}, 3, {.dtype = DType::uint8, .device = other});
+      synchronize_all();
+      EXPECT_EQ(std::ranges::count(reuser.to_vector<std::uint8_t>(), 3), reuser.numel())
+          << "written late by the call";
+    });
   }
 }
 
