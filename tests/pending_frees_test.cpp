@@ -61,12 +61,18 @@ class ScriptedBackend final : public backend::Backend {
   void* allocate_pinned(std::size_t) override { unexpected(); }
   void free_pinned(void*) noexcept override {}
   backend::PointerInfo pointer_info(const void*) override { unexpected(); }
+  void register_pinned(void*, std::size_t) override { unexpected(); }
+  void unregister_pinned(void*) noexcept override { unexpected(); }
   StreamRef default_stream(int) override { unexpected(); }
   StreamRef create_stream(int, int) override { unexpected(); }
   void destroy_stream(StreamRef) noexcept override {}
   bool query_stream(StreamRef) override { unexpected(); }
   void synchronize_stream(StreamRef) override { unexpected(); }
   void wait_event(StreamRef, EventHandle) override { unexpected(); }
+  void set_flag(StreamRef, backend::SharedFlag&, std::uint32_t) override { unexpected(); }
+  void wait_flag(StreamRef, backend::SharedFlag&, std::uint32_t, const backend::AbortWord&) override {
+    unexpected();
+  }
   void launch_host_function(StreamRef, void (*)(void*), void*) override { unexpected(); }
   void synchronize_event(EventHandle) override { unexpected(); }
   float elapsed_time(EventHandle, EventHandle) override { unexpected(); }
