@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -82,6 +83,21 @@ void require_no_complaint(Exchange& exchange, const std::string& mine) {
 }
 
 }  // namespace
+
+void RankBoard::Entry::write(std::uint64_t sequence, const Signature& signature, std::int64_t now) noexcept {
+  static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Signature) % sizeof(std::uint64_t) == 0);
+  std::array<std::uint64_t, word_count> words{};
+  std::memcpy(words.data(), &signature, sizeof(signature));
+  for (std::size_t i = 0; i < word_count; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+  posted_at_.store(now, std::memory_order_relaxed);
+  sequence_.store(sequence);
+}
+
+Signature RankBoard::Entry::signature() const noexcept {
+  std::array<std::uint64_t, word_count> words{};
+  for (std::size_t i = 0; i < word_count; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+  return std::bit_cast<Signature>(words);
+}
 
 Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
     : runtime_(runtime),
@@ -218,17 +234,15 @@ std::uint64_t Team::post(const Signature& signature) {
              return peer.last_sequence.load() >= sequence - furthest_ahead;
            });
   });
-  entry.signature = signature;
-  entry.posted_at = now_nanoseconds();
-  entry.sequence.store(sequence);
+  entry.write(sequence, signature, now_nanoseconds());
   own().last_sequence.store(sequence);
   // Both write before they read: of two that differ, one sees it at least.
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     const RankBoard::Entry& other = board(rank).entries[sequence % RankBoard::history];
-    if (other.sequence.load() != sequence || other.signature.matches(signature)) continue;
+    if (!other.is(sequence) || other.signature().matches(signature)) continue;
     abort(ErrorCode::invalid_argument,
           fmt::format("call #{} does not match: rank {} calls {}, rank {} calls {}", sequence, rank_,
-                      to_string(signature), rank, to_string(other.signature)));
+                      to_string(signature), rank, to_string(other.signature())));
   }
   require_running();
   return sequence;
@@ -241,7 +255,7 @@ std::vector<std::uint64_t> Team::agree(std::uint64_t sequence) {
   });
   std::vector<std::uint64_t> numbers;
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    const auto& own = board(rank).entries[sequence % RankBoard::history].signature.own;
+    const auto own = board(rank).entries[sequence % RankBoard::history].signature().own;
     numbers.insert(numbers.end(), own.begin(), own.begin() + board(rank).member_count);
   }
   return numbers;
@@ -286,7 +300,7 @@ bool Team::is_idle() const noexcept {
 std::string Team::call_of(const RankBoard& of, std::uint64_t sequence) const {
   if (sequence == 0) return "nothing yet";
   const RankBoard::Entry& entry = of.entries[sequence % RankBoard::history];
-  const std::string what = entry.sequence.load() == sequence ? to_string(entry.signature) : "a call";
+  const std::string what = entry.is(sequence) ? to_string(entry.signature()) : "a call";
   return fmt::format("{} (#{})", what, sequence);
 }
 
@@ -320,8 +334,8 @@ void Team::watch() {
     const std::uint64_t done = completed();
     if (done == own().last_sequence.load()) continue;
     const RankBoard::Entry& oldest = own().entries[(done + 1) % RankBoard::history];
-    if (oldest.sequence.load() != done + 1) continue;
-    const std::chrono::nanoseconds waited(now_nanoseconds() - oldest.posted_at);
+    if (!oldest.is(done + 1)) continue;
+    const std::chrono::nanoseconds waited(now_nanoseconds() - oldest.posted_at());
     if (waited > settings_.timeout) give_up(done + 1);
   }
 }
@@ -355,10 +369,10 @@ std::string Team::record(std::uint64_t most_calls) const {
     const std::uint64_t count = std::min({last, furthest_ahead, most_calls});
     for (std::uint64_t sequence = last - count + 1; sequence <= last; ++sequence) {
       const RankBoard::Entry& entry = board.entries[sequence % RankBoard::history];
-      if (entry.sequence.load() != sequence) continue;
+      if (!entry.is(sequence)) continue;
       calls.push_back({{"sequence", sequence},
-                       {"call", to_string(entry.signature)},
-                       {"microseconds_ago", (now - entry.posted_at) / 1000},
+                       {"call", to_string(entry.signature())},
+                       {"microseconds_ago", (now - entry.posted_at()) / 1000},
                        {"completed", has_completed(board, sequence)}});
     }
     constexpr std::array<std::string_view, 3> states{"joining", "active", "left"};

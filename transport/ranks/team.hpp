@@ -7,6 +7,7 @@
 #include "tutti/error.hpp"
 #include "tutti/exchange.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -28,10 +29,23 @@ struct alignas(64) RankBoard {
   static constexpr std::uint32_t left = 2;
   static constexpr std::size_t history = 64;
 
-  struct Entry {
-    std::atomic<std::uint64_t> sequence{0};
-    Signature signature;
-    std::int64_t posted_at = 0;  ///< nanoseconds of the host's monotonic clock
+  /// In words, because others may read an old entry while its owner writes a new one in its place; `sequence`
+  /// tells.
+  class Entry {
+   public:
+    /// One writer at a time.
+    void write(std::uint64_t sequence, const Signature& signature, std::int64_t now) noexcept;
+    [[nodiscard]] bool is(std::uint64_t sequence) const noexcept { return sequence_.load() == sequence; }
+    [[nodiscard]] Signature signature() const noexcept;
+    [[nodiscard]] std::int64_t posted_at() const noexcept {
+      return posted_at_.load(std::memory_order_relaxed);
+    }
+
+   private:
+    static constexpr std::size_t word_count = sizeof(Signature) / sizeof(std::uint64_t);
+    std::atomic<std::uint64_t> sequence_{0};
+    std::atomic<std::int64_t> posted_at_{0};  ///< nanoseconds of the host's monotonic clock
+    std::array<std::atomic<std::uint64_t>, word_count> words_{};
   };
 
   std::atomic<std::uint32_t> state{joining};
