@@ -118,8 +118,7 @@ MemoryInfo mem_get_info(int device) {
   return runtime.backend().memory_info(device);
 }
 
-DeviceGuard::DeviceGuard(Device device)
-    : original_(current_device()), restores_(device.index() >= 0) {
+DeviceGuard::DeviceGuard(Device device) : original_(current_device()), restores_(device.index() >= 0) {
   if (restores_) set_device(device.index());
 }
 
