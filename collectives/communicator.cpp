@@ -3,19 +3,17 @@
 #include "collectives/arguments.hpp"
 #include "collectives/disjoint.hpp"
 #include "collectives/packing.hpp"
+#include "collectives/team_problem.hpp"
 #include "runtime.hpp"
-#include "transport/pieces.hpp"
 #include "transport/plan_cache.hpp"
 #include "transport/ranks/team.hpp"
 #include "transport/ranks/team_plan.hpp"
-#include "transport/tuning.hpp"
 
 #include <algorithm>
 #include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -28,144 +26,22 @@ using collectives::Name;
 using collectives::Named;
 using collectives::Packing;
 using collectives::PackingPolicy;
-using transport::BufferId;
-using transport::LaneId;
-using transport::Place;
+using collectives::TeamColumn;
+using collectives::TeamProblem;
 using transport::PlanKey;
-using transport::Problem;
 using transport::ranks::Operation;
 using transport::ranks::Signature;
 using transport::ranks::Team;
 using transport::ranks::TeamLauncher;
 using transport::ranks::TeamPlan;
 
-/// Sums of fewer bytes per member than this are made by one member for all: cut into parts they would be as
-/// slow.
-constexpr std::uint64_t smallest_shared_sum = 16 << 10;
-
-/// One tensor of every member, as far as plans care: contiguous, of equal sizes on all members.
-struct Column {
-  std::uint64_t elements = 0;
-  DType dtype = DType::float32;
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return elements * size_of(dtype); }
-};
-
-/// The problem of a call: two buffers for each member and column, an input and an output.
-class ProblemBuilder {
- public:
-  ProblemBuilder(std::size_t members, std::size_t columns) : members_(members), columns_(columns) {
-    for (std::size_t member = 0; member < members; ++member)
-      problem_.lane_devices.push_back(static_cast<int>(member));
-    for (int side = 0; side < 2; ++side) {
-      for (std::size_t member = 0; member < members; ++member) {
-        problem_.homes.insert(problem_.homes.end(), columns, static_cast<LaneId>(member));
-      }
-    }
-    problem_.ready = problem_.homes;
-  }
-
-  [[nodiscard]] std::size_t members() const noexcept { return members_; }
-  [[nodiscard]] Place input(std::size_t member, std::size_t column, std::uint64_t offset = 0) const {
-    return {static_cast<BufferId>(member * columns_ + column), offset};
-  }
-  [[nodiscard]] Place output(std::size_t member, std::size_t column, std::uint64_t offset = 0) const {
-    return {static_cast<BufferId>((members_ + member) * columns_ + column), offset};
-  }
-  void flow(Place source, const std::vector<Place>& targets, std::uint64_t bytes) {
-    if (bytes > 0 && !targets.empty()) {
-      problem_.flows.push_back({.source = source, .targets = places(targets), .row_bytes = bytes});
-    }
-  }
-  void rows(Place source, std::uint64_t source_pitch, Place target, std::uint64_t target_pitch,
-            std::uint64_t row_bytes, std::uint64_t rows) {
-    if (row_bytes == 0 || rows == 0) return;
-    problem_.flows.push_back({.source = source,
-                              .targets = places({target}),
-                              .row_bytes = row_bytes,
-                              .rows = rows,
-                              .source_pitch = source_pitch,
-                              .target_pitch = target_pitch});
-  }
-  /// Elements of `column` from `first` on, of all members' inputs, go to `output`.
-  void sum(std::size_t column, const Column& what, std::uint64_t first, std::uint64_t count, Place output) {
-    if (count == 0) return;
-    std::vector<Place> inputs;
-    for (std::size_t member = 0; member < members_; ++member) {
-      inputs.push_back(input(member, column, first * size_of(what.dtype)));
-    }
-    problem_.reductions.push_back(
-        {.dtype = what.dtype, .count = count, .inputs = places(inputs), .output = output});
-  }
-  /// The outputs of all members but one, at the same offset.
-  [[nodiscard]] std::vector<Place> other_outputs(std::size_t member, std::size_t column,
-                                                 std::uint64_t offset = 0) const {
-    std::vector<Place> targets;
-    for (std::size_t other = 0; other < members_; ++other) {
-      if (other != member) targets.push_back(output(other, column, offset));
-    }
-    return targets;
-  }
-  /// Shares staging memory out among the rings of the plan: one for each member that flows start from, one
-  /// for each pair of members that a sum brings together.
-  void share_staging(std::uint64_t bytes) {
-    std::set<LaneId> senders;
-    std::set<LaneId> roots;
-    for (const transport::Flow& flow : problem_.flows) senders.insert(problem_.lane_of(flow.source));
-    for (const transport::Reduction& reduction : problem_.reductions)
-      roots.insert(problem_.lane_of(reduction.output));
-    const std::size_t rings = senders.size() + roots.size() * (members_ - 1);
-    constexpr std::uint64_t rounding = 1024;  // chunks and rings are rounded up
-    problem_.staging_bytes = bytes / std::max<std::size_t>(rings, 1) - rounding;
-  }
-  [[nodiscard]] const Problem& problem() const noexcept { return problem_; }
-
- private:
-  transport::PlaceRange places(const std::vector<Place>& list) {
-    const transport::PlaceRange range{static_cast<std::uint32_t>(problem_.places.size()),
-                                      static_cast<std::uint32_t>(list.size())};
-    problem_.places.insert(problem_.places.end(), list.begin(), list.end());
-    return range;
-  }
-
-  std::size_t members_;
-  std::size_t columns_;
-  Problem problem_;
-};
-
-/// All sums cut into one part per member; small ones are all the first member's.
-void describe_shared_sums(ProblemBuilder& builder, std::span<const Column> columns) {
-  std::vector<std::uint64_t> sizes;
-  std::uint64_t bytes = 0;
-  for (const Column& column : columns) {
-    sizes.push_back(column.bytes());
-    bytes += column.bytes();
-  }
-  const std::size_t parts = bytes < smallest_shared_sum * builder.members() ? 1 : builder.members();
-  const auto slices = transport::split_evenly(sizes, parts, transport::split_alignment);
-  for (std::size_t member = 0; member < slices.size(); ++member) {
-    for (const transport::Slice& slice : slices[member]) {
-      const Column& column = columns[slice.item];
-      const std::uint64_t width = size_of(column.dtype);
-      const std::uint64_t count = (slice.end - slice.begin) / width;
-      builder.sum(slice.item, column, slice.begin / width, count,
-                  builder.output(member, slice.item, slice.begin));
-    }
-  }
-  for (std::size_t member = 0; member < slices.size(); ++member) {
-    for (const transport::Slice& slice : slices[member]) {
-      builder.flow(builder.output(member, slice.item, slice.begin),
-                   builder.other_outputs(member, slice.item, slice.begin), slice.end - slice.begin);
-    }
-  }
-}
-
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
   hash = (hash ^ word) * 0xff51afd7ed558ccdU;
   return hash ^ hash >> 32U;
 }
 
-std::vector<Column> columns_of(std::span<const Tensor> tensors) {
-  std::vector<Column> columns;
+std::vector<TeamColumn> columns_of(std::span<const Tensor> tensors) {
+  std::vector<TeamColumn> columns;
   for (const Tensor& tensor : tensors) {
     columns.push_back({static_cast<std::uint64_t>(tensor.numel()), tensor.dtype()});
   }
@@ -335,11 +211,11 @@ class Communicator::Impl::Call {
   }
 
   /// The columns that all members have alike, for signature and plan.
-  void set_columns(std::vector<Column> columns) {
+  void set_columns(std::vector<TeamColumn> columns) {
     columns_ = std::move(columns);
     signature_.tensors = static_cast<std::uint32_t>(columns_.size());
     signature_.dtype = columns_.front().dtype;
-    for (const Column& column : columns_) {
+    for (const TeamColumn& column : columns_) {
       signature_.elements += column.elements;
       signature_.shape =
           mixed(mixed(signature_.shape, column.elements), static_cast<std::uint64_t>(column.dtype));
@@ -347,7 +223,7 @@ class Communicator::Impl::Call {
     inputs_.resize(locals() * columns_.size());
     outputs_.resize(locals() * columns_.size());
   }
-  [[nodiscard]] std::span<const Column> columns() const noexcept { return columns_; }
+  [[nodiscard]] std::span<const TeamColumn> columns() const noexcept { return columns_; }
   [[nodiscard]] Signature& signature() noexcept { return signature_; }
 
   void set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name) {
@@ -381,8 +257,7 @@ class Communicator::Impl::Call {
 
   /// Plans, or finds the plan of an earlier call with the same columns, root and `more` numbers, and
   /// enqueues.
-  void launch(const std::function<void(ProblemBuilder&)>& describe,
-              std::span<const std::uint64_t> more = {}) {
+  void launch(const std::function<void(TeamProblem&)>& describe, std::span<const std::uint64_t> more = {}) {
     try {
       for (const auto& [member, copy] : local_copies_) impl_.runtime_.backend().copy(streams_[member], copy);
       impl_.launcher_.launch(sequence_, *plan(describe, more), addresses(), streams_);
@@ -419,11 +294,11 @@ class Communicator::Impl::Call {
     return result;
   }
 
-  [[nodiscard]] std::shared_ptr<const TeamPlan> plan(const std::function<void(ProblemBuilder&)>& describe,
+  [[nodiscard]] std::shared_ptr<const TeamPlan> plan(const std::function<void(TeamProblem&)>& describe,
                                                      std::span<const std::uint64_t> more) {
     PlanKey key;
     key.add(static_cast<std::uint64_t>(signature_.operation) << 32U | root_);
-    for (const Column& column : columns_) {
+    for (const TeamColumn& column : columns_) {
       key.add(column.elements);
       key.add(static_cast<std::uint64_t>(column.dtype));
     }
@@ -431,7 +306,7 @@ class Communicator::Impl::Call {
     if (impl_.plans_.size() >= transport::PlanCache::capacity) impl_.plans_.clear();
     auto& plan = impl_.plans_[key];
     if (plan == nullptr) {
-      ProblemBuilder builder(members(), columns_.size());
+      TeamProblem builder(members(), columns_.size());
       describe(builder);
       builder.share_staging(members() * team_.staging_bytes_per_member());
       plan = transport::ranks::plan_for_team(builder.problem(), team_.rank_of_member());
@@ -449,7 +324,7 @@ class Communicator::Impl::Call {
   Signature signature_;
   std::size_t root_ = 0;
   std::uint64_t sequence_ = 0;
-  std::vector<Column> columns_;
+  std::vector<TeamColumn> columns_;
   std::vector<Tensor> inputs_;   ///< by own member, then column; undefined where there is none
   std::vector<Tensor> outputs_;  ///< likewise
   std::vector<std::pair<std::size_t, backend::Copy2D>> local_copies_;
@@ -541,7 +416,7 @@ void Communicator::Impl::Call::cut(const Tensor& whole, std::string_view whole_n
     copy_locally(*root, copy);
   }
   launch(
-      [&](ProblemBuilder& builder) {
+      [&](TeamProblem& builder) {
         for (std::size_t member = 0; member < builder.members(); ++member) {
           const std::uint64_t part_pitch = bytes_of(lengths[member]);
           const std::uint64_t start = bytes_of(starts[member]);
@@ -599,7 +474,7 @@ void Communicator::broadcast(TensorList tensors, int root, StreamList streams) {
     }
   }
   call.post();
-  call.launch([&](ProblemBuilder& builder) {
+  call.launch([&](TeamProblem& builder) {
     builder.flow(builder.input(call.root(), 0), builder.other_outputs(call.root(), 0),
                  call.columns()[0].bytes());
   });
@@ -622,7 +497,7 @@ void Communicator::broadcast_coalesced(TensorLists tensors, int root, StreamList
     }
   }
   call.post();
-  call.launch([&](ProblemBuilder& builder) {
+  call.launch([&](TeamProblem& builder) {
     for (std::size_t t = 0; t < call.columns().size(); ++t) {
       builder.flow(builder.input(call.root(), t), builder.other_outputs(call.root(), t),
                    call.columns()[t].bytes());
@@ -673,9 +548,9 @@ void reduce_to_root(Call& call, TensorLists inputs, TensorLists out, int root) {
   call.set_root(root);
   set_sum_operands(call, inputs, out, [&](std::size_t i) { return call.own(call.root()) == i; });
   call.post();
-  call.launch([&](ProblemBuilder& builder) {
+  call.launch([&](TeamProblem& builder) {
     for (std::size_t t = 0; t < call.columns().size(); ++t) {
-      const Column& column = call.columns()[t];
+      const TeamColumn& column = call.columns()[t];
       builder.sum(t, column, 0, column.elements, builder.output(call.root(), t));
     }
   });
@@ -688,7 +563,7 @@ void reduce_to_all(Call& call, TensorLists inputs, TensorLists out) {
   }
   set_sum_operands(call, inputs, out, [](std::size_t) { return true; });
   call.post();
-  call.launch([&](ProblemBuilder& builder) { describe_shared_sums(builder, call.columns()); });
+  call.launch([&](TeamProblem& builder) { collectives::describe_shared_sums(builder, call.columns()); });
 }
 
 }  // namespace
@@ -739,7 +614,7 @@ void Communicator::all_gather(TensorList inputs, TensorList out, StreamList stre
                           .row_bytes = bytes});
   }
   call.post();
-  call.launch([&](ProblemBuilder& builder) {
+  call.launch([&](TeamProblem& builder) {
     for (std::size_t member = 0; member < builder.members(); ++member) {
       builder.flow(builder.input(member, 0), builder.other_outputs(member, 0, member * bytes), bytes);
     }
@@ -771,7 +646,7 @@ void Communicator::reduce_scatter_add(TensorList inputs, TensorList out, StreamL
   }
   call.post();
   const auto count = static_cast<std::uint64_t>(elements);
-  call.launch([&](ProblemBuilder& builder) {
+  call.launch([&](TeamProblem& builder) {
     for (std::size_t member = 0; member < builder.members(); ++member) {
       builder.sum(0, call.columns()[0], member * count, count, builder.output(member, 0));
     }
