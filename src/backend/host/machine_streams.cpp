@@ -96,7 +96,8 @@ void Machine::set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) 
 }
 
 void Machine::wait_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value, const AbortWord& abort) {
-  if (has_reached(flag.value.load(std::memory_order_acquire), value) && !interleaver_->active()) return;
+  const bool is_past = has_reached(flag.value.load(std::memory_order_acquire), value) && !abort.is_set();
+  if (is_past && !interleaver_->active()) return;
   interleaver_->submit(worker_of(stream), std::make_unique<FlagTask>(flag, value, abort));
 }
 
