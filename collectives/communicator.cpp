@@ -224,7 +224,6 @@ class Communicator::Impl::Call {
     outputs_.resize(locals() * columns_.size());
   }
   [[nodiscard]] std::span<const TeamColumn> columns() const noexcept { return columns_; }
-  [[nodiscard]] Signature& signature() noexcept { return signature_; }
 
   void set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name) {
     inputs_[own_member * columns_.size() + column] = packing_.input(tensor, *contiguous_layout(tensor), name);
@@ -258,6 +257,13 @@ class Communicator::Impl::Call {
   /// Plans, or finds the plan of an earlier call with the same columns, root and `more` numbers, and
   /// enqueues.
   void launch(const std::function<void(TeamProblem&)>& describe, std::span<const std::uint64_t> more = {}) {
+    // Before anything is queued: what is queued keeps its memory even if the rest fails.
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      const Stream used = stream(i / columns_.size());
+      for (const Tensor* tensor : {&inputs_[i], &outputs_[i]}) {
+        if (tensor->defined()) tensor->record_stream(used);
+      }
+    }
     try {
       for (const auto& [member, copy] : local_copies_) impl_.runtime_.backend().copy(streams_[member], copy);
       impl_.launcher_.launch(sequence_, *plan(describe, more), addresses(), streams_);
@@ -267,12 +273,6 @@ class Communicator::Impl::Call {
       team_.abort(error.code(),
                   fmt::format("rank {} failed in {}: {}", team_.rank(), to_string(signature_), error.what()));
       throw;
-    }
-    for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      const Stream used = stream(i / columns_.size());
-      for (const Tensor* tensor : {&inputs_[i], &outputs_[i]}) {
-        if (tensor->defined()) tensor->record_stream(used);
-      }
     }
   }
   void launch_barrier() { impl_.launcher_.launch_barrier(sequence_, streams_); }
