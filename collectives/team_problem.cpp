@@ -6,34 +6,37 @@
 namespace tutti::collectives {
 namespace {
 
-/// Sums of fewer bytes per member than this are made by one member for all: cut into parts they would be as
-/// slow.
-constexpr std::uint64_t smallest_shared_sum = 16 << 10;
+void sum_on_every_member(TeamProblem& problem, std::span<const TeamColumn> columns) {
+  for (std::size_t member = 0; member < problem.members(); ++member) {
+    for (std::size_t column = 0; column < columns.size(); ++column)
+      problem.sum(column, columns[column], 0, columns[column].elements, problem.output(member, column));
+  }
+}
 
 }  // namespace
 
-void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> columns) {
+void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> columns,
+                          std::uint64_t stage_bytes) {
   std::vector<std::uint64_t> sizes;
   std::uint64_t bytes = 0;
   for (const TeamColumn& column : columns) {
     sizes.push_back(column.bytes());
     bytes += column.bytes();
   }
-  const std::size_t parts = bytes < smallest_shared_sum * problem.members() ? 1 : problem.members();
-  const auto slices = transport::split_evenly(sizes, parts, transport::split_alignment);
-  for (std::size_t member = 0; member < slices.size(); ++member) {
-    for (const transport::Slice& slice : slices[member]) {
+  const std::size_t members = problem.members();
+  if (bytes <= transport::shared_sums_from) return sum_on_every_member(problem, columns);
+
+  const std::size_t stages = (bytes + stage_bytes - 1) / stage_bytes;
+  const auto slices = transport::split_evenly(sizes, stages * members, transport::split_alignment);
+  for (std::size_t part = 0; part < slices.size(); ++part) {
+    const std::size_t member = part % members;
+    if (member == 0 && part > 0) problem.next_stage();
+    for (const transport::Slice& slice : slices[part]) {
       const TeamColumn& column = columns[slice.item];
       const std::uint64_t width = size_of(column.dtype);
-      const std::uint64_t count = (slice.end - slice.begin) / width;
-      problem.sum(slice.item, column, slice.begin / width, count,
-                  problem.output(member, slice.item, slice.begin));
-    }
-  }
-  for (std::size_t member = 0; member < slices.size(); ++member) {
-    for (const transport::Slice& slice : slices[member]) {
-      problem.flow(problem.output(member, slice.item, slice.begin),
-                   problem.other_outputs(member, slice.item, slice.begin), slice.end - slice.begin);
+      const transport::Place output = problem.output(member, slice.item, slice.begin);
+      problem.sum(slice.item, column, slice.begin / width, (slice.end - slice.begin) / width, output);
+      problem.flow(output, problem.other_outputs(member, slice.item, slice.begin), slice.end - slice.begin);
     }
   }
 }

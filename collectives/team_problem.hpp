@@ -1,15 +1,14 @@
 #pragma once
 
-#include "transport/problem.hpp"
+#include "transport/ranks/round_plan.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
-/// Calls between processes as problems over all members of a team.
+/// Calls between processes as work of all members of a team.
 namespace tutti::collectives {
 
 /// One tensor of every member, as far as plans care: contiguous, of equal sizes on all members.
@@ -19,18 +18,16 @@ struct TeamColumn {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return elements * size_of(dtype); }
 };
 
-/// The problem of a call: two buffers for each member and column, an input and an output.
+/// Builds the work of a call: two buffers for each member and column, an input and an output.
 class TeamProblem {
  public:
   TeamProblem(std::size_t members, std::size_t columns) : members_(members), columns_(columns) {
-    for (std::size_t member = 0; member < members; ++member)
-      problem_.lane_devices.push_back(static_cast<int>(member));
     for (int side = 0; side < 2; ++side) {
       for (std::size_t member = 0; member < members; ++member) {
-        problem_.homes.insert(problem_.homes.end(), columns, static_cast<transport::LaneId>(member));
+        work_.homes.insert(work_.homes.end(), columns, static_cast<transport::LaneId>(member));
       }
     }
-    problem_.ready = problem_.homes;
+    next_stage();
   }
 
   [[nodiscard]] std::size_t members() const noexcept { return members_; }
@@ -42,32 +39,6 @@ class TeamProblem {
                                         std::uint64_t offset = 0) const {
     return {static_cast<transport::BufferId>((members_ + member) * columns_ + column), offset};
   }
-  void flow(transport::Place source, const std::vector<transport::Place>& targets, std::uint64_t bytes) {
-    if (bytes > 0 && !targets.empty()) {
-      problem_.flows.push_back({.source = source, .targets = places(targets), .row_bytes = bytes});
-    }
-  }
-  void rows(transport::Place source, std::uint64_t source_pitch, transport::Place target,
-            std::uint64_t target_pitch, std::uint64_t row_bytes, std::uint64_t rows) {
-    if (row_bytes == 0 || rows == 0) return;
-    problem_.flows.push_back({.source = source,
-                              .targets = places({target}),
-                              .row_bytes = row_bytes,
-                              .rows = rows,
-                              .source_pitch = source_pitch,
-                              .target_pitch = target_pitch});
-  }
-  /// Elements of `column` from `first` on, of all members' inputs, go to `output`.
-  void sum(std::size_t column, const TeamColumn& what, std::uint64_t first, std::uint64_t count,
-           transport::Place output) {
-    if (count == 0) return;
-    std::vector<transport::Place> inputs;
-    for (std::size_t member = 0; member < members_; ++member) {
-      inputs.push_back(input(member, column, first * size_of(what.dtype)));
-    }
-    problem_.reductions.push_back(
-        {.dtype = what.dtype, .count = count, .inputs = places(inputs), .output = output});
-  }
   /// The outputs of all members but one, at the same offset.
   [[nodiscard]] std::vector<transport::Place> other_outputs(std::size_t member, std::size_t column,
                                                             std::uint64_t offset = 0) const {
@@ -77,35 +48,55 @@ class TeamProblem {
     }
     return targets;
   }
-  /// Shares staging memory out among the rings of the plan: one for each member that flows start from, one
-  /// for each pair of members that a sum brings together.
-  void share_staging(std::uint64_t bytes) {
-    std::set<transport::LaneId> senders;
-    std::set<transport::LaneId> roots;
-    for (const transport::Flow& flow : problem_.flows) senders.insert(problem_.lane_of(flow.source));
-    for (const transport::Reduction& reduction : problem_.reductions)
-      roots.insert(problem_.lane_of(reduction.output));
-    const std::size_t rings = senders.size() + roots.size() * (members_ - 1);
-    constexpr std::uint64_t rounding = 1024;  // chunks and rings are rounded up
-    problem_.staging_bytes = bytes / std::max<std::size_t>(rings, 1) - rounding;
+
+  /// What is added from now on may use what was added before.
+  void next_stage() { work_.stages.emplace_back(); }
+  void flow(transport::Place source, const std::vector<transport::Place>& targets, std::uint64_t bytes) {
+    if (bytes > 0 && !targets.empty()) {
+      stage().flows.push_back({.source = source, .targets = places(targets), .row_bytes = bytes});
+    }
   }
-  [[nodiscard]] const transport::Problem& problem() const noexcept { return problem_; }
+  void rows(transport::Place source, std::uint64_t source_pitch, transport::Place target,
+            std::uint64_t target_pitch, std::uint64_t row_bytes, std::uint64_t rows) {
+    if (row_bytes == 0 || rows == 0) return;
+    stage().flows.push_back({.source = source,
+                             .targets = places({target}),
+                             .row_bytes = row_bytes,
+                             .rows = rows,
+                             .source_pitch = source_pitch,
+                             .target_pitch = target_pitch});
+  }
+  /// Elements of `column` from `first` on, of all members' inputs, go to `output`.
+  void sum(std::size_t column, const TeamColumn& what, std::uint64_t first, std::uint64_t count,
+           transport::Place output) {
+    if (count == 0) return;
+    std::vector<transport::Place> inputs;
+    for (std::size_t member = 0; member < members_; ++member) {
+      inputs.push_back(input(member, column, first * size_of(what.dtype)));
+    }
+    stage().reductions.push_back(
+        {.dtype = what.dtype, .count = count, .inputs = places(inputs), .output = output});
+  }
+  [[nodiscard]] const transport::ranks::TeamWork& work() const noexcept { return work_; }
 
  private:
+  [[nodiscard]] transport::ranks::TeamWork::Stage& stage() { return work_.stages.back(); }
   transport::PlaceRange places(const std::vector<transport::Place>& list) {
-    const transport::PlaceRange range{static_cast<std::uint32_t>(problem_.places.size()),
+    const transport::PlaceRange range{static_cast<std::uint32_t>(work_.places.size()),
                                       static_cast<std::uint32_t>(list.size())};
-    problem_.places.insert(problem_.places.end(), list.begin(), list.end());
+    work_.places.insert(work_.places.end(), list.begin(), list.end());
     return range;
   }
 
   std::size_t members_;
   std::size_t columns_;
-  transport::Problem problem_;
+  transport::ranks::TeamWork work_;
 };
 
-/// All sums cut into one part per member, which then goes to all others; small ones are all the first
-/// member's.
-void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> columns);
+/// The sums of all columns on all members. Small ones are made by every member for itself: one round. Larger
+/// ones are cut into stages of about `stage_bytes`, and these into a share for each member, who sums it and
+/// gives it to the others.
+void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> columns,
+                          std::uint64_t stage_bytes);
 
 }  // namespace tutti::collectives

@@ -62,7 +62,10 @@ class ScriptedBackend final : public backend::Backend {
   void free_pinned(void*) noexcept override {}
   backend::PointerInfo pointer_info(const void*) override { unexpected(); }
   void register_pinned(void*, std::size_t) override { unexpected(); }
-  void unregister_pinned(void*) noexcept override { unexpected(); }
+  void unregister_pinned(void*) noexcept override {}
+  backend::MemoryHandle share_device_memory(int, void*) override { unexpected(); }
+  void* open_device_memory(int, const backend::MemoryHandle&) override { unexpected(); }
+  void close_device_memory(int, void*) noexcept override {}
   StreamRef default_stream(int) override { unexpected(); }
   StreamRef create_stream(int, int) override { unexpected(); }
   void destroy_stream(StreamRef) noexcept override {}
@@ -70,9 +73,6 @@ class ScriptedBackend final : public backend::Backend {
   void synchronize_stream(StreamRef) override { unexpected(); }
   void wait_event(StreamRef, EventHandle) override { unexpected(); }
   void set_flag(StreamRef, backend::SharedFlag&, std::uint32_t) override { unexpected(); }
-  void wait_flag(StreamRef, backend::SharedFlag&, std::uint32_t, const backend::AbortWord&) override {
-    unexpected();
-  }
   void launch_host_function(StreamRef, void (*)(void*), void*) override { unexpected(); }
   void synchronize_event(EventHandle) override { unexpected(); }
   float elapsed_time(EventHandle, EventHandle) override { unexpected(); }
@@ -82,6 +82,7 @@ class ScriptedBackend final : public backend::Backend {
   void convert(StreamRef, const backend::Convert&) override { unexpected(); }
   void fill(StreamRef, const backend::Fill&) override { unexpected(); }
   void random_fill(StreamRef, const backend::RandomFill&) override { unexpected(); }
+  void team_round(StreamRef, const backend::TeamRound&) override { unexpected(); }
   bool supports_graphs() const noexcept override { return true; }
   void begin_capture(StreamRef) override { unexpected(); }
   backend::GraphHandle end_capture(StreamRef) override { unexpected(); }

@@ -42,4 +42,10 @@ inline constexpr std::uint64_t staging_slots = 4;
 inline constexpr std::uint64_t largest_staging_chunk = 2 << 20;
 inline constexpr std::uint64_t smallest_staging_chunk = 16 << 10;
 
+/// Between processes: a message is cut into pieces of this many bytes, so that one is read while the next is
+/// put.
+inline constexpr std::uint64_t message_bytes = 256 << 10;
+/// Up to here every member makes all sums of an all_reduce_add for itself; above, each makes its share.
+inline constexpr std::uint64_t shared_sums_from = 64 << 10;
+
 }  // namespace tutti::transport

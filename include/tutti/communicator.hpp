@@ -19,9 +19,12 @@ struct CommunicatorOptions {
   std::vector<Device> devices;
   /// How long a call may wait for other ranks before all ranks give up.
   std::chrono::milliseconds timeout{60'000};
-  /// Shared host memory for staging, per member; the same on all ranks. Twice as much is taken, and more
-  /// where there are very many members.
-  std::size_t staging_bytes = std::size_t{4} << 20U;
+  /// Memory through which a member gives its data to the others, the same on all ranks: on its device, if all
+  /// devices reach one another's memory, else on the host.
+  std::size_t window_bytes = std::size_t{8} << 20U;
+  /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
+  /// that is named and cannot be had is Error(unsupported).
+  TransportKind transport = TransportKind::automatic;
 };
 
 /// A group of devices in several processes of one host, and the collectives among them.
@@ -72,8 +75,12 @@ class TUTTI_EXPORT Communicator {
 
   /// Copies the root's tensor into all others.
   void broadcast(TensorList tensors, int root, StreamList streams = {});
-  /// `broadcast` of many tensors as one operation; `tensors[i]` are those of own member i.
+  /// Copies the root's `tensor`, which others need not give, into every `out`; the root's may be `tensor`.
+  /// Ranks may mix the two forms.
+  void broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams = {});
+  /// `broadcast` of many tensors as one operation; `tensors[i]`, `out[i]` are those of own member i.
   void broadcast_coalesced(TensorLists tensors, int root, StreamList streams = {});
+  void broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams = {});
   /// The elementwise sum of all members' inputs goes to the root's `out`; those of others are not looked at,
   /// and a process without the root may give none. `out` may be the root's input.
   void reduce_add(TensorList inputs, TensorList out, int root, StreamList streams = {});
@@ -94,6 +101,9 @@ class TUTTI_EXPORT Communicator {
   /// Work queued afterwards on these streams, on all ranks, comes after all that was queued on any of them
   /// before.
   void barrier(StreamList streams = {});
+
+  /// How the last call of this process travels; empty strings before the first.
+  [[nodiscard]] PlanSummary last_plan() const;
 
   /// Ends the communicator on all ranks. Returns at once.
   void abort(std::string_view reason) noexcept;

@@ -1,6 +1,8 @@
 #pragma once
 
+#include "backend/operations.hpp"
 #include "backend/shared_flag.hpp"
+#include "backend/team_round.hpp"
 #include "tutti/device.hpp"
 #include "tutti/dtype.hpp"
 
@@ -42,6 +44,11 @@ struct StreamRef {
   friend bool operator==(const StreamRef&, const StreamRef&) = default;
 };
 
+/// What another process needs to open a block of device memory.
+struct MemoryHandle {
+  std::array<std::byte, 64> bytes{};
+};
+
 enum class MemoryKind : std::uint8_t { unknown, pageable, pinned, device };
 
 /// What is known about an address.
@@ -63,92 +70,6 @@ struct Link {
 
 enum class EventTiming : std::uint8_t { off, on };
 enum class EventWait : std::uint8_t { spin, block };  ///< what a host wait does with its CPU
-
-/// How a value or bytes travel in `copy`; the kernels behind `fan_out` are a different, finer tool.
-struct Copy2D {
-  std::byte* target = nullptr;
-  std::size_t target_pitch = 0;  ///< bytes from one row to the next; ignored for one row
-  const std::byte* source = nullptr;
-  std::size_t source_pitch = 0;
-  std::size_t row_bytes = 0;
-  std::size_t rows = 1;
-};
-
-/// One rectangle of bytes, read once and stored to `target_count` places.
-///
-/// Addresses are entries of the task's pointer table, so that a plan can keep the shape and rebind the
-/// addresses.
-struct FanOutSegment {
-  std::uint64_t row_bytes = 0;
-  std::uint64_t source_pitch = 0;  ///< ignored for one row
-  std::uint64_t target_pitch = 0;
-  std::uint32_t rows = 1;
-  std::uint32_t source = 0;        ///< index into `FanOut::pointers`
-  std::uint32_t first_target = 0;  ///< index into `FanOut::pointers`; targets are consecutive entries
-  std::uint32_t target_count = 0;
-};
-
-/// A multi-segment copy by one kernel. Sources and targets may be memory of the executing device, of peers it
-/// has access to, or pinned host memory. Targets overlap neither one another nor any source.
-struct FanOut {
-  std::span<const FanOutSegment> segments;
-  std::span<std::byte* const> pointers;  ///< sources are only read
-};
-
-/// `count` consecutive elements: each output = the sum of all inputs in ascending order.
-struct OrderedSumSegment {
-  std::uint64_t count = 0;         ///< elements
-  std::uint32_t first_input = 0;   ///< index into `OrderedSum::pointers`; inputs are consecutive entries
-  std::uint32_t first_output = 0;  ///< likewise
-};
-
-/// A multi-segment elementwise sum by one kernel, arithmetic as `arithmetic.hpp` defines it. An output may be
-/// exactly one of its own segment's inputs; otherwise outputs overlap nothing.
-struct OrderedSum {
-  DType dtype = DType::float32;
-  std::uint32_t input_count = 0;   ///< per segment, at least 1
-  std::uint32_t output_count = 1;  ///< per segment
-  std::span<const OrderedSumSegment> segments;
-  std::span<std::byte* const> pointers;
-};
-
-inline constexpr int max_rank = 8;  ///< most dimensions a tensor may have
-
-/// An elementwise copy with conversion between two strided arrays of one shape (strides in elements, not
-/// negative).
-struct Convert {
-  std::byte* target = nullptr;
-  const std::byte* source = nullptr;
-  DType target_dtype = DType::float32;
-  DType source_dtype = DType::float32;
-  int rank = 0;
-  std::array<std::int64_t, max_rank> sizes{};
-  std::array<std::int64_t, max_rank> target_strides{};
-  std::array<std::int64_t, max_rank> source_strides{};
-};
-
-/// Sets `count` elements of `element_bytes` (1, 2, 4, 8 or 16) to the bytes in `value`.
-struct Fill {
-  std::byte* target = nullptr;
-  std::size_t count = 0;
-  std::size_t element_bytes = 1;
-  std::array<std::byte, 16> value{};
-};
-
-enum class Distribution : std::uint8_t { uniform, normal };
-
-/// Fills `count` consecutive elements of float16, bfloat16, float32 or float64 as `philox.hpp` defines it:
-/// uniform in [first, second), or normal with mean `first` and standard deviation `second`.
-struct RandomFill {
-  std::byte* target = nullptr;
-  std::size_t count = 0;
-  DType dtype = DType::float32;
-  Distribution distribution = Distribution::uniform;
-  double first = 0.0;
-  double second = 1.0;
-  std::uint64_t seed = 0;
-  std::uint64_t offset = 0;  ///< a multiple of 4
-};
 
 class Backend {
  public:
@@ -188,6 +109,13 @@ class Backend {
   virtual void register_pinned(void* address, std::size_t bytes) = 0;
   virtual void unregister_pinned(void* address) noexcept = 0;
 
+  // Device memory that other processes of the host use. What was opened is closed before its owner frees it.
+  /// For the start of a block of `allocate_device`. Throws Error(unsupported).
+  [[nodiscard]] virtual MemoryHandle share_device_memory(int device, void* address) = 0;
+  /// Another process's block, for work of `device`. Throws Error(peer_unavailable).
+  [[nodiscard]] virtual void* open_device_memory(int device, const MemoryHandle& handle) = 0;
+  virtual void close_device_memory(int device, void* address) noexcept = 0;
+
   // Streams. Created ones do not synchronise with the legacy default stream.
   [[nodiscard]] virtual StreamRef default_stream(int device) = 0;
   [[nodiscard]] virtual StreamRef create_stream(int device, int priority) = 0;
@@ -199,9 +127,6 @@ class Backend {
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;
   /// Sets the flag, in registered memory, when the work queued before is done and visible to all processes.
   virtual void set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) = 0;
-  /// Later work on `stream` waits until the flag, in registered memory, has come to `value`. If `abort` is
-  /// set first, the wait ends all the same; on virtual devices that is a failure of enqueued work.
-  virtual void wait_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value, const AbortWord& abort) = 0;
   /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the
   /// backend.
   virtual void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) = 0;
@@ -224,6 +149,10 @@ class Backend {
   virtual void convert(StreamRef stream, const Convert& task) = 0;
   virtual void fill(StreamRef stream, const Fill& task) = 0;
   virtual void random_fill(StreamRef stream, const RandomFill& task) = 0;
+  /// A member's part in a round of a team, whose other members' parts may be queued by other processes. The
+  /// parts of one member come in order. Once its abort word is set it waits for nothing and leaves its
+  /// outputs unspecified; on virtual devices that is a failure of enqueued work.
+  virtual void team_round(StreamRef stream, const TeamRound& task) = 0;
 
   // Graphs. Between `begin_capture` and `end_capture`, work enqueued on `stream`, and on streams joined to it
   // by events, is recorded instead of run. Throws Error(unsupported) where `supports_graphs()` is false.

@@ -404,7 +404,7 @@ TEST(Communicator, RefusesDevicesItCannotTake) {
     EXPECT_TRUE(test::refuses(make({.devices = {}, .timeout = std::chrono::milliseconds(0)}), invalid,
                               {"options.timeout"}));
     EXPECT_TRUE(
-        test::refuses(make({.devices = {}, .staging_bytes = 1000}), invalid, {"options.staging_bytes"}));
+        test::refuses(make({.devices = {}, .window_bytes = 1000}), invalid, {"options.window_bytes"}));
   });
 }
 

@@ -1,7 +1,7 @@
 #include "transport/ranks/team.hpp"
 
 #include "log.hpp"
-#include "transport/tuning.hpp"
+#include "transport/ranks/agreement.hpp"
 
 #include <algorithm>
 #include <array>
@@ -44,41 +44,19 @@ std::int64_t now_nanoseconds() {
   return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-/// `all_gather` of one value of a plain type.
-template <class T>
-std::vector<T> gather(Exchange& exchange, const T& mine) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  std::vector<T> all(static_cast<std::size_t>(exchange.size()));
-  exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return all;
-}
-
-/// A text of bounded length that travels by `gather`.
-struct Note {
-  std::array<char, 512> text{};
-
-  Note() = default;
-  explicit Note(std::string_view from) {
-    std::copy_n(from.begin(), std::min(from.size(), text.size() - 1), text.begin());
-  }
-  [[nodiscard]] std::string string() const { return text.data(); }
-};
-
 struct Introduction {
   Note host;
   std::uint32_t member_count = 0;
   pid_t process = 0;
-  std::uint64_t staging_bytes = 0;
+  std::uint64_t window_bytes = 0;
+  TransportKind transport = TransportKind::automatic;
 };
 
 /// Throws on all ranks alike if one of them has a complaint.
 void require_no_complaint(Exchange& exchange, const std::string& mine) {
-  const std::vector<Note> all = gather(exchange, Note(mine));
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    if (const std::string text = all[rank].string(); !text.empty()) {
-      throw Error(ErrorCode::peer_unavailable,
-                  fmt::format("Communicator: rank {} cannot join: {}", rank, text));
-    }
+  if (const std::string complaint = first_complaint(exchange, mine); !complaint.empty()) {
+    throw Error(ErrorCode::peer_unavailable,
+                fmt::format("Communicator: not all ranks can join: {}", complaint));
   }
 }
 
@@ -104,7 +82,6 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
       settings_(std::move(settings)),
       rank_(exchange.rank()),
       rank_count_(static_cast<std::size_t>(exchange.size())) {
-  settings_.staging_bytes_per_member = round_up(settings_.staging_bytes_per_member, page);
   try {
     join(exchange);
   } catch (...) {
@@ -120,17 +97,36 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
 }
 
 Team::~Team() {
+  leave();
   {
     const std::lock_guard lock(watch_mutex_);
     stop_watching_ = true;
   }
   watch_stops_.notify_all();
   watch_.join();
-  own().state.store(RankBoard::left);
   for (const int process : processes_) {
-    if (process >= 0) close(process);
+    if (process >= 0) ::close(process);
   }
+  windows_.reset();
   runtime_.backend().unregister_pinned(memory_.data());
+}
+
+/// Others' work may still read from this rank's device windows, and what others have open is not freed.
+void Team::leave() noexcept {
+  const auto deadline = Clock::now() + settings_.timeout;
+  const auto wait_for_all = [&](std::uint32_t state) {
+    if (windows_->transport() != TransportKind::p2p) return;
+    while (Clock::now() < deadline && !abort_->is_set() &&
+           !std::ranges::all_of(std::span(boards_, rank_count_),
+                                [state](const RankBoard& board) { return board.state.load() >= state; })) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  };
+  own().state.store(RankBoard::leaving);
+  wait_for_all(RankBoard::leaving);
+  windows_->close();
+  own().state.store(RankBoard::left);
+  wait_for_all(RankBoard::left);
 }
 
 void Team::join(Exchange& exchange) {
@@ -138,7 +134,8 @@ void Team::join(Exchange& exchange) {
       gather(exchange, Introduction{.host = Note(host_identity()),
                                     .member_count = static_cast<std::uint32_t>(settings_.devices.size()),
                                     .process = getpid(),
-                                    .staging_bytes = settings_.staging_bytes_per_member});
+                                    .window_bytes = settings_.window_bytes,
+                                    .transport = settings_.transport});
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     rank_of_member_.insert(rank_of_member_.end(), introductions[rank].member_count, rank);
     // All see the same introductions, so all throw.
@@ -148,21 +145,23 @@ void Team::join(Exchange& exchange) {
           fmt::format("Communicator: rank {} is on host '{}' and rank 0 on '{}': ranks must share one host",
                       rank, introductions[rank].host.string(), introductions[0].host.string()));
     }
-    if (introductions[rank].staging_bytes != introductions[0].staging_bytes) {
+    if (introductions[rank].window_bytes != introductions[0].window_bytes) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("Communicator: options.window_bytes is {} on rank {}, expected {} as on rank 0",
+                              introductions[rank].window_bytes, rank, introductions[0].window_bytes));
+    }
+    if (introductions[rank].transport != introductions[0].transport) {
       throw Error(
           ErrorCode::invalid_argument,
-          fmt::format("Communicator: options.staging_bytes is {} on rank {}, expected {} as on rank 0",
-                      introductions[rank].staging_bytes, rank, introductions[0].staging_bytes));
+          fmt::format("Communicator: options.transport is {} on rank {}, expected {} as on rank 0",
+                      name_of(introductions[rank].transport), rank, name_of(introductions[0].transport)));
     }
   }
 
-  const std::size_t members = member_count();
-  // A ring for each pair of members, and one for each, with the smallest chunks there are.
-  settings_.staging_bytes_per_member =
-      std::max(settings_.staging_bytes_per_member, members * staging_slots * (smallest_staging_chunk + page));
-  const std::size_t head =
-      sizeof(backend::AbortWord) + rank_count_ * sizeof(RankBoard) + members * sizeof(MemberFlags);
-  const std::size_t bytes = round_up(head, page) + 2 * members * settings_.staging_bytes_per_member;
+  layout_.members = static_cast<std::uint32_t>(member_count());
+  layout_.slot_bytes = settings_.window_bytes / backend::TeamWindowLayout::slot_count /
+                       backend::TeamWindowLayout::alignment * backend::TeamWindowLayout::alignment;
+  const std::size_t bytes = lay_out(nullptr);
   std::string complaint;
   if (rank_ == 0) {
     try {
@@ -190,22 +189,32 @@ void Team::join(Exchange& exchange) {
   }
   require_no_complaint(exchange, complaint);
   memory_.seal();
+  windows_.emplace(runtime_, exchange, layout_,
+                   Windows::Team{.rank_of_member = rank_of_member_,
+                                 .first_own = first_local(),
+                                 .own_devices = settings_.devices,
+                                 .host_windows = host_windows_},
+                   settings_.transport);
 }
 
-void Team::lay_out(std::byte* memory) {
+std::size_t Team::lay_out(std::byte* memory) {
   // Zero-filled memory is what all of these look like at first, in every process that maps it.
-  abort_ = std::launder(reinterpret_cast<backend::AbortWord*>(memory));
-  memory += sizeof(backend::AbortWord);
-  boards_ = std::launder(reinterpret_cast<RankBoard*>(memory));
-  memory += rank_count_ * sizeof(RankBoard);
-  flags_ = std::launder(reinterpret_cast<MemberFlags*>(memory));
-  const std::size_t head =
-      sizeof(backend::AbortWord) + rank_count_ * sizeof(RankBoard) + member_count() * sizeof(MemberFlags);
-  staging_ = memory_.data() + round_up(head, page);
-}
-
-std::byte* Team::staging(std::uint64_t sequence) const noexcept {
-  return staging_ + sequence % 2 * member_count() * settings_.staging_bytes_per_member;
+  std::size_t used = 0;
+  const auto place = [&](std::size_t bytes, std::size_t alignment) {
+    used = round_up(used, alignment);
+    return std::exchange(used, used + bytes);
+  };
+  const std::size_t abort = place(sizeof(backend::AbortWord), alignof(backend::AbortWord));
+  const std::size_t boards = place(rank_count_ * sizeof(RankBoard), alignof(RankBoard));
+  const std::size_t done = place(member_count() * sizeof(backend::SharedFlag), alignof(backend::SharedFlag));
+  const std::size_t windows = place(member_count() * layout_.bytes(), backend::TeamWindowLayout::alignment);
+  if (memory != nullptr) {
+    abort_ = std::launder(reinterpret_cast<backend::AbortWord*>(memory + abort));
+    boards_ = std::launder(reinterpret_cast<RankBoard*>(memory + boards));
+    done_ = std::launder(reinterpret_cast<backend::SharedFlag*>(memory + done));
+    host_windows_ = memory + windows;
+  }
+  return used;
 }
 
 template <class Condition>
@@ -278,8 +287,7 @@ void Team::require_running() const {
 
 bool Team::has_completed(const RankBoard& of, std::uint64_t sequence) const noexcept {
   for (std::uint32_t member = of.first_member; member < of.first_member + of.member_count; ++member) {
-    if (!backend::has_reached(flags_[member].done.value.load(), static_cast<std::uint32_t>(sequence)))
-      return false;
+    if (!backend::has_reached(done_[member].value.load(), static_cast<std::uint32_t>(sequence))) return false;
   }
   return true;
 }
@@ -288,7 +296,7 @@ std::uint64_t Team::completed() const noexcept {
   const std::uint64_t posted = own().last_sequence.load();
   std::uint32_t behind = 0;
   for (std::size_t member = first_local(); member < first_local() + local_count(); ++member) {
-    behind = std::max(behind, static_cast<std::uint32_t>(posted) - flags_[member].done.value.load());
+    behind = std::max(behind, static_cast<std::uint32_t>(posted) - done_[member].value.load());
   }
   return posted - behind;
 }
@@ -346,7 +354,7 @@ void Team::look_for_lost_ranks() {
     pollfd descriptor{.fd = processes_[rank], .events = POLLIN, .revents = 0};
     const bool is_gone = processes_[rank] >= 0 ? poll(&descriptor, 1, 0) == 1
                                                : kill(board(rank).process, 0) != 0 && errno == ESRCH;
-    if (!is_gone || board(rank).state.load() == RankBoard::left) continue;
+    if (!is_gone || board(rank).state.load() >= RankBoard::leaving) continue;
     const std::uint64_t sequence = completed() + 1;
     const bool is_waiting = sequence <= own().last_sequence.load();
     abort(
@@ -375,10 +383,10 @@ std::string Team::record(std::uint64_t most_calls) const {
                        {"microseconds_ago", (now - entry.posted_at()) / 1000},
                        {"completed", has_completed(board, sequence)}});
     }
-    constexpr std::array<std::string_view, 3> states{"joining", "active", "left"};
+    constexpr std::array<std::string_view, 4> states{"joining", "active", "leaving", "left"};
     ranks.push_back({{"rank", rank},
                      {"process", board.process},
-                     {"state", states[std::min<std::size_t>(board.state.load(), 2)]},
+                     {"state", states[std::min<std::size_t>(board.state.load(), states.size() - 1)]},
                      {"calls", std::move(calls)}});
   }
   Json document = {{"schema", "tutti-flight-record/1"},

@@ -4,6 +4,7 @@
 #include "runtime.hpp"
 #include "shared_memory.hpp"
 #include "transport/ranks/signature.hpp"
+#include "transport/ranks/windows.hpp"
 #include "tutti/error.hpp"
 #include "tutti/exchange.hpp"
 
@@ -26,7 +27,8 @@ namespace tutti::transport::ranks {
 struct alignas(64) RankBoard {
   static constexpr std::uint32_t joining = 0;
   static constexpr std::uint32_t active = 1;
-  static constexpr std::uint32_t left = 2;
+  static constexpr std::uint32_t leaving = 2;  ///< own work is over
+  static constexpr std::uint32_t left = 3;     ///< other members' windows are closed
   static constexpr std::size_t history = 64;
 
   /// In words, because others may read an old entry while its owner writes a new one in its place; `sequence`
@@ -56,19 +58,12 @@ struct alignas(64) RankBoard {
   Entry entries[history];
 };
 
-/// One member's flags: its lane's marks that other processes wait for, and the sequence number of the last
-/// call its lane has completed.
-struct MemberFlags {
-  backend::SharedFlag marks;
-  backend::SharedFlag done;
-};
-
 /// The ranks of one communicator on one host: who they are, the memory they share, what they have called, and
 /// whether they still go on.
 ///
 /// Members are devices: those of rank 0 in its order, then those of rank 1, and so on. Shared memory holds an
-/// abort word, one board per rank, flags per member, and two halves of staging memory that successive calls
-/// use in turn. A thread watches over calls that wait for others: it ends all of them, on all ranks, when one
+/// abort word, one board per rank, a flag per member, and the windows of members whose devices cannot reach
+/// one another. A thread watches over calls that wait for others: it ends all of them, on all ranks, when one
 /// has waited too long or when a rank's process is gone.
 ///
 /// Thread-safe, except that `post` and `agree` are called by one thread at a time.
@@ -76,7 +71,8 @@ class Team {
  public:
   struct Settings {
     std::chrono::milliseconds timeout{60'000};
-    std::size_t staging_bytes_per_member = 0;
+    std::size_t window_bytes = 0;  ///< of each member
+    TransportKind transport = TransportKind::automatic;
     std::vector<int> devices;  ///< this rank's members
   };
 
@@ -84,7 +80,8 @@ class Team {
   Team(Runtime& runtime, Exchange& exchange, Settings settings);
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
-  /// The caller knows that no queued work uses the shared memory any more.
+  /// Own queued work is over. Where members' devices hold the windows, waits for the other ranks to come here
+  /// too, for the timeout at most.
   ~Team();
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
@@ -97,15 +94,12 @@ class Team {
     return member >= first_local() && member < first_local() + local_count();
   }
   [[nodiscard]] const std::vector<int>& devices() const noexcept { return settings_.devices; }
-  [[nodiscard]] std::size_t staging_bytes_per_member() const noexcept {
-    return settings_.staging_bytes_per_member;
-  }
   [[nodiscard]] std::chrono::milliseconds timeout() const noexcept { return settings_.timeout; }
 
-  [[nodiscard]] MemberFlags& flags(std::size_t member) const noexcept { return flags_[member]; }
+  /// The sequence number of the last call that the member has completed.
+  [[nodiscard]] backend::SharedFlag& done_flag(std::size_t member) const noexcept { return done_[member]; }
   [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_; }
-  /// The staging memory of a call, `member_count() * staging_bytes_per_member()` bytes.
-  [[nodiscard]] std::byte* staging(std::uint64_t sequence) const noexcept;
+  [[nodiscard]] const Windows& windows() const noexcept { return *windows_; }
 
   /// Announces this rank's next call and compares it with the others'. Returns its sequence number. Throws
   /// what ended the team; Error(invalid_argument) with both signatures if a rank makes another call.
@@ -127,7 +121,9 @@ class Team {
   [[nodiscard]] RankBoard& own() const noexcept { return boards_[static_cast<std::size_t>(rank_)]; }
 
   void join(Exchange& exchange);
-  void lay_out(std::byte* memory);
+  /// Where the parts of the shared memory lie; returns its size.
+  std::size_t lay_out(std::byte* memory);
+  void leave() noexcept;
   /// Calls `holds` until it is true; gives up like a call that waits too long.
   template <class Condition>
   void wait_until(std::uint64_t sequence, Condition holds);
@@ -148,8 +144,10 @@ class Team {
   bool registered_ = false;
   backend::AbortWord* abort_ = nullptr;
   RankBoard* boards_ = nullptr;
-  MemberFlags* flags_ = nullptr;
-  std::byte* staging_ = nullptr;
+  backend::SharedFlag* done_ = nullptr;
+  std::byte* host_windows_ = nullptr;
+  backend::TeamWindowLayout layout_;
+  std::optional<Windows> windows_;
 
   std::vector<int>
       processes_;  ///< by rank: a descriptor that tells when its process ends, -1 if there is none

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cctype>
 #include <fstream>
 
@@ -224,6 +225,41 @@ void CudaBackend::register_pinned(void* address, std::size_t bytes) {
 void CudaBackend::unregister_pinned(void* address) noexcept {
   const RelaxedCapture relaxed;
   keep_late_failure(cudaHostUnregister(address), 0);
+}
+
+MemoryHandle CudaBackend::share_device_memory(int device, void* address) {
+  static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(MemoryHandle));
+  const CurrentDevice current(device);
+  cudaIpcMemHandle_t handle{};
+  const cudaError_t status = cudaIpcGetMemHandle(&handle, address);
+  if (status != cudaSuccess) {
+    forget(cudaGetLastError());
+    throw Error(ErrorCode::unsupported,
+                fmt::format("device {} cannot share its memory with other processes: {}", device,
+                            cudaGetErrorString(status)),
+                status);
+  }
+  return std::bit_cast<MemoryHandle>(handle);
+}
+
+void* CudaBackend::open_device_memory(int device, const MemoryHandle& handle) {
+  const CurrentDevice current(device);
+  void* address = nullptr;
+  const cudaError_t status = cudaIpcOpenMemHandle(&address, std::bit_cast<cudaIpcMemHandle_t>(handle),
+                                                  cudaIpcMemLazyEnablePeerAccess);
+  if (status != cudaSuccess) {
+    forget(cudaGetLastError());
+    throw Error(ErrorCode::peer_unavailable,
+                fmt::format("device {} cannot open another process's device memory: {}", device,
+                            cudaGetErrorString(status)),
+                status);
+  }
+  return address;
+}
+
+void CudaBackend::close_device_memory(int device, void* address) noexcept {
+  const CurrentDevice current(device);
+  keep_late_failure(cudaIpcCloseMemHandle(address), device);
 }
 
 PointerInfo CudaBackend::pointer_info(const void* address) {

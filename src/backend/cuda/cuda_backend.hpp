@@ -45,6 +45,9 @@ class CudaBackend final : public Backend {
   [[nodiscard]] PointerInfo pointer_info(const void* address) override;
   void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override;
+  [[nodiscard]] MemoryHandle share_device_memory(int device, void* address) override;
+  [[nodiscard]] void* open_device_memory(int device, const MemoryHandle& handle) override;
+  void close_device_memory(int device, void* address) noexcept override;
 
   [[nodiscard]] StreamRef default_stream(int device) override { return {nullptr, device}; }
   [[nodiscard]] StreamRef create_stream(int device, int priority) override;
@@ -53,7 +56,6 @@ class CudaBackend final : public Backend {
   void synchronize_stream(StreamRef stream) override;
   void wait_event(StreamRef stream, EventHandle event) override;
   void set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) override;
-  void wait_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value, const AbortWord& abort) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
   [[nodiscard]] EventHandle create_event(int device, EventTiming timing, EventWait wait) override;
@@ -69,6 +71,7 @@ class CudaBackend final : public Backend {
   void convert(StreamRef stream, const Convert& task) override;
   void fill(StreamRef stream, const Fill& task) override;
   void random_fill(StreamRef stream, const RandomFill& task) override;
+  void team_round(StreamRef stream, const TeamRound& task) override;
 
   [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
   [[nodiscard]] bool is_capturing(StreamRef stream) override;

@@ -1,6 +1,7 @@
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/cuda_error.hpp"
 #include "backend/cuda/handles.hpp"
+#include "tutti/error.hpp"
 
 #include <cstring>
 
@@ -86,10 +87,8 @@ void CudaBackend::set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t val
         stream.device);
 }
 
-void CudaBackend::wait_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value, const AbortWord& abort) {
-  const CurrentDevice current(stream.device);
-  check(launch_wait_flag(site(stream, "a wait for another process"), flag, value, abort), "flag kernel",
-        stream.device);
+void CudaBackend::team_round(StreamRef, const TeamRound&) {
+  throw Error(ErrorCode::unsupported, "team_round: not on GPUs yet");
 }
 
 void CudaBackend::convert(StreamRef stream, const Convert& task) {

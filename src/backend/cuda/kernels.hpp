@@ -43,8 +43,6 @@ cudaError_t launch_convert(LaunchSite where, const Convert& task);
 cudaError_t launch_fill(LaunchSite where, const Fill& task);
 cudaError_t launch_random_fill(LaunchSite where, const RandomFill& task);
 cudaError_t launch_set_flag(LaunchSite where, SharedFlag& flag, std::uint32_t value);
-cudaError_t launch_wait_flag(LaunchSite where, const SharedFlag& flag, std::uint32_t value,
-                             const AbortWord& abort);
 
 /// Load the machine code of the kernels to the current device. Otherwise it is loaded at each kernel's first
 /// launch, which may wait for work in flight: for ever, if that work waits for the launching thread.

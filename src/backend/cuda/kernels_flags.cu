@@ -18,13 +18,6 @@ __global__ void set_flag_kernel(std::uint32_t* flag, std::uint32_t value) {
   SystemWord(*flag).store(value, ::cuda::memory_order_release);
 }
 
-__global__ void wait_flag_kernel(std::uint32_t* flag, std::uint32_t value, std::uint32_t* abort) {
-  while (!has_reached(SystemWord(*flag).load(::cuda::memory_order_acquire), value)) {
-    if (SystemWord(*abort).load(::cuda::memory_order_relaxed) == AbortWord::aborted) return;
-    __nanosleep(100);
-  }
-}
-
 std::uint32_t* word_of(const std::atomic<std::uint32_t>& value) {
   return const_cast<std::uint32_t*>(reinterpret_cast<const std::uint32_t*>(&value));
 }
@@ -32,21 +25,13 @@ std::uint32_t* word_of(const std::atomic<std::uint32_t>& value) {
 }  // namespace
 
 cudaError_t preload_flags() {
-  return preload_all({kernel_address(set_flag_kernel), kernel_address(wait_flag_kernel)});
+  return preload_all({kernel_address(set_flag_kernel)});
 }
 
 cudaError_t launch_set_flag(LaunchSite where, SharedFlag& flag, std::uint32_t value) {
   std::uint32_t* word = word_of(flag.value);
   void* arguments[] = {&word, &value};
   return cudaLaunchKernel(kernel_address(set_flag_kernel), dim3(1), dim3(1), arguments, 0, where.stream);
-}
-
-cudaError_t launch_wait_flag(LaunchSite where, const SharedFlag& flag, std::uint32_t value,
-                             const AbortWord& abort) {
-  std::uint32_t* word = word_of(flag.value);
-  std::uint32_t* abort_word = word_of(abort.state);
-  void* arguments[] = {&word, &value, &abort_word};
-  return cudaLaunchKernel(kernel_address(wait_flag_kernel), dim3(1), dim3(1), arguments, 0, where.stream);
 }
 
 }  // namespace tutti::backend::cuda

@@ -54,6 +54,9 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] PointerInfo pointer_info(const void* address) override;
   void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override { free_pinned(address); }
+  [[nodiscard]] MemoryHandle share_device_memory(int device, void* address) override;
+  [[nodiscard]] void* open_device_memory(int device, const MemoryHandle& handle) override;
+  void close_device_memory(int /*device*/, void* /*address*/) noexcept override {}
 
   // Backend: streams.
   [[nodiscard]] StreamRef default_stream(int device) override;
@@ -63,7 +66,6 @@ class Machine final : public Backend, public VirtualMachineControl {
   void synchronize_stream(StreamRef stream) override;
   void wait_event(StreamRef stream, EventHandle event) override;
   void set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) override;
-  void wait_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value, const AbortWord& abort) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
   // Backend: events.
@@ -81,6 +83,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   void convert(StreamRef stream, const Convert& task) override;
   void fill(StreamRef stream, const Fill& task) override;
   void random_fill(StreamRef stream, const RandomFill& task) override;
+  void team_round(StreamRef stream, const TeamRound& task) override;
 
   // Backend: graphs, of which there are none.
   [[nodiscard]] bool supports_graphs() const noexcept override { return false; }
@@ -125,7 +128,11 @@ class Machine final : public Backend, public VirtualMachineControl {
   /// True for memory the machine knows nothing about.
   [[nodiscard]] bool is_pageable(const std::byte* address) const;
 
-  /// Queues `body(translation)` as an operation that faults apply to. Returns its position.
+  /// What a task does that runs `body(translation)`: an operation that faults apply to. Counts it.
+  template <class Body>
+  [[nodiscard]] auto accept(StreamRef stream, virtual_devices::Operation operation, const char* name,
+                            Body body);
+  /// Queues such a task. Returns its position.
   template <class Body>
   std::uint64_t enqueue(StreamRef stream, virtual_devices::Operation operation, const char* name, Body body);
   template <class Body>
@@ -156,27 +163,29 @@ class Machine final : public Backend, public VirtualMachineControl {
 }
 
 template <class Body>
-std::uint64_t Machine::enqueue(StreamRef stream, virtual_devices::Operation operation, const char* name,
-                               Body body) {
-  StreamWorker& worker = worker_of(stream);
-  const Faults::Disturbance disturbance = faults_.disturb(operation, worker.device());
+auto Machine::accept(StreamRef stream, virtual_devices::Operation operation, const char* name, Body body) {
+  const int device = worker_of(stream).device();
+  const Faults::Disturbance disturbance = faults_.disturb(operation, device);
   if (disturbance.refused) {
-    throw Error(ErrorCode::device_failure, std::string(name) + " on device " +
-                                               std::to_string(worker.device()) +
+    throw Error(ErrorCode::device_failure, std::string(name) + " on device " + std::to_string(device) +
                                                " was refused by an injected fault");
   }
+  ++operations_;
   const Mover mover = operation == virtual_devices::Operation::copy ? Mover::copy_engine : Mover::kernel;
-  auto task = make_task(name, [this, operation, mover, disturbance, device = worker.device(),
-                               body = std::move(body)]() mutable {
+  return [this, operation, mover, disturbance, device, body = std::move(body)]() mutable {
     if (disturbance.delay.count() != 0) std::this_thread::sleep_for(disturbance.delay);
     if (disturbance.failing) throw Error(ErrorCode::device_failure, "an injected fault");
     Translation translation(translated_by(), mover, device);
     body(translation);
     if (faults_.any()) translation.corrupt_crossings(operation);
-  });
-  const std::uint64_t position = interleaver_->submit(worker, std::move(task));
-  ++operations_;
-  return position;
+  };
+}
+
+template <class Body>
+std::uint64_t Machine::enqueue(StreamRef stream, virtual_devices::Operation operation, const char* name,
+                               Body body) {
+  auto work = accept(stream, operation, name, std::move(body));
+  return interleaver_->submit(worker_of(stream), make_task(name, std::move(work)));
 }
 
 }  // namespace tutti::backend::host

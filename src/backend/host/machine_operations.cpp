@@ -1,5 +1,6 @@
 #include "backend/host/kernels.hpp"
 #include "backend/host/machine.hpp"
+#include "backend/host/table_work.hpp"
 
 #include <utility>
 
@@ -13,21 +14,8 @@ using virtual_devices::Operation;
 
 namespace {
 
-template <class T>
-std::vector<std::remove_const_t<T>> owned(std::span<T> values) {
-  return {values.begin(), values.end()};
-}
-
 [[noreturn]] void refuse(std::string_view operation, const std::string& reason) {
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", operation, reason));
-}
-
-/// Entries `first` to `first + count` of a pointer table must exist.
-void check_entries(std::string_view operation, std::size_t segment, std::uint64_t first, std::uint64_t count,
-                   std::size_t table_size) {
-  if (first + count <= table_size) return;
-  refuse(operation, fmt::format("segment {} refers to entries {} to {} of a pointer table with {}", segment,
-                                first, first + count, table_size));
 }
 
 }  // namespace
@@ -57,68 +45,11 @@ void Machine::copy(StreamRef stream, const Copy2D& copy) {
 }
 
 void Machine::fan_out(StreamRef stream, const FanOut& task) {
-  for (std::size_t i = 0; i < task.segments.size(); ++i) {
-    const FanOutSegment& segment = task.segments[i];
-    check_entries("fan_out", i, segment.source, 1, task.pointers.size());
-    check_entries("fan_out", i, segment.first_target, segment.target_count, task.pointers.size());
-  }
-  enqueue_kernel(
-      stream, "fan_out",
-      [segments = owned(task.segments), pointers = owned(task.pointers)](Translation& translation) {
-        std::vector<const std::byte*> sources;
-        std::vector<std::byte*> targets;
-        sources.reserve(segments.size());
-        targets.reserve(pointers.size());
-        for (const FanOutSegment& segment : segments) {
-          translation.begin_segment();
-          sources.push_back(translation.read(pointers[segment.source],
-                                             {segment.row_bytes, segment.rows, segment.source_pitch}));
-          for (std::byte* target : std::span(pointers).subspan(segment.first_target, segment.target_count)) {
-            targets.push_back(
-                translation.write(target, {segment.row_bytes, segment.rows, segment.target_pitch}));
-          }
-        }
-        std::span<std::byte* const> remaining = targets;
-        for (std::size_t i = 0; i < segments.size(); ++i) {
-          fan_out_segment(segments[i], sources[i], remaining.first(segments[i].target_count));
-          remaining = remaining.subspan(segments[i].target_count);
-        }
-      });
+  enqueue_kernel(stream, "fan_out", FanOutWork(task));
 }
 
 void Machine::ordered_sum(StreamRef stream, const OrderedSum& task) {
-  if (task.input_count == 0 || task.output_count == 0) {
-    refuse("ordered_sum", fmt::format("{} inputs and {} outputs per segment; at least one of each is needed",
-                                      task.input_count, task.output_count));
-  }
-  for (std::size_t i = 0; i < task.segments.size(); ++i) {
-    check_entries("ordered_sum", i, task.segments[i].first_input, task.input_count, task.pointers.size());
-    check_entries("ordered_sum", i, task.segments[i].first_output, task.output_count, task.pointers.size());
-  }
-  enqueue_kernel(
-      stream, "ordered_sum",
-      [dtype = task.dtype, input_count = task.input_count, output_count = task.output_count,
-       segments = owned(task.segments), pointers = owned(task.pointers)](Translation& translation) {
-        std::vector<const std::byte*> inputs;
-        std::vector<std::byte*> outputs;
-        inputs.reserve(segments.size() * input_count);
-        outputs.reserve(segments.size() * output_count);
-        for (const OrderedSumSegment& segment : segments) {
-          const std::size_t bytes = segment.count * size_of(dtype);
-          translation.begin_segment();
-          for (const std::byte* input : std::span(pointers).subspan(segment.first_input, input_count)) {
-            inputs.push_back(translation.read(input, bytes));
-          }
-          for (std::byte* output : std::span(pointers).subspan(segment.first_output, output_count)) {
-            outputs.push_back(translation.write(output, bytes));
-          }
-        }
-        for (std::size_t i = 0; i < segments.size(); ++i) {
-          ordered_sum_segment(dtype, segments[i].count,
-                              std::span(inputs).subspan(i * input_count, input_count),
-                              std::span(outputs).subspan(i * output_count, output_count));
-        }
-      });
+  enqueue_kernel(stream, "ordered_sum", OrderedSumWork(task));
 }
 
 void Machine::convert(StreamRef stream, const Convert& task) {
@@ -163,7 +94,8 @@ void Machine::launch(StreamRef stream, std::string_view name,
                      std::span<const virtual_devices::Access> accesses,
                      std::function<void(std::span<void* const>)> kernel) {
   StreamWorker& worker = worker_of(stream);
-  auto run = [this, device = worker.device(), accesses = owned(accesses), kernel = std::move(kernel)] {
+  auto run = [this, device = worker.device(), accesses = std::vector(accesses.begin(), accesses.end()),
+              kernel = std::move(kernel)] {
     Translation translation(translated_by(), Mover::kernel, device);
     std::vector<void*> usable;
     usable.reserve(accesses.size());

@@ -95,12 +95,6 @@ void Machine::set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) 
                        make_task("set_flag", [&flag, value] { backend::set_flag(flag, value); }));
 }
 
-void Machine::wait_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value, const AbortWord& abort) {
-  const bool is_past = has_reached(flag.value.load(std::memory_order_acquire), value) && !abort.is_set();
-  if (is_past && !interleaver_->active()) return;
-  interleaver_->submit(worker_of(stream), std::make_unique<FlagTask>(flag, value, abort));
-}
-
 void Machine::launch_host_function(StreamRef stream, void (*function)(void*), void* argument) {
   interleaver_->submit(worker_of(stream),
                        make_task("host function", [function, argument] { function(argument); }));

@@ -12,12 +12,6 @@ void WaitTask::run() {
   ticket_.progress->wait(ticket_.position, worker_spin);
 }
 
-void FlagTask::run() {
-  constexpr int forever = 1'000'000'000;
-  if (wait_for_flag(flag_, value_, abort_, forever)) return;
-  throw Error(ErrorCode::aborted, std::string(abort_.reason()));
-}
-
 std::uint64_t StreamWorker::push(std::unique_ptr<Task> task) {
   const std::lock_guard lock(mutex_);
   enqueue({std::move(task), Origin::pushed});

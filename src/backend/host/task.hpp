@@ -4,9 +4,11 @@
 #include "backend/shared_flag.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace tutti::backend::host {
 
@@ -42,21 +44,25 @@ class WaitTask final : public Task {
   Ticket ticket_;
 };
 
-/// Holds back what is queued behind it until another process has set a flag.
-class FlagTask final : public Task {
+/// Does its work when other processes have done theirs.
+class TeamTask final : public Task {
  public:
-  FlagTask(SharedFlag& flag, std::uint32_t value, const AbortWord& abort)
-      : Task("wait_flag"), flag_(flag), value_(value), abort_(abort) {}
-  /// Throws Error(aborted).
+  /// A flag and what it must have come to.
+  struct Condition {
+    SharedFlag* flag;
+    std::uint32_t value;
+  };
+  /// `work` runs once all conditions hold.
+  TeamTask(std::vector<Condition> conditions, const AbortWord& abort, std::function<void()> work)
+      : Task("team_round"), conditions_(std::move(conditions)), abort_(abort), work_(std::move(work)) {}
+  /// Throws Error(aborted) if the team has given up.
   void run() override;
-  [[nodiscard]] bool ready() const noexcept override {
-    return has_reached(flag_.value.load(std::memory_order_acquire), value_) || abort_.is_set();
-  }
+  [[nodiscard]] bool ready() const noexcept override;
 
  private:
-  SharedFlag& flag_;
-  std::uint32_t value_;
+  std::vector<Condition> conditions_;
   const AbortWord& abort_;
+  std::function<void()> work_;
 };
 
 template <class Function>

@@ -1,0 +1,307 @@
+#include "collectives/team_call.hpp"
+
+#include "collectives/disjoint.hpp"
+#include "transport/tuning.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace tutti::collectives {
+namespace {
+
+using transport::PlanKey;
+using transport::ranks::Operation;
+using transport::ranks::RoundLimits;
+using transport::ranks::RoundPlan;
+
+std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
+  hash = (hash ^ word) * 0xff51afd7ed558ccdU;
+  return hash ^ hash >> 32U;
+}
+
+LayoutPtr contiguous_layout(const Tensor& tensor) {
+  return layout_in(*tensor.layout(), MemoryFormat::contiguous);
+}
+
+}  // namespace
+
+TeamCall::TeamCall(TeamContext& context, Operation operation, StreamList streams)
+    : context_(context),
+      team_(context.team),
+      lock_(context.mutex),
+      arguments_(context.runtime, transport::ranks::name_of(operation)),
+      packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices}) {
+  signature_.operation = operation;
+  arguments_.streams(streams, context.devices);
+  for (const Stream& stream : streams) guards_.emplace_back(stream);
+  for (const Device device : context.devices)
+    streams_.push_back(current_stream_ref(context.runtime, device.index()));
+}
+
+TeamCall::~TeamCall() {
+  while (!guards_.empty()) guards_.pop_back();  // guards nest
+}
+
+void TeamCall::set_root(int root) {
+  if (root < 0 || static_cast<std::size_t>(root) >= members()) {
+    arguments_.fail("root is {}, expected 0 to {}", root, members() - 1);
+  }
+  root_ = static_cast<std::size_t>(root);
+  signature_.root = static_cast<std::int16_t>(root);
+}
+
+void TeamCall::one_per_member(std::size_t count, std::string_view argument) const {
+  if (count != locals()) {
+    arguments_.fail("{} has {} entries, expected one per own member, {}", argument, count, locals());
+  }
+}
+
+void TeamCall::on_member(const Tensor& tensor, const Name& name, std::size_t own_member) const {
+  arguments_.usable(tensor, name);
+  if (tensor.device() != context_.devices[own_member]) {
+    arguments_.fail("{} is on {}, expected {}, the device of member {}", name, to_string(tensor.device()),
+                    to_string(context_.devices[own_member]), first() + own_member);
+  }
+}
+
+void TeamCall::check_lists(TensorLists lists, std::string_view argument) const {
+  one_per_member(lists.size(), argument);
+  arguments_.not_empty(lists[0].size(), argument);
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    if (lists[i].size() != lists[0].size()) {
+      arguments_.fail("{}[{}] has {} tensors, expected {} as {}[0]", argument, i, lists[i].size(),
+                      lists[0].size(), argument);
+    }
+    for (std::size_t t = 0; t < lists[i].size(); ++t) {
+      const Name name(argument, i, t);
+      on_member(lists[i][t], name, i);
+      arguments_.same_dtype(lists[i][t], name, lists[0][t].dtype(), Name(argument, 0, t));
+      arguments_.same_sizes(lists[i][t], name, lists[0][t].sizes(), Name(argument, 0, t));
+    }
+  }
+}
+
+void TeamCall::check_output(const Tensor& out, const Name& name, std::size_t own_member, const Tensor& like,
+                            const Name& like_name) const {
+  on_member(out, name, own_member);
+  arguments_.same_dtype(out, name, like.dtype(), like_name);
+  arguments_.same_sizes(out, name, like.sizes(), like_name);
+  arguments_.writable(out, name);
+}
+
+void TeamCall::begin(std::vector<TeamColumn> columns) {
+  team_.require_running();
+  columns_ = std::move(columns);
+  signature_.tensors = static_cast<std::uint32_t>(columns_.size());
+  signature_.dtype = columns_.front().dtype;
+  for (const TeamColumn& column : columns_) {
+    signature_.elements += column.elements;
+    signature_.shape =
+        mixed(mixed(signature_.shape, column.elements), static_cast<std::uint64_t>(column.dtype));
+  }
+  inputs_.resize(locals() * columns_.size());
+  outputs_.resize(locals() * columns_.size());
+  context_.launcher.begin(streams_);
+}
+
+void TeamCall::set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name) {
+  inputs_[own_member * columns_.size() + column] = packing_.input(tensor, *contiguous_layout(tensor), name);
+}
+
+void TeamCall::set_output(std::size_t own_member, std::size_t column, const Tensor& tensor,
+                          const Name& name) {
+  outputs_[own_member * columns_.size() + column] =
+      packing_.output(tensor, *contiguous_layout(tensor), name, stream(own_member));
+}
+
+void TeamCall::copy_locally(std::size_t own_member, const backend::Copy2D& copy) {
+  if (copy.target != copy.source && copy.row_bytes > 0 && copy.rows > 0)
+    local_copies_.emplace_back(own_member, copy);
+}
+
+void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> more) {
+  // Before anything is queued: what is queued keeps its memory even if the rest fails.
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    const Stream used = stream(i / columns_.size());
+    for (const Tensor* tensor : {&inputs_[i], &outputs_[i]}) {
+      if (tensor->defined()) tensor->record_stream(used);
+    }
+  }
+  try {
+    for (const auto& [member, copy] : local_copies_) context_.runtime.backend().copy(streams_[member], copy);
+    enqueue(*plan(describe, more));
+    packing_.unpack();
+  } catch (const Error& error) {
+    // The others rely on this rank's part.
+    team_.abort(error.code(),
+                fmt::format("rank {} failed in {}: {}", team_.rank(), to_string(signature_), error.what()));
+    throw;
+  }
+}
+
+void TeamCall::launch_barrier() {
+  context_.launcher.begin(streams_);
+  PlanKey key;
+  key.add(static_cast<std::uint64_t>(Operation::barrier) << 32U);
+  enqueue(*cached(key, [&] { return transport::ranks::plan_barrier(members(), first(), locals()); }));
+}
+
+void TeamCall::enqueue(const RoundPlan& plan) {
+  context_.launcher.launch(sequence_, plan, addresses(), streams_);
+  context_.last_plan = plan.summary;
+}
+
+std::vector<std::byte*> TeamCall::addresses() const {
+  const std::size_t side = members() * columns_.size();
+  std::vector<std::byte*> result(2 * side);
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    result[first() * columns_.size() + i] = address_of(inputs_[i]);
+    result[side + first() * columns_.size() + i] = address_of(outputs_[i]);
+  }
+  return result;
+}
+
+RoundLimits TeamCall::limits() const noexcept {
+  const std::uint64_t slot = team_.windows().layout().slot_bytes;
+  // On GPUs every round is a launch, which costs as much as moving hundreds of kilobytes.
+  const bool is_virtual = context_.runtime.backend().kind() == BackendKind::host;
+  return {.slot_bytes = slot,
+          .message_bytes = is_virtual ? std::min<std::uint64_t>(transport::message_bytes, slot) : slot};
+}
+
+TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::uint64_t> more) {
+  PlanKey key;
+  key.add(static_cast<std::uint64_t>(signature_.operation) << 32U | root_);
+  for (const TeamColumn& column : columns_) {
+    key.add(column.elements);
+    key.add(static_cast<std::uint64_t>(column.dtype));
+  }
+  key.add_all(more);
+  return cached(key, [&] {
+    TeamProblem problem(members(), columns_.size());
+    describe(problem);
+    return transport::ranks::plan_rounds(problem.work(), members(), first(), locals(), limits());
+  });
+}
+
+TeamCall::PlanPtr TeamCall::cached(const PlanKey& key, const std::function<RoundPlan()>& make) {
+  if (context_.plans.size() >= transport::PlanCache::capacity) context_.plans.clear();
+  PlanPtr& known = context_.plans[key];
+  if (known == nullptr) {
+    RoundPlan made = make();
+    made.summary.transport = made.round_count == 0 ? "none" : name_of(team_.windows().transport());
+    made.summary.algorithm = fmt::format("{} rounds", made.round_count);
+    known = std::make_shared<const RoundPlan>(std::move(made));
+  }
+  return known;
+}
+
+void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList parts,
+                   std::string_view parts_name, int dim, bool apart) {
+  one_per_member(parts.size(), parts_name);
+  arguments_.usable(parts[0], Name(parts_name, 0));
+  const int along = arguments_.dimension(dim, parts[0].dim());
+  const auto at = static_cast<std::size_t>(along);
+  std::vector<std::int64_t> sizes(parts[0].sizes().begin(), parts[0].sizes().end());
+  const auto check = [&](const Tensor& tensor, const Name& name, std::size_t own_member) {
+    on_member(tensor, name, own_member);
+    arguments_.same_dtype(tensor, name, parts[0].dtype(), Name(parts_name, 0));
+    if (tensor.dim() != parts[0].dim()) {
+      arguments_.fail("{} has {} dimensions, expected {} as {}[0]", name, tensor.dim(), parts[0].dim(),
+                      parts_name);
+    }
+    sizes[at] = tensor.size(along);
+    arguments_.same_sizes(tensor, name, sizes, fmt::format("{}[0] outside dimension {}", parts_name, along));
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    check(parts[i], Name(parts_name, i), i);
+    if (apart) arguments_.writable(parts[i], Name(parts_name, i));
+    signature_.own[i] = static_cast<std::uint64_t>(parts[i].size(along));
+  }
+  const std::optional<std::size_t> root = own(root_);
+  if (root) {
+    check(whole, whole_name, *root);
+    if (!apart) arguments_.writable(whole, whole_name);
+    const Named whole_named{whole_name, std::span(&whole, 1), -2};
+    const Named parts_named{parts_name, parts};
+    require_disjoint(arguments_, std::span(apart ? &whole_named : &parts_named, 1),
+                     std::span(apart ? &parts_named : &whole_named, 1), InPlace::forbidden);
+  }
+
+  sizes[at] = 1;
+  std::uint64_t elements = 1;
+  for (const std::int64_t size : sizes) {
+    elements *= static_cast<std::uint64_t>(size);
+    signature_.shape = mixed(signature_.shape, static_cast<std::uint64_t>(size));
+  }
+  begin({{elements, parts[0].dtype()}});
+  signature_.dim = static_cast<std::int16_t>(along);
+  const auto set = [&](bool is_input, std::size_t own_member, const Tensor& tensor, const Name& name) {
+    is_input ? set_input(own_member, 0, tensor, name) : set_output(own_member, 0, tensor, name);
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i) set(!apart, i, parts[i], Name(parts_name, i));
+  if (root) set(apart, *root, whole, whole_name);
+  post();
+
+  const std::vector<std::uint64_t> lengths = team_.agree(sequence_);
+  std::vector<std::uint64_t> starts;
+  std::uint64_t total = 0;
+  for (const std::uint64_t length : lengths) {
+    starts.push_back(total);
+    total += length;
+  }
+  if (root && total != static_cast<std::uint64_t>(whole.size(along))) {
+    team_.abort(
+        ErrorCode::invalid_argument,
+        fmt::format("{} #{}: the members' {} are {} long in all along dimension {}, {} on root {} is {}",
+                    transport::ranks::name_of(signature_.operation), sequence_, parts_name, total, along,
+                    whole_name, root_, whole.size(along)));
+    team_.require_running();
+  }
+
+  const Cut geometry = cut_along(*contiguous_layout(parts[0]), along);
+  const auto bytes_of = [&](std::uint64_t length) { return length * geometry.slab_bytes; };
+  const std::uint64_t whole_pitch = bytes_of(total);
+  if (root) {
+    const std::uint64_t part_pitch = bytes_of(lengths[root_]);
+    backend::Copy2D copy{.target = output_address(*root),
+                         .target_pitch = part_pitch,
+                         .source = input_address(*root),
+                         .source_pitch = part_pitch,
+                         .row_bytes = part_pitch,
+                         .rows = geometry.rows};
+    const std::uint64_t start = bytes_of(starts[root_]);
+    if (apart) {
+      copy.source += start;
+      copy.source_pitch = whole_pitch;
+    } else {
+      copy.target += start;
+      copy.target_pitch = whole_pitch;
+    }
+    copy_locally(*root, copy);
+  }
+  launch(
+      [&](TeamProblem& builder) {
+        for (std::size_t member = 0; member < builder.members(); ++member) {
+          const std::uint64_t part_pitch = bytes_of(lengths[member]);
+          const std::uint64_t start = bytes_of(starts[member]);
+          if (member == root_) continue;
+          const bool is_all = part_pitch == whole_pitch;
+          const std::uint64_t row_bytes = is_all ? part_pitch * geometry.rows : part_pitch;
+          const std::uint64_t rows = is_all ? 1 : geometry.rows;
+          if (apart) {
+            builder.rows(builder.input(root_, 0, start), whole_pitch, builder.output(member, 0), part_pitch,
+                         row_bytes, rows);
+          } else {
+            builder.rows(builder.input(member, 0), part_pitch, builder.output(root_, 0, start), whole_pitch,
+                         row_bytes, rows);
+          }
+        }
+      },
+      lengths);
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,148 @@
+#pragma once
+
+#include "collectives/arguments.hpp"
+#include "collectives/packing.hpp"
+#include "collectives/team_problem.hpp"
+#include "runtime.hpp"
+#include "transport/plan_cache.hpp"
+#include "transport/ranks/round_launcher.hpp"
+#include "transport/ranks/round_plan.hpp"
+#include "transport/ranks/signature.hpp"
+#include "transport/ranks/team.hpp"
+#include "tutti/device.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tutti::collectives {
+
+/// What the calls of one communicator share.
+struct TeamContext {
+  using Plans = std::unordered_map<transport::PlanKey, std::shared_ptr<const transport::ranks::RoundPlan>,
+                                   transport::PlanKey::Hash>;
+
+  TeamContext(Exchange& exchange, std::vector<Device> own_devices, transport::ranks::Team::Settings settings)
+      : devices(std::move(own_devices)),
+        team(runtime, exchange, std::move(settings)),
+        launcher(runtime, team) {}
+
+  Runtime& runtime = Runtime::get();
+  std::vector<Device> devices;
+  transport::ranks::Team team;
+  transport::ranks::RoundLauncher launcher;
+  std::mutex mutex;  ///< held by a call
+  Plans plans;
+  PlanSummary last_plan;
+};
+
+/// One call of a communicator: checks, signature, work, launch. One at a time; other threads' wait.
+///
+/// Checks come first, and queue nothing. With `begin` the call begins: what is queued from there on follows
+/// earlier calls.
+class TeamCall {
+ public:
+  using Describe = std::function<void(TeamProblem&)>;
+
+  TeamCall(TeamContext& context, transport::ranks::Operation operation, StreamList streams);
+  TeamCall(const TeamCall&) = delete;
+  TeamCall& operator=(const TeamCall&) = delete;
+  ~TeamCall();
+
+  [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
+  [[nodiscard]] std::size_t locals() const noexcept { return context_.devices.size(); }
+  [[nodiscard]] std::size_t first() const noexcept { return team_.first_local(); }
+  [[nodiscard]] std::size_t members() const noexcept { return team_.member_count(); }
+  /// This process's position of a member, if it is one of its own.
+  [[nodiscard]] std::optional<std::size_t> own(std::size_t member) const {
+    return team_.is_local(member) ? std::optional(member - first()) : std::nullopt;
+  }
+  void set_root(int root);
+  [[nodiscard]] std::size_t root() const noexcept { return root_; }
+
+  // Checks.
+  void one_per_member(std::size_t count, std::string_view argument) const;
+  void on_member(const Tensor& tensor, const Name& name, std::size_t own_member) const;
+  /// Own members' lists: on their devices, all of the same element types and sizes as the first.
+  void check_lists(TensorLists lists, std::string_view argument) const;
+  void check_output(const Tensor& out, const Name& name, std::size_t own_member, const Tensor& like,
+                    const Name& like_name) const;
+
+  /// Begins, with the columns that all members have alike.
+  void begin(std::vector<TeamColumn> columns);
+  [[nodiscard]] std::span<const TeamColumn> columns() const noexcept { return columns_; }
+  void set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name);
+  void set_output(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name);
+  [[nodiscard]] std::byte* input_address(std::size_t own_member, std::size_t column = 0) const {
+    return address_of(inputs_[own_member * columns_.size() + column]);
+  }
+  [[nodiscard]] std::byte* output_address(std::size_t own_member, std::size_t column = 0) const {
+    return address_of(outputs_[own_member * columns_.size() + column]);
+  }
+  /// Bytes that stay on a member. Queued with the rest of the call.
+  void copy_locally(std::size_t own_member, const backend::Copy2D& copy);
+
+  void post() { sequence_ = team_.post(signature_); }
+  /// Plans, or finds the plan of an earlier call with the same columns, root and `more` numbers, and
+  /// enqueues.
+  void launch(const Describe& describe, std::span<const std::uint64_t> more = {});
+  void launch_barrier();
+  /// How much of a large payload should be one stage of the work.
+  [[nodiscard]] std::uint64_t stage_bytes() const noexcept { return limits().message_bytes; }
+
+  /// A whole call: `parts` of own members, and the root's `whole`, along `dim`. Every rank knows the lengths
+  /// of its own parts alone: the plan is made when all have told theirs.
+  void cut_apart(const Tensor& whole, TensorList parts, int dim) {
+    cut(whole, "tensor", parts, "out", dim, true);
+  }
+  void join(TensorList parts, const Tensor& whole, int dim) {
+    cut(whole, "out", parts, "tensors", dim, false);
+  }
+
+ private:
+  using PlanPtr = std::shared_ptr<const transport::ranks::RoundPlan>;
+
+  void cut(const Tensor& whole, std::string_view whole_name, TensorList parts, std::string_view parts_name,
+           int dim, bool apart);
+  static std::byte* address_of(const Tensor& tensor) {
+    return tensor.defined() ? static_cast<std::byte*>(tensor.data()) : nullptr;
+  }
+  [[nodiscard]] Stream stream(std::size_t own_member) const {
+    return StreamAccess::make(streams_[own_member]);
+  }
+  [[nodiscard]] transport::ranks::RoundLimits limits() const noexcept;
+  [[nodiscard]] std::vector<std::byte*> addresses() const;
+  [[nodiscard]] PlanPtr plan(const Describe& describe, std::span<const std::uint64_t> more);
+  /// Calls `make` for a plan that is not known.
+  [[nodiscard]] PlanPtr cached(const transport::PlanKey& key,
+                               const std::function<transport::ranks::RoundPlan()>& make);
+  void enqueue(const transport::ranks::RoundPlan& plan);
+
+  TeamContext& context_;
+  transport::ranks::Team& team_;
+  const std::lock_guard<std::mutex> lock_;
+  Arguments arguments_;
+  Packing packing_;
+  std::deque<StreamGuard> guards_;
+  std::vector<backend::StreamRef> streams_;
+  transport::ranks::Signature signature_;
+  std::size_t root_ = 0;
+  std::uint64_t sequence_ = 0;
+  std::vector<TeamColumn> columns_;
+  std::vector<Tensor> inputs_;   ///< by own member, then column; undefined where there is none
+  std::vector<Tensor> outputs_;  ///< likewise
+  std::vector<std::pair<std::size_t, backend::Copy2D>> local_copies_;
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,109 @@
+#include "backend/host/machine.hpp"
+#include "backend/host/table_work.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+/// Rounds of teams. A member's part is one task, or two if it waits for others half-way.
+namespace tutti::backend::host {
+namespace {
+
+constexpr int forever = 1'000'000'000;  // milliseconds
+
+SharedFlag& flag_at(std::byte* window, std::size_t offset) {
+  return *reinterpret_cast<SharedFlag*>(window + offset);
+}
+
+using Pointers = std::vector<std::byte*>;
+
+}  // namespace
+
+void TeamTask::run() {
+  for (const Condition& condition : conditions_) {
+    if (!wait_for_flag(*condition.flag, condition.value, abort_, forever)) break;
+  }
+  if (abort_.is_set()) throw Error(ErrorCode::aborted, std::string(abort_.reason()));
+  work_();
+}
+
+bool TeamTask::ready() const noexcept {
+  return abort_.is_set() || std::ranges::all_of(conditions_, [](const Condition& condition) {
+           return has_reached(condition.flag->value.load(std::memory_order_acquire), condition.value);
+         });
+}
+
+void Machine::team_round(StreamRef stream, const TeamRound& task) {
+  const TeamWindowLayout layout = task.layout;
+  const std::uint32_t round = task.rounds_before + task.round;
+  const std::uint32_t finished = task.rounds_before + task.finished;
+  const std::uint32_t member = task.member;
+  const Pointers windows(task.windows.begin(), task.windows.end());
+  const std::uint64_t shift = layout.slot_shift(round);
+
+  const auto say_finished = [layout, windows, member, finished, done = task.done, value = task.done_value] {
+    for (std::byte* const window : windows) {
+      backend::set_flag(flag_at(window, layout.finished_offset(member)), finished);
+    }
+    if (done != nullptr) backend::set_flag(*done, value);
+  };
+
+  // The first half: puts, and telling the readers.
+  const bool has_second_half =
+      !task.sources.empty() || !task.copies.segments.empty() || !task.sums.segments.empty();
+  std::vector<TeamTask::Condition> room;
+  Pointers put_pointers(task.puts.pointers.begin(), task.puts.pointers.end());
+  if (!task.puts.segments.empty()) {
+    for (std::uint32_t other = 0; other < layout.members; ++other) {
+      room.push_back(
+          {&flag_at(windows[member], layout.finished_offset(other)), round - TeamWindowLayout::slot_count});
+    }
+    for (const FanOutSegment& segment : task.puts.segments) {
+      for (std::uint32_t i = 0; i < segment.target_count; ++i)
+        put_pointers[segment.first_target + i] += shift;
+    }
+  }
+  auto put = accept(stream, virtual_devices::Operation::kernel, "team_round",
+                    [puts = FanOutWork({task.puts.segments, put_pointers}), layout, windows, member, round,
+                     readers = std::vector(task.readers.begin(), task.readers.end()), has_second_half,
+                     say_finished](Translation& translation) {
+                      puts(translation);
+                      for (const std::uint32_t reader : readers) {
+                        backend::set_flag(flag_at(windows[reader], layout.ready_offset(member)), round);
+                      }
+                      if (!has_second_half) say_finished();
+                    });
+  StreamWorker& worker = worker_of(stream);
+  interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(room), *task.abort, std::move(put)));
+  if (!has_second_half) return;
+
+  std::vector<TeamTask::Condition> arrived;
+  for (const std::uint32_t source : task.sources) {
+    arrived.push_back({&flag_at(windows[member], layout.ready_offset(source)), round});
+  }
+  const auto submit_second = [&](auto work) {
+    auto get = accept(stream, virtual_devices::Operation::kernel, "team_round",
+                      [work = std::move(work), say_finished](Translation& translation) {
+                        work(translation);
+                        say_finished();
+                      });
+    interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(arrived), *task.abort, std::move(get)));
+  };
+  if (!task.sums.segments.empty()) {
+    Pointers pointers(task.sums.pointers.begin(), task.sums.pointers.end());
+    for (const OrderedSumSegment& segment : task.sums.segments) {
+      for (std::uint32_t i = 0; i < task.sums.input_count; ++i) {
+        if (i != task.own_input) pointers[segment.first_input + i] += shift;
+      }
+    }
+    OrderedSum sums = task.sums;
+    sums.pointers = pointers;
+    submit_second(OrderedSumWork(sums));
+  } else {
+    Pointers pointers(task.copies.pointers.begin(), task.copies.pointers.end());
+    for (const FanOutSegment& segment : task.copies.segments) pointers[segment.source] += shift;
+    submit_second(FanOutWork({task.copies.segments, pointers}));
+  }
+}
+
+}  // namespace tutti::backend::host

@@ -1,0 +1,37 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "backend/host/translation.hpp"
+
+#include <vector>
+
+/// What kernels over tables of segments do when they run: all addresses are found first, so that a refused
+/// access leaves everything untouched.
+namespace tutti::backend::host {
+
+class FanOutWork {
+ public:
+  /// Keeps a copy of the description. Throws Error(invalid_argument) if it contradicts itself.
+  explicit FanOutWork(const FanOut& task);
+  void operator()(Translation& translation) const;
+
+ private:
+  std::vector<FanOutSegment> segments_;
+  std::vector<std::byte*> pointers_;
+};
+
+class OrderedSumWork {
+ public:
+  /// Likewise.
+  explicit OrderedSumWork(const OrderedSum& task);
+  void operator()(Translation& translation) const;
+
+ private:
+  DType dtype_;
+  std::uint32_t input_count_;
+  std::uint32_t output_count_;
+  std::vector<OrderedSumSegment> segments_;
+  std::vector<std::byte*> pointers_;
+};
+
+}  // namespace tutti::backend::host

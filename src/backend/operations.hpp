@@ -1,0 +1,99 @@
+#pragma once
+
+#include "tutti/dtype.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+/// What the seam's operations are told.
+namespace tutti::backend {
+
+/// How a value or bytes travel in `copy`; the kernels behind `fan_out` are a different, finer tool.
+struct Copy2D {
+  std::byte* target = nullptr;
+  std::size_t target_pitch = 0;  ///< bytes from one row to the next; ignored for one row
+  const std::byte* source = nullptr;
+  std::size_t source_pitch = 0;
+  std::size_t row_bytes = 0;
+  std::size_t rows = 1;
+};
+
+/// One rectangle of bytes, read once and stored to `target_count` places.
+///
+/// Addresses are entries of the task's pointer table, so that a plan can keep the shape and rebind the
+/// addresses.
+struct FanOutSegment {
+  std::uint64_t row_bytes = 0;
+  std::uint64_t source_pitch = 0;  ///< ignored for one row
+  std::uint64_t target_pitch = 0;
+  std::uint32_t rows = 1;
+  std::uint32_t source = 0;        ///< index into `FanOut::pointers`
+  std::uint32_t first_target = 0;  ///< index into `FanOut::pointers`; targets are consecutive entries
+  std::uint32_t target_count = 0;
+};
+
+/// A multi-segment copy by one kernel. Sources and targets may be memory of the executing device, of peers it
+/// has access to, or pinned host memory. Targets overlap neither one another nor any source.
+struct FanOut {
+  std::span<const FanOutSegment> segments;
+  std::span<std::byte* const> pointers;  ///< sources are only read
+};
+
+/// `count` consecutive elements: each output = the sum of all inputs in ascending order.
+struct OrderedSumSegment {
+  std::uint64_t count = 0;         ///< elements
+  std::uint32_t first_input = 0;   ///< index into `OrderedSum::pointers`; inputs are consecutive entries
+  std::uint32_t first_output = 0;  ///< likewise
+};
+
+/// A multi-segment elementwise sum by one kernel, arithmetic as `arithmetic.hpp` defines it. An output may be
+/// exactly one of its own segment's inputs; otherwise outputs overlap nothing.
+struct OrderedSum {
+  DType dtype = DType::float32;
+  std::uint32_t input_count = 0;   ///< per segment, at least 1
+  std::uint32_t output_count = 1;  ///< per segment
+  std::span<const OrderedSumSegment> segments;
+  std::span<std::byte* const> pointers;
+};
+
+inline constexpr int max_rank = 8;  ///< most dimensions a tensor may have
+
+/// An elementwise copy with conversion between two strided arrays of one shape (strides in elements, not
+/// negative).
+struct Convert {
+  std::byte* target = nullptr;
+  const std::byte* source = nullptr;
+  DType target_dtype = DType::float32;
+  DType source_dtype = DType::float32;
+  int rank = 0;
+  std::array<std::int64_t, max_rank> sizes{};
+  std::array<std::int64_t, max_rank> target_strides{};
+  std::array<std::int64_t, max_rank> source_strides{};
+};
+
+/// Sets `count` elements of `element_bytes` (1, 2, 4, 8 or 16) to the bytes in `value`.
+struct Fill {
+  std::byte* target = nullptr;
+  std::size_t count = 0;
+  std::size_t element_bytes = 1;
+  std::array<std::byte, 16> value{};
+};
+
+enum class Distribution : std::uint8_t { uniform, normal };
+
+/// Fills `count` consecutive elements of float16, bfloat16, float32 or float64 as `philox.hpp` defines it:
+/// uniform in [first, second), or normal with mean `first` and standard deviation `second`.
+struct RandomFill {
+  std::byte* target = nullptr;
+  std::size_t count = 0;
+  DType dtype = DType::float32;
+  Distribution distribution = Distribution::uniform;
+  double first = 0.0;
+  double second = 1.0;
+  std::uint64_t seed = 0;
+  std::uint64_t offset = 0;  ///< a multiple of 4
+};
+
+}  // namespace tutti::backend

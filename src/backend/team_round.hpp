@@ -1,0 +1,88 @@
+#pragma once
+
+#include "backend/operations.hpp"
+#include "backend/shared_flag.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+/// Work that devices of several processes do together.
+///
+/// Every member of a team, a device of some process, has a *window*: memory that all members can read and
+/// write, with flags that the others set and a ring of slots that the member alone fills. Work goes in
+/// *rounds*, numbered alike by all members. In a round a member
+///
+///  1. puts bytes into its next slot, as soon as everyone has finished the round that used the slot before,
+///  2. tells those who will read them,
+///  3. waits for those whose slots it reads itself,
+///  4. copies or adds what lies there and in its own memory,
+///  5. tells everyone how far it has come.
+///
+/// A member without work in a round leaves it out; its next one says that it has come past it. So nobody
+/// waits for the host of another process, and members are at most as many rounds apart as there are slots.
+///
+/// A device that can replay graphs counts the rounds itself.
+namespace tutti::backend {
+
+/// What lies where in a window: flags, then slots.
+struct TeamWindowLayout {
+  static constexpr std::size_t alignment = 4096;
+  static constexpr std::uint32_t slot_count = 8;
+
+  std::uint32_t members = 0;
+  std::uint64_t slot_bytes = 0;  ///< a multiple of `alignment`
+
+  /// Set by member `from`, in the window of a member that reads its slots: the latest round it has put bytes
+  /// for.
+  [[nodiscard]] constexpr std::size_t ready_offset(std::uint32_t from) const noexcept {
+    return from * sizeof(SharedFlag);
+  }
+  /// Set by member `from` in all windows: the latest round it has behind it.
+  [[nodiscard]] constexpr std::size_t finished_offset(std::uint32_t from) const noexcept {
+    return (members + from) * sizeof(SharedFlag);
+  }
+  [[nodiscard]] constexpr std::size_t slots_offset() const noexcept {
+    return (2 * members * sizeof(SharedFlag) + alignment - 1) / alignment * alignment;
+  }
+  [[nodiscard]] constexpr std::uint64_t slot_shift(std::uint32_t round) const noexcept {
+    return round % slot_count * slot_bytes;
+  }
+  [[nodiscard]] constexpr std::size_t bytes() const noexcept {
+    return slots_offset() + slot_count * slot_bytes;
+  }
+};
+
+/// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.
+/// Backends without graphs need none.
+struct TeamCounters {
+  std::uint32_t rounds = 0;   ///< of all calls that are over
+  std::uint32_t arrived = 0;  ///< parts of the running task that have come to its end, or to its middle
+};
+
+/// One member's part in one round. In the addresses of `puts`' targets, of `copies`' sources and of `sums`'
+/// inputs other than `own_input`, slots are those of round 0: the round's own are found when it runs.
+struct TeamRound {
+  TeamWindowLayout layout;
+  std::span<std::byte* const> windows;  ///< by member, as this device reaches them; zero-filled at first
+  std::uint32_t member = 0;
+  TeamCounters* counters = nullptr;  ///< memory of the member's device
+  std::uint32_t rounds_before = 0;   ///< of the calls before this one, but for replays of graphs
+  const AbortWord* abort = nullptr;  ///< in registered memory; once it is set, nothing waits any more
+
+  std::uint32_t round = 1;     ///< of the call, from 1
+  std::uint32_t finished = 1;  ///< up to which of the call's rounds the member has come afterwards
+  bool ends_call = true;       ///< the call has `finished` rounds
+
+  FanOut puts;                             ///< from own memory into the own slot
+  std::span<const std::uint32_t> readers;  ///< members who read it
+  std::span<const std::uint32_t> sources;  ///< members whose slots are read
+  FanOut copies;                           ///< from slots to own memory
+  OrderedSum sums;                         ///< of slots and own memory, to own memory; or else `copies`
+  std::uint32_t own_input = 0;             ///< which input of every sum is not in a slot
+
+  SharedFlag* done = nullptr;  ///< in registered memory, set to `done_value` at the end; nullptr: none
+  std::uint32_t done_value = 0;
+};
+
+}  // namespace tutti::backend

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "tutti/exchange.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include <fmt/format.h>
+
+/// What processes agree on while they set up a team.
+namespace tutti::transport::ranks {
+
+/// `all_gather` of one value of a plain type.
+template <class T>
+[[nodiscard]] std::vector<T> gather(Exchange& exchange, const T& mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+/// Returns when all have called.
+inline void synchronize(Exchange& exchange) {
+  static_cast<void>(gather(exchange, std::byte{}));
+}
+
+/// A text of bounded length that travels by `gather`.
+struct Note {
+  std::array<char, 512> text{};
+
+  Note() = default;
+  explicit Note(std::string_view from) {
+    std::copy_n(from.begin(), std::min(from.size(), text.size() - 1), text.begin());
+  }
+  [[nodiscard]] std::string string() const { return text.data(); }
+};
+
+/// The first complaint of any rank, with the rank's number, the same on all; empty if nobody has one.
+[[nodiscard]] inline std::string first_complaint(Exchange& exchange, const std::string& mine) {
+  const std::vector<Note> all = gather(exchange, Note(mine));
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (const std::string text = all[rank].string(); !text.empty()) {
+      return fmt::format("rank {}: {}", rank, text);
+    }
+  }
+  return {};
+}
+
+}  // namespace tutti::transport::ranks

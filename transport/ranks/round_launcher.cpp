@@ -1,0 +1,95 @@
+#include "transport/ranks/round_launcher.hpp"
+
+#include <utility>
+
+namespace tutti::transport::ranks {
+namespace {
+
+using Pointers = std::vector<std::byte*>;
+
+/// Addresses of one own member: buffers of the work, then all members' slots.
+class Resolver {
+ public:
+  Resolver(const RoundPlan& plan, const Windows& windows, std::size_t own_member,
+           std::span<std::byte* const> addresses)
+      : plan_(plan),
+        windows_(windows.seen_by(own_member)),
+        slots_offset_(windows.layout().slots_offset()),
+        addresses_(addresses) {}
+
+  std::span<std::byte* const> resolve(const std::vector<Place>& places, Pointers& pointers) const {
+    pointers.clear();
+    for (const Place& place : places) {
+      std::byte* const base = place.buffer < plan_.operand_count
+                                  ? addresses_[place.buffer]
+                                  : windows_[place.buffer - plan_.operand_count] + slots_offset_;
+      pointers.push_back(base + place.offset);
+    }
+    return pointers;
+  }
+
+ private:
+  const RoundPlan& plan_;
+  std::span<std::byte* const> windows_;
+  std::size_t slots_offset_;
+  std::span<std::byte* const> addresses_;
+};
+
+}  // namespace
+
+void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
+  for (std::size_t i = 0; i < latest_streams_.size(); ++i) runtime_.order(latest_streams_[i], streams[i]);
+  latest_streams_.assign(streams.begin(), streams.end());
+}
+
+void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
+                           std::span<std::byte* const> addresses,
+                           std::span<const backend::StreamRef> streams) {
+  if (plan.round_count == 0) return finish(sequence, streams);
+  const Windows& windows = team_.windows();
+  std::vector<std::size_t> next(plan.parts.size());
+  for (std::uint32_t round = 1; round <= plan.round_count; ++round) {
+    // Member by member within a round: no member's later work is queued before another's that it needs.
+    for (std::size_t own = 0; own < plan.parts.size(); ++own) {
+      const std::vector<RoundPart>& parts = plan.parts[own];
+      if (next[own] == parts.size() || parts[next[own]].round != round) continue;
+      const RoundPart& part = parts[next[own]++];
+      const Resolver resolver(plan, windows, own, addresses);
+      backend::TeamRound task;
+      task.layout = windows.layout();
+      task.windows = windows.seen_by(own);
+      task.member = static_cast<std::uint32_t>(team_.first_local() + own);
+      task.counters = windows.counters(own);
+      task.abort = &team_.abort_word();
+      task.rounds_before = rounds_;
+      task.round = part.round;
+      task.finished = part.finished;
+      task.ends_call = next[own] == parts.size();
+      task.puts = {part.puts.segments, resolver.resolve(part.puts.pointers, resolved_[0])};
+      task.readers = part.readers;
+      task.sources = part.sources;
+      task.copies = {part.copies.segments, resolver.resolve(part.copies.pointers, resolved_[1])};
+      task.sums = {.dtype = part.dtype,
+                   .input_count = part.input_count,
+                   .output_count = 1,
+                   .segments = part.sums.segments,
+                   .pointers = resolver.resolve(part.sums.pointers, resolved_[2])};
+      task.own_input = part.own_input;
+      if (task.ends_call) {
+        task.done = &team_.done_flag(task.member);
+        task.done_value = static_cast<std::uint32_t>(sequence);
+      }
+      runtime_.backend().team_round(streams[own], task);
+    }
+  }
+  rounds_ += plan.round_count;
+}
+
+void RoundLauncher::finish(std::uint64_t sequence, std::span<const backend::StreamRef> streams) {
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    runtime_.backend().set_flag(streams[i], team_.done_flag(team_.first_local() + i),
+                                static_cast<std::uint32_t>(sequence));
+  }
+}
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/ranks/round_plan.hpp"
+#include "transport/ranks/team.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// Carries out the own members' parts of plans, one call after another, on their streams. The calls come in
+/// the same order on all ranks, as `Team::post` sees to.
+class RoundLauncher {
+ public:
+  RoundLauncher(Runtime& runtime, Team& team) : runtime_(runtime), team_(team) {}
+  RoundLauncher(const RoundLauncher&) = delete;
+  RoundLauncher& operator=(const RoundLauncher&) = delete;
+  ~RoundLauncher() = default;
+
+  /// Before anything else of a call is queued: makes `streams`, one per own member, follow the calls before.
+  void begin(std::span<const backend::StreamRef> streams);
+  /// `addresses` by buffer of the plan's work; those of other ranks' members are not looked at. What they
+  /// point to stays alive until the streams have passed.
+  void launch(std::uint64_t sequence, const RoundPlan& plan, std::span<std::byte* const> addresses,
+              std::span<const backend::StreamRef> streams);
+  /// For a call that needs no rounds.
+  void finish(std::uint64_t sequence, std::span<const backend::StreamRef> streams);
+
+ private:
+  Runtime& runtime_;
+  Team& team_;
+  std::uint32_t rounds_ = 0;                        ///< of all calls so far
+  std::vector<backend::StreamRef> latest_streams_;  ///< of own members; empty before the first call
+  std::vector<std::byte*> resolved_[3];             ///< pointer tables, reused
+};
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,270 @@
+#include "transport/ranks/round_plan.hpp"
+
+#include "transport/pieces.hpp"
+#include "transport/tuning.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+namespace tutti::transport::ranks {
+namespace {
+
+/// Keeps kernels on their wide path.
+constexpr std::uint64_t message_alignment = 16;
+
+constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
+  return (a + b - 1) / b;
+}
+
+void add_once(std::vector<std::uint32_t>& members, LaneId member) {
+  if (std::ranges::find(members, member) == members.end()) members.push_back(member);
+}
+
+/// A round under construction: all members' parts.
+class Round {
+ public:
+  Round(const TeamWork& work, std::size_t members)
+      : work_(work), parts_(members), fill_(members), has_part_(members) {}
+
+  /// The bytes of a rectangle of `source`'s member, packed, in its slot. Each rectangle is put once.
+  [[nodiscard]] Place put(const Move& move) {
+    const LaneId member = work_.member_of(move.source);
+    const auto key =
+        std::tuple(move.source.buffer, move.source.offset, move.row_bytes, move.rows, move.source_pitch);
+    const auto [known, is_new] = put_.try_emplace(key, fill_[member]);
+    const Place slot{static_cast<BufferId>(work_.homes.size() + member), known->second};
+    if (is_new) {
+      Move packed = move;
+      packed.target_pitch = move.row_bytes;
+      add(part(member).puts, packed, slot);
+      fill_[member] += divide_up(move.row_bytes * move.rows, message_alignment) * message_alignment;
+    }
+    return slot;
+  }
+  /// A rectangle that `source`'s member puts and `target`'s copies.
+  void copy(const Move& move, Place target) {
+    Move unpacked = move;
+    unpacked.source = put(move);
+    unpacked.source_pitch = move.row_bytes;
+    connect(work_.member_of(move.source), work_.member_of(target));
+    add(part(work_.member_of(target)).copies, unpacked, target);
+  }
+  void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, Place output) {
+    const LaneId root = work_.member_of(output);
+    RoundPart& adding = part(root);
+    adding.dtype = dtype;
+    adding.input_count = static_cast<std::uint32_t>(inputs.size());
+    adding.own_input = adding.input_count;
+    const auto first = static_cast<std::uint32_t>(adding.sums.pointers.size());
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      const LaneId member = work_.member_of(inputs[i]);
+      if (member == root) {
+        adding.own_input = static_cast<std::uint32_t>(i);
+        adding.sums.pointers.push_back(inputs[i]);
+        continue;
+      }
+      adding.sums.pointers.push_back(put({.source = inputs[i], .row_bytes = count * size_of(dtype)}));
+      connect(member, root);
+    }
+    adding.sums.pointers.push_back(output);
+    adding.sums.segments.push_back(
+        {.count = count, .first_input = first, .first_output = first + adding.input_count});
+  }
+
+  [[nodiscard]] std::uint64_t largest_message() const { return *std::ranges::max_element(fill_); }
+  [[nodiscard]] bool has_part(std::size_t member) const { return has_part_[member]; }
+  [[nodiscard]] RoundPart& part(std::size_t member) {
+    has_part_[member] = true;
+    return parts_[member];
+  }
+
+ private:
+  static void add(RoundPart::Table<backend::FanOutSegment>& table, const Move& move, Place target) {
+    const auto source = static_cast<std::uint32_t>(table.pointers.size());
+    table.pointers.insert(table.pointers.end(), {move.source, target});
+    table.segments.push_back({.row_bytes = move.row_bytes,
+                              .source_pitch = move.source_pitch,
+                              .target_pitch = move.target_pitch,
+                              .rows = static_cast<std::uint32_t>(move.rows),
+                              .source = source,
+                              .first_target = source + 1,
+                              .target_count = 1});
+  }
+  void connect(LaneId source, LaneId reader) {
+    add_once(part(source).readers, reader);
+    add_once(part(reader).sources, source);
+  }
+
+  const TeamWork& work_;
+  std::vector<RoundPart> parts_;
+  std::vector<std::uint64_t> fill_;  ///< by member: bytes of its message
+  std::vector<bool> has_part_;
+  std::map<std::tuple<BufferId, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>, std::uint64_t>
+      put_;
+};
+
+/// Items that are cut into rounds together: every round takes an even share of each group.
+struct Group {
+  std::vector<std::size_t> items;
+  std::vector<std::uint64_t> sizes;  ///< bytes
+};
+
+class Lowering {
+ public:
+  Lowering(const TeamWork& work, std::size_t members, const RoundLimits& limits)
+      : work_(work), members_(members), limits_(limits) {}
+
+  [[nodiscard]] std::vector<Round> run() {
+    for (const TeamWork::Stage& stage : work_.stages) {
+      add_sums(stage.reductions);
+      add_flows(stage.flows);
+    }
+    return std::move(rounds_);
+  }
+
+ private:
+  /// Sums of one element type at a time: a part adds elements of one type.
+  void add_sums(std::span<const Reduction> reductions) {
+    std::map<DType, std::map<LaneId, Group>> by_type;
+    for (std::size_t i = 0; i < reductions.size(); ++i) {
+      Group& group = by_type[reductions[i].dtype][work_.member_of(reductions[i].output)];
+      group.items.push_back(i);
+      group.sizes.push_back(reductions[i].bytes());
+    }
+    for (const auto& [dtype, roots] : by_type) {
+      std::vector<Group> groups;
+      std::set<std::tuple<BufferId, std::uint64_t, std::uint64_t>> inputs;
+      std::map<LaneId, std::uint64_t> messages;
+      for (const auto& [root, group] : roots) {
+        groups.push_back(group);
+        for (const std::size_t item : group.items) {
+          const Reduction& reduction = reductions[item];
+          for (const Place& input : work_.places_of(reduction.inputs)) {
+            if (work_.member_of(input) == root) continue;
+            if (!inputs.insert({input.buffer, input.offset, reduction.count}).second) continue;
+            messages[work_.member_of(input)] += reduction.bytes();
+          }
+        }
+      }
+      add_rounds(groups, messages, [&](Round& round, const Slice& slice, std::size_t item) {
+        const Reduction& reduction = reductions[item];
+        const std::uint64_t width = size_of(reduction.dtype);
+        const Place output{reduction.output.buffer, reduction.output.offset + slice.begin};
+        round.sum(reduction.dtype, (slice.end - slice.begin) / width,
+                  shifted(work_.places_of(reduction.inputs), slice.begin), output);
+      });
+    }
+  }
+
+  void add_flows(std::span<const Flow> flows) {
+    // Flows along one route are one sequence of bytes.
+    std::map<std::pair<LaneId, std::vector<LaneId>>, Group> routes;
+    std::map<LaneId, std::uint64_t> messages;
+    for (std::size_t i = 0; i < flows.size(); ++i) {
+      std::vector<LaneId> targets;
+      for (const Place& target : work_.places_of(flows[i].targets))
+        targets.push_back(work_.member_of(target));
+      const LaneId source = work_.member_of(flows[i].source);
+      Group& group = routes[{source, std::move(targets)}];
+      group.items.push_back(i);
+      group.sizes.push_back(flows[i].bytes());
+      messages[source] += flows[i].bytes();
+    }
+    std::vector<Group> groups;
+    for (auto& [route, group] : routes) groups.push_back(std::move(group));
+    add_rounds(groups, messages, [&](Round& round, const Slice& slice, std::size_t item) {
+      const Flow& flow = flows[item];
+      for_each_piece(flow, slice.begin, slice.end, [&](const Piece& piece) {
+        for (const Place& target : work_.places_of(flow.targets)) {
+          round.copy(piece.move, {target.buffer, target.offset + piece.target_offset});
+        }
+      });
+    });
+  }
+
+  /// Cuts the groups into as many rounds as the largest message needs, and more where what keeps messages
+  /// aligned takes too much room.
+  template <class AddSlice>
+  void add_rounds(const std::vector<Group>& groups, const std::map<LaneId, std::uint64_t>& messages,
+                  const AddSlice& add_slice) {
+    if (groups.empty()) return;
+    std::uint64_t largest = 1;
+    for (const auto& [member, bytes] : messages) largest = std::max(largest, bytes);
+    for (std::uint64_t count = divide_up(largest, limits_.message_bytes);; count *= 2) {
+      std::vector<Round> rounds(count, Round(work_, members_));
+      for (const Group& group : groups) {
+        const auto cuts = split_evenly(group.sizes, count, split_alignment);
+        for (std::size_t round = 0; round < cuts.size(); ++round) {
+          for (const Slice& slice : cuts[round]) add_slice(rounds[round], slice, group.items[slice.item]);
+        }
+      }
+      const bool fits = std::ranges::all_of(
+          rounds, [&](const Round& round) { return round.largest_message() <= limits_.slot_bytes; });
+      if (fits) {
+        std::ranges::move(rounds, std::back_inserter(rounds_));
+        return;
+      }
+      if (count > largest) throw Error(ErrorCode::internal, "plan_rounds: a message fits in no slot");
+    }
+  }
+
+  const TeamWork& work_;
+  std::size_t members_;
+  const RoundLimits& limits_;
+  std::vector<Round> rounds_;
+};
+
+/// Numbers each own member's parts.
+RoundPlan number(std::vector<Round>& rounds, std::size_t operand_count, std::size_t first_own,
+                 std::size_t own_count) {
+  RoundPlan plan;
+  plan.operand_count = operand_count;
+  plan.round_count = static_cast<std::uint32_t>(rounds.size());
+  for (std::size_t member = first_own; member < first_own + own_count; ++member) {
+    std::vector<RoundPart>& parts = plan.parts.emplace_back();
+    for (std::uint32_t round = 1; round <= plan.round_count; ++round) {
+      if (!rounds[round - 1].has_part(member)) continue;
+      if (!parts.empty()) parts.back().finished = round - 1;
+      parts.push_back(std::move(rounds[round - 1].part(member)));
+      parts.back().round = round;
+    }
+    if (parts.empty() && plan.round_count > 0) parts.emplace_back().round = plan.round_count;
+    if (!parts.empty()) parts.back().finished = plan.round_count;
+    for (RoundPart& part : parts) {
+      if (part.puts.segments.empty() || part.sums.segments.empty()) continue;
+      // An output may be the input: all of it must have been put before any of it is written.
+      add_once(part.readers, static_cast<LaneId>(member));
+      add_once(part.sources, static_cast<LaneId>(member));
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
+RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_own, std::size_t own_count,
+                      const RoundLimits& limits) {
+  std::vector<Round> rounds = Lowering(work, members, limits).run();
+  return number(rounds, work.homes.size(), first_own, own_count);
+}
+
+RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t own_count) {
+  const TeamWork nothing;
+  std::vector<Round> rounds(1, Round(nothing, members));
+  for (std::size_t member = first_own; member < first_own + own_count; ++member) {
+    RoundPart& part = rounds.front().part(member);
+    for (std::uint32_t other = 0; other < members; ++other) {
+      if (other == member) continue;
+      part.readers.push_back(other);
+      part.sources.push_back(other);
+    }
+  }
+  return number(rounds, 0, first_own, own_count);
+}
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,83 @@
+#pragma once
+
+#include "backend/operations.hpp"
+#include "transport/problem.hpp"
+#include "tutti/collectives.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+/// Work of a team as rounds through its members' windows (`backend/team_round.hpp`).
+namespace tutti::transport::ranks {
+
+/// What a call between processes asks for. Lane m is member m's; every buffer belongs to a member.
+struct TeamWork {
+  /// Sums, then flows. A flow may carry what an earlier stage, or the sums of its own, have written.
+  struct Stage {
+    std::vector<Reduction> reductions;  ///< inputs of any members, any number of outputs
+    std::vector<Flow> flows;            ///< between different members
+  };
+
+  std::vector<LaneId> homes;  ///< of each buffer
+  std::vector<Place> places;  ///< pool for the ranges of reductions and flows
+  std::vector<Stage> stages;
+
+  [[nodiscard]] LaneId member_of(Place place) const noexcept { return homes[place.buffer]; }
+  [[nodiscard]] std::span<const Place> places_of(PlaceRange range) const noexcept {
+    return std::span(places).subspan(range.first, range.count);
+  }
+};
+
+/// One member's part in one round. Places are in the work's buffers, or in slots: the slot of member m is
+/// buffer `RoundPlan::slot_buffer(m)`.
+struct RoundPart {
+  template <class Segment>
+  struct Table {
+    std::vector<Segment> segments;
+    std::vector<Place> pointers;
+  };
+
+  std::uint32_t round = 1;     ///< of the plan, from 1
+  std::uint32_t finished = 1;  ///< the round before this member's next part
+  Table<backend::FanOutSegment> puts;
+  std::vector<std::uint32_t> readers;
+  std::vector<std::uint32_t> sources;
+  Table<backend::FanOutSegment> copies;
+  Table<backend::OrderedSumSegment> sums;  ///< or else `copies`
+  DType dtype = DType::float32;            ///< of the sums
+  std::uint32_t input_count = 0;           ///< likewise
+  std::uint32_t own_input = 0;             ///< which of them is not in a slot
+};
+
+/// What one process needs to carry out its members' parts. All processes make their plans from the same work
+/// and agree on the rounds.
+struct RoundPlan {
+  PlanSummary summary;
+  std::size_t operand_count = 0;
+  std::uint32_t round_count = 0;
+  std::vector<std::vector<RoundPart>> parts;  ///< by own member; at least one each if there are rounds
+
+  [[nodiscard]] BufferId slot_buffer(std::size_t member) const noexcept {
+    return static_cast<BufferId>(operand_count + member);
+  }
+};
+
+struct RoundLimits {
+  std::uint64_t slot_bytes = 0;     ///< what a member can put in a round
+  std::uint64_t message_bytes = 0;  ///< what it should put: larger messages are cut, so that rounds overlap
+};
+
+/// The plan of `work` among `members`, for the `own_count` of them that start at `first_own`.
+///
+/// Every flow is put once by its source and read by all its targets; every input of a sum is put once, and
+/// added where the output is, in the order of the reduction's inputs: the result does not depend on how the
+/// work is cut into rounds. The rounds of a stage are as many as its largest message needs.
+[[nodiscard]] RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_own,
+                                    std::size_t own_count, const RoundLimits& limits);
+/// One round without data, in which everyone waits for everyone.
+[[nodiscard]] RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t own_count);
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,259 @@
+#include "transport/ranks/windows.hpp"
+
+#include "transport/ranks/agreement.hpp"
+#include "transport/ranks/signature.hpp"
+#include "tutti/error.hpp"
+
+#include <array>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::transport::ranks {
+namespace {
+
+using backend::MemoryHandle;
+
+/// What one process tells the others of its windows.
+using Handles = std::array<MemoryHandle, most_own_members>;
+
+/// A stream of one device for as long as the object lives.
+class TemporaryStream {
+ public:
+  TemporaryStream(backend::Backend& backend, int device)
+      : backend_(backend), stream_(backend.create_stream(device, 0)) {}
+  TemporaryStream(const TemporaryStream&) = delete;
+  TemporaryStream& operator=(const TemporaryStream&) = delete;
+  ~TemporaryStream() { backend_.destroy_stream(stream_); }
+  [[nodiscard]] backend::StreamRef get() const noexcept { return stream_; }
+
+ private:
+  backend::Backend& backend_;
+  backend::StreamRef stream_;
+};
+
+void clear(backend::Backend& backend, int device, std::byte* address, std::size_t bytes) {
+  const TemporaryStream stream(backend, device);
+  backend.fill(stream.get(), {.target = address, .count = bytes, .element_bytes = 1});
+  backend.synchronize_stream(stream.get());
+}
+
+/// Calls `step` and puts what it throws into words.
+std::string complaint_of(const std::function<void()>& step) {
+  try {
+    step();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// Writes through windows, reads through windows, and looks at what has come.
+class SelfTest {
+ public:
+  static constexpr std::size_t bytes = 4096;  ///< of each member
+
+  SelfTest(backend::Backend& backend, const backend::TeamWindowLayout& layout)
+      : backend_(backend),
+        layout_(layout),
+        host_(static_cast<std::byte*>(backend.allocate_pinned(layout.members * bytes))) {
+    if (host_ == nullptr) throw Error(ErrorCode::out_of_memory, "no pinned memory for the self-test");
+  }
+  SelfTest(const SelfTest&) = delete;
+  SelfTest& operator=(const SelfTest&) = delete;
+  ~SelfTest() { backend_.free_pinned(host_); }
+
+  /// Member `writer` leaves a pattern of its own in every window.
+  void write(int device, std::size_t writer, std::span<std::byte* const> windows) {
+    const TemporaryStream stream(backend_, device);
+    for (std::size_t i = 0; i < bytes; ++i) host_[i] = pattern(writer, i);
+    std::vector<std::byte*> pointers{host_};
+    for (std::byte* const window : windows) pointers.push_back(place(window, writer));
+    const backend::FanOutSegment segment{
+        .row_bytes = bytes, .source = 0, .first_target = 1, .target_count = layout_.members};
+    backend_.fan_out(stream.get(), {.segments = std::span(&segment, 1), .pointers = pointers});
+    backend_.synchronize_stream(stream.get());
+  }
+  /// Member `reader` looks for all patterns in the window of every member.
+  void read(int device, std::size_t reader, std::span<std::byte* const> windows) {
+    const TemporaryStream stream(backend_, device);
+    for (std::size_t owner = 0; owner < windows.size(); ++owner) {
+      std::memset(host_, 0, layout_.members * bytes);
+      std::vector<std::byte*> pointers{place(windows[owner], 0), host_};
+      const backend::FanOutSegment segment{
+          .row_bytes = layout_.members * bytes, .source = 0, .first_target = 1, .target_count = 1};
+      backend_.fan_out(stream.get(), {.segments = std::span(&segment, 1), .pointers = pointers});
+      backend_.synchronize_stream(stream.get());
+      for (std::size_t writer = 0; writer < layout_.members; ++writer) {
+        for (std::size_t i = 0; i < bytes; ++i) {
+          if (host_[writer * bytes + i] == pattern(writer, i)) continue;
+          throw Error(
+              ErrorCode::peer_unavailable,
+              fmt::format("member {} does not read from member {}'s memory what member {} wrote there",
+                          reader, owner, writer));
+        }
+      }
+    }
+  }
+
+ private:
+  static std::byte pattern(std::size_t writer, std::size_t index) {
+    return static_cast<std::byte>((index * 167 + writer * 59 + 13) % 251);
+  }
+  /// Patterns lie in the slots, which hold nothing yet.
+  [[nodiscard]] std::byte* place(std::byte* window, std::size_t writer) const {
+    return window + layout_.slots_offset() + writer * bytes;
+  }
+
+  backend::Backend& backend_;
+  backend::TeamWindowLayout layout_;
+  std::byte* host_;
+};
+
+}  // namespace
+
+Windows::Windows(Runtime& runtime, Exchange& exchange, const backend::TeamWindowLayout& layout,
+                 const Team& team, TransportKind wanted)
+    : runtime_(runtime), layout_(layout), devices_(team.own_devices), counters_(team.own_devices.size()) {
+  try {
+    choose(exchange, team, wanted);
+    const std::string complaint = first_complaint(exchange, complaint_of([this] { allocate_counters(); }));
+    if (!complaint.empty()) throw Error(ErrorCode::out_of_memory, fmt::format("Communicator: {}", complaint));
+  } catch (...) {
+    close();
+    free();
+    throw;
+  }
+}
+
+void Windows::choose(Exchange& exchange, const Team& team, TransportKind wanted) {
+  if (wanted == TransportKind::staged) {
+    reason_ = "staged was asked for";
+  } else {
+    reason_ = use_device_windows(exchange, team);
+  }
+  if (reason_.empty()) {
+    transport_ = TransportKind::p2p;
+    return;
+  }
+  if (wanted == TransportKind::p2p) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("Communicator: options.transport is p2p, which cannot be had: {}", reason_));
+  }
+  use_host_windows(team.host_windows);
+}
+
+Windows::~Windows() {
+  close();
+  free();
+}
+
+void Windows::use_host_windows(std::byte* host_windows) {
+  std::vector<std::byte*> all;
+  for (std::size_t member = 0; member < layout_.members; ++member)
+    all.push_back(host_windows + member * layout_.bytes());
+  addresses_.assign(devices_.size(), all);
+}
+
+void Windows::allocate_counters() {
+  if (!runtime_.backend().supports_graphs()) return;
+  for (std::size_t own = 0; own < devices_.size(); ++own) {
+    void* const memory = runtime_.backend().allocate_device(devices_[own], sizeof(backend::TeamCounters));
+    if (memory == nullptr)
+      throw Error(ErrorCode::out_of_memory, fmt::format("no memory left on device {}", devices_[own]));
+    counters_[own] = static_cast<backend::TeamCounters*>(memory);
+    clear(runtime_.backend(), devices_[own], static_cast<std::byte*>(memory), sizeof(backend::TeamCounters));
+  }
+}
+
+std::string Windows::use_device_windows(Exchange& exchange, const Team& team) {
+  const auto start = [&](const std::function<void()>& step) {
+    return first_complaint(exchange, complaint_of(step));
+  };
+  Handles mine{};
+  std::string complaint = start([&] { allocate_and_share(mine); });
+  if (complaint.empty()) {
+    const std::vector<Handles> all = gather(exchange, mine);
+    std::vector<MemoryHandle> by_member;
+    for (std::size_t member = 0, first = 0; member < layout_.members; ++member) {
+      const std::size_t rank = team.rank_of_member[member];
+      if (member > 0 && rank != team.rank_of_member[member - 1]) first = member;
+      by_member.push_back(all[rank][member - first]);
+    }
+    complaint = start([&] { open_all(team, by_member); });
+  }
+  if (complaint.empty()) complaint = self_test(exchange, team);
+  if (complaint.empty()) return {};
+  // Closed by all before anybody frees what others may have opened.
+  close();
+  synchronize(exchange);
+  free();
+  addresses_.clear();
+  return complaint;
+}
+
+void Windows::allocate_and_share(std::span<MemoryHandle> handles) {
+  for (std::size_t own = 0; own < devices_.size(); ++own) {
+    void* const memory = runtime_.backend().allocate_device(devices_[own], layout_.bytes());
+    if (memory == nullptr) {
+      throw Error(ErrorCode::out_of_memory, fmt::format("no {} bytes are left on device {} for a window",
+                                                        layout_.bytes(), devices_[own]));
+    }
+    allocated_.push_back(static_cast<std::byte*>(memory));
+    clear(runtime_.backend(), devices_[own], allocated_.back(), layout_.slots_offset());
+    handles[own] = runtime_.backend().share_device_memory(devices_[own], memory);
+  }
+}
+
+void Windows::open_all(const Team& team, std::span<const MemoryHandle> handles) {
+  for (const int device : devices_) {
+    std::vector<std::byte*>& seen = addresses_.emplace_back();
+    for (std::size_t member = 0; member < layout_.members; ++member) {
+      const std::size_t own = member - team.first_own;
+      if (member >= team.first_own && own < devices_.size()) {
+        if (devices_[own] != device) runtime_.enable_peer_access(device, devices_[own]);
+        seen.push_back(allocated_[own]);
+        continue;
+      }
+      void* const address = runtime_.backend().open_device_memory(device, handles[member]);
+      opened_.push_back({device, address});
+      seen.push_back(static_cast<std::byte*>(address));
+    }
+  }
+}
+
+std::string Windows::self_test(Exchange& exchange, const Team& team) {
+  if (layout_.members * SelfTest::bytes > backend::TeamWindowLayout::slot_count * layout_.slot_bytes)
+    return "there are too many members for the windows";
+  std::string complaint =
+      first_complaint(exchange, complaint_of([&] {
+                        SelfTest test(runtime_.backend(), layout_);
+                        for (std::size_t own = 0; own < devices_.size(); ++own)
+                          test.write(devices_[own], team.first_own + own, addresses_[own]);
+                      }));
+  if (!complaint.empty()) return complaint;
+  return first_complaint(exchange, complaint_of([&] {
+                           SelfTest test(runtime_.backend(), layout_);
+                           for (std::size_t own = 0; own < devices_.size(); ++own)
+                             test.read(devices_[own], team.first_own + own, addresses_[own]);
+                         }));
+}
+
+void Windows::close() noexcept {
+  for (const Opened& opened : opened_) runtime_.backend().close_device_memory(opened.device, opened.address);
+  opened_.clear();
+}
+
+void Windows::free() noexcept {
+  for (std::size_t own = 0; own < allocated_.size(); ++own)
+    runtime_.backend().free_device(devices_[own], allocated_[own]);
+  allocated_.clear();
+  for (std::size_t own = 0; own < counters_.size(); ++own) {
+    if (counters_[own] != nullptr) runtime_.backend().free_device(devices_[own], counters_[own]);
+    counters_[own] = nullptr;
+  }
+}
+
+}  // namespace tutti::transport::ranks
