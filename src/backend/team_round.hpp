@@ -56,8 +56,10 @@ struct TeamWindowLayout {
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.
 /// Backends without graphs need none.
 struct TeamCounters {
-  std::uint32_t rounds = 0;   ///< of all calls that are over
-  std::uint32_t arrived = 0;  ///< parts of the running task that have come to its end, or to its middle
+  std::uint32_t rounds = 0;  ///< of all calls that are over
+  /// Parts of the running task that have come to its end, or to its middle; and a mark once a task has given
+  /// up, by which all later ones do nothing.
+  std::uint32_t arrived = 0;
 };
 
 /// One member's part in one round. In the addresses of `puts`' targets, of `copies`' sources and of `sums`'

@@ -38,9 +38,8 @@ void CudaBackend::copy(StreamRef stream, const Copy2D& copy) {
 }
 
 template <class Launch>
-void CudaBackend::launch_table(StreamRef stream, const char* work, const SegmentTable& table,
+void CudaBackend::launch_table(StreamRef stream, const char* work, const TableBlob& table,
                                const Launch& launch) {
-  if (table.shape.tile_count == 0) return;
   if (table.bytes <= parameter_table_limit_) {
     check(launch({table.blob.data(), table.bytes, nullptr}), work, stream.device);
     return;
@@ -67,6 +66,7 @@ void CudaBackend::fan_out(StreamRef stream, const FanOut& task) {
   const CurrentDevice current(stream.device);
   const LaunchSite where = site(stream, "a fan-out");
   build_table(task, where.multiprocessors, table);
+  if (table.shape.tile_count == 0) return;
   launch_table(stream, "fan-out kernel", table,
                [&](const TableArgument& argument) { return launch_fan_out(where, argument, table.shape); });
 }
@@ -76,6 +76,7 @@ void CudaBackend::ordered_sum(StreamRef stream, const OrderedSum& task) {
   const CurrentDevice current(stream.device);
   const LaunchSite where = site(stream, "an ordered sum");
   build_table(task, where.multiprocessors, table);
+  if (table.shape.tile_count == 0) return;
   launch_table(stream, "ordered sum kernel", table, [&](const TableArgument& argument) {
     return launch_ordered_sum(where, task, argument, table.shape);
   });
@@ -87,8 +88,15 @@ void CudaBackend::set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t val
         stream.device);
 }
 
-void CudaBackend::team_round(StreamRef, const TeamRound&) {
-  throw Error(ErrorCode::unsupported, "team_round: not on GPUs yet");
+void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
+  thread_local TeamTable table;
+  const CurrentDevice current(stream.device);
+  const LaunchSite where = site(stream, "a team round");
+  build_table(task, where.multiprocessors, table);
+  launch_table(stream, "team round kernel", table, [&](const TableArgument& argument) {
+    const auto launch = task.sums.segments.empty() ? launch_team_copies : launch_team_sums;
+    return launch(where, task, argument, table.shape);
+  });
 }
 
 void CudaBackend::convert(StreamRef stream, const Convert& task) {

@@ -136,8 +136,14 @@ TUTTI_HOST_DEVICE inline void copy_words(const std::byte* source, const StripTar
   }
 }
 
+/// How far the sources and the targets of a fan-out lie behind what its table says; multiples of 16 bytes.
+struct FanOutShifts {
+  std::uint64_t source = 0;
+  std::uint64_t target = 0;
+};
+
 TUTTI_HOST_DEVICE inline void copy_tile(const FanOutEntry& entry, std::byte* const* pointers,
-                                        std::uint32_t tile, std::uint32_t lane) {
+                                        std::uint32_t tile, std::uint32_t lane, FanOutShifts shifts = {}) {
   const std::uint32_t local = tile - entry.first_tile;
   const std::uint32_t row_group = local / entry.tiles_per_row;
   const std::uint32_t first_row = row_group * entry.rows_per_tile;
@@ -147,9 +153,9 @@ TUTTI_HOST_DEVICE inline void copy_tile(const FanOutEntry& entry, std::byte* con
   const std::uint64_t bytes_left = entry.row_bytes - column;
   const std::uint32_t bytes =
       bytes_left < entry.tile_width ? static_cast<std::uint32_t>(bytes_left) : entry.tile_width;
-  const std::byte* source = pointers[entry.source] + first_row * entry.source_pitch + column;
+  const std::byte* source = pointers[entry.source] + shifts.source + first_row * entry.source_pitch + column;
   StripTargets targets{pointers + entry.first_target, entry.target_count,
-                       first_row * entry.target_pitch + column};
+                       shifts.target + first_row * entry.target_pitch + column};
 
   switch (entry.path) {
     case FanOutPath::words_16:

@@ -2,6 +2,7 @@
 
 #include "backend/backend.hpp"
 #include "backend/cuda/segment_tables.hpp"
+#include "backend/cuda/team_table.hpp"
 
 #include <cstddef>
 
@@ -43,6 +44,11 @@ cudaError_t launch_convert(LaunchSite where, const Convert& task);
 cudaError_t launch_fill(LaunchSite where, const Fill& task);
 cudaError_t launch_random_fill(LaunchSite where, const RandomFill& task);
 cudaError_t launch_set_flag(LaunchSite where, SharedFlag& flag, std::uint32_t value);
+// A part without work, too, is a kernel: others wait for it.
+cudaError_t launch_team_copies(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                               const TeamShape& shape);
+cudaError_t launch_team_sums(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                             const TeamShape& shape);
 
 /// Load the machine code of the kernels to the current device. Otherwise it is loaded at each kernel's first
 /// launch, which may wait for work in flight: for ever, if that work waits for the launching thread.
@@ -52,5 +58,7 @@ cudaError_t preload_convert();
 cudaError_t preload_fill();
 cudaError_t preload_random_fill();
 cudaError_t preload_flags();
+cudaError_t preload_team_copies();
+cudaError_t preload_team_sums();
 
 }  // namespace tutti::backend::cuda

@@ -1,4 +1,5 @@
 #include "backend/cuda/fan_out_tile.cuh"
+#include "backend/cuda/for_each_tile.cuh"
 #include "backend/cuda/kernels.hpp"
 #include "backend/cuda/preload.cuh"
 
@@ -13,14 +14,10 @@ constexpr int blocks_per_multiprocessor = 4;  // 32 warps, and up to 64 register
 template <class Table>
 __global__ void __launch_bounds__(threads_per_block, blocks_per_multiprocessor)
     fan_out_kernel(const __grid_constant__ Table table, const __grid_constant__ TableShape shape) {
-  const auto view = view_of<FanOutEntry>(table.data(), shape);
-  const std::uint32_t lane = threadIdx.x % warp_lanes;
-  const std::uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / warp_lanes;
-  const std::uint32_t warps = gridDim.x * blockDim.x / warp_lanes;
-  for (std::uint64_t tile = warp; tile < shape.tile_count; tile += warps) {
-    const auto number = static_cast<std::uint32_t>(tile);
-    copy_tile(find_entry(view.entries, shape.segment_count, number), view.pointers, number, lane);
-  }
+  for_each_tile<FanOutEntry>(table.data(), shape,
+                             [](const auto& view, const auto& entry, auto tile, auto lane) {
+                               copy_tile(entry, view.pointers, tile, lane);
+                             });
 }
 
 }  // namespace

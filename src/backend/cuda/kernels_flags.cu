@@ -1,8 +1,8 @@
+#include "backend/cuda/device_words.cuh"
 #include "backend/cuda/kernels.hpp"
 #include "backend/cuda/preload.cuh"
 
 #include <cstdint>
-#include <cuda/atomic>
 
 #include <cuda_runtime.h>
 
@@ -10,16 +10,10 @@ namespace tutti::backend::cuda {
 
 namespace {
 
-using SystemWord = ::cuda::atomic_ref<std::uint32_t, ::cuda::thread_scope_system>;
-
 /// Work queued before has completed when this kernel runs; the release makes it visible beyond the device.
 __global__ void set_flag_kernel(std::uint32_t* flag, std::uint32_t value) {
   __threadfence_system();
   SystemWord(*flag).store(value, ::cuda::memory_order_release);
-}
-
-std::uint32_t* word_of(const std::atomic<std::uint32_t>& value) {
-  return const_cast<std::uint32_t*>(reinterpret_cast<const std::uint32_t*>(&value));
 }
 
 }  // namespace

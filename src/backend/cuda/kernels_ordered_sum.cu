@@ -1,6 +1,8 @@
+#include "backend/cuda/for_each_tile.cuh"
 #include "backend/cuda/kernels.hpp"
 #include "backend/cuda/ordered_sum_tile.cuh"
 #include "backend/cuda/preload.cuh"
+#include "backend/cuda/summed_types.cuh"
 
 #include <cuda_runtime.h>
 
@@ -20,47 +22,10 @@ template <class T, class Table>
 __global__ void __launch_bounds__(threads_per_block, blocks_per_multiprocessor)
     ordered_sum_kernel(const __grid_constant__ Table table, const __grid_constant__ TableShape shape,
                        const SumCounts counts) {
-  const auto view = view_of<SumEntry>(table.data(), shape);
-  const std::uint32_t lane = threadIdx.x % warp_lanes;
-  const std::uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / warp_lanes;
-  const std::uint32_t warps = gridDim.x * blockDim.x / warp_lanes;
-  for (std::uint64_t tile = warp; tile < shape.tile_count; tile += warps) {
-    const auto number = static_cast<std::uint32_t>(tile);
-    sum_tile<T>(find_entry(view.entries, shape.segment_count, number), view.pointers, counts.inputs,
-                counts.outputs, number, shape.tile_bytes, lane);
-  }
-}
-
-/// Calls `visitor.operator()<T>()` with the component type of `dtype`'s sums: the types `summed_as` returns,
-/// no others, so that no kernel is compiled twice.
-template <class Visitor>
-cudaError_t visit_summed(DType dtype, Visitor&& visitor) {
-  switch (summed_as(dtype)) {
-    case DType::float16:
-      return visitor.template operator()<Float16>();
-    case DType::bfloat16:
-      return visitor.template operator()<BFloat16>();
-    case DType::float32:
-      return visitor.template operator()<float>();
-    case DType::float64:
-      return visitor.template operator()<double>();
-    case DType::uint8:
-      return visitor.template operator()<std::uint8_t>();
-    case DType::int16:
-      return visitor.template operator()<std::int16_t>();
-    case DType::int32:
-      return visitor.template operator()<std::int32_t>();
-    case DType::int64:
-      return visitor.template operator()<std::int64_t>();
-    case DType::boolean:
-      return visitor.template operator()<bool>();
-    case DType::float8_e4m3:
-      return visitor.template operator()<Float8E4M3>();
-    case DType::float8_e5m2:
-      return visitor.template operator()<Float8E5M2>();
-    default:
-      return cudaErrorInvalidValue;
-  }
+  for_each_tile<SumEntry>(
+      table.data(), shape, [&](const auto& view, const auto& entry, auto tile, auto lane) {
+        sum_tile<T>(entry, view.pointers, counts.inputs, counts.outputs, tile, shape.tile_bytes, lane);
+      });
 }
 
 }  // namespace

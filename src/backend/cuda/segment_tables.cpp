@@ -30,24 +30,27 @@ std::uintptr_t address_of(const std::byte* pointer) {
 }
 
 /// Small tiles for small payloads, so that they spread over the chip; large ones once every warp has work.
-std::uint32_t tile_bytes_for(std::uint64_t total_bytes, int multiprocessors) {
-  const std::uint64_t resident_warps = 32 * static_cast<std::uint64_t>(std::max(multiprocessors, 1));
-  const std::uint64_t share = std::min<std::uint64_t>(total_bytes / resident_warps, largest_tile);
-  return std::max(std::bit_ceil(static_cast<std::uint32_t>(share)), smallest_tile);
+std::uint32_t tile_bytes_for(std::uint64_t total_bytes, Cut cut) {
+  const std::uint64_t share = std::min<std::uint64_t>(total_bytes / cut.warps, largest_tile);
+  return std::max(std::bit_ceil(static_cast<std::uint32_t>(share)), cut.least_bytes);
+}
+
+/// For a kernel that has the chip to itself.
+Cut cut_for(int multiprocessors) {
+  constexpr std::uint32_t resident_warps = 32;
+  return {resident_warps * static_cast<std::uint32_t>(std::max(multiprocessors, 1)), smallest_tile};
 }
 
 /// Lays out a table of `segments` entries and the task's pointers; returns where the entries go.
 template <class Entry>
-Entry* lay_out(SegmentTable& table, std::size_t segments, std::span<std::byte* const> pointers) {
+Entry* lay_out(TableBlob& blob, TableShape& shape, std::size_t segments,
+               std::span<std::byte* const> pointers) {
   const std::size_t entry_bytes = segments * sizeof(Entry);
-  table.bytes = entry_bytes + pointers.size_bytes();
-  const std::size_t needed = std::max(table.bytes, smallest_blob);
-  if (table.blob.size() < needed) table.blob.resize(needed);
-  if (!pointers.empty()) std::memcpy(table.blob.data() + entry_bytes, pointers.data(), pointers.size_bytes());
-  table.shape = {};
-  table.shape.segment_count = static_cast<std::uint32_t>(segments);
-  table.shape.pointers_offset = static_cast<std::uint32_t>(entry_bytes);
-  return reinterpret_cast<Entry*>(table.blob.data());
+  std::byte* const table = extend(blob, entry_bytes + pointers.size_bytes());
+  if (!pointers.empty()) std::memcpy(table + entry_bytes, pointers.data(), pointers.size_bytes());
+  shape.segment_count = static_cast<std::uint32_t>(segments);
+  shape.pointers_offset = static_cast<std::uint32_t>(entry_bytes);
+  return reinterpret_cast<Entry*>(table);
 }
 
 /// Hands out consecutive tile numbers.
@@ -172,7 +175,15 @@ DType summed_as(DType dtype) noexcept {
   }
 }
 
-void build_table(const FanOut& task, int multiprocessors, SegmentTable& table) {
+std::byte* extend(TableBlob& blob, std::size_t bytes) {
+  const std::size_t begin = blob.bytes;
+  blob.bytes += (bytes + sizeof(std::byte*) - 1) / sizeof(std::byte*) * sizeof(std::byte*);
+  const std::size_t needed = std::max(blob.bytes, smallest_blob);
+  if (blob.blob.size() < needed) blob.blob.resize(needed);
+  return blob.blob.data() + begin;
+}
+
+TableShape append_table(const FanOut& task, Cut cut, TableBlob& blob) {
   std::uint64_t total = 0;
   std::size_t kept = 0;
   for (const FanOutSegment& segment : task.segments) {
@@ -180,20 +191,22 @@ void build_table(const FanOut& task, int multiprocessors, SegmentTable& table) {
     total += segment.row_bytes * segment.rows;
     ++kept;
   }
-  FanOutEntry* entry = lay_out<FanOutEntry>(table, kept, task.pointers);
-  table.shape.tile_bytes = tile_bytes_for(total, multiprocessors);
+  TableShape shape;
+  FanOutEntry* entry = lay_out<FanOutEntry>(blob, shape, kept, task.pointers);
+  shape.tile_bytes = tile_bytes_for(total, cut);
   TileCounter tiles("fan_out");
   for (const FanOutSegment& segment : task.segments) {
     if (is_empty(segment)) continue;
-    *entry = entry_of(segment, table.shape.tile_bytes);
+    *entry = entry_of(segment, shape.tile_bytes);
     entry->path = choose_path(*entry, task.pointers);
     entry->first_tile = tiles.take(tile_count(*entry));
     ++entry;
   }
-  table.shape.tile_count = tiles.count();
+  shape.tile_count = tiles.count();
+  return shape;
 }
 
-void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& table) {
+TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob) {
   const std::size_t component_bytes = size_of(summed_as(task.dtype));
   const std::size_t components = size_of(task.dtype) / component_bytes;
   std::uint64_t total = 0;
@@ -203,8 +216,9 @@ void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& tabl
     total += segment.count * size_of(task.dtype);
     ++kept;
   }
-  SumEntry* entry = lay_out<SumEntry>(table, kept, task.pointers);
-  table.shape.tile_bytes = tile_bytes_for(total, multiprocessors);
+  TableShape shape;
+  SumEntry* entry = lay_out<SumEntry>(blob, shape, kept, task.pointers);
+  shape.tile_bytes = tile_bytes_for(total, cut);
   TileCounter tiles("ordered_sum");
   for (const OrderedSumSegment& segment : task.segments) {
     if (segment.count == 0 || task.output_count == 0) continue;
@@ -213,10 +227,21 @@ void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& tabl
     entry->first_input = segment.first_input;
     entry->first_output = segment.first_output;
     entry->path = choose_path(task, segment, component_bytes);
-    entry->first_tile = tiles.take(tiles_for(entry->count * component_bytes, table.shape.tile_bytes));
+    entry->first_tile = tiles.take(tiles_for(entry->count * component_bytes, shape.tile_bytes));
     ++entry;
   }
-  table.shape.tile_count = tiles.count();
+  shape.tile_count = tiles.count();
+  return shape;
+}
+
+void build_table(const FanOut& task, int multiprocessors, SegmentTable& table) {
+  table.bytes = 0;
+  table.shape = append_table(task, cut_for(multiprocessors), table);
+}
+
+void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& table) {
+  table.bytes = 0;
+  table.shape = append_table(task, cut_for(multiprocessors), table);
 }
 
 }  // namespace tutti::backend::cuda

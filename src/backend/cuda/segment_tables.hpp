@@ -76,12 +76,28 @@ struct TableShape {
 /// the table's size: every blob has at least this many.
 inline constexpr std::size_t smallest_blob = std::size_t{32} << 10U;
 
-/// A table and its shape. `blob` is reused from call to call; its first `bytes` bytes are the table.
-struct SegmentTable {
+/// The first `bytes` bytes of `blob`, which is reused from call to call.
+struct TableBlob {
   std::vector<std::byte> blob;
   std::size_t bytes = 0;
+};
+
+/// A table and its shape.
+struct SegmentTable : TableBlob {
   TableShape shape;
 };
+
+/// How finely work is cut: into about a tile for each of so many warps.
+struct Cut {
+  std::uint32_t warps = 1;
+  std::uint32_t least_bytes = smallest_tile;  ///< of a tile, a power of two from smallest to largest
+};
+
+/// Makes `blob` longer by `bytes`, rounded up to whole pointers; returns where they go.
+std::byte* extend(TableBlob& blob, std::size_t bytes);
+/// Puts the table of `task` at the end of `blob`; the shape counts from there. Otherwise as `build_table`.
+[[nodiscard]] TableShape append_table(const FanOut& task, Cut cut, TableBlob& blob);
+[[nodiscard]] TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob);
 
 /// Fills `table` for `task`; empty segments are dropped. `multiprocessors` sets how finely the work is cut.
 /// Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "backend/cuda/kernel_table.cuh"
+
+#include <cstddef>
+#include <cstdint>
+
+#include <cuda_runtime.h>
+
+namespace tutti::backend::cuda {
+
+/// Calls `work(view, entry, tile, lane)` for the tiles of this thread's warp: every so-manyth of all.
+template <class Entry, class Work>
+__device__ inline void for_each_tile(const std::byte* table, const TableShape& shape, const Work& work) {
+  const auto view = view_of<Entry>(table, shape);
+  const std::uint32_t lane = threadIdx.x % warp_lanes;
+  const std::uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / warp_lanes;
+  const std::uint32_t warps = gridDim.x * blockDim.x / warp_lanes;
+  for (std::uint64_t tile = warp; tile < shape.tile_count; tile += warps) {
+    const auto number = static_cast<std::uint32_t>(tile);
+    work(view, find_entry(view.entries, shape.segment_count, number), number, lane);
+  }
+}
+
+}  // namespace tutti::backend::cuda

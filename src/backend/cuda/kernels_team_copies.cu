@@ -1,0 +1,29 @@
+#include "backend/cuda/kernels.hpp"
+#include "backend/cuda/team_kernel.cuh"
+
+#include <cuda_runtime.h>
+
+namespace tutti::backend::cuda {
+
+namespace {
+
+struct Copies {
+  using Entry = FanOutEntry;
+  static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
+                             std::uint32_t lane, const TeamArguments&, std::uint64_t shift) {
+    copy_tile(entry, view.pointers, tile, lane, {.source = shift});
+  }
+};
+
+}  // namespace
+
+cudaError_t launch_team_copies(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                               const TeamShape& shape) {
+  return launch_team<Copies>(where, task, table, shape);
+}
+
+cudaError_t preload_team_copies() {
+  return preload_team<Copies>();
+}
+
+}  // namespace tutti::backend::cuda

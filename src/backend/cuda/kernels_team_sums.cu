@@ -1,0 +1,39 @@
+#include "backend/cuda/kernels.hpp"
+#include "backend/cuda/ordered_sum_tile.cuh"
+#include "backend/cuda/summed_types.cuh"
+#include "backend/cuda/team_kernel.cuh"
+
+#include <cuda_runtime.h>
+
+namespace tutti::backend::cuda {
+
+namespace {
+
+template <class T>
+struct Sums {
+  using Entry = SumEntry;
+  static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
+                             std::uint32_t lane, const TeamArguments& task, std::uint64_t shift) {
+    constexpr std::uint32_t output_count = 1;
+    sum_tile<T>(entry, view.pointers, task.input_count, output_count, tile, task.shape.gets.tile_bytes, lane,
+                ShiftedInputs{shift, task.own_input});
+  }
+};
+
+}  // namespace
+
+cudaError_t launch_team_sums(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                             const TeamShape& shape) {
+  return visit_summed(task.sums.dtype,
+                      [&]<class T>() { return launch_team<Sums<T>>(where, task, table, shape); });
+}
+
+cudaError_t preload_team_sums() {
+  for (const DType dtype : all_dtypes) {
+    const cudaError_t status = visit_summed(dtype, [&]<class T>() { return preload_team<Sums<T>>(); });
+    if (status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace tutti::backend::cuda

@@ -1,0 +1,231 @@
+#pragma once
+
+#include "backend/cuda/device_words.cuh"
+#include "backend/cuda/fan_out_tile.cuh"
+#include "backend/cuda/for_each_tile.cuh"
+#include "backend/cuda/preload.cuh"
+#include "backend/cuda/team_table.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda/atomic>
+
+#include <cuda_runtime.h>
+
+/// A member's part in a round of a team as one kernel.
+///
+/// Blocks wait: for other devices, and the last of them to come to the middle speaks for all. So none may
+/// keep another from starting. A grid has at most one block per multiprocessor, and each multiprocessor has
+/// room for two. While a block has not started, some multiprocessor holds none of its grid, and so has room
+/// for it once work of other streams there is over.
+///
+/// Bytes put by many threads are visible to whoever reads the flag that is set after them, by
+/// happens-before: each thread's stores come before a barrier of its block; after that, the first thread adds
+/// to `arrived` with release and acquire at the scope of the device; the block that comes last acquires what
+/// all others have released, and its first warp, in step with its first thread, sets the flags behind a
+/// release fence at system scope. What a fence orders includes what its thread has observed of others, also
+/// across scopes. The reader's side: a thread of each block loads the flag with acquire at system scope,
+/// which drops what the multiprocessor has cached; a barrier then lets the block's other threads read.
+/// They read with ordinary loads: `__ldg`, or pointers marked `__restrict__`, would allow the cache for data
+/// that never changes, which acquire does not drop. That a slot has been read before others are told is the
+/// same argument in the other direction: no later store passes a release fence.
+namespace tutti::backend::cuda {
+
+/// What the kernel is told besides the table.
+struct TeamArguments {
+  TeamShape shape;
+  std::uint32_t member;
+  TeamWindowLayout layout;
+  TeamCounters* counters;
+  std::uint32_t* abort;
+  std::uint32_t* done;  ///< nullptr: none
+  std::uint32_t done_value;
+  std::uint32_t round;
+  std::uint32_t finished;
+  std::uint32_t input_count;
+  std::uint32_t own_input;
+  bool ends_call;
+};
+static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
+
+inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shape) {
+  return {.shape = shape,
+          .member = task.member,
+          .layout = task.layout,
+          .counters = task.counters,
+          .abort = word_of(task.abort->state),
+          .done = task.done == nullptr ? nullptr : word_of(task.done->value),
+          .done_value = task.done_value,
+          .round = task.round,
+          .finished = task.finished,
+          .input_count = task.sums.input_count,
+          .own_input = task.own_input,
+          .ends_call = task.ends_call};
+}
+
+inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;
+inline constexpr std::uint32_t team_blocks_per_multiprocessor = 2;  // see above: of grids of two teams
+
+// The parts of `TeamCounters::arrived`.
+inline constexpr std::uint32_t middle_step = 1;
+inline constexpr std::uint32_t end_step = 1U << 16U;
+inline constexpr std::uint32_t gave_up_mark = 1U << 31U;
+static_assert(most_team_blocks < end_step / 2);
+
+/// The abort word is in host memory: looking at it costs as much as a few polls of a flag in device memory.
+inline constexpr std::uint32_t polls_per_look = 128;  // some 80 µs
+
+/// True once the flag has come to `value`; false if the abort word is set before, or `gave_up` from the
+/// start. That is looked at only after the flag, so that both can be loaded at once.
+__device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, std::uint32_t* abort,
+                                     bool gave_up) {
+  const SystemWord word(*reinterpret_cast<std::uint32_t*>(flag));
+  for (std::uint32_t polls = 1; !has_reached(word.load(::cuda::memory_order_acquire), value); ++polls) {
+    if (gave_up) return false;
+    if (polls % polls_per_look != 0) continue;
+    if (SystemWord(*abort).load(::cuda::memory_order_relaxed) == AbortWord::aborted) return false;
+  }
+  return true;
+}
+
+/// Called by the first warp of each block after a barrier of the block: true in the block that comes last,
+/// which then sees what all have done.
+__device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step) {
+  if (gridDim.x == 1) return true;
+  std::uint32_t before = 0;
+  if (threadIdx.x == 0) before = DeviceWord(*arrived).fetch_add(step, ::cuda::memory_order_acq_rel);
+  before = __shfl_sync(~0U, before, 0);
+  __syncwarp();
+  return before / step % (end_step / 2) == gridDim.x - 1;
+}
+
+/// The part, as it is in this kernel's run.
+struct TeamPart {
+  const TeamArguments& task;
+  const std::byte* table;
+  std::uint32_t base;  ///< rounds of the calls before
+
+  [[nodiscard]] __device__ std::byte* window(std::uint32_t member) const {
+    return reinterpret_cast<std::byte* const*>(table)[member];
+  }
+  [[nodiscard]] __device__ std::uint32_t round() const { return base + task.round; }
+
+  // What it tells, one after another: the readers, everyone, the host.
+  [[nodiscard]] __device__ std::uint32_t readers_told() const { return task.shape.reader_count; }
+  [[nodiscard]] __device__ std::uint32_t all_told() const {
+    return task.shape.reader_count + task.layout.members + (task.done != nullptr ? 1 : 0);
+  }
+  /// By one warp.
+  __device__ void tell(std::uint32_t begin, std::uint32_t end) const {
+    ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    for (std::uint32_t i = begin + threadIdx.x; i < end; i += warp_lanes) {
+      std::byte* flag = nullptr;
+      std::uint32_t value = round();
+      if (i < task.shape.reader_count) {
+        flag = window(readers[i]) + task.layout.ready_offset(task.member);
+      } else if (const std::uint32_t other = i - task.shape.reader_count; other < task.layout.members) {
+        flag = window(other) + task.layout.finished_offset(task.member);
+        value = base + task.finished;
+      } else {
+        flag = reinterpret_cast<std::byte*>(task.done);
+        value = task.done_value;
+      }
+      SystemWord(*reinterpret_cast<std::uint32_t*>(flag)).store(value, ::cuda::memory_order_relaxed);
+    }
+  }
+  /// For the next kernel.
+  __device__ void close() const {
+    if (threadIdx.x != 0) return;
+    task.counters->arrived = 0;
+    if (task.ends_call) task.counters->rounds = base + task.finished;
+  }
+};
+
+/// `gave_up`, of any thread of the block: it stops, and so do all kernels of the team that come later. Blocks
+/// that have not given up may run on, but the last to arrive never comes, and nobody is told anything.
+__device__ inline bool block_gives_up(bool gave_up, TeamCounters* counters) {
+  if (__syncthreads_or(gave_up ? 1 : 0) == 0) return false;
+  if (threadIdx.x == 0) {
+    DeviceWord(counters->arrived).fetch_or(gave_up_mark, ::cuda::memory_order_relaxed);
+  }
+  return true;
+}
+
+/// `Gets::run(view, entry, tile, lane, task, shift)` does the second half's work for one tile.
+template <class Gets, class Table>
+__global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
+    team_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
+  const TeamShape& shape = task.shape;
+  const TeamPart part{task, table.data(), task.counters->rounds};
+  // The same for all threads but in a kernel some of whose blocks have given up.
+  bool gave_up = (DeviceWord(task.counters->arrived).load(::cuda::memory_order_relaxed) & gave_up_mark) != 0;
+  std::byte* const own = part.window(task.member);
+  const std::uint64_t shift = task.layout.slot_shift(part.round());
+  const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
+  const std::uint32_t told_first = has_second_half ? part.readers_told() : part.all_told();
+  const bool is_first_warp = threadIdx.x < warp_lanes;
+
+  if (shape.puts.tile_count != 0) {
+    for (std::uint32_t other = threadIdx.x; other < task.layout.members; other += blockDim.x) {
+      if (other == task.member) continue;  // its earlier kernels are over
+      gave_up |= !wait_for_flag(own + task.layout.finished_offset(other),
+                                part.round() - TeamWindowLayout::slot_count, task.abort, gave_up);
+    }
+    if (block_gives_up(gave_up, task.counters)) return;
+    for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
+                               [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                                 copy_tile(entry, view.pointers, tile, lane, {.target = shift});
+                               });
+    __syncthreads();
+    if (is_first_warp && is_last_block(&task.counters->arrived, middle_step)) {
+      part.tell(0, told_first);
+      if (!has_second_half) part.close();
+    }
+  } else if (is_first_warp && blockIdx.x == 0 && !gave_up) {
+    // Nothing to put: whatever the readers wait for, the stream has done before.
+    part.tell(0, told_first);
+    if (!has_second_half) part.close();
+  }
+  if (!has_second_half) return;
+
+  // The last threads wait, as the first may still be telling.
+  const auto* const sources =
+      reinterpret_cast<const std::uint32_t*>(part.table + shape.readers_offset) + shape.reader_count;
+  for (std::uint32_t i = blockDim.x - 1 - threadIdx.x; i < shape.source_count; i += blockDim.x) {
+    gave_up |= !wait_for_flag(own + task.layout.ready_offset(sources[i]), part.round(), task.abort, gave_up);
+  }
+  if (block_gives_up(gave_up, task.counters)) return;
+  for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
+                                      [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                                        Gets::run(view, entry, tile, lane, task, shift);
+                                      });
+  __syncthreads();
+  if (is_first_warp && is_last_block(&task.counters->arrived, end_step)) {
+    part.tell(part.readers_told(), part.all_told());
+    part.close();
+  }
+}
+
+/// Launches `team_kernel<Gets, Table>` with the kind of table that fits.
+template <class Gets>
+cudaError_t launch_team(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                        const TeamShape& shape) {
+  const TeamGrid grid = grid_for(shape, where.multiprocessors);
+  TeamArguments arguments_beside = team_arguments(task, shape);
+  return visit_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
+    void* arguments[] = {const_cast<void*>(argument), &arguments_beside};
+    return cudaLaunchKernel(kernel_address(team_kernel<Gets, Table>), dim3(grid.blocks),
+                            dim3(grid.warps * warp_lanes), arguments, 0, where.stream);
+  });
+}
+
+template <class Gets>
+cudaError_t preload_team() {
+  return preload_all({kernel_address(team_kernel<Gets, ParameterTable<small_parameter_table>>),
+                      kernel_address(team_kernel<Gets, ParameterTable<medium_parameter_table>>),
+                      kernel_address(team_kernel<Gets, ParameterTable<large_parameter_table>>),
+                      kernel_address(team_kernel<Gets, MemoryTable>)});
+}
+
+}  // namespace tutti::backend::cuda

@@ -1,0 +1,46 @@
+#include "backend/cuda/team_table.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+
+namespace tutti::backend::cuda {
+namespace {
+
+// As much as a warp loads at once, so that a small payload waits for a peer's memory once, and comes in few
+// blocks: four vectors per lane of a copy, one vector per lane of each input of a sum.
+constexpr std::uint32_t smallest_copy_tile = 4 * smallest_tile;
+constexpr std::uint32_t smallest_sum_tile = smallest_tile;
+
+std::uint32_t most_blocks(int multiprocessors) {
+  return std::min(static_cast<std::uint32_t>(std::max(multiprocessors, 1)), most_team_blocks);
+}
+
+}  // namespace
+
+void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
+  table.bytes = 0;
+  TeamShape& shape = table.shape;
+  std::ranges::copy(task.windows, reinterpret_cast<std::byte**>(extend(table, task.windows.size_bytes())));
+  shape.reader_count = static_cast<std::uint32_t>(task.readers.size());
+  shape.source_count = static_cast<std::uint32_t>(task.sources.size());
+  shape.readers_offset = static_cast<std::uint32_t>(table.bytes);
+  std::byte* const numbers = extend(table, task.readers.size_bytes() + task.sources.size_bytes());
+  std::ranges::copy(std::as_bytes(task.readers), numbers);
+  std::ranges::copy(std::as_bytes(task.sources), numbers + task.readers.size_bytes());
+
+  const std::uint32_t warps = most_blocks(multiprocessors) * team_warps_per_block;
+  shape.puts_offset = static_cast<std::uint32_t>(table.bytes);
+  shape.puts = append_table(task.puts, {warps, smallest_copy_tile}, table);
+  shape.gets_offset = static_cast<std::uint32_t>(table.bytes);
+  shape.gets = task.sums.segments.empty() ? append_table(task.copies, {warps, smallest_copy_tile}, table)
+                                          : append_table(task.sums, {warps, smallest_sum_tile}, table);
+}
+
+TeamGrid grid_for(const TeamShape& shape, int multiprocessors) noexcept {
+  const std::uint32_t tiles = std::max({shape.puts.tile_count, shape.gets.tile_count, 1U});
+  const std::uint32_t blocks = tiles / team_warps_per_block + (tiles % team_warps_per_block != 0 ? 1U : 0U);
+  return {std::min(blocks, most_blocks(multiprocessors)), std::min(tiles, team_warps_per_block)};
+}
+
+}  // namespace tutti::backend::cuda

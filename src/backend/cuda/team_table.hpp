@@ -1,0 +1,45 @@
+#pragma once
+
+#include "backend/cuda/segment_tables.hpp"
+#include "backend/team_round.hpp"
+
+#include <cstdint>
+
+/// What the kernel for a team's round is told, as one blob: the addresses of all windows, the numbers of the
+/// readers and of the sources, the table of what is put, and the table of what is copied or added. Everything
+/// here runs on the host and needs no GPU.
+namespace tutti::backend::cuda {
+
+/// Where in the blob things are; passed by value beside it. The windows come first, the sources directly
+/// after the readers.
+struct TeamShape {
+  TableShape puts;
+  TableShape gets;
+  std::uint32_t readers_offset = 0;  ///< all in bytes from the start of the blob
+  std::uint32_t puts_offset = 0;
+  std::uint32_t gets_offset = 0;
+  std::uint32_t reader_count = 0;
+  std::uint32_t source_count = 0;
+};
+
+struct TeamTable : TableBlob {
+  TeamShape shape;
+};
+
+/// Blocks of the kernel are of this many warps, but a block that is alone may be of fewer. With the 80
+/// registers that sums need, two such blocks fit on a multiprocessor.
+inline constexpr std::uint32_t team_warps_per_block = 12;
+/// A thousand warps in all: enough loads in flight to keep NVLink busy.
+inline constexpr std::uint32_t most_team_blocks = 86;
+
+struct TeamGrid {
+  std::uint32_t blocks = 1;
+  std::uint32_t warps = 1;  ///< per block
+};
+
+/// Fills `table` for `task`. Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
+void build_table(const TeamRound& task, int multiprocessors, TeamTable& table);
+/// One warp for each tile as far as that goes, and never more blocks than multiprocessors.
+[[nodiscard]] TeamGrid grid_for(const TeamShape& shape, int multiprocessors) noexcept;
+
+}  // namespace tutti::backend::cuda
