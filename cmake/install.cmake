@@ -7,7 +7,10 @@ if(TUTTI_HAS_CUDA AND tutti_type STREQUAL STATIC_LIBRARY)
 endif()
 set(headers_without_use "")
 if(NOT TUTTI_HAS_CUDA)
-  set(headers_without_use PATTERN cuda_interop.hpp EXCLUDE)
+  list(APPEND headers_without_use PATTERN cuda_interop.hpp EXCLUDE)
+endif()
+if(NOT TUTTI_HAS_MPI)
+  list(APPEND headers_without_use PATTERN mpi.hpp EXCLUDE)
 endif()
 set(tutti_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 
@@ -20,6 +23,11 @@ install(
 install(FILES ${PROJECT_BINARY_DIR}/generated/tutti/version.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti)
 
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${tutti_config_dir})
+if(TUTTI_HAS_MPI)
+  # In a file of its own: what it names exists only where the component was asked for.
+  install(TARGETS tutti_mpi EXPORT tuttiMpiTargets)
+  install(EXPORT tuttiMpiTargets NAMESPACE tutti:: DESTINATION ${tutti_config_dir})
+endif()
 configure_package_config_file(cmake/tuttiConfig.cmake.in tuttiConfig.cmake INSTALL_DESTINATION ${tutti_config_dir})
 write_basic_package_version_file(tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
@@ -40,3 +48,11 @@ cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "\${prefix}" OUTPUT
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${prefix}" OUTPUT_VARIABLE tutti_pc_includedir)
 configure_file(cmake/tutti.pc.in tutti.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(TUTTI_HAS_MPI)
+  # The MPI this build was made with; another one has another binary interface.
+  list(TRANSFORM MPI_CXX_INCLUDE_DIRS PREPEND -I OUTPUT_VARIABLE tutti_mpi_cflags)
+  list(JOIN tutti_mpi_cflags " " tutti_mpi_cflags)
+  list(JOIN MPI_CXX_LIBRARIES " " tutti_mpi_libs)
+  configure_file(cmake/tutti-mpi.pc.in tutti-mpi.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/tutti-mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()

@@ -1,6 +1,7 @@
 #pragma once
 
-/// Everything the library offers, except `tutti/cuda_interop.hpp`, which needs the CUDA toolkit's headers.
+/// Everything the library offers, except `tutti/cuda_interop.hpp` and `tutti/mpi.hpp`, which need the headers
+/// of the CUDA toolkit and of MPI.
 
 #include "tutti/collectives.hpp"
 #include "tutti/communicator.hpp"

@@ -1,4 +1,4 @@
-# Configures, builds and runs the consumer project in `source`, which finds tutti in `prefix`.
+# Configures, builds and runs the consumer project in `source`, which finds tutti in `prefix`; under `launcher`, if given.
 function(step)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
@@ -16,4 +16,5 @@ step(
   -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
   -D CMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=OFF)
 step(${CMAKE_COMMAND} --build ${binary})
-step(${binary}/consumer)
+separate_arguments(launcher UNIX_COMMAND "${launcher}")
+step(${launcher} ${binary}/consumer)

@@ -1,0 +1,64 @@
+#pragma once
+
+/// Needs mpi.h, and the library `tutti::mpi` beside `tutti::tutti`.
+
+#include "tutti/communicator.hpp"
+#include "tutti/exchange.hpp"
+#include "tutti/export.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <span>
+
+#include <mpi.h>
+
+/// Communicators among the processes of an MPI job.
+///
+/// MPI introduces the processes to one another and then has no part in the collectives. It is called by these
+/// functions alone, on the calling thread, never by a `tutti::Communicator`, which may outlive MPI_Finalize.
+///
+/// Everything here is collective over `comm`: all its processes call it together. Requires an initialised MPI
+/// that has not been finalised; MPI_Init is enough on the thread that called it, other threads need
+/// MPI_THREAD_SERIALIZED or more. Throws Error(invalid_argument) otherwise, and if `comm` is MPI_COMM_NULL or
+/// an inter-communicator; Error(transport_failure) with MPI's own text and error code if MPI reports a
+/// failure. As everywhere in MPI, what fails on `comm` itself goes to the error handler of `comm` first.
+namespace tutti::mpi {
+
+/// The processes of an MPI communicator, for `tutti::Communicator`. Calls on `comm` may go on meanwhile: the
+/// exchange works on a duplicate.
+class TUTTI_EXPORT Exchange final : public tutti::Exchange {
+ public:
+  /// Returns when all processes have come. `timeout` is how long an `all_gather` waits for the others.
+  explicit Exchange(MPI_Comm comm, std::chrono::milliseconds timeout = std::chrono::minutes(1));
+  /// Frees the duplicate, unless MPI has been finalised.
+  ~Exchange() override;
+
+  [[nodiscard]] int rank() const override { return rank_; }
+  [[nodiscard]] int size() const override { return size_; }
+  /// Takes at most INT_MAX bytes per rank: Error(invalid_argument) otherwise. Throws Error(timeout) if other
+  /// ranks do not come; the exchange can only be destroyed then.
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+
+ private:
+  MPI_Comm comm_;
+  std::chrono::milliseconds timeout_;
+  int rank_;
+  int size_;
+  bool is_abandoned_ = false;
+};
+
+/// This process's number among those of `comm` that share its host.
+[[nodiscard]] TUTTI_EXPORT int local_rank(MPI_Comm comm);
+
+/// A communicator of all processes of `comm`, which may be freed right away.
+///
+/// Where `options.devices` is empty, the device is `local_rank(comm)` modulo the number of devices. A part of
+/// the job numbers its processes anew: to keep a process on one device in several communicators, give it
+/// `.devices = {tutti::mpi::local_rank(MPI_COMM_WORLD) % tutti::device_count()}`.
+///
+/// Throws what the constructor of `Communicator` throws, and Error(timeout) if another process fails before
+/// it joins: after a minute, or after `options.timeout` if that is longer. Cost: a few small all-gathers.
+[[nodiscard]] TUTTI_EXPORT Communicator make_communicator(MPI_Comm comm,
+                                                          const CommunicatorOptions& options = {});
+
+}  // namespace tutti::mpi
