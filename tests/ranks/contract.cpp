@@ -1,0 +1,401 @@
+#include "ranks/contract.hpp"
+
+#include "support/errors.hpp"
+#include "support/host_array.hpp"
+#include "support/random.hpp"
+#include "support/reference_sum.hpp"
+#include "support/test_tensor.hpp"
+#include "tutti/stream.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace tutti::test::ranks {
+namespace {
+
+/// What every rank knows of a case: all members' data, from which it takes its own part and predicts the
+/// results.
+struct Group {
+  explicit Group(Communicator& all) : communicator(all) {}
+
+  [[nodiscard]] int members() const { return communicator.member_count(); }
+  [[nodiscard]] int locals() const { return static_cast<int>(communicator.devices().size()); }
+  [[nodiscard]] Device device(int local) const {
+    return communicator.devices()[static_cast<std::size_t>(local)];
+  }
+  [[nodiscard]] int member(int local) const { return communicator.first_member() + local; }
+  [[nodiscard]] bool is_local(int any) const { return any >= member(0) && any < member(0) + locals(); }
+
+  Communicator& communicator;
+};
+
+std::vector<HostArray> numbers_for(int members, DType dtype, const Sizes& sizes, std::uint64_t seed) {
+  std::vector<HostArray> arrays;
+  for (int member = 0; member < members; ++member) {
+    arrays.push_back(random_numbers(dtype, sizes, seed * 100 + static_cast<std::uint64_t>(member)));
+  }
+  return arrays;
+}
+
+void check_broadcast(Group& group, DType dtype, const Sizes& sizes, int root, std::uint64_t seed) {
+  const HostArray source = random_bits(dtype, sizes, seed);
+  std::vector<TestTensor> tensors;
+  for (int i = 0; i < group.locals(); ++i) {
+    tensors.push_back(group.member(i) == root ? TestTensor(source, group.device(i))
+                                              : TestTensor::poisoned(dtype, sizes, group.device(i)));
+  }
+  group.communicator.broadcast(tensors_of(tensors), root);
+  for (const TestTensor& tensor : tensors) EXPECT_TRUE(tensor.holds(source));
+}
+
+void check_reduce(Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
+                  std::uint64_t seed) {
+  const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
+  const HostArray sum = reference_sum(inputs);
+  std::vector<TestTensor> mine;
+  std::vector<TestTensor> out;
+  for (int i = 0; i < group.locals(); ++i) {
+    mine.emplace_back(inputs[static_cast<std::size_t>(group.member(i))], group.device(i));
+    out.push_back(TestTensor::poisoned(dtype, sizes, group.device(i)));
+  }
+  group.communicator.reduce_add(tensors_of(mine), tensors_of(in_place ? mine : out), root);
+  for (int i = 0; i < group.locals(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const bool is_root = group.member(i) == root;
+    EXPECT_TRUE(is_root && in_place ? mine[at].holds(sum) : mine[at].untouched());
+    EXPECT_TRUE(is_root && !in_place ? out[at].holds(sum) : out[at].untouched());
+  }
+}
+
+void check_all_reduce(Group& group, DType dtype, const Sizes& sizes, bool in_place, std::uint64_t seed) {
+  const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
+  const HostArray sum = reference_sum(inputs);
+  std::vector<TestTensor> mine;
+  std::vector<TestTensor> out;
+  for (int i = 0; i < group.locals(); ++i) {
+    mine.emplace_back(inputs[static_cast<std::size_t>(group.member(i))], group.device(i));
+    out.push_back(TestTensor::poisoned(dtype, sizes, group.device(i)));
+  }
+  group.communicator.all_reduce_add(tensors_of(mine), tensors_of(in_place ? mine : out));
+  for (const TestTensor& tensor : in_place ? mine : out) EXPECT_TRUE(tensor.holds(sum));
+}
+
+void check_all_gather(Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
+  const auto inputs = numbers_for(group.members(), dtype, {count}, seed);
+  std::vector<TestTensor> mine;
+  std::vector<TestTensor> out;
+  for (int i = 0; i < group.locals(); ++i) {
+    mine.emplace_back(inputs[static_cast<std::size_t>(group.member(i))], group.device(i));
+    out.push_back(TestTensor::poisoned(dtype, {count * group.members()}, group.device(i)));
+  }
+  group.communicator.all_gather(tensors_of(mine), tensors_of(out));
+  for (const TestTensor& tensor : out) EXPECT_TRUE(tensor.holds(concatenate(inputs, 0)));
+}
+
+void check_reduce_scatter(Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
+  const auto inputs = numbers_for(group.members(), dtype, {count * group.members()}, seed);
+  const HostArray sum = reference_sum(inputs);
+  std::vector<TestTensor> mine;
+  std::vector<TestTensor> out;
+  for (int i = 0; i < group.locals(); ++i) {
+    mine.emplace_back(inputs[static_cast<std::size_t>(group.member(i))], group.device(i));
+    out.push_back(TestTensor::poisoned(dtype, {count}, group.device(i)));
+  }
+  group.communicator.reduce_scatter_add(tensors_of(mine), tensors_of(out));
+  for (int i = 0; i < group.locals(); ++i) {
+    EXPECT_TRUE(out[static_cast<std::size_t>(i)].holds(slice(sum, 0, group.member(i) * count, count)));
+    EXPECT_TRUE(mine[static_cast<std::size_t>(i)].untouched());
+  }
+}
+
+/// Lengths that differ from member to member, one of them zero now and then.
+Sizes lengths_for(int members, std::uint64_t seed) {
+  Random random(seed);
+  Sizes lengths;
+  for (int member = 0; member < members; ++member) lengths.push_back(random.between(0, 40));
+  return lengths;
+}
+
+void check_scatter_and_gather(Group& group, DType dtype, Sizes sizes, int dim, int root, std::uint64_t seed) {
+  const Sizes lengths = lengths_for(group.members(), seed);
+  sizes[static_cast<std::size_t>(dim)] = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const HostArray whole = random_bits(dtype, sizes, seed);
+  const auto parts = split(whole, dim, lengths);
+  const int root_local = root - group.member(0);
+
+  std::vector<TestTensor> out;
+  std::vector<TestTensor> mine;
+  for (int i = 0; i < group.locals(); ++i) {
+    const HostArray& part = parts[static_cast<std::size_t>(group.member(i))];
+    out.push_back(TestTensor::poisoned(dtype, part.sizes, group.device(i)));
+    mine.emplace_back(part, group.device(i));
+  }
+  const std::optional<TestTensor> source =
+      group.is_local(root) ? std::optional<TestTensor>(std::in_place, whole, group.device(root_local))
+                           : std::nullopt;
+  const std::optional<TestTensor> joined =
+      group.is_local(root) ? std::optional(TestTensor::poisoned(dtype, sizes, group.device(root_local)))
+                           : std::nullopt;
+  group.communicator.scatter(source ? source->tensor() : Tensor(), tensors_of(out), root, dim);
+  group.communicator.gather(tensors_of(mine), joined ? joined->tensor() : Tensor(), root, dim - 3);
+  for (int i = 0; i < group.locals(); ++i) {
+    EXPECT_TRUE(out[static_cast<std::size_t>(i)].holds(parts[static_cast<std::size_t>(group.member(i))]));
+  }
+  EXPECT_TRUE(!joined || joined->holds(whole));
+}
+
+/// From nothing to several chunks, with odd ends.
+const Sizes element_counts{0, 1, 7, 1000, 33'333, 300'001};
+
+void broadcast_reaches_all_from_every_root(Group& group) {
+  std::uint64_t seed = 1;
+  for (int root = 0; root < group.members(); ++root) {
+    for (const std::int64_t count : element_counts)
+      check_broadcast(group, DType::float32, {count}, root, ++seed);
+  }
+  for (const DType dtype : all_dtypes) check_broadcast(group, dtype, {3, 5, 7}, 0, ++seed);
+}
+
+void sums_are_those_of_one_process_bit_for_bit(Group& group) {
+  std::uint64_t seed = 100;
+  for (const std::int64_t count : element_counts) {
+    for (const bool in_place : {false, true}) {
+      check_reduce(group, DType::float32, {count}, group.members() - 1, in_place, ++seed);
+      check_all_reduce(group, DType::float32, {count}, in_place, ++seed);
+    }
+    check_reduce_scatter(group, DType::float32, count, ++seed);
+  }
+  for (const DType dtype : all_dtypes) {
+    check_reduce(group, dtype, {5, 201}, 0, false, ++seed);
+    check_all_reduce(group, dtype, {5, 2001}, true, ++seed);
+    check_reduce_scatter(group, dtype, 321, ++seed);
+  }
+}
+
+void all_gather_joins_in_order_of_members(Group& group) {
+  std::uint64_t seed = 200;
+  for (const std::int64_t count : element_counts) check_all_gather(group, DType::int32, count, ++seed);
+  for (const DType dtype : all_dtypes) check_all_gather(group, dtype, 77, ++seed);
+}
+
+void scatter_and_gather_take_unequal_parts_along_any_dimension(Group& group) {
+  std::uint64_t seed = 300;
+  for (int root = 0; root < group.members(); ++root) {
+    for (const int dim : {0, 1, 2})
+      check_scatter_and_gather(group, DType::float32, {31, 17, 23}, dim, root, ++seed);
+  }
+  check_scatter_and_gather(group, DType::int16, {3, 1001, 5}, 0, 0, ++seed);
+  check_scatter_and_gather(group, DType::complex128, {1, 5, 3000}, 0, 0, ++seed);
+}
+
+void coalesced_calls_move_lists_of_all_sizes(Group& group) {
+  const std::vector<std::pair<DType, Sizes>> shapes{{DType::float32, {3, 4}},    {DType::float64, {0}},
+                                                    {DType::float32, {100'003}}, {DType::bfloat16, {7}},
+                                                    {DType::float32, {}},        {DType::int8, {999}}};
+  const int root = group.members() / 2;
+  std::vector<std::vector<TestTensor>> copies;
+  std::vector<std::vector<TestTensor>> inputs;
+  std::vector<std::vector<TestTensor>> sums;
+  std::vector<std::vector<Tensor>> copy_lists;
+  std::vector<std::vector<Tensor>> input_lists;
+  std::vector<std::vector<Tensor>> sum_lists;
+  const auto source = [&](std::size_t t) { return random_bits(shapes[t].first, shapes[t].second, 400 + t); };
+  const auto numbers = [&](std::size_t t) {
+    return numbers_for(group.members(), shapes[t].first, shapes[t].second, 500 + t);
+  };
+  for (int i = 0; i < group.locals(); ++i) {
+    auto& copy = copies.emplace_back();
+    auto& input = inputs.emplace_back();
+    auto& sum = sums.emplace_back();
+    for (std::size_t t = 0; t < shapes.size(); ++t) {
+      const auto& [dtype, sizes] = shapes[t];
+      copy.push_back(group.member(i) == root ? TestTensor(source(t), group.device(i))
+                                             : TestTensor::poisoned(dtype, sizes, group.device(i)));
+      input.emplace_back(numbers(t)[static_cast<std::size_t>(group.member(i))], group.device(i));
+      sum.push_back(TestTensor::poisoned(dtype, sizes, group.device(i)));
+    }
+    copy_lists.push_back(tensors_of(copy));
+    input_lists.push_back(tensors_of(input));
+    sum_lists.push_back(tensors_of(sum));
+  }
+  group.communicator.broadcast_coalesced(copy_lists, root);
+  group.communicator.all_reduce_add_coalesced(input_lists, sum_lists);
+  for (int i = 0; i < group.locals(); ++i) {
+    for (std::size_t t = 0; t < shapes.size(); ++t) {
+      EXPECT_TRUE(copies[static_cast<std::size_t>(i)][t].holds(source(t))) << t;
+      EXPECT_TRUE(sums[static_cast<std::size_t>(i)][t].holds(reference_sum(numbers(t)))) << t;
+    }
+  }
+  group.communicator.reduce_add_coalesced(input_lists, input_lists, root);
+  for (int i = 0; i < group.locals(); ++i) {
+    for (std::size_t t = 0; t < shapes.size(); ++t) {
+      const TestTensor& input = inputs[static_cast<std::size_t>(i)][t];
+      if (group.member(i) == root) {
+        EXPECT_TRUE(input.holds(reference_sum(numbers(t)))) << t;
+      } else {
+        EXPECT_TRUE(input.untouched()) << t;
+      }
+    }
+  }
+}
+
+void calls_follow_one_another_whatever_their_streams(Group& group) {
+  // The root changes the tensor between the calls: every call must have taken what it held then.
+  const std::int64_t count = 50'000;
+  std::vector<Tensor> history;
+  std::vector<Tensor> mine;
+  for (int i = 0; i < group.locals(); ++i)
+    mine.push_back(zeros({count}, {.dtype = DType::int32, .device = group.device(i)}));
+  for (int round = 1; round <= 40; ++round) {
+    std::vector<Stream> streams;
+    for (int i = 0; i < group.locals(); ++i)
+      streams.push_back(round % 3 == 0 ? Stream(group.device(i).index())
+                                       : current_stream(group.device(i).index()));
+    const int root = round % group.members();
+    for (int i = 0; i < group.locals(); ++i) {
+      const StreamGuard guard(streams[static_cast<std::size_t>(i)]);
+      if (group.member(i) == root) mine[static_cast<std::size_t>(i)].fill_(round);
+    }
+    group.communicator.broadcast(mine, root, streams);
+    for (int i = 0; i < group.locals(); ++i) {
+      const StreamGuard guard(streams[static_cast<std::size_t>(i)]);
+      history.push_back(mine[static_cast<std::size_t>(i)].to(DType::int64));
+    }
+    // The next round's current stream need not be this one.
+    for (int i = 0; i < group.locals(); ++i) streams[static_cast<std::size_t>(i)].synchronize();
+  }
+  for (std::size_t at = 0; at < history.size(); ++at) {
+    const auto values = history[at].to_vector<std::int64_t>();
+    const auto round = static_cast<std::int64_t>(at) / group.locals() + 1;
+    EXPECT_EQ(std::ranges::count(values, round), count) << "round " << round;
+  }
+}
+
+void a_barrier_holds_back_work_queued_after_it(Group& group) {
+  for (int round = 0; round < 20; ++round) group.communicator.barrier();
+  for (int i = 0; i < group.locals(); ++i) synchronize(group.device(i).index());
+  EXPECT_TRUE(group.communicator.is_running());
+}
+
+void random_calls_are_all_right(Group& group) {
+  Random random(77);  // the same on all ranks
+  for (int call = 0; call < 120; ++call) {
+    const DType dtype = random.pick(all_dtypes);
+    const std::int64_t count = random.between(0, std::int64_t{1} << random.between(0, 15));
+    const int root = static_cast<int>(random.between(0, group.members() - 1));
+    const auto seed = static_cast<std::uint64_t>(1000 + call);
+    switch (random.between(0, 5)) {
+      case 0:
+        check_broadcast(group, dtype, {count}, root, seed);
+        break;
+      case 1:
+        check_reduce(group, dtype, {count}, root, random.one_in(2), seed);
+        break;
+      case 2:
+        check_all_reduce(group, dtype, {count}, random.one_in(2), seed);
+        break;
+      case 3:
+        check_all_gather(group, dtype, count, seed);
+        break;
+      case 4:
+        check_reduce_scatter(group, dtype, count, seed);
+        break;
+      default:
+        check_scatter_and_gather(group, dtype,
+                                 {random.between(0, 9), random.between(0, 9), random.between(0, 9)},
+                                 static_cast<int>(random.between(0, 2)), root, seed);
+    }
+  }
+}
+
+void refuses_bad_arguments_and_goes_on(Group& group) {
+  Communicator& communicator = group.communicator;
+  const auto invalid = ErrorCode::invalid_argument;
+  const int elsewhere = (group.device(0).index() + 1) % device_count();
+  std::vector<Tensor> threes;
+  std::vector<Tensor> fours;
+  std::vector<Stream> streams;
+  for (int i = 0; i < group.locals(); ++i) {
+    threes.push_back(zeros({3}, {.device = group.device(i)}));
+    fours.push_back(zeros({4}, {.device = group.device(i)}));
+    streams.push_back(current_stream(group.device(i).index()));
+  }
+  std::vector<Tensor> undefined = threes;
+  undefined[0] = Tensor();
+  std::vector<Tensor> misplaced = threes;
+  misplaced[0] = zeros({3}, {.device = elsewhere});
+  streams[0] = Stream(elsewhere);
+
+  EXPECT_TRUE(refuses([&] { communicator.broadcast(threes, group.members()); }, invalid,
+                      {"broadcast", fmt::format("root is {}", group.members()),
+                       fmt::format("0 to {}", group.members() - 1)}));
+  EXPECT_TRUE(refuses([&] { communicator.broadcast(threes, -1); }, invalid, {"broadcast", "root is -1"}));
+  EXPECT_TRUE(
+      refuses([&] { communicator.broadcast({}, 0); }, invalid, {"tensors has 0 entries", "own member"}));
+  EXPECT_TRUE(refuses([&] { communicator.broadcast(undefined, 0); }, invalid, {"tensors[0]"}));
+  EXPECT_TRUE(refuses([&] { communicator.broadcast(misplaced, 0); }, invalid,
+                      {"tensors[0]", to_string(Device(elsewhere)), to_string(group.device(0))}));
+  EXPECT_TRUE(
+      refuses([&] { communicator.all_reduce_add(threes, fours); }, invalid, {"all_reduce_add", "out"}));
+  EXPECT_TRUE(refuses([&] { communicator.all_reduce_add(threes, {}); }, invalid, {"out has 0 entries"}));
+  EXPECT_TRUE(refuses([&] { communicator.all_gather(threes, fours); }, invalid,
+                      {"all_gather", fmt::format("expected {}", 3 * group.members())}));
+  EXPECT_TRUE(refuses([&] { communicator.reduce_scatter_add(threes, fours); }, invalid,
+                      {fmt::format("expected {}", 4 * group.members())}));
+  EXPECT_TRUE(refuses([&] { communicator.scatter(threes[0], fours, 0, 1); }, invalid, {"scatter", "dim"}));
+  EXPECT_TRUE(refuses([&] { communicator.broadcast(threes, 0, streams); }, invalid, {"streams[0]"}));
+  // None of them was announced to the other ranks.
+  check_all_reduce(group, DType::float32, {1000}, false, 9);
+}
+
+template <void (*rule)(Group&)>
+void check(Communicator& communicator) {
+  Group group(communicator);
+  rule(group);
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& stream, const Rule& rule) {
+  return stream << rule.name;
+}
+
+const std::vector<Rule>& contract() {
+  static const std::vector<Rule> rules{
+      {"BroadcastReachesAllFromEveryRoot", check<broadcast_reaches_all_from_every_root>},
+      {"SumsAreThoseOfOneProcessBitForBit", check<sums_are_those_of_one_process_bit_for_bit>},
+      {"AllGatherJoinsInOrderOfMembers", check<all_gather_joins_in_order_of_members>},
+      {"ScatterAndGatherTakeUnequalPartsAlongAnyDimension",
+       check<scatter_and_gather_take_unequal_parts_along_any_dimension>},
+      {"CoalescedCallsMoveListsOfAllSizes", check<coalesced_calls_move_lists_of_all_sizes>},
+      {"CallsFollowOneAnotherWhateverTheirStreams", check<calls_follow_one_another_whatever_their_streams>},
+      {"ABarrierHoldsBackWorkQueuedAfterIt", check<a_barrier_holds_back_work_queued_after_it>},
+      {"RandomCallsAreAllRight", check<random_calls_are_all_right>},
+      {"RefusesBadArgumentsAndGoesOn", check<refuses_bad_arguments_and_goes_on>},
+  };
+  return rules;
+}
+
+void refuses_devices_it_cannot_take(Exchange& exchange) {
+  const auto make = [&](CommunicatorOptions options) {
+    return [&exchange, options] { const Communicator communicator(exchange, options); };
+  };
+  const auto invalid = ErrorCode::invalid_argument;
+  EXPECT_TRUE(refuses(make({.devices = {Device(99)}}), invalid, {"options.devices[0]", "99"}));
+  EXPECT_TRUE(
+      refuses(make({.devices = {Device(0), Device(0)}}), invalid, {"options.devices[1]", "one member"}));
+  EXPECT_TRUE(
+      refuses(make({.devices = {}, .timeout = std::chrono::milliseconds(0)}), invalid, {"options.timeout"}));
+  EXPECT_TRUE(refuses(make({.devices = {}, .window_bytes = 1000}), invalid, {"options.window_bytes"}));
+}
+
+}  // namespace tutti::test::ranks
