@@ -81,3 +81,44 @@ function(tutti_test_run test_name)
     set_tests_properties(${test_name} PROPERTIES LABELS "${arg_BACKEND};${arg_LABELS}")
   endif()
 endfunction()
+
+# tutti_mpi_test(<name> SOURCES <file>... RANKS <count>... [LIBRARIES <target>...] [TIMEOUT <seconds>])
+#
+# Builds the GoogleTest program test_mpi_<name>, whose main function is in tests/mpi/main.cpp or its own, and registers
+# one ctest entry for each number of ranks, named host.mpi.<name>.<count> and labelled mpi. All ranks run the same tests;
+# a failure on any of them is a failure of the entry.
+function(tutti_mpi_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;LIBRARIES")
+  if(NOT arg_SOURCES OR NOT arg_RANKS OR arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "tutti_mpi_test(${name}): SOURCES or RANKS missing, or unknown '${arg_UNPARSED_ARGUMENTS}'")
+  endif()
+  add_executable(test_mpi_${name} ${arg_SOURCES})
+  target_link_libraries(test_mpi_${name} PRIVATE tutti::mpi tutti_test_support GTest::gtest fmt::fmt-header-only
+                                                 tutti_warnings ${arg_LIBRARIES})
+  target_include_directories(test_mpi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  foreach(count IN LISTS arg_RANKS)
+    tutti_mpi_run(
+      host.mpi.${name}.${count} RANKS ${count} COMMAND $<TARGET_FILE:test_mpi_${name}> --gtest_brief=1
+      TIMEOUT ${arg_TIMEOUT})
+    set_tests_properties(host.mpi.${name}.${count} PROPERTIES FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests")
+  endforeach()
+endfunction()
+
+# One ctest entry: any command on RANKS virtual devices under mpirun. Where there is none, it is not registered.
+function(tutti_mpi_run test_name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT")
+  if(NOT MPIEXEC_EXECUTABLE)
+    return()
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${TUTTI_TEST_TIMEOUT_SCALE}")
+  add_test(NAME ${test_name} COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${arg_RANKS} ${arg_COMMAND})
+  set_tests_properties(
+    ${test_name}
+    PROPERTIES ENVIRONMENT "TUTTI_BACKEND=host;MPIRUN=${MPIEXEC_EXECUTABLE};${arg_ENVIRONMENT}"
+               TIMEOUT ${arg_TIMEOUT}
+               PROCESSORS ${arg_RANKS}
+               LABELS "host;mpi;${arg_LABELS}")
+endfunction()

@@ -1,0 +1,38 @@
+#include "ranks/contract.hpp"
+
+#include "tutti/mpi.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+/// The contract of the collectives between processes that MPI has introduced.
+namespace tutti {
+namespace {
+
+using test::ranks::Rule;
+
+class MpiContract : public testing::TestWithParam<Rule> {};
+
+INSTANTIATE_TEST_SUITE_P(Mpi, MpiContract, testing::ValuesIn(test::ranks::contract()),
+                         [](const auto& rule) { return std::string(rule.param.name); });
+
+TEST_P(MpiContract, HoldsForOneDevicePerProcess) {
+  Communicator communicator = mpi::make_communicator(MPI_COMM_WORLD);
+  GetParam().check(communicator);
+}
+
+TEST_P(MpiContract, HoldsForTwoDevicesPerProcess) {
+  const int first = 2 * mpi::local_rank(MPI_COMM_WORLD) % device_count();
+  Communicator communicator =
+      mpi::make_communicator(MPI_COMM_WORLD, {.devices = {first, (first + 1) % device_count()}});
+  GetParam().check(communicator);
+}
+
+TEST(MpiCommunicator, RefusesDevicesItCannotTake) {
+  mpi::Exchange alone(MPI_COMM_SELF);
+  test::ranks::refuses_devices_it_cannot_take(alone);
+}
+
+}  // namespace
+}  // namespace tutti
