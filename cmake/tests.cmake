@@ -84,9 +84,9 @@ endfunction()
 
 # tutti_mpi_test(<name> SOURCES <file>... RANKS <count>... [LIBRARIES <target>...] [TIMEOUT <seconds>])
 #
-# Builds the GoogleTest program test_mpi_<name>, whose main function is in tests/mpi/main.cpp or its own, and registers
-# one ctest entry for each number of ranks, named host.mpi.<name>.<count> and labelled mpi. All ranks run the same tests;
-# a failure on any of them is a failure of the entry.
+# Builds the GoogleTest program test_mpi_<name>, with tests/mpi/main.cpp or a main function of its own, and registers one
+# ctest entry for each number of ranks, named host.mpi.<name>.<count> and labelled mpi. All ranks run the same tests; a
+# failure on any of them is a failure of the entry.
 function(tutti_mpi_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;LIBRARIES")
   if(NOT arg_SOURCES OR NOT arg_RANKS OR arg_UNPARSED_ARGUMENTS)
@@ -97,16 +97,18 @@ function(tutti_mpi_test name)
                                                  tutti_warnings ${arg_LIBRARIES})
   target_include_directories(test_mpi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   foreach(count IN LISTS arg_RANKS)
-    tutti_mpi_run(
-      host.mpi.${name}.${count} RANKS ${count} COMMAND $<TARGET_FILE:test_mpi_${name}> --gtest_brief=1
-      TIMEOUT ${arg_TIMEOUT})
-    set_tests_properties(host.mpi.${name}.${count} PROPERTIES FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests")
+    tutti_mpi_run(host.mpi.${name}.${count} RANKS ${count} TIMEOUT ${arg_TIMEOUT}
+                  COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}>
+                          --gtest_brief=1)
   endforeach()
 endfunction()
 
-# One ctest entry: any command on RANKS virtual devices under mpirun. Where there is none, it is not registered.
+# tutti_mpi_run(<test name> RANKS <count> COMMAND <command>... [LABELS <label>...] [TIMEOUT <seconds>])
+#
+# One ctest entry: a command that starts RANKS ranks at a time on virtual devices, by tests/mpi/run_ranks. Where there is
+# no mpirun, it is not registered.
 function(tutti_mpi_run test_name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS;TIMEOUT" "COMMAND;LABELS;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS;TIMEOUT" "COMMAND;LABELS")
   if(NOT MPIEXEC_EXECUTABLE)
     return()
   endif()
@@ -114,11 +116,12 @@ function(tutti_mpi_run test_name)
     set(arg_TIMEOUT 120)
   endif()
   math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${TUTTI_TEST_TIMEOUT_SCALE}")
-  add_test(NAME ${test_name} COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${arg_RANKS} ${arg_COMMAND})
+  add_test(NAME ${test_name} COMMAND ${arg_COMMAND})
   set_tests_properties(
     ${test_name}
-    PROPERTIES ENVIRONMENT "TUTTI_BACKEND=host;MPIRUN=${MPIEXEC_EXECUTABLE};${arg_ENVIRONMENT}"
+    PROPERTIES ENVIRONMENT "TUTTI_BACKEND=host;MPIRUN=${MPIEXEC_EXECUTABLE}"
                TIMEOUT ${arg_TIMEOUT}
                PROCESSORS ${arg_RANKS}
+               FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
                LABELS "host;mpi;${arg_LABELS}")
 endfunction()

@@ -22,6 +22,9 @@
 /// MPI_THREAD_SERIALIZED or more. Throws Error(invalid_argument) otherwise, and if `comm` is MPI_COMM_NULL or
 /// an inter-communicator; Error(transport_failure) with MPI's own text and error code if MPI reports a
 /// failure. As everywhere in MPI, what fails on `comm` itself goes to the error handler of `comm` first.
+///
+/// When a process is lost, the others hear of it from their communicator; but mpirun, as soon as it notices,
+/// ends them by SIGTERM. A program that wants to say what happened, or save its work, handles the signal.
 namespace tutti::mpi {
 
 /// The processes of an MPI communicator, for `tutti::Communicator`. Calls on `comm` may go on meanwhile: the
