@@ -1,0 +1,82 @@
+#include "training.hpp"
+
+#include "tutti/collectives.hpp"
+
+#include <cmath>
+
+namespace training {
+namespace {
+
+/// What the model should find.
+float true_weight(std::int64_t feature) {
+  return 0.25F * static_cast<float>(feature) - 1.0F;
+}
+constexpr float true_bias = 0.5F;
+
+}  // namespace
+
+Data make_data() {
+  std::vector<float> inputs;
+  std::vector<float> targets;
+  std::uint32_t state = 1;
+  for (std::int64_t sample = 0; sample < samples; ++sample) {
+    float target = true_bias;
+    for (std::int64_t feature = 0; feature < features; ++feature) {
+      state = state * 1664525U + 1013904223U;
+      inputs.push_back(static_cast<float>(state >> 16U) / 32768.0F - 1.0F);
+      target += inputs.back() * true_weight(feature);
+    }
+    targets.push_back(target);
+  }
+  return {tutti::from_host(inputs, {samples, features}).pin_memory(),
+          tutti::from_host(targets, {samples}).pin_memory()};
+}
+
+Parameters zero_parameters(tutti::Device device) {
+  return {tutti::zeros({features}, {.device = device}), tutti::zeros({1}, {.device = device})};
+}
+
+bool operator==(const Parameters& left, const Parameters& right) {
+  return left.weights.to_bytes() == right.weights.to_bytes() && left.bias.to_bytes() == right.bias.to_bytes();
+}
+
+bool has_converged(const Parameters& parameters) {
+  const std::vector<float> weights = parameters.weights.to_vector<float>();
+  bool is_close = std::abs(parameters.bias.item<float>() - true_bias) < 1e-3F;
+  for (std::int64_t feature = 0; feature < features; ++feature) {
+    is_close =
+        is_close && std::abs(weights[static_cast<std::size_t>(feature)] - true_weight(feature)) < 1e-3F;
+  }
+  return is_close;
+}
+
+const Kernels& kernels() {
+  return tutti::backend_kind() == tutti::BackendKind::cuda ? cuda_kernels() : virtual_kernels();
+}
+
+Parameters train(const Data& data, const std::vector<tutti::Device>& devices, int steps) {
+  const tutti::Device home = devices.front();
+  const Parameters parameters = zero_parameters(home);
+
+  for (int step = 0; step < steps; ++step) {
+    // replicas[d] = {weights, bias} on devices[d]: all tensors in one operation.
+    const auto replicas = tutti::broadcast_coalesced({parameters.weights, parameters.bias}, devices);
+    const auto inputs = tutti::scatter(data.inputs, devices);
+    const auto targets = tutti::scatter(data.targets, devices);
+
+    std::vector<std::vector<tutti::Tensor>> gradients;
+    for (std::size_t d = 0; d < devices.size(); ++d) {
+      const tutti::TensorOptions fixed_point{.dtype = tutti::DType::int64, .device = devices[d]};
+      gradients.push_back({tutti::empty({features}, fixed_point), tutti::empty({1}, fixed_point)});
+      kernels().compute_gradients(replicas[d][0], replicas[d][1], inputs[d], targets[d], gradients[d][0],
+                                  gradients[d][1]);
+    }
+
+    const auto sums = tutti::reduce_add_coalesced(gradients, home);
+    kernels().step(parameters.weights, sums[0], samples, rate);
+    kernels().step(parameters.bias, sums[1], samples, rate);
+  }
+  return parameters;
+}
+
+}  // namespace training

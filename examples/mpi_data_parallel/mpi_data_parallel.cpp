@@ -1,0 +1,207 @@
+// Data-parallel training with one process per device:
+//
+//   mpirun -np 4 mpi_data_parallel [--steps N] [--checkpoint FILE] [--resume FILE]
+//
+// Every process holds the parameters and a part of the data; in every step it computes the gradients of its
+// part, all gradients are added up among the processes, and every process makes the same step. At the end all
+// hold the same parameters, and these are the ones that a single process finds (../data_parallel), bit for
+// bit. With a checkpoint, a run that was interrupted ends where it would have ended, on any number of
+// processes.
+
+#include "checkpoint.hpp"
+#include "data_parallel/training.hpp"
+#include "tutti/mpi.hpp"
+#include "tutti/tutti.hpp"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+namespace {
+
+constexpr int steps_between_checkpoints = 50;
+
+struct Options {
+  int steps = training::steps_to_converge;
+  std::string checkpoint;
+  std::string resume;
+};
+
+Options parse(const std::vector<std::string>& arguments) {
+  Options options;
+  for (std::size_t i = 0; i + 1 < arguments.size(); i += 2) {
+    const std::string& value = arguments[i + 1];
+    if (arguments[i] == "--steps") {
+      options.steps = std::stoi(value);
+    } else if (arguments[i] == "--checkpoint") {
+      options.checkpoint = value;
+    } else if (arguments[i] == "--resume") {
+      options.resume = value;
+    } else {
+      throw std::invalid_argument("unknown option " + arguments[i]);
+    }
+  }
+  if (arguments.size() % 2 != 0) throw std::invalid_argument(arguments.back() + " needs a value");
+  return options;
+}
+
+/// One process's share of the training. Rank 0 reads and writes files.
+class Trainer {
+ public:
+  explicit Trainer(tutti::Communicator& communicator)
+      : communicator_(communicator),
+        device_(communicator.devices().front()),
+        parameters_(training::zero_parameters(device_)),
+        step_(tutti::zeros({1}, {.dtype = tutti::DType::int64, .device = device_})) {
+    take_part_of_data();
+  }
+
+  /// Rank 0's parameters and step become those of all.
+  void start(const std::string& resume) {
+    if (communicator_.rank() == 0 && !resume.empty()) {
+      const Checkpoint checkpoint = load(resume);
+      parameters_.weights.copy_(tutti::from_host(checkpoint.weights, {training::features}));
+      parameters_.bias.copy_(tutti::from_host(checkpoint.bias, {1}));
+      step_.fill_(checkpoint.step);
+    }
+    communicator_.broadcast_coalesced(
+        std::vector<std::vector<tutti::Tensor>>{{parameters_.weights, parameters_.bias, step_}}, 0);
+  }
+
+  void train(int steps, const std::string& checkpoint) {
+    const tutti::TensorOptions fixed_point{.dtype = tutti::DType::int64, .device = device_};
+    const std::vector<std::vector<tutti::Tensor>> gradients{
+        {tutti::empty({training::features}, fixed_point), tutti::empty({1}, fixed_point)}};
+    const Kernels& kernels = training::kernels();
+    for (int step = static_cast<int>(step_.item<std::int64_t>()); step < steps; ++step) {
+      kernels.compute_gradients(parameters_.weights, parameters_.bias, inputs_, targets_, gradients[0][0],
+                                gradients[0][1]);
+      communicator_.all_reduce_add_coalesced(gradients, gradients);
+      kernels.step(parameters_.weights, gradients[0][0], training::samples, training::rate);
+      kernels.step(parameters_.bias, gradients[0][1], training::samples, training::rate);
+
+      const int done = step + 1;
+      const bool is_due = done % steps_between_checkpoints == 0 || done == steps;
+      if (communicator_.rank() == 0 && !checkpoint.empty() && is_due) {
+        save({.step = done,
+              .weights = parameters_.weights.to_vector<float>(),
+              .bias = parameters_.bias.to_vector<float>()},
+             checkpoint);
+      }
+    }
+  }
+
+  [[nodiscard]] const training::Parameters& parameters() const noexcept { return parameters_; }
+
+  /// Every process compares all processes' parameters with its own.
+  [[nodiscard]] bool all_have_the_same() {
+    const std::int64_t ranks = communicator_.rank_count();
+    const tutti::Tensor weights = tutti::empty({ranks * training::features}, {.device = device_});
+    const tutti::Tensor bias = tutti::empty({ranks}, {.device = device_});
+    communicator_.all_gather({parameters_.weights}, {weights});
+    communicator_.all_gather({parameters_.bias}, {bias});
+    bool same = true;
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      same = same && training::Parameters{weights.narrow(0, rank * training::features, training::features),
+                                          bias.narrow(0, rank, 1)} == parameters_;
+    }
+    return same;
+  }
+
+ private:
+  void take_part_of_data() {
+    const std::int64_t ranks = communicator_.rank_count();
+    const std::int64_t part = (training::samples + ranks - 1) / ranks;
+    const std::int64_t begin = std::min(communicator_.rank() * part, training::samples);
+    const std::int64_t count = std::min(part, training::samples - begin);
+    inputs_ = tutti::empty({count, training::features}, {.device = device_});
+    targets_ = tutti::empty({count}, {.device = device_});
+    training::Data all;
+    if (communicator_.rank() == 0) {
+      all = training::make_data();
+      all.inputs = all.inputs.to(device_);
+      all.targets = all.targets.to(device_);
+    }
+    communicator_.scatter(all.inputs, {inputs_}, 0);
+    communicator_.scatter(all.targets, {targets_}, 0);
+  }
+
+  tutti::Communicator& communicator_;
+  tutti::Device device_;
+  training::Parameters parameters_;
+  tutti::Tensor step_;
+  tutti::Tensor inputs_;
+  tutti::Tensor targets_;
+};
+
+/// The same training by this process alone, on as many devices as it has of those in use.
+bool equals_that_of_one_process(const training::Parameters& parameters, int ranks, int steps) {
+  std::vector<tutti::Device> devices;
+  for (int device = 0; device < std::min(ranks, tutti::device_count()); ++device)
+    devices.emplace_back(device);
+  return training::train(training::make_data(), devices, steps) == parameters;
+}
+
+std::string bits_of(const training::Parameters& parameters) {
+  std::string text;
+  std::vector<float> values = parameters.weights.to_vector<float>();
+  values.push_back(parameters.bias.item<float>());
+  for (const float value : values) {
+    std::array<char, 32> digits{};
+    std::snprintf(digits.data(), digits.size(), " %a", static_cast<double>(value));
+    text += digits.data();
+  }
+  return text;
+}
+
+bool run(const Options& options) {
+  tutti::Communicator communicator = tutti::mpi::make_communicator(MPI_COMM_WORLD);
+  tutti::set_device(communicator.devices().front().index());
+  std::cout << "rank " + std::to_string(communicator.rank()) + " is process " + std::to_string(getpid()) +
+                   "\n"
+            << std::flush;
+
+  Trainer trainer(communicator);
+  trainer.start(options.resume);
+  trainer.train(options.steps, options.checkpoint);
+
+  bool is_right = trainer.all_have_the_same();
+  if (communicator.rank() == 0) {
+    const bool same =
+        equals_that_of_one_process(trainer.parameters(), communicator.rank_count(), options.steps);
+    std::cout << communicator.rank_count() << " processes, " << options.steps << " steps: "
+              << (training::has_converged(trainer.parameters()) ? "converged" : "not converged yet")
+              << ", weights " << (is_right ? "equal" : "differ") << " on all and "
+              << (same ? "equal" : "differ from")
+              << " those of one process bit for bit\nweights:" << bits_of(trainer.parameters()) << '\n';
+    is_right = is_right && same;
+  }
+  return is_right;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  MPI_Init(&argc, &argv);
+  // When a process is lost, mpirun sends SIGTERM to all others. They are about to hear of it, and say so.
+  std::signal(SIGTERM, SIG_IGN);
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  try {
+    const bool is_right = run(parse({argv + 1, argv + argc}));
+    MPI_Finalize();
+    return is_right ? 0 : 1;
+  } catch (const std::exception& error) {
+    std::cerr << "rank " + std::to_string(rank) + ": " + error.what() + "\n" << std::flush;
+    std::_Exit(1);  // without MPI_Finalize, which waits for the lost process: mpirun ends the job
+  }
+}
