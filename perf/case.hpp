@@ -1,5 +1,6 @@
 #pragma once
 
+#include "members.hpp"
 #include "tensor_lists.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/dtype.hpp"
@@ -16,10 +17,11 @@ struct Case {
   std::vector<TensorSpec>
       tensors;  ///< coalesced operations: the list; empty: `bytes` split into a few tensors
   DType dtype = DType::float32;
-  int device_count = 1;  ///< the devices 0 to device_count - 1 take part
-  int root = 0;          ///< source of a broadcast, scatter or copy, destination of a reduce or gather
-  int partner = 0;       ///< destination of a copy
-  int dim = 0;           ///< 0: a one-dimensional tensor; 1: the rows of a two-dimensional one are cut
+  Members members;
+  int root = 0;     ///< source of a broadcast, scatter or copy, destination of a reduce or gather: a member
+  int partner = 0;  ///< destination of a copy
+  int dim = 0;      ///< 0: a one-dimensional tensor; 1: the rows of a two-dimensional one are cut
+  bool on_host = false;  ///< tensors are pageable host memory, for peers that know nothing of the devices
   std::uint64_t seed = 0;
   CollectiveOptions options;
 };

@@ -11,20 +11,24 @@ namespace {
 constexpr const char* description = R"(Checks and measures tutti's collectives.
 
 OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather, sendrecv (copies between
-all pairs of devices: latency at the smallest size, bandwidth at the largest), or all of these: all.
+all pairs of devices: latency at the smallest size, bandwidth at the largest), or all of these: all. One process
+drives all devices. Started by mpirun, every process is a rank with -g devices; rank 0 prints. Between ranks there
+are all_reduce_add, all_reduce_add_coalesced, all_gather and reduce_scatter_add too, and sendrecv is not.
   tutti-perf topo              devices, links and the peer-to-peer self-test
   tutti-perf explain OP SIZE   which transport and algorithm an operation takes, and why
   tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file
 
-Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add, the whole of a scatter or gather.
+Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add or all_reduce_add, the whole of a
+scatter or gather, an output of all_gather, an input of reduce_scatter_add.
 Suffixes K, M and G are binary. A coalesced operation splits a size into 16 tensors unless --tensors is given.
 )";
 
 constexpr const char* footer =
     R"(Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by its length;
 the median of several batches. p50 and p99 are latencies, from the call to completion on all devices. --latency
-shows the median latency as `time`. algbw is size / time; busbw is algbw times the share of the payload that has
-to move: (n-1)/n for scatter and gather, 1 otherwise.
+shows the median latency as `time`. Ranks start every batch in step, and its time is the slowest rank's. algbw is
+size / time; busbw is algbw times (n-1)/n for scatter, gather, all_gather and reduce_scatter_add, times 2(n-1)/n for
+all_reduce_add, and algbw itself otherwise.
 
 Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 the run failed, 130 interrupted.)";
 
@@ -62,7 +66,8 @@ void declare(CLI::App& app, TypedOptions& typed) {
   operations.value("-d", typed.dtype, "TYPE",
                    "element type, such as float32, half, int8, or all (default float32)");
   operations.value("-o", typed.reduction, "NAME", "reduction: sum");
-  operations.value("-r", typed.root, "N", "root device, or all (default 0)");
+  operations.value("-r", typed.root, "N",
+                   "root, or all (default 0): a device; between ranks, counted through all");
   operations.value("--dim", typed.dim, "N", "scatter and gather: dimension 0 (default), 1, or all");
   operations.value("--transport", typed.transport, "NAME", "auto, p2p, nccl or staged (default auto)");
   operations.value("--determinism", typed.determinism, "NAME",
@@ -72,9 +77,11 @@ void declare(CLI::App& app, TypedOptions& typed) {
                    "what is on its device already is returned as it is");
 
   Group devices(app, "Devices");
-  devices.value("-g", typed.devices_used, "N", "number of devices that take part (default: all)");
+  devices.value("-g", typed.devices_used, "N",
+                "number of devices that take part (default: all; of every rank: 1)");
   devices.value("--backend", typed.backend, "NAME", "auto, cuda, or host: virtual devices");
-  devices.value("--devices", typed.virtual_devices, "N", "number of virtual devices; implies --backend host");
+  devices.value("--devices", typed.virtual_devices, "N",
+                "number of virtual devices, of every process; implies --backend host");
   devices.value("--topology", typed.topology, "NAME",
                 "of virtual devices: island, two-islands, pcie, pcie-p2p or a JSON file;\n"
                 "implies --backend host");
@@ -90,13 +97,15 @@ void declare(CLI::App& app, TypedOptions& typed) {
   timing.flag("--persistent", typed.persistent, "bind once, launch many times: on GPUs, graph replays");
   timing.value("-G", typed.graph_launches, "N",
                "the same, with this many launches per batch; 0: eager (default)");
-  timing.value("--peer", typed.peer, "NAME", "measure a peer on the same buffers, too: nccl");
+  timing.value("--peer", typed.peer, "NAME",
+               "measure a peer, too: nccl, on the same buffers; between ranks of virtual\n"
+               "devices also mpi, on host memory");
 
   Group check(app, "Check and output");
   check.value("-c", typed.check, "0|1", "compare every element on every device (default 1)");
   check.value("--seed", typed.seed, "N", "varies the data (default 1)");
   check.flag("--inject-corruption", typed.inject_corruption,
-             "virtual devices: damage transfers, to see the check find it");
+             "virtual devices: damage transfers (between ranks: outputs), to see the check find it");
   check.value("-J", typed.json_file, "FILE", "write all figures as JSON");
 }
 

@@ -19,7 +19,8 @@ constexpr std::size_t peer_operations_per_graph = 20;
 std::string describe(const Operation& operation, const Case& what) {
   std::string text(operation.name());
   if (what.tensors.empty()) text += " " + format_size(what.bytes);
-  text += fmt::format(" {} root {}", name_of(what.dtype), what.root);
+  text += fmt::format(" {}", name_of(what.dtype));
+  if (operation.has_root()) text += fmt::format(" root {}", what.root);
   if (what.dim != 0) text += fmt::format(" dim {}", what.dim);
   return text;
 }
@@ -64,7 +65,7 @@ class BufferSets {
   std::vector<Call> calls_;
 };
 
-/// From now on every transfer between virtual devices is damaged, until the object is gone.
+/// From now on every transfer between virtual devices of this process is damaged, until the object is gone.
 class Corruption {
  public:
   Corruption() {
@@ -87,11 +88,10 @@ class Driver {
 
   void measure_operation(const Operation& operation) {
     listener_.start_operation(operation);
-    for (const Case& what : cases_of(operation, options_, session_.device_count())) {
-      check_interrupt();
+    for (const Case& what : cases_of(operation, options_, session_.members())) {
       listener_.start_row(operation, what);
       try {
-        measure_case(operation, what);
+        session_.together([&] { measure_case(operation, what); });
       } catch (const Error& error) {
         // One transport cannot carry every case; the others of the run may still be measured.
         if (error.code() != ErrorCode::unsupported) throw;
@@ -103,6 +103,7 @@ class Driver {
 
  private:
   void measure_case(const Operation& operation, const Case& what) {
+    check_interrupt();
     Row row = empty_row(operation, what);
     if (row.results == ResultForm::returned) {
       row.out_of_place = measure_returned(operation, what, row);
@@ -111,14 +112,15 @@ class Driver {
     Row peer_row = row;
     std::string peer_refusal;
     for (const Placement placement : {Placement::out_of_place, Placement::in_place}) {
-      if (placement == Placement::in_place && !operation.has_in_place()) continue;
+      if (!operation.has(placement)) continue;
       const BufferSets buffers(operation, what, placement, row.buffer_sets, session_);
       const Call& call = buffers.call(0);
-      note_payload(operation, call, row);
+      note_payload(call, row);
       part_of(row, placement) = measure_tutti(operation, what, buffers, row);
       if (peer_ == nullptr) continue;
       peer_refusal = peer_->refusal(operation, call);
-      if (peer_refusal.empty()) part_of(peer_row, placement) = measure_peer(operation, buffers);
+      if (peer_refusal.empty())
+        part_of(peer_row, placement) = measure_peer(operation, what, placement, buffers);
     }
     add(operation, row);
     if (peer_ == nullptr) return;
@@ -127,14 +129,15 @@ class Driver {
     add(operation, peer_row);
   }
 
-  static void note_payload(const Operation& operation, const Call& call, Row& row) {
+  static void note_payload(const Call& call, Row& row) {
     row.bytes = call.bytes;
     row.count = call.count;
-    row.tensors = operation.is_coalesced() ? call.inputs.front().size() : 1;
+    row.tensors = call.tensors;
   }
-  static void note_last_plan(const Operation& operation, Row& row) {
+  void note_last_plan(const Operation& operation, Row& row) const {
     // A copy has no plan of its own: the last one would be some collective's.
-    const PlanSummary plan = operation.collective() ? last_plan() : PlanSummary{"copy", "device to device"};
+    const PlanSummary plan =
+        operation.is_copy() ? PlanSummary{"copy", "device to device"} : session_.last_plan();
     row.transport = plan.transport;
     row.algorithm = plan.algorithm;
   }
@@ -145,13 +148,13 @@ class Driver {
     row.tensor_list = what.tensors.empty() ? "" : options_.tensors_name;
     row.dtype = what.dtype;
     row.sums = operation.sums();
-    row.root = what.root;
-    row.partner = operation.collective() ? -1 : what.partner;
+    row.root = operation.has_root() ? what.root : -1;
+    row.partner = operation.is_copy() ? what.partner : -1;
     row.dim = what.dim;
-    row.device_count = what.device_count;
-    row.launch = operation.collective() ? options_.launch : LaunchForm::eager;
-    row.results = operation.collective() ? options_.results : ResultForm::given;
-    row.bus_factor = operation.bus_factor(what.device_count);
+    row.device_count = what.members.count;
+    row.launch = operation.is_copy() ? LaunchForm::eager : options_.launch;
+    row.results = operation.is_copy() ? ResultForm::given : options_.results;
+    row.bus_factor = operation.bus_factor(what.members.count);
     row.buffer_sets = options_.buffer_sets.value_or(session_.buffer_sets(payload_bytes(operation, what)));
     return row;
   }
@@ -172,13 +175,12 @@ class Driver {
                             Row& row) const {
     if (row.launch == LaunchForm::eager) {
       const Measurement measurement = measure_and_check(
-          launcher([&](std::size_t index) { operation.run(buffers.call(index), what.options); }, buffers),
-          buffers);
+          launcher([&](std::size_t index) { operation.run(buffers.call(index), what); }, buffers), buffers);
       note_last_plan(operation, row);
       return measurement;
     }
     std::vector<PersistentCollective> bound;
-    for (const Call& call : buffers.calls()) bound.push_back(operation.bind(call, what.options));
+    for (const Call& call : buffers.calls()) bound.push_back(operation.bind(call, what));
     row.transport = bound.front().summary().transport;
     row.algorithm = bound.front().summary().algorithm;
     return measure_and_check(
@@ -189,16 +191,16 @@ class Driver {
   /// that was poisoned: the allocator gives out what it got back, and so what an earlier call had put there.
   Measurement measure_returned(const Operation& operation, const Case& what, Row& row) const {
     BufferSets buffers(operation, what, Placement::returned, row.buffer_sets, session_);
-    note_payload(operation, buffers.call(0), row);
+    note_payload(buffers.call(0), row);
     std::vector<Lists> results(buffers.calls().size());
     const Launcher how = launcher(
         [&](std::size_t index) {
-          results[index % results.size()] = operation.run_returning(buffers.call(index), what.options);
+          results[index % results.size()] = operation.run_returning(buffers.call(index), what);
         },
         buffers);
     buffers.fill_all(session_);
     Measurement measurement;
-    measurement.timing = measure(how, options_.timing);
+    measurement.timing = measure(how, options_.timing, session_.processes());
     note_last_plan(operation, row);
     if (!options_.check) return measurement;
 
@@ -220,11 +222,21 @@ class Driver {
     return measurement;
   }
 
+  /// On the same buffers, or on equal ones.
+  Measurement measure_peer(const Operation& operation, const Case& what, Placement placement,
+                           const BufferSets& buffers) const {
+    if (!peer_->wants_host_memory()) return measure_peer(operation, buffers);
+    Case on_host = what;
+    on_host.on_host = true;
+    const BufferSets equal(operation, on_host, placement, static_cast<int>(buffers.calls().size()), session_);
+    return measure_peer(operation, equal);
+  }
+
   Measurement measure_peer(const Operation& operation, const BufferSets& buffers) const {
     Launcher how =
         launcher([&](std::size_t index) { peer_->enqueue(operation, buffers.call(index)); }, buffers);
-    if (options_.launch == LaunchForm::eager || !operation.collective())
-      return measure_and_check(how, buffers);
+    how.interruptible = !session_.processes().are_ranks();
+    if (options_.launch == LaunchForm::eager || operation.is_copy()) return measure_and_check(how, buffers);
     std::vector<const Call*> calls;
     for (std::size_t index = 0; index < std::max(peer_operations_per_graph, buffers.calls().size());
          ++index) {
@@ -250,15 +262,16 @@ class Driver {
     if (options_.check) buffers.poison_all(session_);
     buffers.fill_all(session_);  // second, because in place an output holds an input
     Measurement measurement;
-    measurement.timing = measure(how, options_.timing);
+    measurement.timing = measure(how, options_.timing, session_.processes());
     if (!options_.check) return measurement;
     const bool repeatable = buffers.call(0).repeatable;
     if (!repeatable) buffers.fill_all(session_);
     if (!repeatable || options_.inject_corruption) launch_each_once(how);
+    damage_if_asked(buffers);
     // A graph of many calls makes some of them twice: then the first set alone can be predicted.
     const bool only_first = !repeatable && how.launch_one;
-    measurement.wrong =
-        only_first ? count_wrong(buffers.call(0).output_buffers) : buffers.count_wrong_in_all();
+    measurement.wrong = session_.processes().sum(only_first ? count_wrong(buffers.call(0).output_buffers)
+                                                            : buffers.count_wrong_in_all());
     return measurement;
   }
 
@@ -273,15 +286,21 @@ class Driver {
     session_.synchronize();
   }
 
+  /// Between ranks, what a transfer brings is damaged after it has arrived.
+  void damage_if_asked(const BufferSets& buffers) const {
+    if (!options_.inject_corruption || !session_.processes().are_ranks()) return;
+    for (const Call& call : buffers.calls()) damage(call.output_buffers);
+  }
+
   void complete_peer_row(const Row& row, Row& peer_row) const {
-    peer_row.peer = "nccl";
+    peer_row.peer = peer_->name();
     peer_row.bytes = row.bytes;
     peer_row.count = row.count;
     peer_row.tensors = row.tensors;
-    peer_row.transport = "nccl";
+    peer_row.transport = peer_->name();
     peer_row.algorithm = row.launch == LaunchForm::eager ? "plain calls" : "graph replay";
-    peer_row.peer_over_tutti = peer_row.out_of_place->microseconds(options_.headline) /
-                               row.out_of_place->microseconds(options_.headline);
+    peer_row.peer_over_tutti =
+        peer_row.leading()->microseconds(options_.headline) / row.leading()->microseconds(options_.headline);
   }
 
   void add(const Operation& operation, const Row& row) {
@@ -306,8 +325,8 @@ std::vector<Case> pair_cases(const Case& base, const Options& options) {
   if (options.sizes.end != options.sizes.begin) sizes.push_back(options.sizes.end);
   std::vector<Case> cases;
   for (const std::size_t bytes : sizes) {
-    for (int source = 0; source < base.device_count; ++source) {
-      for (int target = 0; target < base.device_count; ++target) {
+    for (int source = 0; source < base.members.count; ++source) {
+      for (int target = 0; target < base.members.count; ++target) {
         if (source == target) continue;
         Case what = base;
         what.bytes = bytes;
@@ -322,9 +341,9 @@ std::vector<Case> pair_cases(const Case& base, const Options& options) {
 
 }  // namespace
 
-std::vector<Case> cases_of(const Operation& operation, const Options& options, int device_count) {
+std::vector<Case> cases_of(const Operation& operation, const Options& options, const Members& members) {
   Case base;
-  base.device_count = device_count;
+  base.members = members;
   base.seed = options.seed;
   base.options = options.collective;
   std::vector<Case> cases;
@@ -341,10 +360,10 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, i
   };
   const std::vector<int> dims = operation.cuts_dimension() ? options.dims : std::vector<int>{0};
   const int first_root = options.root.value_or(0);
-  const int last_root = options.root.value_or(device_count - 1);
+  const int last_root = operation.has_root() ? options.root.value_or(members.count - 1) : first_root;
   for (const DType dtype : options.dtypes) {
     base.dtype = dtype;
-    if (!operation.collective()) {
+    if (operation.is_copy()) {
       const std::vector<Case> pairs = pair_cases(base, options);
       cases.insert(cases.end(), pairs.begin(), pairs.end());
       continue;

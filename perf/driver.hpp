@@ -34,6 +34,6 @@ void run_measurements(const Options& options, const Session& session, Peer* peer
 
 /// All cases of one operation, in the order they are measured: by dimension, element type, root, size.
 [[nodiscard]] std::vector<Case> cases_of(const Operation& operation, const Options& options,
-                                         int device_count);
+                                         const Members& members);
 
 }  // namespace tutti::perf

@@ -81,6 +81,10 @@ Tensor window(const Piece& piece) {
   return tensor.view({tensor.numel()}).narrow(0, piece.first, piece.count);
 }
 
+void wait_for(const Tensor& tensor) {
+  if (!tensor.device().is_host()) synchronize(tensor.device().index());
+}
+
 Tensor staging_for(const Tensor& device_tensor) {
   return empty(device_tensor.sizes(), {.dtype = device_tensor.dtype(), .host_memory = HostMemory::pinned});
 }
@@ -93,7 +97,7 @@ void write(std::span<const Buffer> buffers, Generator* generator) {
     const Tensor staging = staging_for(target);
     generator(piece.buffer->content, piece.first, piece.count, staging.data());
     target.copy_(staging);
-    synchronize(target.device().index());
+    wait_for(target);
   });
 }
 
@@ -107,6 +111,15 @@ void poison(std::span<const Buffer> buffers) {
   std::vector<Buffer> whole(buffers.begin(), buffers.end());
   std::erase_if(whole, [](const Buffer& buffer) { return !buffer.tensor.is_contiguous(); });
   write(whole, &generate_poison);
+}
+
+void damage(std::span<const Buffer> buffers) {
+  std::vector<Buffer> first_elements(buffers.begin(), buffers.end());
+  for (Buffer& buffer : first_elements) {
+    const std::int64_t elements = std::min<std::int64_t>(buffer.tensor.numel(), 1);
+    buffer.tensor = buffer.tensor.view({buffer.tensor.numel()}).narrow(0, 0, elements);
+  }
+  poison(first_elements);
 }
 
 std::uint64_t count_wrong(std::span<const Buffer> buffers) {

@@ -12,6 +12,8 @@ namespace tutti::perf {
 void fill(std::span<const Buffer> buffers);
 /// Makes every element differ from what it must become, except of strided tensors: they are parts of others.
 void poison(std::span<const Buffer> buffers);
+/// Makes the first element of every buffer wrong.
+void damage(std::span<const Buffer> buffers);
 /// Elements that differ from their contents, over all buffers.
 [[nodiscard]] std::uint64_t count_wrong(std::span<const Buffer> buffers);
 

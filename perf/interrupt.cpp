@@ -18,6 +18,10 @@ void watch_interrupt() {
   std::signal(SIGINT, note_interrupt);
 }
 
+void watch_termination() {
+  std::signal(SIGTERM, note_interrupt);
+}
+
 void check_interrupt() {
   if (interrupt_seen != 0) throw Interrupted();
 }

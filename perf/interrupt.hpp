@@ -12,7 +12,9 @@ class Interrupted : public std::runtime_error {
 
 /// From now on the first SIGINT is noted for `check_interrupt`; a second one ends the process at once.
 void watch_interrupt();
-/// Throws Interrupted if there was a SIGINT. A few nanoseconds.
+/// The same for SIGTERM, which is what launchers send to the processes they started.
+void watch_termination();
+/// Throws Interrupted if a signal was noted. A few nanoseconds.
 void check_interrupt();
 
 }  // namespace tutti::perf

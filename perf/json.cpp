@@ -17,6 +17,7 @@ constexpr const char* recorded_environment[] = {
     "TUTTI_VIRTUAL_TOPOLOGY",
     "TUTTI_VIRTUAL_MEMORY",
     "TUTTI_VIRTUAL_SEED",
+    "TUTTI_HOST_ID",
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "CUDA_LAUNCH_BLOCKING",
@@ -58,6 +59,23 @@ Json devices_of(const Topology& topology) {
                        {"numa_node", device.numa_node}});
   }
   return devices;
+}
+
+Json members_of(const Job& job) {
+  Json members = Json::array();
+  for (const MemberDevice& member : job.members) {
+    members.push_back({{"rank", member.rank},
+                       {"host", member.host},
+                       {"device", member.device},
+                       {"name", member.name},
+                       {"pci_bus_id", member.pci_bus_id}});
+  }
+  return members;
+}
+
+Json start_up_of(const Job& job) {
+  if (!job.start_up) return nullptr;
+  return {{"communicator", job.start_up->communicator}, {"first_collective", job.start_up->first_collective}};
 }
 
 Json links_of(const Topology& topology) {
@@ -144,9 +162,15 @@ Json row_of(const Row& row, Headline headline) {
 
 std::string to_json(const Options& options, const Results& results,
                     const std::vector<std::string>& command_line) {
-  Json document = {{"schema", "tutti-perf/1"},
+  Json document = {{"schema", "tutti-perf/2"},
                    {"version", tutti::version()},
                    {"command_line", command_line},
+                   {"mode", name_of(results.job.mode)},
+                   {"ranks", results.job.ranks},
+                   {"devices_per_rank", results.job.devices_per_rank},
+                   {"hosts", results.job.hosts()},
+                   {"members", members_of(results.job)},
+                   {"start_up_ms", start_up_of(results.job)},
                    {"backend", name_of(results.topology.backend)},
                    {"nccl", results.topology.nccl},
                    {"peer", nullptr},

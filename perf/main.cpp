@@ -9,8 +9,10 @@
 #include "usage_error.hpp"
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -26,29 +28,45 @@ enum ExitStatus : int { all_right = 0, wrong_data = 1, bad_usage = 2, run_failed
 /// Shows what is being measured on the standard error stream, if that is a terminal.
 class Progress {
  public:
+  explicit Progress(bool speaks) : visible_(speaks && isatty(STDERR_FILENO) == 1) {}
   void show(const std::string& text) const {
     if (visible_) fmt::print(stderr, "\r\033[K{}", text);
   }
   void clear() const { show(""); }
 
  private:
-  bool visible_ = isatty(STDERR_FILENO) == 1;
+  bool visible_;
 };
 
-void print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  std::fflush(stdout);
-}
+/// What people read, of which only rank 0 says anything.
+class Output {
+ public:
+  explicit Output(bool speaks) : speaks_(speaks) {}
+  [[nodiscard]] bool speaks() const noexcept { return speaks_; }
+  void print(const std::string& text) const {
+    if (!speaks_) return;
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  }
+  void complain(const std::string& text) const {
+    if (speaks_) fmt::print(stderr, "tutti-perf: {}\n", text);
+  }
+
+ private:
+  bool speaks_;
+};
 
 /// Prints the table row by row.
 class TablePrinter final : public Listener {
  public:
-  explicit TablePrinter(const Options& options) : options_(options) {}
+  TablePrinter(const Options& options, const Output& output)
+      : options_(options), output_(output), progress_(output.speaks()) {}
 
   void start_operation(const Operation& operation) override {
     dim_ = 0;
-    print(operation.collective() ? format_column_titles(std::string(operation.name()), options_.results)
-                                 : fmt::format("#\n# {}\n", operation.name()));
+    output_.print(operation.is_copy()
+                      ? fmt::format("#\n# {}\n", operation.name())
+                      : format_column_titles(std::string(operation.name()), options_.results));
   }
   void start_row(const Operation& operation, const Case& what) override {
     progress_.show(fmt::format("{} {} {} ...", operation.name(), name_of(what.dtype),
@@ -56,17 +74,17 @@ class TablePrinter final : public Listener {
   }
   void finish_row(const Operation& operation, const Row& row) override {
     progress_.clear();
-    if (!operation.collective()) {
+    if (operation.is_copy()) {
       pairs_.push_back(row);
       return;
     }
-    if (row.dim != dim_) print(fmt::format("# along dimension {}\n", row.dim));
+    if (row.dim != dim_) output_.print(fmt::format("# along dimension {}\n", row.dim));
     dim_ = row.dim;
-    print(format_row(row, options_.headline));
+    output_.print(format_row(row, options_.headline));
   }
   void skip_row(const Skipped& skipped) override {
     progress_.clear();
-    print(format_skipped(skipped));
+    output_.print(format_skipped(skipped));
   }
   void finish_operation(const Operation&) override {
     progress_.clear();
@@ -75,13 +93,14 @@ class TablePrinter final : public Listener {
       for (const Row& row : pairs_) {
         if (row.dtype == dtype) rows.push_back(row);
       }
-      print(format_pair_matrices(rows, options_.headline));
+      output_.print(format_pair_matrices(rows, options_.headline));
     }
     pairs_.clear();
   }
 
  private:
   const Options& options_;
+  const Output& output_;
   Progress progress_;
   int dim_ = 0;
   std::vector<Row> pairs_;
@@ -110,25 +129,39 @@ class JsonFile {
   std::ofstream file_;
 };
 
-int measure(const Options& options, const std::vector<std::string>& command_line) {
-  const Session session(options);
+std::unique_ptr<Peer> make_peer(PeerChoice choice, const Session& session) {
+  switch (choice) {
+    case PeerChoice::nccl:
+      return make_nccl_peer(session);
+    case PeerChoice::mpi:
+      return make_mpi_peer(session);
+    case PeerChoice::none:
+      break;
+  }
+  return nullptr;
+}
+
+int measure(const Options& options, const std::vector<std::string>& command_line, Processes& processes,
+            const Output& output) {
+  const Session session(options, processes);
   if (options.inject_corruption && session.topology().backend != BackendKind::host) {
     throw UsageError("--inject-corruption needs virtual devices (--backend host)");
   }
-  if (session.device_count() < 2 && options.operations.front() == &copy_operation()) {
+  if (session.members().count < 2 && options.operations.front() == &copy_operation()) {
     throw UsageError("sendrecv needs two devices or more");
   }
-  const std::unique_ptr<Peer> peer =
-      options.peer == PeerChoice::nccl ? make_nccl_peer(session.streams()) : std::unique_ptr<Peer>();
-  JsonFile json_file(options.json_file);
+  const std::unique_ptr<Peer> peer = make_peer(options.peer, session);
+  JsonFile json_file(output.speaks() ? options.json_file : "");
   Results results;
   results.topology = session.topology();
-  results.device_count = session.device_count();
+  results.job = session.job();
+  results.device_count = session.members().count;
   if (peer) results.peer = peer->describe();
 
   watch_interrupt();
-  print(format_header(options, results));
-  TablePrinter printer(options);
+  if (processes.are_ranks()) watch_termination();
+  output.print(format_header(options, results));
+  TablePrinter printer(options, output);
   try {
     run_measurements(options, session, peer.get(), results, printer);
   } catch (const Interrupted&) {
@@ -136,14 +169,14 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   } catch (const Error& error) {
     results.failure = error.what();  // what was measured until then is worth keeping
   }
-  print(format_footer(results, options));
+  output.print(format_footer(results, options));
   if (json_file.is_wanted()) json_file.write(to_json(options, results, command_line));
   if (!results.failure.empty()) {
-    fmt::print(stderr, "tutti-perf: {}\n", results.failure);
+    output.complain(results.failure);
     return run_failed;
   }
   if (results.interrupted) {
-    fmt::print(stderr, "tutti-perf: interrupted after {} row(s)\n", results.rows.size());
+    output.complain(fmt::format("interrupted after {} row(s)", results.rows.size()));
     return was_interrupted;
   }
   if (results.rows.empty()) {
@@ -153,13 +186,8 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   return results.wrong() == 0 ? all_right : wrong_data;
 }
 
-int show_topology(const Options& options) {
-  print(to_string(Session(options).topology()));
-  return all_right;
-}
-
-int explain_operation(const Options& options) {
-  const Session session(options);
+int explain_operation(const Options& options, Processes& processes) {
+  const Session session(options, processes);
   const Operation& operation = *options.operations.front();
   Workload workload;
   workload.collective = *operation.collective();
@@ -168,7 +196,7 @@ int explain_operation(const Options& options) {
   workload.root = options.root.value_or(0);
   workload.dim = options.dims.front();
   workload.options = options.collective;
-  for (int device = 0; device < session.device_count(); ++device) workload.devices.emplace_back(device);
+  workload.devices = session.members().own;
   if (operation.is_coalesced()) {
     Case what;
     what.bytes = options.explain_bytes;
@@ -178,41 +206,64 @@ int explain_operation(const Options& options) {
       workload.tensor_bytes.push_back(Layout(*spec.dtype, spec.sizes).nbytes());
     }
   }
-  print(explain(workload));
+  std::fputs(explain(workload).c_str(), stdout);
   return all_right;
 }
 
-int run(int argc, char** argv) {
-  const Options options = parse_options(argc, argv);
+int run(int argc, char** argv, Processes& processes, const Output& output) {
+  const Options options =
+      parse_options(argc, argv, processes.are_ranks() ? Mode::ranks : Mode::single_process);
   switch (options.command) {
     case Command::help:
-      print(options.help);
+      output.print(options.help);
       return all_right;
     case Command::topo:
-      return show_topology(options);
+      output.print(to_string(Session(options, processes).topology()));
+      return all_right;
     case Command::explain:
-      return explain_operation(options);
+      return explain_operation(options, processes);
     case Command::tensors:
-      print(format_tensor_lines(options.tensors));
+      output.print(format_tensor_lines(options.tensors));
       return all_right;
     case Command::measure:
       break;
   }
-  return measure(options, {argv, argv + argc});
+  return measure(options, {argv, argv + argc}, processes, output);
+}
+
+/// Runs `work`; what it throws becomes a line and an exit status.
+int guarded(const Output& output, const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const UsageError& error) {
+    output.complain(error.what());
+    return bad_usage;
+  } catch (const Interrupted& interrupted) {
+    output.complain(interrupted.what());
+    return was_interrupted;
+  } catch (const std::exception& error) {
+    output.complain(error.what());
+    return run_failed;
+  }
+}
+
+int run_alone_or_together(int argc, char** argv) {
+  const LaunchedAs launched = launched_as([](const char* name) { return std::getenv(name); });
+  const Output output(launched.rank.value_or(0) == 0);
+  return guarded(output, [&] {
+    const std::unique_ptr<Processes> processes =
+        launched.by_launcher ? make_mpi_processes(launched) : make_single_process();
+    return guarded(output, [&] {
+      int status = run_failed;
+      processes->together([&] { status = run(argc, argv, *processes, output); });
+      return status;
+    });
+  });
 }
 
 }  // namespace
 }  // namespace tutti::perf
 
 int main(int argc, char** argv) {
-  using namespace tutti::perf;
-  try {
-    return run(argc, argv);
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "tutti-perf: {}\n", error.what());
-    return bad_usage;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tutti-perf: {}\n", error.what());
-    return run_failed;
-  }
+  return tutti::perf::run_alone_or_together(argc, argv);
 }

@@ -70,64 +70,53 @@ std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced) {
   return specs;
 }
 
-std::vector<Device> devices_of(const Case& what) {
-  std::vector<Device> devices;
-  for (int device = 0; device < what.device_count; ++device) devices.emplace_back(device);
-  return devices;
-}
-
-Tensor make_tensor(const TensorSpec& spec, int device) {
-  return empty(spec.sizes, {.dtype = *spec.dtype, .device = device});
-}
-
-Lists make_copies(const std::vector<Tensor>& originals, int device_count) {
-  Lists copies;
-  for (int device = 0; device < device_count; ++device) {
-    if (originals.size() > 1 && originals[0].device() != Device(device)) {
-      // Staged works on every topology and needs no communicator.
-      copies.push_back(broadcast_coalesced(originals, {device}, default_buffer_size,
-                                           {.transport = TransportKind::staged})[0]);
-      continue;
-    }
-    std::vector<Tensor>& list = copies.emplace_back();
-    for (const Tensor& original : originals) {
-      const std::vector<std::int64_t> sizes(original.sizes().begin(), original.sizes().end());
-      list.push_back(empty(sizes, {.dtype = original.dtype(), .device = device}));
-    }
+double Operation::bus_factor(int members) const {
+  const double others = static_cast<double>(members - 1) / static_cast<double>(members);
+  switch (kind()) {
+    case OperationKind::scatter:
+    case OperationKind::gather:
+    case OperationKind::all_gather:
+    case OperationKind::reduce_scatter:
+      return others;
+    case OperationKind::all_reduce:
+      return 2.0 * others;
+    case OperationKind::broadcast:
+    case OperationKind::reduce:
+    case OperationKind::copy:
+      break;
   }
-  return copies;
+  return 1.0;
 }
 
-Content whole_content(const TensorSpec& spec, const Case& what, std::size_t index, Pattern pattern,
-                      int source, int all_sources) {
-  // A tensor without elements has no first row either; a row length of one keeps the arithmetic defined.
-  std::int64_t elements = 1;
-  for (const std::int64_t size : spec.sizes) elements *= size;
-  return {.dtype = *spec.dtype,
-          .pattern = pattern,
-          .seed = mix_seed(what.seed, index),
-          .first_source = source,
-          .source_count = 1,
-          .all_sources = all_sources,
-          .row_length = std::max<std::int64_t>(elements, 1),
-          .row_stride = std::max<std::int64_t>(elements, 1),
-          .offset = 0};
+bool Operation::sums() const {
+  return kind() == OperationKind::reduce || kind() == OperationKind::all_reduce ||
+         kind() == OperationKind::reduce_scatter;
 }
 
-std::span<const Operation* const> collective_operations() {
-  static const std::array<const Operation*, 6> all{
+bool Operation::has_root() const {
+  return kind() != OperationKind::all_reduce && kind() != OperationKind::all_gather &&
+         kind() != OperationKind::reduce_scatter;
+}
+
+bool Operation::cuts_dimension() const {
+  return kind() == OperationKind::scatter || kind() == OperationKind::gather;
+}
+
+std::span<const Operation* const> collective_operations(Mode mode) {
+  static const std::array<const Operation*, 6> of_one_process{
       &operations::broadcast(),  &operations::broadcast_coalesced(),
       &operations::reduce_add(), &operations::reduce_add_coalesced(),
       &operations::scatter(),    &operations::gather()};
-  return all;
+  if (mode == Mode::ranks) return operations::between_ranks();
+  return of_one_process;
 }
 
 const Operation& copy_operation() {
   return operations::sendrecv();
 }
 
-const Operation* find_operation(std::string_view name) {
-  for (const Operation* operation : collective_operations()) {
+const Operation* find_operation(std::string_view name, Mode mode) {
+  for (const Operation* operation : collective_operations(mode)) {
     if (operation->name() == name) return operation;
   }
   return copy_operation().name() == name ? &copy_operation() : nullptr;

@@ -21,20 +21,22 @@ struct Buffer {
   Content content;
 };
 
-/// Tensors as the collectives take and return them: of a coalesced operation one list per device, otherwise
-/// one list.
+/// Tensors as the collectives take and return them: of a coalesced operation one list per own member,
+/// otherwise one list.
 using Lists = std::vector<std::vector<Tensor>>;
 
-/// One call with its buffers, ready to be made many times.
+/// One call with this process's buffers, ready to be made many times.
 struct Call {
   Lists inputs;
   Lists outputs;
-  std::vector<Buffer> input_buffers;   ///< all inputs and what to fill them with
-  std::vector<Buffer> output_buffers;  ///< all outputs and what they must hold afterwards
-  std::vector<Buffer> poisonable;      ///< the outputs to poison, before the inputs are filled
-  std::size_t bytes = 0;               ///< payload
-  std::int64_t count = 0;              ///< elements of the payload
-  std::vector<Device> devices;         ///< all that take part
+  std::vector<Buffer> input_buffers;    ///< all inputs and what to fill them with
+  std::vector<Buffer> output_buffers;   ///< all outputs and what they must hold afterwards
+  std::vector<Buffer> poisonable;       ///< the outputs to poison, before the inputs are filled
+  std::size_t bytes = 0;                ///< payload
+  std::int64_t count = 0;               ///< elements of the payload
+  std::size_t tensors = 1;              ///< of the payload
+  std::vector<std::size_t> part_bytes;  ///< scatter and gather: the chunk of every member
+  std::vector<Device> devices;          ///< of this process
   int root = 0;
   int partner = 0;
   int dim = 0;
@@ -62,7 +64,16 @@ struct Call {
 };
 
 /// What a peer needs to know to do the same.
-enum class OperationKind : std::uint8_t { broadcast, reduce, scatter, gather, copy };
+enum class OperationKind : std::uint8_t {
+  broadcast,
+  reduce,
+  scatter,
+  gather,
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  copy
+};
 
 /// One operation: makes the buffers of a case, and makes the call. Stateless.
 class Operation {
@@ -74,51 +85,41 @@ class Operation {
 
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual OperationKind kind() const = 0;
-  /// The collective it measures; nothing for a plain copy.
+  /// What the library's `explain` calls it; nothing for copies and for collectives between processes.
   [[nodiscard]] virtual std::optional<Collective> collective() const = 0;
   [[nodiscard]] virtual bool is_coalesced() const { return false; }
-  /// What algorithm bandwidth is multiplied with to compare with a link's: the share of the payload that has
-  /// to move.
-  [[nodiscard]] virtual double bus_factor([[maybe_unused]] int device_count) const { return 1.0; }
+  /// What algorithm bandwidth is multiplied with to compare with a link's.
+  [[nodiscard]] double bus_factor(int members) const;
 
   /// Allocates the buffers of one call; their contents are unspecified.
   [[nodiscard]] virtual Call prepare(const Case& what, Placement placement) const = 0;
   /// Enqueues the call, into its outputs, on the current streams.
-  virtual void run(const Call& call, const CollectiveOptions& options) const = 0;
+  virtual void run(const Call& call, const Case& what) const = 0;
   /// Enqueues the form of the call that returns new tensors. Throws Error(unsupported) where there is none.
-  [[nodiscard]] virtual Lists run_returning(const Call& call, const CollectiveOptions& options) const = 0;
+  [[nodiscard]] virtual Lists run_returning(const Call& call, const Case& what) const = 0;
   /// Binds the call for repeated launches. Throws Error(unsupported) where there is no such form.
-  [[nodiscard]] virtual PersistentCollective bind(const Call& call,
-                                                  const CollectiveOptions& options) const = 0;
-  /// False if the operation has no in-place form.
-  [[nodiscard]] virtual bool has_in_place() const { return true; }
+  [[nodiscard]] virtual PersistentCollective bind(const Call& call, const Case& what) const = 0;
+  /// Whether the operation has that form, of the two that write into given tensors.
+  [[nodiscard]] virtual bool has([[maybe_unused]] Placement placement) const { return true; }
 
-  [[nodiscard]] bool sums() const { return kind() == OperationKind::reduce; }
-  [[nodiscard]] bool cuts_dimension() const {
-    return kind() == OperationKind::scatter || kind() == OperationKind::gather;
-  }
+  [[nodiscard]] bool is_copy() const { return kind() == OperationKind::copy; }
+  [[nodiscard]] bool sums() const;
+  [[nodiscard]] bool has_root() const;
+  [[nodiscard]] bool cuts_dimension() const;
 };
 
+/// Whether one process drives all devices, or several have some each.
+enum class Mode : std::uint8_t { single_process, ranks };
+
 /// The collectives, in the order `all` runs them.
-[[nodiscard]] std::span<const Operation* const> collective_operations();
+[[nodiscard]] std::span<const Operation* const> collective_operations(Mode mode);
 /// Copies from device to device, measured for every pair.
 [[nodiscard]] const Operation& copy_operation();
 /// nullptr for an unknown name.
-[[nodiscard]] const Operation* find_operation(std::string_view name);
+[[nodiscard]] const Operation* find_operation(std::string_view name, Mode mode);
 
-/// For `prepare`: the shapes of a case's payload, all with an element type: one tensor, or a coalesced list.
+/// The shapes of a case's payload, all with an element type: one tensor, or a coalesced list.
 [[nodiscard]] std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced);
-/// An uninitialised tensor of that shape.
-[[nodiscard]] Tensor make_tensor(const TensorSpec& spec, int device);
-/// The devices that take part.
-[[nodiscard]] std::vector<Device> devices_of(const Case& what);
-/// Tensors like `originals` on every device, uninitialised as far as a benchmark cares:
-/// copies[device][tensor]. A list is laid out as a program gets it that replicates its parameters: by
-/// `broadcast_coalesced`.
-[[nodiscard]] Lists make_copies(const std::vector<Tensor>& originals, int device_count);
-/// What source `source` holds of tensor `index`, whole; `all_sources` sources may be summed.
-[[nodiscard]] Content whole_content(const TensorSpec& spec, const Case& what, std::size_t index,
-                                    Pattern pattern, int source = 0, int all_sources = 1);
 
 /// The groups of operations, one per source file.
 namespace operations {
@@ -129,6 +130,8 @@ namespace operations {
 [[nodiscard]] const Operation& scatter();
 [[nodiscard]] const Operation& gather();
 [[nodiscard]] const Operation& sendrecv();
+/// All that a communicator does.
+[[nodiscard]] std::span<const Operation* const> between_ranks();
 }  // namespace operations
 
 }  // namespace tutti::perf

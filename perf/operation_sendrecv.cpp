@@ -1,4 +1,4 @@
-#include "operation.hpp"
+#include "prepare.hpp"
 #include "tutti/error.hpp"
 
 namespace tutti::perf::operations {
@@ -10,28 +10,17 @@ class SendReceive final : public Operation {
   [[nodiscard]] std::string_view name() const override { return "sendrecv"; }
   [[nodiscard]] OperationKind kind() const override { return OperationKind::copy; }
   [[nodiscard]] std::optional<Collective> collective() const override { return std::nullopt; }
-  [[nodiscard]] bool has_in_place() const override { return false; }
+  [[nodiscard]] bool has(Placement placement) const override { return placement != Placement::in_place; }
 
-  [[nodiscard]] Call prepare(const Case& what, Placement) const override {
-    const TensorSpec spec = payload_tensors(what, false).front();
-    const Content content = whole_content(spec, what, 0, Pattern::bits);
-    Call call;
-    call.root = what.root;
-    call.partner = what.partner;
-    call.add_input(0, make_tensor(spec, what.root), content);
-    call.add_output(0, make_tensor(spec, what.partner), content);
-    call.bytes = call.inputs[0][0].nbytes();
-    call.count = call.inputs[0][0].numel();
-    return call;
-  }
+  [[nodiscard]] Call prepare(const Case& what, Placement) const override { return prepare_copy(what); }
 
-  void run(const Call& call, const CollectiveOptions&) const override {
+  void run(const Call& call, const Case&) const override {
     call.outputs[0][0].copy_(call.inputs[0][0], Blocking::no);
   }
-  [[nodiscard]] Lists run_returning(const Call&, const CollectiveOptions&) const override {
+  [[nodiscard]] Lists run_returning(const Call&, const Case&) const override {
     throw Error(ErrorCode::unsupported, "sendrecv: plain copies return no new tensors");
   }
-  [[nodiscard]] PersistentCollective bind(const Call&, const CollectiveOptions&) const override {
+  [[nodiscard]] PersistentCollective bind(const Call&, const Case&) const override {
     throw Error(ErrorCode::unsupported, "sendrecv: plain copies have no persistent form");
   }
 };

@@ -35,26 +35,32 @@ auto parse_with(std::string_view option, Parse&& parse) {
   }
 }
 
-std::vector<const Operation*> parse_operations(const std::string& name) {
+/// Names joined by commas, and what else may stand there.
+std::string expected_operations(Mode mode) {
+  std::string names;
+  for (const Operation* operation : collective_operations(mode))
+    names += fmt::format("{}, ", operation->name());
+  return names +
+         (mode == Mode::single_process ? "sendrecv, all, topo, explain or tensors" : "all, topo or tensors");
+}
+
+std::vector<const Operation*> parse_operations(const std::string& name, Mode mode) {
   if (name == "all") {
-    const auto collectives = collective_operations();
+    const auto collectives = collective_operations(mode);
     std::vector<const Operation*> all(collectives.begin(), collectives.end());
-    all.push_back(&copy_operation());
+    if (mode == Mode::single_process) all.push_back(&copy_operation());
     return all;
   }
-  for (const std::string_view later : {"all_reduce_add", "all_gather", "reduce_scatter_add"}) {
-    if (name == later) {
-      throw UsageError(
-          fmt::format("{} is an operation between processes, which this version does not have", name));
-    }
-  }
-  const Operation* const operation = find_operation(name);
+  const Operation* const operation = find_operation(name, mode);
   if (operation == nullptr) {
-    throw UsageError(
-        fmt::format("'{}' is not an operation: expected broadcast, broadcast_coalesced, reduce_add, "
-                    "reduce_add_coalesced, scatter, "
-                    "gather, sendrecv, all, topo, explain or tensors",
-                    name));
+    if (mode == Mode::single_process && find_operation(name, Mode::ranks) != nullptr) {
+      throw UsageError(fmt::format(
+          "{} is an operation between processes: start them with mpirun -np N tutti-perf {}", name, name));
+    }
+    throw UsageError(fmt::format("'{}' is not an operation: expected {}", name, expected_operations(mode)));
+  }
+  if (mode == Mode::ranks && operation->is_copy()) {
+    throw UsageError("sendrecv copies between the devices of one process: start it without a launcher");
   }
   return {operation};
 }
@@ -128,6 +134,19 @@ void parse_collective(const TypedOptions& typed, Options& options) {
   }
 }
 
+/// What there is between processes.
+void require_rank_forms(const TypedOptions& typed, const Options& options) {
+  if (options.launch == LaunchForm::persistent) {
+    throw UsageError("-G, --persistent: calls between processes have no persistent form");
+  }
+  if (options.results == ResultForm::returned) {
+    throw UsageError("--results new: calls between processes write into tensors they are given");
+  }
+  if (options.collective.transport != TransportKind::automatic) {
+    throw UsageError(fmt::format("--transport: '{}': between processes there is no choice", typed.transport));
+  }
+}
+
 /// What each option applies to.
 void require_consistency(const TypedOptions& typed, const Options& options) {
   const auto any = [&](auto&& property) {
@@ -141,12 +160,15 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
     throw UsageError(
         fmt::format("--dim applies to scatter and gather, not to {}", options.operations.front()->name()));
   }
-  if (options.launch == LaunchForm::persistent &&
-      !any([](const Operation* op) { return op->collective(); })) {
+  if (options.launch == LaunchForm::persistent && !any([](const Operation* op) { return !op->is_copy(); })) {
     throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
   }
+  if (options.mode == Mode::ranks) return require_rank_forms(typed, options);
+  if (options.peer == PeerChoice::mpi) {
+    throw UsageError("--peer mpi compares collectives between processes: start them with mpirun");
+  }
   if (options.results == ResultForm::returned) {
-    if (!any([](const Operation* op) { return op->collective(); })) {
+    if (!any([](const Operation* op) { return !op->is_copy(); })) {
       throw UsageError("sendrecv measures plain copies, which return no new tensors (--results)");
     }
     if (options.launch == LaunchForm::persistent) {
@@ -162,7 +184,10 @@ void parse_explain(const TypedOptions& typed, Options& options) {
   const std::vector<std::string>& words = typed.words;
   if (words.size() < 2)
     throw UsageError("explain: which operation? For instance: tutti-perf explain broadcast 64M");
-  options.operations = parse_operations(words[1]);
+  if (options.mode == Mode::ranks) {
+    throw UsageError("explain shows the plans of one process: start it without a launcher");
+  }
+  options.operations = parse_operations(words[1], options.mode);
   if (options.operations.size() != 1 || !options.operations.front()->collective()) {
     throw UsageError(fmt::format("explain: '{}' is not one collective", words[1]));
   }
@@ -192,15 +217,17 @@ void parse_command(const TypedOptions& typed, Options& options) {
     options.tensors_name = words[1];
   } else {
     options.command = Command::measure;
-    options.operations = parse_operations(words[0]);
+    options.operations = parse_operations(words[0], options.mode);
   }
 }
 
 void parse_comparison(const TypedOptions& typed, Options& options) {
   if (typed.peer == "nccl") {
     options.peer = PeerChoice::nccl;
+  } else if (typed.peer == "mpi") {
+    options.peer = PeerChoice::mpi;
   } else if (typed.peer != "none") {
-    refuse("--peer", typed.peer, "nccl");
+    refuse("--peer", typed.peer, "nccl or mpi");
   }
   options.check = parse_number(typed.check, "-c", 0, 1) == 1;
   options.inject_corruption = typed.inject_corruption;
@@ -218,8 +245,9 @@ std::uint64_t parse_seed(const std::string& text) {
 
 }  // namespace
 
-Options parse_options(int argc, const char* const* argv) {
+Options parse_options(int argc, const char* const* argv, Mode mode) {
   Options options;
+  options.mode = mode;
   const std::optional<TypedOptions> typed = split_command_line(argc, argv, options.help);
   if (!typed) return options;
   parse_command(*typed, options);

@@ -39,21 +39,22 @@ enum class ResultForm : std::uint8_t {
 enum class Headline : std::uint8_t { back_to_back, latency };
 
 /// What measurements are compared with.
-enum class PeerChoice : std::uint8_t { none, nccl };
+enum class PeerChoice : std::uint8_t { none, nccl, mpi };
 
 /// The command line, checked as far as it can be without looking at devices.
 struct Options {
+  Mode mode = Mode::single_process;
   Command command = Command::help;
   std::string help;
   std::vector<const Operation*> operations;
   std::size_t explain_bytes = 0;
   SizeSweep sizes;
   std::vector<DType> dtypes{DType::float32};
-  std::optional<int> root = 0;      ///< nothing: every device in turn
+  std::optional<int> root = 0;      ///< nothing: every member in turn
   std::vector<int> dims{0};         ///< scatter and gather
   std::string tensors_name;         ///< --tensors as given; empty: sizes are swept
   std::vector<TensorSpec> tensors;  ///< coalesced operations
-  std::optional<int> devices_used;
+  std::optional<int> devices_used;  ///< of every process
   TimingPlan timing;
   Headline headline = Headline::back_to_back;
   LaunchForm launch = LaunchForm::eager;
@@ -71,6 +72,6 @@ struct Options {
 };
 
 /// Throws UsageError for anything that is not understood, impossible or contradictory.
-[[nodiscard]] Options parse_options(int argc, const char* const* argv);
+[[nodiscard]] Options parse_options(int argc, const char* const* argv, Mode mode);
 
 }  // namespace tutti::perf

@@ -4,6 +4,9 @@
 #include "tutti/error.hpp"
 #include "usage_error.hpp"
 
+#include <cstddef>
+#include <span>
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <nccl.h>
@@ -15,12 +18,16 @@ namespace {
 struct NcclLibrary {
   decltype(&::ncclGetVersion) get_version = nullptr;
   decltype(&::ncclGetErrorString) error_string = nullptr;
-  decltype(&::ncclCommInitAll) init_all = nullptr;
+  decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&::ncclCommInitRank) init_rank = nullptr;
   decltype(&::ncclCommDestroy) destroy = nullptr;
   decltype(&::ncclGroupStart) group_start = nullptr;
   decltype(&::ncclGroupEnd) group_end = nullptr;
   decltype(&::ncclBroadcast) broadcast = nullptr;
   decltype(&::ncclReduce) reduce = nullptr;
+  decltype(&::ncclAllReduce) all_reduce = nullptr;
+  decltype(&::ncclAllGather) all_gather = nullptr;
+  decltype(&::ncclReduceScatter) reduce_scatter = nullptr;
   decltype(&::ncclSend) send = nullptr;
   decltype(&::ncclRecv) receive = nullptr;
 
@@ -30,12 +37,16 @@ struct NcclLibrary {
     if (library == nullptr) throw UsageError(fmt::format("--peer nccl: {}", dlerror()));
     load(library, "ncclGetVersion", get_version);
     load(library, "ncclGetErrorString", error_string);
-    load(library, "ncclCommInitAll", init_all);
+    load(library, "ncclGetUniqueId", get_unique_id);
+    load(library, "ncclCommInitRank", init_rank);
     load(library, "ncclCommDestroy", destroy);
     load(library, "ncclGroupStart", group_start);
     load(library, "ncclGroupEnd", group_end);
     load(library, "ncclBroadcast", broadcast);
     load(library, "ncclReduce", reduce);
+    load(library, "ncclAllReduce", all_reduce);
+    load(library, "ncclAllGather", all_gather);
+    load(library, "ncclReduceScatter", reduce_scatter);
     load(library, "ncclSend", send);
     load(library, "ncclRecv", receive);
   }
@@ -86,6 +97,19 @@ std::optional<SummedType> summed_type(DType dtype) {
       return std::nullopt;
   }
 }
+
+/// A tensor as NCCL sums it.
+struct Summand {
+  explicit Summand(const Tensor& tensor) : data(tensor.data()) {
+    const SummedType summed = summed_type(tensor.dtype()).value();
+    type = summed.type;
+    count = static_cast<std::size_t>(tensor.numel()) * summed.per_element;
+  }
+
+  const void* data;
+  ncclDataType_t type;
+  std::size_t count;
+};
 
 std::byte* bytes_of(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data());
@@ -141,17 +165,24 @@ class RecordedGraphs {
 
 class NcclPeer final : public Peer {
  public:
-  explicit NcclPeer(const std::vector<Stream>& streams)
-      : streams_(streams), communicators_(streams.size(), nullptr) {
-    std::vector<int> devices;
-    for (const Stream& stream : streams) devices.push_back(stream.device());
-    check(nccl_.init_all(communicators_.data(), static_cast<int>(devices.size()), devices.data()),
-          "ncclCommInitAll");
+  explicit NcclPeer(const Session& session)
+      : members_(session.members()), streams_(session.streams()), communicators_(streams_.size(), nullptr) {
+    ncclUniqueId id{};
+    if (session.processes().rank() == 0) check(nccl_.get_unique_id(&id), "ncclGetUniqueId");
+    session.processes().broadcast(std::as_writable_bytes(std::span(&id, 1)));
+    check(nccl_.group_start(), "ncclGroupStart");
+    for (std::size_t own = 0; own < streams_.size(); ++own) {
+      const DeviceGuard guard(streams_[own].device());
+      check(nccl_.init_rank(&communicators_[own], members_.count, id, members_.number_of(own)),
+            "ncclCommInitRank");
+    }
+    check(nccl_.group_end(), "ncclGroupEnd");
   }
   ~NcclPeer() override {
     for (ncclComm_t communicator : communicators_) nccl_.destroy(communicator);
   }
 
+  [[nodiscard]] std::string_view name() const override { return "nccl"; }
   [[nodiscard]] std::string describe() const override {
     int version = 0;
     check(nccl_.get_version(&version), "ncclGetVersion");
@@ -160,26 +191,20 @@ class NcclPeer final : public Peer {
 
   [[nodiscard]] std::string refusal(const Operation& operation, const Call& call) const override {
     if (call.dim != 0) return "NCCL sends contiguous memory only";
-    for (const Buffer& output : call.output_buffers) {
-      if (operation.sums() && !summed_type(output.tensor.dtype())) {
-        return fmt::format("NCCL has no sum of {}", name_of(output.tensor.dtype()));
-      }
+    if (!operation.sums()) return "";
+    for (const Buffer& input : call.input_buffers) {  // every rank has one
+      const DType dtype = input.tensor.dtype();
+      if (!summed_type(dtype)) return fmt::format("NCCL has no sum of {}", name_of(dtype));
     }
     return "";
   }
 
   void enqueue(const Operation& operation, const Call& call) override {
     check(nccl_.group_start(), "ncclGroupStart");
-    if (operation.is_coalesced()) {
-      for (std::size_t tensor = 0; tensor < call.inputs.front().size(); ++tensor) {
-        enqueue_one(operation.kind(), call, [&](const auto& lists, std::size_t device) -> const Tensor& {
-          return lists[lists.size() == 1 ? 0 : device][tensor];
-        });
+    for (std::size_t tensor = 0; tensor < call.tensors; ++tensor) {
+      for (std::size_t own = 0; own < streams_.size(); ++own) {
+        enqueue_one(operation.kind(), {call, operation.is_coalesced(), own, tensor});
       }
-    } else {
-      enqueue_one(operation.kind(), call, [](const auto& lists, std::size_t device) -> const Tensor& {
-        return lists[0][lists[0].size() == 1 ? 0 : device];
-      });
     }
     check(nccl_.group_end(), "ncclGroupEnd");
   }
@@ -210,75 +235,113 @@ class NcclPeer final : public Peer {
     check(nccl_.receive(data, bytes, ncclUint8, from, communicators_[at], stream(at)), "ncclRecv");
   }
 
-  /// One tensor's part of a group; `tensor_of(lists, device)` is the argument that belongs to a device.
-  template <class TensorOf>
-  void enqueue_one(OperationKind kind, const Call& call, TensorOf&& tensor_of) const {
-    const std::size_t count = streams_.size();
-    const auto root = static_cast<std::size_t>(call.root);
+  /// One own member's part in one tensor of a call.
+  struct Part {
+    const Call& call;
+    bool coalesced;
+    std::size_t own;
+    std::size_t tensor;
+
+    /// The member's tensor, where every member has one.
+    [[nodiscard]] const Tensor& each(const Lists& lists) const {
+      return coalesced ? lists[own][tensor] : lists[0][own];
+    }
+    /// The root's, where it alone has one.
+    [[nodiscard]] const Tensor& root(const Lists& lists) const {
+      return lists.back()[coalesced ? tensor : 0];
+    }
+  };
+
+  void enqueue_one(OperationKind kind, const Part& part) const {
+    const Call& call = part.call;
+    const bool is_root = members_.number_of(part.own) == call.root;
+    ncclComm_t const communicator = communicators_[part.own];
+    cudaStream_t const stream = this->stream(part.own);
     switch (kind) {
-      case OperationKind::broadcast:
-        for (std::size_t device = 0; device < count; ++device) {
-          const Tensor& source = tensor_of(call.inputs, root);
-          check(nccl_.broadcast(source.data(), tensor_of(call.outputs, device).data(), source.nbytes(),
-                                ncclUint8, call.root, communicators_[device], stream(device)),
-                "ncclBroadcast");
-        }
+      case OperationKind::broadcast: {
+        const Tensor& copy = part.each(call.outputs);
+        const void* const source = is_root ? part.root(call.inputs).data() : copy.data();
+        check(nccl_.broadcast(source, copy.data(), copy.nbytes(), ncclUint8, call.root, communicator, stream),
+              "ncclBroadcast");
         return;
-      case OperationKind::reduce:
-        for (std::size_t device = 0; device < count; ++device) {
-          const Tensor& input = tensor_of(call.inputs, device);
-          const SummedType summed = summed_type(input.dtype()).value();
-          check(nccl_.reduce(input.data(), tensor_of(call.outputs, root).data(),
-                             static_cast<std::size_t>(input.numel()) * summed.per_element, summed.type,
-                             ncclSum, call.root, communicators_[device], stream(device)),
-                "ncclReduce");
-        }
+      }
+      case OperationKind::reduce: {
+        const Summand summand(part.each(call.inputs));
+        void* const sum = is_root ? part.root(call.outputs).data() : nullptr;
+        check(nccl_.reduce(summand.data, sum, summand.count, summand.type, ncclSum, call.root, communicator,
+                           stream),
+              "ncclReduce");
         return;
+      }
+      case OperationKind::all_reduce: {
+        const Summand summand(part.each(call.inputs));
+        check(nccl_.all_reduce(summand.data, part.each(call.outputs).data(), summand.count, summand.type,
+                               ncclSum, communicator, stream),
+              "ncclAllReduce");
+        return;
+      }
+      case OperationKind::all_gather: {
+        const Tensor& input = part.each(call.inputs);
+        check(nccl_.all_gather(input.data(), part.each(call.outputs).data(), input.nbytes(), ncclUint8,
+                               communicator, stream),
+              "ncclAllGather");
+        return;
+      }
+      case OperationKind::reduce_scatter: {
+        const Summand summand(part.each(call.inputs));
+        check(nccl_.reduce_scatter(summand.data, part.each(call.outputs).data(),
+                                   summand.count / static_cast<std::size_t>(members_.count), summand.type,
+                                   ncclSum, communicator, stream),
+              "ncclReduceScatter");
+        return;
+      }
       case OperationKind::scatter:
-        scatter(call);
-        return;
+        return scatter(part, is_root);
       case OperationKind::gather:
-        gather(call);
-        return;
+        return gather(part, is_root);
       case OperationKind::copy:
-        send(bytes_of(call.inputs[0][0]), call.bytes, root, call.partner);
-        receive(bytes_of(call.outputs[0][0]), call.bytes, static_cast<std::size_t>(call.partner), call.root);
+        if (is_root) send(bytes_of(call.inputs[0][0]), call.bytes, part.own, call.partner);
+        if (members_.number_of(part.own) == call.partner) {
+          receive(bytes_of(call.outputs[0][0]), call.bytes, part.own, call.root);
+        }
         return;
     }
   }
 
-  /// Between the root's whole tensor and every device's chunk of it; a chunk that is in its place stays
-  /// there.
-  void scatter(const Call& call) const {
-    std::byte* part = bytes_of(call.inputs[0][0]);
-    for (std::size_t device = 0; device < streams_.size(); ++device) {
-      const Tensor& chunk = call.outputs[0][device];
-      send(part, chunk.nbytes(), static_cast<std::size_t>(call.root), static_cast<int>(device));
-      receive(bytes_of(chunk), chunk.nbytes(), device, call.root);
-      part += chunk.nbytes();
+  /// Between the root's whole tensor and every member's chunk of it.
+  void scatter(const Part& part, bool is_root) const {
+    const Call& call = part.call;
+    const std::byte* chunk = is_root ? bytes_of(call.inputs[0][0]) : nullptr;
+    for (std::size_t member = 0; is_root && member < call.part_bytes.size(); ++member) {
+      send(chunk, call.part_bytes[member], part.own, static_cast<int>(member));
+      chunk += call.part_bytes[member];
     }
+    const Tensor& own = part.each(call.outputs);
+    receive(bytes_of(own), own.nbytes(), part.own, call.root);
   }
-  void gather(const Call& call) const {
-    std::byte* part = bytes_of(call.outputs[0][0]);
-    for (std::size_t device = 0; device < streams_.size(); ++device) {
-      const Tensor& chunk = call.inputs[0][device];
-      send(bytes_of(chunk), chunk.nbytes(), device, call.root);
-      receive(part, chunk.nbytes(), static_cast<std::size_t>(call.root), static_cast<int>(device));
-      part += chunk.nbytes();
+  void gather(const Part& part, bool is_root) const {
+    const Call& call = part.call;
+    const Tensor& own = part.each(call.inputs);
+    send(bytes_of(own), own.nbytes(), part.own, call.root);
+    std::byte* chunk = is_root ? bytes_of(call.outputs[0][0]) : nullptr;
+    for (std::size_t member = 0; is_root && member < call.part_bytes.size(); ++member) {
+      receive(chunk, call.part_bytes[member], part.own, static_cast<int>(member));
+      chunk += call.part_bytes[member];
     }
   }
 
   NcclLibrary nccl_;
+  Members members_;
   std::vector<Stream> streams_;
   std::vector<ncclComm_t> communicators_;
 };
 
 }  // namespace
 
-std::unique_ptr<Peer> make_nccl_peer(const std::vector<Stream>& streams) {
-  if (backend_kind() != BackendKind::cuda)
+std::unique_ptr<Peer> make_nccl_peer(const Session& session) {
+  if (session.topology().backend != BackendKind::cuda)
     throw UsageError("--peer nccl: NCCL needs GPUs; these devices are virtual");
-  return std::make_unique<NcclPeer>(streams);
+  return std::make_unique<NcclPeer>(session);
 }
 
 }  // namespace tutti::perf

@@ -3,7 +3,7 @@
 
 namespace tutti::perf {
 
-std::unique_ptr<Peer> make_nccl_peer(const std::vector<Stream>&) {
+std::unique_ptr<Peer> make_nccl_peer(const Session&) {
   throw UsageError(
       "--peer nccl: this tutti-perf was built without NCCL (nccl.h and a CUDA toolkit are needed)");
 }

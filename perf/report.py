@@ -25,7 +25,7 @@ def fail(message):
 def documents_in(value):
     """Every tutti-perf document in a JSON value, however deep."""
     if isinstance(value, dict):
-        if value.get("schema") == "tutti-perf/1":
+        if value.get("schema") in ("tutti-perf/1", "tutti-perf/2"):
             yield value
             return
         if value.get("schema") == "tutti-compare-torch/1":
@@ -57,19 +57,22 @@ def series_of(documents):
     for document in documents:
         headline = "" if document["settings"]["time"] == "back_to_back" else ", latency"
         for row in document["rows"]:
-            if row["tensor_list"] or row["operation"] == "sendrecv" or not row["out_of_place"]:
+            measured = row["out_of_place"] or row.get("in_place")
+            if row["tensor_list"] or row["operation"] == "sendrecv" or not measured:
                 continue
-            if row["root"] != 0 or row["size"] == 0:
+            if row["root"] > 0 or row["size"] == 0:
                 continue
             who = row["by"]
             if who == "tutti":
                 forced = document["settings"]["transport"]
                 who += " " + (row["transport"] if forced != "auto" else "automatic")
+            if document.get("mode") == "ranks":
+                who += " between ranks"
             name = f"{who}, {row['launch']}{headline}"
             operation = row["operation"] + (f", dimension {row['dim']}" if row["dim"] else "")
             if row["dtype"] != "float32":
                 operation += f", {row['dtype']}"
-            point = (row["out_of_place"]["time_us"], row["out_of_place"]["busbw_gbps"])
+            point = (measured["time_us"], measured["busbw_gbps"])
             points = plots.setdefault(operation, {}).setdefault(name, {})
             if row["size"] not in points or point < points[row["size"]]:
                 points[row["size"]] = point
@@ -160,7 +163,7 @@ def page(documents):
     if not sections:
         fail("no sweep over sizes in these files")
     return (f'<!doctype html><html lang="en"><meta charset="utf-8"><title>tutti-perf</title><style>{STYLE}</style>'
-            f"<h1>tutti-perf</h1><p>{html.escape(', '.join(sorted(machines)))}; out of place, root 0. "
+            f"<h1>tutti-perf</h1><p>{html.escape(', '.join(sorted(machines)))}; out of place (in place where that is all), root 0. "
             f"Hover over a point for its value.</p>{''.join(sections)}</html>\n")
 
 
@@ -177,7 +180,7 @@ def main():
         except (OSError, ValueError) as error:
             fail(f"{name}: {error}")
         if not found:
-            fail(f"{name}: no document of schema tutti-perf/1 in it")
+            fail(f"{name}: no document of schema tutti-perf/2 in it")
         documents += found
     text = page(documents)
     with open(given.o, "w", encoding="utf-8") as stream:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "job.hpp"
 #include "options.hpp"
 #include "timing.hpp"
 #include "tutti/topology.hpp"
@@ -34,7 +35,7 @@ struct Row {
   std::string tensor_list;  ///< --tensors as given
   DType dtype = DType::float32;
   bool sums = false;
-  int root = 0;
+  int root = 0;      ///< -1 for operations without one
   int partner = -1;  ///< destination of a copy; -1 for collectives
   int dim = 0;
   int device_count = 0;
@@ -46,9 +47,14 @@ struct Row {
   std::string algorithm;
   std::optional<Measurement> out_of_place;  ///< or returned, as `results` says
   std::optional<Measurement> in_place;
-  /// Of a peer's row: its time divided by tutti's, out of place; above 1 where tutti is faster.
+  /// Of a peer's row: its time divided by tutti's, out of place if there is that; above 1 where tutti is
+  /// faster.
   std::optional<double> peer_over_tutti;
 
+  /// The measurement that stands for the row: out of place if there is one, otherwise in place.
+  [[nodiscard]] const std::optional<Measurement>& leading() const noexcept {
+    return out_of_place ? out_of_place : in_place;
+  }
   [[nodiscard]] std::uint64_t wrong() const noexcept;
 };
 
@@ -65,9 +71,10 @@ struct Skipped {
 };
 
 struct Results {
-  Topology topology;
-  int device_count = 0;
-  std::string peer;  ///< name and version of the peer; empty without one
+  Topology topology;  ///< of rank 0
+  Job job;
+  int device_count = 0;  ///< that take part, of all ranks
+  std::string peer;      ///< name and version of the peer; empty without one
   std::vector<Row> rows;
   std::vector<Skipped> skipped;
   bool interrupted = false;

@@ -5,10 +5,13 @@
 #include "usage_error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
+#include <sstream>
 #include <string_view>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace tutti::perf {
 namespace {
@@ -29,17 +32,72 @@ std::string with_option_named(std::string error, const Options& options) {
   return error;
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+/// A rank's first device. Launchers either show each rank its own devices or all ranks of a host the same.
+int first_device(int used, int available, int rank, const std::vector<std::string>& hosts) {
+  if (backend_kind() == BackendKind::host || used == available) return 0;
+  const std::string& host = hosts[static_cast<std::size_t>(rank)];
+  const auto on_host = static_cast<int>(std::ranges::count(hosts, host));
+  const auto before = static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank, host));
+  if (on_host * used > available) {
+    throw UsageError(fmt::format("-g: {} device(s) for each of {} ranks on {} asked for, but there are {}",
+                                 used, on_host, host, available));
+  }
+  return before * used;
+}
+
+/// The run's settings, as far as a communicator has them.
+CommunicatorOptions communicator_options([[maybe_unused]] const Options& options,
+                                         const std::vector<Device>& devices) {
+  CommunicatorOptions settings;
+  settings.devices = devices;
+  return settings;
+}
+
+/// What carried the communicator's last call.
+PlanSummary last_plan_of([[maybe_unused]] const Communicator& communicator) {
+  return {"staged", "shared host memory"};
+}
+
 }  // namespace
 
-Session::Session(const Options& options) {
+Session::Session(const Options& options, Processes& processes) : processes_(processes) {
+  job_.mode = processes.are_ranks() ? Mode::ranks : Mode::single_process;
+  start_library(options);
+  choose_devices(options);
+  if (options.root && *options.root >= members_.count) {
+    throw UsageError(fmt::format("-r: root {} is not one of the {} {} (0 to {})", *options.root,
+                                 members_.count, processes.are_ranks() ? "members" : "devices",
+                                 members_.count - 1));
+  }
+  for (const Device device : members_.own) {
+    streams_.emplace_back(device.index());
+    set_stream(streams_.back());
+    const std::size_t free = mem_get_info(device.index()).free;
+    free_bytes_ = streams_.size() == 1 ? free : std::min(free_bytes_, free);
+  }
+  describe_members();
+  if (processes.are_ranks()) join_ranks(options);
+}
+
+void Session::start_library(const Options& options) {
   // The library reads these when it is first used, which is below.
   set_environment("TUTTI_BACKEND", options.backend);
   set_environment("TUTTI_VIRTUAL_TOPOLOGY", options.virtual_topology);
   if (options.virtual_devices)
     set_environment("TUTTI_VIRTUAL_DEVICES", fmt::format("{}", *options.virtual_devices));
+  if (processes_.are_ranks() && options.virtual_topology.empty()) {
+    // A rank has few devices; every virtual one it does not use would cost threads.
+    setenv("TUTTI_VIRTUAL_DEVICES", fmt::format("{}", options.devices_used.value_or(1)).c_str(), 0);
+  }
   try {
     init();
-    self_test_peers();
+    // A rank's devices are seldom each other's peers, and a test would take memory on all that it sees.
+    if (!processes_.are_ranks()) self_test_peers();
     topology_ = discover_topology();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported) {
@@ -47,23 +105,58 @@ Session::Session(const Options& options) {
     }
     throw;
   }
+}
 
+void Session::choose_devices(const Options& options) {
   const int available = tutti::device_count();
-  const int used = options.devices_used.value_or(available);
+  const int used = options.devices_used.value_or(processes_.are_ranks() ? 1 : available);
   if (used > available) {
     throw UsageError(fmt::format("-g: {} devices asked for, but there are {} on backend {}", used, available,
                                  name_of(topology_.backend)));
   }
-  if (options.root && *options.root >= used) {
-    throw UsageError(
-        fmt::format("-r: root {} is not one of the {} devices (0 to {})", *options.root, used, used - 1));
+  const std::vector<std::string> hosts = processes_.gather(host_name());
+  const int first = first_device(used, available, processes_.rank(), hosts);
+  members_.own.clear();
+  for (int device = first; device < first + used; ++device) members_.own.emplace_back(device);
+  members_.count = used * processes_.size();
+  members_.first_own = used * processes_.rank();
+  job_.ranks = processes_.size();
+  job_.devices_per_rank = used;
+}
+
+void Session::describe_members() {
+  std::string mine;
+  for (const Device device : members_.own) {
+    const DeviceProperties& properties = topology_.devices[static_cast<std::size_t>(device.index())];
+    mine +=
+        fmt::format("{}\n{}\n{}\n{}\n", host_name(), device.index(), properties.name, properties.pci_bus_id);
   }
-  for (int device = 0; device < used; ++device) {
-    streams_.emplace_back(device);
-    set_stream(streams_.back());
-    const std::size_t free = mem_get_info(device).free;
-    free_bytes_ = device == 0 ? free : std::min(free_bytes_, free);
+  const std::vector<std::string> all = processes_.gather(mine);
+  for (int rank = 0; rank < processes_.size(); ++rank) {
+    std::istringstream lines(all[static_cast<std::size_t>(rank)]);
+    MemberDevice member;
+    member.rank = rank;
+    for (std::string index; std::getline(lines, member.host) && std::getline(lines, index) &&
+                            std::getline(lines, member.name) && std::getline(lines, member.pci_bus_id);) {
+      member.device = std::stoi(index);
+      job_.members.push_back(member);
+    }
   }
+}
+
+void Session::join_ranks(const Options& options) {
+  const double before = processes_.milliseconds_since_start();
+  communicator_ = processes_.make_communicator(communicator_options(options, members_.own));
+  members_.communicator = communicator_.get();
+  const double joined = processes_.milliseconds_since_start();
+
+  std::vector<Tensor> numbers;
+  for (const Device device : members_.own) numbers.push_back(ones({1}, {.device = device}));
+  communicator_->all_reduce_add(numbers, numbers);
+  synchronize();
+  std::array<double, 2> times{joined - before, processes_.milliseconds_since_start()};
+  processes_.maximum(times);
+  job_.start_up = StartUp{times[0], times[1]};
 }
 
 void Session::synchronize() const {
@@ -76,7 +169,20 @@ int Session::buffer_sets(std::size_t payload_bytes) const {
   // Virtual devices share the host's caches: rotating shows mistakes in reuse there, not bandwidth.
   const std::size_t wanted = topology_.backend == BackendKind::host ? 2 : 2 * cache / payload + 1;
   const std::size_t affordable = free_bytes_ / 2 / (2 * payload);  // the root holds an input and an output
-  return static_cast<int>(std::clamp<std::size_t>(std::min(wanted, affordable), 1, most_buffer_sets));
+  double fewest =
+      -static_cast<double>(std::clamp<std::size_t>(std::min(wanted, affordable), 1, most_buffer_sets));
+  processes_.maximum({&fewest, 1});
+  return static_cast<int>(-fewest);
+}
+
+PlanSummary Session::last_plan() const {
+  return communicator_ ? last_plan_of(*communicator_) : tutti::last_plan();
+}
+
+void Session::together(const std::function<void()>& work) const {
+  processes_.together(work, [this](std::string_view reason) {
+    if (communicator_) communicator_->abort(reason);
+  });
 }
 
 }  // namespace tutti::perf

@@ -1,34 +1,55 @@
 #pragma once
 
+#include "job.hpp"
+#include "members.hpp"
 #include "options.hpp"
+#include "processes.hpp"
+#include "tutti/communicator.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/topology.hpp"
 
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace tutti::perf {
 
 /// The devices of a run: selects the backend the options ask for, tests the peers, and gives the calling
-/// thread a pooled stream on each device, so that nothing runs on the legacy default stream.
+/// thread a pooled stream on each device, so that nothing runs on the legacy default stream. Between ranks,
+/// joins them in a communicator.
 class Session {
  public:
   /// Throws UsageError if the options do not fit the devices there are.
-  explicit Session(const Options& options);
+  Session(const Options& options, Processes& processes);
 
+  [[nodiscard]] Processes& processes() const noexcept { return processes_; }
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
-  /// The devices that take part are 0 to device_count() - 1.
-  [[nodiscard]] int device_count() const noexcept { return static_cast<int>(streams_.size()); }
+  [[nodiscard]] const Members& members() const noexcept { return members_; }
+  [[nodiscard]] const Job& job() const noexcept { return job_; }
+  /// Of this process's members, in order.
   [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
   /// Blocks until all work on these streams is done.
   void synchronize() const;
   /// How many sets of buffers to rotate over so that one operation does not find its data in the caches
-  /// another one left there, as far as memory allows.
+  /// another one left there, as far as memory allows. The same on all ranks.
   [[nodiscard]] int buffer_sets(std::size_t payload_bytes) const;
+  /// What carried the last call.
+  [[nodiscard]] PlanSummary last_plan() const;
+  /// Runs `work` on all ranks; where it fails on one, on all (see `Processes`).
+  void together(const std::function<void()>& work) const;
 
  private:
+  void start_library(const Options& options);
+  void choose_devices(const Options& options);
+  void join_ranks(const Options& options);
+  void describe_members();
+
+  Processes& processes_;
   Topology topology_;
+  Members members_;
   std::vector<Stream> streams_;
+  std::unique_ptr<Communicator> communicator_;
+  Job job_;
   std::size_t free_bytes_ = 0;  ///< on the device with least
 };
 

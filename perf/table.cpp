@@ -64,8 +64,37 @@ std::string describe_choice(const Row& row) {
                      row.peer_over_tutti.value_or(0.0));
 }
 
-std::string_view describe(Headline headline) {
-  return headline == Headline::latency ? "latency, from the call to completion" : "back to back";
+std::string describe(Headline headline, const Job& job) {
+  const std::string time =
+      headline == Headline::latency ? "latency, from the call to completion" : "back to back";
+  return job.mode == Mode::ranks ? time + " on the slowest rank" : time;
+}
+
+/// How many of what, for the first line.
+std::string describe_devices(const Results& results) {
+  const std::string_view kind = results.topology.backend == BackendKind::host ? "virtual" : "cuda";
+  if (results.job.mode == Mode::single_process) {
+    return fmt::format("{} {} device(s)", results.device_count, kind);
+  }
+  return fmt::format("{} rank(s) with {} {} device(s) each", results.job.ranks, results.job.devices_per_rank,
+                     kind);
+}
+
+/// Where every rank is, and what starting took.
+std::string describe_ranks(const Job& job) {
+  if (job.mode == Mode::single_process) return "";
+  std::string text = fmt::format("ranks: {} on {} host(s)\n", job.ranks, job.hosts().size());
+  for (std::size_t number = 0; number < job.members.size(); ++number) {
+    const MemberDevice& member = job.members[number];
+    text += fmt::format("  member {}: rank {} on {}, device {} {}{}{}\n", number, member.rank, member.host,
+                        member.device, member.name, member.pci_bus_id.empty() ? "" : " ", member.pci_bus_id);
+  }
+  if (job.start_up) {
+    text +=
+        fmt::format("start-up: communicator {:.1f} ms, first collective complete {:.1f} ms after MPI_Init\n",
+                    job.start_up->communicator, job.start_up->first_collective);
+  }
+  return text;
 }
 
 /// A matrix of one figure over sources and destinations.
@@ -95,12 +124,13 @@ double bandwidth_of(const Row& row, Headline headline) {
 }  // namespace
 
 std::string format_header(const Options& options, const Results& results) {
-  std::string text = fmt::format(
-      "# tutti-perf {}: {} {} device(s), transport {}, {}{}, time is {}, check {}\n", tutti::version(),
-      results.device_count, results.topology.backend == BackendKind::host ? "virtual" : "cuda",
-      name_of(options.collective.transport), options.launch == LaunchForm::eager ? "eager" : "persistent",
-      options.results == ResultForm::given ? "" : ", results are new tensors", describe(options.headline),
-      options.check ? "on" : "off");
+  std::string text =
+      fmt::format("# tutti-perf {}: {}, transport {}, {}{}, time is {}, check {}\n", tutti::version(),
+                  describe_devices(results), name_of(options.collective.transport),
+                  options.launch == LaunchForm::eager ? "eager" : "persistent",
+                  options.results == ResultForm::given ? "" : ", results are new tensors",
+                  describe(options.headline, results.job), options.check ? "on" : "off");
+  text += commented(describe_ranks(results.job));
   text += commented(to_string(results.topology));
   if (!results.peer.empty()) text += fmt::format("# peer: {}\n", results.peer);
   return text;
@@ -122,7 +152,7 @@ std::string format_column_titles(const std::string& operation, ResultForm result
 }
 
 std::string format_row(const Row& row, Headline headline) {
-  const Summary latency = row.out_of_place ? row.out_of_place->timing.latency : Summary{};
+  const Summary latency = row.leading() ? row.leading()->timing.latency : Summary{};
   return format_line(' ', {.size = fmt::format("{}", row.bytes),
                            .count = fmt::format("{}", row.count),
                            .type = std::string(name_of(row.dtype)),

@@ -22,15 +22,36 @@ double microseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
-/// Launches `count` times and waits: microseconds for all of it.
-double run_batch(const Launcher& launcher, std::size_t count) {
+/// Launches `count` times and waits, having started in step with all ranks: this one's microseconds.
+double run_batch(const Launcher& launcher, std::size_t count, Processes& processes) {
+  check_interrupt();
+  processes.barrier();
   const Clock::time_point start = Clock::now();
   for (std::size_t index = 0; index < count; ++index) {
-    check_interrupt();
+    if (launcher.interruptible) check_interrupt();
     launcher.launch(index);
   }
   launcher.synchronize();
   return microseconds_since(start);
+}
+
+/// A single operation.
+double run_one(const Launcher& launcher, std::size_t index, Processes& processes) {
+  check_interrupt();
+  processes.barrier();
+  const Clock::time_point start = Clock::now();
+  if (launcher.launch_one) {
+    launcher.launch_one();
+  } else {
+    launcher.launch(index);
+  }
+  launcher.synchronize();
+  return microseconds_since(start);
+}
+
+double slowest(double microseconds, Processes& processes) {
+  processes.maximum({&microseconds, 1});
+  return microseconds;
 }
 
 /// As many as fit into `budget`, between `least` and `most`.
@@ -41,13 +62,14 @@ int fitting(double budget, double microseconds_each, int least, int most) {
 
 }  // namespace
 
-Timing measure(const Launcher& launcher, const TimingPlan& plan) {
-  run_batch(launcher,
-            launcher.rotation);  // first use allocates, connects and plans: never part of an estimate
+Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& processes) {
+  // First use allocates, connects and plans: never part of an estimate.
+  run_batch(launcher, launcher.rotation, processes);
   const int warmup = plan.warmup.value_or(default_warmup);
-  double estimate = run_batch(launcher, 1);
+  // All ranks estimate the same, and so choose the same numbers.
+  double estimate = slowest(run_batch(launcher, 1, processes), processes);
   for (int done = 1; done < warmup && (plan.warmup || estimate * done < batch_microseconds); ++done) {
-    estimate = std::min(estimate, run_batch(launcher, 1));
+    estimate = std::min(estimate, slowest(run_batch(launcher, 1, processes), processes));
   }
 
   const int iterations = plan.iterations.value_or(fitting(batch_microseconds, estimate, 1, most_iterations));
@@ -60,24 +82,18 @@ Timing measure(const Launcher& launcher, const TimingPlan& plan) {
   timing.iterations = launches * launcher.operations_per_launch;
   std::vector<double> batches;
   for (int repetition = 0; repetition < repetitions; ++repetition) {
-    batches.push_back(run_batch(launcher, launches) / static_cast<double>(timing.iterations));
+    batches.push_back(run_batch(launcher, launches, processes) / static_cast<double>(timing.iterations));
   }
+  processes.maximum(batches);
   timing.back_to_back = summarize(std::move(batches));
 
   const double each = timing.back_to_back.median;
   const int samples = plan.iterations.value_or(fitting(total_microseconds, each, 3, most_latencies));
   std::vector<double> latencies;
   for (int sample = 0; sample < samples; ++sample) {
-    check_interrupt();
-    const Clock::time_point start = Clock::now();
-    if (launcher.launch_one) {
-      launcher.launch_one();
-    } else {
-      launcher.launch(static_cast<std::size_t>(sample));
-    }
-    launcher.synchronize();
-    latencies.push_back(microseconds_since(start));
+    latencies.push_back(run_one(launcher, static_cast<std::size_t>(sample), processes));
   }
+  processes.maximum(latencies);
   timing.latency = summarize(std::move(latencies));
   return timing;
 }

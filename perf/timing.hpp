@@ -1,5 +1,6 @@
 #pragma once
 
+#include "processes.hpp"
 #include "statistics.hpp"
 
 #include <cstddef>
@@ -20,6 +21,8 @@ struct Launcher {
   /// Blocks until everything launched is complete on all devices.
   std::function<void()> synchronize;
   std::size_t rotation = 1;  ///< how many different launches there are: all are warmed up
+  /// False where a rank that leaves a batch half-way would leave the others stuck in it.
+  bool interruptible = true;
 };
 
 /// How much to measure. What is not given is chosen so that short operations are repeated often and long ones
@@ -30,14 +33,15 @@ struct TimingPlan {
   int repetitions = 5;            ///< batches; fewer of long operations unless `iterations` is given
 };
 
-/// Microseconds per operation.
+/// Microseconds per operation, of the slowest rank.
 struct Timing {
   Summary back_to_back;  ///< batches: enqueue all, wait once, divide by their number; one sample per batch
   Summary latency;       ///< from the call to completion on all devices; one sample per operation
   std::size_t iterations = 0;  ///< operations in a batch
 };
 
-/// Warms up, then measures both. Throws Interrupted after Ctrl-C.
-[[nodiscard]] Timing measure(const Launcher& launcher, const TimingPlan& plan);
+/// Warms up, then measures both. All ranks start every batch, and every operation whose latency is taken, in
+/// step, and make the same launches. Throws Interrupted after Ctrl-C.
+[[nodiscard]] Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& processes);
 
 }  // namespace tutti::perf

@@ -137,7 +137,7 @@ TEST(PerfCommandLine, EveryOperationIsRightOnVirtualDevices) {
   EXPECT_EQ(outcome.error, "");  // no progress where there is no terminal
   EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos) << outcome.out;
   const auto document = nlohmann::json::parse(content_of(json));
-  EXPECT_EQ(document["schema"], "tutti-perf/1");
+  EXPECT_EQ(document["schema"], "tutti-perf/2");
   EXPECT_EQ(document["summary"]["wrong"], 0);
   EXPECT_TRUE(document["not_measured"].empty());
   // Six collectives of four sizes, two of them along two dimensions, and twelve pairs at two sizes.

@@ -10,11 +10,16 @@
 namespace tutti::perf {
 namespace {
 
-Options parsed(std::initializer_list<const char*> words) {
+Options parsed(std::initializer_list<const char*> words, Mode mode = Mode::single_process) {
   std::vector<const char*> argv{"tutti-perf"};
   argv.insert(argv.end(), words);
-  return parse_options(static_cast<int>(argv.size()), argv.data());
+  return parse_options(static_cast<int>(argv.size()), argv.data(), mode);
 }
+
+struct Mistake {
+  std::initializer_list<const char*> words;
+  const char* mentions;
+};
 
 TEST(PerfOptions, DefaultsMeasureOneOperationCheckedAndEager) {
   const Options options = parsed({"broadcast"});
@@ -89,11 +94,36 @@ TEST(PerfOptions, OtherCommands) {
   EXPECT_EQ(options.operations.at(0)->name(), "scatter");
 }
 
-TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
-  struct Mistake {
-    std::initializer_list<const char*> words;
-    const char* mentions;
+TEST(PerfOptions, RanksHaveTheCollectivesOfACommunicator) {
+  EXPECT_EQ(parsed({"all"}, Mode::ranks).operations.size(), 10U);
+  for (const char* name :
+       {"all_reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add"}) {
+    EXPECT_EQ(parsed({name}, Mode::ranks).operations.at(0)->name(), name);
+  }
+  EXPECT_EQ(parsed({"all", "--peer", "mpi"}, Mode::ranks).peer, PeerChoice::mpi);
+  EXPECT_EQ(parsed({"topo"}, Mode::ranks).command, Command::topo);
+  EXPECT_EQ(parsed({"gather", "-r", "all", "--dim", "all", "-g", "2"}, Mode::ranks).devices_used, 2);
+}
+
+TEST(PerfOptions, WhatRanksDoNotHaveIsRefused) {
+  const Mistake mistakes[] = {
+      {{"sendrecv"}, "sendrecv"},
+      {{"explain", "broadcast", "1M"}, "explain"},
+      {{"broadcast", "-G", "20"}, "-G"},
+      {{"broadcast", "--persistent"}, "--persistent"},
+      {{"broadcast", "--results", "new"}, "--results new"},
+      {{"all_reduce_add", "--dim", "1"}, "--dim"},
+      {{"all_reduce_add", "--tensors", "resnet50"}, "--tensors"},
+      {{"all_to_all"}, "'all_to_all' is not an operation: expected broadcast, "},
   };
+  for (const auto& [words, mentions] : mistakes) {
+    const std::string message = usage_error_of([&] { static_cast<void>(parsed(words, Mode::ranks)); });
+    EXPECT_NE(message.find(mentions), std::string::npos) << mentions << " is not in: " << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
+TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
   const Mistake mistakes[] = {
       {{}, "missing"},
       {{"broadcst"}, "'broadcst'"},
@@ -126,7 +156,8 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "--backend", "cuda", "--devices", "4"}, "--devices"},
       {{"broadcast", "--devices", "0"}, "--devices: '0'"},
       {{"broadcast", "--determinism", "maybe"}, "--determinism: 'maybe'"},
-      {{"broadcast", "--peer", "mpi"}, "--peer: 'mpi'"},
+      {{"broadcast", "--peer", "mpi"}, "--peer mpi compares collectives between processes"},
+      {{"broadcast", "--peer", "gloo"}, "--peer: 'gloo'"},
       {{"broadcast", "--inject-corruption", "-c", "0"}, "--inject-corruption"},
       {{"sendrecv", "--persistent"}, "sendrecv"},
       {{"sendrecv", "--results", "new"}, "sendrecv"},

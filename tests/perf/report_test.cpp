@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -96,6 +97,36 @@ TEST(PerfTable, PeersSayHowTheyCompare) {
             std::string::npos);
 }
 
+TEST(PerfTable, WhatIsInPlaceOnlyStillHasLatencies) {
+  Row row = scatter_row();
+  row.in_place = std::exchange(row.out_of_place, std::nullopt);
+  const std::vector<std::string> words = words_of(format_row(row, Headline::back_to_back));
+  EXPECT_EQ(words.at(5), "N/A");
+  EXPECT_EQ(words.at(9), "100.0");
+  EXPECT_EQ(words.at(13), "200.0");
+}
+
+Results results_of_ranks() {
+  Results results = results_of({scatter_row()});
+  results.job = {
+      .mode = Mode::ranks, .ranks = 2, .devices_per_rank = 2, .members = {}, .start_up = StartUp{5.0, 20.0}};
+  for (int member = 0; member < 4; ++member) {
+    results.job.members.push_back(
+        {member / 2, "node" + std::to_string(member / 2), member % 2, "a device", ""});
+  }
+  return results;
+}
+
+TEST(PerfTable, HeaderSaysWhereTheRanksAreAndWhatStartingTook) {
+  const std::string header = format_header({}, results_of_ranks());
+  for (const char* expected :
+       {"2 rank(s) with 2 ", "on the slowest rank", "2 on 2 host(s)",
+        "member 3: rank 1 on node1, device 1 a device", "communicator 5.0 ms", "20.0 ms after MPI_Init"}) {
+    EXPECT_NE(header.find(expected), std::string::npos) << expected << " is not in:\n" << header;
+  }
+  EXPECT_EQ(format_header({}, results_of({})).find("rank"), std::string::npos);
+}
+
 TEST(PerfTable, FooterCountsWrongElementsAndWhatWasNotMeasured) {
   Row row = scatter_row();
   row.out_of_place->wrong = 3;
@@ -137,7 +168,7 @@ TEST(PerfJson, HasTheSchemaAndEveryFigure) {
   peer.peer_over_tutti = 2.0;
   const auto document =
       nlohmann::json::parse(to_json({}, results_of({scatter_row(), peer}), {"tutti-perf", "scatter"}));
-  EXPECT_EQ(document["schema"], "tutti-perf/1");
+  EXPECT_EQ(document["schema"], "tutti-perf/2");
   EXPECT_EQ(document["command_line"].size(), 2U);
   EXPECT_EQ(document["summary"]["wrong"], 0);
   ASSERT_EQ(document["rows"].size(), 2U);
@@ -153,6 +184,20 @@ TEST(PerfJson, HasTheSchemaAndEveryFigure) {
   EXPECT_TRUE(row["in_place"].is_null());
   EXPECT_EQ(document["rows"][1]["by"], "nccl");
   EXPECT_DOUBLE_EQ(document["rows"][1]["time_over_tutti"], 2.0);
+}
+
+TEST(PerfJson, HasTheRanks) {
+  const auto document = nlohmann::json::parse(to_json({}, results_of_ranks(), {}));
+  EXPECT_EQ(document["mode"], "ranks");
+  EXPECT_EQ(document["ranks"], 2);
+  EXPECT_EQ(document["devices_per_rank"], 2);
+  EXPECT_EQ(document["hosts"], (std::vector<std::string>{"node0", "node1"}));
+  EXPECT_EQ(document["members"].size(), 4U);
+  EXPECT_EQ(document["members"][2]["rank"], 1);
+  EXPECT_EQ(document["start_up_ms"]["first_collective"], 20.0);
+  const auto alone = nlohmann::json::parse(to_json({}, results_of({}), {}));
+  EXPECT_EQ(alone["mode"], "single_process");
+  EXPECT_TRUE(alone["start_up_ms"].is_null());
 }
 
 TEST(PerfJson, LeaksNoOtherEnvironment) {

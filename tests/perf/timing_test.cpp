@@ -1,5 +1,6 @@
 #include "perf/timing.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <thread>
@@ -27,9 +28,13 @@ struct Counted {
   }
 };
 
+Timing measured(const Launcher& launcher, const TimingPlan& plan) {
+  return measure(launcher, plan, *make_single_process());
+}
+
 TEST(PerfTiming, MakesExactlyTheLaunchesAskedFor) {
   Counted counted;
-  const Timing timing = measure(counted.launcher(), {.iterations = 20, .warmup = 3, .repetitions = 4});
+  const Timing timing = measured(counted.launcher(), {.iterations = 20, .warmup = 3, .repetitions = 4});
   EXPECT_EQ(timing.iterations, 20U);
   EXPECT_EQ(timing.back_to_back.count, 4U);
   EXPECT_EQ(timing.latency.count, 20U);
@@ -41,7 +46,7 @@ TEST(PerfTiming, WarmsUpEverySetOfBuffers) {
   Counted counted;
   Launcher how = counted.launcher();
   how.rotation = 9;
-  static_cast<void>(measure(how, {.iterations = 2, .warmup = 1, .repetitions = 1}));
+  static_cast<void>(measured(how, {.iterations = 2, .warmup = 1, .repetitions = 1}));
   EXPECT_EQ(counted.indices.size(), 9U);
 }
 
@@ -51,7 +56,7 @@ TEST(PerfTiming, DividesByTheOperationsOfALaunch) {
   how.launch = [](std::size_t) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
   how.launch_one = [&counted] { ++counted.single; };
   how.operations_per_launch = 10;
-  const Timing timing = measure(how, {.iterations = 3, .warmup = 1, .repetitions = 3});
+  const Timing timing = measured(how, {.iterations = 3, .warmup = 1, .repetitions = 3});
   EXPECT_EQ(timing.iterations, 30U);
   EXPECT_GE(timing.back_to_back.minimum, 1000.0);  // 10 ms for 10 operations
   EXPECT_LT(timing.back_to_back.minimum, 9000.0);  // and not for each
@@ -66,11 +71,54 @@ TEST(PerfTiming, LimitsTheTimeSpentOnSlowOperations) {
     ++counted.launches;
     std::this_thread::sleep_for(std::chrono::milliseconds(60));
   };
-  const Timing timing = measure(how, {});
+  const Timing timing = measured(how, {});
   EXPECT_EQ(timing.iterations, 1U);
   EXPECT_GE(timing.back_to_back.count, 2U);
   EXPECT_GE(timing.latency.count, 3U);
   EXPECT_LT(counted.launches, 20);
+}
+
+/// As if there were another rank that takes `other` microseconds for everything.
+class WithASlowerRank final : public Processes {
+ public:
+  explicit WithASlowerRank(double other) : other_(other) {}
+  [[nodiscard]] int barriers() const noexcept { return barriers_; }
+
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 2; }
+  [[nodiscard]] bool are_ranks() const override { return true; }
+  void barrier() override { ++barriers_; }
+  void maximum(std::span<double> values) override {
+    for (double& value : values) value = std::max(value, other_);
+  }
+  [[nodiscard]] std::uint64_t sum(std::uint64_t value) override { return value; }
+  void broadcast(std::span<std::byte>) override {}
+  [[nodiscard]] std::vector<std::string> gather(const std::string& mine) override { return {mine, mine}; }
+  void together(const std::function<void()>& work, const Release&) override { work(); }
+  [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions&) override {
+    return nullptr;
+  }
+
+ private:
+  double other_;
+  int barriers_ = 0;
+};
+
+TEST(PerfTiming, IsTheSlowestRanks) {
+  Counted counted;
+  WithASlowerRank processes(70e3);
+  const Timing timing = measure(counted.launcher(), {}, processes);
+  EXPECT_EQ(timing.iterations, 1U);  // chosen by the slowest as well
+  EXPECT_EQ(timing.back_to_back.minimum, 70e3);
+  EXPECT_EQ(timing.latency.minimum, 70e3);
+}
+
+TEST(PerfTiming, StartsAllRanksInStep) {
+  Counted counted;
+  WithASlowerRank processes(1.0);
+  static_cast<void>(
+      measure(counted.launcher(), {.iterations = 20, .warmup = 3, .repetitions = 4}, processes));
+  EXPECT_EQ(processes.barriers(), 1 + 3 + 4 + 20);  // before each batch and each single operation
 }
 
 }  // namespace

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "tutti/error.hpp"
+
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+/// What went wrong on one rank, in a form that can be told to the others.
+namespace tutti::perf {
+
+struct Failure {
+  enum class Kind : std::uint8_t { error, usage, interrupted, other };
+  Kind kind = Kind::other;
+  ErrorCode code = ErrorCode::internal;  ///< of an `error`
+  std::string message;
+
+  [[nodiscard]] bool is(ErrorCode wanted) const noexcept { return kind == Kind::error && code == wanted; }
+  friend bool operator==(const Failure&, const Failure&) = default;
+};
+
+[[nodiscard]] Failure failure_of(const std::exception_ptr& exception);
+/// Throws what `failure_of` would turn into `failure`.
+[[noreturn]] void raise(const Failure& failure);
+
+/// As bytes, never empty; and back.
+[[nodiscard]] std::string encode(const Failure& failure);
+[[nodiscard]] Failure decode_failure(std::string_view bytes);
+
+/// The one failure to report of those of all ranks, at least one: an interrupt before anything else, a cause
+/// before what it led to on the others, then the lowest rank's. Its message names the rank, unless all say
+/// the same.
+[[nodiscard]] Failure first_cause(const std::vector<std::optional<Failure>>& by_rank);
+
+}  // namespace tutti::perf

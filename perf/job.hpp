@@ -1,0 +1,40 @@
+#pragma once
+
+#include "operation.hpp"
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// One of the devices that take part, wherever it is.
+struct MemberDevice {
+  int rank = 0;
+  std::string host;
+  int device = 0;  ///< the number it has in its process
+  std::string name;
+  std::string pci_bus_id;  ///< empty for virtual devices
+};
+
+/// What starting took, in milliseconds, on the slowest rank.
+struct StartUp {
+  double communicator = 0.0;      ///< creating it
+  double first_collective = 0.0;  ///< from the end of MPI_Init until one is complete
+};
+
+/// The processes of a run and their devices.
+struct Job {
+  Mode mode = Mode::single_process;
+  int ranks = 1;
+  int devices_per_rank = 1;
+  std::vector<MemberDevice> members;
+  std::optional<StartUp> start_up;  ///< of ranks
+
+  /// Without repetitions, in order of ranks.
+  [[nodiscard]] std::vector<std::string> hosts() const;
+};
+
+[[nodiscard]] std::string_view name_of(Mode mode) noexcept;
+
+}  // namespace tutti::perf

@@ -1,0 +1,142 @@
+#include "prepare.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/error.hpp"
+
+#include <array>
+#include <memory>
+
+#include <fmt/format.h>
+
+namespace tutti::perf::operations {
+namespace {
+
+/// Which of the two forms that write into given tensors there are.
+enum class Forms : std::uint8_t { both, only_in_place, only_out_of_place };
+
+/// What tells one collective between processes from another.
+struct Description {
+  std::string_view name;
+  OperationKind kind;
+  bool coalesced;
+  Forms forms;
+  Call (*prepare)(const Case&, Placement);
+  void (*run)(Communicator&, const Call&);
+};
+
+class BetweenRanks final : public Operation {
+ public:
+  explicit BetweenRanks(const Description& description) : description_(description) {}
+
+  [[nodiscard]] std::string_view name() const override { return description_.name; }
+  [[nodiscard]] OperationKind kind() const override { return description_.kind; }
+  [[nodiscard]] std::optional<Collective> collective() const override { return std::nullopt; }
+  [[nodiscard]] bool is_coalesced() const override { return description_.coalesced; }
+  [[nodiscard]] bool has(Placement placement) const override {
+    if (placement == Placement::returned) return false;
+    if (description_.forms == Forms::both) return true;
+    return (description_.forms == Forms::only_in_place) == (placement == Placement::in_place);
+  }
+
+  [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
+    return description_.prepare(what, placement);
+  }
+  void run(const Call& call, const Case& what) const override {
+    description_.run(*what.members.communicator, call);
+  }
+  [[nodiscard]] Lists run_returning(const Call&, const Case&) const override {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{}: between processes results go into given tensors", name()));
+  }
+  [[nodiscard]] PersistentCollective bind(const Call&, const Case&) const override {
+    throw Error(ErrorCode::unsupported, fmt::format("{}: between processes nothing is persistent", name()));
+  }
+
+ private:
+  const Description& description_;
+};
+
+const Tensor& only_tensor(const Lists& lists) {
+  static const Tensor none;
+  return lists.empty() ? none : lists[0][0];
+}
+
+/// A root that is not the first own member finds its tensor at its own place.
+void reduce(Communicator& communicator, const Call& call) {
+  if (call.outputs.size() <= 1) {
+    return communicator.reduce_add(call.inputs[0], call.outputs.empty() ? TensorList() : call.outputs[0],
+                                   call.root);
+  }
+  std::vector<Tensor> out(call.outputs.size() - 1);
+  out.push_back(call.outputs.back()[0]);
+  communicator.reduce_add(call.inputs[0], out, call.root);
+}
+
+constexpr std::array descriptions{
+    Description{
+        "broadcast", OperationKind::broadcast, false, Forms::only_in_place,
+        [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, false); },
+        [](Communicator& communicator, const Call& call) {
+          communicator.broadcast(call.outputs[0], call.root);
+        }},
+    Description{
+        "broadcast_coalesced", OperationKind::broadcast, true, Forms::only_in_place,
+        [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, true); },
+        [](Communicator& communicator, const Call& call) {
+          communicator.broadcast_coalesced(call.outputs, call.root);
+        }},
+    Description{"reduce_add", OperationKind::reduce, false, Forms::both,
+                [](const Case& what, Placement placement) { return prepare_reduce(what, placement, false); },
+                &reduce},
+    Description{"reduce_add_coalesced", OperationKind::reduce, true, Forms::both,
+                [](const Case& what, Placement placement) { return prepare_reduce(what, placement, true); },
+                [](Communicator& communicator, const Call& call) {
+                  communicator.reduce_add_coalesced(call.inputs, call.outputs, call.root);
+                }},
+    Description{
+        "scatter", OperationKind::scatter, false, Forms::only_out_of_place,
+        [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::input); },
+        [](Communicator& communicator, const Call& call) {
+          communicator.scatter(only_tensor(call.inputs), call.outputs[0], call.root, call.dim);
+        }},
+    Description{
+        "gather", OperationKind::gather, false, Forms::only_out_of_place,
+        [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::output); },
+        [](Communicator& communicator, const Call& call) {
+          communicator.gather(call.inputs[0], only_tensor(call.outputs), call.root, call.dim);
+        }},
+    Description{
+        "all_reduce_add", OperationKind::all_reduce, false, Forms::both,
+        [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, false); },
+        [](Communicator& communicator, const Call& call) {
+          communicator.all_reduce_add(call.inputs[0], call.outputs[0]);
+        }},
+    Description{
+        "all_reduce_add_coalesced", OperationKind::all_reduce, true, Forms::both,
+        [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, true); },
+        [](Communicator& communicator, const Call& call) {
+          communicator.all_reduce_add_coalesced(call.inputs, call.outputs);
+        }},
+    Description{"all_gather", OperationKind::all_gather, false, Forms::both, &prepare_all_gather,
+                [](Communicator& communicator, const Call& call) {
+                  communicator.all_gather(call.inputs[0], call.outputs[0]);
+                }},
+    Description{"reduce_scatter_add", OperationKind::reduce_scatter, false, Forms::only_out_of_place,
+                &prepare_reduce_scatter,
+                [](Communicator& communicator, const Call& call) {
+                  communicator.reduce_scatter_add(call.inputs[0], call.outputs[0]);
+                }},
+};
+
+}  // namespace
+
+std::span<const Operation* const> between_ranks() {
+  static const std::vector<BetweenRanks> operations(descriptions.begin(), descriptions.end());
+  static const std::vector<const Operation*> pointers = [] {
+    std::vector<const Operation*> all;
+    for (const BetweenRanks& operation : operations) all.push_back(&operation);
+    return all;
+  }();
+  return pointers;
+}
+
+}  // namespace tutti::perf::operations

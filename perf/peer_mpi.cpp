@@ -1,0 +1,244 @@
+#include "peer.hpp"
+#include "tutti/device.hpp"
+#include "tutti/error.hpp"
+#include "usage_error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+namespace tutti::perf {
+namespace {
+
+/// What MPI takes elements of this type for when it only moves them.
+MPI_Datatype moved_type(DType dtype) {
+  switch (size_of(dtype)) {
+    case 1:
+      return MPI_UINT8_T;
+    case 2:
+      return MPI_UINT16_T;
+    case 4:
+      return MPI_UINT32_T;
+    case 8:
+      return MPI_UINT64_T;
+    default:
+      return MPI_C_DOUBLE_COMPLEX;
+  }
+}
+
+/// The type MPI sums; MPI_DATATYPE_NULL where it has none.
+MPI_Datatype summed_type(DType dtype) {
+  switch (dtype) {
+    case DType::boolean:
+      return MPI_C_BOOL;
+    case DType::int8:
+      return MPI_INT8_T;
+    case DType::uint8:
+      return MPI_UINT8_T;
+    case DType::int16:
+      return MPI_INT16_T;
+    case DType::int32:
+      return MPI_INT32_T;
+    case DType::int64:
+      return MPI_INT64_T;
+    case DType::float32:
+      return MPI_FLOAT;
+    case DType::float64:
+      return MPI_DOUBLE;
+    case DType::complex64:
+      return MPI_C_FLOAT_COMPLEX;
+    case DType::complex128:
+      return MPI_C_DOUBLE_COMPLEX;
+    default:
+      return MPI_DATATYPE_NULL;
+  }
+}
+
+MPI_Op sum_of(DType dtype) {
+  return dtype == DType::boolean ? MPI_LOR : MPI_SUM;
+}
+
+int count_of(const Tensor& tensor) {
+  return static_cast<int>(tensor.numel());
+}
+
+/// MPI's way of saying that the output is the input.
+const void* unless_in_place(const void* input, const void* output) {
+  return input == output ? MPI_IN_PLACE : input;
+}
+
+class MpiPeer final : public Peer {
+ public:
+  MpiPeer() {
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
+    MPI_Comm_rank(comm_, &rank_);
+    MPI_Comm_size(comm_, &size_);
+  }
+  ~MpiPeer() override { MPI_Comm_free(&comm_); }
+
+  [[nodiscard]] std::string_view name() const override { return "mpi"; }
+  [[nodiscard]] std::string describe() const override {
+    std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
+    int length = 0;
+    MPI_Get_library_version(text.data(), &length);
+    const std::string version(text.data(), static_cast<std::size_t>(length));
+    return version.substr(0, version.find_first_of(",\n"));
+  }
+  [[nodiscard]] bool wants_host_memory() const override { return true; }
+
+  /// The same on every rank, whichever buffers it has.
+  [[nodiscard]] std::string refusal(const Operation& operation, const Call& call) const override {
+    if (call.dim != 0) return "MPI gets contiguous memory only";
+    if (call.count > std::numeric_limits<int>::max()) return "MPI counts elements with an int";
+    if (!operation.sums()) return "";
+    for (const Buffer& input : call.input_buffers) {
+      const DType dtype = input.tensor.dtype();
+      if (summed_type(dtype) == MPI_DATATYPE_NULL) return fmt::format("MPI has no sum of {}", name_of(dtype));
+    }
+    return "";
+  }
+
+  void enqueue(const Operation& operation, const Call& call) override {
+    if (call.count == 0) return;
+    for (std::size_t tensor = 0; tensor < call.tensors; ++tensor) call_one(operation.kind(), call, tensor);
+  }
+  [[nodiscard]] std::function<void()> record(const Operation&, const std::vector<const Call*>&) override {
+    throw Error(ErrorCode::unsupported, "--peer mpi: MPI's collectives cannot be recorded");
+  }
+
+ private:
+  [[nodiscard]] bool is_root(const Call& call) const { return rank_ == call.root; }
+
+  void call_one(OperationKind kind, const Call& call, std::size_t tensor) const {
+    switch (kind) {
+      case OperationKind::broadcast: {
+        const Tensor& copy = call.outputs[0][tensor];
+        if (copy.numel() == 0) return;
+        require(MPI_Bcast(copy.data(), count_of(copy), moved_type(copy.dtype()), call.root, comm_),
+                "MPI_Bcast");
+        return;
+      }
+      case OperationKind::reduce: {
+        const Tensor& input = call.inputs[0][tensor];
+        if (input.numel() == 0) return;
+        void* const output = is_root(call) ? call.outputs.back()[tensor].data() : nullptr;
+        require(MPI_Reduce(unless_in_place(input.data(), output), output, count_of(input),
+                           summed_type(input.dtype()), sum_of(input.dtype()), call.root, comm_),
+                "MPI_Reduce");
+        return;
+      }
+      case OperationKind::all_reduce: {
+        const Tensor& input = call.inputs[0][tensor];
+        if (input.numel() == 0) return;
+        void* const output = call.outputs[0][tensor].data();
+        require(MPI_Allreduce(unless_in_place(input.data(), output), output, count_of(input),
+                              summed_type(input.dtype()), sum_of(input.dtype()), comm_),
+                "MPI_Allreduce");
+        return;
+      }
+      case OperationKind::all_gather:
+        return all_gather(call.inputs[0][0], call.outputs[0][0]);
+      case OperationKind::reduce_scatter: {
+        const Tensor& input = call.inputs[0][0];
+        const Tensor& output = call.outputs[0][0];
+        require(MPI_Reduce_scatter_block(input.data(), output.data(), count_of(output),
+                                         summed_type(input.dtype()), sum_of(input.dtype()), comm_),
+                "MPI_Reduce_scatter_block");
+        return;
+      }
+      case OperationKind::scatter:
+        return scatter(call);
+      case OperationKind::gather:
+        return gather(call);
+      case OperationKind::copy:
+        break;
+    }
+    throw Error(ErrorCode::internal, "--peer mpi: not a collective");
+  }
+
+  void all_gather(const Tensor& part, const Tensor& whole) const {
+    const std::byte* const place =
+        static_cast<std::byte*>(whole.data()) + static_cast<std::size_t>(rank_) * part.nbytes();
+    require(MPI_Allgather(unless_in_place(part.data(), place), count_of(part), moved_type(part.dtype()),
+                          whole.data(), count_of(part), moved_type(part.dtype()), comm_),
+            "MPI_Allgather");
+  }
+
+  void scatter(const Call& call) const {
+    const Tensor& part = call.outputs[0][0];
+    const MPI_Datatype type = moved_type(part.dtype());
+    const void* const whole = is_root(call) ? call.inputs[0][0].data() : nullptr;
+    const Parts parts(call, part.dtype());
+    if (parts.are_equal()) {
+      require(MPI_Scatter(whole, count_of(part), type, part.data(), count_of(part), type, call.root, comm_),
+              "MPI_Scatter");
+    } else {
+      require(MPI_Scatterv(whole, parts.counts.data(), parts.starts.data(), type, part.data(), count_of(part),
+                           type, call.root, comm_),
+              "MPI_Scatterv");
+    }
+  }
+
+  void gather(const Call& call) const {
+    const Tensor& part = call.inputs[0][0];
+    const MPI_Datatype type = moved_type(part.dtype());
+    void* const whole = is_root(call) ? call.outputs[0][0].data() : nullptr;
+    const Parts parts(call, part.dtype());
+    if (parts.are_equal()) {
+      require(MPI_Gather(part.data(), count_of(part), type, whole, count_of(part), type, call.root, comm_),
+              "MPI_Gather");
+    } else {
+      require(MPI_Gatherv(part.data(), count_of(part), type, whole, parts.counts.data(), parts.starts.data(),
+                          type, call.root, comm_),
+              "MPI_Gatherv");
+    }
+  }
+
+  /// Every rank's chunk, in elements.
+  struct Parts {
+    Parts(const Call& call, DType dtype) {
+      int start = 0;
+      for (const std::size_t bytes : call.part_bytes) {
+        counts.push_back(static_cast<int>(bytes / size_of(dtype)));
+        starts.push_back(start);
+        start += counts.back();
+      }
+    }
+    [[nodiscard]] bool are_equal() const {
+      return std::ranges::all_of(counts, [this](int count) { return count == counts.front(); });
+    }
+    std::vector<int> counts;
+    std::vector<int> starts;
+  };
+
+  static void require(int result, const char* what) {
+    if (result == MPI_SUCCESS) return;
+    std::array<char, MPI_MAX_ERROR_STRING> text{};
+    int length = 0;
+    MPI_Error_string(result, text.data(), &length);
+    throw Error(ErrorCode::transport_failure, fmt::format("--peer mpi: {}: {}", what, text.data()), result);
+  }
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Peer> make_mpi_peer(const Session& session) {
+  if (session.topology().backend != BackendKind::host) {
+    throw UsageError(
+        "--peer mpi: MPI's collectives are measured on host memory, beside virtual devices only "
+        "(--backend host); on GPUs the peer is nccl");
+  }
+  if (session.job().devices_per_rank != 1) {
+    throw UsageError("--peer mpi: an MPI process takes part once: one device per rank (-g 1)");
+  }
+  return std::make_unique<MpiPeer>();
+}
+
+}  // namespace tutti::perf

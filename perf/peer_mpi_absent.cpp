@@ -1,0 +1,10 @@
+#include "peer.hpp"
+#include "usage_error.hpp"
+
+namespace tutti::perf {
+
+std::unique_ptr<Peer> make_mpi_peer(const Session&) {
+  throw UsageError("--peer mpi: this tutti-perf was built without MPI");
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,254 @@
+#include "prepare.hpp"
+
+#include <algorithm>
+
+namespace tutti::perf {
+namespace {
+
+Tensor make_tensor(const TensorSpec& spec, const Case& what, int member) {
+  const Device device = what.on_host ? Device::host() : what.members.own[what.members.own_index(member)];
+  return empty(spec.sizes, {.dtype = *spec.dtype, .device = device});
+}
+
+std::vector<Tensor> make_list(const std::vector<TensorSpec>& specs, const Case& what, int member) {
+  std::vector<Tensor> list;
+  for (const TensorSpec& spec : specs) list.push_back(make_tensor(spec, what, member));
+  return list;
+}
+
+/// A list for every own member. Lists of many tensors are laid out as a program gets them that replicates its
+/// parameters: in one process by `broadcast_coalesced`, between processes by every process for itself.
+Lists make_lists(const std::vector<TensorSpec>& specs, const Case& what) {
+  const bool replicates = specs.size() > 1 && what.members.communicator == nullptr && !what.on_host;
+  const std::vector<Tensor> originals =
+      replicates ? make_list(specs, what, what.root) : std::vector<Tensor>();
+  Lists lists;
+  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
+    const int member = what.members.number_of(own);
+    if (replicates && member != what.root) {
+      // Staged works on every topology and needs no communicator.
+      lists.push_back(broadcast_coalesced(originals, {what.members.own[own]}, default_buffer_size,
+                                          {.transport = TransportKind::staged})[0]);
+    } else {
+      lists.push_back(make_list(specs, what, member));
+    }
+  }
+  return lists;
+}
+
+/// What source `source` holds of tensor `index`, whole; `all_sources` sources may be summed.
+Content whole_content(const TensorSpec& spec, const Case& what, std::size_t index, Pattern pattern,
+                      int source = 0, int all_sources = 1) {
+  // A tensor without elements has no first row either; a row length of one keeps the arithmetic defined.
+  const std::int64_t elements = std::max<std::int64_t>(Layout(*spec.dtype, spec.sizes).numel(), 1);
+  return {.dtype = *spec.dtype,
+          .pattern = pattern,
+          .seed = mix_seed(what.seed, index),
+          .first_source = source,
+          .source_count = 1,
+          .all_sources = all_sources,
+          .row_length = elements,
+          .row_stride = elements,
+          .offset = 0};
+}
+
+/// What `member` contributes to a sum.
+Content summand(const TensorSpec& spec, const Case& what, std::size_t index, int member) {
+  return whole_content(spec, what, index, Pattern::integers, member, what.members.count);
+}
+Content sum_of_all(const TensorSpec& spec, const Case& what, std::size_t index) {
+  Content sum = summand(spec, what, index, 0);
+  sum.source_count = what.members.count;
+  return sum;
+}
+/// Elements `start` to `start + length - 1` of every row of `row_length`.
+Content columns_of(Content content, std::int64_t start, std::int64_t length, std::int64_t row_length) {
+  content.offset = start;
+  content.row_length = std::max<std::int64_t>(length, 1);
+  content.row_stride = std::max<std::int64_t>(row_length, 1);
+  return content;
+}
+
+Call call_of(const Case& what, const std::vector<TensorSpec>& specs) {
+  Call call;
+  call.root = what.root;
+  call.devices = what.members.own;
+  call.dim = what.dim;
+  call.tensors = specs.size();
+  for (const TensorSpec& spec : specs) {
+    const Layout layout(*spec.dtype, spec.sizes);
+    call.bytes += layout.nbytes();
+    call.count += layout.numel();
+  }
+  return call;
+}
+
+void add_result(Call& call, std::size_t list, Placement placement, const Tensor& tensor,
+                const Content& content) {
+  if (placement == Placement::returned) {
+    call.expect_output(list, content);
+  } else {
+    call.add_output(list, tensor, content);
+  }
+}
+
+/// `elements` as the payload of all members in equal parts: the part of each, one-dimensional.
+TensorSpec equal_part(const Case& what) {
+  TensorSpec part = payload_tensors(what, false).front();
+  part.sizes = {part.sizes.front() / what.members.count};
+  return part;
+}
+TensorSpec all_parts(TensorSpec part, const Case& what) {
+  part.sizes.front() *= what.members.count;
+  return part;
+}
+
+/// One member's chunk of the whole.
+struct Chunk {
+  std::int64_t start = 0;
+  std::int64_t length = 0;
+};
+Chunk chunk_of(std::int64_t size, int index, int count) {
+  const std::int64_t most = (size + count - 1) / count;
+  const std::int64_t start = std::min(size, most * index);
+  return {start, std::min(most, size - start)};
+}
+
+}  // namespace
+
+Call prepare_broadcast(const Case& what, Placement placement, bool coalesced) {
+  const std::vector<TensorSpec> specs = payload_tensors(what, coalesced);
+  Call call = call_of(what, specs);
+  const bool has_root = what.members.owns(what.root);
+  const std::vector<Tensor> sources = has_root ? make_list(specs, what, what.root) : std::vector<Tensor>();
+  const Lists copies = placement == Placement::returned ? Lists() : make_lists(specs, what);
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    const Content content = whole_content(specs[t], what, t, Pattern::bits);
+    if (has_root) call.add_input(0, sources[t], content);
+    for (std::size_t own = 0; own < what.members.own.size(); ++own) {
+      const std::size_t list = coalesced ? own : 0;
+      if (placement == Placement::in_place && what.members.number_of(own) == what.root) {
+        call.add_aliasing_output(list, sources[t], content);
+      } else {
+        add_result(call, list, placement, placement == Placement::returned ? Tensor() : copies[own][t],
+                   content);
+      }
+    }
+  }
+  return call;
+}
+
+Call prepare_reduce(const Case& what, Placement placement, bool coalesced) {
+  const std::vector<TensorSpec> specs = payload_tensors(what, coalesced);
+  Call call = call_of(what, specs);
+  call.repeatable = placement != Placement::in_place;  // there every call adds to the last one's sum
+  const Lists inputs = make_lists(specs, what);
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    for (std::size_t own = 0; own < inputs.size(); ++own) {
+      call.add_input(coalesced ? own : 0, inputs[own][t],
+                     summand(specs[t], what, t, what.members.number_of(own)));
+    }
+    if (!what.members.owns(what.root)) continue;
+    const Content sum = sum_of_all(specs[t], what, t);
+    // A communicator takes the lists of own members, of which only the root's is looked at.
+    const std::size_t list = what.members.communicator == nullptr ? 0 : what.members.own_index(what.root);
+    if (placement == Placement::in_place) {
+      call.add_aliasing_output(list, inputs[what.members.own_index(what.root)][t], sum);
+    } else {
+      add_result(call, list, placement,
+                 placement == Placement::returned ? Tensor() : make_tensor(specs[t], what, what.root), sum);
+    }
+  }
+  return call;
+}
+
+Call prepare_all_reduce(const Case& what, Placement placement, bool coalesced) {
+  const std::vector<TensorSpec> specs = payload_tensors(what, coalesced);
+  Call call = call_of(what, specs);
+  call.repeatable = placement != Placement::in_place;
+  const Lists inputs = make_lists(specs, what);
+  const Lists sums = placement == Placement::in_place ? inputs : make_lists(specs, what);
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    const Content sum = sum_of_all(specs[t], what, t);
+    for (std::size_t own = 0; own < inputs.size(); ++own) {
+      const std::size_t list = coalesced ? own : 0;
+      call.add_input(list, inputs[own][t], summand(specs[t], what, t, what.members.number_of(own)));
+      if (placement == Placement::in_place) {
+        call.add_aliasing_output(list, inputs[own][t], sum);
+      } else {
+        call.add_output(list, sums[own][t], sum);
+      }
+    }
+  }
+  return call;
+}
+
+Call prepare_copy(const Case& what) {
+  const TensorSpec spec = payload_tensors(what, false).front();
+  const Content content = whole_content(spec, what, 0, Pattern::bits);
+  Call call = call_of(what, {spec});
+  call.partner = what.partner;
+  call.add_input(0, make_tensor(spec, what, what.root), content);
+  call.add_output(0, make_tensor(spec, what, what.partner), content);
+  return call;
+}
+
+Call prepare_chunks(const Case& what, Placement placement, Whole whole) {
+  const TensorSpec spec = payload_tensors(what, false).front();
+  const Content content = whole_content(spec, what, 0, Pattern::bits);
+  Call call = call_of(what, {spec});
+  const auto add = [&](bool is_input, const TensorSpec& shape, const Content& values, int member) {
+    const bool is_returned = !is_input && placement == Placement::returned;
+    const Tensor tensor = is_returned ? Tensor() : make_tensor(shape, what, member);
+    if (is_input) {
+      call.add_input(0, tensor, values);
+    } else {
+      add_result(call, 0, placement, tensor, values);
+    }
+  };
+  if (what.members.owns(what.root)) add(whole == Whole::input, spec, content, what.root);
+  for (int member = 0; member < what.members.count; ++member) {
+    const Chunk chunk = chunk_of(spec.sizes.back(), member, what.members.count);
+    TensorSpec shape = spec;
+    shape.sizes.back() = chunk.length;
+    call.part_bytes.push_back(Layout(*shape.dtype, shape.sizes).nbytes());
+    if (!what.members.owns(member)) continue;
+    add(whole == Whole::output, shape, columns_of(content, chunk.start, chunk.length, spec.sizes.back()),
+        member);
+  }
+  return call;
+}
+
+Call prepare_all_gather(const Case& what, Placement placement) {
+  const TensorSpec part = equal_part(what);
+  const TensorSpec spec = all_parts(part, what);
+  const std::int64_t elements = part.sizes.front();
+  const Content content = whole_content(spec, what, 0, Pattern::bits);
+  Call call = call_of(what, {spec});
+  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
+    const int member = what.members.number_of(own);
+    const Tensor out = make_tensor(spec, what, member);
+    const std::int64_t start = member * elements;
+    const Tensor input =
+        placement == Placement::in_place ? out.narrow(0, start, elements) : make_tensor(part, what, member);
+    call.add_input(0, input, columns_of(content, start, elements, spec.sizes.front()));
+    call.add_output(0, out, content);
+  }
+  return call;
+}
+
+Call prepare_reduce_scatter(const Case& what, [[maybe_unused]] Placement placement) {
+  const TensorSpec part = equal_part(what);
+  const TensorSpec spec = all_parts(part, what);
+  const std::int64_t elements = part.sizes.front();
+  Call call = call_of(what, {spec});
+  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
+    const int member = what.members.number_of(own);
+    call.add_input(0, make_tensor(spec, what, member), summand(spec, what, 0, member));
+    call.add_output(0, make_tensor(part, what, member),
+                    columns_of(sum_of_all(spec, what, 0), member * elements, elements, spec.sizes.front()));
+  }
+  return call;
+}
+
+}  // namespace tutti::perf

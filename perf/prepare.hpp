@@ -1,0 +1,29 @@
+#pragma once
+
+#include "operation.hpp"
+
+/// The buffers of one call, for the collectives of one process and those between processes alike: this
+/// process's part of them.
+namespace tutti::perf {
+
+/// A source on the root and a copy for every member. In place, the root's copy is its source.
+[[nodiscard]] Call prepare_broadcast(const Case& what, Placement placement, bool coalesced);
+/// An input from every member; the sum on the root. In place, it is the root's input.
+[[nodiscard]] Call prepare_reduce(const Case& what, Placement placement, bool coalesced);
+/// An input from every member; the sum on each. In place, it is the member's input.
+[[nodiscard]] Call prepare_all_reduce(const Case& what, Placement placement, bool coalesced);
+
+/// A tensor on the root and one on the case's partner.
+[[nodiscard]] Call prepare_copy(const Case& what);
+
+/// The two ends of scatter and gather.
+enum class Whole : std::uint8_t { input, output };
+/// A whole tensor on the root and its chunks, one per member: equal parts along a dimension, the last ones
+/// smaller or empty. Chunks may not share memory with the whole: there is no in-place form.
+[[nodiscard]] Call prepare_chunks(const Case& what, Placement placement, Whole whole);
+/// An equal part from every member; the whole on each. In place, the part lies there already.
+[[nodiscard]] Call prepare_all_gather(const Case& what, Placement placement);
+/// A whole from every member; an equal part of the sum for each.
+[[nodiscard]] Call prepare_reduce_scatter(const Case& what, Placement placement);
+
+}  // namespace tutti::perf

@@ -1,0 +1,45 @@
+#include "perf/operation.hpp"
+
+#include <string>
+
+#include <gtest/gtest.h>
+
+namespace tutti::perf {
+namespace {
+
+const Operation& between_ranks(const std::string& name) {
+  return *find_operation(name, Mode::ranks);
+}
+
+TEST(PerfOperation, BusFactorsAreTheSharesOfThePayloadThatMove) {
+  const std::pair<const char*, double> factors[] = {{"broadcast", 1.0},
+                                                    {"broadcast_coalesced", 1.0},
+                                                    {"reduce_add", 1.0},
+                                                    {"scatter", 0.75},
+                                                    {"gather", 0.75},
+                                                    {"all_gather", 0.75},
+                                                    {"all_reduce_add", 1.5},
+                                                    {"reduce_scatter_add", 0.75},
+                                                    {"all_reduce_add_coalesced", 1.5}};
+  for (const auto& [name, factor] : factors)
+    EXPECT_DOUBLE_EQ(between_ranks(name).bus_factor(4), factor) << name;
+  EXPECT_DOUBLE_EQ(between_ranks("all_reduce_add").bus_factor(1), 0.0);
+}
+
+TEST(PerfOperation, OnlySomeHaveARoot) {
+  EXPECT_TRUE(between_ranks("gather").has_root());
+  for (const char* name : {"all_gather", "all_reduce_add", "reduce_scatter_add"}) {
+    EXPECT_FALSE(between_ranks(name).has_root()) << name;
+  }
+}
+
+TEST(PerfOperation, BroadcastsBetweenRanksAreInPlaceOnly) {
+  for (const char* name : {"broadcast", "broadcast_coalesced"}) {
+    EXPECT_FALSE(between_ranks(name).has(Placement::out_of_place)) << name;
+    EXPECT_TRUE(between_ranks(name).has(Placement::in_place)) << name;
+    EXPECT_TRUE(find_operation(name, Mode::single_process)->has(Placement::out_of_place)) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::perf
