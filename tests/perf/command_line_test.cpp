@@ -1,91 +1,28 @@
-#include <algorithm>
+#include "program.hpp"
+
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-/// tutti-perf as a user sees it: exit status, standard output, standard error.
+/// tutti-perf as a user sees it.
+namespace tutti::perf {
 namespace {
 
-std::string temporary(const std::string& name) {
-  return testing::TempDir() + "tutti_perf_" + name;
+std::vector<std::string> tutti_perf(const std::vector<std::string>& words) {
+  const char* const path = std::getenv("TUTTI_PERF_PROGRAM");
+  std::vector<std::string> all{path != nullptr ? path : "tutti-perf"};
+  all.insert(all.end(), words.begin(), words.end());
+  return all;
 }
-
-std::string content_of(const std::string& file) {
-  std::ifstream stream(file);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-/// A running tutti-perf.
-class Program {
- public:
-  explicit Program(const std::vector<std::string>& words) {
-    std::vector<std::string> all{program()};
-    all.insert(all.end(), words.begin(), words.end());
-    std::vector<char*> argv;
-    for (std::string& word : all) argv.push_back(word.data());
-    argv.push_back(nullptr);
-    pid_ = fork();
-    if (pid_ == 0) {
-      redirect(out_file_, STDOUT_FILENO);
-      redirect(error_file_, STDERR_FILENO);
-      execv(argv[0], argv.data());
-      _exit(127);
-    }
-  }
-
-  void interrupt() const { kill(pid_, SIGINT); }
-  [[nodiscard]] std::string out() const { return content_of(out_file_); }
-  [[nodiscard]] std::string error() const { return content_of(error_file_); }
-  /// Waits for the end; the exit status, or -1 if a signal ended it.
-  int wait() const {
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  }
-
- private:
-  static std::string program() {
-    const char* const path = std::getenv("TUTTI_PERF_PROGRAM");
-    return path != nullptr ? path : "tutti-perf";
-  }
-  static void redirect(const std::string& file, int descriptor) {
-    const int opened = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    dup2(opened, descriptor);
-    close(opened);
-  }
-
-  std::string out_file_ = temporary("out");
-  std::string error_file_ = temporary("error");
-  pid_t pid_ = -1;
-};
-
-struct Outcome {
-  int status;
-  std::string out;
-  std::string error;
-};
 
 Outcome run(const std::vector<std::string>& words) {
-  const Program program(words);
-  const int status = program.wait();
-  return {status, program.out(), program.error()};
-}
-
-void expect_one_line_about(const std::string& error, const std::string& about) {
-  EXPECT_EQ(error.rfind("tutti-perf: ", 0), 0U) << error;
-  EXPECT_NE(error.find(about), std::string::npos) << error;
-  EXPECT_EQ(std::count(error.begin(), error.end(), '\n'), 1) << error;
+  return outcome_of(tutti_perf(words));
 }
 
 TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
@@ -216,7 +153,7 @@ TEST(PerfCommandLine, TopologyAndPlansAreShown) {
 }
 
 TEST(PerfCommandLine, CtrlCEndsARunPromptlyAndSaysSo) {
-  const Program program({"broadcast", "-b", "1M", "-e", "1M", "-n", "1000000", "--devices", "2"});
+  const Program program(tutti_perf({"broadcast", "-b", "1M", "-e", "1M", "-n", "1000000", "--devices", "2"}));
   for (int tries = 0; tries < 200 && program.out().find("# broadcast") == std::string::npos; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -227,3 +164,4 @@ TEST(PerfCommandLine, CtrlCEndsARunPromptlyAndSaysSo) {
 }
 
 }  // namespace
+}  // namespace tutti::perf

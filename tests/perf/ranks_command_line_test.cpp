@@ -1,0 +1,199 @@
+#include "program.hpp"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// tutti-perf under mpirun, as a user sees it.
+namespace tutti::perf {
+namespace {
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value != nullptr ? value : "";
+}
+
+/// The command line that starts `command` on every rank.
+std::vector<std::string> on_ranks(int ranks, const std::vector<std::string>& command) {
+  std::vector<std::string> all{variable("TUTTI_RUN_RANKS"), std::to_string(ranks)};
+  all.insert(all.end(), command.begin(), command.end());
+  return all;
+}
+
+Outcome run(int ranks, const std::vector<std::string>& words) {
+  std::vector<std::string> command{variable("TUTTI_PERF_PROGRAM")};
+  command.insert(command.end(), words.begin(), words.end());
+  return outcome_of(on_ranks(ranks, command));
+}
+
+/// After `before`, a line of shell in which $rank is known.
+Outcome run_with(int ranks, const std::string& before, const std::string& words) {
+  return outcome_of(on_ranks(ranks, {"/bin/bash", "-c",
+                                     "rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; " + before + "; exec " +
+                                         variable("TUTTI_PERF_PROGRAM") + " " + words}));
+}
+
+/// What tutti-perf said; launchers add words of their own about processes that exit with a status other than
+/// 0.
+std::string own_lines(const std::string& error) {
+  std::istringstream lines(error);
+  std::string own;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("tutti-perf: ", 0) == 0) own += line + "\n";
+  }
+  return own;
+}
+
+TEST(PerfRanksCommandLine, MistakesAreOneLineOfAllRanksAndStatusTwo) {
+  const std::pair<std::vector<std::string>, const char*> mistakes[] = {
+      {{"broadcast", "--no-such-flag"}, "--no-such-flag"},
+      {{"broadcast", "-b", "12Q"}, "12Q"},
+      {{"broadcast", "-r", "3"}, "-r: root 3 is not one of the 3 members"},
+      {{"broadcast", "-g", "2", "--devices", "1"}, "-g: 2"},
+      {{"broadcast", "--persistent"}, "--persistent"},
+      {{"sendrecv"}, "sendrecv"},
+      {{"explain", "broadcast", "64M"}, "explain"},
+      {{"broadcast", "--peer", "nccl"}, "--peer nccl:"},
+      {{"broadcast", "--peer", "mpi", "-g", "2"}, "--peer mpi:"},
+      {{"broadcast", "-J", "/no/such/directory/file"}, "/no/such/directory/file"},
+  };
+  for (const auto& [words, about] : mistakes) {
+    const Outcome outcome = run(3, words);
+    EXPECT_EQ(outcome.status, 2) << about << outcome.error;
+    EXPECT_EQ(outcome.out, "");
+    expect_one_line_about(own_lines(outcome.error), about);
+  }
+}
+
+TEST(PerfRanksCommandLine, HelpAndTopologyAreSaidOnce) {
+  for (const char* word : {"-h", "topo"}) {
+    const Outcome outcome = run(3, {word});
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+    EXPECT_EQ(outcome.out, run(1, {word}).out);
+  }
+}
+
+TEST(PerfRanksCommandLine, EveryRootTypeAndDimensionIsRightWithSeveralDevicesPerRank) {
+  const std::string json = temporary("ranks.json");
+  const Outcome outcome = run(2, {"all", "-b", "0", "-e", "30000", "-i", "15000", "-g", "2", "-r", "all",
+                                  "--dim", "all", "-n", "1", "--repetitions", "1", "-J", json});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos) << outcome.out;
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_EQ(document["schema"], "tutti-perf/2");
+  EXPECT_EQ(document["mode"], "ranks");
+  EXPECT_EQ(document["ranks"], 2);
+  EXPECT_EQ(document["devices_per_rank"], 2);
+  EXPECT_EQ(document["hosts"].size(), 1U);
+  EXPECT_EQ(document["members"].size(), 4U);
+  EXPECT_GT(document["start_up_ms"]["communicator"], 0.0);
+  EXPECT_GT(document["start_up_ms"]["first_collective"], document["start_up_ms"]["communicator"]);
+  EXPECT_TRUE(document["not_measured"].empty());
+  // Three sizes of: four operations with four roots, two of those with two dimensions as well, and four
+  // without roots.
+  EXPECT_EQ(document["rows"].size(), 3U * (4U * 4U + 2U * 4U * 2U + 4U));
+  for (const auto& row : document["rows"]) {
+    for (const char* placement : {"out_of_place", "in_place"}) {
+      if (row[placement].is_null()) continue;
+      EXPECT_EQ(row[placement]["wrong"], 0) << row;
+    }
+  }
+}
+
+TEST(PerfRanksCommandLine, EveryElementTypeIsRight) {
+  for (const char* operation : {"all_reduce_add", "reduce_scatter_add", "broadcast"}) {
+    const Outcome outcome =
+        run(3, {operation, "-d", "all", "-b", "10000", "-e", "10000", "-n", "1", "--repetitions", "1"});
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+  }
+}
+
+TEST(PerfRanksCommandLine, MpiIsMeasuredAndCheckedBeside) {
+  const std::string json = temporary("mpi.json");
+  const Outcome outcome =
+      run(3, {"all", "-b", "10000", "-e", "10000", "-n", "2", "-r", "2", "--peer", "mpi", "-J", json});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_TRUE(document["not_measured"].empty());
+  ASSERT_EQ(document["rows"].size(), 2U * 10U);
+  for (const auto& row : document["rows"]) {
+    if (row["by"] == "tutti") continue;
+    EXPECT_EQ(row["by"], "mpi");
+    EXPECT_GT(row["time_over_tutti"], 0.0) << row;
+  }
+  EXPECT_EQ(document["summary"]["wrong"], 0);
+}
+
+TEST(PerfRanksCommandLine, WhatMpiCannotSumIsLeftOutWithTheReason) {
+  const Outcome outcome =
+      run(2, {"reduce_add", "-b", "1K", "-e", "1K", "-n", "1", "-d", "half", "--peer", "mpi"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_NE(outcome.out.find("MPI has no sum of float16"), std::string::npos) << outcome.out;
+}
+
+TEST(PerfRanksCommandLine, WrongElementsOfAllRanksAreCountedAndAreStatusOne) {
+  for (const std::string operation : {"broadcast", "gather", "all_gather"}) {
+    const Outcome outcome = run(3, {operation, "-b", "64K", "-e", "64K", "-n", "2", "--buffer-sets", "1",
+                                    "-r", "1", "--inject-corruption"});
+    EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.error;
+    // One of each output: of the root's, of every rank's, of every rank's in both placements.
+    const std::string wrong = operation == "gather" ? "1" : operation == "broadcast" ? "3" : "6";
+    EXPECT_NE(outcome.out.find("# wrong elements: " + wrong + " FAILED"), std::string::npos) << outcome.out;
+  }
+}
+
+TEST(PerfRanksCommandLine, AFailureOfOneRankIsSaidOnceWithTheRank) {
+  const Outcome outcome = run_with(3, "if ((rank == 1)); then export TUTTI_VIRTUAL_MEMORY=8M; fi",
+                                   "broadcast -b 1M -e 64M -f 64 -n 1");
+  EXPECT_EQ(outcome.status, 3) << outcome.out;
+  expect_one_line_about(own_lines(outcome.error), "rank 1: out of memory");
+  EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos)
+      << outcome.out;  // of the first row
+}
+
+TEST(PerfRanksCommandLine, RanksThatWereToldDifferentThingsEnd) {
+  const Outcome flags =
+      run_with(3, "flag=; if ((rank == 2)); then flag=--no-such-flag; fi", "broadcast $flag");
+  EXPECT_EQ(flags.status, 2);
+  expect_one_line_about(own_lines(flags.error), "rank 2: ");
+  const Outcome operations =
+      run_with(2, "op=all_gather; if ((rank == 1)); then op=broadcast; fi", "$op -b 8 -e 8 -n 1");
+  EXPECT_EQ(operations.status, 3);
+  expect_one_line_about(own_lines(operations.error), "does not match");
+}
+
+TEST(PerfRanksCommandLine, AnInterruptOfOneRankEndsAll) {
+  const Outcome outcome = run_with(3, "if ((rank == 1)); then (sleep 2; kill -INT $$) & fi",
+                                   "all -b 1M -e 4M -d all -r all --peer mpi");
+  EXPECT_EQ(outcome.status, 130) << outcome.error;
+  expect_one_line_about(own_lines(outcome.error), "interrupted");
+  EXPECT_NE(outcome.out.find("# interrupted"), std::string::npos) << outcome.out;
+}
+
+TEST(PerfRanksCommandLine, ALostRankEndsTheJob) {
+  const Outcome outcome =
+      run_with(3, "if ((rank == 1)); then (sleep 2; kill -KILL $$) & fi", "all -b 1M -e 4M -d all -r all");
+  EXPECT_NE(outcome.status, 0);
+  EXPECT_NE(outcome.status, 99) << outcome.error;  // nothing is left behind
+}
+
+TEST(PerfRanksCommandLine, ALauncherOfAnotherMpiIsNamed) {
+  for (const char* rank : {"0", "1"}) {
+    const Outcome outcome =
+        outcome_of({"/usr/bin/env", "PMI_SIZE=2", std::string("PMI_RANK=") + rank, "OMPI_ALLOW_RUN_AS_ROOT=1",
+                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", variable("TUTTI_PERF_PROGRAM"), "broadcast"});
+    EXPECT_EQ(outcome.status, 2) << outcome.error;
+    if (rank[0] == '0') {
+      expect_one_line_about(own_lines(outcome.error), "started 2 processes");
+    } else {
+      EXPECT_EQ(own_lines(outcome.error), "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::perf
