@@ -3,6 +3,8 @@
 #include "backend/environment.hpp"
 #include "collectives/disjoint.hpp"
 #include "collectives/team_call.hpp"
+#include "transport/ranks/agreement.hpp"
+#include "transport/ranks/team_exchange.hpp"
 
 #include <algorithm>
 #include <thread>
@@ -42,7 +44,7 @@ std::vector<std::vector<Tensor>> as_lists(TensorList tensors) {
 class Communicator::Impl {
  public:
   Impl(Exchange& exchange, const CommunicatorOptions& options)
-      : context(exchange, checked_devices(options), settings(options)) {}
+      : context(exchange, checked_devices(options), settings(options), options.determinism) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -399,9 +401,41 @@ void Communicator::gather(TensorList tensors, const Tensor& out, int root, int d
 }
 
 void Communicator::barrier(StreamList streams) {
-  TeamCall call(impl_->context, Operation::barrier, streams);
-  call.post();
-  call.launch_barrier();
+  TeamCall(impl_->context, Operation::barrier, streams).launch_barrier();
+}
+
+std::optional<Communicator> Communicator::split(std::optional<int> color, int key) {
+  struct Wish {
+    int has_color = 0;
+    int color = 0;
+    int key = 0;
+    std::uint64_t start = 0;
+  };
+  TeamContext& context = impl_->context;
+  TeamCall call(context, Operation::split, {});
+  const std::uint64_t sequence = call.post_without_work();
+  transport::ranks::TeamExchange all(context.team, sequence);
+  const std::vector<Wish> wishes = transport::ranks::gather(
+      all, Wish{.has_color = color ? 1 : 0,
+                .color = color.value_or(0),
+                .key = key,
+                .start = transport::ranks::TeamExchange::part_start(context.team)});
+  if (!color) return std::nullopt;
+
+  std::vector<std::size_t> ranks;
+  for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
+    if (wishes[rank].has_color == 1 && wishes[rank].color == *color) ranks.push_back(rank);
+  }
+  std::ranges::stable_sort(ranks, {}, [&](std::size_t rank) { return wishes[rank].key; });
+  std::vector<std::uint64_t> starts;
+  for (const std::size_t rank : ranks) starts.push_back(wishes[rank].start);
+  transport::ranks::TeamExchange part(context.team, sequence, std::move(ranks), std::move(starts));
+  const Team::Settings& settings = context.team.settings();
+  return Communicator(part, {.devices = context.devices,
+                             .timeout = settings.timeout,
+                             .window_bytes = settings.window_bytes,
+                             .transport = settings.transport,
+                             .determinism = context.determinism});
 }
 
 PlanSummary Communicator::last_plan() const {

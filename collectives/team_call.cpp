@@ -1,6 +1,7 @@
 #include "collectives/team_call.hpp"
 
 #include "collectives/disjoint.hpp"
+#include "transport/launch.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 
@@ -27,6 +28,24 @@ LayoutPtr contiguous_layout(const Tensor& tensor) {
 }
 
 }  // namespace
+
+TeamContext::TeamContext(Exchange& exchange, std::vector<Device> own_devices,
+                         transport::ranks::Team::Settings settings, Determinism wanted)
+    : devices(std::move(own_devices)),
+      team(runtime, exchange, std::move(settings)),
+      launcher(runtime, team),
+      determinism(wanted) {
+  const TransportKind transport = team.settings().transport;
+  if (transport != TransportKind::automatic && transport != TransportKind::nccl) {
+    nccl_refusal = fmt::format("{} was asked for", name_of(transport));
+    return;
+  }
+  nccl = transport::ranks::TeamNccl::create(runtime, exchange, team, nccl_refusal);
+  if (nccl == nullptr && transport == TransportKind::nccl) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("Communicator: options.transport is nccl, which cannot be had: {}", nccl_refusal));
+  }
+}
 
 TeamCall::TeamCall(TeamContext& context, Operation operation, StreamList streams)
     : context_(context),
@@ -122,18 +141,56 @@ void TeamCall::copy_locally(std::size_t own_member, const backend::Copy2D& copy)
     local_copies_.emplace_back(own_member, copy);
 }
 
-void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> more) {
-  // Before anything is queued: what is queued keeps its memory even if the rest fails.
+std::uint64_t TeamCall::post_without_work() {
+  context_.launcher.begin(streams_);
+  if (context_.launcher.captured()) arguments_.unsupported("the current stream is being captured");
+  post();
+  context_.launcher.finish(sequence_, streams_);
+  return sequence_;
+}
+
+void TeamCall::post() {
+  const bool moves = signature_.operation != Operation::barrier && signature_.operation != Operation::split;
+  const bool only_nccl = team_.settings().transport == TransportKind::nccl && members() > 1 && moves;
+  if (const std::string refusal = nccl_refusal(); only_nccl && !refusal.empty()) {
+    arguments_.unsupported("transport is nccl, which cannot carry this call: {}", refusal);
+  }
+  by_nccl_ = nccl_objection().empty();
+  if (by_nccl_ && context_.launcher.captured() && !context_.nccl->is_connected()) {
+    arguments_.unsupported(
+        "the current stream is being captured before the first call that goes by NCCL: make one such call "
+        "beforehand");
+  }
+  sequence_ = team_.post(signature_, context_.launcher.captured().has_value());
+}
+
+void TeamCall::keep_memory() {
+  if (const auto& capture = context_.launcher.captured()) {
+    auto tensors = std::make_shared<std::vector<Tensor>>(inputs_);
+    tensors->insert(tensors->end(), outputs_.begin(), outputs_.end());
+    transport::retain_until_graph_destroyed(context_.runtime, *capture, std::move(tensors));
+    return;
+  }
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     const Stream used = stream(i / columns_.size());
     for (const Tensor* tensor : {&inputs_[i], &outputs_[i]}) {
       if (tensor->defined()) tensor->record_stream(used);
     }
   }
+}
+
+void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> more) {
+  keep_memory();
   try {
-    for (const auto& [member, copy] : local_copies_) context_.runtime.backend().copy(streams_[member], copy);
-    enqueue(*plan(describe, more));
+    if (by_nccl_) {
+      enqueue_nccl();
+    } else {
+      for (const auto& [member, copy] : local_copies_)
+        context_.runtime.backend().copy(streams_[member], copy);
+      enqueue(*plan(describe, more));
+    }
     packing_.unpack();
+    context_.launcher.end(streams_);
   } catch (const Error& error) {
     // The others rely on this rank's part.
     team_.abort(error.code(),
@@ -144,9 +201,11 @@ void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> m
 
 void TeamCall::launch_barrier() {
   context_.launcher.begin(streams_);
+  post();
   PlanKey key;
   key.add(static_cast<std::uint64_t>(Operation::barrier) << 32U);
   enqueue(*cached(key, [&] { return transport::ranks::plan_barrier(members(), first(), locals()); }));
+  context_.launcher.end(streams_);
 }
 
 void TeamCall::enqueue(const RoundPlan& plan) {
@@ -244,12 +303,14 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   };
   for (std::size_t i = 0; i < parts.size(); ++i) set(!apart, i, parts[i], Name(parts_name, i));
   if (root) set(apart, *root, whole, whole_name);
+  geometry_ = cut_along(*contiguous_layout(parts[0]), along);
   post();
 
-  const std::vector<std::uint64_t> lengths = team_.agree(sequence_);
+  lengths_ = team_.agree(sequence_);
+  by_nccl_ = nccl_objection().empty();
   std::vector<std::uint64_t> starts;
   std::uint64_t total = 0;
-  for (const std::uint64_t length : lengths) {
+  for (const std::uint64_t length : lengths_) {
     starts.push_back(total);
     total += length;
   }
@@ -262,17 +323,16 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
     team_.require_running();
   }
 
-  const Cut geometry = cut_along(*contiguous_layout(parts[0]), along);
-  const auto bytes_of = [&](std::uint64_t length) { return length * geometry.slab_bytes; };
+  const auto bytes_of = [&](std::uint64_t length) { return length * geometry_.slab_bytes; };
   const std::uint64_t whole_pitch = bytes_of(total);
   if (root) {
-    const std::uint64_t part_pitch = bytes_of(lengths[root_]);
+    const std::uint64_t part_pitch = bytes_of(lengths_[root_]);
     backend::Copy2D copy{.target = output_address(*root),
                          .target_pitch = part_pitch,
                          .source = input_address(*root),
                          .source_pitch = part_pitch,
                          .row_bytes = part_pitch,
-                         .rows = geometry.rows};
+                         .rows = geometry_.rows};
     const std::uint64_t start = bytes_of(starts[root_]);
     if (apart) {
       copy.source += start;
@@ -286,12 +346,12 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   launch(
       [&](TeamProblem& builder) {
         for (std::size_t member = 0; member < builder.members(); ++member) {
-          const std::uint64_t part_pitch = bytes_of(lengths[member]);
+          const std::uint64_t part_pitch = bytes_of(lengths_[member]);
           const std::uint64_t start = bytes_of(starts[member]);
           if (member == root_) continue;
           const bool is_all = part_pitch == whole_pitch;
-          const std::uint64_t row_bytes = is_all ? part_pitch * geometry.rows : part_pitch;
-          const std::uint64_t rows = is_all ? 1 : geometry.rows;
+          const std::uint64_t row_bytes = is_all ? part_pitch * geometry_.rows : part_pitch;
+          const std::uint64_t rows = is_all ? 1 : geometry_.rows;
           if (apart) {
             builder.rows(builder.input(root_, 0, start), whole_pitch, builder.output(member, 0), part_pitch,
                          row_bytes, rows);
@@ -301,7 +361,7 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
           }
         }
       },
-      lengths);
+      lengths_);
 }
 
 }  // namespace tutti::collectives

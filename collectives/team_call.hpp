@@ -9,6 +9,7 @@
 #include "transport/ranks/round_plan.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/team.hpp"
+#include "transport/ranks/team_nccl.hpp"
 #include "tutti/device.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
@@ -21,6 +22,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -33,15 +35,17 @@ struct TeamContext {
   using Plans = std::unordered_map<transport::PlanKey, std::shared_ptr<const transport::ranks::RoundPlan>,
                                    transport::PlanKey::Hash>;
 
-  TeamContext(Exchange& exchange, std::vector<Device> own_devices, transport::ranks::Team::Settings settings)
-      : devices(std::move(own_devices)),
-        team(runtime, exchange, std::move(settings)),
-        launcher(runtime, team) {}
+  /// Collective over the exchange.
+  TeamContext(Exchange& exchange, std::vector<Device> own_devices, transport::ranks::Team::Settings settings,
+              Determinism wanted);
 
   Runtime& runtime = Runtime::get();
   std::vector<Device> devices;
   transport::ranks::Team team;
   transport::ranks::RoundLauncher launcher;
+  std::unique_ptr<transport::ranks::TeamNccl> nccl;  ///< nullptr: not used
+  std::string nccl_refusal;                          ///< why not
+  Determinism determinism;
   std::mutex mutex;  ///< held by a call
   Plans plans;
   PlanSummary last_plan;
@@ -90,10 +94,14 @@ class TeamCall {
   [[nodiscard]] std::byte* output_address(std::size_t own_member, std::size_t column = 0) const {
     return address_of(outputs_[own_member * columns_.size() + column]);
   }
-  /// Bytes that stay on a member. Queued with the rest of the call.
+  /// Bytes that stay on a member. Queued with the rest of the call, where NCCL does not move them too.
   void copy_locally(std::size_t own_member, const backend::Copy2D& copy);
 
-  void post() { sequence_ = team_.post(signature_); }
+  /// Chooses the transport, and announces the call to the others. Throws Error(unsupported) if the transport
+  /// that was asked for cannot carry it.
+  void post();
+  /// Of a call that queues nothing. Returns its sequence number.
+  [[nodiscard]] std::uint64_t post_without_work();
   /// Plans, or finds the plan of an earlier call with the same columns, root and `more` numbers, and
   /// enqueues.
   void launch(const Describe& describe, std::span<const std::uint64_t> more = {});
@@ -128,6 +136,14 @@ class TeamCall {
   [[nodiscard]] PlanPtr cached(const transport::PlanKey& key,
                                const std::function<transport::ranks::RoundPlan()>& make);
   void enqueue(const transport::ranks::RoundPlan& plan);
+  /// Why NCCL cannot carry the call, or should not; empty if it does. The same on all ranks.
+  [[nodiscard]] std::string nccl_refusal() const;
+  [[nodiscard]] std::string nccl_objection() const;
+  void enqueue_nccl();
+  [[nodiscard]] std::vector<transport::ranks::NcclCall> nccl_calls() const;
+  void add_transfers(std::vector<transport::ranks::NcclCall>& calls) const;
+  /// What is queued keeps its memory, even if the rest fails.
+  void keep_memory();
 
   TeamContext& context_;
   transport::ranks::Team& team_;
@@ -143,6 +159,10 @@ class TeamCall {
   std::vector<Tensor> inputs_;   ///< by own member, then column; undefined where there is none
   std::vector<Tensor> outputs_;  ///< likewise
   std::vector<std::pair<std::size_t, backend::Copy2D>> local_copies_;
+  bool by_nccl_ = false;
+  // Of scatter and gather.
+  Cut geometry_;
+  std::vector<std::uint64_t> lengths_;  ///< of all members' parts, along the dimension
 };
 
 }  // namespace tutti::collectives

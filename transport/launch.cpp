@@ -149,19 +149,6 @@ struct CapturedResources {
   std::shared_ptr<const Plan> plan;  // a recorded NCCL call may point into it
 };
 
-/// Hands `resources` to the graph; they are let go on an ordinary thread, because the allocators talk to the
-/// backend.
-void retain_until_graph_destroyed(Runtime& runtime, backend::StreamRef stream,
-                                  std::shared_ptr<CapturedResources> resources) {
-  auto* const raw = new std::shared_ptr<CapturedResources>(std::move(resources));
-  const std::shared_ptr<void> handle(static_cast<void*>(raw), [&runtime](void* object) {
-    auto* const held = static_cast<std::shared_ptr<CapturedResources>*>(object);
-    runtime.release_later(std::move(*held));
-    delete held;
-  });
-  runtime.backend().retain_until_graph_destroyed(stream, handle);
-}
-
 void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
                      backend::StreamRef origin, std::vector<detail::IntrusivePtr<Storage>> temporaries) {
   auto resources = std::make_shared<CapturedResources>();
@@ -216,6 +203,17 @@ std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime
     storages.push_back(PinnedStorage::allocate(runtime, temporary.bytes));
   }
   return storages;
+}
+
+void retain_until_graph_destroyed(Runtime& runtime, backend::StreamRef stream,
+                                  std::shared_ptr<void> resources) {
+  auto* const raw = new std::shared_ptr<void>(std::move(resources));
+  const std::shared_ptr<void> handle(static_cast<void*>(raw), [&runtime](void* object) {
+    auto* const held = static_cast<std::shared_ptr<void>*>(object);
+    runtime.release_later(std::move(*held));
+    delete held;
+  });
+  runtime.backend().retain_until_graph_destroyed(stream, handle);
 }
 
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands) {

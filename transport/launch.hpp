@@ -60,6 +60,11 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
 void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend::StreamRef home,
                  std::span<const detail::IntrusivePtr<Storage>> temporaries);
 
+/// While `stream` is being captured: keeps `resources` alive until the graph, and everything made from it, is
+/// destroyed. They are let go on an ordinary thread, because the allocators talk to the backend.
+void retain_until_graph_destroyed(Runtime& runtime, backend::StreamRef stream,
+                                  std::shared_ptr<void> resources);
+
 /// Pinned memory for a plan's temporaries. Throws OutOfMemoryError.
 [[nodiscard]] std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime,
                                                                               const Plan& plan);

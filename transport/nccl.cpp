@@ -27,36 +27,6 @@ std::string_view name_of(Call::Kind kind) {
   return "ncclRecv";
 }
 
-/// `calls_for` uses no other types.
-ncclDataType_t native_type(DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-      return ncclFloat16;
-    case DType::bfloat16:
-      return ncclBfloat16;
-    case DType::float32:
-      return ncclFloat32;
-    case DType::float64:
-      return ncclFloat64;
-    case DType::int8:
-      return ncclInt8;
-    case DType::uint8:
-      return ncclUint8;
-    case DType::int32:
-      return ncclInt32;
-    case DType::int64:
-      return ncclInt64;
-    case DType::int16:
-    case DType::boolean:
-    case DType::complex64:
-    case DType::complex128:
-    case DType::float8_e4m3:
-    case DType::float8_e5m2:
-      break;
-  }
-  throw Error(ErrorCode::internal, fmt::format("NCCL has no element type for {}", tutti::name_of(dtype)));
-}
-
 /// Between ncclGroupStart and ncclGroupEnd nothing runs; an error in between must still end the group.
 class Group {
  public:

@@ -13,36 +13,6 @@ namespace {
 /// Bounds what NCCL keeps in memory until a group ends.
 constexpr std::size_t calls_per_group = 2048;
 
-struct Carrier {
-  DType dtype;
-  std::uint64_t elements = 1;  ///< per element of the problem
-};
-
-/// What NCCL adds in the place of `dtype`; nothing if it has nothing that adds alike.
-std::optional<Carrier> carrier_of(DType dtype) {
-  switch (dtype) {
-    case DType::float16:
-    case DType::bfloat16:
-    case DType::float32:
-    case DType::float64:
-    case DType::int8:
-    case DType::uint8:
-    case DType::int32:
-    case DType::int64:
-      return Carrier{dtype};
-    case DType::complex64:
-      return Carrier{DType::float32, 2};
-    case DType::complex128:
-      return Carrier{DType::float64, 2};
-    case DType::int16:
-    case DType::boolean:
-    case DType::float8_e4m3:
-    case DType::float8_e5m2:
-      break;
-  }
-  return std::nullopt;
-}
-
 /// Builds the list; every step returns a reason to refuse, empty if there is none.
 class Lowering {
  public:
@@ -217,6 +187,30 @@ class Lowering {
 };
 
 }  // namespace
+
+std::optional<Carrier> carrier_of(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+    case DType::bfloat16:
+    case DType::float32:
+    case DType::float64:
+    case DType::int8:
+    case DType::uint8:
+    case DType::int32:
+    case DType::int64:
+      return Carrier{dtype};
+    case DType::complex64:
+      return Carrier{DType::float32, 2};
+    case DType::complex128:
+      return Carrier{DType::float64, 2};
+    case DType::int16:
+    case DType::boolean:
+    case DType::float8_e4m3:
+    case DType::float8_e5m2:
+      break;
+  }
+  return std::nullopt;
+}
 
 std::variant<CallList, Refusal> calls_for(const Problem& problem) {
   return Lowering(problem).run();

@@ -14,6 +14,14 @@
 /// device.
 namespace tutti::transport::nccl {
 
+/// What NCCL adds in the place of a type.
+struct Carrier {
+  DType dtype;
+  std::uint64_t elements = 1;  ///< per element of the type
+};
+/// Nothing for a type that NCCL adds in no way like ours.
+[[nodiscard]] std::optional<Carrier> carrier_of(DType dtype);
+
 /// One call of one rank, on the rank's lane. Ranks count the devices of the communicator in ascending order.
 struct Call {
   enum class Kind : std::uint8_t { broadcast, reduce, send, receive };

@@ -43,10 +43,45 @@ const char* resolve_all(void* library, Functions& functions) {
   find("ncclReduce", functions.reduce);
   find("ncclSend", functions.send);
   find("ncclRecv", functions.receive);
+  find("ncclGetUniqueId", functions.get_unique_id);
+  find("ncclCommInitRankConfig", functions.comm_init_rank_config);
+  find("ncclCommFinalize", functions.comm_finalize);
+  find("ncclAllReduce", functions.all_reduce);
+  find("ncclAllGather", functions.all_gather);
+  find("ncclReduceScatter", functions.reduce_scatter);
   return missing;
 }
 
 }  // namespace
+
+ncclDataType_t native_type(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return ncclFloat16;
+    case DType::bfloat16:
+      return ncclBfloat16;
+    case DType::float32:
+      return ncclFloat32;
+    case DType::float64:
+      return ncclFloat64;
+    case DType::int8:
+      return ncclInt8;
+    case DType::uint8:
+      return ncclUint8;
+    case DType::int32:
+      return ncclInt32;
+    case DType::int64:
+      return ncclInt64;
+    case DType::int16:
+    case DType::boolean:
+    case DType::complex64:
+    case DType::complex128:
+    case DType::float8_e4m3:
+    case DType::float8_e5m2:
+      break;
+  }
+  throw Error(ErrorCode::internal, fmt::format("NCCL has no element type for {}", tutti::name_of(dtype)));
+}
 
 const Library& Library::get() {
   // Never destroyed: communicators may be in use by other threads while the process exits.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "tutti/dtype.hpp"
+
 #include <mutex>
 #include <source_location>
 #include <string>
@@ -24,7 +26,16 @@ struct Functions {
   decltype(&::ncclReduce) reduce = nullptr;
   decltype(&::ncclSend) send = nullptr;
   decltype(&::ncclRecv) receive = nullptr;
+  decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&::ncclCommInitRankConfig) comm_init_rank_config = nullptr;
+  decltype(&::ncclCommFinalize) comm_finalize = nullptr;
+  decltype(&::ncclAllReduce) all_reduce = nullptr;
+  decltype(&::ncclAllGather) all_gather = nullptr;
+  decltype(&::ncclReduceScatter) reduce_scatter = nullptr;
 };
+
+/// Of the types that `carrier_of` names.
+[[nodiscard]] ncclDataType_t native_type(DType dtype);
 
 /// NCCL's shared library: the one `TUTTI_NCCL_LIBRARY` names, else libnccl.so.2 where the loader finds it.
 /// Loaded once per process and never unloaded. Thread-safe.

@@ -45,6 +45,8 @@ inline constexpr std::uint64_t smallest_staging_chunk = 16 << 10;
 /// Between processes: a message is cut into pieces of this many bytes, so that one is read while the next is
 /// put.
 inline constexpr std::uint64_t message_bytes = 256 << 10;
+/// From this many bytes per tensor on, NCCL carries calls between processes faster than rounds do.
+inline constexpr std::uint64_t ranks_nccl_from = 512 << 10;
 /// Up to here every member makes all sums of an all_reduce_add for itself; above, each makes its share.
 inline constexpr std::uint64_t shared_sums_from = 64 << 10;
 

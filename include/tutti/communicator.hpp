@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,8 @@ struct CommunicatorOptions {
   /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
   /// that is named and cannot be had is Error(unsupported).
   TransportKind transport = TransportKind::automatic;
+  /// Bitwise: NCCL, which adds in an order of its own, carries no sums.
+  Determinism determinism = Determinism::fastest;
 };
 
 /// A group of devices in several processes of one host, and the collectives among them.
@@ -42,7 +45,12 @@ struct CommunicatorOptions {
 /// others do not wait for anyone, but a rank gets at most 32 calls ahead.
 ///
 /// Sums go in ascending order of members, with the accumulators of `reduce_add`: the same bits as in one
-/// process, for whatever numbers of ranks and members per rank.
+/// process, for whatever numbers of ranks and members per rank, except where NCCL carries them (GPUs, large
+/// payloads, unless `options.determinism` is bitwise).
+///
+/// Calls may be captured into CUDA graphs, by all ranks alike; their operands must be contiguous. Launches of
+/// such a graph and other calls on the same members follow one another in stream order, which is the caller's
+/// to see to. Replays are not compared among ranks, nor watched for being late.
 ///
 /// Errors. Bad arguments throw Error(invalid_argument) on the rank that gives them; nothing is enqueued
 /// there. What only another rank can cause ends the communicator on all ranks, within the timeout: calls that
@@ -101,6 +109,11 @@ class TUTTI_EXPORT Communicator {
   /// Work queued afterwards on these streams, on all ranks, comes after all that was queued on any of them
   /// before.
   void barrier(StreamList streams = {});
+
+  /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank, with their
+  /// devices and this one's options; nothing for ranks that give no color. Collective: all ranks call it. This
+  /// one goes on as before. Waits on the host for the others; what has been queued need not be complete.
+  [[nodiscard]] std::optional<Communicator> split(std::optional<int> color, int key = 0);
 
   /// How the last call of this process travels; empty strings before the first.
   [[nodiscard]] PlanSummary last_plan() const;

@@ -29,6 +29,7 @@ TEST_P(CommunicatorContract, Holds) {
     const int devices = device_count();
     if (shape.members_per_rank > devices) return;  // on a machine with few GPUs
     CommunicatorOptions options;
+    options.determinism = rule.determinism;
     for (int i = 0; i < shape.members_per_rank; ++i)
       options.devices.emplace_back((exchange.rank() * shape.members_per_rank + i) % devices);
     Communicator communicator(exchange, options);

@@ -1,5 +1,6 @@
 #include "ranks/contract.hpp"
 
+#include "runtime.hpp"
 #include "support/errors.hpp"
 #include "support/host_array.hpp"
 #include "support/random.hpp"
@@ -286,6 +287,129 @@ void a_barrier_holds_back_work_queued_after_it(Group& group) {
   EXPECT_TRUE(group.communicator.is_running());
 }
 
+void broadcast_leaves_its_source_alone(Group& group) {
+  const int root = group.members() - 1;
+  for (const std::int64_t count : element_counts) {
+    const HostArray source = random_bits(DType::float32, {count}, 800);
+    std::optional<TestTensor> given;
+    std::vector<TestTensor> out;
+    for (int i = 0; i < group.locals(); ++i) {
+      if (group.member(i) == root) given.emplace(source, group.device(i));
+      out.push_back(TestTensor::poisoned(DType::float32, {count}, group.device(i)));
+    }
+    group.communicator.broadcast(given ? given->tensor() : Tensor(), tensors_of(out), root);
+    for (const TestTensor& tensor : out) EXPECT_TRUE(tensor.holds(source));
+    EXPECT_TRUE(!given || given->untouched());
+  }
+  // Lists, the root's written in place.
+  const std::vector<std::int64_t> counts{7, 0, 70'001, 3};
+  std::vector<std::vector<TestTensor>> lists;
+  std::vector<std::vector<Tensor>> out;
+  std::vector<Tensor> given;
+  for (int i = 0; i < group.locals(); ++i) {
+    auto& list = lists.emplace_back();
+    for (std::size_t t = 0; t < counts.size(); ++t) {
+      list.push_back(group.member(i) == root
+                         ? TestTensor(random_bits(DType::int16, {counts[t]}, 900 + t), group.device(i))
+                         : TestTensor::poisoned(DType::int16, {counts[t]}, group.device(i)));
+    }
+    out.push_back(tensors_of(list));
+    if (group.member(i) == root) given = tensors_of(list);
+  }
+  group.communicator.broadcast_coalesced(given, out, root);
+  for (const auto& list : lists) {
+    for (std::size_t t = 0; t < counts.size(); ++t)
+      EXPECT_TRUE(list[t].holds(random_bits(DType::int16, {counts[t]}, 900 + t))) << t;
+  }
+}
+
+void all_gather_takes_inputs_that_are_in_their_place(Group& group) {
+  for (const std::int64_t count : {1, 1000, 40'001}) {
+    const auto inputs = numbers_for(group.members(), DType::int32, {count}, 950);
+    std::vector<Tensor> whole;
+    std::vector<Tensor> mine;
+    for (int i = 0; i < group.locals(); ++i) {
+      whole.push_back(zeros({count * group.members()}, {.dtype = DType::int32, .device = group.device(i)}));
+      mine.push_back(whole.back().narrow(0, group.member(i) * count, count));
+      const TestTensor values(inputs[static_cast<std::size_t>(group.member(i))], group.device(i));
+      mine.back().copy_(values);
+    }
+    group.communicator.all_gather(mine, whole);
+    for (const Tensor& tensor : whole) EXPECT_EQ(read(tensor).bytes, concatenate(inputs, 0).bytes);
+  }
+}
+
+/// Payloads of many rounds, which go by NCCL where there is one; numbers whose sums are exact in any order.
+void large_calls_are_all_right(Group& group) {
+  std::uint64_t seed = 1200;
+  const std::int64_t count = 1'200'007;
+  for (int round = 0; round < 2; ++round) {
+    check_broadcast(group, DType::int64, {count}, group.members() - 1, ++seed);
+    check_reduce(group, DType::int32, {count}, 0, round == 1, ++seed);
+    check_all_reduce(group, DType::int32, {count}, round == 1, ++seed);
+    check_all_gather(group, DType::uint8, count, ++seed);
+    check_reduce_scatter(group, DType::int32, count / 2, ++seed);
+    check_scatter_and_gather(group, DType::float32, {31, 97, 1023}, round, 0, ++seed);
+  }
+}
+
+void parts_of_the_ranks_work_by_themselves(Group& group) {
+  Communicator& all = group.communicator;
+  for (int round = 0; round < 2; ++round) {
+    // The last rank stays out; the others are split into even and odd ones, in descending order.
+    const bool stays_out = all.rank_count() > 1 && all.rank() + 1 == all.rank_count();
+    std::optional<Communicator> part =
+        all.split(stays_out ? std::nullopt : std::optional(all.rank() % 2), -all.rank());
+    EXPECT_EQ(part.has_value(), !stays_out);
+    if (part) {
+      const int ranks = all.rank_count() - (all.rank_count() > 1 ? 1 : 0);
+      const int others = (ranks + 1 - all.rank() % 2) / 2;
+      EXPECT_EQ(part->rank_count(), others);
+      EXPECT_EQ(part->rank(), others - 1 - all.rank() / 2);
+      EXPECT_EQ(part->devices(), all.devices());
+      Group smaller(*part);
+      check_all_reduce(smaller, DType::int32, {20'000}, false, 1100);
+      check_broadcast(smaller, DType::float64, {777}, 0, 1101);
+    }
+    check_all_reduce(group, DType::int32, {20'000}, true, 1102);
+  }
+}
+
+/// On backends with graphs: the replays' results, with other calls in between.
+void captured_calls_can_be_replayed(Group& group) {
+  backend::Backend& backend = Runtime::get().backend();
+  if (!backend.supports_graphs() || group.locals() != 1) return;
+  const std::int64_t count = 5000;
+  const Stream stream(group.device(0).index());
+  const StreamGuard guard(stream);
+  const Tensor number = full({count}, group.member(0) + 1, {.dtype = DType::int32, .device = group.device(0)});
+  const Tensor sum = zeros({count}, {.dtype = DType::int32, .device = group.device(0)});
+  stream.synchronize();
+
+  backend.begin_capture(StreamAccess::ref(stream));
+  group.communicator.all_reduce_add({number}, {sum});
+  group.communicator.broadcast({sum}, 0);
+  group.communicator.reduce_add({sum}, {number}, group.members() - 1);
+  backend::GraphHandle graph = backend.end_capture(StreamAccess::ref(stream));
+  const int members = group.members();
+  std::int32_t last = members;  // what the last member's number is
+  std::int32_t expected = 0;
+  for (int round = 0; round < 20; ++round) {
+    backend.launch_graph(graph, StreamAccess::ref(stream));
+    expected = members * (members - 1) / 2 + last;
+    last = expected * members;
+    if (round % 3 == 0) {
+      check_broadcast(group, DType::uint8, {999}, round % members, 1300);
+      if (group.member(0) + 1 == members) EXPECT_EQ(number.to_vector<std::int32_t>()[0], last);
+    }
+    EXPECT_EQ(sum.to_vector<std::int32_t>(), std::vector<std::int32_t>(count, expected)) << round;
+    number.fill_(group.member(0) + 1);
+    last = members;
+  }
+  stream.synchronize();
+  backend.destroy_graph(graph);
+}
+
 void random_calls_are_all_right(Group& group) {
   Random random(77);  // the same on all ranks
   for (int call = 0; call < 120; ++call) {
@@ -379,6 +503,11 @@ const std::vector<Rule>& contract() {
       {"CoalescedCallsMoveListsOfAllSizes", check<coalesced_calls_move_lists_of_all_sizes>},
       {"CallsFollowOneAnotherWhateverTheirStreams", check<calls_follow_one_another_whatever_their_streams>},
       {"ABarrierHoldsBackWorkQueuedAfterIt", check<a_barrier_holds_back_work_queued_after_it>},
+      {"BroadcastLeavesItsSourceAlone", check<broadcast_leaves_its_source_alone>},
+      {"AllGatherTakesInputsThatAreInTheirPlace", check<all_gather_takes_inputs_that_are_in_their_place>},
+      {"LargeCallsAreAllRight", check<large_calls_are_all_right>, Determinism::fastest},
+      {"PartsOfTheRanksWorkByThemselves", check<parts_of_the_ranks_work_by_themselves>},
+      {"CapturedCallsCanBeReplayed", check<captured_calls_can_be_replayed>},
       {"RandomCallsAreAllRight", check<random_calls_are_all_right>},
       {"RefusesBadArgumentsAndGoesOn", check<refuses_bad_arguments_and_goes_on>},
   };

@@ -12,6 +12,7 @@ namespace tutti::test::ranks {
 struct Rule {
   const char* name;
   void (*check)(Communicator& communicator);
+  Determinism determinism = Determinism::bitwise;  ///< of a communicator that keeps it on all devices
 };
 std::ostream& operator<<(std::ostream& stream, const Rule& rule);
 

@@ -19,7 +19,7 @@
 namespace tutti::test {
 namespace {
 
-constexpr std::size_t slot_bytes = 1024;
+constexpr std::size_t slot_bytes = 4096;
 constexpr int most_ranks = 16;
 
 struct Meeting {

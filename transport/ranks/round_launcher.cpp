@@ -38,8 +38,21 @@ class Resolver {
 }  // namespace
 
 void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
+  captured_.reset();
+  for (const backend::StreamRef stream : streams) {
+    if (runtime_.backend().is_capturing(stream)) captured_ = stream;
+  }
+  if (captured_) {
+    for (const backend::StreamRef stream : streams) runtime_.order(*captured_, stream);
+    return;
+  }
   for (std::size_t i = 0; i < latest_streams_.size(); ++i) runtime_.order(latest_streams_[i], streams[i]);
   latest_streams_.assign(streams.begin(), streams.end());
+}
+
+void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
+  if (!captured_) return;
+  for (const backend::StreamRef stream : streams) runtime_.order(stream, *captured_);
 }
 
 void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
@@ -75,7 +88,7 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
                    .segments = part.sums.segments,
                    .pointers = resolver.resolve(part.sums.pointers, resolved_[2])};
       task.own_input = part.own_input;
-      if (task.ends_call) {
+      if (task.ends_call && !captured_) {
         task.done = &team_.done_flag(task.member);
         task.done_value = static_cast<std::uint32_t>(sequence);
       }
@@ -86,6 +99,7 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
 }
 
 void RoundLauncher::finish(std::uint64_t sequence, std::span<const backend::StreamRef> streams) {
+  if (captured_) return;
   for (std::size_t i = 0; i < streams.size(); ++i) {
     runtime_.backend().set_flag(streams[i], team_.done_flag(team_.first_local() + i),
                                 static_cast<std::uint32_t>(sequence));

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,19 +22,26 @@ class RoundLauncher {
   ~RoundLauncher() = default;
 
   /// Before anything else of a call is queued: makes `streams`, one per own member, follow the calls before.
+  /// If one of them is being captured, the others join the capture, and the calls before are left alone: who
+  /// launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
   /// `addresses` by buffer of the plan's work; those of other ranks' members are not looked at. What they
   /// point to stays alive until the streams have passed.
   void launch(std::uint64_t sequence, const RoundPlan& plan, std::span<std::byte* const> addresses,
               std::span<const backend::StreamRef> streams);
-  /// For a call that needs no rounds.
+  /// For a call that needs no rounds: it is complete when the streams have come here.
   void finish(std::uint64_t sequence, std::span<const backend::StreamRef> streams);
+  /// After everything of the call has been queued.
+  void end(std::span<const backend::StreamRef> streams);
+  /// The stream whose capture the call belongs to.
+  [[nodiscard]] const std::optional<backend::StreamRef>& captured() const noexcept { return captured_; }
 
  private:
   Runtime& runtime_;
   Team& team_;
   std::uint32_t rounds_ = 0;                        ///< of all calls so far
   std::vector<backend::StreamRef> latest_streams_;  ///< of own members; empty before the first call
+  std::optional<backend::StreamRef> captured_;
   std::vector<std::byte*> resolved_[3];             ///< pointer tables, reused
 };
 

@@ -7,7 +7,7 @@
 namespace tutti::transport::ranks {
 
 std::string_view name_of(Operation operation) noexcept {
-  constexpr std::array<std::string_view, 11> names{"barrier",
+  constexpr std::array<std::string_view, 12> names{"barrier",
                                                    "broadcast",
                                                    "broadcast_coalesced",
                                                    "reduce_add",
@@ -17,13 +17,14 @@ std::string_view name_of(Operation operation) noexcept {
                                                    "all_gather",
                                                    "reduce_scatter_add",
                                                    "scatter",
-                                                   "gather"};
+                                                   "gather",
+                                                   "split"};
   return names[static_cast<std::size_t>(operation)];
 }
 
 std::string to_string(const Signature& signature) {
   std::string text(name_of(signature.operation));
-  if (signature.operation == Operation::barrier) return text;
+  if (signature.operation == Operation::barrier || signature.operation == Operation::split) return text;
   const bool is_cut = signature.operation == Operation::scatter || signature.operation == Operation::gather;
   text += fmt::format(" of {} {}", signature.elements, tutti::name_of(signature.dtype));
   if (is_cut) text += fmt::format(" per unit of dimension {}", signature.dim);

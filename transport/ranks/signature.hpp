@@ -23,6 +23,7 @@ enum class Operation : std::uint8_t {
   reduce_scatter_add,
   scatter,
   gather,
+  split,
 };
 [[nodiscard]] std::string_view name_of(Operation operation) noexcept;
 

@@ -62,12 +62,14 @@ void require_no_complaint(Exchange& exchange, const std::string& mine) {
 
 }  // namespace
 
-void RankBoard::Entry::write(std::uint64_t sequence, const Signature& signature, std::int64_t now) noexcept {
+void RankBoard::Entry::write(std::uint64_t sequence, const Signature& signature, bool is_captured,
+                             std::int64_t now) noexcept {
   static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Signature) % sizeof(std::uint64_t) == 0);
   std::array<std::uint64_t, word_count> words{};
   std::memcpy(words.data(), &signature, sizeof(signature));
   for (std::size_t i = 0; i < word_count; ++i) words_[i].store(words[i], std::memory_order_relaxed);
   posted_at_.store(now, std::memory_order_relaxed);
+  is_captured_.store(is_captured, std::memory_order_relaxed);
   sequence_.store(sequence);
 }
 
@@ -194,7 +196,7 @@ void Team::join(Exchange& exchange) {
                                  .first_own = first_local(),
                                  .own_devices = settings_.devices,
                                  .host_windows = host_windows_},
-                   settings_.transport);
+                   settings_.transport == TransportKind::nccl ? TransportKind::automatic : settings_.transport);
 }
 
 std::size_t Team::lay_out(std::byte* memory) {
@@ -207,11 +209,13 @@ std::size_t Team::lay_out(std::byte* memory) {
   const std::size_t abort = place(sizeof(backend::AbortWord), alignof(backend::AbortWord));
   const std::size_t boards = place(rank_count_ * sizeof(RankBoard), alignof(RankBoard));
   const std::size_t done = place(member_count() * sizeof(backend::SharedFlag), alignof(backend::SharedFlag));
+  const std::size_t mailboxes = place(2 * rank_count_ * sizeof(Mailbox), alignof(Mailbox));
   const std::size_t windows = place(member_count() * layout_.bytes(), backend::TeamWindowLayout::alignment);
   if (memory != nullptr) {
     abort_ = std::launder(reinterpret_cast<backend::AbortWord*>(memory + abort));
     boards_ = std::launder(reinterpret_cast<RankBoard*>(memory + boards));
     done_ = std::launder(reinterpret_cast<backend::SharedFlag*>(memory + done));
+    mailboxes_ = std::launder(reinterpret_cast<Mailbox*>(memory + mailboxes));
     host_windows_ = memory + windows;
   }
   return used;
@@ -232,7 +236,16 @@ void Team::wait_until(std::uint64_t sequence, Condition holds) {
   }
 }
 
-std::uint64_t Team::post(const Signature& signature) {
+void Team::wait_for(std::uint64_t sequence, const std::function<bool()>& holds) {
+  wait_until(sequence, holds);
+}
+
+void Team::set_abort_handler(std::function<void()> handler) {
+  const std::lock_guard lock(watch_mutex_);
+  abort_handler_ = std::move(handler);
+}
+
+std::uint64_t Team::post(const Signature& signature, bool is_captured) {
   require_running();
   const std::uint64_t sequence = own().last_sequence.load() + 1;
   RankBoard::Entry& entry = own().entries[sequence % RankBoard::history];
@@ -243,7 +256,7 @@ std::uint64_t Team::post(const Signature& signature) {
              return peer.last_sequence.load() >= sequence - furthest_ahead;
            });
   });
-  entry.write(sequence, signature, now_nanoseconds());
+  entry.write(sequence, signature, is_captured, now_nanoseconds());
   own().last_sequence.store(sequence);
   // Both write before they read: of two that differ, one sees it at least.
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
@@ -298,11 +311,18 @@ std::uint64_t Team::completed() const noexcept {
   for (std::size_t member = first_local(); member < first_local() + local_count(); ++member) {
     behind = std::max(behind, static_cast<std::uint32_t>(posted) - done_[member].value.load());
   }
-  return posted - behind;
+  // What has been captured has been completed as far as this process has anything to wait for.
+  std::uint64_t done = posted - behind;
+  const auto is_captured = [this](std::uint64_t sequence) {
+    const RankBoard::Entry& entry = own().entries[sequence % RankBoard::history];
+    return entry.is(sequence) && entry.is_captured();
+  };
+  while (done < posted && is_captured(done + 1)) ++done;
+  return done;
 }
 
 bool Team::is_idle() const noexcept {
-  return has_completed(own(), own().last_sequence.load());
+  return completed() == own().last_sequence.load();
 }
 
 std::string Team::call_of(const RankBoard& of, std::uint64_t sequence) const {
@@ -337,7 +357,10 @@ void Team::give_up(std::uint64_t sequence) {
 void Team::watch() {
   std::unique_lock lock(watch_mutex_);
   while (!watch_stops_.wait_for(lock, watch_period, [this] { return stop_watching_; })) {
-    if (abort_->state.load() != backend::AbortWord::running) continue;
+    if (abort_->state.load() != backend::AbortWord::running) {
+      if (const auto handler = std::exchange(abort_handler_, nullptr)) handler();
+      continue;
+    }
     look_for_lost_ranks();
     const std::uint64_t done = completed();
     if (done == own().last_sequence.load()) continue;
@@ -381,6 +404,7 @@ std::string Team::record(std::uint64_t most_calls) const {
       calls.push_back({{"sequence", sequence},
                        {"call", to_string(entry.signature())},
                        {"microseconds_ago", (now - entry.posted_at()) / 1000},
+                       {"captured", entry.is_captured()},
                        {"completed", has_completed(board, sequence)}});
     }
     constexpr std::array<std::string_view, 4> states{"joining", "active", "leaving", "left"};

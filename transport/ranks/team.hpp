@@ -14,6 +14,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -36,17 +37,21 @@ struct alignas(64) RankBoard {
   class Entry {
    public:
     /// One writer at a time.
-    void write(std::uint64_t sequence, const Signature& signature, std::int64_t now) noexcept;
+    void write(std::uint64_t sequence, const Signature& signature, bool is_captured,
+               std::int64_t now) noexcept;
     [[nodiscard]] bool is(std::uint64_t sequence) const noexcept { return sequence_.load() == sequence; }
     [[nodiscard]] Signature signature() const noexcept;
     [[nodiscard]] std::int64_t posted_at() const noexcept {
       return posted_at_.load(std::memory_order_relaxed);
     }
+    /// The call runs when its graph is launched.
+    [[nodiscard]] bool is_captured() const noexcept { return is_captured_.load(std::memory_order_relaxed); }
 
    private:
     static constexpr std::size_t word_count = sizeof(Signature) / sizeof(std::uint64_t);
     std::atomic<std::uint64_t> sequence_{0};
     std::atomic<std::int64_t> posted_at_{0};  ///< nanoseconds of the host's monotonic clock
+    std::atomic<bool> is_captured_{false};
     std::array<std::atomic<std::uint64_t>, word_count> words_{};
   };
 
@@ -56,6 +61,16 @@ struct alignas(64) RankBoard {
   std::uint32_t member_count = 0;
   std::atomic<std::uint64_t> last_sequence{0};
   Entry entries[history];
+};
+
+/// Where a rank leaves bytes for others; see `TeamExchange`.
+struct alignas(64) Mailbox {
+  enum Kind : std::uint8_t { all, part };  ///< who exchanges: all ranks, or some of them
+  static constexpr std::size_t capacity = 4096;
+
+  std::atomic<std::uint64_t> written{0};
+  std::atomic<std::uint64_t> read{0};  ///< of everybody's, by the owner
+  std::array<std::byte, capacity> bytes{};
 };
 
 /// The ranks of one communicator on one host: who they are, the memory they share, what they have called, and
@@ -103,9 +118,18 @@ class Team {
 
   /// Announces this rank's next call and compares it with the others'. Returns its sequence number. Throws
   /// what ended the team; Error(invalid_argument) with both signatures if a rank makes another call.
-  [[nodiscard]] std::uint64_t post(const Signature& signature);
+  [[nodiscard]] std::uint64_t post(const Signature& signature, bool is_captured);
   /// Waits until all ranks have made the call. Returns their `own` numbers, by member.
   [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence);
+
+  /// Waits until `holds` says so; gives up like a call that waits too long, as call `sequence`.
+  void wait_for(std::uint64_t sequence, const std::function<bool()>& holds);
+  [[nodiscard]] Mailbox& mailbox(std::size_t rank, Mailbox::Kind kind) const noexcept {
+    return mailboxes_[2 * rank + kind];
+  }
+  [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
+  /// `handler` is called once, on a thread of the team's own, soon after the team has been ended. Empty: none.
+  void set_abort_handler(std::function<void()> handler);
 
   /// Ends all waits of all ranks; the first reason is kept.
   void abort(ErrorCode code, const std::string& reason) noexcept;
@@ -145,6 +169,7 @@ class Team {
   backend::AbortWord* abort_ = nullptr;
   RankBoard* boards_ = nullptr;
   backend::SharedFlag* done_ = nullptr;
+  Mailbox* mailboxes_ = nullptr;
   std::byte* host_windows_ = nullptr;
   backend::TeamWindowLayout layout_;
   std::optional<Windows> windows_;
@@ -154,6 +179,7 @@ class Team {
   std::mutex watch_mutex_;
   std::condition_variable watch_stops_;
   bool stop_watching_ = false;
+  std::function<void()> abort_handler_;  ///< guarded by `watch_mutex_`
   std::thread watch_;
 };
 

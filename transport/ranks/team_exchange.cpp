@@ -1,0 +1,67 @@
+#include "transport/ranks/team_exchange.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+namespace tutti::transport::ranks {
+
+TeamExchange::TeamExchange(Team& team, std::uint64_t sequence)
+    : team_(team),
+      sequence_(sequence),
+      kind_(Mailbox::all),
+      ranks_(static_cast<std::size_t>(team.rank_count())),
+      // Only exchanges among all use these mailboxes: they stand alike.
+      starts_(ranks_.size(), team.mailbox(static_cast<std::size_t>(team.rank()), Mailbox::all).written.load()),
+      position_(team.rank()) {
+  std::iota(ranks_.begin(), ranks_.end(), std::size_t{0});
+}
+
+TeamExchange::TeamExchange(Team& team, std::uint64_t sequence, std::vector<std::size_t> ranks,
+                           std::vector<std::uint64_t> starts)
+    : team_(team),
+      sequence_(sequence),
+      kind_(Mailbox::part),
+      ranks_(std::move(ranks)),
+      starts_(std::move(starts)),
+      position_(static_cast<int>(std::ranges::find(ranks_, static_cast<std::size_t>(team.rank())) -
+                                 ranks_.begin())) {}
+
+std::uint64_t TeamExchange::part_start(const Team& team) {
+  return team.mailbox(static_cast<std::size_t>(team.rank()), Mailbox::part).written.load();
+}
+
+void TeamExchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  std::size_t offset = 0;
+  do {
+    const std::size_t bytes = std::min(mine.size() - offset, Mailbox::capacity);
+    exchange_chunk(mine.subspan(offset, bytes), all, offset, mine.size());
+    offset += bytes;
+  } while (offset < mine.size());
+}
+
+void TeamExchange::exchange_chunk(std::span<const std::byte> mine, std::span<std::byte> all,
+                                  std::size_t offset, std::size_t stride) {
+  const auto everyone = [&](std::atomic<std::uint64_t> Mailbox::*count, std::uint64_t chunks) {
+    team_.wait_for(sequence_, [&] {
+      for (std::size_t i = 0; i < ranks_.size(); ++i) {
+        if ((team_.mailbox(ranks_[i], kind_).*count).load() < starts_[i] + chunks) return false;
+      }
+      return true;
+    });
+  };
+  Mailbox& own = team_.mailbox(static_cast<std::size_t>(team_.rank()), kind_);
+  everyone(&Mailbox::read, chunks_);
+  std::ranges::copy(mine, own.bytes.begin());
+  ++own.written;
+  ++chunks_;
+  everyone(&Mailbox::written, chunks_);
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if (!mine.empty())
+      std::memcpy(all.data() + i * stride + offset, team_.mailbox(ranks_[i], kind_).bytes.data(), mine.size());
+  }
+  ++own.read;
+}
+
+}  // namespace tutti::transport::ranks

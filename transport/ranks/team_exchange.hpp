@@ -1,0 +1,43 @@
+#pragma once
+
+#include "transport/ranks/team.hpp"
+#include "tutti/exchange.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// An exchange among ranks of a team, through mailboxes in its shared memory. A wait in it ends like one in a
+/// call: it throws when the team is ended, and ends the team when it lasts too long.
+class TeamExchange final : public Exchange {
+ public:
+  /// Among all ranks, in the call `sequence`, which all make.
+  TeamExchange(Team& team, std::uint64_t sequence);
+  /// Among some of them, one after another in the order of `ranks`; `starts` are their own `part_start`.
+  TeamExchange(Team& team, std::uint64_t sequence, std::vector<std::size_t> ranks,
+               std::vector<std::uint64_t> starts);
+
+  [[nodiscard]] int rank() const override { return position_; }
+  [[nodiscard]] int size() const override { return static_cast<int>(ranks_.size()); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+
+  /// Where this rank's mailbox stands for exchanges among some, before the next one.
+  [[nodiscard]] static std::uint64_t part_start(const Team& team);
+
+ private:
+  void exchange_chunk(std::span<const std::byte> mine, std::span<std::byte> all, std::size_t offset,
+                      std::size_t stride);
+
+  Team& team_;
+  std::uint64_t sequence_;
+  Mailbox::Kind kind_;
+  std::vector<std::size_t> ranks_;
+  std::vector<std::uint64_t> starts_;  ///< by position
+  std::uint64_t chunks_ = 0;
+  int position_ = 0;
+};
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,242 @@
+#include "transport/ranks/team_nccl.hpp"
+
+#include "log.hpp"
+#include "transport/nccl_calls.hpp"
+#include "transport/nccl_library.hpp"
+#include "transport/ranks/agreement.hpp"
+#include "transport/ranks/team_exchange.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tutti::transport::ranks {
+namespace {
+
+using nccl::Library;
+
+/// Calls of a communicator that does not block return before they are done: what comes next may have to wait.
+class TeamCommunicators final : public TeamNccl {
+ public:
+  TeamCommunicators(Runtime& runtime, Team& team, const Library& library)
+      : runtime_(runtime), team_(team), library_(library), nccl_(library.functions()) {}
+  TeamCommunicators(const TeamCommunicators&) = delete;
+  TeamCommunicators& operator=(const TeamCommunicators&) = delete;
+  ~TeamCommunicators() override;
+
+  [[nodiscard]] bool adds(DType dtype) const override { return nccl::carrier_of(dtype).has_value(); }
+  void connect(std::uint64_t sequence) override;
+  [[nodiscard]] bool is_connected() const override { return is_connected_; }
+  void enqueue(std::span<const NcclCall> calls, std::span<const backend::StreamRef> streams) override;
+
+ private:
+  void make_communicators(const ncclUniqueId& id);
+  [[nodiscard]] ncclResult_t enqueue(const NcclCall& call, backend::StreamRef stream) const;
+  /// Waits until NCCL is done with what it was told. Throws if it failed or the team has been ended.
+  void settle();
+  /// Ends what is queued. Afterwards there are no communicators.
+  void abort() noexcept;
+  /// NCCL goes on in the background while it says so.
+  static bool is_accepted(ncclResult_t result) { return result == ncclSuccess || result == ncclInProgress; }
+
+  Runtime& runtime_;
+  Team& team_;
+  const Library& library_;
+  const nccl::Functions& nccl_;
+  std::mutex mutex_;                       ///< the team may be ended by another thread
+  std::vector<ncclComm_t> communicators_;  ///< by own member; guarded by `mutex_`
+  bool is_connected_ = false;
+};
+
+TeamCommunicators::~TeamCommunicators() {
+  team_.set_abort_handler(nullptr);
+  const std::lock_guard lock(mutex_);
+  for (const ncclComm_t communicator : communicators_) {
+    ncclResult_t result = nccl_.comm_finalize(communicator);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (result == ncclInProgress && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      static_cast<void>(nccl_.comm_get_async_error(communicator, &result));
+    }
+    const auto end = result == ncclSuccess ? nccl_.comm_destroy : nccl_.comm_abort;
+    result = end(communicator);
+    if (!is_accepted(result))
+      log_warning(fmt::format("an NCCL communicator could not be destroyed: {}", nccl_.get_error_string(result)));
+  }
+}
+
+void TeamCommunicators::connect(std::uint64_t sequence) {
+  if (is_connected_) return;
+  ncclUniqueId id{};
+  std::string complaint;
+  if (team_.rank() == 0) {
+    const ncclResult_t result = nccl_.get_unique_id(&id);
+    if (result != ncclSuccess) complaint = fmt::format("ncclGetUniqueId: {}", nccl_.get_error_string(result));
+  }
+  TeamExchange exchange(team_, sequence);
+  complaint = first_complaint(exchange, complaint);
+  if (!complaint.empty()) throw Error(ErrorCode::transport_failure, complaint);
+  id = gather(exchange, id).front();
+  {
+    const std::lock_guard lock(mutex_);
+    make_communicators(id);
+  }
+  team_.set_abort_handler([this] { abort(); });
+  settle();
+  is_connected_ = true;
+}
+
+void TeamCommunicators::make_communicators(const ncclUniqueId& id) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  const std::lock_guard group(library_.group_mutex());
+  const int current = current_device();
+  communicators_.resize(team_.local_count());
+  ncclResult_t result = nccl_.group_start();
+  for (std::size_t own = 0; own < communicators_.size() && is_accepted(result); ++own) {
+    runtime_.backend().set_current_device(team_.devices()[own]);
+    result = nccl_.comm_init_rank_config(&communicators_[own], static_cast<int>(team_.member_count()), id,
+                                         static_cast<int>(team_.first_local() + own), &config);
+  }
+  const ncclResult_t end = nccl_.group_end();
+  runtime_.backend().set_current_device(current);
+  for (const ncclResult_t outcome : {result, end}) {
+    if (!is_accepted(outcome)) library_.check(outcome, "ncclCommInitRankConfig");
+  }
+}
+
+void TeamCommunicators::settle() {
+  const auto start = std::chrono::steady_clock::now();
+  for (std::size_t own = 0; own < team_.local_count(); ++own) {
+    for (;;) {
+      ncclResult_t state = ncclSuccess;
+      {
+        const std::lock_guard lock(mutex_);
+        if (communicators_.empty()) break;
+        const ncclResult_t asked = nccl_.comm_get_async_error(communicators_[own], &state);
+        if (asked != ncclSuccess) state = asked;
+        if (state != ncclInProgress) {
+          library_.check(state, fmt::format("NCCL work of member {}", team_.first_local() + own),
+                         communicators_[own]);
+          break;
+        }
+      }
+      team_.require_running();
+      if (std::chrono::steady_clock::now() - start > team_.timeout()) {
+        team_.abort(ErrorCode::timeout, fmt::format("NCCL of rank {} was not ready within {} ms", team_.rank(),
+                                                    team_.timeout().count()));
+      }
+      std::this_thread::yield();
+    }
+  }
+  team_.require_running();
+}
+
+void TeamCommunicators::enqueue(std::span<const NcclCall> calls, std::span<const backend::StreamRef> streams) {
+  {
+    const std::lock_guard lock(mutex_);
+    team_.require_running();
+    if (communicators_.empty()) return;
+    const std::lock_guard group(library_.group_mutex());
+    ncclResult_t result = nccl_.group_start();
+    for (const NcclCall& call : calls) {
+      if (!is_accepted(result)) break;
+      result = enqueue(call, streams[call.own_member]);
+    }
+    const ncclResult_t end = nccl_.group_end();
+    for (const ncclResult_t outcome : {result, end}) {
+      if (!is_accepted(outcome)) library_.check(outcome, "a group of NCCL calls", communicators_.front());
+    }
+  }
+  settle();
+}
+
+ncclResult_t TeamCommunicators::enqueue(const NcclCall& call, backend::StreamRef at) const {
+  const auto carrier = nccl::carrier_of(call.dtype).value_or(nccl::Carrier{DType::uint8, 1});
+  const ncclDataType_t type = nccl::native_type(carrier.dtype);
+  const std::uint64_t count = call.count * carrier.elements;
+  const ncclComm_t communicator = communicators_[call.own_member];
+  const int peer = static_cast<int>(call.peer);
+  // The handle of a stream of the cuda backend is the native one.
+  auto* const stream = reinterpret_cast<cudaStream_t>(at.handle);
+  switch (call.kind) {
+    case NcclCall::Kind::broadcast:
+      return nccl_.broadcast(call.source, call.target, count, type, peer, communicator, stream);
+    case NcclCall::Kind::reduce:
+      return nccl_.reduce(call.source, call.target, count, type, ncclSum, peer, communicator, stream);
+    case NcclCall::Kind::all_reduce:
+      return nccl_.all_reduce(call.source, call.target, count, type, ncclSum, communicator, stream);
+    case NcclCall::Kind::all_gather:
+      return nccl_.all_gather(call.source, call.target, count, type, communicator, stream);
+    case NcclCall::Kind::reduce_scatter:
+      return nccl_.reduce_scatter(call.source, call.target, count, type, ncclSum, communicator, stream);
+    case NcclCall::Kind::send:
+      return nccl_.send(call.source, count, type, peer, communicator, stream);
+    case NcclCall::Kind::receive:
+      break;
+  }
+  return nccl_.receive(call.target, count, type, peer, communicator, stream);
+}
+
+void TeamCommunicators::abort() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (const ncclComm_t communicator : communicators_) {
+    const ncclResult_t result = nccl_.comm_abort(communicator);
+    if (!is_accepted(result))
+      log_warning(fmt::format("an NCCL communicator could not be aborted: {}", nccl_.get_error_string(result)));
+  }
+  communicators_.clear();
+}
+
+/// What a rank says of itself.
+struct Ability {
+  Note version;
+  Note refusal;
+  std::array<std::array<char, 32>, most_own_members> devices{};
+};
+
+}  // namespace
+
+std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& exchange, Team& team,
+                                           std::string& reason) {
+  Ability mine;
+  if (runtime.backend().kind() != BackendKind::cuda) {
+    mine.refusal = Note("the devices are virtual");
+  } else if (!Library::get().usable()) {
+    mine.refusal = Note(Library::get().detail());
+  } else {
+    mine.version = Note(Library::get().detail());
+    for (std::size_t own = 0; own < team.local_count(); ++own) {
+      const std::string& id = runtime.backend().properties(team.devices()[own]).pci_bus_id;
+      std::copy_n(id.begin(), std::min(id.size(), mine.devices[own].size() - 1), mine.devices[own].begin());
+    }
+  }
+  const std::vector<Ability> all = gather(exchange, mine);
+  std::vector<std::string> devices;
+  for (std::size_t rank = 0; rank < all.size() && reason.empty(); ++rank) {
+    if (const std::string refusal = all[rank].refusal.string(); !refusal.empty()) {
+      reason = fmt::format("rank {}: {}", rank, refusal);
+    } else if (all[rank].version.text != all[0].version.text) {
+      reason = fmt::format("rank {} has NCCL {}, rank 0 has {}", rank, all[rank].version.string(),
+                           all[0].version.string());
+    }
+    for (const auto& device : all[rank].devices) {
+      const std::string id = device.data();
+      if (id.empty() || !reason.empty()) continue;
+      if (std::ranges::find(devices, id) != devices.end()) reason = "two members share the GPU " + id;
+      devices.push_back(id);
+    }
+  }
+  if (!reason.empty()) return nullptr;
+  return std::make_unique<TeamCommunicators>(runtime, team, Library::get());
+}
+
+}  // namespace tutti::transport::ranks
