@@ -1,5 +1,6 @@
 #include "backend/cuda/fan_out_tile.cuh"
 #include "backend/cuda/ordered_sum_tile.cuh"
+#include "backend/cuda/team_table.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -42,6 +43,8 @@ class CudaTiles : public testing::Test {
     return std::uniform_int_distribution<std::uint64_t>(least, greatest)(random_);
   }
   bool toss() { return draw(0, 1) == 0; }
+  /// How far away the pointers in a table are from the memory; nowhere, or by pages.
+  std::uint64_t draw_shift() { return toss() ? 0 : draw(1, 9) * 4096; }
 
   Array& make_array(std::size_t bytes, std::size_t misalignment) {
     arrays_.push_back(std::make_unique<Array>(bytes, misalignment, random_));
@@ -50,18 +53,19 @@ class CudaTiles : public testing::Test {
   }
   [[nodiscard]] std::uint32_t next_pointer() const { return static_cast<std::uint32_t>(pointers_.size()); }
 
-  /// Calls `run(entry, tile, lane)` for all tiles of `table` in random order and all lanes; then checks all
-  /// arrays.
+  /// Calls `run(entry, pointers, tile, lane)` for all tiles of the table in random order and all lanes.
   template <class Entry, class Run>
-  void run_tiles(const SegmentTable& table, const Run& run) {
-    const auto view = view_of<Entry>(table.blob.data(), table.shape);
-    std::vector<std::uint32_t> tiles(table.shape.tile_count);
-    for (std::uint32_t tile = 0; tile < table.shape.tile_count; ++tile) tiles[tile] = tile;
+  void run_tiles(const std::byte* table, const TableShape& shape, const Run& run) {
+    const auto view = view_of<Entry>(table, shape);
+    std::vector<std::uint32_t> tiles(shape.tile_count);
+    for (std::uint32_t tile = 0; tile < shape.tile_count; ++tile) tiles[tile] = tile;
     std::ranges::shuffle(tiles, random_);
     for (const std::uint32_t tile : tiles) {
-      const Entry& entry = find_entry(view.entries, table.shape.segment_count, tile);
+      const Entry& entry = find_entry(view.entries, shape.segment_count, tile);
       for (std::uint32_t lane = 0; lane < warp_lanes; ++lane) run(entry, view.pointers, tile, lane);
     }
+  }
+  void expect_all_arrays() {
     for (std::size_t i = 0; i < arrays_.size(); ++i)
       ASSERT_TRUE(arrays_[i]->is_as_expected()) << "array " << i;
   }
@@ -120,12 +124,22 @@ TEST_F(CudaTiles, FanOutWritesExactlyTheSegmentsWhateverTheirShapeAndAlignment) 
     clear();
     std::vector<FanOutSegment> segments(draw(1, 6));
     std::ranges::generate(segments, [&] { return draw_fan_out(); });
-    build_table(FanOut{segments, pointers_}, toss() ? 1 : 132, table);
+    const FanOutShifts shifts{draw_shift(), draw_shift()};
+    std::vector<std::byte*> unshifted = pointers_;
+    for (const FanOutSegment& segment : segments) {
+      unshifted[segment.source] -= shifts.source;
+      for (std::uint32_t i = 0; i < segment.target_count; ++i) {
+        unshifted[segment.first_target + i] -= shifts.target;
+      }
+    }
+    build_table(FanOut{segments, unshifted}, toss() ? 1 : 132, table);
     const auto view = view_of<FanOutEntry>(table.blob.data(), table.shape);
     for (std::uint32_t i = 0; i < table.shape.segment_count; ++i) seen.insert(view.entries[i].path);
-    run_tiles<FanOutEntry>(table, [](const auto& entry, auto* pointers, auto tile, auto lane) {
-      copy_tile(entry, pointers, tile, lane);
-    });
+    run_tiles<FanOutEntry>(table.blob.data(), table.shape,
+                           [&](const auto& entry, auto* pointers, auto tile, auto lane) {
+                             copy_tile(entry, pointers, tile, lane, shifts);
+                           });
+    expect_all_arrays();
     if (HasFatalFailure()) return;
   }
   EXPECT_EQ(seen.size(), 7U) << "a path was never taken";
@@ -169,6 +183,7 @@ TEST_F(CudaTiles, OrderedSumAddsInAscendingOrderWhateverTheAlignment) {
     SCOPED_TRACE(testing::Message() << round << ", " << name_of(task.dtype));
     task.input_count = static_cast<std::uint32_t>(draw(1, 20));
     task.output_count = static_cast<std::uint32_t>(draw(1, 3));
+    const ShiftedInputs shift{draw_shift(), static_cast<std::uint32_t>(draw(0, task.input_count - 1))};
     std::vector<OrderedSumSegment> segments(draw(1, 4));
     visit_dtype(task.dtype, [&]<class T>() {
       using Storage = typename SumOf<T>::Storage;
@@ -188,22 +203,32 @@ TEST_F(CudaTiles, OrderedSumAddsInAscendingOrderWhateverTheAlignment) {
         for (std::size_t i = 0; i < sums.size(); ++i) {
           sums[i] = sum_of<T>(pointers_.data() + segment.first_input, task.input_count, i);
         }
-        std::vector<Array*> outputs{arrays_.back().get()};  // the first output is the last input
-        segment.first_output = next_pointer() - 1;
+        // The first output is the input that is not shifted.
+        std::vector<Array*> outputs{arrays_[arrays_.size() - task.input_count + shift.unshifted].get()};
+        segment.first_output = next_pointer();
+        pointers_.push_back(outputs.front()->begin());
         for (std::uint32_t output = 1; output < task.output_count; ++output) outputs.push_back(&make());
         for (Array* output : outputs) {
           if (!sums.empty()) std::memcpy(output->expected().data(), sums.data(), segment.count * sizeof(T));
         }
       }
+      std::vector<std::byte*> unshifted = pointers_;
+      for (const OrderedSumSegment& segment : segments) {
+        for (std::uint32_t input = 0; input < task.input_count; ++input) {
+          unshifted[segment.first_input + input] -= shift(input);
+        }
+      }
       task.segments = segments;
-      task.pointers = pointers_;
+      task.pointers = unshifted;
       build_table(task, toss() ? 1 : 132, table);
       const auto view = view_of<SumEntry>(table.blob.data(), table.shape);
       for (std::uint32_t i = 0; i < table.shape.segment_count; ++i) seen.insert(view.entries[i].path);
-      run_tiles<SumEntry>(table, [&](const auto& entry, auto* pointers, auto tile, auto lane) {
-        sum_tile<typename Component<T>::type>(entry, pointers, task.input_count, task.output_count, tile,
-                                              table.shape.tile_bytes, lane);
-      });
+      run_tiles<SumEntry>(
+          table.blob.data(), table.shape, [&](const auto& entry, auto* pointers, auto tile, auto lane) {
+            sum_tile<typename Component<T>::type>(entry, pointers, task.input_count, task.output_count, tile,
+                                                  table.shape.tile_bytes, lane, shift);
+          });
+      expect_all_arrays();
     });
     if (HasFatalFailure()) return;
   }
@@ -222,6 +247,67 @@ TEST_F(CudaTiles, LargeWorkIsCutIntoManyEqualTilesAndSmallWorkIntoFew) {
   EXPECT_EQ(tiles_of(1), 1U);
   EXPECT_EQ(tiles_of(64 << 10), 128U);
   EXPECT_EQ(tiles_of(1 << 30), 131072U);
+}
+
+TEST_F(CudaTiles, ATeamsTableHoldsEverythingTheKernelIsTold) {
+  TeamTable table;
+  for (int round = 0; round < 100; ++round) {
+    SCOPED_TRACE(round);
+    clear();
+    std::vector<std::byte*> windows(draw(1, 9));
+    std::vector<std::uint32_t> readers(draw(0, 8));
+    std::vector<std::uint32_t> sources(draw(0, 8));
+    for (std::byte*& window : windows) window = make_array(1, 0).begin();
+    std::ranges::generate(readers, [&] { return static_cast<std::uint32_t>(draw(0, 8)); });
+    std::ranges::generate(sources, [&] { return static_cast<std::uint32_t>(draw(0, 8)); });
+    std::vector<FanOutSegment> puts(draw(0, 5));
+    std::ranges::generate(puts, [&] { return draw_fan_out(); });
+    const std::vector<std::byte*> put_pointers = pointers_;
+    std::vector<FanOutSegment> copies(draw(0, 5));
+    std::ranges::generate(copies, [&] { return draw_fan_out(); });
+    TeamRound task;
+    task.windows = windows;
+    task.readers = readers;
+    task.sources = sources;
+    task.puts = {puts, put_pointers};
+    task.copies = {copies, pointers_};
+    build_table(task, toss() ? 1 : 132, table);
+
+    const std::byte* const blob = table.blob.data();
+    EXPECT_TRUE(
+        std::ranges::equal(windows, std::span(reinterpret_cast<std::byte* const*>(blob), windows.size())));
+    const auto* const numbers = reinterpret_cast<const std::uint32_t*>(blob + table.shape.readers_offset);
+    ASSERT_EQ(table.shape.reader_count, readers.size());
+    ASSERT_EQ(table.shape.source_count, sources.size());
+    EXPECT_TRUE(std::equal(readers.begin(), readers.end(), numbers));
+    EXPECT_TRUE(std::equal(sources.begin(), sources.end(), numbers + readers.size()));
+    const auto run_copy = [](const auto& entry, auto* pointers, auto tile, auto lane) {
+      copy_tile(entry, pointers, tile, lane);
+    };
+    run_tiles<FanOutEntry>(blob + table.shape.puts_offset, table.shape.puts, run_copy);
+    run_tiles<FanOutEntry>(blob + table.shape.gets_offset, table.shape.gets, run_copy);
+    expect_all_arrays();
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(CudaTiles, ATeamsSmallPayloadTakesOneBlockAndALargeOneNeverMoreThanMultiprocessors) {
+  TeamTable table;
+  std::vector<std::byte*> pointers(2, nullptr);
+  const auto grid_of = [&](std::uint64_t bytes, int multiprocessors) {
+    const std::vector<FanOutSegment> segments{{bytes, 0, 0, 1, 0, 1, 1}};
+    TeamRound task;
+    task.puts = {segments, pointers};
+    build_table(task, multiprocessors, table);
+    return grid_for(table.shape, multiprocessors);
+  };
+  EXPECT_EQ(grid_of(0, 132).blocks, 1U);
+  EXPECT_EQ(grid_of(0, 132).warps, 1U);
+  EXPECT_EQ(grid_of(3'000, 132).warps, 2U);
+  EXPECT_EQ(grid_of(16 << 10, 132).blocks, 1U);
+  EXPECT_EQ(grid_of(64 << 10, 132).blocks, 3U);
+  EXPECT_EQ(grid_of(16 << 20, 132).blocks, most_team_blocks);
+  EXPECT_EQ(grid_of(16 << 20, 10).blocks, 10U);
 }
 
 TEST_F(CudaTiles, MoreTilesThanCanBeCountedAreRefused) {

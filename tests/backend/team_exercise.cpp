@@ -1,0 +1,401 @@
+#include "backend/team_exercise.hpp"
+
+#include "support/environment.hpp"
+#include "support/reference_sum.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <iterator>
+#include <new>
+#include <numeric>
+
+#include <gtest/gtest.h>
+
+namespace tutti::backend {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::byte untouched{0xa5};
+constexpr std::size_t vector_bytes = 16;
+
+std::size_t component_bytes(DType dtype) {
+  if (dtype == DType::complex64) return size_of(DType::float32);
+  return dtype == DType::complex128 ? size_of(DType::float64) : size_of(dtype);
+}
+
+/// Copies rows between host memories.
+void copy_rows(std::byte* target, std::size_t target_pitch, const std::byte* source, std::size_t source_pitch,
+               const Rectangle& rectangle) {
+  for (std::uint32_t row = 0; row < rectangle.rows; ++row) {
+    std::copy_n(source + row * source_pitch, rectangle.row_bytes, target + row * target_pitch);
+  }
+}
+
+std::size_t extent(const Rectangle& rectangle, std::size_t pitch) {
+  return rectangle.rows == 0 ? 0 : (rectangle.rows - 1) * pitch + rectangle.row_bytes;
+}
+
+}  // namespace
+
+TeamPart& TeamCall::part(std::uint32_t member, std::uint32_t round) {
+  std::vector<TeamPart>& own = parts[member];
+  if (own.empty() || own.back().round != round) {
+    own.emplace_back();
+    own.back().round = round;
+  }
+  return own.back();
+}
+
+TeamExercise::TeamExercise(Backend& machine, std::span<const int> devices, WindowMemory memory,
+                           std::uint32_t rounds_before)
+    : machine_(machine),
+      memory_(memory),
+      layout_{static_cast<std::uint32_t>(devices.size()), slot_bytes},
+      members_(devices.size()),
+      rounds_before_(rounds_before),
+      random_(test::test_seed()) {
+  words_ = new (machine.allocate_pinned(sizeof(Words))) Words;
+  std::vector<std::byte> flags(layout_.slots_offset());
+  for (std::size_t i = 0; i < std::size_t{2} * layout_.members; ++i) {
+    std::memcpy(flags.data() + i * sizeof(SharedFlag), &rounds_before, sizeof rounds_before);
+  }
+  for (std::uint32_t index = 0; index < members(); ++index) {
+    Member& member = members_[index];
+    member.device = devices[index];
+    member.stream = machine.create_stream(member.device, 0);
+    member.side_stream = machine.create_stream(member.device, 0);
+    if (memory == WindowMemory::device) {
+      member.window = static_cast<std::byte*>(machine.allocate_device(member.device, layout_.bytes()));
+    } else {
+      member.window = static_cast<std::byte*>(machine.allocate_pinned(layout_.bytes()));
+    }
+    windows_.push_back(member.window);
+    transfer(member.stream, member.window, flags.data(), flags.size());
+
+    member.counters = reinterpret_cast<TeamCounters*>(allocate(index, sizeof(TeamCounters)));
+    const TeamCounters counters{.rounds = rounds_before};
+    transfer(member.stream, member.counters, &counters, sizeof counters);
+
+    member.input_bytes =
+        test::random_bits(DType::uint8, {static_cast<std::int64_t>(bits_bytes)}, random_.next()).bytes;
+    member.input_bytes.resize(numbers_offset(all_dtypes.back(), SumAlignment::none) + 2 * numbers_bytes);
+    for (const DType dtype : all_dtypes) {
+      for (const SumAlignment alignment : {SumAlignment::alike, SumAlignment::element, SumAlignment::none}) {
+        const auto count = static_cast<std::int64_t>(numbers_bytes / size_of(dtype));
+        std::ranges::copy(test::random_numbers(dtype, {count}, random_.next()).bytes,
+                          member.input_bytes.data() + numbers_offset(dtype, alignment));
+      }
+    }
+    member.input = allocate(index, member.input_bytes.size());
+    transfer(member.stream, member.input, member.input_bytes.data(), member.input_bytes.size());
+
+    member.output = allocate(index, output_bytes);
+    member.expected.assign(output_bytes, untouched);
+    transfer(member.stream, member.output, member.expected.data(), output_bytes);
+    machine.synchronize_stream(member.stream);
+  }
+  watchdog_ = std::thread([this] {
+    std::unique_lock lock(mutex_);
+    if (ending_.wait_for(lock, 60s, [this] { return is_ending_; })) return;
+    ADD_FAILURE() << "still running after a minute";
+    give_up();
+  });
+}
+
+TeamExercise::~TeamExercise() {
+  {
+    const std::scoped_lock lock(mutex_);
+    is_ending_ = true;
+  }
+  ending_.notify_all();
+  watchdog_.join();
+  // Nobody may wait any more when memory is freed; a test that passes has waited for all its work.
+  give_up();
+  for (std::uint32_t index = 0; index < members(); ++index) synchronize(index);
+  for (Member& member : members_) {
+    machine_.destroy_stream(member.stream);
+    machine_.destroy_stream(member.side_stream);
+    if (memory_ == WindowMemory::device) {
+      machine_.free_device(member.device, member.window);
+    } else {
+      machine_.free_pinned(member.window);
+    }
+    for (void* address : member.extra) machine_.free_device(member.device, address);
+  }
+  machine_.free_pinned(words_);
+}
+
+Numbers TeamExercise::everyone_but(std::uint32_t member) const {
+  Numbers others;
+  for (std::uint32_t other = 0; other < members(); ++other) {
+    if (other != member) others.push_back(other);
+  }
+  return others;
+}
+
+std::byte* TeamExercise::allocate(std::uint32_t member, std::size_t bytes) {
+  void* address = machine_.allocate_device(members_[member].device, bytes);
+  EXPECT_NE(address, nullptr);
+  members_[member].extra.push_back(address);
+  return static_cast<std::byte*>(address);
+}
+
+void TeamExercise::transfer(StreamRef stream, void* target, const void* source, std::size_t bytes) {
+  machine_.copy(stream, {.target = static_cast<std::byte*>(target),
+                         .source = static_cast<const std::byte*>(source),
+                         .row_bytes = bytes});
+}
+
+std::size_t TeamExercise::numbers_offset(DType dtype, SumAlignment alignment) {
+  const std::size_t index = 3 * static_cast<std::size_t>(dtype) + static_cast<std::size_t>(alignment);
+  const std::size_t distance = alignment == SumAlignment::none ? 5 : component_bytes(dtype);
+  return bits_bytes + index * (numbers_bytes + vector_bytes) + distance;
+}
+
+std::size_t TeamExercise::place(std::size_t& cursor, std::size_t bytes, std::size_t multiple,
+                                std::size_t residue) {
+  cursor += random_.next() % (2 * vector_bytes);
+  const std::size_t offset =
+      (cursor + multiple - 1 - residue % multiple) / multiple * multiple + residue % multiple;
+  cursor = offset + bytes;
+  return offset;
+}
+
+std::size_t TeamExercise::output_place(Member& member, std::size_t bytes, std::size_t multiple,
+                                       std::size_t residue) {
+  const std::size_t offset = place(member.used, bytes, multiple, residue);
+  EXPECT_LE(member.used, output_bytes) << "the test needs larger outputs";
+  return offset;
+}
+
+std::byte* TeamExercise::expect(std::uint32_t member, std::span<const std::byte> bytes) {
+  Member& owner = members_[member];
+  const std::size_t offset = output_place(owner, bytes.size(), 1, 0);
+  std::ranges::copy(bytes, owner.expected.data() + offset);
+  return owner.output + offset;
+}
+
+void TeamExercise::put(TeamPart& part, std::byte* source, std::byte* slot, std::uint64_t bytes) {
+  const auto first = static_cast<std::uint32_t>(part.put_pointers.size());
+  part.puts.push_back({.row_bytes = bytes, .source = first, .first_target = first + 1, .target_count = 1});
+  part.put_pointers.insert(part.put_pointers.end(), {source, slot});
+}
+
+void TeamExercise::copy(TeamPart& part, std::byte* slot, std::byte* target, std::uint64_t bytes) {
+  const auto first = static_cast<std::uint32_t>(part.copy_pointers.size());
+  part.copies.push_back({.row_bytes = bytes, .source = first, .first_target = first + 1, .target_count = 1});
+  part.copy_pointers.insert(part.copy_pointers.end(), {slot, target});
+}
+
+void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_t writer,
+                               const Numbers& readers, std::span<const Rectangle> rectangles) {
+  TeamPart& own = call.part(writer, round);
+  own.readers = readers;
+  for (const std::uint32_t reader : readers) call.part(reader, round).sources.push_back(writer);
+  const auto random_pitch = [&](const Rectangle& rectangle) {
+    return rectangle.row_bytes + (random_.one_in(2) ? 0 : random_.next() % 40);
+  };
+  std::size_t cursor = 0;
+  for (const Rectangle& rectangle : rectangles) {
+    const std::size_t source_pitch = random_pitch(rectangle);
+    const std::size_t begin = random_.next() % (bits_bytes - extent(rectangle, source_pitch));
+    const std::size_t bytes = rectangle.rows * rectangle.row_bytes;
+    const bool alike = random_.one_in(2);
+    const std::size_t in_slot = place(cursor, bytes, alike ? vector_bytes : 1, begin);
+    ASSERT_LE(cursor, slot_bytes) << "the test puts more than a slot holds";
+    {
+      TeamPart& part = call.part(writer, round);
+      const auto first = static_cast<std::uint32_t>(part.put_pointers.size());
+      part.puts.push_back({.row_bytes = rectangle.row_bytes,
+                           .source_pitch = source_pitch,
+                           .target_pitch = rectangle.row_bytes,
+                           .rows = rectangle.rows,
+                           .source = first,
+                           .first_target = first + 1,
+                           .target_count = 1});
+      part.put_pointers.insert(part.put_pointers.end(), {input(writer) + begin, slot(writer) + in_slot});
+    }
+    for (const std::uint32_t reader : readers) {
+      Member& member = members_[reader];
+      TeamPart& part = call.part(reader, round);
+      const std::size_t target_pitch = random_pitch(rectangle);
+      const auto first = static_cast<std::uint32_t>(part.copy_pointers.size());
+      part.copies.push_back({.row_bytes = rectangle.row_bytes,
+                             .source_pitch = rectangle.row_bytes,
+                             .target_pitch = target_pitch,
+                             .rows = rectangle.rows,
+                             .source = first,
+                             .first_target = first + 1,
+                             .target_count = random_.one_in(4) ? 2U : 1U});
+      part.copy_pointers.push_back(slot(writer) + in_slot);
+      for (std::uint32_t target = 0; target < part.copies.back().target_count; ++target) {
+        const std::size_t offset =
+            output_place(member, extent(rectangle, target_pitch), alike ? vector_bytes : 1, begin);
+        part.copy_pointers.push_back(member.output + offset);
+        copy_rows(member.expected.data() + offset, target_pitch, members_[writer].input_bytes.data() + begin,
+                  source_pitch, rectangle);
+      }
+    }
+  }
+}
+
+void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& receivers, DType dtype,
+                           std::span<const std::uint64_t> counts, SumAlignment alignment) {
+  const std::size_t element = size_of(dtype);
+  const std::size_t multiple = alignment == SumAlignment::alike     ? vector_bytes
+                               : alignment == SumAlignment::element ? component_bytes(dtype)
+                                                                    : 1;
+  const std::size_t numbers = numbers_offset(dtype, alignment);
+  const auto puts = [&](std::uint32_t member) { return receivers.size() > 1 || receivers.front() != member; };
+  for (std::uint32_t member = 0; member < members(); ++member) {
+    TeamPart& part = call.part(member, round);
+    if (puts(member)) {
+      std::ranges::copy_if(receivers, std::back_inserter(part.readers),
+                           [&](std::uint32_t receiver) { return receiver != member; });
+    }
+    if (std::ranges::find(receivers, member) == receivers.end()) continue;
+    part.sources = everyone_but(member);
+    part.dtype = dtype;
+    part.input_count = members();
+  }
+  std::vector<std::size_t> cursors(members(), 0);
+  for (const std::uint64_t count : counts) {
+    const std::uint64_t step = std::max<std::uint64_t>(multiple / element, 1);
+    const std::uint64_t starts = (numbers_bytes / element - count) / step + 1;
+    std::vector<std::size_t> own(members());
+    std::vector<std::size_t> in_slot(members());
+    std::vector<test::HostArray> inputs;
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      own[member] = numbers + random_.next() % starts * step * element;
+      in_slot[member] = place(cursors[member], count * element, multiple, numbers);
+      ASSERT_LE(cursors[member], slot_bytes) << "the test puts more than a slot holds";
+      const auto bytes = input_bytes(member).subspan(own[member], count * element);
+      inputs.push_back({dtype, {static_cast<std::int64_t>(count)}, {bytes.begin(), bytes.end()}});
+      if (!puts(member)) continue;
+      put(call.part(member, round), input(member) + own[member], slot(member) + in_slot[member],
+          count * element);
+    }
+    const test::HostArray sum = test::reference_sum(inputs);
+    for (const std::uint32_t receiver : receivers) {
+      Member& member = members_[receiver];
+      const std::size_t offset = output_place(member, count * element, multiple, numbers);
+      std::ranges::copy(sum.bytes, member.expected.data() + offset);
+      TeamPart& part = call.part(receiver, round);
+      const auto first = static_cast<std::uint32_t>(part.sum_pointers.size());
+      part.sums.push_back({.count = count, .first_input = first, .first_output = first + members()});
+      for (std::uint32_t from = 0; from < members(); ++from) {
+        part.sum_pointers.push_back(from == receiver ? input(from) + own[from] : slot(from) + in_slot[from]);
+      }
+      part.sum_pointers.push_back(member.output + offset);
+    }
+  }
+}
+
+void TeamExercise::add_barrier(TeamCall& call, std::uint32_t round) const {
+  for (std::uint32_t member = 0; member < members(); ++member) {
+    TeamPart& part = call.part(member, round);
+    part.readers = part.sources = everyone_but(member);
+  }
+}
+
+void TeamExercise::submit(const TeamCall& call, std::uint32_t member, std::size_t index) {
+  const std::vector<TeamPart>& parts = call.parts[member];
+  const TeamPart& part = parts[index];
+  const bool is_last = index + 1 == parts.size();
+  TeamRound task;
+  task.layout = layout_;
+  task.windows = windows_;
+  task.member = member;
+  task.counters = members_[member].counters;
+  task.rounds_before = rounds_before_;
+  task.abort = &words_->abort;
+  task.round = part.round;
+  task.finished = is_last ? call.rounds : parts[index + 1].round - 1;
+  task.ends_call = is_last;
+  task.puts = {part.puts, part.put_pointers};
+  task.readers = part.readers;
+  task.sources = part.sources;
+  task.copies = {part.copies, part.copy_pointers};
+  task.sums = {part.dtype, part.input_count, 1, part.sums, part.sum_pointers};
+  task.own_input = member;
+  if (is_last) {
+    task.done = &done(member);
+    task.done_value = calls_ + 1;
+  }
+  machine_.team_round(members_[member].stream, task);
+}
+
+void TeamExercise::enqueue(const TeamCall& call) {
+  Numbers order(members());
+  std::iota(order.begin(), order.end(), 0U);
+  std::vector<std::size_t> next(members(), 0);
+  for (std::uint32_t round = 1; round <= call.rounds; ++round) {
+    std::rotate(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(random_.next() % members()),
+                order.end());
+    for (const std::uint32_t member : order) {
+      const std::vector<TeamPart>& parts = call.parts[member];
+      std::size_t& index = next[member];
+      if (index < parts.size() && parts[index].round == round) submit(call, member, index++);
+    }
+  }
+  ++calls_;
+  count_call(call);
+}
+
+void TeamExercise::enqueue(const TeamCall& call, std::uint32_t member) {
+  for (std::size_t index = 0; index < call.parts[member].size(); ++index) submit(call, member, index);
+}
+
+bool TeamExercise::synchronize(std::uint32_t member) {
+  try {
+    machine_.synchronize_stream(members_[member].stream);
+    return true;
+  } catch (const Error& error) {
+    EXPECT_TRUE(words_->abort.is_set()) << error.what();
+    return false;
+  }
+}
+
+void TeamExercise::check() {
+  for (std::uint32_t index = 0; index < members(); ++index) ASSERT_TRUE(synchronize(index));
+  ASSERT_FALSE(words_->abort.is_set());
+  for (std::uint32_t index = 0; index < members(); ++index) {
+    Member& member = members_[index];
+    const std::size_t bytes = std::min(member.used + 2 * vector_bytes, output_bytes);
+    std::vector<std::byte> found(bytes);
+    transfer(member.stream, found.data(), member.output, bytes);
+    machine_.synchronize_stream(member.stream);
+    const auto [wrong, right] = std::mismatch(found.begin(), found.end(), member.expected.begin());
+    ASSERT_TRUE(wrong == found.end())
+        << "member " << index << ": byte " << wrong - found.begin() << " of " << bytes << " is "
+        << std::to_integer<int>(*wrong) << " instead of " << std::to_integer<int>(*right);
+    std::fill_n(member.expected.begin(), bytes, untouched);
+    transfer(member.stream, member.output, member.expected.data(), bytes);
+    machine_.synchronize_stream(member.stream);
+    member.used = 0;
+  }
+}
+
+void TeamExercise::check_if_full() {
+  if (std::ranges::any_of(members_, [](const Member& member) { return member.used > full_at; })) check();
+}
+
+std::uint32_t TeamExercise::flag(std::uint32_t member, std::size_t offset) {
+  std::uint32_t value = 0;
+  transfer(members_[member].side_stream, &value, members_[member].window + offset, sizeof value);
+  machine_.synchronize_stream(members_[member].side_stream);
+  return value;
+}
+
+std::uint32_t TeamExercise::ready_flag(std::uint32_t member, std::uint32_t from) {
+  return flag(member, layout_.ready_offset(from));
+}
+
+std::uint32_t TeamExercise::finished_flag(std::uint32_t member, std::uint32_t from) {
+  return flag(member, layout_.finished_offset(from));
+}
+
+}  // namespace tutti::backend

@@ -1,0 +1,171 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "support/host_array.hpp"
+#include "support/random.hpp"
+
+#include <array>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <vector>
+
+/// A team whose members are devices of this process, calls of several rounds, and what they should leave
+/// behind. Nothing here shares code with the transport that uses teams.
+namespace tutti::backend {
+
+using Numbers = std::vector<std::uint32_t>;
+
+/// One member's part in one round, with everything it points to.
+struct TeamPart {
+  std::uint32_t round = 1;
+  std::vector<FanOutSegment> puts;
+  std::vector<std::byte*> put_pointers;
+  Numbers readers;
+  Numbers sources;
+  std::vector<FanOutSegment> copies;
+  std::vector<std::byte*> copy_pointers;
+  DType dtype = DType::float32;
+  std::uint32_t input_count = 0;
+  std::vector<OrderedSumSegment> sums;
+  std::vector<std::byte*> sum_pointers;
+};
+
+/// The parts of all members, each in the order of its rounds.
+struct TeamCall {
+  TeamCall(std::uint32_t member_count, std::uint32_t round_count)
+      : rounds(round_count), parts(member_count) {}
+  /// The part of `member` in `round`, made if it has none; rounds of a member come in order.
+  TeamPart& part(std::uint32_t member, std::uint32_t round);
+
+  std::uint32_t rounds;
+  std::vector<std::vector<TeamPart>> parts;
+};
+
+/// So many rows of so many bytes.
+struct Rectangle {
+  std::uint32_t rows = 1;
+  std::uint64_t row_bytes = 0;
+};
+
+enum class WindowMemory : std::uint8_t { device, pinned };
+enum class SumAlignment : std::uint8_t { alike, element, none };
+
+class TeamExercise {
+ public:
+  static constexpr std::uint64_t slot_bytes = std::uint64_t{256} << 10U;
+  static constexpr std::size_t bits_bytes = std::size_t{1} << 20U;      ///< of input without a type
+  static constexpr std::size_t numbers_bytes = std::size_t{32} << 10U;  ///< of input of each type
+
+  /// Members `0` to `devices.size() - 1`, which have `rounds_before` rounds behind them. Sets the abort word
+  /// after a minute, so that a test that hangs ends.
+  TeamExercise(Backend& machine, std::span<const int> devices, WindowMemory memory,
+               std::uint32_t rounds_before = 0);
+  TeamExercise(const TeamExercise&) = delete;
+  TeamExercise& operator=(const TeamExercise&) = delete;
+  ~TeamExercise();
+
+  [[nodiscard]] std::uint32_t members() const { return static_cast<std::uint32_t>(members_.size()); }
+  [[nodiscard]] StreamRef stream(std::uint32_t member) const { return members_[member].stream; }
+  [[nodiscard]] Numbers everyone_but(std::uint32_t member) const;
+  test::Random& random() { return random_; }
+  AbortWord& abort_word() { return words_->abort; }
+  SharedFlag& done(std::uint32_t member) { return words_->done[member]; }
+
+  // What a round of a call does. The bytes come from anywhere in the writer's input; where they should come
+  // to is written down.
+  /// `writer` puts the rectangles into its slot, and the readers copy them out.
+  void add_message(TeamCall& call, std::uint32_t round, std::uint32_t writer, const Numbers& readers,
+                   std::span<const Rectangle> rectangles);
+  /// The receivers add so many elements of all members' inputs, segment by segment.
+  void add_sum(TeamCall& call, std::uint32_t round, const Numbers& receivers, DType dtype,
+               std::span<const std::uint64_t> counts, SumAlignment alignment);
+  /// Everyone waits for everyone.
+  void add_barrier(TeamCall& call, std::uint32_t round) const;
+
+  // The same by hand.
+  [[nodiscard]] std::byte* slot(std::uint32_t member) const {
+    return members_[member].window + layout_.slots_offset();
+  }
+  [[nodiscard]] std::byte* input(std::uint32_t member) const { return members_[member].input; }
+  [[nodiscard]] std::span<const std::byte> input_bytes(std::uint32_t member) const {
+    return members_[member].input_bytes;
+  }
+  /// Room for the bytes in `member`'s output, where they should come to lie.
+  [[nodiscard]] std::byte* expect(std::uint32_t member, std::span<const std::byte> bytes);
+  [[nodiscard]] std::byte* allocate(std::uint32_t member, std::size_t bytes);
+  static void put(TeamPart& part, std::byte* source, std::byte* slot, std::uint64_t bytes);
+  static void copy(TeamPart& part, std::byte* slot, std::byte* target, std::uint64_t bytes);
+
+  /// Enqueues all parts, round by round; the members of a round in any order.
+  void enqueue(const TeamCall& call);
+  /// Enqueues the parts of one member; `count_call` when all have enqueued theirs.
+  void enqueue(const TeamCall& call, std::uint32_t member);
+  void count_call(const TeamCall& call) { rounds_before_ += call.rounds; }
+
+  /// Waits for all members and compares all outputs with what was written down; then they are empty again.
+  void check();
+  /// `check()` if outputs have become full.
+  void check_if_full();
+  /// Waits for a member's stream. False if work failed because the abort word is set.
+  bool synchronize(std::uint32_t member);
+  void give_up() { words_->abort.state = AbortWord::aborted; }
+
+  /// In `member`'s window: how far `from` says it has put, and how far it has finished.
+  [[nodiscard]] std::uint32_t ready_flag(std::uint32_t member, std::uint32_t from);
+  [[nodiscard]] std::uint32_t finished_flag(std::uint32_t member, std::uint32_t from);
+
+ private:
+  static constexpr std::size_t output_bytes = std::size_t{16} << 20U;
+  static constexpr std::size_t full_at = std::size_t{4} << 20U;
+
+  struct Member {
+    int device = 0;
+    StreamRef stream;
+    StreamRef side_stream;  ///< for looking at memory while the other one waits
+    std::byte* window = nullptr;
+    TeamCounters* counters = nullptr;
+    std::byte* input = nullptr;
+    std::vector<std::byte> input_bytes;
+    std::byte* output = nullptr;
+    std::vector<std::byte> expected;
+    std::size_t used = 0;
+    std::vector<void*> extra;
+  };
+  struct Words {
+    AbortWord abort;
+    std::array<SharedFlag, 8> done;
+  };
+
+  /// Where in the inputs the numbers of a type are, at a distance from a multiple of 16.
+  [[nodiscard]] static std::size_t numbers_offset(DType dtype, SumAlignment alignment);
+  /// A random place at or after `cursor`, behind which it then is; modulo 16 it is `residue`, if there is
+  /// one.
+  std::size_t place(std::size_t& cursor, std::size_t bytes, std::size_t multiple, std::size_t residue);
+  /// Room in an output whose offset is `residue` modulo `multiple`.
+  std::size_t output_place(Member& member, std::size_t bytes, std::size_t multiple, std::size_t residue);
+  void submit(const TeamCall& call, std::uint32_t member, std::size_t index);
+  void transfer(StreamRef stream, void* target, const void* source, std::size_t bytes);
+  [[nodiscard]] std::uint32_t flag(std::uint32_t member, std::size_t offset);
+
+  Backend& machine_;
+  WindowMemory memory_;
+  TeamWindowLayout layout_;
+  std::vector<Member> members_;
+  std::vector<std::byte*> windows_;
+  Words* words_ = nullptr;
+  std::uint32_t rounds_before_;
+  std::uint32_t calls_ = 0;
+  test::Random random_;
+
+  std::mutex mutex_;
+  std::condition_variable ending_;
+  bool is_ending_ = false;
+  std::thread watchdog_;
+};
+
+}  // namespace tutti::backend

@@ -1,0 +1,390 @@
+#include "backend/environment.hpp"
+#include "backend/host/host_backend.hpp"
+#include "backend/team_exercise.hpp"
+#include "support/environment.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// Rounds of teams, on virtual devices and on GPUs: what `Backend::team_round` promises. The members are
+/// devices of this process; a single GPU stands for two.
+namespace tutti::backend {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+class TeamRounds : public testing::TestWithParam<WindowMemory> {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    if (Environment::get().backend == BackendChoice::host) {
+      if (GetParam() == WindowMemory::device) GTEST_SKIP() << "virtual devices wait for flags on the host";
+      auto description = virtual_devices::VirtualMachine::from_topology("island", 4);
+      description.memory_bytes = std::size_t{64} << 20U;
+      machine_ = make_host_backend(description).backend;
+    } else {
+      machine_ = make_cuda_backend(reason);
+    }
+    if (machine_ == nullptr) GTEST_SKIP() << reason;
+    for (int device = 0; device < std::min(machine_->device_count(), 4); ++device) devices_.push_back(device);
+    if (devices_.size() == 1) devices_.push_back(0);
+    for (const int device : devices_) {
+      for (const int peer : devices_) {
+        if (device == peer) continue;
+        if (machine_->can_access_peer(device, peer)) {
+          machine_->enable_peer_access(device, peer);
+        } else if (GetParam() == WindowMemory::device) {
+          GTEST_SKIP() << "device " << device << " cannot access device " << peer;
+        }
+      }
+    }
+    start();
+  }
+
+  void start(std::uint32_t rounds_before = 0) {
+    team_.reset();
+    team_.emplace(*machine_, devices_, GetParam(), rounds_before);
+  }
+
+  Backend& machine() { return *machine_; }
+  TeamExercise& team() { return *team_; }
+  [[nodiscard]] std::uint32_t members() { return team().members(); }
+  TeamCall call_of(std::uint32_t rounds) { return {members(), rounds}; }
+  std::uint32_t any_member() { return static_cast<std::uint32_t>(team().random().next() % members()); }
+  std::uint64_t draw(std::int64_t low, std::int64_t high) {
+    return static_cast<std::uint64_t>(team().random().between(low, high));
+  }
+
+  /// Some of the members but `member`, at least one.
+  Numbers some_but(std::uint32_t member) {
+    Numbers others = team().everyone_but(member);
+    const std::uint32_t kept = others[team().random().next() % others.size()];
+    std::erase_if(others, [&](std::uint32_t other) { return other != kept && team().random().one_in(2); });
+    return others;
+  }
+  /// At most `budget` bytes, and room between them in a slot.
+  std::vector<Rectangle> random_rectangles(std::int64_t budget);
+  void add_random_work(TeamCall& call, std::uint32_t round, std::int64_t budget);
+  /// Whoever has no part in the call gets an empty one, in the last round.
+  static void complete(TeamCall& call) {
+    for (std::uint32_t member = 0; member < call.parts.size(); ++member) {
+      if (call.parts[member].empty()) call.part(member, call.rounds);
+    }
+  }
+  /// Everyone sends everyone so many bytes.
+  void add_all_gather(TeamCall& call, std::uint32_t round, std::span<const Rectangle> rectangles) {
+    for (std::uint32_t writer = 0; writer < members(); ++writer) {
+      team().add_message(call, round, writer, team().everyone_but(writer), rectangles);
+    }
+  }
+  void expect_flags(std::uint32_t rounds) {
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      for (std::uint32_t from = 0; from < members(); ++from) {
+        EXPECT_EQ(team().finished_flag(member, from), rounds) << from << " in the window of " << member;
+      }
+    }
+  }
+  /// Sets the abort word; the members must then come to an end soon.
+  void give_up() {
+    team().give_up();
+    const Clock::time_point begin = Clock::now();
+    for (std::uint32_t member = 0; member < members(); ++member) team().synchronize(member);
+    EXPECT_LT(Clock::now() - begin, 1s);
+  }
+
+ private:
+  std::unique_ptr<Backend> machine_;
+  std::vector<int> devices_;
+  std::optional<TeamExercise> team_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Windows, TeamRounds, testing::Values(WindowMemory::device, WindowMemory::pinned),
+                         [](const auto& instance) {
+                           return instance.param == WindowMemory::device ? "InDeviceMemory"
+                                                                         : "InPinnedMemory";
+                         });
+
+std::vector<Rectangle> TeamRounds::random_rectangles(std::int64_t budget) {
+  std::vector<Rectangle> rectangles;
+  const std::int64_t longest = team().random().one_in(3) ? budget : std::min<std::int64_t>(budget, 300);
+  while (budget > 0 && (rectangles.empty() || !team().random().one_in(4))) {
+    Rectangle rectangle;
+    rectangle.rows = team().random().one_in(2) ? 1 : static_cast<std::uint32_t>(draw(1, 12));
+    rectangle.row_bytes = draw(0, std::min(longest, budget) / rectangle.rows);
+    budget -= rectangle.rows * static_cast<std::int64_t>(rectangle.row_bytes) + 64;
+    rectangles.push_back(rectangle);
+  }
+  return rectangles;
+}
+
+void TeamRounds::add_random_work(TeamCall& call, std::uint32_t round, std::int64_t budget) {
+  switch (draw(0, 9)) {
+    case 0:
+      return;  // nobody has a part
+    case 1:
+      return team().add_barrier(call, round);
+    case 2:  // a message without bytes
+      return team().add_message(call, round, 0, {1}, {});
+    case 3:
+    case 4: {
+      const std::uint32_t writer = any_member();
+      return team().add_message(call, round, writer, some_but(writer), random_rectangles(budget));
+    }
+    case 5: {  // gather
+      const std::uint32_t reader = any_member();
+      for (const std::uint32_t writer : some_but(reader)) {
+        team().add_message(call, round, writer, {reader}, random_rectangles(budget / 2));
+      }
+      return;
+    }
+    case 6:
+    case 7:
+      return add_all_gather(call, round, random_rectangles(budget / 2));
+    default: {
+      const DType dtype = team().random().pick(all_dtypes);
+      const auto most = static_cast<std::int64_t>(TeamExercise::numbers_bytes / size_of(dtype));
+      std::vector<std::uint64_t> counts(draw(1, 4));
+      std::ranges::generate(counts, [&] { return draw(0, team().random().one_in(3) ? most : 100); });
+      const std::uint32_t receiver = any_member();
+      Numbers receivers = team().everyone_but(receiver);
+      if (team().random().one_in(2)) {
+        receivers = {receiver};
+      } else if (team().random().one_in(2)) {
+        receivers.push_back(receiver);
+      }
+      return team().add_sum(call, round, receivers, dtype, counts, static_cast<SumAlignment>(draw(0, 2)));
+    }
+  }
+}
+
+TEST_P(TeamRounds, DoWhatTheyAreToldWhateverTheShapeAndAlignment) {
+  std::uint32_t rounds = 0;
+  for (std::int64_t i = 0; i < test::scaled(400); ++i) {
+    TeamCall call = call_of(static_cast<std::uint32_t>(draw(1, 6)));
+    for (std::uint32_t round = 1; round <= call.rounds; ++round) {
+      add_random_work(call, round, team().random().one_in(4) ? 200'000 : 6'000);
+      if (HasFatalFailure()) return;
+    }
+    complete(call);
+    team().enqueue(call);
+    team().check_if_full();
+    if (HasFatalFailure()) return;
+    rounds += call.rounds;
+  }
+  team().check();
+  expect_flags(rounds);
+}
+
+TEST_P(TeamRounds, FollowOneAnotherByTheThousand) {
+  const std::int64_t calls = test::scaled(5'000);
+  for (std::int64_t i = 0; i < calls; ++i) {
+    TeamCall call = call_of(1);
+    add_all_gather(call, 1, std::vector<Rectangle>{{1, draw(1, 100)}});
+    team().enqueue(call);
+    team().check_if_full();
+    if (HasFatalFailure()) return;
+  }
+  team().check();
+  expect_flags(static_cast<std::uint32_t>(calls));
+}
+
+TEST_P(TeamRounds, TakeTablesOfEverySize) {
+  // From tables in a kernel's parameters to ones in device memory.
+  for (const std::size_t segments :
+       {std::size_t{1}, std::size_t{5}, std::size_t{25}, std::size_t{150}, std::size_t{2'000}}) {
+    for (int repetition = 0; repetition < 20; ++repetition) {
+      TeamCall call = call_of(2);
+      std::vector<Rectangle> rectangles(segments);
+      std::ranges::generate(rectangles, [&] { return Rectangle{1, draw(0, 60)}; });
+      add_all_gather(call, 1, rectangles);
+      std::vector<std::uint64_t> counts(segments);
+      std::ranges::generate(counts, [&] { return draw(0, 10); });
+      Numbers everyone = team().everyone_but(0);
+      everyone.push_back(0);
+      team().add_sum(call, 2, everyone, DType::float32, counts, SumAlignment::element);
+      team().enqueue(call);
+      team().check_if_full();
+      if (HasFatalFailure()) return;
+    }
+  }
+  team().check();
+}
+
+TEST_P(TeamRounds, AddEveryTypeInAscendingOrder) {
+  for (const DType dtype : all_dtypes) {
+    SCOPED_TRACE(name_of(dtype));
+    const std::uint64_t most = TeamExercise::numbers_bytes / size_of(dtype);
+    for (const SumAlignment alignment : {SumAlignment::alike, SumAlignment::element, SumAlignment::none}) {
+      TeamCall call = call_of(members() + 1);
+      Numbers everyone = team().everyone_but(0);
+      everyone.push_back(0);
+      const std::vector<std::uint64_t> counts{most, 1, 0, 77};
+      team().add_sum(call, 1, everyone, dtype, counts, alignment);
+      for (std::uint32_t receiver = 0; receiver < members(); ++receiver) {
+        team().add_sum(call, 2 + receiver, {receiver}, dtype, counts, alignment);
+      }
+      team().enqueue(call);
+      team().check_if_full();
+    }
+    team().check();
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(TeamRounds, LeaveOutMembersWithoutAPart) {
+  // Far more rounds than there are slots, in which only two have parts.
+  for (int i = 0; i < 20; ++i) {
+    const std::uint32_t writer = any_member();
+    const std::uint32_t reader = some_but(writer).front();
+    TeamCall call = call_of(50);
+    for (std::uint32_t member = 0; member < members(); ++member) call.part(member, 1);
+    for (std::uint32_t round = 2; round < call.rounds; ++round) {
+      if (round % 5 == 0) continue;  // nobody has a part
+      team().add_message(call, round, writer, {reader}, random_rectangles(500));
+    }
+    team().add_barrier(call, call.rounds);
+    team().enqueue(call);
+    team().check_if_full();
+    if (HasFatalFailure()) return;
+  }
+  team().check();
+  expect_flags(20 * 50);
+}
+
+TEST_P(TeamRounds, GoOnPastTheLargestNumber) {
+  start(0xffffffffU - 100);
+  for (int i = 0; i < 200; ++i) {
+    TeamCall call = call_of(1);
+    add_all_gather(call, 1, random_rectangles(3'000));
+    team().enqueue(call);
+    team().check_if_full();
+    if (HasFatalFailure()) return;
+  }
+  team().check();
+  expect_flags(0xffffffffU - 100 + 200);
+}
+
+TEST_P(TeamRounds, TellTheHostWhenOutputsAreThere) {
+  auto* const target = static_cast<std::byte*>(machine().allocate_pinned(5'000));
+  for (std::uint32_t i = 1; i <= 200; ++i) {
+    TeamCall call = call_of(1);
+    TeamPart& writer = call.part(0, 1);
+    TeamPart& reader = call.part(1, 1);
+    const std::size_t begin = draw(0, 100'000);
+    TeamExercise::put(writer, team().input(0) + begin, team().slot(0), 5'000);
+    writer.readers = {1};
+    reader.sources = {0};
+    TeamExercise::copy(reader, team().slot(0), target, 5'000);
+    complete(call);
+    team().enqueue(call);
+    ASSERT_TRUE(wait_for_flag(team().done(1), i, team().abort_word(), 10'000));
+    ASSERT_TRUE(std::equal(target, target + 5'000, team().input_bytes(0).data() + begin)) << "call " << i;
+  }
+  team().check();
+  machine().free_pinned(target);
+}
+
+TEST_P(TeamRounds, AreReplayedByGraphsAmongOthers) {
+  if (!machine().supports_graphs()) GTEST_SKIP() << "virtual devices have no graphs";
+  for (const std::uint32_t segments : {1U, 2'000U}) {
+    constexpr std::uint64_t bytes = 24;
+    // Everyone's bytes go round: through the graph's own memory, as addresses in it are fixed.
+    TeamCall call = call_of(3);
+    std::vector<std::byte*> from;
+    std::vector<std::byte*> to;
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      from.push_back(team().allocate(member, segments * bytes));
+      to.push_back(team().allocate(member, segments * bytes));
+    }
+    team().add_barrier(call, 1);
+    for (std::uint32_t reader = 0; reader < members(); ++reader) {
+      const std::uint32_t writer = (reader + 1) % members();
+      call.part(writer, 3).readers = {reader};
+      call.part(reader, 3).sources = {writer};
+      for (std::uint32_t i = 0; i < segments; ++i) {
+        TeamExercise::put(call.part(writer, 3), from[writer] + i * bytes, team().slot(writer) + i * bytes,
+                          bytes);
+        TeamExercise::copy(call.part(reader, 3), team().slot(writer) + i * bytes, to[reader] + i * bytes,
+                           bytes);
+      }
+    }
+    std::vector<GraphHandle> graphs;
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      machine().begin_capture(team().stream(member));
+      team().enqueue(call, member);
+      graphs.push_back(machine().end_capture(team().stream(member)));
+    }
+    for (int replay = 0; replay < 200; ++replay) {
+      for (std::uint32_t reader = 0; reader < members(); ++reader) {
+        const StreamRef stream = team().stream(reader);
+        const std::uint32_t writer = (reader + 1) % members();
+        const auto input = [&](std::uint32_t member) {
+          return (member * 131U + static_cast<std::size_t>(replay) * 37U) % 100'000;
+        };
+        const auto wanted = team().input_bytes(writer).subspan(input(writer), segments * bytes);
+        machine().copy(stream, {.target = from[reader],
+                                .source = team().input(reader) + input(reader),
+                                .row_bytes = segments * bytes});
+        machine().launch_graph(graphs[reader], stream);
+        machine().copy(
+            stream,
+            {.target = team().expect(reader, wanted), .source = to[reader], .row_bytes = segments * bytes});
+      }
+      team().count_call(call);
+      if (team().random().one_in(2)) {
+        TeamCall eager = call_of(2);
+        add_all_gather(eager, 2, random_rectangles(2'000));
+        team().enqueue(eager);
+      }
+      team().check_if_full();
+      if (HasFatalFailure()) return;
+    }
+    team().check();
+    for (const GraphHandle graph : graphs) machine().destroy_graph(graph);
+  }
+}
+
+TEST_P(TeamRounds, WaitForRoomUntilSomebodyGivesUp) {
+  TeamCall call = call_of(300);
+  for (std::uint32_t round = 1; round <= call.rounds; ++round) {
+    TeamPart& part = call.part(0, round);
+    TeamExercise::put(part, team().input(0), team().slot(0), round % 2 == 0 ? 100 : 100'000);
+    part.readers = {1};
+  }
+  team().enqueue(call);  // member 1 never comes
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(machine().query_stream(team().stream(0)));
+  EXPECT_EQ(team().ready_flag(1, 0), TeamWindowLayout::slot_count);
+  give_up();
+  EXPECT_EQ(team().ready_flag(1, 0), TeamWindowLayout::slot_count);
+  EXPECT_EQ(team().finished_flag(1, 0), TeamWindowLayout::slot_count);
+  EXPECT_EQ(team().done(0).value, 0U);
+}
+
+TEST_P(TeamRounds, WaitForSourcesUntilSomebodyGivesUp) {
+  TeamCall call = call_of(300);
+  TeamPart& waits = call.part(0, 1);
+  waits.sources = {1};
+  TeamExercise::copy(waits, team().slot(1), team().allocate(0, 200'000), 200'000);
+  for (std::uint32_t round = 2; round <= call.rounds; ++round) call.part(0, round).readers = {1};
+  team().enqueue(call);  // member 1 never comes
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(machine().query_stream(team().stream(0)));
+  give_up();
+  // What comes after a part that has not done its work says nothing either.
+  EXPECT_EQ(team().ready_flag(1, 0), 0U);
+  EXPECT_EQ(team().finished_flag(1, 0), 0U);
+  EXPECT_EQ(team().done(0).value, 0U);
+}
+
+}  // namespace
+}  // namespace tutti::backend
