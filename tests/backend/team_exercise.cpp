@@ -349,6 +349,11 @@ void TeamExercise::enqueue(const TeamCall& call, std::uint32_t member) {
   for (std::size_t index = 0; index < call.parts[member].size(); ++index) submit(call, member, index);
 }
 
+void TeamExercise::delay(std::uint32_t member) {
+  machine_.launch_host_function(
+      members_[member].stream, [](void*) { std::this_thread::sleep_for(2ms); }, nullptr);
+}
+
 bool TeamExercise::synchronize(std::uint32_t member) {
   try {
     machine_.synchronize_stream(members_[member].stream);

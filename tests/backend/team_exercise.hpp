@@ -107,6 +107,9 @@ class TeamExercise {
   void enqueue(const TeamCall& call, std::uint32_t member);
   void count_call(const TeamCall& call) { rounds_before_ += call.rounds; }
 
+  /// Holds up a member's stream, so that the others run ahead of it as far as they can.
+  void delay(std::uint32_t member);
+
   /// Waits for all members and compares all outputs with what was written down; then they are empty again.
   void check();
   /// `check()` if outputs have become full.

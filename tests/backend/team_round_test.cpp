@@ -175,6 +175,7 @@ TEST_P(TeamRounds, DoWhatTheyAreToldWhateverTheShapeAndAlignment) {
       if (HasFatalFailure()) return;
     }
     complete(call);
+    if (team().random().one_in(10)) team().delay(any_member());
     team().enqueue(call);
     team().check_if_full();
     if (HasFatalFailure()) return;
@@ -195,6 +196,24 @@ TEST_P(TeamRounds, FollowOneAnotherByTheThousand) {
   }
   team().check();
   expect_flags(static_cast<std::uint32_t>(calls));
+}
+
+TEST_P(TeamRounds, KeepWhatSlowReadersHaveNotReadYet) {
+  // The writer runs ahead by all slots, and further only as the reader comes after.
+  for (int i = 0; i < 50; ++i) {
+    const std::uint32_t writer = any_member();
+    TeamCall call = call_of(20);
+    for (std::uint32_t member = 0; member < members(); ++member) call.part(member, 1);
+    for (std::uint32_t round = 2; round <= call.rounds; ++round) {
+      team().add_message(call, round, writer, team().everyone_but(writer),
+                         random_rectangles(i % 2 == 0 ? 500 : 30'000));
+    }
+    team().delay(team().everyone_but(writer).front());
+    team().enqueue(call);
+    team().check_if_full();
+    if (HasFatalFailure()) return;
+  }
+  team().check();
 }
 
 TEST_P(TeamRounds, TakeTablesOfEverySize) {
