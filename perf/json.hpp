@@ -11,7 +11,7 @@ namespace tutti::perf {
 /// environment it has only variables that change how devices and transports behave.
 ///
 /// Since "tutti-perf/1": `mode`, `ranks`, `devices_per_rank`, `hosts`, `members` and `start_up_ms` have come;
-/// the `root` of an operation that has none is -1; `out_of_place` is null for operations in place only.
+/// the `root` of an operation that has none is -1.
 [[nodiscard]] std::string to_json(const Options& options, const Results& results,
                                   const std::vector<std::string>& command_line);
 

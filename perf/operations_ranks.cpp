@@ -10,15 +10,12 @@
 namespace tutti::perf::operations {
 namespace {
 
-/// Which of the two forms that write into given tensors there are.
-enum class Forms : std::uint8_t { both, only_in_place, only_out_of_place };
-
 /// What tells one collective between processes from another.
 struct Description {
   std::string_view name;
   OperationKind kind;
   bool coalesced;
-  Forms forms;
+  bool has_in_place;
   Call (*prepare)(const Case&, Placement);
   void (*run)(Communicator&, const Call&);
 };
@@ -32,9 +29,8 @@ class BetweenRanks final : public Operation {
   [[nodiscard]] std::optional<Collective> collective() const override { return std::nullopt; }
   [[nodiscard]] bool is_coalesced() const override { return description_.coalesced; }
   [[nodiscard]] bool has(Placement placement) const override {
-    if (placement == Placement::returned) return false;
-    if (description_.forms == Forms::both) return true;
-    return (description_.forms == Forms::only_in_place) == (placement == Placement::in_place);
+    return placement == Placement::out_of_place ||
+           (placement == Placement::in_place && description_.has_in_place);
   }
 
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
@@ -73,55 +69,55 @@ void reduce(Communicator& communicator, const Call& call) {
 
 constexpr std::array descriptions{
     Description{
-        "broadcast", OperationKind::broadcast, false, Forms::only_in_place,
+        "broadcast", OperationKind::broadcast, false, true,
         [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, false); },
         [](Communicator& communicator, const Call& call) {
-          communicator.broadcast(call.outputs[0], call.root);
+          communicator.broadcast(only_tensor(call.inputs), call.outputs[0], call.root);
         }},
     Description{
-        "broadcast_coalesced", OperationKind::broadcast, true, Forms::only_in_place,
+        "broadcast_coalesced", OperationKind::broadcast, true, true,
         [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, true); },
         [](Communicator& communicator, const Call& call) {
-          communicator.broadcast_coalesced(call.outputs, call.root);
+          communicator.broadcast_coalesced(call.inputs.empty() ? TensorList() : call.inputs[0], call.outputs,
+                                           call.root);
         }},
-    Description{"reduce_add", OperationKind::reduce, false, Forms::both,
+    Description{"reduce_add", OperationKind::reduce, false, true,
                 [](const Case& what, Placement placement) { return prepare_reduce(what, placement, false); },
                 &reduce},
-    Description{"reduce_add_coalesced", OperationKind::reduce, true, Forms::both,
+    Description{"reduce_add_coalesced", OperationKind::reduce, true, true,
                 [](const Case& what, Placement placement) { return prepare_reduce(what, placement, true); },
                 [](Communicator& communicator, const Call& call) {
                   communicator.reduce_add_coalesced(call.inputs, call.outputs, call.root);
                 }},
     Description{
-        "scatter", OperationKind::scatter, false, Forms::only_out_of_place,
+        "scatter", OperationKind::scatter, false, false,
         [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::input); },
         [](Communicator& communicator, const Call& call) {
           communicator.scatter(only_tensor(call.inputs), call.outputs[0], call.root, call.dim);
         }},
     Description{
-        "gather", OperationKind::gather, false, Forms::only_out_of_place,
+        "gather", OperationKind::gather, false, false,
         [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::output); },
         [](Communicator& communicator, const Call& call) {
           communicator.gather(call.inputs[0], only_tensor(call.outputs), call.root, call.dim);
         }},
     Description{
-        "all_reduce_add", OperationKind::all_reduce, false, Forms::both,
+        "all_reduce_add", OperationKind::all_reduce, false, true,
         [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, false); },
         [](Communicator& communicator, const Call& call) {
           communicator.all_reduce_add(call.inputs[0], call.outputs[0]);
         }},
     Description{
-        "all_reduce_add_coalesced", OperationKind::all_reduce, true, Forms::both,
+        "all_reduce_add_coalesced", OperationKind::all_reduce, true, true,
         [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, true); },
         [](Communicator& communicator, const Call& call) {
           communicator.all_reduce_add_coalesced(call.inputs, call.outputs);
         }},
-    Description{"all_gather", OperationKind::all_gather, false, Forms::both, &prepare_all_gather,
+    Description{"all_gather", OperationKind::all_gather, false, true, &prepare_all_gather,
                 [](Communicator& communicator, const Call& call) {
                   communicator.all_gather(call.inputs[0], call.outputs[0]);
                 }},
-    Description{"reduce_scatter_add", OperationKind::reduce_scatter, false, Forms::only_out_of_place,
-                &prepare_reduce_scatter,
+    Description{"reduce_scatter_add", OperationKind::reduce_scatter, false, false, &prepare_reduce_scatter,
                 [](Communicator& communicator, const Call& call) {
                   communicator.reduce_scatter_add(call.inputs[0], call.outputs[0]);
                 }},

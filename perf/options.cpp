@@ -135,15 +135,12 @@ void parse_collective(const TypedOptions& typed, Options& options) {
 }
 
 /// What there is between processes.
-void require_rank_forms(const TypedOptions& typed, const Options& options) {
+void require_rank_forms(const Options& options) {
   if (options.launch == LaunchForm::persistent) {
     throw UsageError("-G, --persistent: calls between processes have no persistent form");
   }
   if (options.results == ResultForm::returned) {
     throw UsageError("--results new: calls between processes write into tensors they are given");
-  }
-  if (options.collective.transport != TransportKind::automatic) {
-    throw UsageError(fmt::format("--transport: '{}': between processes there is no choice", typed.transport));
   }
 }
 
@@ -163,7 +160,7 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
   if (options.launch == LaunchForm::persistent && !any([](const Operation* op) { return !op->is_copy(); })) {
     throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
   }
-  if (options.mode == Mode::ranks) return require_rank_forms(typed, options);
+  if (options.mode == Mode::ranks) return require_rank_forms(options);
   if (options.peer == PeerChoice::mpi) {
     throw UsageError("--peer mpi compares collectives between processes: start them with mpirun");
   }

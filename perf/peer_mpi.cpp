@@ -117,6 +117,8 @@ class MpiPeer final : public Peer {
       case OperationKind::broadcast: {
         const Tensor& copy = call.outputs[0][tensor];
         if (copy.numel() == 0) return;
+        // MPI has it in place only; out of place its users copy.
+        if (is_root(call) && call.inputs[0][tensor].data() != copy.data()) copy.copy_(call.inputs[0][tensor]);
         require(MPI_Bcast(copy.data(), count_of(copy), moved_type(copy.dtype()), call.root, comm_),
                 "MPI_Bcast");
         return;

@@ -50,19 +50,6 @@ int first_device(int used, int available, int rank, const std::vector<std::strin
   return before * used;
 }
 
-/// The run's settings, as far as a communicator has them.
-CommunicatorOptions communicator_options([[maybe_unused]] const Options& options,
-                                         const std::vector<Device>& devices) {
-  CommunicatorOptions settings;
-  settings.devices = devices;
-  return settings;
-}
-
-/// What carried the communicator's last call.
-PlanSummary last_plan_of([[maybe_unused]] const Communicator& communicator) {
-  return {"staged", "shared host memory"};
-}
-
 }  // namespace
 
 Session::Session(const Options& options, Processes& processes) : processes_(processes) {
@@ -146,7 +133,16 @@ void Session::describe_members() {
 
 void Session::join_ranks(const Options& options) {
   const double before = processes_.milliseconds_since_start();
-  communicator_ = processes_.make_communicator(communicator_options(options, members_.own));
+  CommunicatorOptions settings;
+  settings.devices = members_.own;
+  settings.transport = options.collective.transport;
+  try {
+    communicator_ = processes_.make_communicator(settings);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::unsupported)
+      throw UsageError(error.what());  // a transport, or several hosts
+    throw;
+  }
   members_.communicator = communicator_.get();
   const double joined = processes_.milliseconds_since_start();
 
@@ -176,7 +172,7 @@ int Session::buffer_sets(std::size_t payload_bytes) const {
 }
 
 PlanSummary Session::last_plan() const {
-  return communicator_ ? last_plan_of(*communicator_) : tutti::last_plan();
+  return communicator_ ? communicator_->last_plan() : tutti::last_plan();
 }
 
 void Session::together(const std::function<void()>& work) const {

@@ -33,11 +33,13 @@ TEST(PerfOperation, OnlySomeHaveARoot) {
   }
 }
 
-TEST(PerfOperation, BroadcastsBetweenRanksAreInPlaceOnly) {
-  for (const char* name : {"broadcast", "broadcast_coalesced"}) {
-    EXPECT_FALSE(between_ranks(name).has(Placement::out_of_place)) << name;
+TEST(PerfOperation, InPlaceMeansThatTheInputIsThePartOfTheOutputWhereItBelongs) {
+  for (const char* name : {"broadcast", "reduce_add", "all_reduce_add_coalesced", "all_gather"}) {
     EXPECT_TRUE(between_ranks(name).has(Placement::in_place)) << name;
-    EXPECT_TRUE(find_operation(name, Mode::single_process)->has(Placement::out_of_place)) << name;
+  }
+  for (const char* name : {"scatter", "gather", "reduce_scatter_add"}) {
+    EXPECT_FALSE(between_ranks(name).has(Placement::in_place)) << name;
+    EXPECT_TRUE(between_ranks(name).has(Placement::out_of_place)) << name;
   }
 }
 
