@@ -94,6 +94,7 @@ using Generator = void(const Content&, std::int64_t, std::int64_t, void*);
 void write(std::span<const Buffer> buffers, Generator* generator) {
   for_each_piece(pieces_of(buffers), [generator](const Piece& piece) {
     const Tensor target = window(piece);
+    const DeviceGuard guard(target.device());  // pinned memory belongs to the current device's context
     const Tensor staging = staging_for(target);
     generator(piece.buffer->content, piece.first, piece.count, staging.data());
     target.copy_(staging);
@@ -127,6 +128,7 @@ std::uint64_t count_wrong(std::span<const Buffer> buffers) {
   const std::vector<Buffer> dense = contiguous(buffers);
   for_each_piece(pieces_of(dense), [&wrong](const Piece& piece) {
     const Tensor source = window(piece);
+    const DeviceGuard guard(source.device());
     const Tensor staging = staging_for(source);
     staging.copy_(source);
     wrong += count_wrong(piece.buffer->content, piece.first, piece.count, staging.data());

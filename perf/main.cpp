@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -150,8 +151,14 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   if (session.members().count < 2 && options.operations.front() == &copy_operation()) {
     throw UsageError("sendrecv needs two devices or more");
   }
-  const std::unique_ptr<Peer> peer = make_peer(options.peer, session);
-  JsonFile json_file(output.speaks() ? options.json_file : "");
+  // What fails here must do so on all ranks at once: the ends of peers and communicators wait for one
+  // another.
+  std::unique_ptr<Peer> peer;
+  std::optional<JsonFile> json_file;
+  session.together([&] {
+    peer = make_peer(options.peer, session);
+    json_file.emplace(output.speaks() ? options.json_file : "");
+  });
   Results results;
   results.topology = session.topology();
   results.job = session.job();
@@ -170,7 +177,9 @@ int measure(const Options& options, const std::vector<std::string>& command_line
     results.failure = error.what();  // what was measured until then is worth keeping
   }
   output.print(format_footer(results, options));
-  if (json_file.is_wanted()) json_file.write(to_json(options, results, command_line));
+  session.together([&] {
+    if (json_file->is_wanted()) json_file->write(to_json(options, results, command_line));
+  });
   if (!results.failure.empty()) {
     output.complain(results.failure);
     return run_failed;

@@ -61,6 +61,7 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
                                  members_.count, processes.are_ranks() ? "members" : "devices",
                                  members_.count - 1));
   }
+  set_device(members_.own.front().index());  // device 0 may be another rank's
   for (const Device device : members_.own) {
     streams_.emplace_back(device.index());
     set_stream(streams_.back());

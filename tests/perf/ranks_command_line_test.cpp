@@ -184,8 +184,7 @@ TEST(PerfRanksCommandLine, ALostRankEndsTheJob) {
 TEST(PerfRanksCommandLine, ALauncherOfAnotherMpiIsNamed) {
   for (const char* rank : {"0", "1"}) {
     const Outcome outcome =
-        outcome_of({"/usr/bin/env", "PMI_SIZE=2", std::string("PMI_RANK=") + rank, "OMPI_ALLOW_RUN_AS_ROOT=1",
-                    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1", variable("TUTTI_PERF_PROGRAM"), "broadcast"});
+        run_with(1, std::string("export OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=") + rank, "broadcast");
     EXPECT_EQ(outcome.status, 2) << outcome.error;
     if (rank[0] == '0') {
       expect_one_line_about(own_lines(outcome.error), "started 2 processes");
