@@ -78,12 +78,13 @@ void Session::start_library(const Options& options) {
   set_environment("TUTTI_VIRTUAL_TOPOLOGY", options.virtual_topology);
   if (options.virtual_devices)
     set_environment("TUTTI_VIRTUAL_DEVICES", fmt::format("{}", *options.virtual_devices));
-  if (processes_.are_ranks() && options.virtual_topology.empty()) {
-    // A rank has few devices; every virtual one it does not use would cost threads.
-    setenv("TUTTI_VIRTUAL_DEVICES", fmt::format("{}", options.devices_used.value_or(1)).c_str(), 0);
-  }
+  // A rank has few devices; every virtual one it does not use would cost threads.
+  const bool limits = processes_.are_ranks() && std::getenv("TUTTI_VIRTUAL_TOPOLOGY") == nullptr &&
+                      std::getenv("TUTTI_VIRTUAL_DEVICES") == nullptr;
+  if (limits) set_environment("TUTTI_VIRTUAL_DEVICES", fmt::format("{}", options.devices_used.value_or(1)));
   try {
     init();
+    if (limits) unsetenv("TUTTI_VIRTUAL_DEVICES");  // results record what was asked for
     // A rank's devices are seldom each other's peers, and a test would take memory on all that it sees.
     if (!processes_.are_ranks()) self_test_peers();
     topology_ = discover_topology();
