@@ -3,7 +3,7 @@
 #include "tutti/error.hpp"
 
 #include <array>
-#include <memory>
+#include <vector>
 
 #include <fmt/format.h>
 
