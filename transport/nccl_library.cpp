@@ -44,8 +44,7 @@ const char* resolve_all(void* library, Functions& functions) {
   find("ncclSend", functions.send);
   find("ncclRecv", functions.receive);
   find("ncclGetUniqueId", functions.get_unique_id);
-  find("ncclCommInitRankConfig", functions.comm_init_rank_config);
-  find("ncclCommFinalize", functions.comm_finalize);
+  find("ncclCommInitRank", functions.comm_init_rank);
   find("ncclAllReduce", functions.all_reduce);
   find("ncclAllGather", functions.all_gather);
   find("ncclReduceScatter", functions.reduce_scatter);

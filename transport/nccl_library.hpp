@@ -27,8 +27,7 @@ struct Functions {
   decltype(&::ncclSend) send = nullptr;
   decltype(&::ncclRecv) receive = nullptr;
   decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
-  decltype(&::ncclCommInitRankConfig) comm_init_rank_config = nullptr;
-  decltype(&::ncclCommFinalize) comm_finalize = nullptr;
+  decltype(&::ncclCommInitRank) comm_init_rank = nullptr;
   decltype(&::ncclAllReduce) all_reduce = nullptr;
   decltype(&::ncclAllGather) all_gather = nullptr;
   decltype(&::ncclReduceScatter) reduce_scatter = nullptr;
