@@ -415,11 +415,11 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
   TeamCall call(context, Operation::split, {});
   const std::uint64_t sequence = call.post_without_work();
   transport::ranks::TeamExchange all(context.team, sequence);
-  const std::vector<Wish> wishes = transport::ranks::gather(
-      all, Wish{.has_color = color ? 1 : 0,
-                .color = color.value_or(0),
-                .key = key,
-                .start = transport::ranks::TeamExchange::part_start(context.team)});
+  const std::vector<Wish> wishes =
+      transport::ranks::gather(all, Wish{.has_color = color ? 1 : 0,
+                                         .color = color.value_or(0),
+                                         .key = key,
+                                         .start = transport::ranks::TeamExchange::part_start(context.team)});
   if (!color) return std::nullopt;
 
   std::vector<std::size_t> ranks;

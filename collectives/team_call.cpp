@@ -42,8 +42,9 @@ TeamContext::TeamContext(Exchange& exchange, std::vector<Device> own_devices,
   }
   nccl = transport::ranks::TeamNccl::create(runtime, exchange, team, nccl_refusal);
   if (nccl == nullptr && transport == TransportKind::nccl) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("Communicator: options.transport is nccl, which cannot be had: {}", nccl_refusal));
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("Communicator: options.transport is nccl, which cannot be had: {}", nccl_refusal));
   }
 }
 

@@ -111,8 +111,8 @@ class TUTTI_EXPORT Communicator {
   void barrier(StreamList streams = {});
 
   /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank, with their
-  /// devices and this one's options; nothing for ranks that give no color. Collective: all ranks call it. This
-  /// one goes on as before. Waits on the host for the others; what has been queued need not be complete.
+  /// devices and this one's options; nothing for ranks that give no color. Collective: all ranks call it.
+  /// This one goes on as before. Waits on the host for the others; what has been queued need not be complete.
   [[nodiscard]] std::optional<Communicator> split(std::optional<int> color, int key = 0);
 
   /// How the last call of this process travels; empty strings before the first.

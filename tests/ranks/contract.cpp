@@ -382,7 +382,8 @@ void captured_calls_can_be_replayed(Group& group) {
   const std::int64_t count = 5000;
   const Stream stream(group.device(0).index());
   const StreamGuard guard(stream);
-  const Tensor number = full({count}, group.member(0) + 1, {.dtype = DType::int32, .device = group.device(0)});
+  const Tensor number =
+      full({count}, group.member(0) + 1, {.dtype = DType::int32, .device = group.device(0)});
   const Tensor sum = zeros({count}, {.dtype = DType::int32, .device = group.device(0)});
   stream.synchronize();
 

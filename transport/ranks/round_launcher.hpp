@@ -42,7 +42,7 @@ class RoundLauncher {
   std::uint32_t rounds_ = 0;                        ///< of all calls so far
   std::vector<backend::StreamRef> latest_streams_;  ///< of own members; empty before the first call
   std::optional<backend::StreamRef> captured_;
-  std::vector<std::byte*> resolved_[3];             ///< pointer tables, reused
+  std::vector<std::byte*> resolved_[3];  ///< pointer tables, reused
 };
 
 }  // namespace tutti::transport::ranks

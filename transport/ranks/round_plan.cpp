@@ -229,8 +229,10 @@ RoundPlan number(std::vector<Round>& rounds, std::size_t operand_count, std::siz
   for (std::size_t member = first_own; member < first_own + own_count; ++member) {
     std::vector<RoundPart>& parts = plan.parts.emplace_back();
     // Before its first part a member says nothing: others must not get as far as to wait for it meanwhile.
-    const auto first = std::ranges::find_if(rounds, [&](const Round& round) { return round.has_part(member); });
-    if (first - rounds.begin() >= backend::TeamWindowLayout::slot_count) static_cast<void>(rounds[0].part(member));
+    const auto first =
+        std::ranges::find_if(rounds, [&](const Round& round) { return round.has_part(member); });
+    if (first - rounds.begin() >= backend::TeamWindowLayout::slot_count)
+      static_cast<void>(rounds[0].part(member));
     for (std::uint32_t round = 1; round <= plan.round_count; ++round) {
       if (!rounds[round - 1].has_part(member)) continue;
       if (!parts.empty()) parts.back().finished = round - 1;

@@ -191,12 +191,13 @@ void Team::join(Exchange& exchange) {
   }
   require_no_complaint(exchange, complaint);
   memory_.seal();
-  windows_.emplace(runtime_, exchange, layout_,
-                   Windows::Team{.rank_of_member = rank_of_member_,
-                                 .first_own = first_local(),
-                                 .own_devices = settings_.devices,
-                                 .host_windows = host_windows_},
-                   settings_.transport == TransportKind::nccl ? TransportKind::automatic : settings_.transport);
+  windows_.emplace(
+      runtime_, exchange, layout_,
+      Windows::Team{.rank_of_member = rank_of_member_,
+                    .first_own = first_local(),
+                    .own_devices = settings_.devices,
+                    .host_windows = host_windows_},
+      settings_.transport == TransportKind::nccl ? TransportKind::automatic : settings_.transport);
 }
 
 std::size_t Team::lay_out(std::byte* memory) {

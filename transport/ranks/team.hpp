@@ -128,7 +128,8 @@ class Team {
     return mailboxes_[2 * rank + kind];
   }
   [[nodiscard]] const Settings& settings() const noexcept { return settings_; }
-  /// `handler` is called once, on a thread of the team's own, soon after the team has been ended. Empty: none.
+  /// `handler` is called once, on a thread of the team's own, soon after the team has been ended. Empty:
+  /// none.
   void set_abort_handler(std::function<void()> handler);
 
   /// Ends all waits of all ranks; the first reason is kept.

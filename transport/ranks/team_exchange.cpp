@@ -13,7 +13,8 @@ TeamExchange::TeamExchange(Team& team, std::uint64_t sequence)
       kind_(Mailbox::all),
       ranks_(static_cast<std::size_t>(team.rank_count())),
       // Only exchanges among all use these mailboxes: they stand alike.
-      starts_(ranks_.size(), team.mailbox(static_cast<std::size_t>(team.rank()), Mailbox::all).written.load()),
+      starts_(ranks_.size(),
+              team.mailbox(static_cast<std::size_t>(team.rank()), Mailbox::all).written.load()),
       position_(team.rank()) {
   std::iota(ranks_.begin(), ranks_.end(), std::size_t{0});
 }
@@ -59,7 +60,8 @@ void TeamExchange::exchange_chunk(std::span<const std::byte> mine, std::span<std
   everyone(&Mailbox::written, chunks_);
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (!mine.empty())
-      std::memcpy(all.data() + i * stride + offset, team_.mailbox(ranks_[i], kind_).bytes.data(), mine.size());
+      std::memcpy(all.data() + i * stride + offset, team_.mailbox(ranks_[i], kind_).bytes.data(),
+                  mine.size());
   }
   ++own.read;
 }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -38,26 +39,28 @@ class TeamCommunicators final : public TeamNccl {
  private:
   void make_communicators(const ncclUniqueId& id);
   [[nodiscard]] ncclResult_t enqueue(const NcclCall& call, backend::StreamRef stream) const;
-  /// Throws if the team has been ended, or if NCCL has failed. With `mutex_` held.
+  /// Throws if the team has been ended, or if NCCL has failed.
   void require_healthy();
-  /// Ends what is queued. Afterwards there are no communicators.
+  /// Ends what is queued, and calls of other threads that do not return. Once.
   void abort() noexcept;
 
   Runtime& runtime_;
   Team& team_;
   const Library& library_;
   const nccl::Functions& nccl_;
-  std::mutex mutex_;                       ///< the team may be ended by another thread
-  std::vector<ncclComm_t> communicators_;  ///< by own member; guarded by `mutex_`
+  std::vector<ncclComm_t> communicators_;  ///< by own member; made once
   bool is_connected_ = false;
+  std::atomic<bool> aborted_ = false;
 };
 
 TeamCommunicators::~TeamCommunicators() {
   team_.set_abort_handler(nullptr);
-  const std::lock_guard lock(mutex_);
+  if (team_.abort_word().is_set()) abort();
+  if (aborted_) return;
   for (const ncclComm_t communicator : communicators_) {
     if (const ncclResult_t result = nccl_.comm_destroy(communicator); result != ncclSuccess)
-      log_warning(fmt::format("an NCCL communicator could not be destroyed: {}", nccl_.get_error_string(result)));
+      log_warning(
+          fmt::format("an NCCL communicator could not be destroyed: {}", nccl_.get_error_string(result)));
   }
 }
 
@@ -73,10 +76,7 @@ void TeamCommunicators::connect(std::uint64_t sequence) {
   complaint = first_complaint(exchange, complaint);
   if (!complaint.empty()) throw Error(ErrorCode::transport_failure, complaint);
   id = gather(exchange, id).front();
-  {
-    const std::lock_guard lock(mutex_);
-    make_communicators(id);
-  }
+  make_communicators(id);
   team_.set_abort_handler([this] { abort(); });
   is_connected_ = true;
 }
@@ -111,8 +111,8 @@ void TeamCommunicators::require_healthy() {
   }
 }
 
-void TeamCommunicators::enqueue(std::span<const NcclCall> calls, std::span<const backend::StreamRef> streams) {
-  const std::lock_guard lock(mutex_);
+void TeamCommunicators::enqueue(std::span<const NcclCall> calls,
+                                std::span<const backend::StreamRef> streams) {
   require_healthy();
   const std::lock_guard group(library_.group_mutex());
   ncclResult_t result = nccl_.group_start();
@@ -152,13 +152,13 @@ ncclResult_t TeamCommunicators::enqueue(const NcclCall& call, backend::StreamRef
 }
 
 void TeamCommunicators::abort() noexcept {
-  const std::lock_guard lock(mutex_);
+  if (aborted_.exchange(true)) return;
   for (const ncclComm_t communicator : communicators_) {
     const ncclResult_t result = nccl_.comm_abort(communicator);
     if (result != ncclSuccess)
-      log_warning(fmt::format("an NCCL communicator could not be aborted: {}", nccl_.get_error_string(result)));
+      log_warning(
+          fmt::format("an NCCL communicator could not be aborted: {}", nccl_.get_error_string(result)));
   }
-  communicators_.clear();
 }
 
 /// What a rank says of itself.
