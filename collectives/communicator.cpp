@@ -15,6 +15,7 @@ namespace {
 
 using collectives::Arguments;
 using collectives::InPlace;
+using collectives::MemberOperands;
 using collectives::Name;
 using collectives::Named;
 using collectives::TeamCall;
@@ -30,13 +31,6 @@ std::vector<TeamColumn> columns_of(std::span<const Tensor> tensors) {
     columns.push_back({static_cast<std::uint64_t>(tensor.numel()), tensor.dtype()});
   }
   return columns;
-}
-
-/// Lists of one tensor, for the forms that share their checks with coalesced ones.
-std::vector<std::vector<Tensor>> as_lists(TensorList tensors) {
-  std::vector<std::vector<Tensor>> lists;
-  for (const Tensor& tensor : tensors) lists.push_back({tensor});
-  return lists;
 }
 
 }  // namespace
@@ -136,105 +130,112 @@ const std::vector<Device>& Communicator::devices() const noexcept {
 
 namespace {
 
-void launch_broadcast(TeamCall& call) {
+/// `to_itself`: the root has an output too, which is not its input. Only its own part of the plan differs.
+void launch_broadcast(TeamCall& call, bool to_itself) {
   call.post();
-  call.launch([&](TeamProblem& builder) {
-    for (std::size_t t = 0; t < call.columns().size(); ++t) {
-      builder.flow(builder.input(call.root(), t), builder.other_outputs(call.root(), t),
-                   call.columns()[t].bytes());
-    }
-  });
+  const std::uint64_t form = to_itself ? 1 : 0;
+  call.launch(
+      [&](TeamProblem& builder) {
+        for (std::size_t t = 0; t < call.columns().size(); ++t) {
+          auto targets = builder.other_outputs(call.root(), t);
+          if (to_itself) targets.push_back(builder.output(call.root(), t));
+          builder.flow(builder.input(call.root(), t), targets, call.columns()[t].bytes());
+        }
+      },
+      std::span(&form, 1));
 }
 
 /// From the root's tensors into all others.
-void broadcast_in_place(TeamCall& call, TensorLists tensors, int root) {
+void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root) {
   call.set_root(root);
-  call.check_lists(tensors, "tensors");
+  call.check_alike(tensors, "tensors");
+  const std::optional<std::size_t> source = call.own(call.root());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (call.own(call.root()) == i) continue;
+    if (source == i) continue;
     for (std::size_t t = 0; t < tensors[i].size(); ++t)
-      call.arguments().writable(tensors[i][t], Name("tensors", i, t));
-    const Named outputs{"tensors", tensors[i], static_cast<int>(i)};
+      call.arguments().writable(tensors[i][t], tensors.name("tensors", i, t));
+    const Named outputs = tensors.named("tensors", i);
     require_disjoint(call.arguments(), {}, std::span(&outputs, 1), InPlace::forbidden);
   }
   call.begin(columns_of(tensors[0]));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     for (std::size_t t = 0; t < tensors[i].size(); ++t) {
-      const Name name("tensors", i, t);
-      if (call.own(call.root()) == i) {
+      const Name name = tensors.name("tensors", i, t);
+      if (source == i) {
         call.set_input(i, t, tensors[i][t], name);
       } else {
         call.set_output(i, t, tensors[i][t], name);
       }
     }
   }
-  launch_broadcast(call);
+  launch_broadcast(call, false);
 }
 
 /// From the root's tensors into all members' outputs.
-void broadcast_into(TeamCall& call, TensorList tensors, TensorLists out, int root) {
+void broadcast_into(TeamCall& call, TensorList tensors, const MemberOperands& out, int root) {
   call.set_root(root);
-  call.check_lists(out, "out");
+  call.check_alike(out, "out");
   const std::optional<std::size_t> source = call.own(call.root());
   for (std::size_t i = 0; i < out.size(); ++i) {
-    for (std::size_t t = 0; t < out[i].size(); ++t) call.arguments().writable(out[i][t], Name("out", i, t));
-    const Named outputs{"out", out[i], static_cast<int>(i)};
-    const Named inputs{"tensors", source == i ? tensors : TensorList{}};
+    for (std::size_t t = 0; t < out[i].size(); ++t)
+      call.arguments().writable(out[i][t], out.name("out", i, t));
+    const Named outputs = out.named("out", i);
+    const Named inputs{"tensors", source == i ? std::span<const Tensor>(tensors) : std::span<const Tensor>()};
     require_disjoint(call.arguments(), std::span(&inputs, 1), std::span(&outputs, 1), InPlace::same_index);
   }
+  bool to_itself = false;
   if (source) {
-    if (tensors.size() != out[0].size()) {
-      call.arguments().fail("tensors has {} entries, expected {} as out[0]", tensors.size(), out[0].size());
+    const std::span<const Tensor> own = out[*source];
+    if (tensors.size() != own.size()) {
+      call.arguments().fail("tensors has {} entries, expected {} as out[0]", tensors.size(), own.size());
     }
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       const Name name("tensors", t);
       call.on_member(tensors[t], name, *source);
-      call.arguments().same_dtype(tensors[t], name, out[0][t].dtype(), Name("out", 0, t));
-      call.arguments().same_sizes(tensors[t], name, out[0][t].sizes(), Name("out", 0, t));
+      call.arguments().same_dtype(tensors[t], name, own[t].dtype(), out.name("out", *source, t));
+      call.arguments().same_sizes(tensors[t], name, own[t].sizes(), out.name("out", *source, t));
+      to_itself |= tensors[t].data() != own[t].data();
     }
   }
   call.begin(columns_of(out[0]));
   for (std::size_t i = 0; i < out.size(); ++i) {
     for (std::size_t t = 0; t < out[i].size(); ++t) {
-      call.set_output(i, t, out[i][t], Name("out", i, t));
-      if (source != i) continue;
-      call.set_input(i, t, tensors[t], Name("tensors", t));
-      call.copy_locally(i, {.target = call.output_address(i, t),
-                            .source = call.input_address(i, t),
-                            .row_bytes = call.columns()[t].bytes()});
+      call.set_output(i, t, out[i][t], out.name("out", i, t));
+      if (source == i) call.set_input(i, t, tensors[t], Name("tensors", t));
     }
   }
-  launch_broadcast(call);
+  launch_broadcast(call, to_itself);
 }
 
 }  // namespace
 
 void Communicator::broadcast(TensorList tensors, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::broadcast, streams);
-  broadcast_in_place(call, as_lists(tensors), root);
+  broadcast_in_place(call, MemberOperands::one_each(tensors), root);
 }
 
 void Communicator::broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::broadcast, streams);
-  broadcast_into(call, std::span(&tensor, 1), as_lists(out), root);
+  broadcast_into(call, std::span(&tensor, 1), MemberOperands::one_each(out), root);
 }
 
 void Communicator::broadcast_coalesced(TensorLists tensors, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::broadcast_coalesced, streams);
-  broadcast_in_place(call, tensors, root);
+  broadcast_in_place(call, MemberOperands::lists(tensors), root);
 }
 
 void Communicator::broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::broadcast_coalesced, streams);
-  broadcast_into(call, tensors, out, root);
+  broadcast_into(call, tensors, MemberOperands::lists(out), root);
 }
 
 namespace {
 
-/// Inputs and outputs of sums: lists alike on all members; outputs where `wants_output` says.
+/// Inputs and outputs of sums: alike on all members; outputs where `wants_output` says.
 template <class WantsOutput>
-void set_sum_operands(TeamCall& call, TensorLists inputs, TensorLists out, WantsOutput wants_output) {
-  call.check_lists(inputs, "inputs");
+void set_sum_operands(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out,
+                      WantsOutput wants_output) {
+  call.check_alike(inputs, "inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!wants_output(i)) continue;
     if (out.size() <= i) {
@@ -245,22 +246,22 @@ void set_sum_operands(TeamCall& call, TensorLists inputs, TensorLists out, Wants
                             inputs[0].size());
     }
     for (std::size_t t = 0; t < out[i].size(); ++t) {
-      call.check_output(out[i][t], Name("out", i, t), i, inputs[0][t], Name("inputs", 0, t));
+      call.check_output(out[i][t], out.name("out", i, t), i, inputs[0][t], inputs.name("inputs", 0, t));
     }
-    const Named given{"inputs", inputs[i], static_cast<int>(i)};
-    const Named outputs{"out", out[i], static_cast<int>(i)};
+    const Named given = inputs.named("inputs", i);
+    const Named outputs = out.named("out", i);
     require_disjoint(call.arguments(), std::span(&given, 1), std::span(&outputs, 1), InPlace::same_index);
   }
   call.begin(columns_of(inputs[0]));
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t t = 0; t < inputs[i].size(); ++t) {
-      call.set_input(i, t, inputs[i][t], Name("inputs", i, t));
-      if (wants_output(i)) call.set_output(i, t, out[i][t], Name("out", i, t));
+      call.set_input(i, t, inputs[i][t], inputs.name("inputs", i, t));
+      if (wants_output(i)) call.set_output(i, t, out[i][t], out.name("out", i, t));
     }
   }
 }
 
-void reduce_to_root(TeamCall& call, TensorLists inputs, TensorLists out, int root) {
+void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, int root) {
   call.set_root(root);
   set_sum_operands(call, inputs, out, [&](std::size_t i) { return call.own(call.root()) == i; });
   call.post();
@@ -272,7 +273,7 @@ void reduce_to_root(TeamCall& call, TensorLists inputs, TensorLists out, int roo
   });
 }
 
-void reduce_to_all(TeamCall& call, TensorLists inputs, TensorLists out) {
+void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
   if (out.size() != call.locals()) {
     call.arguments().fail("out has {} entries, expected one per own member, {}", out.size(), call.locals());
   }
@@ -287,22 +288,22 @@ void reduce_to_all(TeamCall& call, TensorLists inputs, TensorLists out) {
 
 void Communicator::reduce_add(TensorList inputs, TensorList out, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::reduce_add, streams);
-  reduce_to_root(call, as_lists(inputs), as_lists(out), root);
+  reduce_to_root(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out), root);
 }
 
 void Communicator::reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::reduce_add_coalesced, streams);
-  reduce_to_root(call, inputs, out, root);
+  reduce_to_root(call, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
 }
 
 void Communicator::all_reduce_add(TensorList inputs, TensorList out, StreamList streams) {
   TeamCall call(impl_->context, Operation::all_reduce_add, streams);
-  reduce_to_all(call, as_lists(inputs), as_lists(out));
+  reduce_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
 }
 
 void Communicator::all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
   TeamCall call(impl_->context, Operation::all_reduce_add_coalesced, streams);
-  reduce_to_all(call, inputs, out);
+  reduce_to_all(call, MemberOperands::lists(inputs), MemberOperands::lists(out));
 }
 
 namespace {
@@ -324,7 +325,7 @@ void require_gathered_in_place(const TeamCall& call, const Tensor& input, const 
 
 void Communicator::all_gather(TensorList inputs, TensorList out, StreamList streams) {
   TeamCall call(impl_->context, Operation::all_gather, streams);
-  call.check_lists(as_lists(inputs), "inputs");
+  call.check_alike(MemberOperands::one_each(inputs), "inputs");
   call.one_per_member(out.size(), "out");
   const std::int64_t elements = inputs[0].numel();
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -341,24 +342,28 @@ void Communicator::all_gather(TensorList inputs, TensorList out, StreamList stre
   }
   call.begin(columns_of(inputs.first(1)));
   const std::uint64_t bytes = call.columns()[0].bytes();
+  std::vector<std::uint64_t> to_itself(call.members());  // only the own parts of the plan differ by these
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     call.set_input(i, 0, inputs[i], Name("inputs", i));
     call.set_output(i, 0, out[i], Name("out", i));
-    call.copy_locally(i, {.target = call.output_address(i) + (call.first() + i) * bytes,
-                          .source = call.input_address(i),
-                          .row_bytes = bytes});
+    const std::size_t member = call.first() + i;
+    to_itself[member] = call.input_address(i) != call.output_address(i) + member * bytes ? 1 : 0;
   }
   call.post();
-  call.launch([&](TeamProblem& builder) {
-    for (std::size_t member = 0; member < builder.members(); ++member) {
-      builder.flow(builder.input(member, 0), builder.other_outputs(member, 0, member * bytes), bytes);
-    }
-  });
+  call.launch(
+      [&](TeamProblem& builder) {
+        for (std::size_t member = 0; member < builder.members(); ++member) {
+          auto targets = builder.other_outputs(member, 0, member * bytes);
+          if (to_itself[member] != 0) targets.push_back(builder.output(member, 0, member * bytes));
+          builder.flow(builder.input(member, 0), targets, bytes);
+        }
+      },
+      to_itself);
 }
 
 void Communicator::reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams) {
   TeamCall call(impl_->context, Operation::reduce_scatter_add, streams);
-  call.check_lists(as_lists(inputs), "inputs");
+  call.check_alike(MemberOperands::one_each(inputs), "inputs");
   call.one_per_member(out.size(), "out");
   const std::int64_t elements = out[0].defined() ? out[0].numel() : 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
@@ -440,7 +445,11 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
 
 PlanSummary Communicator::last_plan() const {
   const std::lock_guard lock(impl_->context.mutex);
-  return impl_->context.last_plan;
+  const auto& last = impl_->context.last_plan;
+  if (const auto* const operation = std::get_if<Operation>(&last))
+    return {"nccl", std::string(transport::ranks::name_of(*operation))};
+  const auto& plan = std::get<0>(last);
+  return plan == nullptr ? PlanSummary{} : plan->summary;
 }
 
 void Communicator::abort(std::string_view reason) noexcept {

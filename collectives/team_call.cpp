@@ -56,7 +56,7 @@ TeamCall::TeamCall(TeamContext& context, Operation operation, StreamList streams
       packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices}) {
   signature_.operation = operation;
   arguments_.streams(streams, context.devices);
-  for (const Stream& stream : streams) guards_.emplace_back(stream);
+  for (const Stream& stream : streams) guards_.push_back(std::make_unique<StreamGuard>(stream));
   for (const Device device : context.devices)
     streams_.push_back(current_stream_ref(context.runtime, device.index()));
 }
@@ -87,19 +87,23 @@ void TeamCall::on_member(const Tensor& tensor, const Name& name, std::size_t own
   }
 }
 
-void TeamCall::check_lists(TensorLists lists, std::string_view argument) const {
-  one_per_member(lists.size(), argument);
-  arguments_.not_empty(lists[0].size(), argument);
-  for (std::size_t i = 0; i < lists.size(); ++i) {
-    if (lists[i].size() != lists[0].size()) {
-      arguments_.fail("{}[{}] has {} tensors, expected {} as {}[0]", argument, i, lists[i].size(),
-                      lists[0].size(), argument);
+void TeamCall::check_alike(const MemberOperands& operands, std::string_view argument) const {
+  one_per_member(operands.size(), argument);
+  const std::span<const Tensor> first = operands[0];
+  arguments_.not_empty(first.size(), argument);
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const std::span<const Tensor> tensors = operands[i];
+    if (tensors.size() != first.size()) {
+      arguments_.fail("{}[{}] has {} tensors, expected {} as {}[0]", argument, i, tensors.size(),
+                      first.size(), argument);
     }
-    for (std::size_t t = 0; t < lists[i].size(); ++t) {
-      const Name name(argument, i, t);
-      on_member(lists[i][t], name, i);
-      arguments_.same_dtype(lists[i][t], name, lists[0][t].dtype(), Name(argument, 0, t));
-      arguments_.same_sizes(lists[i][t], name, lists[0][t].sizes(), Name(argument, 0, t));
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      const Name name = operands.name(argument, i, t);
+      on_member(tensors[t], name, i);
+      if (i == 0) continue;
+      const Name like = operands.name(argument, 0, t);
+      arguments_.same_dtype(tensors[t], name, first[t].dtype(), like);
+      arguments_.same_sizes(tensors[t], name, first[t].sizes(), like);
     }
   }
 }
@@ -128,13 +132,15 @@ void TeamCall::begin(std::vector<TeamColumn> columns) {
 }
 
 void TeamCall::set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name) {
-  inputs_[own_member * columns_.size() + column] = packing_.input(tensor, *contiguous_layout(tensor), name);
+  inputs_[own_member * columns_.size() + column] =
+      tensor.is_contiguous() ? tensor : packing_.input(tensor, *contiguous_layout(tensor), name);
 }
 
 void TeamCall::set_output(std::size_t own_member, std::size_t column, const Tensor& tensor,
                           const Name& name) {
   outputs_[own_member * columns_.size() + column] =
-      packing_.output(tensor, *contiguous_layout(tensor), name, stream(own_member));
+      tensor.is_contiguous() ? tensor
+                             : packing_.output(tensor, *contiguous_layout(tensor), name, stream(own_member));
 }
 
 void TeamCall::copy_locally(std::size_t own_member, const backend::Copy2D& copy) {
@@ -188,7 +194,7 @@ void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> m
     } else {
       for (const auto& [member, copy] : local_copies_)
         context_.runtime.backend().copy(streams_[member], copy);
-      enqueue(*plan(describe, more));
+      enqueue(plan(describe, more));
     }
     packing_.unpack();
     context_.launcher.end(streams_);
@@ -205,18 +211,19 @@ void TeamCall::launch_barrier() {
   post();
   PlanKey key;
   key.add(static_cast<std::uint64_t>(Operation::barrier) << 32U);
-  enqueue(*cached(key, [&] { return transport::ranks::plan_barrier(members(), first(), locals()); }));
+  enqueue(cached(key, [&] { return transport::ranks::plan_barrier(members(), first(), locals()); }));
   context_.launcher.end(streams_);
 }
 
-void TeamCall::enqueue(const RoundPlan& plan) {
-  context_.launcher.launch(sequence_, plan, addresses(), streams_);
-  context_.last_plan = plan.summary;
+void TeamCall::enqueue(const PlanPtr& plan) {
+  context_.launcher.launch(sequence_, *plan, addresses(), streams_);
+  context_.last_plan = plan;
 }
 
-std::vector<std::byte*> TeamCall::addresses() const {
+std::span<std::byte* const> TeamCall::addresses() const {
   const std::size_t side = members() * columns_.size();
-  std::vector<std::byte*> result(2 * side);
+  std::vector<std::byte*>& result = context_.addresses;
+  result.assign(2 * side, nullptr);
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     result[first() * columns_.size() + i] = address_of(inputs_[i]);
     result[side + first() * columns_.size() + i] = address_of(outputs_[i]);
@@ -233,7 +240,7 @@ RoundLimits TeamCall::limits() const noexcept {
 }
 
 TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::uint64_t> more) {
-  PlanKey key;
+  PlanKey key(2 * columns_.size() + more.size() + 2);
   key.add(static_cast<std::uint64_t>(signature_.operation) << 32U | root_);
   for (const TeamColumn& column : columns_) {
     key.add(column.elements);

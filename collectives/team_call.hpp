@@ -1,6 +1,7 @@
 #pragma once
 
 #include "collectives/arguments.hpp"
+#include "collectives/disjoint.hpp"
 #include "collectives/packing.hpp"
 #include "collectives/team_problem.hpp"
 #include "runtime.hpp"
@@ -16,7 +17,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -26,9 +26,37 @@
 #include <string_view>
 #include <unordered_map>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace tutti::collectives {
+
+/// Operands of the own members: one tensor each, or a list each.
+class MemberOperands {
+ public:
+  [[nodiscard]] static MemberOperands one_each(TensorList tensors) { return {tensors, {}, false}; }
+  [[nodiscard]] static MemberOperands lists(TensorLists tensors) { return {{}, tensors, true}; }
+
+  [[nodiscard]] std::size_t size() const noexcept { return are_lists_ ? lists_.size() : tensors_.size(); }
+  [[nodiscard]] std::span<const Tensor> operator[](std::size_t own_member) const {
+    return are_lists_ ? std::span<const Tensor>(lists_[own_member])
+                      : std::span<const Tensor>(tensors_).subspan(own_member, 1);
+  }
+  [[nodiscard]] Name name(std::string_view argument, std::size_t own_member, std::size_t index) const {
+    return are_lists_ ? Name(argument, own_member, index) : Name(argument, own_member);
+  }
+  [[nodiscard]] Named named(std::string_view argument, std::size_t own_member) const {
+    return {argument, (*this)[own_member], are_lists_ ? static_cast<int>(own_member) : -2};
+  }
+
+ private:
+  MemberOperands(TensorList tensors, TensorLists lists, bool are_lists)
+      : tensors_(tensors), lists_(lists), are_lists_(are_lists) {}
+
+  TensorList tensors_;
+  TensorLists lists_;
+  bool are_lists_;
+};
 
 /// What the calls of one communicator share.
 struct TeamContext {
@@ -48,7 +76,9 @@ struct TeamContext {
   Determinism determinism;
   std::mutex mutex;  ///< held by a call
   Plans plans;
-  PlanSummary last_plan;
+  std::variant<std::shared_ptr<const transport::ranks::RoundPlan>, transport::ranks::Operation>
+      last_plan;                      ///< an operation: NCCL's
+  std::vector<std::byte*> addresses;  ///< of a call, reused
 };
 
 /// One call of a communicator: checks, signature, work, launch. One at a time; other threads' wait.
@@ -79,7 +109,7 @@ class TeamCall {
   void one_per_member(std::size_t count, std::string_view argument) const;
   void on_member(const Tensor& tensor, const Name& name, std::size_t own_member) const;
   /// Own members' lists: on their devices, all of the same element types and sizes as the first.
-  void check_lists(TensorLists lists, std::string_view argument) const;
+  void check_alike(const MemberOperands& operands, std::string_view argument) const;
   void check_output(const Tensor& out, const Name& name, std::size_t own_member, const Tensor& like,
                     const Name& like_name) const;
 
@@ -130,12 +160,12 @@ class TeamCall {
     return StreamAccess::make(streams_[own_member]);
   }
   [[nodiscard]] transport::ranks::RoundLimits limits() const noexcept;
-  [[nodiscard]] std::vector<std::byte*> addresses() const;
+  [[nodiscard]] std::span<std::byte* const> addresses() const;
   [[nodiscard]] PlanPtr plan(const Describe& describe, std::span<const std::uint64_t> more);
   /// Calls `make` for a plan that is not known.
   [[nodiscard]] PlanPtr cached(const transport::PlanKey& key,
                                const std::function<transport::ranks::RoundPlan()>& make);
-  void enqueue(const transport::ranks::RoundPlan& plan);
+  void enqueue(const PlanPtr& plan);
   /// Why NCCL cannot carry the call, or should not; empty if it does. The same on all ranks.
   [[nodiscard]] std::string nccl_refusal() const;
   [[nodiscard]] std::string nccl_objection() const;
@@ -150,7 +180,7 @@ class TeamCall {
   const std::lock_guard<std::mutex> lock_;
   Arguments arguments_;
   Packing packing_;
-  std::deque<StreamGuard> guards_;
+  std::vector<std::unique_ptr<StreamGuard>> guards_;
   std::vector<backend::StreamRef> streams_;
   transport::ranks::Signature signature_;
   std::size_t root_ = 0;

@@ -67,7 +67,7 @@ void TeamCall::enqueue_nccl() {
   }
   context_.nccl->enqueue(nccl_calls(), streams_);
   context_.launcher.finish(sequence_, streams_);
-  context_.last_plan = {"nccl", std::string(transport::ranks::name_of(signature_.operation))};
+  context_.last_plan = signature_.operation;
 }
 
 std::vector<NcclCall> TeamCall::nccl_calls() const {

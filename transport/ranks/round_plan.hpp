@@ -18,7 +18,7 @@ struct TeamWork {
   /// Sums, then flows. A flow may carry what an earlier stage, or the sums of its own, have written.
   struct Stage {
     std::vector<Reduction> reductions;  ///< inputs of any members, any number of outputs
-    std::vector<Flow> flows;            ///< between different members
+    std::vector<Flow> flows;            ///< to any members, the source's own included
   };
 
   std::vector<LaneId> homes;  ///< of each buffer

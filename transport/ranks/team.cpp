@@ -250,22 +250,30 @@ std::uint64_t Team::post(const Signature& signature, bool is_captured) {
   require_running();
   const std::uint64_t sequence = own().last_sequence.load() + 1;
   RankBoard::Entry& entry = own().entries[sequence % RankBoard::history];
-  // Nobody may still want to compare with what stands there.
-  wait_until(sequence, [&] {
-    return sequence <= furthest_ahead ||
-           std::ranges::all_of(std::span(boards_, rank_count_), [&](const RankBoard& peer) {
-             return peer.last_sequence.load() >= sequence - furthest_ahead;
-           });
-  });
+  // Nobody may still want to compare with what stands there. How far the others are is asked now and then: it
+  // lies in their processors' caches.
+  if (sequence > all_have_posted_ + furthest_ahead) {
+    wait_until(sequence, [&] {
+      all_have_posted_ = sequence;
+      for (const RankBoard& peer : std::span(boards_, rank_count_))
+        all_have_posted_ = std::min(all_have_posted_, peer.last_sequence.load());
+      return sequence <= all_have_posted_ + furthest_ahead;
+    });
+  }
   entry.write(sequence, signature, is_captured, now_nanoseconds());
   own().last_sequence.store(sequence);
-  // Both write before they read: of two that differ, one sees it at least.
-  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+  // Both write before they read: of two neighbours that differ, one sees it at least. Where all neighbours
+  // are alike, all are.
+  const auto self = static_cast<std::size_t>(rank_);
+  for (const std::size_t rank : {self + 1, self - 1}) {
+    if (rank >= rank_count_) continue;
     const RankBoard::Entry& other = board(rank).entries[sequence % RankBoard::history];
-    if (!other.is(sequence) || other.signature().matches(signature)) continue;
-    abort(ErrorCode::invalid_argument,
-          fmt::format("call #{} does not match: rank {} calls {}, rank {} calls {}", sequence, rank_,
-                      to_string(signature), rank, to_string(other.signature())));
+    if (!other.is(sequence)) continue;
+    if (const Signature theirs = other.signature(); !theirs.matches(signature)) {
+      abort(ErrorCode::invalid_argument,
+            fmt::format("call #{} does not match: rank {} calls {}, rank {} calls {}", sequence, rank_,
+                        to_string(signature), rank, to_string(theirs)));
+    }
   }
   require_running();
   return sequence;

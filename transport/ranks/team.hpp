@@ -116,8 +116,8 @@ class Team {
   [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_; }
   [[nodiscard]] const Windows& windows() const noexcept { return *windows_; }
 
-  /// Announces this rank's next call and compares it with the others'. Returns its sequence number. Throws
-  /// what ended the team; Error(invalid_argument) with both signatures if a rank makes another call.
+  /// Announces this rank's next call and compares it with its neighbours'. Returns its sequence number.
+  /// Throws what ended the team; Error(invalid_argument) with both signatures if a rank makes another call.
   [[nodiscard]] std::uint64_t post(const Signature& signature, bool is_captured);
   /// Waits until all ranks have made the call. Returns their `own` numbers, by member.
   [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence);
@@ -165,6 +165,7 @@ class Team {
   int rank_ = 0;
   std::size_t rank_count_ = 0;
   std::vector<std::size_t> rank_of_member_;
+  std::uint64_t all_have_posted_ = 0;  ///< as far as `post` has asked
   SharedMemory memory_;
   bool registered_ = false;
   backend::AbortWord* abort_ = nullptr;
