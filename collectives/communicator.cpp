@@ -280,7 +280,7 @@ void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOpe
   set_sum_operands(call, inputs, out, [](std::size_t) { return true; });
   call.post();
   call.launch([&](TeamProblem& builder) {
-    collectives::describe_shared_sums(builder, call.columns(), call.stage_bytes());
+    collectives::describe_shared_sums(builder, call.columns(), call.tuning());
   });
 }
 

@@ -15,7 +15,6 @@ namespace {
 
 using transport::PlanKey;
 using transport::ranks::Operation;
-using transport::ranks::RoundLimits;
 using transport::ranks::RoundPlan;
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
@@ -231,12 +230,10 @@ std::span<std::byte* const> TeamCall::addresses() const {
   return result;
 }
 
-RoundLimits TeamCall::limits() const noexcept {
-  const std::uint64_t slot = team_.windows().layout().slot_bytes;
-  // On GPUs every round is a launch, which costs as much as moving hundreds of kilobytes.
-  const bool is_virtual = context_.runtime.backend().kind() == BackendKind::host;
-  return {.slot_bytes = slot,
-          .message_bytes = is_virtual ? std::min<std::uint64_t>(transport::message_bytes, slot) : slot};
+transport::RanksTuning TeamCall::tuning() const noexcept {
+  transport::RanksTuning tuning = transport::ranks_tuning_of(context_.runtime.backend().kind());
+  tuning.message_bytes = std::min(tuning.message_bytes, team_.windows().layout().slot_bytes);
+  return tuning;
 }
 
 TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::uint64_t> more) {
@@ -250,7 +247,9 @@ TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::
   return cached(key, [&] {
     TeamProblem problem(members(), columns_.size());
     describe(problem);
-    return transport::ranks::plan_rounds(problem.work(), members(), first(), locals(), limits());
+    return transport::ranks::plan_rounds(
+        problem.work(), members(), first(), locals(),
+        {.slot_bytes = team_.windows().layout().slot_bytes, .message_bytes = tuning().message_bytes});
   });
 }
 

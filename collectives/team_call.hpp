@@ -136,8 +136,7 @@ class TeamCall {
   /// enqueues.
   void launch(const Describe& describe, std::span<const std::uint64_t> more = {});
   void launch_barrier();
-  /// How much of a large payload should be one stage of the work.
-  [[nodiscard]] std::uint64_t stage_bytes() const noexcept { return limits().message_bytes; }
+  [[nodiscard]] transport::RanksTuning tuning() const noexcept;
 
   /// A whole call: `parts` of own members, and the root's `whole`, along `dim`. Every rank knows the lengths
   /// of its own parts alone: the plan is made when all have told theirs.
@@ -159,7 +158,6 @@ class TeamCall {
   [[nodiscard]] Stream stream(std::size_t own_member) const {
     return StreamAccess::make(streams_[own_member]);
   }
-  [[nodiscard]] transport::ranks::RoundLimits limits() const noexcept;
   [[nodiscard]] std::span<std::byte* const> addresses() const;
   [[nodiscard]] PlanPtr plan(const Describe& describe, std::span<const std::uint64_t> more);
   /// Calls `make` for a plan that is not known.
@@ -171,6 +169,8 @@ class TeamCall {
   [[nodiscard]] std::string nccl_objection() const;
   void enqueue_nccl();
   [[nodiscard]] std::vector<transport::ranks::NcclCall> nccl_calls() const;
+  /// Bytes over the link of the device that has most to send or to receive.
+  [[nodiscard]] std::uint64_t link_bytes() const;
   void add_transfers(std::vector<transport::ranks::NcclCall>& calls) const;
   /// What is queued keeps its memory, even if the rest fails.
   void keep_memory();

@@ -51,13 +51,30 @@ std::string TeamCall::nccl_refusal() const {
 std::string TeamCall::nccl_objection() const {
   std::string refusal = nccl_refusal();
   if (!refusal.empty() || team_.settings().transport == TransportKind::nccl) return refusal;
-  std::uint64_t bytes = signature_.elements * size_of(signature_.dtype) / columns_.size();
-  // Of these it is known when all ranks have told their parts' lengths.
-  if (cuts(signature_.operation))
-    bytes = geometry_.slab_bytes * std::accumulate(lengths_.begin(), lengths_.end(), std::uint64_t{0});
-  if (bytes >= transport::ranks_nccl_from) return {};
-  return fmt::format("{} bytes per tensor are less than the {} from which it is faster", bytes,
-                     transport::ranks_nccl_from);
+  const std::uint64_t bytes = link_bytes();
+  if (bytes <= transport::ranks_nccl_from) {
+    return fmt::format("{} bytes over a link are not more than the {} from which it is faster", bytes,
+                       transport::ranks_nccl_from);
+  }
+  if (bytes / columns_.size() < transport::ranks_nccl_tensor) return "the tensors are small";
+  return {};
+}
+
+std::uint64_t TeamCall::link_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const TeamColumn& column : columns_) bytes += column.bytes();
+  const std::uint64_t others = members() - 1;
+  switch (signature_.operation) {
+    case Operation::scatter:
+    case Operation::gather:
+      // Known when all ranks have told their parts' lengths.
+      return geometry_.slab_bytes * geometry_.rows *
+             std::accumulate(lengths_.begin(), lengths_.end(), std::uint64_t{0}) / members() * others;
+    case Operation::reduce_scatter_add:
+      return bytes / members() * others;
+    default:
+      return bytes * others;
+  }
 }
 
 void TeamCall::enqueue_nccl() {

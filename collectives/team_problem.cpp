@@ -16,7 +16,7 @@ void sum_on_every_member(TeamProblem& problem, std::span<const TeamColumn> colum
 }  // namespace
 
 void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> columns,
-                          std::uint64_t stage_bytes) {
+                          const transport::RanksTuning& tuning) {
   std::vector<std::uint64_t> sizes;
   std::uint64_t bytes = 0;
   for (const TeamColumn& column : columns) {
@@ -24,9 +24,9 @@ void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> colu
     bytes += column.bytes();
   }
   const std::size_t members = problem.members();
-  if (bytes <= transport::shared_sums_from) return sum_on_every_member(problem, columns);
+  if (bytes <= tuning.shared_sums_from) return sum_on_every_member(problem, columns);
 
-  const std::size_t stages = (bytes + stage_bytes - 1) / stage_bytes;
+  const std::size_t stages = (bytes + tuning.message_bytes - 1) / tuning.message_bytes;
   const auto slices = transport::split_evenly(sizes, stages * members, transport::split_alignment);
   for (std::size_t part = 0; part < slices.size(); ++part) {
     const std::size_t member = part % members;

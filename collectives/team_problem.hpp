@@ -1,6 +1,7 @@
 #pragma once
 
 #include "transport/ranks/round_plan.hpp"
+#include "transport/tuning.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -94,9 +95,9 @@ class TeamProblem {
 };
 
 /// The sums of all columns on all members. Small ones are made by every member for itself: one round. Larger
-/// ones are cut into stages of about `stage_bytes`, and these into a share for each member, who sums it and
+/// ones are cut into stages of about one message, and these into a share for each member, who sums it and
 /// gives it to the others.
 void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> columns,
-                          std::uint64_t stage_bytes);
+                          const transport::RanksTuning& tuning);
 
 }  // namespace tutti::collectives

@@ -72,7 +72,6 @@ class ScriptedBackend final : public backend::Backend {
   bool query_stream(StreamRef) override { unexpected(); }
   void synchronize_stream(StreamRef) override { unexpected(); }
   void wait_event(StreamRef, EventHandle) override { unexpected(); }
-  void set_flag(StreamRef, backend::SharedFlag&, std::uint32_t) override { unexpected(); }
   void launch_host_function(StreamRef, void (*)(void*), void*) override { unexpected(); }
   void synchronize_event(EventHandle) override { unexpected(); }
   float elapsed_time(EventHandle, EventHandle) override { unexpected(); }

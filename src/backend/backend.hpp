@@ -125,8 +125,6 @@ class Backend {
   virtual void synchronize_stream(StreamRef stream) = 0;
   /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;
-  /// Sets the flag, in registered memory, when the work queued before is done and visible to all processes.
-  virtual void set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) = 0;
   /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the
   /// backend.
   virtual void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) = 0;

@@ -100,10 +100,7 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
 
 void RoundLauncher::finish(std::uint64_t sequence, std::span<const backend::StreamRef> streams) {
   if (captured_) return;
-  for (std::size_t i = 0; i < streams.size(); ++i) {
-    runtime_.backend().set_flag(streams[i], team_.done_flag(team_.first_local() + i),
-                                static_cast<std::uint32_t>(sequence));
-  }
+  for (std::size_t own = 0; own < streams.size(); ++own) team_.done_after(own, sequence, streams[own]);
 }
 
 }  // namespace tutti::transport::ranks

@@ -83,7 +83,8 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
     : runtime_(runtime),
       settings_(std::move(settings)),
       rank_(exchange.rank()),
-      rank_count_(static_cast<std::size_t>(exchange.size())) {
+      rank_count_(static_cast<std::size_t>(exchange.size())),
+      marks_(settings_.devices.size()) {
   try {
     join(exchange);
   } catch (...) {
@@ -108,6 +109,9 @@ Team::~Team() {
   watch_.join();
   for (const int process : processes_) {
     if (process >= 0) ::close(process);
+  }
+  for (std::size_t own = 0; own < marks_.size(); ++own) {
+    if (marks_[own].event != nullptr) runtime_.events().release(settings_.devices[own], marks_[own].event);
   }
   windows_.reset();
   runtime_.backend().unregister_pinned(memory_.data());
@@ -330,7 +334,32 @@ std::uint64_t Team::completed() const noexcept {
   return done;
 }
 
-bool Team::is_idle() const noexcept {
+void Team::done_after(std::size_t own_member, std::uint64_t sequence, backend::StreamRef stream) {
+  const std::lock_guard lock(marks_mutex_);
+  Mark& mark = marks_[own_member];
+  if (mark.event == nullptr) mark.event = runtime_.events().acquire(stream.device);
+  runtime_.backend().record_event(mark.event, stream);
+  mark.sequence = static_cast<std::uint32_t>(sequence);
+  mark.is_pending = true;
+}
+
+void Team::look_at_marks() noexcept {
+  const std::lock_guard lock(marks_mutex_);
+  for (std::size_t own = 0; own < marks_.size(); ++own) {
+    Mark& mark = marks_[own];
+    try {
+      if (!mark.is_pending || !runtime_.backend().query_event(mark.event)) continue;
+    } catch (const Error& error) {
+      abort(error.code(), fmt::format("rank {}: {}", rank_, error.what()));
+    }
+    mark.is_pending = false;
+    backend::SharedFlag& done = done_[first_local() + own];
+    if (!backend::has_reached(done.value.load(), mark.sequence)) backend::set_flag(done, mark.sequence);
+  }
+}
+
+bool Team::is_idle() noexcept {
+  look_at_marks();
   return completed() == own().last_sequence.load();
 }
 
@@ -371,6 +400,7 @@ void Team::watch() {
       continue;
     }
     look_for_lost_ranks();
+    look_at_marks();
     const std::uint64_t done = completed();
     if (done == own().last_sequence.load()) continue;
     const RankBoard::Entry& oldest = own().entries[(done + 1) % RankBoard::history];

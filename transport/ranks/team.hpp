@@ -114,6 +114,8 @@ class Team {
   /// The sequence number of the last call that the member has completed.
   [[nodiscard]] backend::SharedFlag& done_flag(std::size_t member) const noexcept { return done_[member]; }
   [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_; }
+  /// The own member has completed the call once `stream` has come to this point.
+  void done_after(std::size_t own_member, std::uint64_t sequence, backend::StreamRef stream);
   [[nodiscard]] const Windows& windows() const noexcept { return *windows_; }
 
   /// Announces this rank's next call and compares it with its neighbours'. Returns its sequence number.
@@ -137,7 +139,7 @@ class Team {
   /// Throws the reason if the team was ended.
   void require_running() const;
   /// All own members have completed all posted calls.
-  [[nodiscard]] bool is_idle() const noexcept;
+  [[nodiscard]] bool is_idle() noexcept;
   /// Every rank's last calls, `most_calls` of each, as JSON.
   [[nodiscard]] std::string record(std::uint64_t most_calls = RankBoard::history) const;
 
@@ -159,6 +161,8 @@ class Team {
   [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;
   void watch();
   void look_for_lost_ranks();
+  /// Sets the done flags of calls whose marks have been passed.
+  void look_at_marks() noexcept;
 
   Runtime& runtime_;
   Settings settings_;
@@ -175,6 +179,15 @@ class Team {
   std::byte* host_windows_ = nullptr;
   backend::TeamWindowLayout layout_;
   std::optional<Windows> windows_;
+
+  /// Where a stream was when an own member's latest call without rounds had been queued.
+  struct Mark {
+    backend::EventHandle event = nullptr;
+    std::uint32_t sequence = 0;
+    bool is_pending = false;
+  };
+  std::mutex marks_mutex_;
+  std::vector<Mark> marks_;  ///< by own member; guarded by `marks_mutex_`
 
   std::vector<int>
       processes_;  ///< by rank: a descriptor that tells when its process ends, -1 if there is none

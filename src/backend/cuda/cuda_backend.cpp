@@ -93,7 +93,7 @@ void CudaBackend::prepare(int device) {
     const RelaxedCapture relaxed;
     // What fails here fails again at the launch, where it can be reported with a meaning.
     for (const auto& preload : {preload_fan_out, preload_ordered_sum, preload_convert, preload_fill,
-                                preload_random_fill, preload_flags, preload_team_copies, preload_team_sums}) {
+                                preload_random_fill, preload_team_copies, preload_team_sums}) {
       forget(preload());
     }
   });

@@ -55,7 +55,6 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool query_stream(StreamRef stream) override;
   void synchronize_stream(StreamRef stream) override;
   void wait_event(StreamRef stream, EventHandle event) override;
-  void set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
   [[nodiscard]] EventHandle create_event(int device, EventTiming timing, EventWait wait) override;

@@ -82,12 +82,6 @@ void CudaBackend::ordered_sum(StreamRef stream, const OrderedSum& task) {
   });
 }
 
-void CudaBackend::set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) {
-  const CurrentDevice current(stream.device);
-  check(launch_set_flag(site(stream, "a flag for other processes"), flag, value), "flag kernel",
-        stream.device);
-}
-
 void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   thread_local TeamTable table;
   const CurrentDevice current(stream.device);

@@ -43,7 +43,6 @@ cudaError_t launch_ordered_sum(LaunchSite where, const OrderedSum& task, const T
 cudaError_t launch_convert(LaunchSite where, const Convert& task);
 cudaError_t launch_fill(LaunchSite where, const Fill& task);
 cudaError_t launch_random_fill(LaunchSite where, const RandomFill& task);
-cudaError_t launch_set_flag(LaunchSite where, SharedFlag& flag, std::uint32_t value);
 // A part without work, too, is a kernel: others wait for it.
 cudaError_t launch_team_copies(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                const TeamShape& shape);
@@ -57,7 +56,6 @@ cudaError_t preload_ordered_sum();
 cudaError_t preload_convert();
 cudaError_t preload_fill();
 cudaError_t preload_random_fill();
-cudaError_t preload_flags();
 cudaError_t preload_team_copies();
 cudaError_t preload_team_sums();
 

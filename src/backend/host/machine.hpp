@@ -65,7 +65,6 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] bool query_stream(StreamRef stream) override;
   void synchronize_stream(StreamRef stream) override;
   void wait_event(StreamRef stream, EventHandle event) override;
-  void set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
   // Backend: events.

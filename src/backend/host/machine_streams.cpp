@@ -90,11 +90,6 @@ void Machine::wait_event(StreamRef stream, EventHandle event) {
   interleaver_->submit(worker, std::make_unique<WaitTask>(std::move(ticket)));
 }
 
-void Machine::set_flag(StreamRef stream, SharedFlag& flag, std::uint32_t value) {
-  interleaver_->submit(worker_of(stream),
-                       make_task("set_flag", [&flag, value] { backend::set_flag(flag, value); }));
-}
-
 void Machine::launch_host_function(StreamRef stream, void (*function)(void*), void* argument) {
   interleaver_->submit(worker_of(stream),
                        make_task("host function", [function, argument] { function(argument); }));
