@@ -93,8 +93,9 @@ function(tutti_mpi_test name)
     message(FATAL_ERROR "tutti_mpi_test(${name}): SOURCES or RANKS missing, or unknown '${arg_UNPARSED_ARGUMENTS}'")
   endif()
   add_executable(test_mpi_${name} ${arg_SOURCES})
-  target_link_libraries(test_mpi_${name} PRIVATE tutti::mpi tutti_test_support GTest::gtest fmt::fmt-header-only
-                                                 tutti_warnings ${arg_LIBRARIES})
+  target_link_libraries(
+    test_mpi_${name} PRIVATE tutti::mpi tutti_test_support GTest::gtest fmt::fmt-header-only tutti_warnings
+                             $<TARGET_NAME_IF_EXISTS:tutti_test_keep_libraries> ${arg_LIBRARIES})
   target_include_directories(test_mpi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   foreach(count IN LISTS arg_RANKS)
     tutti_mpi_run(host.mpi.${name}.${count} RANKS ${count} TIMEOUT ${arg_TIMEOUT}

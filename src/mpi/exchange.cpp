@@ -2,10 +2,12 @@
 #include "tutti/error.hpp"
 #include "tutti/mpi.hpp"
 
+#include <algorithm>
 #include <climits>
-#include <cstring>
 #include <memory>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -50,6 +52,19 @@ bool completes_within(MPI_Request& request, std::chrono::milliseconds timeout) {
   }
 }
 
+struct Buffers {
+  std::vector<std::byte> mine;
+  std::vector<std::byte> all;
+};
+
+/// MPI cannot cancel an all_gather: the memory of one that is given up is MPI's until the process ends.
+void leave_to_mpi(std::unique_ptr<Buffers> buffers) {
+  static std::mutex mutex;
+  static auto* const given_up = new std::vector<std::unique_ptr<Buffers>>;
+  const std::scoped_lock lock(mutex);
+  given_up->push_back(std::move(buffers));
+}
+
 }  // namespace
 
 Exchange::Exchange(MPI_Comm comm, std::chrono::milliseconds timeout)
@@ -74,11 +89,6 @@ void Exchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> 
                      mine.size() * static_cast<std::size_t>(size_), mine.size(), size_));
   }
 
-  // MPI cannot cancel it, so a call that is given up leaves its memory to MPI.
-  struct Buffers {
-    std::vector<std::byte> mine;
-    std::vector<std::byte> all;
-  };
   auto buffers =
       std::make_unique<Buffers>(Buffers{{mine.begin(), mine.end()}, std::vector<std::byte>(all.size())});
   const auto count = static_cast<int>(mine.size());
@@ -88,7 +98,7 @@ void Exchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> 
         "MPI_Iallgather");
   if (!completes_within(request, timeout_)) {
     is_abandoned_ = true;
-    static_cast<void>(buffers.release());
+    leave_to_mpi(std::move(buffers));
     throw Error(
         ErrorCode::timeout,
         fmt::format("MPI: after {} ms, rank {} of {} still waits for others to join, one of which has "
