@@ -124,7 +124,7 @@ class TeamCall {
   [[nodiscard]] std::byte* output_address(std::size_t own_member, std::size_t column = 0) const {
     return address_of(outputs_[own_member * columns_.size() + column]);
   }
-  /// Bytes that stay on a member. Queued with the rest of the call, where NCCL does not move them too.
+  /// Bytes that stay on a member. Queued with the rest of the call, unless NCCL moves them.
   void copy_locally(std::size_t own_member, const backend::Copy2D& copy);
 
   /// Chooses the transport, and announces the call to the others. Throws Error(unsupported) if the transport
@@ -171,6 +171,8 @@ class TeamCall {
   [[nodiscard]] std::vector<transport::ranks::NcclCall> nccl_calls() const;
   /// Bytes over the link of the device that has most to send or to receive.
   [[nodiscard]] std::uint64_t link_bytes() const;
+  /// Bytes that the member with most to put has to put.
+  [[nodiscard]] std::uint64_t largest_message() const;
   void add_transfers(std::vector<transport::ranks::NcclCall>& calls) const;
   /// What is queued keeps its memory, even if the rest fails.
   void keep_memory();

@@ -28,6 +28,18 @@ bool is_sum(Operation operation) {
   }
 }
 
+std::uint64_t nccl_from(Operation operation) {
+  switch (operation) {
+    case Operation::all_reduce_add:
+    case Operation::all_reduce_add_coalesced:
+      return transport::ranks_nccl_from.all_reduce;
+    case Operation::all_gather:
+      return transport::ranks_nccl_from.all_gather;
+    default:
+      return transport::ranks_nccl_from.others;
+  }
+}
+
 bool cuts(Operation operation) {
   return operation == Operation::scatter || operation == Operation::gather;
 }
@@ -52,12 +64,23 @@ std::string TeamCall::nccl_objection() const {
   std::string refusal = nccl_refusal();
   if (!refusal.empty() || team_.settings().transport == TransportKind::nccl) return refusal;
   const std::uint64_t bytes = link_bytes();
-  if (bytes <= transport::ranks_nccl_from) {
-    return fmt::format("{} bytes over a link are not more than the {} from which it is faster", bytes,
-                       transport::ranks_nccl_from);
+  const std::uint64_t from = nccl_from(signature_.operation);
+  if (bytes <= from && largest_message() <= tuning().message_bytes) {
+    return fmt::format("{} bytes over a link are not more than the {} from which it is faster", bytes, from);
   }
   if (bytes / columns_.size() < transport::ranks_nccl_tensor) return "the tensors are small";
   return {};
+}
+
+std::uint64_t TeamCall::largest_message() const {
+  const std::uint64_t whole = link_bytes();
+  switch (signature_.operation) {
+    case Operation::scatter:
+    case Operation::reduce_scatter_add:
+      return whole;
+    default:
+      return whole / (members() - 1);
+  }
 }
 
 std::uint64_t TeamCall::link_bytes() const {
@@ -79,9 +102,6 @@ std::uint64_t TeamCall::link_bytes() const {
 
 void TeamCall::enqueue_nccl() {
   context_.nccl->connect(sequence_);
-  if (cuts(signature_.operation)) {
-    for (const auto& [member, copy] : local_copies_) context_.runtime.backend().copy(streams_[member], copy);
-  }
   context_.nccl->enqueue(nccl_calls(), streams_);
   context_.launcher.finish(sequence_, streams_);
   context_.last_plan = signature_.operation;
@@ -139,7 +159,7 @@ void TeamCall::add_transfers(std::vector<NcclCall>& calls) const {
   for (std::size_t member = 0; member < members(); ++member) {
     const std::uint64_t bytes = lengths_[member] * geometry_.slab_bytes;
     const std::uint64_t offset = std::exchange(start, start + bytes);
-    if (bytes == 0 || member == root_) continue;
+    if (bytes == 0) continue;  // what stays on the root is sent too: in the same kernel
     if (const auto root = own(root_)) {
       NcclCall call{.own_member = *root, .peer = member, .count = bytes};
       call.kind = apart ? NcclCall::Kind::send : NcclCall::Kind::receive;

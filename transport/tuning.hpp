@@ -60,9 +60,16 @@ struct RanksTuning {
              ? RanksTuning{.message_bytes = 256 * kib, .shared_sums_from = 64 * kib}
              : RanksTuning{.message_bytes = 1024 * kib, .shared_sums_from = 512 * kib};
 }
-/// NCCL carries calls between processes that bring more than this over one device's link, if tensors are not
-/// smaller than `ranks_nccl_tensor` on average.
-inline constexpr std::uint64_t ranks_nccl_from = 3 << 20;
+/// NCCL carries calls between processes that bring more bytes than these over one device's link, or that
+/// rounds would have to cut. Sums on all members cost rounds the most; what everyone gives to everyone, the
+/// least.
+struct RanksNcclFrom {
+  std::uint64_t all_reduce = 1 << 20;
+  std::uint64_t all_gather = 4 << 20;
+  std::uint64_t others = 2 << 20;
+};
+inline constexpr RanksNcclFrom ranks_nccl_from;
+/// It takes one operation per tensor: no lists of tensors smaller than this on average.
 inline constexpr std::uint64_t ranks_nccl_tensor = 64 << 10;
 
 }  // namespace tutti::transport

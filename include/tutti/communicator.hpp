@@ -17,7 +17,7 @@ namespace tutti {
 
 struct CommunicatorOptions {
   /// The devices this process brings in, one or more; each is a member. Empty: the current device.
-  std::vector<Device> devices;
+  std::vector<Device> devices{};
   /// How long a call may wait for other ranks before all ranks give up.
   std::chrono::milliseconds timeout{60'000};
   /// Memory through which a member gives its data to the others, the same on all ranks: on its device, if all
