@@ -10,7 +10,10 @@ namespace tutti::backend::host {
 
 namespace {
 
-constexpr std::size_t granularity = 512;          ///< what device memory is counted in
+constexpr std::size_t granularity = 512;  ///< what device memory is counted in
+/// Large mappings may have large pages: moving through megabytes of small ones misses the TLB at every step.
+/// Small mappings would only take more memory.
+constexpr std::size_t huge_page_threshold = std::size_t{16} << 20;
 constexpr std::size_t quarantined_ranges = 1024;  ///< freed device memory whose addresses stay reserved
 
 /// Blocks occupy at least one unit, so that each has its own address.
@@ -24,6 +27,8 @@ Mapping::Mapping(std::size_t bytes, Protection protection) noexcept {
   const int access = protection == Protection::none ? PROT_NONE : PROT_READ | PROT_WRITE;
   void* address = mmap(nullptr, bytes, access, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (address == MAP_FAILED) return;
+  if (protection == Protection::read_write && bytes >= huge_page_threshold)
+    madvise(address, bytes, MADV_HUGEPAGE);
   address_ = static_cast<std::byte*>(address);
   bytes_ = bytes;
 }
