@@ -5,10 +5,13 @@
 #include "collectives/team_call.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team_exchange.hpp"
+#include "transport/tuning.hpp"
 
 #include <algorithm>
 #include <thread>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace tutti {
 namespace {
@@ -450,6 +453,26 @@ PlanSummary Communicator::last_plan() const {
     return {"nccl", std::string(transport::ranks::name_of(*operation))};
   const auto& plan = std::get<0>(last);
   return plan == nullptr ? PlanSummary{} : plan->summary;
+}
+
+std::string Communicator::explain() const {
+  const TeamContext& context = impl_->context;
+  const transport::ranks::Windows& windows = context.team.windows();
+  const bool is_direct = windows.transport() == TransportKind::p2p;
+  std::string text = fmt::format("{} members in {} ranks\n", member_count(), rank_count());
+  text += fmt::format("rounds: {}, {} slots of {} bytes per member{}\n",
+                      is_direct ? "p2p, in the members' device memory" : "staged, in shared host memory",
+                      backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,
+                      is_direct ? "" : fmt::format("; p2p not taken: {}", windows.reason()));
+  if (context.nccl == nullptr) return text + fmt::format("nccl not taken: {}\n", context.nccl_refusal);
+  const auto& from = transport::ranks_nccl_from;
+  return text +
+         fmt::format(
+             "nccl: calls of more than one slot per member, or of more bytes over one link than {} (sums on "
+             "all "
+             "members), {} (all_gather), {} (others){}\n",
+             from.all_reduce, from.all_gather, from.others,
+             context.determinism == Determinism::bitwise ? ", but no sums: determinism is bitwise" : "");
 }
 
 void Communicator::abort(std::string_view reason) noexcept {

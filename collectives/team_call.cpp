@@ -259,7 +259,8 @@ TeamCall::PlanPtr TeamCall::cached(const PlanKey& key, const std::function<Round
   if (known == nullptr) {
     RoundPlan made = make();
     made.summary.transport = made.round_count == 0 ? "none" : name_of(team_.windows().transport());
-    made.summary.algorithm = fmt::format("{} rounds", made.round_count);
+    made.summary.algorithm =
+        fmt::format("{} {}", made.round_count, made.round_count == 1 ? "round" : "rounds");
     known = std::make_shared<const RoundPlan>(std::move(made));
   }
   return known;

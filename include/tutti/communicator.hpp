@@ -118,6 +118,9 @@ class TUTTI_EXPORT Communicator {
   /// How the last call of this process travels; empty strings before the first.
   [[nodiscard]] PlanSummary last_plan() const;
 
+  /// How data may travel between the members, and why not otherwise, in a few lines.
+  [[nodiscard]] std::string explain() const;
+
   /// Ends the communicator on all ranks. Returns at once.
   void abort(std::string_view reason) noexcept;
   [[nodiscard]] bool is_running() const noexcept;

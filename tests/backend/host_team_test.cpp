@@ -192,7 +192,7 @@ TEST_F(HostTeam, WaitsEndWhenSomebodyGivesUp) {
 }
 
 TEST_F(HostTeam, TakesTurnsUnderAnInterleaver) {
-  for (const std::uint64_t seed : {1, 2, 3, 4, 5}) {
+  for (const std::uint64_t seed : {1U, 2U, 3U, 4U, 5U}) {
     control().set_interleaving_seed(seed);
     pass_on_for(30);
     control().set_interleaving_seed(std::nullopt);

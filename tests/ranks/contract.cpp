@@ -401,7 +401,9 @@ void captured_calls_can_be_replayed(Group& group) {
     last = expected * members;
     if (round % 3 == 0) {
       check_broadcast(group, DType::uint8, {999}, round % members, 1300);
-      if (group.member(0) + 1 == members) EXPECT_EQ(number.to_vector<std::int32_t>()[0], last);
+      if (group.member(0) + 1 == members) {
+        EXPECT_EQ(number.to_vector<std::int32_t>()[0], last);
+      }
     }
     EXPECT_EQ(sum.to_vector<std::int32_t>(), std::vector<std::int32_t>(count, expected)) << round;
     number.fill_(group.member(0) + 1);
@@ -478,6 +480,10 @@ void refuses_bad_arguments_and_goes_on(Group& group) {
                       {fmt::format("expected {}", 4 * group.members())}));
   EXPECT_TRUE(refuses([&] { communicator.scatter(threes[0], fours, 0, 1); }, invalid, {"scatter", "dim"}));
   EXPECT_TRUE(refuses([&] { communicator.broadcast(threes, 0, streams); }, invalid, {"streams[0]"}));
+  EXPECT_NE(communicator.explain().find(
+                fmt::format("{} members in {} ranks", group.members(), communicator.rank_count())),
+            std::string::npos)
+      << communicator.explain();
   // None of them was announced to the other ranks.
   check_all_reduce(group, DType::float32, {1000}, false, 9);
 }

@@ -32,7 +32,6 @@ constexpr std::chrono::milliseconds watch_period{20};
 /// them.
 constexpr std::uint64_t furthest_ahead = RankBoard::history / 2;
 constexpr std::uint64_t latest_calls = 4;  ///< of each rank, in the log
-constexpr std::size_t page = 4096;
 
 std::size_t round_up(std::size_t bytes, std::size_t unit) {
   return (bytes + unit - 1) / unit * unit;

@@ -1,5 +1,6 @@
 #include "transport/ranks/windows.hpp"
 
+#include "log.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/signature.hpp"
 #include "tutti/error.hpp"
@@ -142,6 +143,9 @@ void Windows::choose(Exchange& exchange, const Team& team, TransportKind wanted)
     throw Error(ErrorCode::unsupported,
                 fmt::format("Communicator: options.transport is p2p, which cannot be had: {}", reason_));
   }
+  if (wanted == TransportKind::automatic && runtime_.backend().kind() == BackendKind::cuda &&
+      team.first_own == 0)
+    log_warning(fmt::format("Communicator: data goes through host memory: {}", reason_));
   use_host_windows(team.host_windows);
 }
 
