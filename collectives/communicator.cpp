@@ -103,6 +103,7 @@ Team::Settings Communicator::Impl::settings(const CommunicatorOptions& options) 
   Team::Settings settings{.timeout = options.timeout,
                           .window_bytes = options.window_bytes,
                           .transport = options.transport,
+                          .determinism = options.determinism,
                           .devices = {}};
   if (settings.transport == TransportKind::automatic) settings.transport = Environment::get().transport;
   for (const Device device : checked_devices(options)) settings.devices.push_back(device.index());
@@ -186,7 +187,6 @@ void broadcast_into(TeamCall& call, TensorList tensors, const MemberOperands& ou
     const Named inputs{"tensors", source == i ? std::span<const Tensor>(tensors) : std::span<const Tensor>()};
     require_disjoint(call.arguments(), std::span(&inputs, 1), std::span(&outputs, 1), InPlace::same_index);
   }
-  bool to_itself = false;
   if (source) {
     const std::span<const Tensor> own = out[*source];
     if (tensors.size() != own.size()) {
@@ -197,14 +197,17 @@ void broadcast_into(TeamCall& call, TensorList tensors, const MemberOperands& ou
       call.on_member(tensors[t], name, *source);
       call.arguments().same_dtype(tensors[t], name, own[t].dtype(), out.name("out", *source, t));
       call.arguments().same_sizes(tensors[t], name, own[t].sizes(), out.name("out", *source, t));
-      to_itself |= tensors[t].data() != own[t].data();
     }
   }
   call.begin(columns_of(out[0]));
+  bool to_itself = false;
   for (std::size_t i = 0; i < out.size(); ++i) {
     for (std::size_t t = 0; t < out[i].size(); ++t) {
       call.set_output(i, t, out[i][t], out.name("out", i, t));
-      if (source == i) call.set_input(i, t, tensors[t], Name("tensors", t));
+      if (source != i) continue;
+      call.set_input(i, t, tensors[t], Name("tensors", t));
+      to_itself |=
+          call.input_address(i, t) != call.output_address(i, t);  // also where one stands in for the other
     }
   }
   launch_broadcast(call, to_itself);

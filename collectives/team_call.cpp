@@ -161,13 +161,17 @@ void TeamCall::post() {
   if (const std::string refusal = nccl_refusal(); only_nccl && !refusal.empty()) {
     arguments_.unsupported("transport is nccl, which cannot carry this call: {}", refusal);
   }
+  choose_transport();
+  sequence_ = team_.post(signature_, context_.launcher.captured().has_value());
+}
+
+void TeamCall::choose_transport() {
   by_nccl_ = nccl_objection().empty();
   if (by_nccl_ && context_.launcher.captured() && !context_.nccl->is_connected()) {
     arguments_.unsupported(
         "the current stream is being captured before the first call that goes by NCCL: make one such call "
         "beforehand");
   }
-  sequence_ = team_.post(signature_, context_.launcher.captured().has_value());
 }
 
 void TeamCall::keep_memory() {
@@ -185,9 +189,25 @@ void TeamCall::keep_memory() {
   }
 }
 
-void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> more) {
-  keep_memory();
+void TeamCall::carry_out(const std::function<void()>& work) {
+  const auto give_up = [this](ErrorCode code, const char* what) {
+    team_.abort(code, fmt::format("rank {} failed in {}: {}", team_.rank(), to_string(signature_), what));
+  };
   try {
+    work();
+    context_.launcher.end(streams_);
+  } catch (const Error& error) {
+    give_up(error.code(), error.what());
+    throw;
+  } catch (const std::exception& error) {
+    give_up(ErrorCode::internal, error.what());
+    throw;
+  }
+}
+
+void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> more) {
+  carry_out([&] {
+    keep_memory();
     if (by_nccl_) {
       enqueue_nccl();
     } else {
@@ -196,22 +216,17 @@ void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> m
       enqueue(plan(describe, more));
     }
     packing_.unpack();
-    context_.launcher.end(streams_);
-  } catch (const Error& error) {
-    // The others rely on this rank's part.
-    team_.abort(error.code(),
-                fmt::format("rank {} failed in {}: {}", team_.rank(), to_string(signature_), error.what()));
-    throw;
-  }
+  });
 }
 
 void TeamCall::launch_barrier() {
   context_.launcher.begin(streams_);
   post();
-  PlanKey key;
-  key.add(static_cast<std::uint64_t>(Operation::barrier) << 32U);
-  enqueue(cached(key, [&] { return transport::ranks::plan_barrier(members(), first(), locals()); }));
-  context_.launcher.end(streams_);
+  carry_out([&] {
+    PlanKey key;
+    key.add(static_cast<std::uint64_t>(Operation::barrier) << 32U);
+    enqueue(cached(key, [&] { return transport::ranks::plan_barrier(members(), first(), locals()); }));
+  });
 }
 
 void TeamCall::enqueue(const PlanPtr& plan) {
@@ -237,12 +252,14 @@ transport::RanksTuning TeamCall::tuning() const noexcept {
 }
 
 TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::uint64_t> more) {
-  PlanKey key(2 * columns_.size() + more.size() + 2);
+  PlanKey key(2 * columns_.size() + more.size() + 4);
   key.add(static_cast<std::uint64_t>(signature_.operation) << 32U | root_);
   for (const TeamColumn& column : columns_) {
     key.add(column.elements);
     key.add(static_cast<std::uint64_t>(column.dtype));
   }
+  key.add(geometry_.rows);
+  key.add(geometry_.slab_bytes);
   key.add_all(more);
   return cached(key, [&] {
     TeamProblem problem(members(), columns_.size());
@@ -315,7 +332,7 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   post();
 
   lengths_ = team_.agree(sequence_);
-  by_nccl_ = nccl_objection().empty();
+  choose_transport();  // now that the sizes are known
   std::vector<std::uint64_t> starts;
   std::uint64_t total = 0;
   for (const std::uint64_t length : lengths_) {

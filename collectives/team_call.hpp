@@ -174,6 +174,9 @@ class TeamCall {
   /// Bytes that the member with most to put has to put.
   [[nodiscard]] std::uint64_t largest_message() const;
   void add_transfers(std::vector<transport::ranks::NcclCall>& calls) const;
+  void choose_transport();
+  /// Does what the others rely on: a failure ends the team.
+  void carry_out(const std::function<void()>& work);
   /// What is queued keeps its memory, even if the rest fails.
   void keep_memory();
 

@@ -26,7 +26,7 @@ struct CommunicatorOptions {
   /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
   /// that is named and cannot be had is Error(unsupported).
   TransportKind transport = TransportKind::automatic;
-  /// Bitwise: NCCL, which adds in an order of its own, carries no sums.
+  /// Bitwise: NCCL, which adds in an order of its own, carries no sums. The same on all ranks.
   Determinism determinism = Determinism::fastest;
 };
 

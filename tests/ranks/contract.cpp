@@ -194,6 +194,8 @@ void scatter_and_gather_take_unequal_parts_along_any_dimension(Group& group) {
     for (const int dim : {0, 1, 2})
       check_scatter_and_gather(group, DType::float32, {31, 17, 23}, dim, root, ++seed);
   }
+  // As many numbers in a row of one as in a column of the other: their plans are not the same.
+  for (const int dim : {2, 1, 0}) check_scatter_and_gather(group, DType::float32, {6, 6, 6}, dim, 0, 399);
   check_scatter_and_gather(group, DType::int16, {3, 1001, 5}, 0, 0, ++seed);
   check_scatter_and_gather(group, DType::complex128, {1, 5, 3000}, 0, 0, ++seed);
 }
@@ -301,6 +303,20 @@ void broadcast_leaves_its_source_alone(Group& group) {
     for (const TestTensor& tensor : out) EXPECT_TRUE(tensor.holds(source));
     EXPECT_TRUE(!given || given->untouched());
   }
+  // The root's own tensor as its output, in an order of its own.
+  std::vector<TestTensor> turned;
+  std::optional<Tensor> same;
+  for (int i = 0; i < group.locals(); ++i) {
+    const HostArray values = random_bits(DType::float32, {30, 40}, 850);
+    const auto placement = group.member(i) == root ? Placement::transposed : Placement::contiguous;
+    turned.push_back(group.member(i) == root
+                         ? TestTensor(values, group.device(i), placement)
+                         : TestTensor::poisoned(DType::float32, {30, 40}, group.device(i)));
+    if (group.member(i) == root) same = turned.back().tensor();
+  }
+  group.communicator.broadcast(same.value_or(Tensor()), tensors_of(turned), root);
+  for (const TestTensor& tensor : turned)
+    EXPECT_TRUE(tensor.holds(random_bits(DType::float32, {30, 40}, 850)));
   // Lists, the root's written in place.
   const std::vector<std::int64_t> counts{7, 0, 70'001, 3};
   std::vector<std::vector<TestTensor>> lists;

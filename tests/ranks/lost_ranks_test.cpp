@@ -1,6 +1,9 @@
+#include "runtime.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/event.hpp"
+#include "tutti/memory.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
 
@@ -304,6 +307,57 @@ TEST(LostRanks, WhoCannotJoinFailsForAll) {
     Communicator communicator = make(exchange);  // the fault was for once
     communicator.barrier();
     synchronize(0);
+  });
+}
+
+TEST(LostRanks, AHostThatIsAlwaysACallAheadIsNotLate) {
+  test::expect_all_right(1, [](Exchange& exchange) {
+    Communicator communicator(exchange, {.devices = {Device(0)}, .timeout = 400ms});
+    const Tensor tensor = some_tensor();
+    Event previous;
+    for (int call = 0; call < 60; ++call) {
+      Runtime::get().backend().launch_host_function(
+          StreamAccess::ref(current_stream(0)), [](void*) { std::this_thread::sleep_for(20ms); }, nullptr);
+      communicator.broadcast({tensor}, 0);  // of one member: no rounds
+      Event now;
+      now.record();
+      if (call > 0) previous.synchronize();
+      previous = std::move(now);
+    }
+    synchronize(0);
+    EXPECT_TRUE(communicator.is_running());
+  });
+}
+
+TEST(LostRanks, RanksThatPlanDifferentlyAreRefused) {
+  test::expect_all_right(2, [](Exchange& exchange) {
+    const auto determinism = exchange.rank() == 0 ? Determinism::bitwise : Determinism::fastest;
+    EXPECT_TRUE(test::refuses(
+        [&] { const Communicator refused(exchange, {.devices = {Device(0)}, .determinism = determinism}); },
+        ErrorCode::invalid_argument, {"options.determinism", "ranks 0 and 1"}));
+  });
+}
+
+TEST(LostRanks, ARankWithoutMemoryForACallMayMakeItAgain) {
+  test::expect_all_right(2, [](Exchange& exchange) {
+    virtual_devices::start(virtual_devices::VirtualMachine::from_topology("island", 1));
+    Communicator communicator = make(exchange);
+    const Tensor strided = ones({3000, 2000}, {.device = 0}).transpose(0, 1);  // goes through a dense copy
+    const Tensor out = zeros({2000, 3000}, {.device = 0});
+    synchronize(0);
+    empty_cache();
+    const std::size_t in_use = memory_allocated(0);
+    if (exchange.rank() == 1) {
+      virtual_devices::inject({.operation = virtual_devices::Operation::allocate_device,
+                               .kind = virtual_devices::FaultKind::fail,
+                               .count = 10});  // the allocator tries again when it has emptied its cache
+      EXPECT_THROW(communicator.all_reduce_add({strided}, {out}), OutOfMemoryError);
+      virtual_devices::clear_faults();
+      EXPECT_EQ(memory_allocated(0), in_use);
+      EXPECT_EQ(out.to_vector<float>()[0], 0.0F);
+    }
+    communicator.all_reduce_add({strided}, {out});
+    EXPECT_EQ(out.to_vector<float>(), std::vector<float>(6'000'000, 2.0F));
   });
 }
 

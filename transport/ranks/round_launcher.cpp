@@ -1,5 +1,7 @@
 #include "transport/ranks/round_launcher.hpp"
 
+#include "tutti/error.hpp"
+
 #include <utility>
 
 namespace tutti::transport::ranks {
@@ -44,9 +46,23 @@ void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
   }
   if (captured_) {
     for (const backend::StreamRef stream : streams) runtime_.order(*captured_, stream);
+    for (std::size_t i = 0; i < latest_captured_.size(); ++i) {
+      if (runtime_.backend().is_capturing(latest_captured_[i]))
+        runtime_.order(latest_captured_[i], streams[i]);
+    }
+    latest_captured_.assign(streams.begin(), streams.end());
     return;
   }
-  for (std::size_t i = 0; i < latest_streams_.size(); ++i) runtime_.order(latest_streams_[i], streams[i]);
+  for (std::size_t i = 0; i < latest_streams_.size(); ++i) {
+    if (latest_streams_[i] == streams[i]) continue;
+    if (runtime_.backend().is_capturing(latest_streams_[i])) {
+      throw Error(
+          ErrorCode::unsupported,
+          "Communicator: the stream of the call before is being captured, and this call, on another stream, "
+          "would have to follow it");
+    }
+    runtime_.order(latest_streams_[i], streams[i]);
+  }
   latest_streams_.assign(streams.begin(), streams.end());
 }
 

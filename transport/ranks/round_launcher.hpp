@@ -39,8 +39,9 @@ class RoundLauncher {
  private:
   Runtime& runtime_;
   Team& team_;
-  std::uint32_t rounds_ = 0;                        ///< of all calls so far
-  std::vector<backend::StreamRef> latest_streams_;  ///< of own members; empty before the first call
+  std::uint32_t rounds_ = 0;                         ///< of all calls so far
+  std::vector<backend::StreamRef> latest_streams_;   ///< of own members; empty before the first call
+  std::vector<backend::StreamRef> latest_captured_;  ///< likewise, of captured calls
   std::optional<backend::StreamRef> captured_;
   std::vector<std::byte*> resolved_[3];  ///< pointer tables, reused
 };

@@ -49,6 +49,8 @@ struct Introduction {
   pid_t process = 0;
   std::uint64_t window_bytes = 0;
   TransportKind transport = TransportKind::automatic;
+  Determinism determinism = Determinism::fastest;
+  BackendKind backend = BackendKind::host;
 };
 
 /// Throws on all ranks alike if one of them has a complaint.
@@ -110,7 +112,9 @@ Team::~Team() {
     if (process >= 0) ::close(process);
   }
   for (std::size_t own = 0; own < marks_.size(); ++own) {
-    if (marks_[own].event != nullptr) runtime_.events().release(settings_.devices[own], marks_[own].event);
+    for (const Mark& mark : {marks_[own].oldest, marks_[own].latest}) {
+      if (mark.event != nullptr) runtime_.events().release(settings_.devices[own], mark.event);
+    }
   }
   windows_.reset();
   runtime_.backend().unregister_pinned(memory_.data());
@@ -121,7 +125,9 @@ void Team::leave() noexcept {
   const auto deadline = Clock::now() + settings_.timeout;
   const auto wait_for_all = [&](std::uint32_t state) {
     if (windows_->transport() != TransportKind::p2p) return;
-    while (Clock::now() < deadline && !abort_->is_set() &&
+    // After an abort the others come soon, or not at all.
+    const auto soon = Clock::now() + std::chrono::seconds(1);
+    while (Clock::now() < (abort_->is_set() ? std::min(soon, deadline) : deadline) &&
            !std::ranges::all_of(std::span(boards_, rank_count_),
                                 [state](const RankBoard& board) { return board.state.load() >= state; })) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -140,7 +146,9 @@ void Team::join(Exchange& exchange) {
                                     .member_count = static_cast<std::uint32_t>(settings_.devices.size()),
                                     .process = getpid(),
                                     .window_bytes = settings_.window_bytes,
-                                    .transport = settings_.transport});
+                                    .transport = settings_.transport,
+                                    .determinism = settings_.determinism,
+                                    .backend = runtime_.backend().kind()});
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     rank_of_member_.insert(rank_of_member_.end(), introductions[rank].member_count, rank);
     // All see the same introductions, so all throw.
@@ -163,6 +171,16 @@ void Team::join(Exchange& exchange) {
     }
   }
 
+  for (std::size_t rank = 1; rank < rank_count_; ++rank) {
+    const char* different = nullptr;
+    if (introductions[rank].determinism != introductions[0].determinism) different = "options.determinism";
+    if (introductions[rank].backend != introductions[0].backend) different = "the backend";
+    if (different != nullptr) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("Communicator: {} is not the same on ranks 0 and {}, expected the same on all",
+                              different, rank));
+    }
+  }
   layout_.members = static_cast<std::uint32_t>(member_count());
   layout_.slot_bytes = settings_.window_bytes / backend::TeamWindowLayout::slot_count /
                        backend::TeamWindowLayout::alignment * backend::TeamWindowLayout::alignment;
@@ -213,12 +231,15 @@ std::size_t Team::lay_out(std::byte* memory) {
   const std::size_t abort = place(sizeof(backend::AbortWord), alignof(backend::AbortWord));
   const std::size_t boards = place(rank_count_ * sizeof(RankBoard), alignof(RankBoard));
   const std::size_t done = place(member_count() * sizeof(backend::SharedFlag), alignof(backend::SharedFlag));
+  const std::size_t passed =
+      place(member_count() * sizeof(backend::SharedFlag), alignof(backend::SharedFlag));
   const std::size_t mailboxes = place(2 * rank_count_ * sizeof(Mailbox), alignof(Mailbox));
   const std::size_t windows = place(member_count() * layout_.bytes(), backend::TeamWindowLayout::alignment);
   if (memory != nullptr) {
     abort_ = std::launder(reinterpret_cast<backend::AbortWord*>(memory + abort));
     boards_ = std::launder(reinterpret_cast<RankBoard*>(memory + boards));
     done_ = std::launder(reinterpret_cast<backend::SharedFlag*>(memory + done));
+    passed_ = std::launder(reinterpret_cast<backend::SharedFlag*>(memory + passed));
     mailboxes_ = std::launder(reinterpret_cast<Mailbox*>(memory + mailboxes));
     host_windows_ = memory + windows;
   }
@@ -264,6 +285,7 @@ std::uint64_t Team::post(const Signature& signature, bool is_captured) {
     });
   }
   entry.write(sequence, signature, is_captured, now_nanoseconds());
+  if (!is_captured) last_awaited_.store(sequence);
   own().last_sequence.store(sequence);
   // Both write before they read: of two neighbours that differ, one sees it at least. Where all neighbours
   // are alike, all are.
@@ -310,9 +332,15 @@ void Team::require_running() const {
   throw Error(static_cast<ErrorCode>(abort_->code), fmt::format("Communicator: {}", abort_->reason()));
 }
 
+std::uint32_t Team::completed_by(std::size_t member) const noexcept {
+  const std::uint32_t by_rounds = done_[member].value.load();
+  const std::uint32_t by_marks = passed_[member].value.load();
+  return backend::has_reached(by_rounds, by_marks) ? by_rounds : by_marks;
+}
+
 bool Team::has_completed(const RankBoard& of, std::uint64_t sequence) const noexcept {
   for (std::uint32_t member = of.first_member; member < of.first_member + of.member_count; ++member) {
-    if (!backend::has_reached(done_[member].value.load(), static_cast<std::uint32_t>(sequence))) return false;
+    if (!backend::has_reached(completed_by(member), static_cast<std::uint32_t>(sequence))) return false;
   }
   return true;
 }
@@ -321,39 +349,44 @@ std::uint64_t Team::completed() const noexcept {
   const std::uint64_t posted = own().last_sequence.load();
   std::uint32_t behind = 0;
   for (std::size_t member = first_local(); member < first_local() + local_count(); ++member) {
-    behind = std::max(behind, static_cast<std::uint32_t>(posted) - done_[member].value.load());
+    const std::uint32_t member_behind = static_cast<std::uint32_t>(posted) - completed_by(member);
+    if (static_cast<std::int32_t>(member_behind) > 0) behind = std::max(behind, member_behind);
   }
   // What has been captured has been completed as far as this process has anything to wait for.
-  std::uint64_t done = posted - behind;
-  const auto is_captured = [this](std::uint64_t sequence) {
-    const RankBoard::Entry& entry = own().entries[sequence % RankBoard::history];
-    return entry.is(sequence) && entry.is_captured();
-  };
-  while (done < posted && is_captured(done + 1)) ++done;
-  return done;
+  return posted - behind >= last_awaited_.load() ? posted : posted - behind;
 }
 
-void Team::done_after(std::size_t own_member, std::uint64_t sequence, backend::StreamRef stream) {
-  const std::lock_guard lock(marks_mutex_);
-  Mark& mark = marks_[own_member];
+void Team::record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream) {
   if (mark.event == nullptr) mark.event = runtime_.events().acquire(stream.device);
   runtime_.backend().record_event(mark.event, stream);
   mark.sequence = static_cast<std::uint32_t>(sequence);
   mark.is_pending = true;
 }
 
+bool Team::is_passed(Mark& mark) {
+  if (!mark.is_pending || !runtime_.backend().query_event(mark.event)) return false;
+  mark.is_pending = false;
+  return true;
+}
+
+void Team::done_after(std::size_t own_member, std::uint64_t sequence, backend::StreamRef stream) {
+  const std::lock_guard lock(marks_mutex_);
+  Marks& marks = marks_[own_member];
+  record(marks.oldest.is_pending ? marks.latest : marks.oldest, sequence, stream);
+}
+
 void Team::look_at_marks() noexcept {
   const std::lock_guard lock(marks_mutex_);
   for (std::size_t own = 0; own < marks_.size(); ++own) {
-    Mark& mark = marks_[own];
+    Marks& marks = marks_[own];
     try {
-      if (!mark.is_pending || !runtime_.backend().query_event(mark.event)) continue;
+      while (is_passed(marks.oldest)) {
+        backend::set_flag(passed_[first_local() + own], marks.oldest.sequence);
+        std::swap(marks.oldest, marks.latest);
+      }
     } catch (const Error& error) {
       abort(error.code(), fmt::format("rank {}: {}", rank_, error.what()));
     }
-    mark.is_pending = false;
-    backend::SharedFlag& done = done_[first_local() + own];
-    if (!backend::has_reached(done.value.load(), mark.sequence)) backend::set_flag(done, mark.sequence);
   }
 }
 
@@ -402,8 +435,11 @@ void Team::watch() {
     look_at_marks();
     const std::uint64_t done = completed();
     if (done == own().last_sequence.load()) continue;
-    const RankBoard::Entry& oldest = own().entries[(done + 1) % RankBoard::history];
-    if (!oldest.is(done + 1)) continue;
+    // The oldest that is still remembered.
+    const std::uint64_t posted = own().last_sequence.load();
+    const std::uint64_t first = std::max(done + 1, posted < furthest_ahead ? 1 : posted - furthest_ahead);
+    const RankBoard::Entry& oldest = own().entries[first % RankBoard::history];
+    if (!oldest.is(first)) continue;
     const std::chrono::nanoseconds waited(now_nanoseconds() - oldest.posted_at());
     if (waited > settings_.timeout) give_up(done + 1);
   }

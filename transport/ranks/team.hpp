@@ -88,7 +88,8 @@ class Team {
     std::chrono::milliseconds timeout{60'000};
     std::size_t window_bytes = 0;  ///< of each member
     TransportKind transport = TransportKind::automatic;
-    std::vector<int> devices;  ///< this rank's members
+    Determinism determinism = Determinism::fastest;  ///< decides plans, so all ranks must have the same
+    std::vector<int> devices;                        ///< this rank's members
   };
 
   /// Collective over the exchange. Throws on all ranks if any rank cannot take part.
@@ -111,7 +112,7 @@ class Team {
   [[nodiscard]] const std::vector<int>& devices() const noexcept { return settings_.devices; }
   [[nodiscard]] std::chrono::milliseconds timeout() const noexcept { return settings_.timeout; }
 
-  /// The sequence number of the last call that the member has completed.
+  /// The sequence number of the last call by rounds that the member has completed.
   [[nodiscard]] backend::SharedFlag& done_flag(std::size_t member) const noexcept { return done_[member]; }
   [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_; }
   /// The own member has completed the call once `stream` has come to this point.
@@ -154,6 +155,8 @@ class Team {
   /// Calls `holds` until it is true; gives up like a call that waits too long.
   template <class Condition>
   void wait_until(std::uint64_t sequence, Condition holds);
+  /// The sequence number of the last call that the member has completed.
+  [[nodiscard]] std::uint32_t completed_by(std::size_t member) const noexcept;
   [[nodiscard]] std::uint64_t completed() const noexcept;
   [[nodiscard]] bool has_completed(const RankBoard& of, std::uint64_t sequence) const noexcept;
   void give_up(std::uint64_t sequence);
@@ -174,20 +177,33 @@ class Team {
   bool registered_ = false;
   backend::AbortWord* abort_ = nullptr;
   RankBoard* boards_ = nullptr;
+  // By member, the sequence number of the last call it has completed: by rounds, by marks. Two, because a
+  // device writes the one and the host the other.
   backend::SharedFlag* done_ = nullptr;
+  backend::SharedFlag* passed_ = nullptr;
   Mailbox* mailboxes_ = nullptr;
   std::byte* host_windows_ = nullptr;
   backend::TeamWindowLayout layout_;
   std::optional<Windows> windows_;
 
-  /// Where a stream was when an own member's latest call without rounds had been queued.
+  /// Where a stream was when a call without rounds had been queued.
   struct Mark {
     backend::EventHandle event = nullptr;
     std::uint32_t sequence = 0;
     bool is_pending = false;
   };
+  /// The oldest such call that is not complete yet, and the latest: those in between need no marks.
+  struct Marks {
+    Mark oldest;
+    Mark latest;
+  };
+  void record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream);
+  /// True if the mark was pending and has been passed.
+  [[nodiscard]] bool is_passed(Mark& mark);
+
   std::mutex marks_mutex_;
-  std::vector<Mark> marks_;  ///< by own member; guarded by `marks_mutex_`
+  std::vector<Marks> marks_;                     ///< by own member; guarded by `marks_mutex_`
+  std::atomic<std::uint64_t> last_awaited_ = 0;  ///< the last own call that is not captured
 
   std::vector<int>
       processes_;  ///< by rank: a descriptor that tells when its process ends, -1 if there is none

@@ -10,7 +10,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <memory>
 #include <mutex>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -51,6 +54,7 @@ class TeamCommunicators final : public TeamNccl {
   std::vector<ncclComm_t> communicators_;  ///< by own member; made once
   bool is_connected_ = false;
   std::atomic<bool> aborted_ = false;
+  std::atomic<bool> in_use_ = false;  ///< by a call of the team's
 };
 
 TeamCommunicators::~TeamCommunicators() {
@@ -82,7 +86,6 @@ void TeamCommunicators::connect(std::uint64_t sequence) {
 }
 
 void TeamCommunicators::make_communicators(const ncclUniqueId& id) {
-  const std::lock_guard group(library_.group_mutex());
   const int current = current_device();
   communicators_.resize(team_.local_count());
   ncclResult_t result = nccl_.group_start();
@@ -95,6 +98,9 @@ void TeamCommunicators::make_communicators(const ncclUniqueId& id) {
   runtime_.backend().set_current_device(current);
   for (const ncclResult_t outcome : {result, end}) {
     if (outcome == ncclSuccess) continue;
+    for (const ncclComm_t communicator : communicators_) {
+      if (communicator != nullptr) static_cast<void>(nccl_.comm_abort(communicator));
+    }
     communicators_.clear();
     library_.check(outcome, "ncclCommInitRank");
   }
@@ -113,6 +119,9 @@ void TeamCommunicators::require_healthy() {
 
 void TeamCommunicators::enqueue(std::span<const NcclCall> calls,
                                 std::span<const backend::StreamRef> streams) {
+  in_use_ = true;
+  const std::unique_ptr<std::atomic<bool>, void (*)(std::atomic<bool>*)> in_use(
+      &in_use_, [](std::atomic<bool>* used) { *used = false; });
   require_healthy();
   const std::lock_guard group(library_.group_mutex());
   ncclResult_t result = nccl_.group_start();
@@ -153,6 +162,8 @@ ncclResult_t TeamCommunicators::enqueue(const NcclCall& call, backend::StreamRef
 
 void TeamCommunicators::abort() noexcept {
   if (aborted_.exchange(true)) return;
+  // A call that is about to return is let go; one that waits for a rank that is gone is what this is for.
+  for (int wait = 0; wait < 100 && in_use_; ++wait) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (const ncclComm_t communicator : communicators_) {
     const ncclResult_t result = nccl_.comm_abort(communicator);
     if (result != ncclSuccess)

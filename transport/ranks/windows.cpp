@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <utility>
 
@@ -45,7 +46,7 @@ void clear(backend::Backend& backend, int device, std::byte* address, std::size_
 std::string complaint_of(const std::function<void()>& step) {
   try {
     step();
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     return error.what();
   }
   return {};
@@ -121,7 +122,11 @@ Windows::Windows(Runtime& runtime, Exchange& exchange, const backend::TeamWindow
   try {
     choose(exchange, team, wanted);
     const std::string complaint = first_complaint(exchange, complaint_of([this] { allocate_counters(); }));
-    if (!complaint.empty()) throw Error(ErrorCode::out_of_memory, fmt::format("Communicator: {}", complaint));
+    if (!complaint.empty()) {
+      close();
+      synchronize(exchange);  // nobody frees what others have open
+      throw Error(ErrorCode::out_of_memory, fmt::format("Communicator: {}", complaint));
+    }
   } catch (...) {
     close();
     free();
