@@ -244,6 +244,9 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
 
 void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& receivers, DType dtype,
                            std::span<const std::uint64_t> counts, SumAlignment alignment) {
+  // Kernels take elements wherever they lie; processors want them aligned.
+  if (alignment == SumAlignment::none && machine_.kind() == BackendKind::host)
+    alignment = SumAlignment::element;
   const std::size_t element = size_of(dtype);
   const std::size_t multiple = alignment == SumAlignment::alike     ? vector_bytes
                                : alignment == SumAlignment::element ? component_bytes(dtype)
