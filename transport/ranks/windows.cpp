@@ -211,8 +211,8 @@ void Windows::allocate_and_share(std::span<MemoryHandle> handles) {
                                                         layout_.bytes(), devices_[own]));
     }
     allocated_.push_back(static_cast<std::byte*>(memory));
-    clear(runtime_.backend(), devices_[own], allocated_.back(), layout_.slots_offset());
     handles[own] = runtime_.backend().share_device_memory(devices_[own], memory);
+    clear(runtime_.backend(), devices_[own], allocated_.back(), layout_.slots_offset());
   }
 }
 
