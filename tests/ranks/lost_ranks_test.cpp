@@ -341,7 +341,7 @@ TEST(LostRanks, RanksThatPlanDifferentlyAreRefused) {
 TEST(LostRanks, ARankWithoutMemoryForACallMayMakeItAgain) {
   test::expect_all_right(2, [](Exchange& exchange) {
     virtual_devices::start(virtual_devices::VirtualMachine::from_topology("island", 1));
-    Communicator communicator = make(exchange);
+    Communicator communicator(exchange, {.devices = {Device(0)}, .timeout = 60s});
     const Tensor strided = ones({3000, 2000}, {.device = 0}).transpose(0, 1);  // goes through a dense copy
     const Tensor out = zeros({2000, 3000}, {.device = 0});
     synchronize(0);
