@@ -42,7 +42,8 @@ struct CommunicatorOptions {
 /// follow the streams as those of the collectives of one process do, and calls of one communicator follow one
 /// another, whatever streams they are made on. Tensors may be dropped right after the call. Scatter and
 /// gather return only when all ranks have made the call, because they must learn each other's sizes; the
-/// others do not wait for anyone, but a rank gets at most 32 calls ahead.
+/// others do not wait for anyone, but for the first call that goes by NCCL, and a rank gets at most 32 calls
+/// ahead.
 ///
 /// Sums go in ascending order of members, with the accumulators of `reduce_add`: the same bits as in one
 /// process, for whatever numbers of ranks and members per rank, except where NCCL carries them (GPUs, large
@@ -69,7 +70,8 @@ class TUTTI_EXPORT Communicator {
   Communicator& operator=(Communicator&&) noexcept;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
-  /// Waits for own calls that are still under way: for the timeout, at most.
+  /// Waits for own calls that are still under way, and where data goes through GPU memory, for the other
+  /// ranks to come here too: for the timeout each, at most.
   ~Communicator();
 
   [[nodiscard]] int rank() const noexcept;
