@@ -41,7 +41,7 @@ std::vector<TeamColumn> columns_of(std::span<const Tensor> tensors) {
 class Communicator::Impl {
  public:
   Impl(Exchange& exchange, const CommunicatorOptions& options)
-      : context(exchange, checked_devices(options), settings(options), options.determinism) {}
+      : context(exchange, checked_devices(options), settings(options)) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -446,7 +446,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
                              .timeout = settings.timeout,
                              .window_bytes = settings.window_bytes,
                              .transport = settings.transport,
-                             .determinism = context.determinism});
+                             .determinism = context.team.settings().determinism});
 }
 
 PlanSummary Communicator::last_plan() const {
@@ -475,7 +475,9 @@ std::string Communicator::explain() const {
              "all "
              "members), {} (all_gather), {} (others){}\n",
              from.all_reduce, from.all_gather, from.others,
-             context.determinism == Determinism::bitwise ? ", but no sums: determinism is bitwise" : "");
+             context.team.settings().determinism == Determinism::bitwise
+                 ? ", but no sums: determinism is bitwise"
+                 : "");
 }
 
 void Communicator::abort(std::string_view reason) noexcept {

@@ -29,11 +29,8 @@ LayoutPtr contiguous_layout(const Tensor& tensor) {
 }  // namespace
 
 TeamContext::TeamContext(Exchange& exchange, std::vector<Device> own_devices,
-                         transport::ranks::Team::Settings settings, Determinism wanted)
-    : devices(std::move(own_devices)),
-      team(runtime, exchange, std::move(settings)),
-      launcher(runtime, team),
-      determinism(wanted) {
+                         transport::ranks::Team::Settings settings)
+    : devices(std::move(own_devices)), team(runtime, exchange, std::move(settings)), launcher(runtime, team) {
   const TransportKind transport = team.settings().transport;
   if (transport != TransportKind::automatic && transport != TransportKind::nccl) {
     nccl_refusal = fmt::format("{} was asked for", name_of(transport));

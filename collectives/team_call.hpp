@@ -64,8 +64,7 @@ struct TeamContext {
                                    transport::PlanKey::Hash>;
 
   /// Collective over the exchange.
-  TeamContext(Exchange& exchange, std::vector<Device> own_devices, transport::ranks::Team::Settings settings,
-              Determinism wanted);
+  TeamContext(Exchange& exchange, std::vector<Device> own_devices, transport::ranks::Team::Settings settings);
 
   Runtime& runtime = Runtime::get();
   std::vector<Device> devices;
@@ -73,8 +72,7 @@ struct TeamContext {
   transport::ranks::RoundLauncher launcher;
   std::unique_ptr<transport::ranks::TeamNccl> nccl;  ///< nullptr: not used
   std::string nccl_refusal;                          ///< why not
-  Determinism determinism;
-  std::mutex mutex;  ///< held by a call
+  std::mutex mutex;                                  ///< held by a call
   Plans plans;
   std::variant<std::shared_ptr<const transport::ranks::RoundPlan>, transport::ranks::Operation>
       last_plan;                      ///< an operation: NCCL's

@@ -53,7 +53,7 @@ std::string TeamCall::nccl_refusal() const {
   if (members() < 2) return "there is one member";
   if (cuts(signature_.operation) && geometry_.rows > 1) return "rows are apart in memory";
   if (!is_sum(signature_.operation)) return {};
-  if (context_.determinism == Determinism::bitwise) return "it adds in an order of its own";
+  if (team_.settings().determinism == Determinism::bitwise) return "it adds in an order of its own";
   for (const TeamColumn& column : columns_) {
     if (!context_.nccl->adds(column.dtype)) return fmt::format("it does not add {}", name_of(column.dtype));
   }

@@ -10,10 +10,8 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
-#include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <type_traits>
 #include <utility>
 
