@@ -3,12 +3,12 @@
 #include "backend/shared_flag.hpp"
 #include "runtime.hpp"
 #include "shared_memory.hpp"
+#include "transport/ranks/boards.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/windows.hpp"
 #include "tutti/error.hpp"
 #include "tutti/exchange.hpp"
 
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -23,55 +23,6 @@
 #include <vector>
 
 namespace tutti::transport::ranks {
-
-/// One rank's last calls, in shared memory: written by that rank, read by all.
-struct alignas(64) RankBoard {
-  static constexpr std::uint32_t joining = 0;
-  static constexpr std::uint32_t active = 1;
-  static constexpr std::uint32_t leaving = 2;  ///< own work is over
-  static constexpr std::uint32_t left = 3;     ///< other members' windows are closed
-  static constexpr std::size_t history = 64;
-
-  /// In words, because others may read an old entry while its owner writes a new one in its place; `sequence`
-  /// tells.
-  class Entry {
-   public:
-    /// One writer at a time.
-    void write(std::uint64_t sequence, const Signature& signature, bool is_captured,
-               std::int64_t now) noexcept;
-    [[nodiscard]] bool is(std::uint64_t sequence) const noexcept { return sequence_.load() == sequence; }
-    [[nodiscard]] Signature signature() const noexcept;
-    [[nodiscard]] std::int64_t posted_at() const noexcept {
-      return posted_at_.load(std::memory_order_relaxed);
-    }
-    /// The call runs when its graph is launched.
-    [[nodiscard]] bool is_captured() const noexcept { return is_captured_.load(std::memory_order_relaxed); }
-
-   private:
-    static constexpr std::size_t word_count = sizeof(Signature) / sizeof(std::uint64_t);
-    std::atomic<std::uint64_t> sequence_{0};
-    std::atomic<std::int64_t> posted_at_{0};  ///< nanoseconds of the host's monotonic clock
-    std::atomic<bool> is_captured_{false};
-    std::array<std::atomic<std::uint64_t>, word_count> words_{};
-  };
-
-  std::atomic<std::uint32_t> state{joining};
-  pid_t process = 0;
-  std::uint32_t first_member = 0;
-  std::uint32_t member_count = 0;
-  std::atomic<std::uint64_t> last_sequence{0};
-  Entry entries[history];
-};
-
-/// Where a rank leaves bytes for others; see `TeamExchange`.
-struct alignas(64) Mailbox {
-  enum Kind : std::uint8_t { all, part };  ///< who exchanges: all ranks, or some of them
-  static constexpr std::size_t capacity = 4096;
-
-  std::atomic<std::uint64_t> written{0};
-  std::atomic<std::uint64_t> read{0};  ///< of everybody's, by the owner
-  std::array<std::byte, capacity> bytes{};
-};
 
 /// The ranks of one communicator on one host: who they are, the memory they share, what they have called, and
 /// whether they still go on.

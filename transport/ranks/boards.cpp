@@ -1,0 +1,33 @@
+#include "transport/ranks/boards.hpp"
+
+#include <bit>
+#include <cstring>
+#include <ctime>
+#include <type_traits>
+
+namespace tutti::transport::ranks {
+
+std::int64_t RankBoard::now() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void RankBoard::Entry::write(std::uint64_t sequence, const Signature& signature, bool is_captured,
+                             std::int64_t now) noexcept {
+  static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Signature) % sizeof(std::uint64_t) == 0);
+  std::array<std::uint64_t, word_count> words{};
+  std::memcpy(words.data(), &signature, sizeof(signature));
+  for (std::size_t i = 0; i < word_count; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+  posted_at_.store(now, std::memory_order_relaxed);
+  is_captured_.store(is_captured, std::memory_order_relaxed);
+  sequence_.store(sequence);
+}
+
+Signature RankBoard::Entry::signature() const noexcept {
+  std::array<std::uint64_t, word_count> words{};
+  for (std::size_t i = 0; i < word_count; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+  return std::bit_cast<Signature>(words);
+}
+
+}  // namespace tutti::transport::ranks

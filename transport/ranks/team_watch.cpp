@@ -1,0 +1,189 @@
+#include "log.hpp"
+#include "transport/ranks/team.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+#include <poll.h>
+
+/// How a team watches over its calls: which are complete, who is late, who is gone, and what to say of it.
+namespace tutti::transport::ranks {
+namespace {
+
+constexpr std::chrono::milliseconds watch_period{20};
+constexpr std::uint64_t latest_calls = 4;  ///< of each rank, in the log
+
+}  // namespace
+
+std::uint32_t Team::completed_by(std::size_t member) const noexcept {
+  const std::uint32_t by_rounds = done_[member].value.load();
+  const std::uint32_t by_marks = passed_[member].value.load();
+  return backend::has_reached(by_rounds, by_marks) ? by_rounds : by_marks;
+}
+
+bool Team::has_completed(const RankBoard& of, std::uint64_t sequence) const noexcept {
+  for (std::uint32_t member = of.first_member; member < of.first_member + of.member_count; ++member) {
+    if (!backend::has_reached(completed_by(member), static_cast<std::uint32_t>(sequence))) return false;
+  }
+  return true;
+}
+
+std::uint64_t Team::completed() const noexcept {
+  const std::uint64_t posted = own().last_sequence.load();
+  std::uint32_t behind = 0;
+  for (std::size_t member = first_local(); member < first_local() + local_count(); ++member) {
+    const std::uint32_t member_behind = static_cast<std::uint32_t>(posted) - completed_by(member);
+    if (static_cast<std::int32_t>(member_behind) > 0) behind = std::max(behind, member_behind);
+  }
+  // What has been captured has been completed as far as this process has anything to wait for.
+  return posted - behind >= last_awaited_.load() ? posted : posted - behind;
+}
+
+void Team::record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream) {
+  if (mark.event == nullptr) mark.event = runtime_.events().acquire(stream.device);
+  runtime_.backend().record_event(mark.event, stream);
+  mark.sequence = static_cast<std::uint32_t>(sequence);
+  mark.is_pending = true;
+}
+
+bool Team::is_passed(Mark& mark) {
+  if (!mark.is_pending || !runtime_.backend().query_event(mark.event)) return false;
+  mark.is_pending = false;
+  return true;
+}
+
+void Team::done_after(std::size_t own_member, std::uint64_t sequence, backend::StreamRef stream) {
+  const std::lock_guard lock(marks_mutex_);
+  Marks& marks = marks_[own_member];
+  record(marks.oldest.is_pending ? marks.latest : marks.oldest, sequence, stream);
+}
+
+void Team::look_at_marks() noexcept {
+  const std::lock_guard lock(marks_mutex_);
+  for (std::size_t own = 0; own < marks_.size(); ++own) {
+    Marks& marks = marks_[own];
+    try {
+      while (is_passed(marks.oldest)) {
+        backend::set_flag(passed_[first_local() + own], marks.oldest.sequence);
+        std::swap(marks.oldest, marks.latest);
+      }
+    } catch (const Error& error) {
+      abort(error.code(), fmt::format("rank {}: {}", rank_, error.what()));
+    }
+  }
+}
+
+bool Team::is_idle() noexcept {
+  look_at_marks();
+  return completed() == own().last_sequence.load();
+}
+
+std::string Team::call_of(const RankBoard& of, std::uint64_t sequence) const {
+  if (sequence == 0) return "nothing yet";
+  const RankBoard::Entry& entry = of.entries[sequence % RankBoard::history];
+  const std::string what = entry.is(sequence) ? to_string(entry.signature()) : "a call";
+  return fmt::format("{} (#{})", what, sequence);
+}
+
+std::string Team::who_is_late(std::uint64_t sequence) const {
+  std::string late;
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    const std::uint64_t last = board(rank).last_sequence.load();
+    if (last >= sequence) continue;
+    if (!late.empty()) late += "; ";
+    late += fmt::format("rank {} has not made it, its last call is {}", rank, call_of(board(rank), last));
+  }
+  if (!late.empty()) return late;
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    if (has_completed(board(rank), sequence)) continue;
+    late += fmt::format("{}rank {} has made it and not completed it", late.empty() ? "" : "; ", rank);
+  }
+  return late.empty() ? "it completes just now" : late;
+}
+
+void Team::give_up(std::uint64_t sequence) {
+  if (!abort_->is_set()) log_warning(fmt::format("flight record: {}", record(latest_calls)));
+  abort(ErrorCode::timeout, fmt::format("{} did not finish within {} ms: {}", call_of(own(), sequence),
+                                        settings_.timeout.count(), who_is_late(sequence)));
+}
+
+void Team::watch() {
+  std::unique_lock lock(watch_mutex_);
+  while (!watch_stops_.wait_for(lock, watch_period, [this] { return stop_watching_; })) {
+    if (abort_->state.load() != backend::AbortWord::running) {
+      if (const auto handler = std::exchange(abort_handler_, nullptr)) handler();
+      continue;
+    }
+    look_for_lost_ranks();
+    look_at_marks();
+    const std::uint64_t done = completed();
+    if (done == own().last_sequence.load()) continue;
+    // The oldest that is still remembered.
+    const std::uint64_t posted = own().last_sequence.load();
+    const std::uint64_t first =
+        std::max(done + 1, posted < RankBoard::furthest_ahead ? 1 : posted - RankBoard::furthest_ahead);
+    const RankBoard::Entry& oldest = own().entries[first % RankBoard::history];
+    if (!oldest.is(first)) continue;
+    const std::chrono::nanoseconds waited(RankBoard::now() - oldest.posted_at());
+    if (waited > settings_.timeout) give_up(done + 1);
+  }
+}
+
+void Team::look_for_lost_ranks() {
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    if (rank == static_cast<std::size_t>(rank_)) continue;
+    pollfd descriptor{.fd = processes_[rank], .events = POLLIN, .revents = 0};
+    const bool is_gone = processes_[rank] >= 0 ? poll(&descriptor, 1, 0) == 1
+                                               : kill(board(rank).process, 0) != 0 && errno == ESRCH;
+    if (!is_gone || board(rank).state.load() >= RankBoard::leaving) continue;
+    const std::uint64_t sequence = completed() + 1;
+    const bool is_waiting = sequence <= own().last_sequence.load();
+    abort(
+        ErrorCode::peer_unavailable,
+        fmt::format("rank {} (process {}) is gone; its last call was {}{}", rank, board(rank).process,
+                    call_of(board(rank), board(rank).last_sequence.load()),
+                    is_waiting ? fmt::format("; rank {} waits in {}", rank_, call_of(own(), sequence)) : ""));
+    return;
+  }
+}
+
+std::string Team::record(std::uint64_t most_calls) const {
+  using Json = nlohmann::ordered_json;
+  const std::int64_t now = RankBoard::now();
+  Json ranks = Json::array();
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    const RankBoard& board = boards_[rank];
+    const std::uint64_t last = board.last_sequence.load();
+    Json calls = Json::array();
+    const std::uint64_t count = std::min({last, RankBoard::furthest_ahead, most_calls});
+    for (std::uint64_t sequence = last - count + 1; sequence <= last; ++sequence) {
+      const RankBoard::Entry& entry = board.entries[sequence % RankBoard::history];
+      if (!entry.is(sequence)) continue;
+      calls.push_back({{"sequence", sequence},
+                       {"call", to_string(entry.signature())},
+                       {"microseconds_ago", (now - entry.posted_at()) / 1000},
+                       {"captured", entry.is_captured()},
+                       {"completed", has_completed(board, sequence)}});
+    }
+    constexpr std::array<std::string_view, 4> states{"joining", "active", "leaving", "left"};
+    ranks.push_back({{"rank", rank},
+                     {"process", board.process},
+                     {"state", states[std::min<std::size_t>(board.state.load(), states.size() - 1)]},
+                     {"calls", std::move(calls)}});
+  }
+  Json document = {{"schema", "tutti-flight-record/1"},
+                   {"written_by", rank_},
+                   {"aborted", nullptr},
+                   {"ranks", std::move(ranks)}};
+  if (abort_->is_set()) document["aborted"] = abort_->reason();
+  return document.dump();
+}
+
+}  // namespace tutti::transport::ranks
