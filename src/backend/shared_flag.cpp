@@ -25,6 +25,18 @@ long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t 
 
 }  // namespace
 
+void ring(SharedFlag& bell) noexcept {
+  ++bell.value;
+  if (bell.sleepers.load() != 0) futex(bell.value, FUTEX_WAKE, INT32_MAX, nullptr);
+}
+
+void wait_for_ring(SharedFlag& bell, std::uint32_t seen, int milliseconds) noexcept {
+  const timespec timeout{.tv_sec = milliseconds / 1000, .tv_nsec = milliseconds % 1000 * 1'000'000L};
+  ++bell.sleepers;
+  futex(bell.value, FUTEX_WAIT, seen, &timeout);
+  --bell.sleepers;
+}
+
 void set_flag(SharedFlag& flag, std::uint32_t value) noexcept {
   flag.value.store(value);
   if (flag.sleepers.load() != 0) futex(flag.value, FUTEX_WAKE, INT32_MAX, nullptr);

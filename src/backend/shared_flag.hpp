@@ -38,6 +38,10 @@ struct alignas(64) AbortWord {
   [[nodiscard]] std::string_view reason() const noexcept { return {text.data(), length}; }
 };
 
+/// A flag as a bell: whoever rings it counts it up, many at once if they like.
+void ring(SharedFlag& bell) noexcept;
+/// Sleeps until the bell has been rung after it stood at `seen`, for `milliseconds` at most.
+void wait_for_ring(SharedFlag& bell, std::uint32_t seen, int milliseconds) noexcept;
 /// Stores `value` and wakes host threads that sleep on the flag.
 void set_flag(SharedFlag& flag, std::uint32_t value) noexcept;
 /// Blocks the calling thread until the flag has come to `value`, for `milliseconds` at most, or until the

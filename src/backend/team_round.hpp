@@ -19,11 +19,40 @@
 ///  4. copies or adds what lies there and in its own memory,
 ///  5. tells everyone how far it has come.
 ///
+/// In a *direct* round bytes are read where they lie instead. In place of steps 1 and 2, a member *gives* the
+/// others addresses of its own memory, as they know it: it leaves them in its readers' slots of the round,
+/// once everyone has finished the round that used the slots before. At the end it waits until all its readers
+/// have finished, so that what comes next on its stream may write to that memory.
+///
 /// A member without work in a round leaves it out; its next one says that it has come past it. So nobody
 /// waits for the host of another process, and members are at most as many rounds apart as there are slots.
 ///
 /// A device that can replay graphs counts the rounds itself.
 namespace tutti::backend {
+
+/// A place in memory that another member gives, as it stands in tables of addresses: the number of the
+/// address among all in the reader's slot, and how far behind it the place is. Addresses of memory are below
+/// 2^63.
+class GivenPlace {
+ public:
+  static constexpr int offset_bits = 40;
+  static constexpr std::uint64_t most_bytes = std::uint64_t{1} << offset_bits;  ///< of memory that is given
+  static constexpr std::uint64_t most_addresses = std::uint64_t{1} << (63 - offset_bits);  ///< in a slot
+
+  [[nodiscard]] static std::byte* encode(std::uint64_t number, std::uint64_t offset) noexcept {
+    return reinterpret_cast<std::byte*>(mark | number << offset_bits | offset);
+  }
+  [[nodiscard]] static constexpr bool is_one(std::uint64_t address) noexcept { return (address & mark) != 0; }
+  [[nodiscard]] static constexpr std::uint64_t number(std::uint64_t address) noexcept {
+    return (address & ~mark) >> offset_bits;
+  }
+  [[nodiscard]] static constexpr std::uint64_t offset(std::uint64_t address) noexcept {
+    return address & (most_bytes - 1);
+  }
+
+ private:
+  static constexpr std::uint64_t mark = std::uint64_t{1} << 63U;
+};
 
 /// What lies where in a window: flags, then slots.
 struct TeamWindowLayout {
@@ -51,6 +80,16 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::size_t bytes() const noexcept {
     return slots_offset() + slot_count * slot_bytes;
   }
+  /// How many addresses a member can give in a round.
+  [[nodiscard]] constexpr std::uint32_t most_given() const noexcept {
+    const std::uint64_t in_slot = slot_bytes / sizeof(std::byte*);
+    const std::uint64_t all = in_slot < GivenPlace::most_addresses ? in_slot : GivenPlace::most_addresses;
+    return static_cast<std::uint32_t>(all / members);
+  }
+  /// Where in a slot the addresses that member `from` gives begin.
+  [[nodiscard]] constexpr std::size_t given_offset(std::uint32_t from) const noexcept {
+    return std::size_t{from} * most_given() * sizeof(std::byte*);
+  }
 };
 
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.
@@ -62,8 +101,11 @@ struct TeamCounters {
   std::uint32_t arrived = 0;
 };
 
-/// One member's part in one round. In the addresses of `puts`' targets, of `copies`' sources and of `sums`'
-/// inputs other than `own_input`, slots are those of round 0: the round's own are found when it runs.
+/// One member's part in one round.
+///
+/// In the addresses of `puts`' targets, of `copies`' sources and of `sums`' inputs other than `own_input`,
+/// slots are those of round 0: the round's own are found when it runs. In a direct round, sources and inputs
+/// are places that others give (`GivenPlace`) or addresses of own memory, and there are no puts.
 struct TeamRound {
   TeamWindowLayout layout;
   std::span<std::byte* const> windows;  ///< by member, as this device reaches them; zero-filled at first
@@ -82,6 +124,10 @@ struct TeamRound {
   FanOut copies;                           ///< from slots to own memory
   OrderedSum sums;                         ///< of slots and own memory, to own memory; or else `copies`
   std::uint32_t own_input = 0;             ///< which input of every sum is not in a slot
+
+  bool is_direct = false;
+  std::uint32_t given_count = 0;           ///< addresses for each reader; such a round has readers
+  std::span<std::byte* const> given = {};  ///< by reader: what it is given, aligned to 16 bytes
 
   SharedFlag* done = nullptr;  ///< in registered memory, set to `done_value` at the end; nullptr: none
   std::uint32_t done_value = 0;

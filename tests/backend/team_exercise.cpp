@@ -184,6 +184,15 @@ void TeamExercise::put(TeamPart& part, std::byte* source, std::byte* slot, std::
   part.put_pointers.insert(part.put_pointers.end(), {source, slot});
 }
 
+std::byte* TeamExercise::give(TeamPart& part, std::uint32_t member, std::byte* memory) const {
+  part.is_direct = true;
+  const std::uint64_t number = std::uint64_t{member} * layout_.most_given() + part.given.size();
+  EXPECT_LT(part.given.size(), layout_.most_given()) << "the test gives more than a slot holds";
+  const std::uint64_t rest = reinterpret_cast<std::uintptr_t>(memory) % vector_bytes;
+  part.given.push_back(memory - rest);
+  return GivenPlace::encode(number, rest);
+}
+
 void TeamExercise::copy(TeamPart& part, std::byte* slot, std::byte* target, std::uint64_t bytes) {
   const auto first = static_cast<std::uint32_t>(part.copy_pointers.size());
   part.copies.push_back({.row_bytes = bytes, .source = first, .first_target = first + 1, .target_count = 1});
@@ -191,10 +200,15 @@ void TeamExercise::copy(TeamPart& part, std::byte* slot, std::byte* target, std:
 }
 
 void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_t writer,
-                               const Numbers& readers, std::span<const Rectangle> rectangles) {
+                               const Numbers& readers, std::span<const Rectangle> rectangles, Way way) {
   TeamPart& own = call.part(writer, round);
   own.readers = readers;
-  for (const std::uint32_t reader : readers) call.part(reader, round).sources.push_back(writer);
+  own.is_direct = way == Way::direct;
+  for (const std::uint32_t reader : readers) {
+    TeamPart& part = call.part(reader, round);
+    part.sources.push_back(writer);
+    part.is_direct = way == Way::direct;
+  }
   const auto random_pitch = [&](const Rectangle& rectangle) {
     return rectangle.row_bytes + (random_.one_in(2) ? 0 : random_.next() % 40);
   };
@@ -204,9 +218,13 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
     const std::size_t begin = random_.next() % (bits_bytes - extent(rectangle, source_pitch));
     const std::size_t bytes = rectangle.rows * rectangle.row_bytes;
     const bool alike = random_.one_in(2);
-    const std::size_t in_slot = place(cursor, bytes, alike ? vector_bytes : 1, begin);
-    ASSERT_LE(cursor, slot_bytes) << "the test puts more than a slot holds";
-    {
+    std::byte* source = nullptr;  // in the readers' tables
+    if (way == Way::direct) {
+      source = give(call.part(writer, round), writer, input(writer) + begin);
+    } else {
+      const std::size_t in_slot = place(cursor, bytes, alike ? vector_bytes : 1, begin);
+      ASSERT_LE(cursor, slot_bytes) << "the test puts more than a slot holds";
+      source = slot(writer) + in_slot;
       TeamPart& part = call.part(writer, round);
       const auto first = static_cast<std::uint32_t>(part.put_pointers.size());
       part.puts.push_back({.row_bytes = rectangle.row_bytes,
@@ -216,7 +234,7 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
                            .source = first,
                            .first_target = first + 1,
                            .target_count = 1});
-      part.put_pointers.insert(part.put_pointers.end(), {input(writer) + begin, slot(writer) + in_slot});
+      part.put_pointers.insert(part.put_pointers.end(), {input(writer) + begin, source});
     }
     for (const std::uint32_t reader : readers) {
       Member& member = members_[reader];
@@ -224,13 +242,13 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
       const std::size_t target_pitch = random_pitch(rectangle);
       const auto first = static_cast<std::uint32_t>(part.copy_pointers.size());
       part.copies.push_back({.row_bytes = rectangle.row_bytes,
-                             .source_pitch = rectangle.row_bytes,
+                             .source_pitch = way == Way::direct ? source_pitch : rectangle.row_bytes,
                              .target_pitch = target_pitch,
                              .rows = rectangle.rows,
                              .source = first,
                              .first_target = first + 1,
                              .target_count = random_.one_in(4) ? 2U : 1U});
-      part.copy_pointers.push_back(slot(writer) + in_slot);
+      part.copy_pointers.push_back(source);
       for (std::uint32_t target = 0; target < part.copies.back().target_count; ++target) {
         const std::size_t offset =
             output_place(member, extent(rectangle, target_pitch), alike ? vector_bytes : 1, begin);
@@ -243,7 +261,7 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
 }
 
 void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& receivers, DType dtype,
-                           std::span<const std::uint64_t> counts, SumAlignment alignment) {
+                           std::span<const std::uint64_t> counts, SumAlignment alignment, Way way) {
   // Kernels take elements wherever they lie; processors want them aligned.
   if (alignment == SumAlignment::none && machine_.kind() == BackendKind::host)
     alignment = SumAlignment::element;
@@ -255,6 +273,7 @@ void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& r
   const auto puts = [&](std::uint32_t member) { return receivers.size() > 1 || receivers.front() != member; };
   for (std::uint32_t member = 0; member < members(); ++member) {
     TeamPart& part = call.part(member, round);
+    part.is_direct = way == Way::direct;
     if (puts(member)) {
       std::ranges::copy_if(receivers, std::back_inserter(part.readers),
                            [&](std::uint32_t receiver) { return receiver != member; });
@@ -269,17 +288,20 @@ void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& r
     const std::uint64_t step = std::max<std::uint64_t>(multiple / element, 1);
     const std::uint64_t starts = (numbers_bytes / element - count) / step + 1;
     std::vector<std::size_t> own(members());
-    std::vector<std::size_t> in_slot(members());
+    std::vector<std::byte*> elsewhere(members());  // for those who are not that member
     std::vector<test::HostArray> inputs;
     for (std::uint32_t member = 0; member < members(); ++member) {
       own[member] = numbers + random_.next() % starts * step * element;
-      in_slot[member] = place(cursors[member], count * element, multiple, numbers);
-      ASSERT_LE(cursors[member], slot_bytes) << "the test puts more than a slot holds";
       const auto bytes = input_bytes(member).subspan(own[member], count * element);
       inputs.push_back({dtype, {static_cast<std::int64_t>(count)}, {bytes.begin(), bytes.end()}});
       if (!puts(member)) continue;
-      put(call.part(member, round), input(member) + own[member], slot(member) + in_slot[member],
-          count * element);
+      if (way == Way::direct) {
+        elsewhere[member] = give(call.part(member, round), member, input(member) + own[member]);
+        continue;
+      }
+      elsewhere[member] = slot(member) + place(cursors[member], count * element, multiple, numbers);
+      ASSERT_LE(cursors[member], slot_bytes) << "the test puts more than a slot holds";
+      put(call.part(member, round), input(member) + own[member], elsewhere[member], count * element);
     }
     const test::HostArray sum = test::reference_sum(inputs);
     for (const std::uint32_t receiver : receivers) {
@@ -290,7 +312,7 @@ void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& r
       const auto first = static_cast<std::uint32_t>(part.sum_pointers.size());
       part.sums.push_back({.count = count, .first_input = first, .first_output = first + members()});
       for (std::uint32_t from = 0; from < members(); ++from) {
-        part.sum_pointers.push_back(from == receiver ? input(from) + own[from] : slot(from) + in_slot[from]);
+        part.sum_pointers.push_back(from == receiver ? input(from) + own[from] : elsewhere[from]);
       }
       part.sum_pointers.push_back(member.output + offset);
     }
@@ -324,6 +346,12 @@ void TeamExercise::submit(const TeamCall& call, std::uint32_t member, std::size_
   task.copies = {part.copies, part.copy_pointers};
   task.sums = {part.dtype, part.input_count, 1, part.sums, part.sum_pointers};
   task.own_input = member;
+  task.is_direct = part.is_direct;
+  std::vector<std::byte*> given;
+  for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
+    given.insert(given.end(), part.given.begin(), part.given.end());
+  task.given = given;
+  task.given_count = static_cast<std::uint32_t>(part.given.size());
   if (is_last) {
     task.done = &done(member);
     task.done_value = calls_ + 1;

@@ -33,6 +33,8 @@ struct TeamPart {
   std::uint32_t input_count = 0;
   std::vector<OrderedSumSegment> sums;
   std::vector<std::byte*> sum_pointers;
+  bool is_direct = false;
+  std::vector<std::byte*> given;  ///< to every reader
 };
 
 /// The parts of all members, each in the order of its rounds.
@@ -54,6 +56,8 @@ struct Rectangle {
 
 enum class WindowMemory : std::uint8_t { device, pinned };
 enum class SumAlignment : std::uint8_t { alike, element, none };
+/// How bytes come to those who read them.
+enum class Way : std::uint8_t { slots, direct };
 
 class TeamExercise {
  public:
@@ -78,12 +82,12 @@ class TeamExercise {
 
   // What a round of a call does. The bytes come from anywhere in the writer's input; where they should come
   // to is written down.
-  /// `writer` puts the rectangles into its slot, and the readers copy them out.
+  /// `writer` puts the rectangles into its slot, or gives their addresses, and the readers copy them.
   void add_message(TeamCall& call, std::uint32_t round, std::uint32_t writer, const Numbers& readers,
-                   std::span<const Rectangle> rectangles);
+                   std::span<const Rectangle> rectangles, Way way = Way::slots);
   /// The receivers add so many elements of all members' inputs, segment by segment.
   void add_sum(TeamCall& call, std::uint32_t round, const Numbers& receivers, DType dtype,
-               std::span<const std::uint64_t> counts, SumAlignment alignment);
+               std::span<const std::uint64_t> counts, SumAlignment alignment, Way way = Way::slots);
   /// Everyone waits for everyone.
   void add_barrier(TeamCall& call, std::uint32_t round) const;
 
@@ -99,6 +103,9 @@ class TeamExercise {
   [[nodiscard]] std::byte* expect(std::uint32_t member, std::span<const std::byte> bytes);
   [[nodiscard]] std::byte* allocate(std::uint32_t member, std::size_t bytes);
   static void put(TeamPart& part, std::byte* source, std::byte* slot, std::uint64_t bytes);
+  /// Gives the readers of `member`'s part an address near `memory`, which is its own. Returns what readers
+  /// have in their tables for `memory`.
+  std::byte* give(TeamPart& part, std::uint32_t member, std::byte* memory) const;
   static void copy(TeamPart& part, std::byte* slot, std::byte* target, std::uint64_t bytes);
 
   /// Enqueues all parts, round by round; the members of a round in any order.

@@ -80,10 +80,11 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
       if (call.parts[member].empty()) call.part(member, call.rounds);
     }
   }
+  Way any_way() { return team().random().one_in(2) ? Way::slots : Way::direct; }
   /// Everyone sends everyone so many bytes.
-  void add_all_gather(TeamCall& call, std::uint32_t round, std::span<const Rectangle> rectangles) {
+  void add_all_gather(TeamCall& call, std::uint32_t round, std::span<const Rectangle> rectangles, Way way) {
     for (std::uint32_t writer = 0; writer < members(); ++writer) {
-      team().add_message(call, round, writer, team().everyone_but(writer), rectangles);
+      team().add_message(call, round, writer, team().everyone_but(writer), rectangles, way);
     }
   }
   void expect_flags(std::uint32_t rounds) {
@@ -137,18 +138,19 @@ void TeamRounds::add_random_work(TeamCall& call, std::uint32_t round, std::int64
     case 3:
     case 4: {
       const std::uint32_t writer = any_member();
-      return team().add_message(call, round, writer, some_but(writer), random_rectangles(budget));
+      return team().add_message(call, round, writer, some_but(writer), random_rectangles(budget), any_way());
     }
     case 5: {  // gather
       const std::uint32_t reader = any_member();
+      const Way way = any_way();
       for (const std::uint32_t writer : some_but(reader)) {
-        team().add_message(call, round, writer, {reader}, random_rectangles(budget / 2));
+        team().add_message(call, round, writer, {reader}, random_rectangles(budget / 2), way);
       }
       return;
     }
     case 6:
     case 7:
-      return add_all_gather(call, round, random_rectangles(budget / 2));
+      return add_all_gather(call, round, random_rectangles(budget / 2), any_way());
     default: {
       const DType dtype = team().random().pick(all_dtypes);
       const auto most = static_cast<std::int64_t>(TeamExercise::numbers_bytes / size_of(dtype));
@@ -161,7 +163,8 @@ void TeamRounds::add_random_work(TeamCall& call, std::uint32_t round, std::int64
       } else if (team().random().one_in(2)) {
         receivers.push_back(receiver);
       }
-      return team().add_sum(call, round, receivers, dtype, counts, static_cast<SumAlignment>(draw(0, 2)));
+      return team().add_sum(call, round, receivers, dtype, counts, static_cast<SumAlignment>(draw(0, 2)),
+                            any_way());
     }
   }
 }
@@ -189,7 +192,7 @@ TEST_P(TeamRounds, FollowOneAnotherByTheThousand) {
   const std::int64_t calls = test::scaled(5'000);
   for (std::int64_t i = 0; i < calls; ++i) {
     TeamCall call = call_of(1);
-    add_all_gather(call, 1, std::vector<Rectangle>{{1, draw(1, 100)}});
+    add_all_gather(call, 1, std::vector<Rectangle>{{1, draw(1, 100)}}, any_way());
     team().enqueue(call);
     team().check_if_full();
     if (HasFatalFailure()) return;
@@ -216,6 +219,36 @@ TEST_P(TeamRounds, KeepWhatSlowReadersHaveNotReadYet) {
   team().check();
 }
 
+TEST_P(TeamRounds, GivenMemoryIsFreeWhenItsReadersHaveFinished) {
+  // What comes next on a writer's stream overwrites what slow readers were given.
+  constexpr std::uint64_t bytes = 20'000;
+  for (int i = 0; i < 50; ++i) {
+    const std::uint32_t writer = any_member();
+    std::byte* const memory = team().allocate(writer, bytes);
+    const auto pattern = team().input_bytes(writer).subspan(draw(0, 100'000), bytes);
+    machine().copy(team().stream(writer),
+                   {.target = memory,
+                    .source = team().input(writer) + (pattern.data() - team().input_bytes(writer).data()),
+                    .row_bytes = bytes});
+    TeamCall call = call_of(1);
+    TeamPart& own = call.part(writer, 1);
+    own.readers = team().everyone_but(writer);
+    std::byte* const given = team().give(own, writer, memory);
+    for (const std::uint32_t reader : own.readers) {
+      TeamPart& part = call.part(reader, 1);
+      part.is_direct = true;
+      part.sources = {writer};
+      TeamExercise::copy(part, given, team().expect(reader, pattern), bytes);
+    }
+    for (const std::uint32_t reader : own.readers) team().delay(reader);
+    team().enqueue(call);
+    machine().fill(team().stream(writer), {.target = memory, .count = bytes, .value = {std::byte{0xee}}});
+    team().check_if_full();
+    if (HasFatalFailure()) return;
+  }
+  team().check();
+}
+
 TEST_P(TeamRounds, TakeTablesOfEverySize) {
   // From tables in a kernel's parameters to ones in device memory.
   for (const std::size_t segments :
@@ -224,12 +257,13 @@ TEST_P(TeamRounds, TakeTablesOfEverySize) {
       TeamCall call = call_of(2);
       std::vector<Rectangle> rectangles(segments);
       std::ranges::generate(rectangles, [&] { return Rectangle{1, draw(0, 60)}; });
-      add_all_gather(call, 1, rectangles);
+      const Way way = any_way();
+      add_all_gather(call, 1, rectangles, way);
       std::vector<std::uint64_t> counts(segments);
       std::ranges::generate(counts, [&] { return draw(0, 10); });
       Numbers everyone = team().everyone_but(0);
       everyone.push_back(0);
-      team().add_sum(call, 2, everyone, DType::float32, counts, SumAlignment::element);
+      team().add_sum(call, 2, everyone, DType::float32, counts, SumAlignment::element, way);
       team().enqueue(call);
       team().check_if_full();
       if (HasFatalFailure()) return;
@@ -247,9 +281,10 @@ TEST_P(TeamRounds, AddEveryTypeInAscendingOrder) {
       Numbers everyone = team().everyone_but(0);
       everyone.push_back(0);
       const std::vector<std::uint64_t> counts{most, 1, 0, 77};
-      team().add_sum(call, 1, everyone, dtype, counts, alignment);
+      const Way way = any_way();
+      team().add_sum(call, 1, everyone, dtype, counts, alignment, way);
       for (std::uint32_t receiver = 0; receiver < members(); ++receiver) {
-        team().add_sum(call, 2 + receiver, {receiver}, dtype, counts, alignment);
+        team().add_sum(call, 2 + receiver, {receiver}, dtype, counts, alignment, way);
       }
       team().enqueue(call);
       team().check_if_full();
@@ -283,7 +318,7 @@ TEST_P(TeamRounds, GoOnPastTheLargestNumber) {
   start(0xffffffffU - 100);
   for (int i = 0; i < 200; ++i) {
     TeamCall call = call_of(1);
-    add_all_gather(call, 1, random_rectangles(3'000));
+    add_all_gather(call, 1, random_rectangles(3'000), any_way());
     team().enqueue(call);
     team().check_if_full();
     if (HasFatalFailure()) return;
@@ -361,7 +396,7 @@ TEST_P(TeamRounds, AreReplayedByGraphsAmongOthers) {
       team().count_call(call);
       if (team().random().one_in(2)) {
         TeamCall eager = call_of(2);
-        add_all_gather(eager, 2, random_rectangles(2'000));
+        add_all_gather(eager, 2, random_rectangles(2'000), any_way());
         team().enqueue(eager);
       }
       team().check_if_full();
@@ -386,6 +421,21 @@ TEST_P(TeamRounds, WaitForRoomUntilSomebodyGivesUp) {
   give_up();
   EXPECT_EQ(team().ready_flag(1, 0), TeamWindowLayout::slot_count);
   EXPECT_EQ(team().finished_flag(1, 0), TeamWindowLayout::slot_count);
+  EXPECT_EQ(team().done(0).value, 0U);
+}
+
+TEST_P(TeamRounds, WaitForReadersUntilSomebodyGivesUp) {
+  TeamCall call = call_of(2);
+  TeamPart& part = call.part(0, 1);
+  part.readers = {1};
+  static_cast<void>(team().give(part, 0, team().input(0)));
+  call.part(0, 2).readers = {1};
+  team().enqueue(call);  // member 1 never comes
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(machine().query_stream(team().stream(0)));
+  EXPECT_EQ(team().ready_flag(1, 0), 1U);
+  give_up();
+  EXPECT_EQ(team().ready_flag(1, 0), 1U);
   EXPECT_EQ(team().done(0).value, 0U);
 }
 

@@ -10,8 +10,10 @@ namespace {
 struct Copies {
   using Entry = FanOutEntry;
   static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
-                             std::uint32_t lane, const TeamArguments&, std::uint64_t shift) {
-    copy_tile(entry, view.pointers, tile, lane, {.source = shift});
+                             std::uint32_t lane, const TeamArguments&, const TeamSources& sources) {
+    const std::byte* const place = view.pointers[entry.source];
+    copy_tile(entry, view.pointers, tile, lane,
+              {.source = static_cast<std::uint64_t>(sources(place) - place)});
   }
 };
 

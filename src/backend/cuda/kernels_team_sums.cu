@@ -13,10 +13,12 @@ template <class T>
 struct Sums {
   using Entry = SumEntry;
   static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
-                             std::uint32_t lane, const TeamArguments& task, std::uint64_t shift) {
+                             std::uint32_t lane, const TeamArguments& task, const TeamSources& sources) {
     constexpr std::uint32_t output_count = 1;
     sum_tile<T>(entry, view.pointers, task.input_count, output_count, tile, task.shape.gets.tile_bytes, lane,
-                ShiftedInputs{shift, task.own_input});
+                [&](std::uint32_t input, const std::byte* place) {
+                  return input == task.own_input ? place : sources(place);
+                });
   }
 };
 

@@ -55,25 +55,18 @@ struct UnalignedAccess {
 };
 
 /// All inputs lie where the table says.
-struct UnshiftedInputs {
-  TUTTI_HOST_DEVICE std::uint64_t operator()(std::uint32_t) const { return 0; }
-};
-
-/// All inputs but one lie `bytes`, a multiple of 16, behind what the table says.
-struct ShiftedInputs {
-  std::uint64_t bytes;
-  std::uint32_t unshifted;
-  TUTTI_HOST_DEVICE std::uint64_t operator()(std::uint32_t input) const {
-    return input == unshifted ? 0 : bytes;
+struct InputsInPlace {
+  TUTTI_HOST_DEVICE const std::byte* operator()(std::uint32_t /*input*/, const std::byte* address) const {
+    return address;
   }
 };
 
 /// The pointers of one entry and how many of them there are.
-template <class Shift>
+template <class Where>
 struct SumOperands {
-  TUTTI_HOST_DEVICE const std::byte* input(std::uint32_t index) const { return inputs[index] + shift(index); }
+  TUTTI_HOST_DEVICE const std::byte* input(std::uint32_t index) const { return where(index, inputs[index]); }
 
-  Shift shift;
+  Where where;
   std::byte* const* inputs;
   std::byte* const* outputs;
   std::uint32_t input_count;
@@ -82,8 +75,8 @@ struct SumOperands {
 
 /// The sum of the chunks at `offset` of all inputs, in ascending order, stored to all outputs. All inputs of
 /// a chunk are read before any output is written, so that an output may be an input.
-template <class T, class Bits, class Access, class Shift>
-TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands<Shift>& operands, std::uint64_t offset) {
+template <class T, class Bits, class Access, class Where>
+TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands<Where>& operands, std::uint64_t offset) {
   using Sum = SumOf<T>;
   using Chunk = SumChunk<T, Bits>;
   typename Sum::Accumulator totals[Chunk::size] = {};
@@ -116,8 +109,8 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands<Shift>& operands, std:
 }
 
 /// Elements [begin, end) one per lane.
-template <class T, class Access, class Shift>
-TUTTI_HOST_DEVICE inline void sum_elements(const SumOperands<Shift>& operands, std::uint64_t begin,
+template <class T, class Access, class Where>
+TUTTI_HOST_DEVICE inline void sum_elements(const SumOperands<Where>& operands, std::uint64_t begin,
                                            std::uint64_t end, std::uint32_t lane) {
   using Storage = typename SumOf<T>::Storage;
 #pragma unroll 1
@@ -126,14 +119,15 @@ TUTTI_HOST_DEVICE inline void sum_elements(const SumOperands<Shift>& operands, s
   }
 }
 
-template <class T, class Shift = UnshiftedInputs>
+/// `where(input, address)` is where an input lies, in the same place modulo 16 as the table's `address`.
+template <class T, class Where = InputsInPlace>
 TUTTI_HOST_DEVICE inline void sum_tile(const SumEntry& entry, std::byte* const* pointers,
                                        std::uint32_t input_count, std::uint32_t output_count,
                                        std::uint32_t tile, std::uint32_t tile_bytes, std::uint32_t lane,
-                                       Shift shift = {}) {
+                                       Where where = {}) {
   constexpr std::uint32_t element_bytes = sizeof(typename SumOf<T>::Storage);
   constexpr std::uint32_t per_vector = vector_bytes / element_bytes;
-  const SumOperands<Shift> operands{shift, pointers + entry.first_input, pointers + entry.first_output,
+  const SumOperands<Where> operands{where, pointers + entry.first_input, pointers + entry.first_output,
                                     input_count, output_count};
   const std::uint32_t per_tile = tile_bytes / element_bytes;
   const std::uint64_t begin = std::uint64_t{tile - entry.first_tile} * per_tile;

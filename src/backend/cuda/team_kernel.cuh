@@ -42,8 +42,10 @@ struct TeamArguments {
   std::uint32_t done_value;
   std::uint32_t round;
   std::uint32_t finished;
-  std::uint32_t input_count;
-  std::uint32_t own_input;
+  std::uint32_t given_count;
+  std::uint16_t input_count;  ///< as many as members, of whom windows hold fewer than 2^16
+  std::uint16_t own_input;
+  bool is_direct;
   bool ends_call;
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
@@ -58,8 +60,10 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .done_value = task.done_value,
           .round = task.round,
           .finished = task.finished,
-          .input_count = task.sums.input_count,
-          .own_input = task.own_input,
+          .given_count = task.given_count,
+          .input_count = static_cast<std::uint16_t>(task.sums.input_count),
+          .own_input = static_cast<std::uint16_t>(task.own_input),
+          .is_direct = task.is_direct,
           .ends_call = task.ends_call};
 }
 
@@ -99,6 +103,11 @@ __device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step)
   return before / step % (end_step / 2) == gridDim.x - 1;
 }
 
+/// All kernels of the team that come later do nothing.
+__device__ inline void give_up(TeamCounters* counters) {
+  if (threadIdx.x == 0) DeviceWord(counters->arrived).fetch_or(gave_up_mark, ::cuda::memory_order_relaxed);
+}
+
 /// The part, as it is in this kernel's run.
 struct TeamPart {
   const TeamArguments& task;
@@ -110,10 +119,48 @@ struct TeamPart {
   }
   [[nodiscard]] __device__ std::uint32_t round() const { return base + task.round; }
 
+  /// Threads of one block share the work.
+  __device__ void give(std::uint64_t shift) const {
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    const auto* const given = reinterpret_cast<const std::uint64_t*>(table + task.shape.given_offset());
+    const std::uint64_t at = task.layout.slots_offset() + shift + task.layout.given_offset(task.member);
+    for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count * task.given_count; i += blockDim.x) {
+      auto* const slot = reinterpret_cast<std::uint64_t*>(window(readers[i / task.given_count]) + at);
+      slot[i % task.given_count] = given[i];
+    }
+  }
+  /// By one warp: waits until all readers have finished. The result is the same for all its threads.
+  [[nodiscard]] __device__ bool wait_for_readers() const {
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    bool gave_up = false;
+    for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count; i += warp_lanes) {
+      std::byte* const flag = window(task.member) + task.layout.finished_offset(readers[i]);
+      gave_up |= !wait_for_flag(flag, round(), task.abort, gave_up);
+    }
+    return __all_sync(~0U, !gave_up);
+  }
+
   // What it tells, one after another: the readers, everyone, the host.
   [[nodiscard]] __device__ std::uint32_t readers_told() const { return task.shape.reader_count; }
+  [[nodiscard]] __device__ std::uint32_t everyone_told() const {
+    return task.shape.reader_count + task.layout.members;
+  }
   [[nodiscard]] __device__ std::uint32_t all_told() const {
-    return task.shape.reader_count + task.layout.members + (task.done != nullptr ? 1 : 0);
+    return everyone_told() + (task.done != nullptr ? 1 : 0);
+  }
+  /// By one warp, from what is told first on: the part is over when those have read to whom memory was given.
+  __device__ void end(std::uint32_t begin) const {
+    if (task.given_count == 0) {
+      tell(begin, all_told());
+    } else {
+      tell(begin, everyone_told());
+      if (!wait_for_readers()) {
+        give_up(task.counters);
+        return;
+      }
+      tell(everyone_told(), all_told());
+    }
+    close();
   }
   /// By one warp.
   __device__ void tell(std::uint32_t begin, std::uint32_t end) const {
@@ -146,13 +193,28 @@ struct TeamPart {
 /// that have not given up may run on, but the last to arrive never comes, and nobody is told anything.
 __device__ inline bool block_gives_up(bool gave_up, TeamCounters* counters) {
   if (__syncthreads_or(gave_up ? 1 : 0) == 0) return false;
-  if (threadIdx.x == 0) {
-    DeviceWord(counters->arrived).fetch_or(gave_up_mark, ::cuda::memory_order_relaxed);
-  }
+  give_up(counters);
   return true;
 }
 
-/// `Gets::run(view, entry, tile, lane, task, shift)` does the second half's work for one tile.
+/// Where the places that sources and inputs name are, in this kernel's run.
+struct TeamSources {
+  const TeamPart& part;
+  std::uint64_t shift;  ///< of the round's slots
+
+  [[nodiscard]] __device__ const std::byte* operator()(const std::byte* place) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(place);
+    if (GivenPlace::is_one(address)) {
+      // What others give lies in the own slot. Its address is found anew each time: registers are scarce.
+      const std::byte* const slot = part.window(part.task.member) + part.task.layout.slots_offset() + shift;
+      return reinterpret_cast<const std::byte* const*>(slot)[GivenPlace::number(address)] +
+             GivenPlace::offset(address);
+    }
+    return part.task.is_direct ? place : place + shift;
+  }
+};
+
+/// `Gets::run(view, entry, tile, lane, task, sources)` does the second half's work for one tile.
 template <class Gets, class Table>
 __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     team_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
@@ -163,29 +225,37 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   std::byte* const own = part.window(task.member);
   const std::uint64_t shift = task.layout.slot_shift(part.round());
   const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
-  const std::uint32_t told_first = has_second_half ? part.readers_told() : part.all_told();
   const bool is_first_warp = threadIdx.x < warp_lanes;
+  const auto end_first_half = [&] {
+    if (has_second_half) {
+      part.tell(0, part.readers_told());
+    } else {
+      part.end(0);
+    }
+  };
 
-  if (shape.puts.tile_count != 0) {
+  const bool puts = shape.puts.tile_count != 0;
+  const bool gives = task.given_count != 0 && blockIdx.x == 0;
+  if (puts || gives) {
     for (std::uint32_t other = threadIdx.x; other < task.layout.members; other += blockDim.x) {
       if (other == task.member) continue;  // its earlier kernels are over
       gave_up |= !wait_for_flag(own + task.layout.finished_offset(other),
                                 part.round() - TeamWindowLayout::slot_count, task.abort, gave_up);
     }
     if (block_gives_up(gave_up, task.counters)) return;
-    for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
-                               [&](const auto& view, const auto& entry, auto tile, auto lane) {
-                                 copy_tile(entry, view.pointers, tile, lane, {.target = shift});
-                               });
-    __syncthreads();
-    if (is_first_warp && is_last_block(&task.counters->arrived, middle_step)) {
-      part.tell(0, told_first);
-      if (!has_second_half) part.close();
+    if (puts) {
+      for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
+                                 [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                                   copy_tile(entry, view.pointers, tile, lane, {.target = shift});
+                                 });
+    } else {
+      part.give(shift);
     }
+    __syncthreads();
+    if (is_first_warp && (gives || is_last_block(&task.counters->arrived, middle_step))) end_first_half();
   } else if (is_first_warp && blockIdx.x == 0 && !gave_up) {
     // Nothing to put: whatever the readers wait for, the stream has done before.
-    part.tell(0, told_first);
-    if (!has_second_half) part.close();
+    end_first_half();
   }
   if (!has_second_half) return;
 
@@ -196,15 +266,13 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     gave_up |= !wait_for_flag(own + task.layout.ready_offset(sources[i]), part.round(), task.abort, gave_up);
   }
   if (block_gives_up(gave_up, task.counters)) return;
+  const TeamSources where{part, shift};
   for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
                                       [&](const auto& view, const auto& entry, auto tile, auto lane) {
-                                        Gets::run(view, entry, tile, lane, task, shift);
+                                        Gets::run(view, entry, tile, lane, task, where);
                                       });
   __syncthreads();
-  if (is_first_warp && is_last_block(&task.counters->arrived, end_step)) {
-    part.tell(part.readers_told(), part.all_told());
-    part.close();
-  }
+  if (is_first_warp && is_last_block(&task.counters->arrived, end_step)) part.end(part.readers_told());
 }
 
 /// Launches `team_kernel<Gets, Table>` with the kind of table that fits.

@@ -29,6 +29,8 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   std::ranges::copy(std::as_bytes(task.readers), numbers);
   std::ranges::copy(std::as_bytes(task.sources), numbers + task.readers.size_bytes());
 
+  std::ranges::copy(task.given, reinterpret_cast<std::byte**>(extend(table, task.given.size_bytes())));
+
   const std::uint32_t warps = most_blocks(multiprocessors) * team_warps_per_block;
   shape.puts_offset = static_cast<std::uint32_t>(table.bytes);
   shape.puts = append_table(task.puts, {warps, smallest_copy_tile}, table);

@@ -6,8 +6,8 @@
 #include <cstdint>
 
 /// What the kernel for a team's round is told, as one blob: the addresses of all windows, the numbers of the
-/// readers and of the sources, the table of what is put, and the table of what is copied or added. Everything
-/// here runs on the host and needs no GPU.
+/// readers and of the sources, the addresses it gives, the table of what is put, and the table of what is
+/// copied or added. Everything here runs on the host and needs no GPU.
 namespace tutti::backend::cuda {
 
 /// Where in the blob things are; passed by value beside it. The windows come first, the sources directly
@@ -20,6 +20,14 @@ struct TeamShape {
   std::uint32_t gets_offset = 0;
   std::uint32_t reader_count = 0;
   std::uint32_t source_count = 0;
+
+  /// The addresses that are given come after the sources.
+  [[nodiscard]] TUTTI_HOST_DEVICE std::uint32_t given_offset() const {
+    constexpr std::uint32_t numbers_per_address = sizeof(std::byte*) / sizeof(std::uint32_t);
+    const std::uint32_t numbers = reader_count + source_count;
+    const std::uint32_t rounded = (numbers + numbers_per_address - 1) / numbers_per_address;
+    return readers_offset + rounded * static_cast<std::uint32_t>(sizeof(std::byte*));
+  }
 };
 
 struct TeamTable : TableBlob {

@@ -17,6 +17,29 @@ SharedFlag& flag_at(std::byte* window, std::size_t offset) {
 
 using Pointers = std::vector<std::byte*>;
 
+/// Where the places that sources and inputs name are, once they have been given.
+class Sources {
+ public:
+  Sources(const TeamRound& task, std::uint64_t shift)
+      : is_direct_(task.is_direct),
+        shift_(shift),
+        slot_(task.windows[task.member] + task.layout.slots_offset() + shift) {}
+
+  [[nodiscard]] std::byte* operator()(std::byte* place) const {
+    const auto address = reinterpret_cast<std::uintptr_t>(place);
+    if (GivenPlace::is_one(address)) {
+      return reinterpret_cast<std::byte* const*>(slot_)[GivenPlace::number(address)] +
+             GivenPlace::offset(address);
+    }
+    return is_direct_ ? place : place + shift_;
+  }
+
+ private:
+  bool is_direct_;
+  std::uint64_t shift_;
+  const std::byte* slot_;
+};
+
 }  // namespace
 
 void TeamTask::run() {
@@ -41,11 +64,15 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   const Pointers windows(task.windows.begin(), task.windows.end());
   const std::uint64_t shift = layout.slot_shift(round);
 
-  const auto say_finished = [layout, windows, member, finished, done = task.done, value = task.done_value] {
+  const bool gives = task.given_count != 0;
+  const auto say_done = [done = task.done, value = task.done_value] {
+    if (done != nullptr) backend::set_flag(*done, value);
+  };
+  const auto say_finished = [layout, windows, member, finished, gives, say_done] {
     for (std::byte* const window : windows) {
       backend::set_flag(flag_at(window, layout.finished_offset(member)), finished);
     }
-    if (done != nullptr) backend::set_flag(*done, value);
+    if (!gives) say_done();
   };
 
   // The first half: puts, and telling the readers.
@@ -53,7 +80,7 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
       !task.sources.empty() || !task.copies.segments.empty() || !task.sums.segments.empty();
   std::vector<TeamTask::Condition> room;
   Pointers put_pointers(task.puts.pointers.begin(), task.puts.pointers.end());
-  if (!task.puts.segments.empty()) {
+  if (gives || !task.puts.segments.empty()) {
     for (std::uint32_t other = 0; other < layout.members; ++other) {
       room.push_back(
           {&flag_at(windows[member], layout.finished_offset(other)), round - TeamWindowLayout::slot_count});
@@ -66,8 +93,14 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   auto put = accept(stream, virtual_devices::Operation::kernel, "team_round",
                     [puts = FanOutWork({task.puts.segments, put_pointers}), layout, windows, member, round,
                      readers = std::vector(task.readers.begin(), task.readers.end()), has_second_half,
+                     given = Pointers(task.given.begin(), task.given.end()), count = task.given_count,
+                     slot = layout.slots_offset() + shift + layout.given_offset(member),
                      say_finished](Translation& translation) {
                       puts(translation);
+                      for (std::size_t i = 0; i < given.size(); ++i) {
+                        reinterpret_cast<std::byte**>(windows[readers[i / count]] + slot)[i % count] =
+                            given[i];
+                      }
                       for (const std::uint32_t reader : readers) {
                         backend::set_flag(flag_at(windows[reader], layout.ready_offset(member)), round);
                       }
@@ -75,7 +108,17 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
                     });
   StreamWorker& worker = worker_of(stream);
   interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(room), *task.abort, std::move(put)));
-  if (!has_second_half) return;
+  const auto submit_end = [&] {
+    if (!gives) return;
+    std::vector<TeamTask::Condition> over;
+    for (const std::uint32_t reader : task.readers) {
+      over.push_back({&flag_at(windows[member], layout.finished_offset(reader)), round});
+    }
+    auto end = accept(stream, virtual_devices::Operation::kernel, "team_round",
+                      [say_done](Translation&) { say_done(); });
+    interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(over), *task.abort, std::move(end)));
+  };
+  if (!has_second_half) return submit_end();
 
   std::vector<TeamTask::Condition> arrived;
   for (const std::uint32_t source : task.sources) {
@@ -83,27 +126,27 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   }
   const auto submit_second = [&](auto work) {
     auto get = accept(stream, virtual_devices::Operation::kernel, "team_round",
-                      [work = std::move(work), say_finished](Translation& translation) {
+                      [work = std::move(work), say_finished](Translation& translation) mutable {
                         work(translation);
                         say_finished();
                       });
     interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(arrived), *task.abort, std::move(get)));
   };
+  const Sources sources(task, shift);
   if (!task.sums.segments.empty()) {
-    Pointers pointers(task.sums.pointers.begin(), task.sums.pointers.end());
-    for (const OrderedSumSegment& segment : task.sums.segments) {
-      for (std::uint32_t i = 0; i < task.sums.input_count; ++i) {
-        if (i != task.own_input) pointers[segment.first_input + i] += shift;
-      }
-    }
-    OrderedSum sums = task.sums;
-    sums.pointers = pointers;
-    submit_second(OrderedSumWork(sums));
+    submit_second(
+        [work = OrderedSumWork(task.sums), sources, own = task.own_input](Translation& translation) mutable {
+          work.find_inputs(
+              [&](std::uint32_t input, std::byte* place) { return input == own ? place : sources(place); });
+          work(translation);
+        });
   } else {
-    Pointers pointers(task.copies.pointers.begin(), task.copies.pointers.end());
-    for (const FanOutSegment& segment : task.copies.segments) pointers[segment.source] += shift;
-    submit_second(FanOutWork({task.copies.segments, pointers}));
+    submit_second([work = FanOutWork(task.copies), sources](Translation& translation) mutable {
+      work.find_sources(sources);
+      work(translation);
+    });
   }
+  submit_end();
 }
 
 }  // namespace tutti::backend::host

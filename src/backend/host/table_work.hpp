@@ -13,6 +13,13 @@ class FanOutWork {
  public:
   /// Keeps a copy of the description. Throws Error(invalid_argument) if it contradicts itself.
   explicit FanOutWork(const FanOut& task);
+  /// Calls `where(place)` for every source, which is what it returns from then on. Each has an entry of its
+  /// own.
+  template <class Where>
+  void find_sources(const Where& where) {
+    for (const FanOutSegment& segment : segments_)
+      pointers_[segment.source] = where(pointers_[segment.source]);
+  }
   void operator()(Translation& translation) const;
 
  private:
@@ -24,6 +31,16 @@ class OrderedSumWork {
  public:
   /// Likewise.
   explicit OrderedSumWork(const OrderedSum& task);
+  /// Likewise, `where(input, place)`, with the input's number in its segment.
+  template <class Where>
+  void find_inputs(const Where& where) {
+    for (const OrderedSumSegment& segment : segments_) {
+      for (std::uint32_t i = 0; i < input_count_; ++i) {
+        std::byte*& place = pointers_[segment.first_input + i];
+        place = where(i, place);
+      }
+    }
+  }
   void operator()(Translation& translation) const;
 
  private:
