@@ -24,6 +24,9 @@ class alignas(64) CachingAllocator::Impl {
   void free(Block& block) noexcept;
   void record_stream(Block& block, backend::StreamRef stream);
   Block* find(const void* address);
+  Extent segment_of(const void* address);
+  void add_observer(SegmentObserver& observer);
+  void remove_observer(SegmentObserver& observer) noexcept;
   void empty_cache();
   void finish_pending();
   MemoryStats stats() const;
@@ -37,12 +40,15 @@ class alignas(64) CachingAllocator::Impl {
   void reap_locked();
   /// The caller holds `growth_mutex_`.
   void return_cached();
+  [[nodiscard]] bool may_free(const std::byte* address) noexcept;
   [[noreturn]] void throw_out_of_memory(std::size_t bytes);
 
   backend::Backend& backend_;
   const int device_;
   /// Held while segments come or go, which takes long and may wait for devices. Taken before `mutex_`.
   std::mutex growth_mutex_;
+  std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_mutex_`, as is the next
+  std::vector<void*> held_;                  ///< no segments any more, but not to be freed yet
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
   mutable std::mutex mutex_;
   BlockPool pool_;
@@ -119,6 +125,28 @@ Block* CachingAllocator::Impl::find(const void* address) {
   return pool_.find(address);
 }
 
+CachingAllocator::Extent CachingAllocator::Impl::segment_of(const void* address) {
+  const std::lock_guard lock(mutex_);
+  const Block* const block = pool_.find(address);
+  return block == nullptr ? Extent{} : Extent{block->segment->address, block->segment->bytes};
+}
+
+void CachingAllocator::Impl::add_observer(SegmentObserver& observer) {
+  const std::lock_guard lock(growth_mutex_);
+  observers_.push_back(&observer);
+}
+
+void CachingAllocator::Impl::remove_observer(SegmentObserver& observer) noexcept {
+  const std::lock_guard lock(growth_mutex_);
+  std::erase(observers_, &observer);
+}
+
+bool CachingAllocator::Impl::may_free(const std::byte* address) noexcept {
+  // All are asked, so that all let go of it.
+  return std::ranges::count_if(
+             observers_, [address](SegmentObserver* observer) { return !observer->may_free(address); }) == 0;
+}
+
 void CachingAllocator::Impl::empty_cache() {
   const std::lock_guard growth_lock(growth_mutex_);
   {
@@ -186,7 +214,12 @@ void CachingAllocator::Impl::return_cached() {
       if (!failure) failure = std::current_exception();
     }
   }
-  for (const Segment& segment : segments) backend_.free_device(device_, segment.address);
+  for (const Segment& segment : segments) held_.push_back(segment.address);
+  std::erase_if(held_, [this](void* address) {
+    if (!may_free(static_cast<const std::byte*>(address))) return false;
+    backend_.free_device(device_, address);
+    return true;
+  });
   if (failure) std::rethrow_exception(failure);
 }
 
@@ -241,6 +274,15 @@ void* CachingAllocator::address(const Block* block) noexcept {
 }
 Block* CachingAllocator::find(const void* address) {
   return impl_->find(address);
+}
+CachingAllocator::Extent CachingAllocator::segment_of(const void* address) {
+  return impl_->segment_of(address);
+}
+void CachingAllocator::add_observer(SegmentObserver& observer) {
+  impl_->add_observer(observer);
+}
+void CachingAllocator::remove_observer(SegmentObserver& observer) noexcept {
+  impl_->remove_observer(observer);
 }
 void CachingAllocator::empty_cache() {
   impl_->empty_cache();

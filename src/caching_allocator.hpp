@@ -16,6 +16,20 @@ struct Block;
 /// One piece of pinned memory, in use or cached. Opaque outside the allocator.
 struct PinnedBlock;
 
+/// Wants to know before memory goes back to the device: somebody else may have it open.
+class SegmentObserver {
+ public:
+  SegmentObserver() = default;
+  SegmentObserver(const SegmentObserver&) = delete;
+  SegmentObserver& operator=(const SegmentObserver&) = delete;
+  /// Whether the segment that begins at `address`, which no work uses any more, may be freed now. If not, it
+  /// stays with the allocator, unused, and is asked for again. Must not call the allocator.
+  [[nodiscard]] virtual bool may_free(const std::byte* address) noexcept = 0;
+
+ protected:
+  ~SegmentObserver() = default;
+};
+
 /// Stream-ordered caching allocator for one device's memory (sizes and pools: see `tutti/memory.hpp`).
 ///
 /// A block is reused at once by its own stream, whose order makes that safe; other streams that used it are
@@ -45,6 +59,17 @@ class CachingAllocator {
   [[nodiscard]] static void* address(const Block* block) noexcept;
   /// The block in use that contains `address`, nullptr if there is none.
   [[nodiscard]] Block* find(const void* address);
+
+  /// What the device gave at once: the memory around a block in use.
+  struct Extent {
+    std::byte* address = nullptr;
+    std::size_t bytes = 0;
+  };
+  /// The segment of the block in use that contains `address`; without an address if there is none.
+  [[nodiscard]] Extent segment_of(const void* address);
+  /// `observer` is asked from now on, until it is removed.
+  void add_observer(SegmentObserver& observer);
+  void remove_observer(SegmentObserver& observer) noexcept;
 
   /// Returns cached segments to the device, after waiting for the devices whose streams may still use them.
   void empty_cache();
