@@ -6,6 +6,7 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 
 #include <fmt/format.h>
@@ -162,7 +163,18 @@ void TeamCall::post() {
   sequence_ = team_.post(signature_, context_.launcher.captured().has_value());
 }
 
+bool TeamCall::could_be_direct() const {
+  if (team_.registrations() == nullptr || members() < 2) return false;
+  const auto is_too_large = [](const TeamColumn& column) {
+    return column.bytes() >= backend::GivenPlace::most_bytes;
+  };
+  return largest_message() > transport::ranks_tuning_of(context_.runtime.backend().kind()).direct_from &&
+         std::ranges::none_of(columns_, is_too_large);
+}
+
 void TeamCall::choose_transport() {
+  const bool moves = signature_.operation != Operation::barrier && signature_.operation != Operation::split;
+  is_direct_ = moves && could_be_direct();
   by_nccl_ = nccl_objection().empty();
   if (by_nccl_ && context_.launcher.captured() && !context_.nccl->is_connected()) {
     arguments_.unsupported(
@@ -175,6 +187,7 @@ void TeamCall::keep_memory() {
   if (const auto& capture = context_.launcher.captured()) {
     auto tensors = std::make_shared<std::vector<Tensor>>(inputs_);
     tensors->insert(tensors->end(), outputs_.begin(), outputs_.end());
+    for (const StandIn& replaced : stand_ins_) tensors->push_back(replaced.operand);
     transport::retain_until_graph_destroyed(context_.runtime, *capture, std::move(tensors));
     return;
   }
@@ -184,6 +197,7 @@ void TeamCall::keep_memory() {
       if (tensor->defined()) tensor->record_stream(used);
     }
   }
+  for (const StandIn& replaced : stand_ins_) replaced.operand.record_stream(stream(replaced.own_member));
 }
 
 void TeamCall::carry_out(const std::function<void()>& work) {
@@ -204,16 +218,64 @@ void TeamCall::carry_out(const std::function<void()>& work) {
 
 void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> more) {
   carry_out([&] {
-    keep_memory();
     if (by_nccl_) {
+      keep_memory();
       enqueue_nccl();
     } else {
+      const PlanPtr chosen = plan(describe, more);
+      if (chosen->is_direct) give(*chosen);
+      keep_memory();
       for (const auto& [member, copy] : local_copies_)
         context_.runtime.backend().copy(streams_[member], copy);
-      enqueue(plan(describe, more));
+      enqueue(chosen);
+      copy_stand_ins_back();
     }
     packing_.unpack();
   });
+}
+
+void TeamCall::give(const RoundPlan& plan) {
+  transport::ranks::Registrations& registrations = *team_.registrations();
+  const bool is_captured = context_.launcher.captured().has_value();
+  for (std::size_t own_member = 0; own_member < locals(); ++own_member) {
+    for (const transport::BufferId buffer : plan.given[own_member]) {
+      const auto add = [&] {
+        return registrations.add(sequence_, own_member, addresses()[buffer], is_captured);
+      };
+      if (add()) continue;
+      add_stand_in(own_member, buffer);
+      if (!add()) {
+        throw Error(
+            ErrorCode::transport_failure,
+            fmt::format("memory of member {} cannot be opened by other processes, nor can a copy of it",
+                        first() + own_member));
+      }
+    }
+  }
+  registrations.wait(sequence_);
+}
+
+void TeamCall::add_stand_in(std::size_t own_member, transport::BufferId buffer) {
+  const std::size_t side = members() * columns_.size();
+  const bool is_output = buffer >= side;
+  Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first() * columns_.size()];
+  const Tensor stand_in =
+      tutti::empty(operand.sizes(), {.dtype = operand.dtype(), .device = context_.devices[own_member]});
+  if (!is_output) {
+    context_.runtime.backend().copy(
+        streams_[own_member],
+        {.target = address_of(stand_in), .source = address_of(operand), .row_bytes = operand.nbytes()});
+  }
+  stand_ins_.push_back({own_member, std::exchange(operand, stand_in), stand_in, is_output});
+}
+
+void TeamCall::copy_stand_ins_back() {
+  for (const StandIn& replaced : stand_ins_) {
+    if (!replaced.is_output) continue;
+    context_.runtime.backend().copy(streams_[replaced.own_member], {.target = address_of(replaced.operand),
+                                                                    .source = address_of(replaced.stand_in),
+                                                                    .row_bytes = replaced.operand.nbytes()});
+  }
 }
 
 void TeamCall::launch_barrier() {
@@ -245,6 +307,11 @@ std::span<std::byte* const> TeamCall::addresses() const {
 transport::RanksTuning TeamCall::tuning() const noexcept {
   transport::RanksTuning tuning = transport::ranks_tuning_of(context_.runtime.backend().kind());
   tuning.message_bytes = std::min(tuning.message_bytes, team_.windows().layout().slot_bytes);
+  if (is_direct_) {
+    // There are no messages to cut, and no member writes what others read.
+    tuning.message_bytes = std::numeric_limits<std::uint64_t>::max() / 2;
+    tuning.shared_sums_from = 0;
+  }
   return tuning;
 }
 
@@ -261,9 +328,11 @@ TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::
   return cached(key, [&] {
     TeamProblem problem(members(), columns_.size());
     describe(problem);
-    return transport::ranks::plan_rounds(
-        problem.work(), members(), first(), locals(),
-        {.slot_bytes = team_.windows().layout().slot_bytes, .message_bytes = tuning().message_bytes});
+    return transport::ranks::plan_rounds(problem.work(), members(), first(), locals(),
+                                         {.slot_bytes = team_.windows().layout().slot_bytes,
+                                          .message_bytes = tuning().message_bytes,
+                                          .is_direct = is_direct_,
+                                          .most_given = team_.windows().layout().most_given()});
   });
 }
 
@@ -273,8 +342,8 @@ TeamCall::PlanPtr TeamCall::cached(const PlanKey& key, const std::function<Round
   if (known == nullptr) {
     RoundPlan made = make();
     made.summary.transport = made.round_count == 0 ? "none" : name_of(team_.windows().transport());
-    made.summary.algorithm =
-        fmt::format("{} {}", made.round_count, made.round_count == 1 ? "round" : "rounds");
+    made.summary.algorithm = fmt::format("{} {}{}", made.round_count, made.is_direct ? "direct " : "",
+                                         made.round_count == 1 ? "round" : "rounds");
     known = std::make_shared<const RoundPlan>(std::move(made));
   }
   return known;

@@ -173,6 +173,13 @@ class TeamCall {
   [[nodiscard]] std::uint64_t largest_message() const;
   void add_transfers(std::vector<transport::ranks::NcclCall>& calls) const;
   void choose_transport();
+  /// Whether members may read one another's operands where they lie, and should. The same on all ranks.
+  [[nodiscard]] bool could_be_direct() const;
+  /// Has what the plan gives opened by the others; what cannot be opened is replaced by a stand-in.
+  void give(const transport::ranks::RoundPlan& plan);
+  void add_stand_in(std::size_t own_member, transport::BufferId buffer);
+  /// Queues the copies from stand-ins to outputs.
+  void copy_stand_ins_back();
   /// Does what the others rely on: a failure ends the team.
   void carry_out(const std::function<void()>& work);
   /// What is queued keeps its memory, even if the rest fails.
@@ -192,7 +199,16 @@ class TeamCall {
   std::vector<Tensor> inputs_;   ///< by own member, then column; undefined where there is none
   std::vector<Tensor> outputs_;  ///< likewise
   std::vector<std::pair<std::size_t, backend::Copy2D>> local_copies_;
+  /// For an operand in memory that others cannot open.
+  struct StandIn {
+    std::size_t own_member = 0;
+    Tensor operand;
+    Tensor stand_in;
+    bool is_output = false;
+  };
+  std::vector<StandIn> stand_ins_;
   bool by_nccl_ = false;
+  bool is_direct_ = false;
   // Of scatter and gather.
   Cut geometry_;
   std::vector<std::uint64_t> lengths_;  ///< of all members' parts, along the dimension

@@ -65,7 +65,7 @@ std::string TeamCall::nccl_objection() const {
   if (!refusal.empty() || team_.settings().transport == TransportKind::nccl) return refusal;
   const std::uint64_t bytes = link_bytes();
   const std::uint64_t from = nccl_from(signature_.operation);
-  if (bytes <= from && largest_message() <= tuning().message_bytes) {
+  if (bytes <= from && (is_direct_ || largest_message() <= tuning().message_bytes)) {
     return fmt::format("{} bytes over a link are not more than the {} from which it is faster", bytes, from);
   }
   if (bytes / columns_.size() < transport::ranks_nccl_tensor) return "the tensors are small";

@@ -50,6 +50,9 @@ struct RanksTuning {
   std::uint64_t message_bytes;
   /// Up to here every member makes all sums of an all_reduce_add for itself; above, each makes its share.
   std::uint64_t shared_sums_from;
+  /// Messages above this size are read where they lie, if they can be: that saves a copy, but whoever gives
+  /// the memory must wait for its readers.
+  std::uint64_t direct_from;
 };
 
 /// On GPUs every round is a launch, which costs as much as moving a megabyte; on virtual devices it is two
@@ -57,8 +60,9 @@ struct RanksTuning {
 [[nodiscard]] constexpr RanksTuning ranks_tuning_of(BackendKind backend) noexcept {
   constexpr std::uint64_t kib = 1024;
   return backend == BackendKind::host
-             ? RanksTuning{.message_bytes = 256 * kib, .shared_sums_from = 64 * kib}
-             : RanksTuning{.message_bytes = 1024 * kib, .shared_sums_from = 512 * kib};
+             ? RanksTuning{.message_bytes = 256 * kib, .shared_sums_from = 64 * kib, .direct_from = 64 * kib}
+             : RanksTuning{
+                   .message_bytes = 1024 * kib, .shared_sums_from = 512 * kib, .direct_from = 256 * kib};
 }
 /// NCCL carries calls between processes that bring more bytes than these over one device's link, or that
 /// rounds would have to cut. Sums on all members cost rounds the most; what everyone gives to everyone, the

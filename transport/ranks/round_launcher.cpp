@@ -9,7 +9,7 @@ namespace {
 
 using Pointers = std::vector<std::byte*>;
 
-/// Addresses of one own member: buffers of the work, then all members' slots.
+/// Addresses of one own member: buffers of the work, then all members' slots, then what other members give.
 class Resolver {
  public:
   Resolver(const RoundPlan& plan, const Windows& windows, std::size_t own_member,
@@ -21,16 +21,18 @@ class Resolver {
 
   std::span<std::byte* const> resolve(const std::vector<Place>& places, Pointers& pointers) const {
     pointers.clear();
-    for (const Place& place : places) {
-      std::byte* const base = place.buffer < plan_.operand_count
-                                  ? addresses_[place.buffer]
-                                  : windows_[place.buffer - plan_.operand_count] + slots_offset_;
-      pointers.push_back(base + place.offset);
-    }
+    for (const Place& place : places) pointers.push_back(resolve(place));
     return pointers;
   }
 
  private:
+  [[nodiscard]] std::byte* resolve(const Place& place) const {
+    if (place.buffer < plan_.operand_count) return addresses_[place.buffer] + place.offset;
+    const std::size_t further = place.buffer - plan_.operand_count;
+    if (further < plan_.member_count) return windows_[further] + slots_offset_ + place.offset;
+    return backend::GivenPlace::encode(further - plan_.member_count, place.offset);
+  }
+
   const RoundPlan& plan_;
   std::span<std::byte* const> windows_;
   std::size_t slots_offset_;
@@ -104,6 +106,9 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
                    .segments = part.sums.segments,
                    .pointers = resolver.resolve(part.sums.pointers, resolved_[2])};
       task.own_input = part.own_input;
+      task.is_direct = plan.is_direct;
+      task.given_count = static_cast<std::uint32_t>(part.given.size());
+      task.given = give(part, addresses);
       if (task.ends_call && !captured_) {
         task.done = &team_.done_flag(task.member);
         task.done_value = static_cast<std::uint32_t>(sequence);
@@ -112,6 +117,18 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
     }
   }
   rounds_ += plan.round_count;
+}
+
+std::span<std::byte* const> RoundLauncher::give(const RoundPart& part,
+                                                std::span<std::byte* const> addresses) {
+  const std::size_t count = part.given.size();
+  given_.resize(part.readers.size() * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Registrations::Given given = team_.registrations()->find(addresses[part.given[i]]);
+    for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
+      given_[reader * count + i] = given.seen_by(part.readers[reader]);
+  }
+  return given_;
 }
 
 void RoundLauncher::finish(std::uint64_t sequence, std::span<const backend::StreamRef> streams) {

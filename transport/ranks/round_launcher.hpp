@@ -26,7 +26,8 @@ class RoundLauncher {
   /// launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
   /// `addresses` by buffer of the plan's work; those of other ranks' members are not looked at. What they
-  /// point to stays alive until the streams have passed.
+  /// point to stays alive until the streams have passed. What the plan gives has been added to the team's
+  /// registrations.
   void launch(std::uint64_t sequence, const RoundPlan& plan, std::span<std::byte* const> addresses,
               std::span<const backend::StreamRef> streams);
   /// For a call that needs no rounds: it is complete when the streams have come here.
@@ -37,6 +38,10 @@ class RoundLauncher {
   [[nodiscard]] const std::optional<backend::StreamRef>& captured() const noexcept { return captured_; }
 
  private:
+  /// What each reader is told of the memory that the part gives.
+  [[nodiscard]] std::span<std::byte* const> give(const RoundPart& part,
+                                                 std::span<std::byte* const> addresses);
+
   Runtime& runtime_;
   Team& team_;
   std::uint32_t rounds_ = 0;                         ///< of all calls so far
@@ -44,6 +49,7 @@ class RoundLauncher {
   std::vector<backend::StreamRef> latest_captured_;  ///< likewise, of captured calls
   std::optional<backend::StreamRef> captured_;
   std::vector<std::byte*> resolved_[3];  ///< pointer tables, reused
+  std::vector<std::byte*> given_;        ///< likewise
 };
 
 }  // namespace tutti::transport::ranks

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -29,31 +30,22 @@ void add_once(std::vector<std::uint32_t>& members, LaneId member) {
 /// A round under construction: all members' parts.
 class Round {
  public:
-  Round(const TeamWork& work, std::size_t members)
-      : work_(work), parts_(members), fill_(members), has_part_(members) {}
+  Round(const TeamWork& work, std::size_t members, const RoundLimits& limits)
+      : work_(work), limits_(limits), parts_(members), fill_(members), has_part_(members) {}
 
-  /// The bytes of a rectangle of `source`'s member, packed, in its slot. Each rectangle is put once.
-  [[nodiscard]] Place put(const Move& move) {
-    const LaneId member = work_.member_of(move.source);
-    const auto key =
-        std::tuple(move.source.buffer, move.source.offset, move.row_bytes, move.rows, move.source_pitch);
-    const auto [known, is_new] = put_.try_emplace(key, fill_[member]);
-    const Place slot{static_cast<BufferId>(work_.homes.size() + member), known->second};
-    if (is_new) {
-      Move packed = move;
-      packed.target_pitch = move.row_bytes;
-      add(part(member).puts, packed, slot);
-      fill_[member] += divide_up(move.row_bytes * move.rows, message_alignment) * message_alignment;
-    }
-    return slot;
-  }
-  /// A rectangle that `source`'s member puts and `target`'s copies.
+  /// A rectangle that `source`'s member offers and `target`'s copies.
   void copy(const Move& move, Place target) {
-    Move unpacked = move;
-    unpacked.source = put(move);
-    unpacked.source_pitch = move.row_bytes;
-    connect(work_.member_of(move.source), work_.member_of(target));
-    add(part(work_.member_of(target)).copies, unpacked, target);
+    const LaneId member = work_.member_of(move.source);
+    const LaneId reader = work_.member_of(target);
+    if (limits_.is_direct && member == reader) {
+      add(part(member).copies, move, target);
+      return;
+    }
+    Move offered = move;
+    offered.source = offer(move);
+    if (!limits_.is_direct) offered.source_pitch = move.row_bytes;
+    connect(member, reader);
+    add(part(reader).copies, offered, target);
   }
   void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, Place output) {
     const LaneId root = work_.member_of(output);
@@ -69,7 +61,7 @@ class Round {
         adding.sums.pointers.push_back(inputs[i]);
         continue;
       }
-      adding.sums.pointers.push_back(put({.source = inputs[i], .row_bytes = count * size_of(dtype)}));
+      adding.sums.pointers.push_back(offer({.source = inputs[i], .row_bytes = count * size_of(dtype)}));
       connect(member, root);
     }
     adding.sums.pointers.push_back(output);
@@ -77,14 +69,45 @@ class Round {
         {.count = count, .first_input = first, .first_output = first + adding.input_count});
   }
 
-  [[nodiscard]] std::uint64_t largest_message() const { return *std::ranges::max_element(fill_); }
   [[nodiscard]] bool has_part(std::size_t member) const { return has_part_[member]; }
   [[nodiscard]] RoundPart& part(std::size_t member) {
     has_part_[member] = true;
     return parts_[member];
   }
+  /// Whether the round can be carried out.
+  [[nodiscard]] bool fits() const {
+    return *std::ranges::max_element(fill_) <= limits_.slot_bytes &&
+           std::ranges::all_of(
+               parts_, [this](const RoundPart& part) { return part.given.size() <= limits_.most_given; });
+  }
 
  private:
+  /// Where others find the bytes of a rectangle.
+  [[nodiscard]] Place offer(const Move& move) { return limits_.is_direct ? give(move.source) : put(move); }
+  /// In memory of `source`'s member.
+  [[nodiscard]] Place give(Place source) {
+    const LaneId member = work_.member_of(source);
+    std::vector<BufferId>& given = part(member).given;
+    const auto [known, is_new] =
+        given_.try_emplace(source.buffer, std::uint64_t{member} * limits_.most_given + given.size());
+    if (is_new) given.push_back(source.buffer);
+    return {static_cast<BufferId>(work_.homes.size() + parts_.size() + known->second), source.offset};
+  }
+  /// Packed, in the slot of `source`'s member. Each rectangle is put once.
+  [[nodiscard]] Place put(const Move& move) {
+    const LaneId member = work_.member_of(move.source);
+    const auto key =
+        std::tuple(move.source.buffer, move.source.offset, move.row_bytes, move.rows, move.source_pitch);
+    const auto [known, is_new] = put_.try_emplace(key, fill_[member]);
+    const Place slot{static_cast<BufferId>(work_.homes.size() + member), known->second};
+    if (is_new) {
+      Move packed = move;
+      packed.target_pitch = move.row_bytes;
+      add(part(member).puts, packed, slot);
+      fill_[member] += divide_up(move.row_bytes * move.rows, message_alignment) * message_alignment;
+    }
+    return slot;
+  }
   static void add(RoundPart::Table<backend::FanOutSegment>& table, const Move& move, Place target) {
     const auto source = static_cast<std::uint32_t>(table.pointers.size());
     table.pointers.insert(table.pointers.end(), {move.source, target});
@@ -102,11 +125,13 @@ class Round {
   }
 
   const TeamWork& work_;
+  const RoundLimits& limits_;
   std::vector<RoundPart> parts_;
   std::vector<std::uint64_t> fill_;  ///< by member: bytes of its message
   std::vector<bool> has_part_;
   std::map<std::tuple<BufferId, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>, std::uint64_t>
       put_;
+  std::map<BufferId, std::uint64_t> given_;  ///< the number of each buffer's address
 };
 
 /// Items that are cut into rounds together: every round takes an even share of each group.
@@ -120,11 +145,13 @@ class Lowering {
   Lowering(const TeamWork& work, std::size_t members, const RoundLimits& limits)
       : work_(work), members_(members), limits_(limits) {}
 
-  [[nodiscard]] std::vector<Round> run() {
+  /// Nothing if rounds cannot be direct but should be.
+  [[nodiscard]] std::optional<std::vector<Round>> run() {
     for (const TeamWork::Stage& stage : work_.stages) {
       add_sums(stage.reductions);
       add_flows(stage.flows);
     }
+    if (limits_.is_direct && !std::ranges::all_of(rounds_, &Round::fits)) return std::nullopt;
     return std::move(rounds_);
   }
 
@@ -196,17 +223,16 @@ class Lowering {
     if (groups.empty()) return;
     std::uint64_t largest = 1;
     for (const auto& [member, bytes] : messages) largest = std::max(largest, bytes);
-    for (std::uint64_t count = divide_up(largest, limits_.message_bytes);; count *= 2) {
-      std::vector<Round> rounds(count, Round(work_, members_));
+    for (std::uint64_t count = limits_.is_direct ? 1 : divide_up(largest, limits_.message_bytes);;
+         count *= 2) {
+      std::vector<Round> rounds(count, Round(work_, members_, limits_));
       for (const Group& group : groups) {
         const auto cuts = split_evenly(group.sizes, count, split_alignment);
         for (std::size_t round = 0; round < cuts.size(); ++round) {
           for (const Slice& slice : cuts[round]) add_slice(rounds[round], slice, group.items[slice.item]);
         }
       }
-      const bool fits = std::ranges::all_of(
-          rounds, [&](const Round& round) { return round.largest_message() <= limits_.slot_bytes; });
-      if (fits) {
+      if (limits_.is_direct || std::ranges::all_of(rounds, &Round::fits)) {
         std::ranges::move(rounds, std::back_inserter(rounds_));
         return;
       }
@@ -221,10 +247,11 @@ class Lowering {
 };
 
 /// Numbers each own member's parts.
-RoundPlan number(std::vector<Round>& rounds, std::size_t operand_count, std::size_t first_own,
-                 std::size_t own_count) {
+RoundPlan number(std::vector<Round>& rounds, std::size_t operand_count, std::size_t members,
+                 std::size_t first_own, std::size_t own_count) {
   RoundPlan plan;
   plan.operand_count = operand_count;
+  plan.member_count = members;
   plan.round_count = static_cast<std::uint32_t>(rounds.size());
   for (std::size_t member = first_own; member < first_own + own_count; ++member) {
     std::vector<RoundPart>& parts = plan.parts.emplace_back();
@@ -241,6 +268,9 @@ RoundPlan number(std::vector<Round>& rounds, std::size_t operand_count, std::siz
     }
     if (parts.empty() && plan.round_count > 0) parts.emplace_back().round = plan.round_count;
     if (!parts.empty()) parts.back().finished = plan.round_count;
+    std::set<BufferId> given;
+    for (const RoundPart& part : parts) given.insert(part.given.begin(), part.given.end());
+    plan.given.emplace_back(given.begin(), given.end());
     for (RoundPart& part : parts) {
       if (part.puts.segments.empty() || part.sums.segments.empty()) continue;
       // An output may be the input: all of it must have been put before any of it is written.
@@ -255,13 +285,21 @@ RoundPlan number(std::vector<Round>& rounds, std::size_t operand_count, std::siz
 
 RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_own, std::size_t own_count,
                       const RoundLimits& limits) {
-  std::vector<Round> rounds = Lowering(work, members, limits).run();
-  return number(rounds, work.homes.size(), first_own, own_count);
+  // All processes see all members' parts, and so all come to the same.
+  std::optional<std::vector<Round>> rounds = Lowering(work, members, limits).run();
+  RoundLimits through_slots = limits;
+  through_slots.is_direct = false;
+  const bool is_direct = limits.is_direct && rounds.has_value();
+  if (!rounds) rounds = Lowering(work, members, through_slots).run();
+  RoundPlan plan = number(*rounds, work.homes.size(), members, first_own, own_count);
+  plan.is_direct = is_direct;
+  return plan;
 }
 
 RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t own_count) {
   const TeamWork nothing;
-  std::vector<Round> rounds(1, Round(nothing, members));
+  const RoundLimits no_limits;
+  std::vector<Round> rounds(1, Round(nothing, members, no_limits));
   for (std::size_t member = first_own; member < first_own + own_count; ++member) {
     RoundPart& part = rounds.front().part(member);
     for (std::uint32_t other = 0; other < members; ++other) {
@@ -270,7 +308,7 @@ RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t o
       part.sources.push_back(other);
     }
   }
-  return number(rounds, 0, first_own, own_count);
+  return number(rounds, 0, members, first_own, own_count);
 }
 
 }  // namespace tutti::transport::ranks

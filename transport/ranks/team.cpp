@@ -50,6 +50,7 @@ Team::~Team() {
       if (mark.event != nullptr) runtime_.events().release(settings_.devices[own], mark.event);
     }
   }
+  registrations_.reset();
   windows_.reset();
   runtime_.backend().unregister_pinned(memory_.data());
 }

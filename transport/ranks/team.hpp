@@ -4,6 +4,7 @@
 #include "runtime.hpp"
 #include "shared_memory.hpp"
 #include "transport/ranks/boards.hpp"
+#include "transport/ranks/registrations.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/windows.hpp"
 #include "tutti/error.hpp"
@@ -69,6 +70,10 @@ class Team {
   /// The own member has completed the call once `stream` has come to this point.
   void done_after(std::size_t own_member, std::uint64_t sequence, backend::StreamRef stream);
   [[nodiscard]] const Windows& windows() const noexcept { return *windows_; }
+  /// nullptr where members do not reach one another's memory.
+  [[nodiscard]] Registrations* registrations() noexcept {
+    return registrations_ ? &*registrations_ : nullptr;
+  }
 
   /// Announces this rank's next call and compares it with its neighbours'. Returns its sequence number.
   /// Throws what ended the team; Error(invalid_argument) with both signatures if a rank makes another call.
@@ -102,6 +107,7 @@ class Team {
   void join(Exchange& exchange);
   /// Where the parts of the shared memory lie; returns its size.
   std::size_t lay_out(std::byte* memory);
+  void share_registrations();
   void leave() noexcept;
   /// Calls `holds` until it is true; gives up like a call that waits too long.
   template <class Condition>
@@ -136,6 +142,9 @@ class Team {
   std::byte* host_windows_ = nullptr;
   backend::TeamWindowLayout layout_;
   std::optional<Windows> windows_;
+  RegistrationBoard* registration_boards_ = nullptr;
+  RegistrationView* registration_views_ = nullptr;
+  std::optional<Registrations> registrations_;
 
   /// Where a stream was when a call without rounds had been queued.
   struct Mark {

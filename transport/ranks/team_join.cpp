@@ -125,6 +125,23 @@ void Team::join(Exchange& exchange) {
                     .own_devices = settings_.devices,
                     .host_windows = host_windows_},
       settings_.transport == TransportKind::nccl ? TransportKind::automatic : settings_.transport);
+  if (windows_->transport() == TransportKind::p2p) share_registrations();
+}
+
+void Team::share_registrations() {
+  registrations_.emplace(
+      runtime_,
+      Registrations::Team{
+          .rank = static_cast<std::size_t>(rank_),
+          .rank_of_member = rank_of_member_,
+          .first_own = first_local(),
+          .own_devices = settings_.devices,
+          .boards = {boards_, rank_count_},
+          .registrations = {registration_boards_, rank_count_},
+          .views = {registration_views_, Registrations::view_count(rank_count_, member_count())},
+          .wait_for = [this](std::uint64_t sequence,
+                             const std::function<bool()>& holds) { wait_for(sequence, holds); },
+          .is_complete = [this](std::uint64_t sequence) { return has_completed(own(), sequence); }});
 }
 
 std::size_t Team::lay_out(std::byte* memory) {
@@ -140,6 +157,10 @@ std::size_t Team::lay_out(std::byte* memory) {
   const std::size_t passed =
       place(member_count() * sizeof(backend::SharedFlag), alignof(backend::SharedFlag));
   const std::size_t mailboxes = place(2 * rank_count_ * sizeof(Mailbox), alignof(Mailbox));
+  const std::size_t registrations =
+      place(rank_count_ * sizeof(RegistrationBoard), alignof(RegistrationBoard));
+  const std::size_t view_count = Registrations::view_count(rank_count_, member_count());
+  const std::size_t views = place(view_count * sizeof(RegistrationView), alignof(RegistrationView));
   const std::size_t windows = place(member_count() * layout_.bytes(), backend::TeamWindowLayout::alignment);
   if (memory != nullptr) {
     abort_ = std::launder(reinterpret_cast<backend::AbortWord*>(memory + abort));
@@ -147,12 +168,14 @@ std::size_t Team::lay_out(std::byte* memory) {
     done_ = std::launder(reinterpret_cast<backend::SharedFlag*>(memory + done));
     passed_ = std::launder(reinterpret_cast<backend::SharedFlag*>(memory + passed));
     mailboxes_ = std::launder(reinterpret_cast<Mailbox*>(memory + mailboxes));
+    registration_boards_ = std::launder(reinterpret_cast<RegistrationBoard*>(memory + registrations));
+    registration_views_ = std::launder(reinterpret_cast<RegistrationView*>(memory + views));
     host_windows_ = memory + windows;
   }
   return used;
 }
 
-/// Others' work may still read from this rank's device windows, and what others have open is not freed.
+/// Others' work may still read from this rank's device memory, and what others have open is not freed.
 void Team::leave() noexcept {
   const auto deadline = Clock::now() + settings_.timeout;
   const auto wait_for_all = [&](std::uint32_t state) {
@@ -168,6 +191,7 @@ void Team::leave() noexcept {
   own().state.store(RankBoard::leaving);
   wait_for_all(RankBoard::leaving);
   windows_->close();
+  if (registrations_) registrations_->close();
   own().state.store(RankBoard::left);
   wait_for_all(RankBoard::left);
 }

@@ -1,0 +1,161 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "backend/shared_flag.hpp"
+#include "caching_allocator.hpp"
+#include "runtime.hpp"
+#include "transport/ranks/boards.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+/// Device memory of the ranks that the others have open.
+namespace tutti::transport::ranks {
+
+/// What the ranks write about it in the memory they share. Zero-filled at first.
+struct RegistrationBoard {
+  static constexpr std::size_t capacity = 512;  ///< segments of one rank
+
+  /// A segment of its owner's. An odd version says that others should have it open, an even one that they
+  /// should not; it changes only when all others have followed.
+  struct Entry {
+    std::atomic<std::uint64_t> version{0};
+    std::uint32_t member = 0;
+    backend::MemoryHandle handle;
+  };
+
+  backend::SharedFlag bell;               ///< rung when others' entries have changed
+  std::atomic<std::uint32_t> used{0};     ///< entries from here on have never been used
+  std::array<Entry, capacity> entries{};  ///< written by the owner
+  std::array<char, 256> failure{};        ///< why this rank could not open somebody's segment
+};
+
+/// What a member's process has made of an entry: up to which version it has followed, and where the segment
+/// is for its device. No address: it could not open it.
+struct RegistrationView {
+  std::atomic<std::uint64_t> version{0};
+  std::atomic<std::uint64_t> address{0};
+};
+
+/// The registration cache: which segments of the caching allocators the other ranks have open, so that
+/// members can give each other addresses of tensors (`backend/team_round.hpp`).
+///
+/// A segment is opened once, when a tensor in it is given for the first time: the owner enters it in its
+/// board, and a thread of each other rank, which depends on nobody else, opens it. It stays open until the
+/// allocator wants to return it to the device, until its place is needed, or until the team ends.
+///
+/// `add`, `wait` and `find` are for one thread at a time; `may_free` may come from any.
+class Registrations final : public SegmentObserver {
+ public:
+  struct Team {
+    std::size_t rank = 0;
+    std::vector<std::size_t> rank_of_member;
+    std::size_t first_own = 0;
+    std::vector<int> own_devices;
+    std::span<const RankBoard> boards;
+    std::span<RegistrationBoard> registrations;  ///< by rank
+    std::span<RegistrationView> views;           ///< by rank, entry, member: see `view_count`
+    /// Returns when the condition holds, or throws what ended the team.
+    std::function<void(std::uint64_t sequence, const std::function<bool()>& holds)> wait_for;
+    /// Whether the own members have completed the call.
+    std::function<bool(std::uint64_t sequence)> is_complete;
+  };
+  [[nodiscard]] static std::size_t view_count(std::size_t ranks, std::size_t members) noexcept {
+    return ranks * RegistrationBoard::capacity * members;
+  }
+
+  Registrations(Runtime& runtime, Team team);
+  Registrations(const Registrations&) = delete;
+  Registrations& operator=(const Registrations&) = delete;
+  ~Registrations();
+
+  /// Has the segment of `address`, memory of an own member that a call gives, opened by all others; `wait`
+  /// before it is used. False if it cannot be given: it is not the allocator's, is not aligned to 16 bytes,
+  /// or there is no room. `is_captured`: graphs may use it for as long as it is not freed.
+  [[nodiscard]] bool add(std::uint64_t sequence, std::size_t own_member, const std::byte* address,
+                         bool is_captured);
+  /// Waits until all have opened what has been added. Throws Error(transport_failure) if one cannot, and what
+  /// ends the team.
+  void wait(std::uint64_t sequence);
+
+  /// Where memory that has been added is, for others.
+  class Given {
+   public:
+    /// For the device of a member.
+    [[nodiscard]] std::byte* seen_by(std::size_t member) const noexcept {
+      return views_ == nullptr ? address_ : segment_of(member) + offset_;
+    }
+
+   private:
+    friend class Registrations;
+    [[nodiscard]] std::byte* segment_of(std::size_t member) const noexcept;
+    std::byte* address_ = nullptr;
+    const Registrations* registrations_ = nullptr;
+    const RegistrationView* views_ = nullptr;  ///< of the entry, by member
+    std::size_t offset_ = 0;
+  };
+  [[nodiscard]] Given find(std::byte* address);
+
+  /// Lets go of the others' segments, and of the own ones: no work uses any of them.
+  void close() noexcept;
+
+  [[nodiscard]] bool may_free(const std::byte* address) noexcept override;
+
+ private:
+  struct Segment {
+    std::size_t bytes = 0;
+    std::uint32_t entry = 0;
+    std::uint64_t version = 0;
+    std::uint64_t last_use = 0;  ///< sequence number of a call
+    bool is_kept = false;        ///< captured calls may use it
+    bool is_open = false;        ///< all others have said so
+  };
+  using Segments = std::map<const std::byte*, Segment>;
+
+  [[nodiscard]] bool is_own(std::size_t member) const noexcept {
+    return member >= team_.first_own && member < team_.first_own + team_.own_devices.size();
+  }
+  [[nodiscard]] std::span<RegistrationView> views_of(std::size_t rank, std::size_t entry) const noexcept {
+    const std::size_t members = team_.rank_of_member.size();
+    return team_.views.subspan((rank * RegistrationBoard::capacity + entry) * members, members);
+  }
+  [[nodiscard]] RegistrationBoard& own() const noexcept { return team_.registrations[team_.rank]; }
+  /// The segment that contains `address`; end() if there is none.
+  [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
+  /// With the mutex held. Nothing if there is none, and none can be had.
+  [[nodiscard]] std::optional<std::uint32_t> free_entry(std::uint64_t sequence);
+  void enter(std::uint32_t entry, std::size_t own_member, const backend::MemoryHandle& handle);
+  /// With the mutex held: tells the others to close it.
+  void retire(Segments::iterator segment);
+  void ring_all() noexcept;
+  /// Whether all others have followed the entry to its version, or are gone.
+  [[nodiscard]] bool is_followed(std::uint32_t entry) const noexcept;
+  [[nodiscard]] std::string failure_of(const Segment& segment) const;
+
+  void serve();
+  void follow(std::size_t rank, std::uint32_t entry);
+
+  Runtime& runtime_;
+  const Team team_;
+  std::mutex mutex_;
+  Segments segments_;                                  ///< by address
+  std::map<const std::byte*, std::uint32_t> retired_;  ///< entries that others may still have open
+  std::vector<Segment*> added_;                        ///< since the last `wait`
+
+  // Of the thread.
+  std::map<std::array<std::size_t, 3>, void*> opened_;  ///< by rank, entry, own member
+  std::atomic<bool> is_stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tutti::transport::ranks
