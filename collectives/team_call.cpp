@@ -416,7 +416,8 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
 
   const auto bytes_of = [&](std::uint64_t length) { return length * geometry_.slab_bytes; };
   const std::uint64_t whole_pitch = bytes_of(total);
-  if (root) {
+  // The root's own part: what members read where it lies takes it along.
+  if (root && !is_direct_) {
     const std::uint64_t part_pitch = bytes_of(lengths_[root_]);
     backend::Copy2D copy{.target = output_address(*root),
                          .target_pitch = part_pitch,
@@ -439,7 +440,7 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
         for (std::size_t member = 0; member < builder.members(); ++member) {
           const std::uint64_t part_pitch = bytes_of(lengths_[member]);
           const std::uint64_t start = bytes_of(starts[member]);
-          if (member == root_) continue;
+          if (member == root_ && !is_direct_) continue;
           const bool is_all = part_pitch == whole_pitch;
           const std::uint64_t row_bytes = is_all ? part_pitch * geometry_.rows : part_pitch;
           const std::uint64_t rows = is_all ? 1 : geometry_.rows;

@@ -74,6 +74,17 @@ class Round {
     has_part_[member] = true;
     return parts_[member];
   }
+  /// Every member copies from the member after it first, and from those before it later: if all began with
+  /// the same one, its link would hold up all of them. What it has itself comes last.
+  void stagger() {
+    for (std::size_t reader = 0; reader < parts_.size(); ++reader) {
+      RoundPart& part = parts_[reader];
+      const auto distance = [&](const backend::FanOutSegment& segment) {
+        return (owner(part.copies.pointers[segment.source]) + parts_.size() - reader - 1) % parts_.size();
+      };
+      std::ranges::stable_sort(part.copies.segments, {}, distance);
+    }
+  }
   /// Whether the round can be carried out.
   [[nodiscard]] bool fits() const {
     return *std::ranges::max_element(fill_) <= limits_.slot_bytes &&
@@ -107,6 +118,12 @@ class Round {
       fill_[member] += divide_up(move.row_bytes * move.rows, message_alignment) * message_alignment;
     }
     return slot;
+  }
+  /// The member whose memory or slot a place of a part is in.
+  [[nodiscard]] std::size_t owner(Place place) const {
+    if (place.buffer < work_.homes.size()) return work_.member_of(place);
+    const std::size_t further = place.buffer - work_.homes.size();
+    return further < parts_.size() ? further : (further - parts_.size()) / limits_.most_given;
   }
   static void add(RoundPart::Table<backend::FanOutSegment>& table, const Move& move, Place target) {
     const auto source = static_cast<std::uint32_t>(table.pointers.size());
@@ -152,6 +169,7 @@ class Lowering {
       add_flows(stage.flows);
     }
     if (limits_.is_direct && !std::ranges::all_of(rounds_, &Round::fits)) return std::nullopt;
+    for (Round& round : rounds_) round.stagger();
     return std::move(rounds_);
   }
 
