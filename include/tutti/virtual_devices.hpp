@@ -17,6 +17,10 @@
 ///
 /// Streams are asynchronous (one worker each), events order them, device memory faults when touched from the
 /// host, peer access is refused where the topology has none, and memory is bounded.
+///
+/// Processes that use virtual devices each have a machine of their own; their devices of one number stand for
+/// one device, and open one another's memory, as between processes with GPUs, where the opener's topology has
+/// a link.
 namespace tutti::virtual_devices {
 
 /// How two virtual devices are connected. `none`: no peer access, copies are staged through the host.
@@ -56,11 +60,13 @@ enum class Operation : std::uint8_t {
   enable_peer,
   create_stream,
   create_event,
+  share,  ///< making a block of device memory known to other processes
+  open,   ///< opening another process's block
 };
 
 /// What goes wrong.
 enum class FaultKind : std::uint8_t {
-  fail,                 ///< allocations report exhaustion, enqueuing calls and peer enable throw
+  fail,  ///< allocations report exhaustion; enqueuing calls, peer enable, sharing and opening throw
   fail_asynchronously,  ///< copies and kernels only: accepted, then fail when they run
   corrupt,  ///< copies and kernels only: bytes that cross the link between `device` and `peer` are damaged
   delay,    ///< copies and kernels only: take `delay_microseconds` longer
@@ -70,7 +76,7 @@ struct Fault {
   Operation operation = Operation::kernel;
   FaultKind kind = FaultKind::fail;
   int device = -1;          ///< the device the operation is issued on; -1: any
-  int peer = -1;            ///< for `enable_peer` and `corrupt`, the other device; -1: any
+  int peer = -1;            ///< for `enable_peer`, `open` and `corrupt`, the other device; -1: any
   std::uint64_t skip = 0;   ///< let this many matching operations pass first
   std::uint64_t count = 1;  ///< then affect this many
   std::uint64_t delay_microseconds = 0;

@@ -220,12 +220,67 @@ TEST_F(HostTeam, RegisteredPagesAreUsedLikePinnedMemory) {
   pages.get()[0] = std::byte{7};  // still there
 }
 
-TEST_F(HostTeam, DeviceMemoryStaysWithItsProcess) {
-  void* const memory = machine().allocate_device(0, 4096);
-  EXPECT_THAT(error_message(ErrorCode::unsupported,
-                            [&] { static_cast<void>(machine().share_device_memory(0, memory)); }),
-              HasSubstr("virtual device 0"));
-  machine().free_device(0, memory);
+/// The same with windows on the members' devices.
+class HostDeviceTeam : public HostTeam {
+ protected:
+  HostDeviceTeam() {
+    for (int device = 0; device < static_cast<int>(members); ++device) {
+      auto* const window = allocate<std::byte>(device, layout.bytes());
+      machine().fill(machine().default_stream(device), {.target = window, .count = layout.bytes()});
+      machine().synchronize_device(device);
+      addresses_[static_cast<std::size_t>(device)] = window;
+      for (int peer = 0; peer < static_cast<int>(members); ++peer) {
+        if (peer != device) machine().enable_peer_access(device, peer);
+      }
+    }
+  }
+};
+
+TEST_F(HostDeviceTeam, ManyRoundsPassNumbersAround) {
+  pass_on_for(300);
+}
+
+TEST_F(HostDeviceTeam, TakesTurnsUnderAnInterleaver) {
+  for (const std::uint64_t seed : {1U, 2U, 3U}) {
+    control().set_interleaving_seed(seed);
+    pass_on_for(30);
+    control().set_interleaving_seed(std::nullopt);
+  }
+}
+
+TEST_F(HostDeviceTeam, WindowsCanBeSharedWhileMembersWait) {
+  std::uint8_t* const numbers = upload<std::uint8_t>(1, std::vector<std::uint8_t>(32, 7));
+  pass_on(1, numbers, numbers + 16);
+  std::this_thread::sleep_for(10ms);
+  EXPECT_FALSE(machine().query_stream(streams_[1])) << "member 0 has not put anything";
+  for (int device = 0; device < static_cast<int>(members); ++device) {
+    static_cast<void>(machine().share_device_memory(device, addresses_[static_cast<std::size_t>(device)]));
+  }
+  std::uint8_t* const others[] = {upload<std::uint8_t>(0, std::vector<std::uint8_t>(32, 9)),
+                                  upload<std::uint8_t>(2, std::vector<std::uint8_t>(32, 8))};
+  pass_on(0, others[0], others[0] + 16);
+  pass_on(2, others[1], others[1] + 16);
+  synchronize();
+  EXPECT_EQ(download(1, numbers + 16, 16), std::vector<std::uint8_t>(16, 9));
+  EXPECT_EQ(download(2, others[1] + 16, 16), std::vector<std::uint8_t>(16, 7));
+  EXPECT_EQ(download(0, others[0] + 16, 16), std::vector<std::uint8_t>(16, 8));
+}
+
+TEST_F(HostDeviceTeam, NeedsPeerAccessAndKnownWindows) {
+  boot("pcie");
+  for (std::uint32_t member = 0; member < members; ++member) {
+    const int device = static_cast<int>(member);
+    addresses_[member] = upload<std::byte>(device, std::vector<std::byte>(layout.bytes()));
+    streams_[member] = machine().create_stream(device, 0);
+  }
+  machine().team_round(streams_[0], round_of(0));
+  EXPECT_THAT(error_message(ErrorCode::device_failure, [&] { machine().synchronize_stream(streams_[0]); }),
+              AllOf(HasSubstr("team_round"), HasSubstr("device 0 has no peer access")));
+  machine().free_device(1, addresses_[1]);
+  EXPECT_THAT(
+      error_message(ErrorCode::device_failure, [&] { machine().team_round(streams_[1], round_of(1)); }),
+      AllOf(HasSubstr("team_round"), HasSubstr("member 1")));
+  machine().register_pinned(windows_.get(), windows_.bytes());
 }
 
 }  // namespace

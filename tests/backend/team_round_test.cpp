@@ -27,7 +27,6 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
   void SetUp() override {
     std::string reason;
     if (Environment::get().backend == BackendChoice::host) {
-      if (GetParam() == WindowMemory::device) GTEST_SKIP() << "virtual devices wait for flags on the host";
       auto description = virtual_devices::VirtualMachine::from_topology("island", 4);
       description.memory_bytes = std::size_t{64} << 20U;
       machine_ = make_host_backend(description).backend;

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "backend/shared_flag.hpp"
+#include "backend/shared_memory.hpp"
 #include "runtime.hpp"
-#include "shared_memory.hpp"
 #include "transport/ranks/boards.hpp"
 #include "transport/ranks/registrations.hpp"
 #include "transport/ranks/signature.hpp"

@@ -148,8 +148,7 @@ void Windows::choose(Exchange& exchange, const Team& team, TransportKind wanted)
     throw Error(ErrorCode::unsupported,
                 fmt::format("Communicator: options.transport is p2p, which cannot be had: {}", reason_));
   }
-  if (wanted == TransportKind::automatic && runtime_.backend().kind() == BackendKind::cuda &&
-      team.first_own == 0)
+  if (wanted == TransportKind::automatic && team.first_own == 0)
     log_warning(fmt::format("Communicator: data goes through host memory: {}", reason_));
   use_host_windows(team.host_windows);
 }

@@ -1,6 +1,7 @@
 #include "backend/host/address_space.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <utility>
 
@@ -19,6 +20,14 @@ constexpr std::size_t quarantined_ranges = 1024;  ///< freed device memory whose
 /// Blocks occupy at least one unit, so that each has its own address.
 std::size_t round_up(std::size_t bytes) noexcept {
   return bytes == 0 ? granularity : (bytes + granularity - 1) / granularity * granularity;
+}
+
+std::shared_ptr<Allocation> make_allocation(const std::byte* base, std::size_t bytes, int owner) {
+  auto made = std::make_shared<Allocation>();
+  made->base = base;
+  made->bytes = bytes;
+  made->owner = owner;
+  return made;
 }
 
 }  // namespace
@@ -59,11 +68,10 @@ void* AddressSpace::allocate_device(int device, std::size_t bytes) {
     used_[static_cast<std::size_t>(device)] -= rounded;
     return nullptr;
   }
-  const std::byte* base = reservation.address();
-  std::byte* const memory = storage.address();
-  return insert(
-      {std::make_shared<const Allocation>(Allocation{base, bytes, device, std::move(storage), memory}),
-       std::move(reservation)});
+  const auto made = make_allocation(reservation.address(), bytes, device);
+  made->memory = storage.address();
+  made->storage = std::move(storage);
+  return insert({made, std::move(reservation)});
 }
 
 void* AddressSpace::allocate_pinned(std::size_t bytes) {
@@ -71,10 +79,10 @@ void* AddressSpace::allocate_pinned(std::size_t bytes) {
   const std::size_t rounded = round_up(bytes);
   Mapping storage(rounded, Mapping::Protection::read_write);
   if (storage.address() == nullptr) return nullptr;
-  std::byte* const memory = storage.address();
-  return insert({std::make_shared<const Allocation>(
-                     Allocation{memory, bytes, Allocation::pinned, std::move(storage), memory}),
-                 {}});
+  const auto made = make_allocation(storage.address(), bytes, Allocation::pinned);
+  made->memory = storage.address();
+  made->storage = std::move(storage);
+  return insert({made, {}});
 }
 
 bool AddressSpace::register_pinned(std::byte* address, std::size_t bytes) {
@@ -86,31 +94,69 @@ bool AddressSpace::register_pinned(std::byte* address, std::size_t bytes) {
       if (before.base + before.bytes > address) return false;
     }
   }
-  insert(
-      {std::make_shared<const Allocation>(Allocation{address, bytes, Allocation::pinned, {}, address}), {}});
+  const auto made = make_allocation(address, bytes, Allocation::pinned);
+  made->memory = address;
+  insert({made, {}});
   return true;
 }
 
 bool AddressSpace::free(int owner, const void* address) {
-  Block block;
-  Mapping released;  // unmapped after the lock
-  const std::lock_guard lock(mutex_);
-  const auto found = blocks_.find(static_cast<const std::byte*>(address));
-  if (found == blocks_.end() || found->second.allocation->owner != owner) return false;
-  block = std::move(found->second);
-  blocks_.erase(found);
+  const auto removed = remove(address, [owner](const Allocation& block) {
+    return block.owner == owner && block.opener == Allocation::nobody;
+  });
+  if (removed.allocation == nullptr) return false;
   if (owner == Allocation::pinned) return true;
-  used_[static_cast<std::size_t>(owner)] -= block.reservation.bytes();
-  quarantine_.push_back(std::move(block.reservation));
-  if (quarantine_.size() > quarantined_ranges) {
-    released = std::move(quarantine_.front());
-    quarantine_.pop_front();
-  }
+  used_[static_cast<std::size_t>(owner)] -= round_up(removed.allocation->bytes);
+  // Tasks may still hold the block, but nobody opens it any more.
+  const std::lock_guard lock(removed.allocation->sharing.mutex);
+  removed.allocation->sharing.memory.seal();
   return true;
+}
+
+std::optional<SharedBytes> AddressSpace::share(int device, const void* address) {
+  const auto block = find_start(address);
+  if (block == nullptr || !block->can_be_shared() || block->owner != device) return std::nullopt;
+  Sharing& sharing = block->sharing;
+  const std::lock_guard lock(sharing.mutex);
+  if (sharing.memory.size() != 0) return SharedBytes{sharing.memory.handle(), block->bytes};
+  SharedMemory shared(block->storage.bytes());
+  sharing.uses.exclude();
+  try {
+    std::memcpy(shared.data(), block->memory, block->bytes);
+    shared.hand_over_to(block->memory);
+  } catch (...) {
+    sharing.uses.admit();
+    throw;
+  }
+  sharing.uses.admit();
+  sharing.memory = std::move(shared);
+  return SharedBytes{sharing.memory.handle(), block->bytes};
+}
+
+void* AddressSpace::insert_opened(int owner, int opener, SharedMemory memory, std::size_t bytes) {
+  Mapping reservation(memory.size(), Mapping::Protection::none);
+  if (reservation.address() == nullptr) return nullptr;
+  const auto made = make_allocation(reservation.address(), bytes, owner);
+  made->opener = opener;
+  made->memory = memory.data();
+  made->sharing.memory = std::move(memory);
+  return insert({made, std::move(reservation)});
+}
+
+bool AddressSpace::remove_opened(int opener, const void* address) {
+  return remove(address, [opener](const Allocation& block) {
+           return block.opener == opener && block.opener != Allocation::nobody;
+         }).allocation != nullptr;
 }
 
 std::size_t AddressSpace::free_bytes(int device) const noexcept {
   return bytes_per_device_ - used_[static_cast<std::size_t>(device)].load();
+}
+
+std::shared_ptr<const Allocation> AddressSpace::find_start(const void* address) const {
+  const std::shared_lock lock(mutex_);
+  const auto found = blocks_.find(static_cast<const std::byte*>(address));
+  return found == blocks_.end() ? nullptr : found->second.allocation;
 }
 
 std::shared_ptr<const Allocation> AddressSpace::find(const std::byte* address) const {
@@ -125,6 +171,24 @@ bool AddressSpace::recently_freed(const std::byte* address) const {
   const std::shared_lock lock(mutex_);
   return std::any_of(quarantine_.begin(), quarantine_.end(),
                      [address](const Mapping& range) { return range.contains(address); });
+}
+
+template <class Predicate>
+AddressSpace::Block AddressSpace::remove(const void* address, Predicate is_meant) {
+  Block removed;
+  Mapping released;  // unmapped after the lock
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(static_cast<const std::byte*>(address));
+  if (found == blocks_.end() || !is_meant(*found->second.allocation)) return {};
+  removed = std::move(found->second);
+  blocks_.erase(found);
+  if (removed.reservation.address() == nullptr) return removed;
+  quarantine_.push_back(std::move(removed.reservation));
+  if (quarantine_.size() > quarantined_ranges) {
+    released = std::move(quarantine_.front());
+    quarantine_.pop_front();
+  }
+  return removed;
 }
 
 void* AddressSpace::insert(Block block) {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "backend/host/use_count.hpp"
+#include "backend/shared_memory.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -8,6 +10,8 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <vector>
 
@@ -38,19 +42,38 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
+/// What makes a block's bytes those of other processes too.
+struct Sharing {
+  std::mutex mutex;
+  SharedMemory memory;  ///< guarded by `mutex`; empty until the block is shared
+  UseCount uses;        ///< by running tasks; the bytes move while there are none
+};
+
 /// One block of device or pinned memory. Lives until it was freed and nothing running uses it any more.
 struct Allocation {
   static constexpr int pinned = -1;
+  static constexpr int nobody = -1;
 
   const std::byte* base = nullptr;  ///< the address the library knows
   std::size_t bytes = 0;
   int owner = pinned;           ///< device, or `pinned`
   Mapping storage;              ///< owns the bytes; empty for registered memory, which somebody else owns
   std::byte* memory = nullptr;  ///< where the bytes are; for pinned memory this is `base`
+  int opener = nobody;          ///< of another process's memory, the device whose work may use it
+  mutable Sharing sharing;      ///< of device memory
+
+  /// Whether its bytes may move, which running tasks prevent by `sharing.uses`.
+  [[nodiscard]] bool can_be_shared() const noexcept { return owner != pinned && opener == nobody; }
 
   [[nodiscard]] bool contains(const std::byte* address) const noexcept {
     return address >= base && address < base + bytes;
   }
+};
+
+/// A block that other processes can open: it has `bytes` at the start of `memory`.
+struct SharedBytes {
+  SharedMemory::Handle memory;
+  std::size_t bytes = 0;
 };
 
 /// Device and pinned memory of a virtual machine.
@@ -70,10 +93,22 @@ class AddressSpace {
   /// False if `address` is not the start of a block of `owner` (a device, or `Allocation::pinned`).
   [[nodiscard]] bool free(int owner, const void* address);
 
+  /// What other processes open the block at `address` by, until it is freed; nothing if that is not the start
+  /// of a block of `device`. The first time, the bytes move into shared memory as soon as no task uses them.
+  /// Throws Error(out_of_memory).
+  [[nodiscard]] std::optional<SharedBytes> share(int device, const void* address);
+  /// Adds a block of another process: `bytes` at the start of `memory`, which belong to device `owner`, for
+  /// work of device `opener`. It counts against no device's memory. nullptr if there is no room for
+  /// addresses.
+  [[nodiscard]] void* insert_opened(int owner, int opener, SharedMemory memory, std::size_t bytes);
+  /// False if `address` is not the start of a block opened for `opener`.
+  [[nodiscard]] bool remove_opened(int opener, const void* address);
+
   [[nodiscard]] std::size_t free_bytes(int device) const noexcept;
   /// The block that contains `address`, nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const Allocation> find(const std::byte* address) const;
-  /// True if `address` was device memory not long ago. Such addresses are not handed out again for a while.
+  /// True if `address` was device memory, own or opened, not long ago. Such addresses are not handed out
+  /// again for a while.
   [[nodiscard]] bool recently_freed(const std::byte* address) const;
 
  private:
@@ -83,6 +118,11 @@ class AddressSpace {
   };
 
   void* insert(Block block);
+  /// The block that starts at `address`, nullptr if there is none.
+  [[nodiscard]] std::shared_ptr<const Allocation> find_start(const void* address) const;
+  /// Takes the block out that starts at `address` if `is_meant` says so of its allocation.
+  template <class Predicate>
+  [[nodiscard]] Block remove(const void* address, Predicate is_meant);
   [[nodiscard]] bool take(int device, std::size_t bytes) noexcept;
 
   const std::size_t bytes_per_device_;

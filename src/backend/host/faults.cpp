@@ -60,7 +60,8 @@ bool Faults::corrupts(Operation operation, int device, int peer) {
 
 bool Faults::hits(ActiveFault& active, Operation operation, int device, int peer) {
   const Fault& fault = active.fault;
-  const bool peer_counts = fault.kind == FaultKind::corrupt || fault.operation == Operation::enable_peer;
+  const bool peer_counts = fault.kind == FaultKind::corrupt || fault.operation == Operation::enable_peer ||
+                           fault.operation == Operation::open;
   if (fault.operation != operation) return false;
   if (fault.device >= 0 && fault.device != device) return false;
   if (peer_counts && fault.peer >= 0 && fault.peer != peer) return false;

@@ -126,16 +126,6 @@ void Machine::register_pinned(void* address, std::size_t bytes) {
   }
 }
 
-MemoryHandle Machine::share_device_memory(int device, void* /*address*/) {
-  throw Error(ErrorCode::unsupported,
-              fmt::format("virtual device {} shares its memory with no other process", device));
-}
-
-void* Machine::open_device_memory(int device, const MemoryHandle& /*handle*/) {
-  throw Error(ErrorCode::peer_unavailable,
-              fmt::format("virtual device {} cannot open another process's device memory", device));
-}
-
 PointerInfo Machine::pointer_info(const void* address) {
   const auto* byte = static_cast<const std::byte*>(address);
   const auto block = addresses_.find(byte);

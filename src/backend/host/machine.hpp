@@ -56,7 +56,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   void unregister_pinned(void* address) noexcept override { free_pinned(address); }
   [[nodiscard]] MemoryHandle share_device_memory(int device, void* address) override;
   [[nodiscard]] void* open_device_memory(int device, const MemoryHandle& handle) override;
-  void close_device_memory(int /*device*/, void* /*address*/) noexcept override {}
+  void close_device_memory(int device, void* address) noexcept override;
 
   // Backend: streams.
   [[nodiscard]] StreamRef default_stream(int device) override;
@@ -140,6 +140,14 @@ class Machine final : public Backend, public VirtualMachineControl {
   }
   [[nodiscard]] Translation::Machine translated_by() { return {addresses_, peers_, faults_}; }
 
+  /// Another process's block that is open for a device.
+  struct OpenedMemory {
+    int device;
+    MemoryHandle handle;
+    void* address;
+    int times;  ///< it has been opened
+  };
+
   const virtual_devices::VirtualMachine description_;
   const pid_t process_;  ///< where the workers live; a forked child has none
   AddressSpace addresses_;
@@ -155,6 +163,8 @@ class Machine final : public Backend, public VirtualMachineControl {
   /// Events that were not destroyed end with the machine.
   std::unordered_map<const HostEvent*, std::unique_ptr<HostEvent>> events_;  ///< guarded by `events_mutex_`
   std::vector<std::unique_ptr<StreamWorker>> retired_;  ///< destroyed by the user, still finishing their work
+  std::mutex opened_mutex_;
+  std::vector<OpenedMemory> opened_;  ///< guarded by `opened_mutex_`
 };
 
 [[nodiscard]] inline StreamWorker& worker_of(StreamRef stream) {

@@ -5,7 +5,10 @@
 #include <utility>
 #include <vector>
 
-/// Rounds of teams. A member's part is one task, or two if it waits for others half-way.
+#include <fmt/format.h>
+
+/// Rounds of teams, whose windows lie in device memory or in pinned memory. A member's part is one task, or
+/// two if it waits for others half-way.
 namespace tutti::backend::host {
 namespace {
 
@@ -20,10 +23,9 @@ using Pointers = std::vector<std::byte*>;
 /// Where the places that sources and inputs name are, once they have been given.
 class Sources {
  public:
-  Sources(const TeamRound& task, std::uint64_t shift)
-      : is_direct_(task.is_direct),
-        shift_(shift),
-        slot_(task.windows[task.member] + task.layout.slots_offset() + shift) {}
+  /// `own_window` is where the worker finds the window's bytes.
+  Sources(const TeamRound& task, const std::byte* own_window, std::uint64_t shift)
+      : is_direct_(task.is_direct), shift_(shift), slot_(own_window + task.layout.slots_offset() + shift) {}
 
   [[nodiscard]] std::byte* operator()(std::byte* place) const {
     const auto address = reinterpret_cast<std::uintptr_t>(place);
@@ -64,13 +66,24 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   const Pointers windows(task.windows.begin(), task.windows.end());
   const std::uint64_t shift = layout.slot_shift(round);
 
+  // Where this member's flags can be looked at; the bytes never move to another address.
+  const std::shared_ptr<const Allocation> own_window = addresses_.find(windows[member]);
+  if (own_window == nullptr) {
+    throw Error(
+        ErrorCode::device_failure,
+        fmt::format("team_round: the window of member {}, at address {}, is neither device memory nor "
+                    "pinned memory",
+                    member, fmt::ptr(windows[member])));
+  }
+  std::byte* const own_flags = own_window->memory + (windows[member] - own_window->base);
+
   const bool gives = task.given_count != 0;
   const auto say_done = [done = task.done, value = task.done_value] {
     if (done != nullptr) backend::set_flag(*done, value);
   };
-  const auto say_finished = [layout, windows, member, finished, gives, say_done] {
+  const auto say_finished = [layout, windows, member, finished, gives, say_done](Translation& translation) {
     for (std::byte* const window : windows) {
-      backend::set_flag(flag_at(window, layout.finished_offset(member)), finished);
+      backend::set_flag(translation.flag(window + layout.finished_offset(member)), finished);
     }
     if (!gives) say_done();
   };
@@ -83,56 +96,61 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   if (gives || !task.puts.segments.empty()) {
     for (std::uint32_t other = 0; other < layout.members; ++other) {
       room.push_back(
-          {&flag_at(windows[member], layout.finished_offset(other)), round - TeamWindowLayout::slot_count});
+          {&flag_at(own_flags, layout.finished_offset(other)), round - TeamWindowLayout::slot_count});
     }
     for (const FanOutSegment& segment : task.puts.segments) {
       for (std::uint32_t i = 0; i < segment.target_count; ++i)
         put_pointers[segment.first_target + i] += shift;
     }
   }
-  auto put = accept(stream, virtual_devices::Operation::kernel, "team_round",
-                    [puts = FanOutWork({task.puts.segments, put_pointers}), layout, windows, member, round,
-                     readers = std::vector(task.readers.begin(), task.readers.end()), has_second_half,
-                     given = Pointers(task.given.begin(), task.given.end()), count = task.given_count,
-                     slot = layout.slots_offset() + shift + layout.given_offset(member),
-                     say_finished](Translation& translation) {
-                      puts(translation);
-                      for (std::size_t i = 0; i < given.size(); ++i) {
-                        reinterpret_cast<std::byte**>(windows[readers[i / count]] + slot)[i % count] =
-                            given[i];
-                      }
-                      for (const std::uint32_t reader : readers) {
-                        backend::set_flag(flag_at(windows[reader], layout.ready_offset(member)), round);
-                      }
-                      if (!has_second_half) say_finished();
-                    });
+  auto put = accept(
+      stream, virtual_devices::Operation::kernel, "team_round",
+      [puts = FanOutWork({task.puts.segments, put_pointers}), layout, windows, member, round,
+       readers = std::vector(task.readers.begin(), task.readers.end()), has_second_half,
+       given = Pointers(task.given.begin(), task.given.end()), given_count = task.given_count,
+       place = layout.slots_offset() + shift + layout.given_offset(member),
+       say_finished](Translation& translation) {
+        puts(translation);
+        for (std::size_t i = 0; i < readers.size(); ++i) {
+          const auto addresses = std::as_bytes(std::span(given).subspan(i * given_count, given_count));
+          translation.begin_segment();
+          std::ranges::copy(addresses, translation.write(windows[readers[i]] + place, addresses.size()));
+        }
+        for (const std::uint32_t reader : readers) {
+          backend::set_flag(translation.flag(windows[reader] + layout.ready_offset(member)), round);
+        }
+        if (!has_second_half) say_finished(translation);
+      });
   StreamWorker& worker = worker_of(stream);
-  interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(room), *task.abort, std::move(put)));
+  interleaver_->submit(worker,
+                       std::make_unique<TeamTask>(std::move(room), own_window, *task.abort, std::move(put)));
   const auto submit_end = [&] {
     if (!gives) return;
     std::vector<TeamTask::Condition> over;
     for (const std::uint32_t reader : task.readers) {
-      over.push_back({&flag_at(windows[member], layout.finished_offset(reader)), round});
+      over.push_back({&flag_at(own_flags, layout.finished_offset(reader)), round});
     }
     auto end = accept(stream, virtual_devices::Operation::kernel, "team_round",
                       [say_done](Translation&) { say_done(); });
-    interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(over), *task.abort, std::move(end)));
+    interleaver_->submit(
+        worker, std::make_unique<TeamTask>(std::move(over), own_window, *task.abort, std::move(end)));
   };
   if (!has_second_half) return submit_end();
 
   std::vector<TeamTask::Condition> arrived;
   for (const std::uint32_t source : task.sources) {
-    arrived.push_back({&flag_at(windows[member], layout.ready_offset(source)), round});
+    arrived.push_back({&flag_at(own_flags, layout.ready_offset(source)), round});
   }
   const auto submit_second = [&](auto work) {
     auto get = accept(stream, virtual_devices::Operation::kernel, "team_round",
                       [work = std::move(work), say_finished](Translation& translation) mutable {
                         work(translation);
-                        say_finished();
+                        say_finished(translation);
                       });
-    interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(arrived), *task.abort, std::move(get)));
+    interleaver_->submit(
+        worker, std::make_unique<TeamTask>(std::move(arrived), own_window, *task.abort, std::move(get)));
   };
-  const Sources sources(task, shift);
+  const Sources sources(task, own_flags, shift);
   if (!task.sums.segments.empty()) {
     submit_second(
         [work = OrderedSumWork(task.sums), sources, own = task.own_input](Translation& translation) mutable {

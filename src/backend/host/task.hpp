@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/host/address_space.hpp"
 #include "backend/host/progress.hpp"
 #include "backend/shared_flag.hpp"
 
@@ -52,15 +53,21 @@ class TeamTask final : public Task {
     SharedFlag* flag;
     std::uint32_t value;
   };
-  /// `work` runs once all conditions hold.
-  TeamTask(std::vector<Condition> conditions, const AbortWord& abort, std::function<void()> work)
-      : Task("team_round"), conditions_(std::move(conditions)), abort_(abort), work_(std::move(work)) {}
+  /// `work` runs once all conditions hold. Their flags lie in `window`.
+  TeamTask(std::vector<Condition> conditions, std::shared_ptr<const Allocation> window,
+           const AbortWord& abort, std::function<void()> work)
+      : Task("team_round"),
+        conditions_(std::move(conditions)),
+        window_(std::move(window)),
+        abort_(abort),
+        work_(std::move(work)) {}
   /// Throws Error(aborted) if the team has given up.
   void run() override;
   [[nodiscard]] bool ready() const noexcept override;
 
  private:
   std::vector<Condition> conditions_;
+  std::shared_ptr<const Allocation> window_;
   const AbortWord& abort_;
   std::function<void()> work_;
 };

@@ -45,6 +45,12 @@ std::byte* Translation::write(std::byte* address, const Extent& extent) {
   return target;
 }
 
+SharedFlag& Translation::flag(std::byte* address) {
+  const Allocation* block = locate(address, sizeof(SharedFlag));
+  std::byte* const target = block == nullptr ? address : block->memory + (address - block->base);
+  return *reinterpret_cast<SharedFlag*>(target);
+}
+
 void Translation::corrupt_crossings(virtual_devices::Operation operation) {
   std::vector<int> asked;
   std::vector<int> corrupting;
@@ -65,7 +71,7 @@ const Allocation* Translation::locate(const std::byte* address, std::size_t byte
     const bool freed = machine_.addresses.recently_freed(address);
     if (mover_ == Mover::copy_engine && !freed) return nullptr;
     throw Error(ErrorCode::device_failure, fmt::format("address {} is {}", fmt::ptr(address),
-                                                       freed ? "device memory that has been freed"
+                                                       freed ? "device memory that has been freed or closed"
                                                              : "neither device memory nor pinned memory"));
   }
   const auto offset = static_cast<std::size_t>(address - block->base);
@@ -73,6 +79,13 @@ const Allocation* Translation::locate(const std::byte* address, std::size_t byte
     throw Error(ErrorCode::device_failure,
                 fmt::format("{} bytes at address {} run past the end of their block, {} bytes at {}", bytes,
                             fmt::ptr(address), block->bytes, fmt::ptr(block->base)));
+  }
+  if (block->opener != Allocation::nobody) {
+    if (mover_ == Mover::copy_engine || block->opener == device_) return block;
+    throw Error(
+        ErrorCode::device_failure,
+        fmt::format("address {} is another process's memory, opened for device {} and not for device {}",
+                    fmt::ptr(address), block->opener, device_));
   }
   const bool foreign = block->owner != Allocation::pinned && block->owner != device_;
   if (foreign && mover_ == Mover::kernel && !machine_.peers.enabled(device_, block->owner)) {
@@ -88,15 +101,16 @@ const Allocation* Translation::find(const std::byte* address) {
   const auto searched = static_cast<std::ptrdiff_t>(std::min(blocks_searched, blocks_.size()));
   const auto known = std::find_if(latest, latest + searched,
                                   [address](const auto& block) { return block->contains(address); });
-  if (known != latest + searched) return known->get();
+  if (known != latest + searched) return &**known;
   std::shared_ptr<const Allocation> found = machine_.addresses.find(address);
   if (found == nullptr) return nullptr;
-  blocks_.push_back(std::move(found));
-  return blocks_.back().get();
+  blocks_.emplace_back(std::move(found));
+  return &*blocks_.back();
 }
 
 bool Translation::crosses_link(const Allocation* block) const {
   if (block == nullptr || block->owner == Allocation::pinned || block->owner == device_) return false;
+  if (block->opener == device_) return true;
   // A copy uses the link if either side may; without, the system stages it through the host.
   return machine_.peers.enabled(device_, block->owner) || machine_.peers.enabled(block->owner, device_);
 }

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace tutti::backend::host {
@@ -28,10 +29,31 @@ enum class Mover : std::uint8_t {
                 ///< memory)
 };
 
+/// Keeps a block alive and its bytes where they are.
+class BlockInUse {
+ public:
+  explicit BlockInUse(std::shared_ptr<const Allocation> block) noexcept : block_(std::move(block)) {
+    if (block_->can_be_shared()) block_->sharing.uses.enter();
+  }
+  BlockInUse(BlockInUse&&) noexcept = default;
+  BlockInUse& operator=(BlockInUse&&) = delete;
+  BlockInUse(const BlockInUse&) = delete;
+  BlockInUse& operator=(const BlockInUse&) = delete;
+  ~BlockInUse() {
+    if (block_ != nullptr && block_->can_be_shared()) block_->sharing.uses.leave();
+  }
+  [[nodiscard]] const Allocation& operator*() const noexcept { return *block_; }
+  [[nodiscard]] const Allocation* operator->() const noexcept { return block_.get(); }
+
+ private:
+  std::shared_ptr<const Allocation> block_;
+};
+
 /// Turns the addresses that one running task was given into addresses it can use, or refuses them.
 ///
-/// The blocks it found stay alive as long as it does. It also remembers which writes went through a link
-/// between two devices, so that faults of the link can be applied to them. For one thread.
+/// The blocks it found stay alive, and their bytes in place, as long as it does. It also remembers which
+/// writes went through a link between two devices, so that faults of the link can be applied to them. For one
+/// thread.
 class Translation {
  public:
   struct Machine {
@@ -42,6 +64,9 @@ class Translation {
 
   Translation(const Machine& machine, Mover mover, int device)
       : machine_(machine), mover_(mover), device_(device) {}
+  Translation(const Translation&) = delete;
+  Translation& operator=(const Translation&) = delete;
+  ~Translation() = default;
 
   /// Throws Error(device_failure) if the bytes are not inside one block, or out of the device's reach. An
   /// empty extent is always valid and gives nullptr.
@@ -54,6 +79,8 @@ class Translation {
   [[nodiscard]] std::byte* write(std::byte* address, std::size_t bytes) {
     return write(address, Extent{bytes});
   }
+  /// A flag that is set rather than written: faults of links leave it alone.
+  [[nodiscard]] SharedFlag& flag(std::byte* address);
   /// What is read from now on has nothing to do with what was written so far.
   void begin_segment() noexcept { segment_peers_.clear(); }
 
@@ -75,7 +102,7 @@ class Translation {
   Machine machine_;
   Mover mover_;
   int device_;
-  std::vector<std::shared_ptr<const Allocation>> blocks_;  ///< found so far, the latest last
+  std::vector<BlockInUse> blocks_;  ///< found so far, the latest last
   std::vector<int> segment_peers_;
   std::vector<Crossing> crossings_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include <sys/types.h>
@@ -19,6 +20,8 @@ class SharedMemory {
     pid_t process = 0;
     int descriptor = -1;
     std::size_t bytes = 0;
+    std::uint64_t identity = 0;  ///< tells it from memory that has its descriptor later
+    friend bool operator==(const Handle&, const Handle&) = default;
   };
 
   SharedMemory() = default;
@@ -32,12 +35,16 @@ class SharedMemory {
   SharedMemory& operator=(const SharedMemory&) = delete;
   ~SharedMemory();
 
+  /// nullptr once it has been handed over.
   [[nodiscard]] std::byte* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t size() const noexcept { return handle_.bytes; }
   /// Of memory made here.
   [[nodiscard]] const Handle& handle() const noexcept { return handle_; }
   /// No further process can open it. Call when all have.
   void seal() noexcept;
+  /// Maps the memory at `address`, in one step, in place of the pages that are there, and leaves it to their
+  /// owner to unmap it. Other processes can open it as before. Throws Error(out_of_memory).
+  void hand_over_to(std::byte* address);
 
  private:
   void map(int descriptor);

@@ -1,4 +1,4 @@
-#include "shared_memory.hpp"
+#include "backend/shared_memory.hpp"
 
 #include "tutti/error.hpp"
 
@@ -28,12 +28,19 @@ std::string link_target(const char* path) {
   return length > 0 ? std::string(buffer, static_cast<std::size_t>(length)) : std::string();
 }
 
+/// All zero if the system does not say.
+struct stat status_of(int descriptor) {
+  struct stat status {};
+  if (fstat(descriptor, &status) != 0) status = {};
+  return status;
+}
+
 }  // namespace
 
 SharedMemory::SharedMemory(std::size_t bytes) {
   const int descriptor = memfd_create("tutti", MFD_CLOEXEC);
   if (descriptor < 0) fail(ErrorCode::out_of_memory, "shared memory: memfd_create", errno);
-  handle_ = {getpid(), descriptor, bytes};
+  handle_ = {getpid(), descriptor, bytes, status_of(descriptor).st_ino};
   // Reserved now: later a page that the system has not got would end the process with SIGBUS.
   const int status = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
   if (status != 0) {
@@ -48,16 +55,17 @@ SharedMemory::SharedMemory(std::size_t bytes) {
   }
 }
 
-SharedMemory::SharedMemory(const Handle& handle) : handle_{handle.process, -1, handle.bytes} {
+SharedMemory::SharedMemory(const Handle& handle)
+    : handle_{handle.process, -1, handle.bytes, handle.identity} {
   const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) {
     fail(ErrorCode::peer_unavailable,
          fmt::format("shared memory of process {}: open {}", handle.process, path), errno);
   }
-  struct stat status {};
+  const struct stat status = status_of(descriptor);
   const bool complete =
-      fstat(descriptor, &status) == 0 && static_cast<std::size_t>(status.st_size) == handle.bytes;
+      static_cast<std::size_t>(status.st_size) == handle.bytes && status.st_ino == handle.identity;
   try {
     if (!complete) fail(ErrorCode::peer_unavailable, path + " is not the memory that was announced", EINVAL);
     map(descriptor);
@@ -85,6 +93,14 @@ SharedMemory::~SharedMemory() {
 void SharedMemory::seal() noexcept {
   if (handle_.descriptor >= 0 && handle_.process == getpid()) close(handle_.descriptor);
   handle_.descriptor = -1;
+}
+
+void SharedMemory::hand_over_to(std::byte* address) {
+  if (mremap(data_, handle_.bytes, handle_.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, address) == MAP_FAILED) {
+    fail(ErrorCode::out_of_memory, fmt::format("shared memory: {} bytes cannot be moved", handle_.bytes),
+         errno);
+  }
+  data_ = nullptr;
 }
 
 void SharedMemory::map(int descriptor) {

@@ -1,0 +1,126 @@
+#include "backend/host/machine.hpp"
+#include "backend/shared_memory.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+/// Device memory that several processes use, each with a virtual machine of its own: their devices of one
+/// number stand for one device.
+namespace tutti::backend::host {
+namespace {
+
+using virtual_devices::Operation;
+
+/// What a handle says.
+struct SharedBlock {
+  static constexpr std::uint64_t expected_mark = 0x6c61757472697674;  // what GPUs hand out does not begin so
+
+  std::uint64_t mark = expected_mark;
+  SharedMemory::Handle memory;
+  std::uint64_t bytes = 0;
+  std::int64_t device = -1;
+};
+static_assert(sizeof(SharedBlock) <= sizeof(MemoryHandle) &&
+              std::has_unique_object_representations_v<SharedBlock>);
+
+MemoryHandle packed(const SharedBlock& block) {
+  MemoryHandle handle;
+  std::memcpy(handle.bytes.data(), &block, sizeof block);
+  return handle;
+}
+
+SharedBlock unpacked(const MemoryHandle& handle) {
+  SharedBlock block;
+  std::memcpy(&block, handle.bytes.data(), sizeof block);
+  return block;
+}
+
+[[noreturn]] void refuse(int device, const std::string& reason) {
+  throw Error(ErrorCode::peer_unavailable,
+              fmt::format("device {} cannot open another process's device memory: {}", device, reason));
+}
+
+}  // namespace
+
+MemoryHandle Machine::share_device_memory(int device, void* address) {
+  if (faults_.disturb(Operation::share, device).refused) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("device {} cannot share its memory with other processes: an injected fault", device));
+  }
+  const auto shared = addresses_.share(device, address);
+  if (!shared.has_value()) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("device {} cannot share its memory with other processes: address {} is not the "
+                            "start of a block of its own",
+                            device, fmt::ptr(address)));
+  }
+  return packed({.memory = shared->memory, .bytes = shared->bytes, .device = device});
+}
+
+void* Machine::open_device_memory(int device, const MemoryHandle& handle) {
+  const SharedBlock block = unpacked(handle);
+  const bool is_complete = block.mark == SharedBlock::expected_mark && block.memory.process > 0 &&
+                           block.memory.descriptor >= 0 && block.device >= 0 &&
+                           block.bytes <= block.memory.bytes && block.memory.bytes > 0;
+  if (!is_complete) refuse(device, "what was given is not the handle of a virtual device's block");
+  if (block.device >= device_count()) {
+    refuse(device,
+           fmt::format("it belongs to device {}, and there are {} devices", block.device, device_count()));
+  }
+  const int owner = static_cast<int>(block.device);
+  if (block.memory.process == getpid()) {
+    refuse(device, fmt::format("the block of device {} is this process's own", owner));
+  }
+  if (owner != device && !can_access_peer(device, owner)) {
+    refuse(device,
+           fmt::format("it belongs to device {}, to whose memory device {} has no access in topology '{}'",
+                       owner, device, description_.name));
+  }
+  if (faults_.disturb(Operation::open, device, owner).refused) {
+    refuse(device, fmt::format("an injected fault, for memory of device {}", owner));
+  }
+  const std::lock_guard lock(opened_mutex_);
+  const auto known = std::ranges::find_if(opened_, [&](const OpenedMemory& opened) {
+    return opened.device == device && opened.handle.bytes == handle.bytes;
+  });
+  if (known != opened_.end()) {
+    ++known->times;
+    return known->address;
+  }
+  SharedMemory memory;
+  try {
+    memory = SharedMemory(block.memory);
+  } catch (const Error& error) {
+    refuse(device, error.what());
+  }
+  opened_.reserve(opened_.size() + 1);
+  void* const address = addresses_.insert_opened(owner, device, std::move(memory), block.bytes);
+  if (address == nullptr) refuse(device, fmt::format("no addresses are left for {} bytes", block.bytes));
+  opened_.push_back({device, handle, address, 1});
+  return address;
+}
+
+void Machine::close_device_memory(int device, void* address) noexcept {
+  const std::lock_guard lock(opened_mutex_);
+  const auto opened = std::ranges::find_if(opened_, [&](const OpenedMemory& candidate) {
+    return candidate.device == device && candidate.address == address;
+  });
+  if (opened == opened_.end()) {
+    device_at(device).failures.add(
+        fmt::format("close_device_memory: address {} is not memory that was opened for device {}",
+                    fmt::ptr(address), device));
+    return;
+  }
+  if (--opened->times > 0) return;
+  opened_.erase(opened);
+  static_cast<void>(addresses_.remove_opened(device, address));
+}
+
+}  // namespace tutti::backend::host
