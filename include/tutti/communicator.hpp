@@ -70,7 +70,7 @@ class TUTTI_EXPORT Communicator {
   Communicator& operator=(Communicator&&) noexcept;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
-  /// Waits for own calls that are still under way, and where data goes through GPU memory, for the other
+  /// Waits for own calls that are still under way, and where data goes through device memory, for the other
   /// ranks to come here too: for the timeout each, at most.
   ~Communicator();
 

@@ -1,0 +1,249 @@
+#include "runtime.hpp"
+#include "support/errors.hpp"
+#include "support/ranks.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/memory.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+#include "tutti/virtual_devices.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+/// Where the windows of a team of virtual devices lie: in device memory wherever that is possible on all
+/// ranks, else in shared host memory, and all ranks hear why.
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using test::expect_all_right;
+using virtual_devices::FaultKind;
+using virtual_devices::Operation;
+using virtual_devices::VirtualMachine;
+
+constexpr std::uint64_t always = UINT64_MAX;
+
+Communicator make(Exchange& exchange, TransportKind transport = TransportKind::automatic) {
+  return Communicator(exchange,
+                      {.devices = {Device(exchange.rank())}, .timeout = 30s, .transport = transport});
+}
+
+testing::AssertionResult contains(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    if (text.find(part) == std::string::npos)
+      return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
+  }
+  return testing::AssertionSuccess();
+}
+
+/// The sum is right, and went by `transport`.
+void expect_sum(Communicator& communicator, std::string_view transport) {
+  const Device device = communicator.devices()[0];
+  const float mine = static_cast<float>(communicator.rank() + 1);
+  const float sum = static_cast<float>(communicator.rank_count() * (communicator.rank_count() + 1) / 2);
+  const Tensor tensor = full({100'000}, mine, {.device = device});
+  communicator.all_reduce_add({tensor}, {tensor});
+  EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(100'000, sum));
+  EXPECT_EQ(communicator.last_plan().transport, transport);
+}
+
+/// What is written to standard error while it lives.
+class StandardError {
+ public:
+  StandardError() : before_(dup(STDERR_FILENO)) {
+    if (pipe(ends_) != 0) ADD_FAILURE() << "no pipe";
+    dup2(ends_[1], STDERR_FILENO);
+  }
+  StandardError(const StandardError&) = delete;
+  StandardError& operator=(const StandardError&) = delete;
+  ~StandardError() { static_cast<void>(end()); }
+
+  [[nodiscard]] std::string end() {
+    if (before_ < 0) return {};
+    dup2(before_, STDERR_FILENO);
+    close(before_);
+    before_ = -1;
+    close(ends_[1]);
+    std::string text;
+    char buffer[4096];
+    for (ssize_t length = 0; (length = read(ends_[0], buffer, sizeof buffer)) > 0;)
+      text.append(buffer, static_cast<std::size_t>(length));
+    close(ends_[0]);
+    return text;
+  }
+
+ private:
+  int before_;
+  int ends_[2] = {-1, -1};
+};
+
+TEST(Windows, LieOnTheDevicesThatReachOneAnother) {
+  expect_all_right(3, [](Exchange& exchange) {
+    for (const TransportKind transport : {TransportKind::automatic, TransportKind::p2p}) {
+      StandardError log;
+      const std::size_t free = Runtime::get().backend().memory_info(exchange.rank()).free;
+      {
+        Communicator communicator = make(exchange, transport);
+        EXPECT_LT(Runtime::get().backend().memory_info(exchange.rank()).free, free - (std::size_t{7} << 20U));
+        EXPECT_TRUE(contains(communicator.explain(), {"p2p, in the members' device memory"}));
+        expect_sum(communicator, "p2p");
+        empty_cache();
+      }
+      EXPECT_EQ(Runtime::get().backend().memory_info(exchange.rank()).free, free);
+      EXPECT_EQ(log.end(), "");
+    }
+  });
+}
+
+TEST(Windows, LieOnTheHostWhereThatIsAskedFor) {
+  expect_all_right(2, [](Exchange& exchange) {
+    StandardError log;
+    Communicator communicator = make(exchange, TransportKind::staged);
+    EXPECT_TRUE(contains(communicator.explain(), {"staged, in shared host memory", "staged was asked for"}));
+    expect_sum(communicator, "staged");
+    EXPECT_EQ(log.end(), "");
+  });
+}
+
+TEST(Windows, OneDeviceOfSeveralRanksReachesItself) {
+  expect_all_right(2, [](Exchange& exchange) {
+    virtual_devices::start(VirtualMachine::from_topology("pcie", 2));
+    Communicator communicator(exchange, {.devices = {Device(1)}, .transport = TransportKind::p2p});
+    expect_sum(communicator, "p2p");
+  });
+}
+
+TEST(Windows, LieOnTheHostWhereTheTopologyKeepsDevicesApart) {
+  expect_all_right(4, [](Exchange& exchange) {
+    virtual_devices::start(VirtualMachine::from_topology("two-islands", 4));
+    const std::vector<std::string> reason{"device 0", "device 2", "two-islands"};
+    {
+      StandardError log;
+      Communicator communicator = make(exchange);
+      const std::string logged = log.end();
+      if (exchange.rank() == 0) {
+        EXPECT_TRUE(contains(logged, {"warning", "host memory", "device 0", "device 2"}));
+        EXPECT_EQ(std::ranges::count(logged, '\n'), 1);
+      } else {
+        EXPECT_EQ(logged, "") << "one rank says it for all";
+      }
+      EXPECT_TRUE(contains(communicator.explain(), {"staged", "p2p not taken"}));
+      EXPECT_TRUE(contains(communicator.explain(), reason));
+      expect_sum(communicator, "staged");
+      // Each island by itself.
+      const auto island = communicator.split(exchange.rank() / 2);
+      EXPECT_TRUE(contains(island->explain(), {"p2p, in the members' device memory"}));
+    }
+    std::vector<std::string> refusal{"options.transport is p2p"};
+    refusal.insert(refusal.end(), reason.begin(), reason.end());
+    EXPECT_TRUE(test::refuses([&] { make(exchange, TransportKind::p2p); }, ErrorCode::unsupported, refusal));
+  });
+}
+
+/// One thing that goes wrong on one rank only.
+struct Mishap {
+  const char* name;
+  int rank;
+  virtual_devices::Fault fault;
+  std::vector<std::string> mentions;
+};
+
+TEST(Windows, LieOnTheHostForAllIfOneRankCannotShareOrOpen) {
+  const std::vector<Mishap> mishaps{
+      {"share", 1, {.operation = Operation::share}, {"rank 1", "device 1 cannot share", "injected"}},
+      {"open", 2, {.operation = Operation::open, .peer = 1}, {"rank 2", "device 2 cannot open", "injected"}},
+      {"allocate", 0, {.operation = Operation::allocate_device}, {"rank 0", "left on device 0"}},
+      {"clear", 1, {.operation = Operation::kernel}, {"rank 1", "fill on device 1"}},
+      {"self-test", 2, {.operation = Operation::kernel, .skip = 1}, {"rank 2", "fan_out on device 2"}},
+  };
+  for (const Mishap& mishap : mishaps) {
+    SCOPED_TRACE(mishap.name);
+    expect_all_right(3, [&](Exchange& exchange) {
+      const std::size_t free = Runtime::get().backend().memory_info(exchange.rank()).free;
+      const auto inject = [&] {
+        if (exchange.rank() == mishap.rank) virtual_devices::inject(mishap.fault);
+      };
+      inject();
+      EXPECT_TRUE(test::refuses([&] { make(exchange, TransportKind::p2p); }, ErrorCode::unsupported,
+                                mishap.mentions));
+      EXPECT_EQ(Runtime::get().backend().memory_info(exchange.rank()).free, free) << "windows are freed";
+      inject();
+      {
+        Communicator communicator = make(exchange);
+        EXPECT_TRUE(contains(communicator.explain(), mishap.mentions));
+        expect_sum(communicator, "staged");
+      }
+      Communicator communicator = make(exchange);  // it was for once
+      expect_sum(communicator, "p2p");
+    });
+  }
+}
+
+TEST(Windows, AreVetoedByTheSelfTestWhereALinkCorrupts) {
+  for (const int corrupting : {0, 1}) {
+    expect_all_right(2, [&](Exchange& exchange) {
+      // The link damages what crosses it, for as long as the test takes, and only one side notices.
+      if (exchange.rank() == corrupting) {
+        virtual_devices::inject({.operation = Operation::kernel,
+                                 .kind = FaultKind::corrupt,
+                                 .device = corrupting,
+                                 .peer = 1 - corrupting,
+                                 .count = always});
+      }
+      const std::vector<std::string> reason{"does not read from member"};
+      EXPECT_TRUE(test::refuses([&] { make(exchange, TransportKind::p2p); }, ErrorCode::unsupported, reason));
+      Communicator communicator = make(exchange);
+      EXPECT_TRUE(contains(communicator.explain(), reason));
+      expect_sum(communicator, "staged");
+    });
+  }
+}
+
+TEST(Windows, LieOnTheHostIfADeviceHasNoRoom) {
+  expect_all_right(2, [](Exchange& exchange) {
+    VirtualMachine machine = VirtualMachine::from_topology("island", 2);
+    if (exchange.rank() == 1) machine.memory_bytes = std::size_t{4} << 20U;
+    virtual_devices::start(machine);
+    Communicator communicator = make(exchange);
+    EXPECT_TRUE(contains(communicator.explain(), {"rank 1", "left on device 1 for a window"}));
+    expect_sum(communicator, "staged");
+  });
+}
+
+TEST(Windows, AreGoneWithTheirCommunicator) {
+  const auto open_descriptors = [] {
+    const std::filesystem::directory_iterator open("/proc/self/fd");
+    return std::distance(begin(open), end(open));
+  };
+  const auto shared_mappings = [] {
+    std::ifstream map("/proc/self/maps");
+    std::size_t count = 0;
+    for (std::string line; std::getline(map, line);) count += line.find("memfd:tutti") != std::string::npos;
+    return count;
+  };
+  expect_all_right(2, [&](Exchange& exchange) {
+    expect_sum(*std::make_unique<Communicator>(make(exchange)), "p2p");  // what the library opens once
+    const auto descriptors = open_descriptors();
+    for (int repetition = 0; repetition < 10; ++repetition) {
+      Communicator communicator = make(exchange);
+      expect_sum(communicator, "p2p");
+    }
+    for (int repetition = 0; repetition < 5; ++repetition) {
+      if (exchange.rank() == 1) virtual_devices::inject({.operation = Operation::open});
+      EXPECT_THROW(make(exchange, TransportKind::p2p), Error);
+    }
+    EXPECT_EQ(open_descriptors(), descriptors);
+    EXPECT_EQ(shared_mappings(), 0U);
+  });
+}
+
+}  // namespace
+}  // namespace tutti
