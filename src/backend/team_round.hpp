@@ -27,7 +27,9 @@
 /// A member without work in a round leaves it out; its next one says that it has come past it. So nobody
 /// waits for the host of another process, and members are at most as many rounds apart as there are slots.
 ///
-/// A device that can replay graphs counts the rounds itself.
+/// A device that can replay graphs counts the rounds itself. Numbers begin anew after 2^32 rounds, and
+/// compare as long as they are less than 2^31 apart: so now and then a member tells everyone that it has put
+/// all there was to put, even if that was nothing.
 namespace tutti::backend {
 
 /// A place in memory that another member gives, as it stands in tables of addresses: the number of the
@@ -70,6 +72,10 @@ struct TeamWindowLayout {
   /// Set by member `from` in all windows: the latest round it has behind it.
   [[nodiscard]] constexpr std::size_t finished_offset(std::uint32_t from) const noexcept {
     return (members + from) * sizeof(SharedFlag);
+  }
+  /// Whether a member that comes from `before` to `finished` rounds sets all its flags to that.
+  [[nodiscard]] static constexpr bool is_milestone(std::uint32_t before, std::uint32_t finished) noexcept {
+    return (before ^ finished) >> 29U != 0;
   }
   [[nodiscard]] constexpr std::size_t slots_offset() const noexcept {
     return (2 * members * sizeof(SharedFlag) + alignment - 1) / alignment * alignment;

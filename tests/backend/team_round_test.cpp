@@ -326,6 +326,21 @@ TEST_P(TeamRounds, GoOnPastTheLargestNumber) {
   expect_flags(0xffffffffU - 100 + 200);
 }
 
+TEST_P(TeamRounds, TellNowAndThenThatThereWasNothingToPut) {
+  // Member 1 never puts anything. Flags compare only while they are less than 2^31 apart.
+  constexpr std::uint32_t milestone = 1U << 29U;
+  start(milestone - 10);
+  for (int i = 0; i < 20; ++i) {
+    TeamCall call = call_of(1);
+    team().add_message(call, 1, 0, team().everyone_but(0), std::vector<Rectangle>{{1, 100}});
+    team().enqueue(call);
+  }
+  team().check();
+  EXPECT_EQ(team().ready_flag(0, 1), milestone);
+  EXPECT_EQ(team().ready_flag(1, 0), milestone + 10);
+  expect_flags(milestone + 10);
+}
+
 TEST_P(TeamRounds, TellTheHostWhenOutputsAreThere) {
   auto* const target = static_cast<std::byte*>(machine().allocate_pinned(5'000));
   for (std::uint32_t i = 1; i <= 200; ++i) {

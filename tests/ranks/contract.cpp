@@ -1,6 +1,9 @@
 #include "ranks/contract.hpp"
 
+#include "ranks/checks.hpp"
+#include "ranks/contract_memory.hpp"
 #include "runtime.hpp"
+#include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/host_array.hpp"
 #include "support/random.hpp"
@@ -22,137 +25,6 @@
 
 namespace tutti::test::ranks {
 namespace {
-
-/// What every rank knows of a case: all members' data, from which it takes its own part and predicts the
-/// results.
-struct Group {
-  explicit Group(Communicator& all) : communicator(all) {}
-
-  [[nodiscard]] int members() const { return communicator.member_count(); }
-  [[nodiscard]] int locals() const { return static_cast<int>(communicator.devices().size()); }
-  [[nodiscard]] Device device(int local) const {
-    return communicator.devices()[static_cast<std::size_t>(local)];
-  }
-  [[nodiscard]] int member(int local) const { return communicator.first_member() + local; }
-  [[nodiscard]] bool is_local(int any) const { return any >= member(0) && any < member(0) + locals(); }
-
-  Communicator& communicator;
-};
-
-std::vector<HostArray> numbers_for(int members, DType dtype, const Sizes& sizes, std::uint64_t seed) {
-  std::vector<HostArray> arrays;
-  for (int member = 0; member < members; ++member) {
-    arrays.push_back(random_numbers(dtype, sizes, seed * 100 + static_cast<std::uint64_t>(member)));
-  }
-  return arrays;
-}
-
-void check_broadcast(Group& group, DType dtype, const Sizes& sizes, int root, std::uint64_t seed) {
-  const HostArray source = random_bits(dtype, sizes, seed);
-  std::vector<TestTensor> tensors;
-  for (int i = 0; i < group.locals(); ++i) {
-    tensors.push_back(group.member(i) == root ? TestTensor(source, group.device(i))
-                                              : TestTensor::poisoned(dtype, sizes, group.device(i)));
-  }
-  group.communicator.broadcast(tensors_of(tensors), root);
-  for (const TestTensor& tensor : tensors) EXPECT_TRUE(tensor.holds(source));
-}
-
-void check_reduce(Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
-                  std::uint64_t seed) {
-  const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
-  const HostArray sum = reference_sum(inputs);
-  std::vector<TestTensor> mine;
-  std::vector<TestTensor> out;
-  for (int i = 0; i < group.locals(); ++i) {
-    mine.emplace_back(inputs[static_cast<std::size_t>(group.member(i))], group.device(i));
-    out.push_back(TestTensor::poisoned(dtype, sizes, group.device(i)));
-  }
-  group.communicator.reduce_add(tensors_of(mine), tensors_of(in_place ? mine : out), root);
-  for (int i = 0; i < group.locals(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const bool is_root = group.member(i) == root;
-    EXPECT_TRUE(is_root && in_place ? mine[at].holds(sum) : mine[at].untouched());
-    EXPECT_TRUE(is_root && !in_place ? out[at].holds(sum) : out[at].untouched());
-  }
-}
-
-void check_all_reduce(Group& group, DType dtype, const Sizes& sizes, bool in_place, std::uint64_t seed) {
-  const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
-  const HostArray sum = reference_sum(inputs);
-  std::vector<TestTensor> mine;
-  std::vector<TestTensor> out;
-  for (int i = 0; i < group.locals(); ++i) {
-    mine.emplace_back(inputs[static_cast<std::size_t>(group.member(i))], group.device(i));
-    out.push_back(TestTensor::poisoned(dtype, sizes, group.device(i)));
-  }
-  group.communicator.all_reduce_add(tensors_of(mine), tensors_of(in_place ? mine : out));
-  for (const TestTensor& tensor : in_place ? mine : out) EXPECT_TRUE(tensor.holds(sum));
-}
-
-void check_all_gather(Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
-  const auto inputs = numbers_for(group.members(), dtype, {count}, seed);
-  std::vector<TestTensor> mine;
-  std::vector<TestTensor> out;
-  for (int i = 0; i < group.locals(); ++i) {
-    mine.emplace_back(inputs[static_cast<std::size_t>(group.member(i))], group.device(i));
-    out.push_back(TestTensor::poisoned(dtype, {count * group.members()}, group.device(i)));
-  }
-  group.communicator.all_gather(tensors_of(mine), tensors_of(out));
-  for (const TestTensor& tensor : out) EXPECT_TRUE(tensor.holds(concatenate(inputs, 0)));
-}
-
-void check_reduce_scatter(Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
-  const auto inputs = numbers_for(group.members(), dtype, {count * group.members()}, seed);
-  const HostArray sum = reference_sum(inputs);
-  std::vector<TestTensor> mine;
-  std::vector<TestTensor> out;
-  for (int i = 0; i < group.locals(); ++i) {
-    mine.emplace_back(inputs[static_cast<std::size_t>(group.member(i))], group.device(i));
-    out.push_back(TestTensor::poisoned(dtype, {count}, group.device(i)));
-  }
-  group.communicator.reduce_scatter_add(tensors_of(mine), tensors_of(out));
-  for (int i = 0; i < group.locals(); ++i) {
-    EXPECT_TRUE(out[static_cast<std::size_t>(i)].holds(slice(sum, 0, group.member(i) * count, count)));
-    EXPECT_TRUE(mine[static_cast<std::size_t>(i)].untouched());
-  }
-}
-
-/// Lengths that differ from member to member, one of them zero now and then.
-Sizes lengths_for(int members, std::uint64_t seed) {
-  Random random(seed);
-  Sizes lengths;
-  for (int member = 0; member < members; ++member) lengths.push_back(random.between(0, 40));
-  return lengths;
-}
-
-void check_scatter_and_gather(Group& group, DType dtype, Sizes sizes, int dim, int root, std::uint64_t seed) {
-  const Sizes lengths = lengths_for(group.members(), seed);
-  sizes[static_cast<std::size_t>(dim)] = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
-  const HostArray whole = random_bits(dtype, sizes, seed);
-  const auto parts = split(whole, dim, lengths);
-  const int root_local = root - group.member(0);
-
-  std::vector<TestTensor> out;
-  std::vector<TestTensor> mine;
-  for (int i = 0; i < group.locals(); ++i) {
-    const HostArray& part = parts[static_cast<std::size_t>(group.member(i))];
-    out.push_back(TestTensor::poisoned(dtype, part.sizes, group.device(i)));
-    mine.emplace_back(part, group.device(i));
-  }
-  const std::optional<TestTensor> source =
-      group.is_local(root) ? std::optional<TestTensor>(std::in_place, whole, group.device(root_local))
-                           : std::nullopt;
-  const std::optional<TestTensor> joined =
-      group.is_local(root) ? std::optional(TestTensor::poisoned(dtype, sizes, group.device(root_local)))
-                           : std::nullopt;
-  group.communicator.scatter(source ? source->tensor() : Tensor(), tensors_of(out), root, dim);
-  group.communicator.gather(tensors_of(mine), joined ? joined->tensor() : Tensor(), root, dim - 3);
-  for (int i = 0; i < group.locals(); ++i) {
-    EXPECT_TRUE(out[static_cast<std::size_t>(i)].holds(parts[static_cast<std::size_t>(group.member(i))]));
-  }
-  EXPECT_TRUE(!joined || joined->holds(whole));
-}
 
 /// From nothing to several chunks, with odd ends.
 const Sizes element_counts{0, 1, 7, 1000, 33'333, 300'001};
@@ -358,7 +230,7 @@ void all_gather_takes_inputs_that_are_in_their_place(Group& group) {
 /// Payloads of many rounds, which go by NCCL where there is one; numbers whose sums are exact in any order.
 void large_calls_are_all_right(Group& group) {
   std::uint64_t seed = 1200;
-  const std::int64_t count = 1'200'007;
+  const std::int64_t count = scaled(1'200'007);
   for (int round = 0; round < 2; ++round) {
     check_broadcast(group, DType::int64, {count}, group.members() - 1, ++seed);
     check_reduce(group, DType::int32, {count}, 0, round == 1, ++seed);
@@ -392,10 +264,7 @@ void parts_of_the_ranks_work_by_themselves(Group& group) {
 }
 
 /// On backends with graphs: the replays' results, with other calls in between.
-void captured_calls_can_be_replayed(Group& group) {
-  backend::Backend& backend = Runtime::get().backend();
-  if (!backend.supports_graphs() || group.locals() != 1) return;
-  const std::int64_t count = 5000;
+void replay(Group& group, std::int64_t count) {
   const Stream stream(group.device(0).index());
   const StreamGuard guard(stream);
   const Tensor number =
@@ -403,6 +272,7 @@ void captured_calls_can_be_replayed(Group& group) {
   const Tensor sum = zeros({count}, {.dtype = DType::int32, .device = group.device(0)});
   stream.synchronize();
 
+  backend::Backend& backend = Runtime::get().backend();
   backend.begin_capture(StreamAccess::ref(stream));
   group.communicator.all_reduce_add({number}, {sum});
   group.communicator.broadcast({sum}, 0);
@@ -421,12 +291,18 @@ void captured_calls_can_be_replayed(Group& group) {
         EXPECT_EQ(number.to_vector<std::int32_t>()[0], last);
       }
     }
-    EXPECT_EQ(sum.to_vector<std::int32_t>(), std::vector<std::int32_t>(count, expected)) << round;
+    const auto sums = sum.to_vector<std::int32_t>();
+    EXPECT_EQ(std::ranges::count(sums, expected), count) << round;
     number.fill_(group.member(0) + 1);
     last = members;
   }
   stream.synchronize();
   backend.destroy_graph(graph);
+}
+
+void captured_calls_can_be_replayed(Group& group) {
+  if (!Runtime::get().backend().supports_graphs() || group.locals() != 1) return;
+  for (const std::int64_t count : {5'000, 200'000}) replay(group, count);
 }
 
 void random_calls_are_all_right(Group& group) {
@@ -529,6 +405,9 @@ const std::vector<Rule>& contract() {
       {"BroadcastLeavesItsSourceAlone", check<broadcast_leaves_its_source_alone>},
       {"AllGatherTakesInputsThatAreInTheirPlace", check<all_gather_takes_inputs_that_are_in_their_place>},
       {"LargeCallsAreAllRight", check<large_calls_are_all_right>, Determinism::fastest},
+      {"LargeOperandsMayLieAnywhere", check<large_operands_may_lie_anywhere>},
+      {"OperandsMayBeWrittenRightAfterALargeCall", check<operands_may_be_written_right_after_a_large_call>},
+      {"MemoryOfLargeOperandsGoesBackToTheDevice", check<memory_of_large_operands_goes_back_to_the_device>},
       {"PartsOfTheRanksWorkByThemselves", check<parts_of_the_ranks_work_by_themselves>},
       {"CapturedCallsCanBeReplayed", check<captured_calls_can_be_replayed>},
       {"RandomCallsAreAllRight", check<random_calls_are_all_right>},

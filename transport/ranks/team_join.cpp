@@ -1,4 +1,4 @@
-#include "shared_memory.hpp"
+#include "backend/shared_memory.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team.hpp"
 

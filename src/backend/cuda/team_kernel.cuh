@@ -174,12 +174,17 @@ struct TeamPart {
       } else if (const std::uint32_t other = i - task.shape.reader_count; other < task.layout.members) {
         flag = window(other) + task.layout.finished_offset(task.member);
         value = base + task.finished;
+        if (TeamWindowLayout::is_milestone(round() - 1, value))
+          set(window(other) + task.layout.ready_offset(task.member), value);
       } else {
         flag = reinterpret_cast<std::byte*>(task.done);
         value = task.done_value;
       }
-      SystemWord(*reinterpret_cast<std::uint32_t*>(flag)).store(value, ::cuda::memory_order_relaxed);
+      set(flag, value);
     }
+  }
+  static __device__ void set(std::byte* flag, std::uint32_t value) {
+    SystemWord(*reinterpret_cast<std::uint32_t*>(flag)).store(value, ::cuda::memory_order_relaxed);
   }
   /// For the next kernel.
   __device__ void close() const {

@@ -77,12 +77,15 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   }
   std::byte* const own_flags = own_window->memory + (windows[member] - own_window->base);
 
+  const bool is_milestone = TeamWindowLayout::is_milestone(round - 1, finished);
   const bool gives = task.given_count != 0;
   const auto say_done = [done = task.done, value = task.done_value] {
     if (done != nullptr) backend::set_flag(*done, value);
   };
-  const auto say_finished = [layout, windows, member, finished, gives, say_done](Translation& translation) {
+  const auto say_finished = [layout, windows, member, finished, is_milestone, gives,
+                             say_done](Translation& translation) {
     for (std::byte* const window : windows) {
+      if (is_milestone) backend::set_flag(translation.flag(window + layout.ready_offset(member)), finished);
       backend::set_flag(translation.flag(window + layout.finished_offset(member)), finished);
     }
     if (!gives) say_done();

@@ -1,0 +1,134 @@
+#include "ranks/checks.hpp"
+
+#include "support/random.hpp"
+#include "support/reference_sum.hpp"
+#include "support/test_tensor.hpp"
+
+#include <numeric>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tutti::test::ranks {
+
+std::vector<HostArray> numbers_for(int members, DType dtype, const Sizes& sizes, std::uint64_t seed) {
+  std::vector<HostArray> arrays;
+  for (int member = 0; member < members; ++member) {
+    arrays.push_back(random_numbers(dtype, sizes, seed * 100 + static_cast<std::uint64_t>(member)));
+  }
+  return arrays;
+}
+
+void check_broadcast(const Group& group, DType dtype, const Sizes& sizes, int root, std::uint64_t seed) {
+  const HostArray source = random_bits(dtype, sizes, seed);
+  std::vector<TestTensor> tensors;
+  for (int i = 0; i < group.locals(); ++i) {
+    tensors.push_back(group.member(i) == root ? TestTensor(source, group.device(i))
+                                              : TestTensor::poisoned(dtype, sizes, group.device(i)));
+  }
+  group.communicator.broadcast(tensors_of(tensors), root);
+  for (const TestTensor& tensor : tensors) EXPECT_TRUE(tensor.holds(source));
+}
+
+namespace {
+
+/// Every own member's tensor of `arrays`, and a poisoned one of `out_sizes`.
+struct Operands {
+  Operands(const Group& group, const std::vector<HostArray>& arrays, const Sizes& out_sizes) {
+    for (int i = 0; i < group.locals(); ++i) {
+      const HostArray& own = arrays[static_cast<std::size_t>(group.member(i))];
+      mine.emplace_back(own, group.device(i));
+      out.push_back(TestTensor::poisoned(own.dtype, out_sizes, group.device(i)));
+    }
+  }
+  std::vector<TestTensor> mine;
+  std::vector<TestTensor> out;
+};
+
+}  // namespace
+
+void check_reduce(const Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
+                  std::uint64_t seed) {
+  const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
+  const HostArray sum = reference_sum(inputs);
+  const auto [mine, out] = Operands(group, inputs, sizes);
+  group.communicator.reduce_add(tensors_of(mine), tensors_of(in_place ? mine : out), root);
+  for (int i = 0; i < group.locals(); ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    const bool is_root = group.member(i) == root;
+    EXPECT_TRUE(is_root && in_place ? mine[at].holds(sum) : mine[at].untouched());
+    EXPECT_TRUE(is_root && !in_place ? out[at].holds(sum) : out[at].untouched());
+  }
+}
+
+void check_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place,
+                      std::uint64_t seed) {
+  const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
+  const HostArray sum = reference_sum(inputs);
+  const auto [mine, out] = Operands(group, inputs, sizes);
+  group.communicator.all_reduce_add(tensors_of(mine), tensors_of(in_place ? mine : out));
+  for (const TestTensor& tensor : in_place ? mine : out) EXPECT_TRUE(tensor.holds(sum));
+}
+
+void check_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
+  const auto inputs = numbers_for(group.members(), dtype, {count}, seed);
+  const auto [mine, out] = Operands(group, inputs, {count * group.members()});
+  group.communicator.all_gather(tensors_of(mine), tensors_of(out));
+  for (const TestTensor& tensor : out) EXPECT_TRUE(tensor.holds(concatenate(inputs, 0)));
+}
+
+void check_reduce_scatter(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
+  const auto inputs = numbers_for(group.members(), dtype, {count * group.members()}, seed);
+  const HostArray sum = reference_sum(inputs);
+  const auto [mine, out] = Operands(group, inputs, {count});
+  group.communicator.reduce_scatter_add(tensors_of(mine), tensors_of(out));
+  for (int i = 0; i < group.locals(); ++i) {
+    EXPECT_TRUE(out[static_cast<std::size_t>(i)].holds(slice(sum, 0, group.member(i) * count, count)));
+    EXPECT_TRUE(mine[static_cast<std::size_t>(i)].untouched());
+  }
+}
+
+namespace {
+
+/// Lengths that differ from member to member, one of them zero now and then.
+Sizes lengths_for(int members, std::uint64_t seed) {
+  Random random(seed);
+  Sizes lengths;
+  for (int member = 0; member < members; ++member) lengths.push_back(random.between(0, 40));
+  return lengths;
+}
+
+}  // namespace
+
+void check_scatter_and_gather(const Group& group, DType dtype, Sizes sizes, int dim, int root,
+                              std::uint64_t seed) {
+  const Sizes lengths = lengths_for(group.members(), seed);
+  sizes[static_cast<std::size_t>(dim)] = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  const HostArray whole = random_bits(dtype, sizes, seed);
+  const auto parts = split(whole, dim, lengths);
+  const int root_local = root - group.member(0);
+
+  std::vector<TestTensor> out;
+  std::vector<TestTensor> mine;
+  for (int i = 0; i < group.locals(); ++i) {
+    const HostArray& part = parts[static_cast<std::size_t>(group.member(i))];
+    out.push_back(TestTensor::poisoned(dtype, part.sizes, group.device(i)));
+    mine.emplace_back(part, group.device(i));
+  }
+  const std::optional<TestTensor> source =
+      group.is_local(root) ? std::optional<TestTensor>(std::in_place, whole, group.device(root_local))
+                           : std::nullopt;
+  const std::optional<TestTensor> joined =
+      group.is_local(root) ? std::optional(TestTensor::poisoned(dtype, sizes, group.device(root_local)))
+                           : std::nullopt;
+  group.communicator.scatter(source ? source->tensor() : Tensor(), tensors_of(out), root, dim);
+  group.communicator.gather(tensors_of(mine), joined ? joined->tensor() : Tensor(), root, dim - 3);
+  for (int i = 0; i < group.locals(); ++i) {
+    EXPECT_TRUE(out[static_cast<std::size_t>(i)].holds(parts[static_cast<std::size_t>(group.member(i))]));
+  }
+  EXPECT_TRUE(!joined || joined->holds(whole));
+}
+
+}  // namespace tutti::test::ranks

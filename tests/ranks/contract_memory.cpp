@@ -1,0 +1,150 @@
+#include "ranks/contract_memory.hpp"
+
+#include "runtime.hpp"
+#include "support/environment.hpp"
+#include "support/test_tensor.hpp"
+#include "tutti/memory.hpp"
+#include "tutti/stream.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tutti::test::ranks {
+namespace {
+
+/// Large enough to be read where they lie.
+constexpr std::int64_t count = 150'001;
+
+/// Memory that is not the caching allocator's, or does not begin at a multiple of 16 bytes.
+enum class Memory { of_the_user, misaligned, ordinary };
+
+Tensor zeros_in(Memory memory, std::int64_t elements, Device device) {
+  const TensorOptions options{.dtype = DType::int32, .device = device};
+  if (memory == Memory::ordinary) return zeros({elements}, options);
+  if (memory == Memory::misaligned) return zeros({elements + 1}, options).narrow(0, 1, elements);
+  backend::Backend& backend = Runtime::get().backend();
+  void* const address =
+      backend.allocate_device(device.index(), static_cast<std::size_t>(elements) * sizeof(std::int32_t));
+  const Tensor tensor = Tensor::from_blob(TensorView(address, DType::int32, {elements}, device), [=] {
+    synchronize(device.index());
+    Runtime::get().backend().free_device(device.index(), address);
+  });
+  Tensor zeroed(tensor);
+  zeroed.fill_(0);
+  return zeroed;
+}
+
+/// Every member's tensors, each in another kind of memory than its neighbour's.
+std::vector<Tensor> mixed_zeros(const Group& group, std::int64_t elements, int round) {
+  std::vector<Tensor> tensors;
+  for (int i = 0; i < group.locals(); ++i)
+    tensors.push_back(
+        zeros_in(static_cast<Memory>((group.member(i) + round) % 3), elements, group.device(i)));
+  return tensors;
+}
+
+void fill(std::vector<Tensor>& tensors, const std::function<std::int32_t(int own)>& number) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].fill_(number(static_cast<int>(i)));
+}
+
+void expect_all(const std::vector<Tensor>& tensors, std::int32_t number) {
+  for (const Tensor& tensor : tensors) {
+    const auto values = tensor.to_vector<std::int32_t>();
+    EXPECT_EQ(std::ranges::count(values, number), tensor.numel()) << "instead of " << number;
+  }
+}
+
+}  // namespace
+
+void large_operands_may_lie_anywhere(Group& group) {
+  const std::int32_t members = group.members();
+  for (int round = 0; round < 6; ++round) {
+    std::vector<Tensor> numbers = mixed_zeros(group, count, round);
+    std::vector<Tensor> sums = mixed_zeros(group, count, round + 1);
+    fill(numbers, [&](int own) { return group.member(own) + 1; });
+    group.communicator.all_reduce_add(numbers, sums);
+    expect_all(sums, members * (members + 1) / 2);
+    group.communicator.all_reduce_add(numbers, numbers);
+    expect_all(numbers, members * (members + 1) / 2);
+
+    fill(numbers, [&](int own) { return group.member(own) + round; });
+    group.communicator.broadcast(numbers, round % members);
+    expect_all(numbers, round % members + round);
+
+    const int root = (round + 1) % members;
+    std::vector<Tensor> all = mixed_zeros(group, count * members, round);
+    fill(numbers, [&](int) { return 7; });
+    group.communicator.all_gather(numbers, all);
+    expect_all(all, 7);
+    const bool has_root = group.is_local(root);
+    const Tensor whole = has_root ? all[static_cast<std::size_t>(root - group.member(0))] : Tensor();
+    if (has_root) Tensor(whole).fill_(round);
+    group.communicator.scatter(whole, numbers, root);
+    expect_all(numbers, round);
+    fill(numbers, [&](int) { return 100 + round; });
+    group.communicator.gather(numbers, whole, root);
+    if (has_root) expect_all({whole}, 100 + round);
+  }
+}
+
+void operands_may_be_written_right_after_a_large_call(Group& group) {
+  // Their readers may be slow; what they read is what there was when the call was made.
+  std::vector<Tensor> numbers = mixed_zeros(group, count, 2);
+  std::vector<Tensor> seen = mixed_zeros(group, count, 2);
+  std::vector<Tensor> sums = mixed_zeros(group, count, 2);
+  std::vector<std::vector<Tensor>> copies;
+  for (int round = 1; round <= 20; ++round) {
+    fill(numbers, [&](int) { return round; });
+    const int root = round % group.members();
+    group.communicator.broadcast(
+        group.is_local(root) ? numbers[static_cast<std::size_t>(root - group.member(0))] : Tensor(), seen,
+        root);
+    group.communicator.all_reduce_add(numbers, sums);
+    fill(numbers, [&](int) { return -1; });
+    auto& kept = copies.emplace_back();
+    for (const std::vector<Tensor>* tensors : {&seen, &sums}) {
+      for (const Tensor& tensor : *tensors) {
+        kept.push_back(zeros({count}, {.dtype = DType::int32, .device = tensor.device()}));
+        kept.back().copy_(tensor);
+      }
+    }
+  }
+  for (int round = 1; round <= 20; ++round) {
+    const auto& kept = copies[static_cast<std::size_t>(round - 1)];
+    const auto half = kept.begin() + group.locals();
+    expect_all({kept.begin(), half}, round);
+    expect_all({half, kept.end()}, round * group.members());
+  }
+}
+
+void memory_of_large_operands_goes_back_to_the_device(Group& group) {
+  const auto free_bytes = [&] {
+    std::vector<std::size_t> free;
+    for (int i = 0; i < group.locals(); ++i)
+      free.push_back(Runtime::get().backend().memory_info(group.device(i).index()).free);
+    return free;
+  };
+  std::vector<std::size_t> before;
+  for (int round = 0; round < 5; ++round) {
+    {
+      std::vector<Tensor> numbers = mixed_zeros(group, 2 * count + 100 * round, 2);
+      fill(numbers, [&](int) { return round; });
+      group.communicator.all_reduce_add(numbers, numbers);
+      group.communicator.broadcast(numbers, 0);
+      expect_all(numbers, round * group.members());
+    }
+    group.communicator.barrier();
+    for (int i = 0; i < group.locals(); ++i) synchronize(group.device(i).index());
+    empty_cache();
+    // On GPUs, others may use the same device.
+    if (!on_virtual_devices()) continue;
+    if (round == 0) before = free_bytes();
+    EXPECT_EQ(free_bytes(), before) << "round " << round;
+  }
+}
+
+}  // namespace tutti::test::ranks

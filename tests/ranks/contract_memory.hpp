@@ -1,0 +1,12 @@
+#pragma once
+
+#include "ranks/checks.hpp"
+
+/// The rules for operands so large that members read them where they lie, if they can.
+namespace tutti::test::ranks {
+
+void large_operands_may_lie_anywhere(Group& group);
+void operands_may_be_written_right_after_a_large_call(Group& group);
+void memory_of_large_operands_goes_back_to_the_device(Group& group);
+
+}  // namespace tutti::test::ranks
