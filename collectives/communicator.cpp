@@ -41,7 +41,7 @@ std::vector<TeamColumn> columns_of(std::span<const Tensor> tensors) {
 class Communicator::Impl {
  public:
   Impl(Exchange& exchange, const CommunicatorOptions& options)
-      : context(exchange, checked_devices(options), settings(options)) {}
+      : context(exchange, checked(exchange, options)) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -50,6 +50,8 @@ class Communicator::Impl {
 
  private:
   static std::vector<Device> checked_devices(const CommunicatorOptions& options);
+  /// `settings`. What it throws is told to the other ranks, who wait for this one.
+  static Team::Settings checked(Exchange& exchange, const CommunicatorOptions& options);
   static Team::Settings settings(const CommunicatorOptions& options);
 };
 
@@ -79,6 +81,15 @@ std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOption
                    largest_window);
   }
   return devices;
+}
+
+Team::Settings Communicator::Impl::checked(Exchange& exchange, const CommunicatorOptions& options) {
+  try {
+    return settings(options);
+  } catch (const std::exception& error) {
+    Team::decline(exchange, error.what());
+    throw;
+  }
 }
 
 Communicator::Impl::~Impl() {
@@ -463,21 +474,23 @@ std::string Communicator::explain() const {
   const transport::ranks::Windows& windows = context.team.windows();
   const bool is_direct = windows.transport() == TransportKind::p2p;
   std::string text = fmt::format("{} members in {} ranks\n", member_count(), rank_count());
+  if (context.team.spans_hosts()) text += context.team.explain_hosts() + "\n";
   text += fmt::format("rounds: {}, {} slots of {} bytes per member{}\n",
                       is_direct ? "p2p, in the members' device memory" : "staged, in shared host memory",
                       backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,
                       is_direct ? "" : fmt::format("; p2p not taken: {}", windows.reason()));
   if (context.nccl == nullptr) return text + fmt::format("nccl not taken: {}\n", context.nccl_refusal);
+  const char* const no_sums = context.team.settings().determinism == Determinism::bitwise
+                                  ? ", but no sums: determinism is bitwise"
+                                  : "";
+  if (context.team.spans_hosts()) return text + fmt::format("nccl: all calls that it can carry{}\n", no_sums);
   const auto& from = transport::ranks_nccl_from;
   return text +
          fmt::format(
              "nccl: calls of more than one slot per member, or of more bytes over one link than {} (sums on "
              "all "
              "members), {} (all_gather), {} (others){}\n",
-             from.all_reduce, from.all_gather, from.others,
-             context.team.settings().determinism == Determinism::bitwise
-                 ? ", but no sums: determinism is bitwise"
-                 : "");
+             from.all_reduce, from.all_gather, from.others, no_sums);
 }
 
 void Communicator::abort(std::string_view reason) noexcept {

@@ -29,9 +29,10 @@ LayoutPtr contiguous_layout(const Tensor& tensor) {
 
 }  // namespace
 
-TeamContext::TeamContext(Exchange& exchange, std::vector<Device> own_devices,
-                         transport::ranks::Team::Settings settings)
-    : devices(std::move(own_devices)), team(runtime, exchange, std::move(settings)), launcher(runtime, team) {
+TeamContext::TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings)
+    : devices(settings.devices.begin(), settings.devices.end()),
+      team(runtime, exchange, settings),
+      launcher(runtime, team) {
   const TransportKind transport = team.settings().transport;
   if (transport != TransportKind::automatic && transport != TransportKind::nccl) {
     nccl_refusal = fmt::format("{} was asked for", name_of(transport));
@@ -175,7 +176,14 @@ bool TeamCall::could_be_direct() const {
 void TeamCall::choose_transport() {
   const bool moves = signature_.operation != Operation::barrier && signature_.operation != Operation::split;
   is_direct_ = moves && could_be_direct();
-  by_nccl_ = nccl_objection().empty();
+  const std::string objection = nccl_objection();
+  by_nccl_ = objection.empty();
+  if (!by_nccl_ && context_.launcher.captured() && team_.spans_hosts()) {
+    arguments_.unsupported(
+        "the current stream is being captured, and of what goes between hosts only NCCL's calls can be "
+        "replayed; this is none: {}",
+        objection);
+  }
   if (by_nccl_ && context_.launcher.captured() && !context_.nccl->is_connected()) {
     arguments_.unsupported(
         "the current stream is being captured before the first call that goes by NCCL: make one such call "

@@ -64,7 +64,7 @@ struct TeamContext {
                                    transport::PlanKey::Hash>;
 
   /// Collective over the exchange.
-  TeamContext(Exchange& exchange, std::vector<Device> own_devices, transport::ranks::Team::Settings settings);
+  TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings);
 
   Runtime& runtime = Runtime::get();
   std::vector<Device> devices;

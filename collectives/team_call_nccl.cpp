@@ -63,6 +63,7 @@ std::string TeamCall::nccl_refusal() const {
 std::string TeamCall::nccl_objection() const {
   std::string refusal = nccl_refusal();
   if (!refusal.empty() || team_.settings().transport == TransportKind::nccl) return refusal;
+  if (team_.spans_hosts()) return {};  // it alone reaches from GPU to GPU
   const std::uint64_t bytes = link_bytes();
   const std::uint64_t from = nccl_from(signature_.operation);
   if (bytes <= from && (is_direct_ || largest_message() <= tuning().message_bytes)) {

@@ -2,6 +2,12 @@
 
 namespace tutti {
 
+Network::~Network() = default;
+
 Exchange::~Exchange() = default;
+
+std::unique_ptr<Network> Exchange::network() {
+  return nullptr;
+}
 
 }  // namespace tutti

@@ -8,14 +8,21 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include <mpi.h>
 
 /// Communicators among the processes of an MPI job.
 ///
-/// MPI introduces the processes to one another and then has no part in the collectives. It is called by these
-/// functions alone, on the calling thread, never by a `tutti::Communicator`, which may outlive MPI_Finalize.
+/// MPI introduces the processes to one another. If they are on one host, it then has no part in the
+/// collectives: it is called by these functions alone, on the calling thread, never by a
+/// `tutti::Communicator`, which may outlive MPI_Finalize.
+///
+/// If they are on several hosts, MPI also carries what goes between the hosts, but for what goes from GPU to
+/// GPU by NCCL: a thread of each communicator calls it all the time. That needs MPI_THREAD_MULTIPLE, and
+/// communicators have to be destroyed before MPI_Finalize; those that are left end with
+/// Error(transport_failure), and so does what they have under way.
 ///
 /// Everything here is collective over `comm`: all its processes call it together. Requires an initialised MPI
 /// that has not been finalised; MPI_Init is enough on the thread that called it, other threads need
@@ -41,6 +48,9 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   /// Takes at most INT_MAX bytes per rank: Error(invalid_argument) otherwise. Throws Error(timeout) if other
   /// ranks do not come; the exchange can only be destroyed then.
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  /// On a duplicate of its own. Throws Error(unsupported) on all ranks, naming the first that lacks it,
+  /// unless all of them have initialised MPI with MPI_THREAD_MULTIPLE.
+  [[nodiscard]] std::unique_ptr<Network> network() override;
 
  private:
   MPI_Comm comm_;

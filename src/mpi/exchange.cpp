@@ -1,12 +1,12 @@
 #include "mpi/checks.hpp"
+#include "mpi/network.hpp"
+#include "mpi/waiting.hpp"
 #include "tutti/error.hpp"
 #include "tutti/mpi.hpp"
 
 #include <algorithm>
 #include <climits>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -36,35 +36,6 @@ int size_of(MPI_Comm comm) {
   return size;
 }
 
-/// MPI waits by spinning, which takes the processor from ranks that share it.
-bool completes_within(MPI_Request& request, std::chrono::milliseconds timeout) {
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  for (int round = 0;; ++round) {
-    int is_complete = 0;
-    check(MPI_Test(&request, &is_complete, MPI_STATUS_IGNORE), "MPI_Iallgather");
-    if (is_complete != 0) return true;
-    if (std::chrono::steady_clock::now() > deadline) return false;
-    if (round < 100) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
-}
-
-struct Buffers {
-  std::vector<std::byte> mine;
-  std::vector<std::byte> all;
-};
-
-/// MPI cannot cancel an all_gather: the memory of one that is given up is MPI's until the process ends.
-void leave_to_mpi(std::unique_ptr<Buffers> buffers) {
-  static std::mutex mutex;
-  static auto* const given_up = new std::vector<std::unique_ptr<Buffers>>;
-  const std::scoped_lock lock(mutex);
-  given_up->push_back(std::move(buffers));
-}
-
 }  // namespace
 
 Exchange::Exchange(MPI_Comm comm, std::chrono::milliseconds timeout)
@@ -89,23 +60,27 @@ void Exchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> 
                      mine.size() * static_cast<std::size_t>(size_), mine.size(), size_));
   }
 
-  auto buffers =
-      std::make_unique<Buffers>(Buffers{{mine.begin(), mine.end()}, std::vector<std::byte>(all.size())});
+  std::vector<std::byte> given(mine.begin(), mine.end());
+  std::vector<std::byte> gathered(all.size());
   const auto count = static_cast<int>(mine.size());
   MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallgather(buffers->mine.data(), count, MPI_BYTE, buffers->all.data(), count, MPI_BYTE, comm_,
-                       &request),
+  check(MPI_Iallgather(given.data(), count, MPI_BYTE, gathered.data(), count, MPI_BYTE, comm_, &request),
         "MPI_Iallgather");
-  if (!completes_within(request, timeout_)) {
+  if (!completes_within(request, timeout_, "MPI_Iallgather")) {
     is_abandoned_ = true;
-    leave_to_mpi(std::move(buffers));
+    leave_to_mpi(std::move(given));
+    leave_to_mpi(std::move(gathered));
     throw Error(
         ErrorCode::timeout,
         fmt::format("MPI: after {} ms, rank {} of {} still waits for others to join, one of which has "
                     "failed or is late",
                     timeout_.count(), rank_, size_));
   }
-  std::ranges::copy(buffers->all, all.begin());
+  std::ranges::copy(gathered, all.begin());
+}
+
+std::unique_ptr<Network> Exchange::network() {
+  return make_network(comm_, *this, timeout_);
 }
 
 }  // namespace tutti::mpi

@@ -3,6 +3,7 @@
 #include "ranks/contract.hpp"
 #include "support/ranks.hpp"
 
+#include <cstdlib>
 #include <string>
 #include <tuple>
 
@@ -42,6 +43,44 @@ TEST_P(CommunicatorContract, Holds) {
     rule.check(communicator);
   });
 }
+
+/// Numbers of hosts, and whether neighbours are on one.
+struct Hosts {
+  int ranks;
+  int hosts;
+  bool are_blocks;
+};
+
+class SeveralHosts : public testing::TestWithParam<std::tuple<Hosts, test::ranks::Rule>> {};
+
+TEST_P(SeveralHosts, KeepTheContract) {
+  const auto& [hosts, rule] = GetParam();
+  expect_all_right(hosts.ranks, [&](Exchange& exchange) {
+    const int host =
+        hosts.are_blocks ? exchange.rank() * hosts.hosts / hosts.ranks : exchange.rank() % hosts.hosts;
+    setenv("TUTTI_HOST_ID", std::to_string(host).c_str(), 1);
+    CommunicatorOptions options{.devices = {exchange.rank() % device_count()}};
+    options.determinism = rule.determinism;
+    if (exchange.rank() == 1) options.devices.emplace_back(7 % device_count());
+    if (options.devices.size() == 2 && options.devices[0] == options.devices[1]) options.devices.pop_back();
+    Communicator communicator(exchange, options);
+    rule.check(communicator);
+    EXPECT_NE(communicator.explain().find(std::to_string(hosts.hosts) + " hosts"), std::string::npos)
+        << communicator.explain();
+  });
+}
+
+std::string name_of_spread(const testing::TestParamInfo<std::tuple<Hosts, test::ranks::Rule>>& info) {
+  const auto& [hosts, rule] = info.param;
+  return rule.name + std::string("_") + std::to_string(hosts.ranks) + "on" + std::to_string(hosts.hosts) +
+         (hosts.are_blocks ? "blocks" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, SeveralHosts,
+                         testing::Combine(testing::Values(Hosts{2, 2, true}, Hosts{4, 2, true},
+                                                          Hosts{4, 2, false}, Hosts{4, 3, false}),
+                                          testing::ValuesIn(test::ranks::contract())),
+                         name_of_spread);
 
 std::string name_of(const testing::TestParamInfo<Case>& info) {
   const auto& [shape, transport, rule] = info.param;

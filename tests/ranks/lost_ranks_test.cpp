@@ -14,10 +14,12 @@
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -361,10 +363,214 @@ TEST(LostRanks, ARankWithoutMemoryForACallMayMakeItAgain) {
   });
 }
 
-TEST(LostRanks, SeveralHostsAreRefusedByName) {
+/// Forwards everything but messages.
+class WithoutNetwork final : public Exchange {
+ public:
+  explicit WithoutNetwork(Exchange& exchange) : exchange_(exchange) {}
+  [[nodiscard]] int rank() const override { return exchange_.rank(); }
+  [[nodiscard]] int size() const override { return exchange_.size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    exchange_.all_gather(mine, all);
+  }
+
+ private:
+  Exchange& exchange_;
+};
+
+void pretend_host(int host) {
+  setenv("TUTTI_HOST_ID", fmt::format("host {}", host).c_str(), 1);
+}
+
+TEST(SeveralHosts, AreRefusedByNameWithoutANetwork) {
   test::expect_all_right(2, [](Exchange& exchange) {
-    setenv("TUTTI_HOST_ID", exchange.rank() == 0 ? "one" : "two", 1);
-    EXPECT_TRUE(test::refuses([&] { make(exchange); }, ErrorCode::unsupported, {"rank 1", "'two'", "'one'"}));
+    pretend_host(exchange.rank());
+    WithoutNetwork without(exchange);
+    EXPECT_TRUE(test::refuses([&] { make(without); }, ErrorCode::unsupported,
+                              {"rank 1", "'host 1'", "'host 0'", "no network"}));
+  });
+}
+
+TEST(SeveralHosts, CannotReachOneAnothersMemory) {
+  test::expect_all_right(2, [](Exchange& exchange) {
+    pretend_host(exchange.rank());
+    EXPECT_TRUE(test::refuses(
+        [&] {
+          const Communicator refused(exchange, {.devices = {Device(0)}, .transport = TransportKind::p2p});
+        },
+        ErrorCode::unsupported, {"p2p", "2 hosts"}));
+    Communicator communicator = make(exchange);
+    expect_mentions(communicator.explain(), {"2 hosts", "'host 0' (ranks 0)", "'host 1' (ranks 1)", "pipes"});
+  });
+}
+
+TEST(SeveralHosts, AKilledRankEndsTheCallsOnAllHosts) {
+  // Rank 1 has a neighbour on its host, who sees it go, and rank 2 hears of it.
+  Ranks ranks(3, [](Exchange& exchange) {
+    pretend_host(exchange.rank() / 2);
+    Communicator communicator(exchange, {.devices = {Device(0)}, .timeout = 60s});
+    const Tensor tensor = some_tensor();
+    for (int call = 0; call < 5; ++call) communicator.all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    std::this_thread::sleep_for(300ms);  // the others have completed them too
+    if (exchange.rank() == 1) std::raise(SIGKILL);
+    const Stopwatch watch;
+    const std::string text = failure_of([&] {
+      communicator.all_reduce_add({tensor}, {tensor});
+      synchronize(0);
+    });
+    EXPECT_LT(watch.elapsed(), slack);
+    expect_mentions(text, {"rank 1", "is gone", "all_reduce_add"});
+    EXPECT_TRUE(
+        test::refuses([&] { communicator.barrier(); }, ErrorCode::peer_unavailable, {"rank 1", "is gone"}));
+  });
+  expect_endings(ranks, {all_right, killed, all_right});
+}
+
+TEST(SeveralHosts, ARankThatWasAloneOnItsHostIsNamedAfterTheTimeout) {
+  Ranks ranks(3, [](Exchange& exchange) {
+    pretend_host(exchange.rank() % 2);
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor();
+    communicator.all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    std::this_thread::sleep_for(300ms);  // the others have completed them too
+    if (exchange.rank() == 1) std::raise(SIGKILL);
+    const Stopwatch watch;
+    const std::string text = failure_of([&] {
+      communicator.all_reduce_add({tensor}, {tensor});
+      synchronize(0);
+    });
+    EXPECT_LT(watch.elapsed(), timeout + slack);
+    expect_mentions(text, {"1500 ms", "rank 1 has not made it", "its last call is all_reduce_add"});
+  });
+  expect_endings(ranks, {all_right, killed, all_right});
+}
+
+TEST(SeveralHosts, AStoppedRankIsNamedAndNotThoseWhoseWordsItHandsOn) {
+  // What rank 0 sends to the other host goes to rank 1.
+  Ranks ranks(3, [](Exchange& exchange) {
+    pretend_host(exchange.rank() == 0 ? 0 : 1);
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor();
+    communicator.all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    std::this_thread::sleep_for(300ms);  // the others have completed it too
+    if (exchange.rank() == 1) std::raise(SIGSTOP);
+    const std::string text = failure_of([&] {
+      communicator.reduce_add({tensor}, {tensor}, 0);
+      synchronize(0);
+    });
+    if (exchange.rank() == 1) return;
+    expect_mentions(text, {"reduce_add", "1500 ms", "rank 1 has not made it"});
+    EXPECT_EQ(text.find("rank 0 has not made it"), std::string::npos) << text;
+    EXPECT_EQ(text.find("rank 2 has not made it"), std::string::npos) << text;
+  });
+  std::this_thread::sleep_for(2 * timeout + slack);
+  kill(ranks.process(1), SIGCONT);
+  expect_endings(ranks, {all_right, all_right, all_right});
+}
+
+TEST(SeveralHosts, CallsThatDifferEndOnAllRanksWithBothSignatures) {
+  for (const bool are_alternating : {false, true}) {
+    test::expect_all_right(4, [&](Exchange& exchange) {
+      pretend_host(are_alternating ? exchange.rank() % 2 : exchange.rank() / 2);
+      Communicator communicator = make(exchange);
+      const Stopwatch watch;
+      const std::string text = failure_of([&] {
+        communicator.broadcast({some_tensor(exchange.rank() < 2 ? 10 : 20)}, 0);
+        synchronize(0);
+      });
+      EXPECT_LT(watch.elapsed(), timeout + slack);
+      expect_mentions(text, {"does not match", "rank 1", "rank 2", "10 float32", "20 float32"});
+    });
+  }
+}
+
+TEST(SeveralHosts, AbortEndsWaitsOnAllHosts) {
+  test::expect_all_right(3, [](Exchange& exchange) {
+    pretend_host(exchange.rank());
+    Communicator communicator(exchange, {.devices = {Device(0)}, .timeout = 60s});
+    if (exchange.rank() == 2) {
+      std::this_thread::sleep_for(300ms);
+      communicator.abort("enough");
+    }
+    const Stopwatch watch;
+    const std::string text = failure_of([&] {
+      communicator.all_reduce_add({some_tensor()}, {some_tensor()});
+      synchronize(0);
+    });
+    EXPECT_LT(watch.elapsed(), slack);
+    expect_mentions(text, {"rank 2 gave up: enough"});
+  });
+}
+
+TEST(SeveralHosts, ALateRankInTimeGetsTheRightResult) {
+  test::expect_all_right(3, [](Exchange& exchange) {
+    pretend_host(exchange.rank() % 2);
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor(3'000'000);
+    for (int call = 1; call <= 3; ++call) {
+      if (exchange.rank() == 0) tensor.fill_(call);
+      if (exchange.rank() == call % 3) std::this_thread::sleep_for(timeout / 3);
+      communicator.broadcast({tensor}, 0);
+      const auto values = tensor.to_vector<float>();
+      EXPECT_EQ(std::ranges::count(values, static_cast<float>(call)), 3'000'000);
+    }
+  });
+}
+
+TEST(SeveralHosts, ARankThatLeavesWaitsForThoseWhoNeedItsCourier) {
+  test::expect_all_right(4, [](Exchange& exchange) {
+    pretend_host(exchange.rank() / 2);
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor();
+    communicator.broadcast({tensor}, 0);
+    // The root is through long before the others begin.
+    if (exchange.rank() != 0) std::this_thread::sleep_for(timeout / 3);
+    if (exchange.rank() == 3) {
+      EXPECT_EQ(tensor.to_vector<float>()[0], 0.0F);
+    }
+    EXPECT_TRUE(communicator.is_running());
+  });
+}
+
+TEST(SeveralHosts, TheFlightRecordTellsOfAllHosts) {
+  test::expect_all_right(2, [](Exchange& exchange) {
+    pretend_host(exchange.rank());
+    Communicator communicator = make(exchange);
+    communicator.broadcast({some_tensor(123)}, 1);
+    communicator.barrier();
+    synchronize(0);
+    const Stopwatch watch;
+    for (;;) {
+      const auto record = nlohmann::json::parse(communicator.flight_record());
+      const auto& other = record["ranks"][exchange.rank() == 0 ? 1U : 0U];
+      EXPECT_EQ(other["host"], fmt::format("host {}", 1 - exchange.rank()));
+      // It comes when it comes: this rank has no need of the other's last word.
+      const bool is_there = other["calls"].size() == 2 && other["calls"][1]["completed"] == true;
+      if (is_there) expect_mentions(other["calls"][0]["call"], {"broadcast of 123 float32"});
+      if (is_there) break;
+      ASSERT_LT(watch.elapsed(), slack);
+    }
+  });
+}
+
+TEST(LostRanks, ARankWithBadOptionsIsNamedToTheOthers) {
+  test::expect_all_right(3, [](Exchange& exchange) {
+    const Stopwatch watch;
+    CommunicatorOptions options{.devices = {Device(0)}};
+    if (exchange.rank() == 1) options.window_bytes = 1000;
+    const auto refused = [&] { const Communicator communicator(exchange, options); };
+    if (exchange.rank() == 1) {
+      EXPECT_TRUE(test::refuses(refused, ErrorCode::invalid_argument, {"options.window_bytes is 1000"}));
+    } else {
+      EXPECT_TRUE(
+          test::refuses(refused, ErrorCode::peer_unavailable, {"rank 1:", "options.window_bytes is 1000"}));
+    }
+    EXPECT_LT(watch.elapsed(), slack);
+    Communicator communicator = make(exchange);
+    communicator.barrier();
+    synchronize(0);
   });
 }
 
@@ -373,8 +579,9 @@ std::size_t open_descriptors() {
   return static_cast<std::size_t>(std::distance(begin(open), end(open)));
 }
 
-TEST(LostRanks, NothingIsLeftBehind) {
-  test::expect_all_right(2, [](Exchange& exchange) {
+void expect_nothing_left_behind(int hosts) {
+  test::expect_all_right(2, [hosts](Exchange& exchange) {
+    pretend_host(exchange.rank() % hosts);
     static_cast<void>(device_count());  // what the library opens once
     const Tensor tensor = some_tensor();
     {
@@ -391,6 +598,14 @@ TEST(LostRanks, NothingIsLeftBehind) {
   for (const auto& file : std::filesystem::directory_iterator("/dev/shm")) {
     EXPECT_EQ(file.path().string().find("tutti"), std::string::npos) << file.path();
   }
+}
+
+TEST(LostRanks, NothingIsLeftBehind) {
+  expect_nothing_left_behind(1);
+}
+
+TEST(SeveralHosts, NothingIsLeftBehind) {
+  expect_nothing_left_behind(2);
 }
 
 }  // namespace

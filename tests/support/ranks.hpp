@@ -3,6 +3,7 @@
 #include "tutti/exchange.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <iosfwd>
 #include <vector>
@@ -20,7 +21,8 @@ struct Ending {
 std::ostream& operator<<(std::ostream& stream, const Ending& ending);
 inline constexpr Ending all_right{true, 0};
 
-/// Processes started by `fork`, which exchange bytes through memory they share: ranks without a job launcher.
+/// Processes started by `fork`, which exchange bytes and send messages through memory they share: ranks
+/// without a job launcher. By TUTTI_HOST_ID they may pretend to be on several hosts.
 ///
 /// The process that makes them must not have used the library yet. Each runs `body`, with virtual devices of
 /// its own; it ends with status 0 if no expectation of GoogleTest failed and nothing was thrown.
@@ -40,6 +42,7 @@ class Ranks {
 
  private:
   std::vector<pid_t> processes_;  ///< 0 once it has ended
+  std::size_t shared_bytes_;
   void* shared_ = nullptr;
 };
 

@@ -9,7 +9,8 @@
 
 #include <sys/types.h>
 
-/// What the ranks of a team leave for one another in the memory they share.
+/// What the ranks of a team leave for one another in the memory they share. Where they are on several hosts,
+/// a `Courier` does the writing for those of other hosts.
 namespace tutti::transport::ranks {
 
 /// One rank's last calls, in shared memory: written by that rank, read by all.
@@ -53,6 +54,7 @@ struct alignas(64) RankBoard {
   std::uint32_t first_member = 0;
   std::uint32_t member_count = 0;
   std::atomic<std::uint64_t> last_sequence{0};
+  std::atomic<std::int64_t> carried_at{0};  ///< when its courier, if there is one, was last seen to work
   Entry entries[history];
 };
 

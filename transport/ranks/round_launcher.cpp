@@ -2,6 +2,7 @@
 
 #include "tutti/error.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace tutti::transport::ranks {
@@ -38,6 +39,16 @@ class Resolver {
   std::size_t slots_offset_;
   std::span<std::byte* const> addresses_;
 };
+
+/// Bytes of the slot that a part fills.
+std::uint64_t bytes_put(const RoundPart& part) {
+  std::uint64_t bytes = 0;
+  for (const backend::FanOutSegment& segment : part.puts.segments) {
+    const Place slot = part.puts.pointers[segment.first_target];
+    bytes = std::max(bytes, slot.offset + segment.row_bytes * segment.rows);
+  }
+  return bytes;
+}
 
 }  // namespace
 
@@ -114,6 +125,8 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
         task.done_value = static_cast<std::uint32_t>(sequence);
       }
       runtime_.backend().team_round(streams[own], task);
+      if (Courier* const courier = team_.courier(); courier != nullptr && !part.readers.empty())
+        courier->expect(task.member, task.rounds_before + task.round, bytes_put(part), part.readers);
     }
   }
   rounds_ += plan.round_count;

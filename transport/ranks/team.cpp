@@ -26,9 +26,10 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
     if (registered_) runtime_.backend().unregister_pinned(memory_.data());
     throw;
   }
+  if (network_ != nullptr) courier_ = std::make_unique<Courier>(*this, std::move(network_));
   own().state.store(RankBoard::active);
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    const bool is_peer = rank != static_cast<std::size_t>(rank_);
+    const bool is_peer = rank != static_cast<std::size_t>(rank_) && is_here(rank);
     processes_.push_back(is_peer ? static_cast<int>(syscall(SYS_pidfd_open, board(rank).process, 0)) : -1);
   }
   watch_ = std::thread([this] { watch(); });
@@ -42,6 +43,7 @@ Team::~Team() {
   }
   watch_stops_.notify_all();
   watch_.join();
+  courier_.reset();
   for (const int process : processes_) {
     if (process >= 0) ::close(process);
   }
@@ -100,17 +102,23 @@ std::uint64_t Team::post(const Signature& signature, bool is_captured) {
   // are alike, all are.
   const auto self = static_cast<std::size_t>(rank_);
   for (const std::size_t rank : {self + 1, self - 1}) {
-    if (rank >= rank_count_) continue;
-    const RankBoard::Entry& other = board(rank).entries[sequence % RankBoard::history];
-    if (!other.is(sequence)) continue;
-    if (const Signature theirs = other.signature(); !theirs.matches(signature)) {
-      abort(ErrorCode::invalid_argument,
-            fmt::format("call #{} does not match: rank {} calls {}, rank {} calls {}", sequence, rank_,
-                        to_string(signature), rank, to_string(theirs)));
-    }
+    if (rank < rank_count_) compare(self, rank, sequence);
   }
+  if (courier_ != nullptr) courier_->wake();
   require_running();
   return sequence;
+}
+
+void Team::compare(std::size_t rank, std::size_t other, std::uint64_t sequence) noexcept {
+  const RankBoard::Entry& one = board(rank).entries[sequence % RankBoard::history];
+  const RankBoard::Entry& two = board(other).entries[sequence % RankBoard::history];
+  if (!one.is(sequence) || !two.is(sequence)) return;
+  const Signature ours = one.signature();
+  const Signature theirs = two.signature();
+  if (ours.matches(theirs)) return;
+  abort(ErrorCode::invalid_argument,
+        fmt::format("call #{} does not match: rank {} calls {}, rank {} calls {}", sequence, rank,
+                    to_string(ours), other, to_string(theirs)));
 }
 
 std::vector<std::uint64_t> Team::agree(std::uint64_t sequence) {
@@ -133,6 +141,7 @@ void Team::abort(ErrorCode code, const std::string& reason) noexcept {
   abort_->length = static_cast<std::uint32_t>(std::min(reason.size(), abort_->text.size()));
   std::copy_n(reason.begin(), abort_->length, abort_->text.begin());
   abort_->state.store(backend::AbortWord::aborted);
+  if (courier_ != nullptr) courier_->wake();
 }
 
 void Team::require_running() const {

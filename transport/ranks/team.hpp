@@ -4,6 +4,7 @@
 #include "backend/shared_memory.hpp"
 #include "runtime.hpp"
 #include "transport/ranks/boards.hpp"
+#include "transport/ranks/courier.hpp"
 #include "transport/ranks/registrations.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/windows.hpp"
@@ -16,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -25,13 +27,16 @@
 
 namespace tutti::transport::ranks {
 
-/// The ranks of one communicator on one host: who they are, the memory they share, what they have called, and
-/// whether they still go on.
+/// The ranks of one communicator: who they are, the memory they share, what they have called, and whether
+/// they still go on.
 ///
 /// Members are devices: those of rank 0 in its order, then those of rank 1, and so on. Shared memory holds an
 /// abort word, one board per rank, a flag per member, and the windows of members whose devices cannot reach
 /// one another. A thread watches over calls that wait for others: it ends all of them, on all ranks, when one
 /// has waited too long or when a rank's process is gone.
+///
+/// Ranks on several hosts have shared memory on each of them, laid out alike and kept alike by a `Courier`
+/// per rank; windows are in that memory then.
 ///
 /// Thread-safe, except that `post` and `agree` are called by one thread at a time.
 class Team {
@@ -48,9 +53,11 @@ class Team {
   Team(Runtime& runtime, Exchange& exchange, Settings settings);
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
-  /// Own queued work is over. Where members' devices hold the windows, waits for the other ranks to come here
-  /// too, for the timeout at most.
+  /// Own queued work is over. Where members' devices hold the windows, and where ranks are on several hosts,
+  /// waits for the other ranks to come here too, for the timeout at most.
   ~Team();
+  /// Instead of making a team: the other ranks' constructors throw, and say what this one's `complaint` is.
+  static void decline(Exchange& exchange, const std::string& complaint) noexcept;
 
   [[nodiscard]] int rank() const noexcept { return rank_; }
   [[nodiscard]] int rank_count() const noexcept { return static_cast<int>(rank_count_); }
@@ -62,11 +69,35 @@ class Team {
     return member >= first_local() && member < first_local() + local_count();
   }
   [[nodiscard]] const std::vector<int>& devices() const noexcept { return settings_.devices; }
+
+  [[nodiscard]] bool spans_hosts() const noexcept { return hosts_.size() > 1; }
+  [[nodiscard]] std::size_t host_count() const noexcept { return hosts_.size(); }
+  [[nodiscard]] std::size_t host_of(std::size_t rank) const noexcept { return host_of_rank_[rank]; }
+  [[nodiscard]] bool is_here(std::size_t rank) const noexcept {
+    return host_of_rank_[rank] == host_of_rank_[static_cast<std::size_t>(rank_)];
+  }
+  /// The rank on `host` that takes what `rank`, of another host, sends there.
+  [[nodiscard]] std::size_t carrier(std::size_t rank, std::size_t host) const noexcept {
+    return hosts_[host].ranks[rank % hosts_[host].ranks.size()];
+  }
+  /// Where ranks are, and what goes between the hosts, in a line; empty if there is one host.
+  [[nodiscard]] std::string explain_hosts() const;
+  /// nullptr if there is one host.
+  [[nodiscard]] Courier* courier() const noexcept { return courier_.get(); }
   [[nodiscard]] std::chrono::milliseconds timeout() const noexcept { return settings_.timeout; }
 
   /// The sequence number of the last call by rounds that the member has completed.
   [[nodiscard]] backend::SharedFlag& done_flag(std::size_t member) const noexcept { return done_[member]; }
+  /// Likewise, by marks.
+  [[nodiscard]] backend::SharedFlag& passed_flag(std::size_t member) const noexcept {
+    return passed_[member];
+  }
   [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_; }
+  [[nodiscard]] RankBoard& board(std::size_t rank) const noexcept { return boards_[rank]; }
+  /// The member's in the memory that this host's ranks share.
+  [[nodiscard]] std::byte* host_window(std::size_t member) const noexcept {
+    return host_windows_ + member * layout_.bytes();
+  }
   /// The own member has completed the call once `stream` has come to this point.
   void done_after(std::size_t own_member, std::uint64_t sequence, backend::StreamRef stream);
   [[nodiscard]] const Windows& windows() const noexcept { return *windows_; }
@@ -78,6 +109,8 @@ class Team {
   /// Announces this rank's next call and compares it with its neighbours'. Returns its sequence number.
   /// Throws what ended the team; Error(invalid_argument) with both signatures if a rank makes another call.
   [[nodiscard]] std::uint64_t post(const Signature& signature, bool is_captured);
+  /// Ends the team if both ranks have made call `sequence`, and not the same.
+  void compare(std::size_t rank, std::size_t other, std::uint64_t sequence) noexcept;
   /// Waits until all ranks have made the call. Returns their `own` numbers, by member.
   [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence);
 
@@ -97,14 +130,24 @@ class Team {
   void require_running() const;
   /// All own members have completed all posted calls.
   [[nodiscard]] bool is_idle() noexcept;
+  [[nodiscard]] bool has_calls_under_way() const noexcept;
   /// Every rank's last calls, `most_calls` of each, as JSON.
   [[nodiscard]] std::string record(std::uint64_t most_calls = RankBoard::history) const;
 
  private:
-  [[nodiscard]] RankBoard& board(std::size_t rank) const noexcept { return boards_[rank]; }
   [[nodiscard]] RankBoard& own() const noexcept { return boards_[static_cast<std::size_t>(rank_)]; }
 
+  /// The ranks of one host.
+  struct Host {
+    std::string name;
+    std::vector<std::size_t> ranks;
+  };
+
   void join(Exchange& exchange);
+  /// For ranks on several hosts. Throws on all of them if it cannot be had.
+  [[nodiscard]] std::unique_ptr<Network> make_network(Exchange& exchange) const;
+  /// One memory on each host. Its first rank makes it and fills in who the ranks are.
+  void share_memory(Exchange& exchange, std::span<const pid_t> processes);
   /// Where the parts of the shared memory lie; returns its size.
   std::size_t lay_out(std::byte* memory);
   void share_registrations();
@@ -118,6 +161,8 @@ class Team {
   [[nodiscard]] bool has_completed(const RankBoard& of, std::uint64_t sequence) const noexcept;
   void give_up(std::uint64_t sequence);
   [[nodiscard]] std::string who_is_late(std::uint64_t sequence) const;
+  /// Another rank of this host that should write down what `rank` sends, and has stopped doing so.
+  [[nodiscard]] std::optional<std::size_t> silent_carrier(std::size_t rank) const;
   [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;
   void watch();
   void look_for_lost_ranks();
@@ -129,6 +174,9 @@ class Team {
   int rank_ = 0;
   std::size_t rank_count_ = 0;
   std::vector<std::size_t> rank_of_member_;
+  std::vector<Host> hosts_;  ///< in order of their first ranks
+  std::vector<std::size_t> host_of_rank_;
+  std::unique_ptr<Network> network_;   ///< until the courier has it
   std::uint64_t all_have_posted_ = 0;  ///< as far as `post` has asked
   SharedMemory memory_;
   bool registered_ = false;
@@ -172,6 +220,7 @@ class Team {
   bool stop_watching_ = false;
   std::function<void()> abort_handler_;  ///< guarded by `watch_mutex_`
   std::thread watch_;
+  std::unique_ptr<Courier> courier_;
 };
 
 }  // namespace tutti::transport::ranks

@@ -54,8 +54,11 @@ void TeamExchange::exchange_chunk(std::span<const std::byte> mine, std::span<std
   };
   Mailbox& own = team_.mailbox(static_cast<std::size_t>(team_.rank()), kind_);
   everyone(&Mailbox::read, chunks_);
+  Courier* const courier = team_.courier();
+  if (courier != nullptr) team_.wait_for(sequence_, [&] { return courier->has_carried(kind_); });
   std::ranges::copy(mine, own.bytes.begin());
   ++own.written;
+  if (courier != nullptr) courier->wake();
   ++chunks_;
   everyone(&Mailbox::written, chunks_);
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
@@ -64,6 +67,13 @@ void TeamExchange::exchange_chunk(std::span<const std::byte> mine, std::span<std
                   mine.size());
   }
   ++own.read;
+  if (courier != nullptr) courier->wake();
+}
+
+std::unique_ptr<Network> TeamExchange::network() {
+  if (team_.courier() == nullptr) return nullptr;
+  const std::vector<int> ranks(ranks_.begin(), ranks_.end());
+  return team_.courier()->network().part(ranks, *this);
 }
 
 }  // namespace tutti::transport::ranks

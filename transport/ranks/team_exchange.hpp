@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -23,6 +24,8 @@ class TeamExchange final : public Exchange {
   [[nodiscard]] int rank() const override { return position_; }
   [[nodiscard]] int size() const override { return static_cast<int>(ranks_.size()); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  /// A part of the team's.
+  [[nodiscard]] std::unique_ptr<Network> network() override;
 
   /// Where this rank's mailbox stands for exchanges among some, before the next one.
   [[nodiscard]] static std::uint64_t part_start(const Team& team);

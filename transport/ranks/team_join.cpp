@@ -1,11 +1,14 @@
 #include "backend/shared_memory.hpp"
+#include "log.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team.hpp"
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <new>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -22,6 +25,7 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) {
 }
 
 struct Introduction {
+  Note complaint;  ///< why this rank cannot join
   Note host;
   std::uint32_t member_count = 0;
   pid_t process = 0;
@@ -57,75 +61,132 @@ void require_alike(const Introduction& introduction, std::size_t rank, const Int
   }
 }
 
+[[noreturn]] void refuse(const std::string& complaint) {
+  throw Error(ErrorCode::peer_unavailable,
+              fmt::format("Communicator: not all ranks can join: {}", complaint));
+}
+
 /// Throws on all ranks alike if one of them has a complaint.
 void require_no_complaint(Exchange& exchange, const std::string& mine) {
-  if (const std::string complaint = first_complaint(exchange, mine); !complaint.empty()) {
-    throw Error(ErrorCode::peer_unavailable,
-                fmt::format("Communicator: not all ranks can join: {}", complaint));
-  }
+  if (const std::string complaint = first_complaint(exchange, mine); !complaint.empty()) refuse(complaint);
 }
 
 }  // namespace
 
+void Team::decline(Exchange& exchange, const std::string& complaint) noexcept {
+  try {
+    Introduction introduction;
+    introduction.complaint = Note(complaint.empty() ? "it does not say why" : complaint);
+    static_cast<void>(gather(exchange, introduction));
+  } catch (const std::exception& error) {
+    log_warning(
+        fmt::format("Communicator: the other ranks do not hear that this one cannot join: {}", error.what()));
+  }
+}
+
 void Team::join(Exchange& exchange) {
   const auto introductions =
-      gather(exchange, Introduction{.host = Note(host_identity()),
+      gather(exchange, Introduction{.complaint = {},
+                                    .host = Note(host_identity()),
                                     .member_count = static_cast<std::uint32_t>(settings_.devices.size()),
                                     .process = getpid(),
                                     .window_bytes = settings_.window_bytes,
                                     .transport = settings_.transport,
                                     .determinism = settings_.determinism,
                                     .backend = runtime_.backend().kind()});
+  // All see the same introductions, so all throw.
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    rank_of_member_.insert(rank_of_member_.end(), introductions[rank].member_count, rank);
-    // All see the same introductions, so all throw.
-    if (introductions[rank].host.text != introductions[0].host.text) {
-      throw Error(
-          ErrorCode::unsupported,
-          fmt::format("Communicator: rank {} is on host '{}' and rank 0 on '{}': ranks must share one host",
-                      rank, introductions[rank].host.string(), introductions[0].host.string()));
-    }
-    require_alike(introductions[rank], rank, introductions[0]);
+    if (const std::string complaint = introductions[rank].complaint.string(); !complaint.empty())
+      refuse(fmt::format("rank {}: {}", rank, complaint));
   }
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    require_alike(introductions[rank], rank, introductions[0]);
+    rank_of_member_.insert(rank_of_member_.end(), introductions[rank].member_count, rank);
+    const std::string name = introductions[rank].host.string();
+    auto host = std::ranges::find(hosts_, name, &Host::name);
+    if (host == hosts_.end()) host = hosts_.insert(hosts_.end(), {.name = name, .ranks = {}});
+    host->ranks.push_back(rank);
+    host_of_rank_.push_back(static_cast<std::size_t>(host - hosts_.begin()));
+  }
+  if (spans_hosts()) network_ = make_network(exchange);
   layout_.members = static_cast<std::uint32_t>(member_count());
   layout_.slot_bytes = settings_.window_bytes / backend::TeamWindowLayout::slot_count /
                        backend::TeamWindowLayout::alignment * backend::TeamWindowLayout::alignment;
+  std::vector<pid_t> processes;
+  for (const Introduction& introduction : introductions) processes.push_back(introduction.process);
+  share_memory(exchange, processes);
+  windows_.emplace(
+      runtime_, exchange, layout_,
+      Windows::Team{.rank_of_member = rank_of_member_,
+                    .first_own = first_local(),
+                    .own_devices = settings_.devices,
+                    .host_count = hosts_.size(),
+                    .host_windows = host_windows_},
+      settings_.transport == TransportKind::nccl ? TransportKind::automatic : settings_.transport);
+  if (windows_->transport() == TransportKind::p2p) share_registrations();
+}
+
+std::unique_ptr<Network> Team::make_network(Exchange& exchange) const {
+  std::unique_ptr<Network> network;
+  std::optional<Error> refusal;
+  try {
+    network = exchange.network();
+    if (network == nullptr) {
+      refusal.emplace(
+          ErrorCode::unsupported,
+          fmt::format("Communicator: rank {} is on host '{}' and rank 0 on '{}', and the exchange "
+                      "has no network that would connect them",
+                      hosts_[1].ranks.front(), hosts_[1].name, hosts_[0].name));
+    }
+  } catch (const Error& error) {
+    refusal = error;
+  }
+  const std::string complaint = first_complaint(exchange, refusal ? refusal->what() : "");
+  if (refusal) throw Error(*refusal);
+  if (!complaint.empty()) refuse(complaint);
+  return network;
+}
+
+void Team::share_memory(Exchange& exchange, std::span<const pid_t> processes) {
   const std::size_t bytes = lay_out(nullptr);
+  const std::size_t first_here = hosts_[host_of(static_cast<std::size_t>(rank_))].ranks.front();
   std::string complaint;
-  if (rank_ == 0) {
+  if (static_cast<std::size_t>(rank_) == first_here) {
     try {
       memory_ = SharedMemory(bytes);
       lay_out(memory_.data());
+      for (std::size_t rank = 0; rank < rank_count_; ++rank) board(rank).process = processes[rank];
+      for (std::size_t member = member_count(); member-- > 0;) {
+        board(rank_of_member_[member]).first_member = static_cast<std::uint32_t>(member);
+        ++board(rank_of_member_[member]).member_count;
+      }
     } catch (const Error& error) {
       complaint = error.what();
     }
   }
-  const SharedMemory::Handle handle = gather(exchange, memory_.handle())[0];
+  const SharedMemory::Handle handle = gather(exchange, memory_.handle())[first_here];
   require_no_complaint(exchange, complaint);
   try {
-    if (rank_ != 0) memory_ = SharedMemory(handle);
+    if (static_cast<std::size_t>(rank_) != first_here) memory_ = SharedMemory(handle);
     lay_out(memory_.data());
     runtime_.backend().register_pinned(memory_.data(), memory_.size());
     registered_ = true;
   } catch (const Error& error) {
     complaint = error.what();
   }
-  if (complaint.empty()) {
-    own().process = getpid();
-    own().first_member = static_cast<std::uint32_t>(
-        std::ranges::find(rank_of_member_, static_cast<std::size_t>(rank_)) - rank_of_member_.begin());
-    own().member_count = introductions[static_cast<std::size_t>(rank_)].member_count;
-  }
   require_no_complaint(exchange, complaint);
   memory_.seal();
-  windows_.emplace(
-      runtime_, exchange, layout_,
-      Windows::Team{.rank_of_member = rank_of_member_,
-                    .first_own = first_local(),
-                    .own_devices = settings_.devices,
-                    .host_windows = host_windows_},
-      settings_.transport == TransportKind::nccl ? TransportKind::automatic : settings_.transport);
-  if (windows_->transport() == TransportKind::p2p) share_registrations();
+}
+
+std::string Team::explain_hosts() const {
+  if (!spans_hosts()) return {};
+  std::string text = fmt::format("{} hosts:", hosts_.size());
+  for (const Host& host : hosts_) {
+    text += fmt::format("{} '{}' (ranks {})", &host == &hosts_.front() ? "" : ",", host.name,
+                        fmt::join(host.ranks, ", "));
+  }
+  return text +
+         fmt::format("; between them what the hosts share is copied by {}", courier_->network().name());
 }
 
 void Team::share_registrations() {
@@ -175,25 +236,34 @@ std::size_t Team::lay_out(std::byte* memory) {
   return used;
 }
 
-/// Others' work may still read from this rank's device memory, and what others have open is not freed.
+/// Others' work may still read from this rank's device memory, and what others have open is not freed. On
+/// several hosts, others may need this rank's courier to hear from one another.
 void Team::leave() noexcept {
   const auto deadline = Clock::now() + settings_.timeout;
-  const auto wait_for_all = [&](std::uint32_t state) {
-    if (windows_->transport() != TransportKind::p2p) return;
+  const auto wait_until_all = [&](const auto& holds) {
+    if (windows_->transport() != TransportKind::p2p && courier_ == nullptr) return;
     // After an abort the others come soon, or not at all.
     const auto soon = Clock::now() + std::chrono::seconds(1);
-    while (Clock::now() < (abort_->is_set() ? std::min(soon, deadline) : deadline) &&
-           !std::ranges::all_of(std::span(boards_, rank_count_),
-                                [state](const RankBoard& board) { return board.state.load() >= state; })) {
+    while (Clock::now() < (abort_->is_set() ? std::min(soon, deadline) : deadline) && !holds() &&
+           (courier_ == nullptr || !courier_->is_broken())) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   };
-  own().state.store(RankBoard::leaving);
-  wait_for_all(RankBoard::leaving);
+  const auto all_are = [&](std::uint32_t state) {
+    return std::ranges::all_of(std::span(boards_, rank_count_),
+                               [state](const RankBoard& board) { return board.state.load() >= state; });
+  };
+  const auto say = [&](std::uint32_t state) {
+    own().state.store(state);
+    if (courier_ != nullptr) courier_->wake();
+  };
+  say(RankBoard::leaving);
+  wait_until_all([&] { return all_are(RankBoard::leaving); });
   windows_->close();
   if (registrations_) registrations_->close();
-  own().state.store(RankBoard::left);
-  wait_for_all(RankBoard::left);
+  say(RankBoard::left);
+  wait_until_all(
+      [&] { return all_are(RankBoard::left) && (courier_ == nullptr || courier_->has_delivered()); });
 }
 
 }  // namespace tutti::transport::ranks

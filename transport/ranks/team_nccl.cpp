@@ -196,7 +196,7 @@ std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& exchange,
     }
   }
   const std::vector<Ability> all = gather(exchange, mine);
-  std::vector<std::string> devices;
+  std::vector<std::pair<std::size_t, std::string>> devices;  // and their hosts
   for (std::size_t rank = 0; rank < all.size() && reason.empty(); ++rank) {
     if (const std::string refusal = all[rank].refusal.string(); !refusal.empty()) {
       reason = fmt::format("rank {}: {}", rank, refusal);
@@ -207,8 +207,9 @@ std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& exchange,
     for (const auto& device : all[rank].devices) {
       const std::string id = device.data();
       if (id.empty() || !reason.empty()) continue;
-      if (std::ranges::find(devices, id) != devices.end()) reason = "two members share the GPU " + id;
-      devices.push_back(id);
+      const auto place = std::pair(team.host_of(rank), id);
+      if (std::ranges::find(devices, place) != devices.end()) reason = "two members share the GPU " + id;
+      devices.push_back(place);
     }
   }
   if (!reason.empty()) return nullptr;

@@ -82,7 +82,11 @@ void Team::look_at_marks() noexcept {
 
 bool Team::is_idle() noexcept {
   look_at_marks();
-  return completed() == own().last_sequence.load();
+  return !has_calls_under_way();
+}
+
+bool Team::has_calls_under_way() const noexcept {
+  return completed() != own().last_sequence.load();
 }
 
 std::string Team::call_of(const RankBoard& of, std::uint64_t sequence) const {
@@ -92,18 +96,38 @@ std::string Team::call_of(const RankBoard& of, std::uint64_t sequence) const {
   return fmt::format("{} (#{})", what, sequence);
 }
 
+std::optional<std::size_t> Team::silent_carrier(std::size_t rank) const {
+  if (is_here(rank)) return std::nullopt;
+  const std::size_t carrier = this->carrier(rank, host_of(static_cast<std::size_t>(rank_)));
+  const std::chrono::nanoseconds silence(RankBoard::now() - board(carrier).carried_at.load());
+  if (carrier == static_cast<std::size_t>(rank_) || silence < settings_.timeout / 2) return std::nullopt;
+  return carrier;
+}
+
 std::string Team::who_is_late(std::uint64_t sequence) const {
   std::string late;
+  const auto add = [&](const std::string& what) { late += (late.empty() ? "" : "; ") + what; };
+  std::vector<bool> is_heard(rank_count_, true);
+  std::vector<bool> is_silent(rank_count_);
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    if (const auto carrier = silent_carrier(rank)) {
+      is_heard[rank] = false;
+      is_silent[*carrier] = true;
+    }
+  }
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     const std::uint64_t last = board(rank).last_sequence.load();
-    if (last >= sequence) continue;
-    if (!late.empty()) late += "; ";
-    late += fmt::format("rank {} has not made it, its last call is {}", rank, call_of(board(rank), last));
+    if (last < sequence && is_heard[rank])
+      add(fmt::format("rank {} has not made it, its last call is {}", rank, call_of(board(rank), last)));
   }
-  if (!late.empty()) return late;
+  if (late.empty()) {
+    for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+      if (!has_completed(board(rank), sequence) && is_heard[rank])
+        add(fmt::format("rank {} has made it and not completed it", rank));
+    }
+  }
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    if (has_completed(board(rank), sequence)) continue;
-    late += fmt::format("{}rank {} has made it and not completed it", late.empty() ? "" : "; ", rank);
+    if (is_silent[rank]) add(fmt::format("rank {} hands on nothing from other hosts", rank));
   }
   return late.empty() ? "it completes just now" : late;
 }
@@ -138,7 +162,7 @@ void Team::watch() {
 
 void Team::look_for_lost_ranks() {
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    if (rank == static_cast<std::size_t>(rank_)) continue;
+    if (rank == static_cast<std::size_t>(rank_) || !is_here(rank)) continue;
     pollfd descriptor{.fd = processes_[rank], .events = POLLIN, .revents = 0};
     const bool is_gone = processes_[rank] >= 0 ? poll(&descriptor, 1, 0) == 1
                                                : kill(board(rank).process, 0) != 0 && errno == ESRCH;
@@ -174,6 +198,7 @@ std::string Team::record(std::uint64_t most_calls) const {
     }
     constexpr std::array<std::string_view, 4> states{"joining", "active", "leaving", "left"};
     ranks.push_back({{"rank", rank},
+                     {"host", hosts_[host_of(rank)].name},
                      {"process", board.process},
                      {"state", states[std::min<std::size_t>(board.state.load(), states.size() - 1)]},
                      {"calls", std::move(calls)}});

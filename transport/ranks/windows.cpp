@@ -137,6 +137,8 @@ Windows::Windows(Runtime& runtime, Exchange& exchange, const backend::TeamWindow
 void Windows::choose(Exchange& exchange, const Team& team, TransportKind wanted) {
   if (wanted == TransportKind::staged) {
     reason_ = "staged was asked for";
+  } else if (team.host_count > 1) {
+    reason_ = fmt::format("the ranks are on {} hosts", team.host_count);
   } else {
     reason_ = use_device_windows(exchange, team);
   }
@@ -148,7 +150,7 @@ void Windows::choose(Exchange& exchange, const Team& team, TransportKind wanted)
     throw Error(ErrorCode::unsupported,
                 fmt::format("Communicator: options.transport is p2p, which cannot be had: {}", reason_));
   }
-  if (wanted == TransportKind::automatic && team.first_own == 0)
+  if (wanted == TransportKind::automatic && team.first_own == 0 && team.host_count == 1)
     log_warning(fmt::format("Communicator: data goes through host memory: {}", reason_));
   use_host_windows(team.host_windows);
 }

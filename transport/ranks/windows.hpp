@@ -22,6 +22,7 @@ class Windows {
     std::vector<std::size_t> rank_of_member;
     std::size_t first_own = 0;
     std::vector<int> own_devices;
+    std::size_t host_count = 1;
     std::byte* host_windows = nullptr;  ///< all members' windows, one after another, zero-filled, registered
   };
 

@@ -1,0 +1,296 @@
+#include "mpi/network.hpp"
+
+#include "mpi/checks.hpp"
+#include "mpi/waiting.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tutti::mpi {
+namespace {
+
+/// A communicator of MPI's that networks share, each with a tag of its own.
+class Line {
+ public:
+  explicit Line(MPI_Comm comm);
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+  ~Line();
+
+  /// Held while MPI is called. Throws if MPI has been finalised.
+  [[nodiscard]] std::unique_lock<std::mutex> open() {
+    std::unique_lock lock(mutex_);
+    if (is_closed_) {
+      throw Error(ErrorCode::transport_failure,
+                  "MPI was finalised before a communicator of ranks on several hosts was destroyed");
+    }
+    return lock;
+  }
+  [[nodiscard]] bool is_closed() {
+    const std::lock_guard lock(mutex_);
+    return is_closed_;
+  }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+  }
+  /// Messages remain that nobody receives: the communicator cannot be freed.
+  void abandon() noexcept { is_abandoned_ = true; }
+  [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
+  /// A tag that no other network of the line has.
+  [[nodiscard]] int new_tag();
+
+ private:
+  MPI_Comm comm_;
+  std::mutex mutex_;
+  bool is_closed_ = false;  ///< guarded by `mutex_`
+  std::atomic<bool> is_abandoned_ = false;
+  std::atomic<std::int64_t> tags_ = 0;  ///< given out by this rank
+};
+
+/// All lines of the process, closed by MPI_Finalize: it deletes the attributes of MPI_COMM_SELF first.
+class Lines {
+ public:
+  static Lines& get() {
+    static auto* const lines = new Lines;
+    return *lines;
+  }
+  void add(Line* line) {
+    const std::lock_guard lock(mutex_);
+    if (!is_watching_) {
+      int key = MPI_KEYVAL_INVALID;
+      check(MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, close_all, &key, nullptr),
+            "MPI_Comm_create_keyval");
+      check(MPI_Comm_set_attr(MPI_COMM_SELF, key, nullptr), "MPI_Comm_set_attr");
+      is_watching_ = true;
+    }
+    lines_.push_back(line);
+  }
+  void remove(Line* line) {
+    const std::lock_guard lock(mutex_);
+    std::erase(lines_, line);
+  }
+
+ private:
+  static int close_all(MPI_Comm /*comm*/, int /*key*/, void* /*value*/, void* /*state*/) {
+    Lines& lines = get();
+    const std::lock_guard lock(lines.mutex_);
+    for (Line* const line : lines.lines_) line->close();
+    return MPI_SUCCESS;
+  }
+
+  std::mutex mutex_;
+  bool is_watching_ = false;
+  std::vector<Line*> lines_;
+};
+
+Line::Line(MPI_Comm comm) : comm_(comm) {
+  Lines::get().add(this);
+}
+
+Line::~Line() {
+  Lines::get().remove(this);
+  const std::lock_guard lock(mutex_);
+  if (!is_closed_ && !is_abandoned_) MPI_Comm_free(&comm_);
+}
+
+int Line::new_tag() {
+  int size = 0;
+  int rank = 0;
+  int found = 0;
+  int* largest = nullptr;
+  {
+    const auto lock = open();
+    check(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
+    check(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
+    check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &largest, &found), "MPI_Comm_get_attr");
+  }
+  const std::int64_t tag = ++tags_ * size + rank;
+  if (found == 0 || tag > *largest) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("MPI has no more tags for communicators that are split off: {} is the last",
+                            found != 0 ? *largest : 32767));
+  }
+  return static_cast<int>(tag);
+}
+
+class MessageNetwork final : public tutti::Network {
+ public:
+  /// `ranks`: the numbers that this network's ranks have on the line.
+  MessageNetwork(std::shared_ptr<Line> line, int tag, std::vector<int> ranks)
+      : line_(std::move(line)), tag_(tag), ranks_(std::move(ranks)) {
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      const auto at = static_cast<std::size_t>(ranks_[i]);
+      if (numbers_.size() <= at) numbers_.resize(at + 1, -1);
+      numbers_[at] = static_cast<int>(i);
+    }
+  }
+  MessageNetwork(const MessageNetwork&) = delete;
+  MessageNetwork& operator=(const MessageNetwork&) = delete;
+  ~MessageNetwork() override;
+
+  [[nodiscard]] std::string name() const override { return "MPI"; }
+  void send(int target, std::vector<std::byte> bytes) override;
+  [[nodiscard]] std::optional<Message> receive() override;
+  [[nodiscard]] bool is_delivered() override;
+  [[nodiscard]] std::unique_ptr<tutti::Network> part(std::span<const int> ranks,
+                                                     tutti::Exchange& exchange) override;
+
+ private:
+  /// A message under way. MPI has the address of its bytes, which moving it does not change.
+  struct Transfer {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int source = 0;
+    std::vector<std::byte> bytes;
+    bool is_complete = false;
+  };
+  static constexpr std::size_t most_at_once = 32;  ///< messages that are being received
+
+  /// `line_` is open.
+  void accept();
+  static void advance(Transfer& transfer, const char* call);
+  void advance_sends();
+
+  std::shared_ptr<Line> line_;
+  int tag_;
+  std::vector<int> ranks_;
+  std::vector<int> numbers_;  ///< by rank of the line; -1 for others
+  std::deque<Transfer> sends_;
+  std::deque<Transfer> arrivals_;  ///< in the order in which they were sent, per source
+};
+
+MessageNetwork::~MessageNetwork() {
+  std::erase_if(sends_, [](const Transfer& transfer) { return transfer.is_complete; });
+  if (sends_.empty() && arrivals_.empty()) return;
+  // MPI goes on reading and writing there.
+  line_->abandon();
+  for (std::deque<Transfer>* const transfers : {&sends_, &arrivals_}) {
+    for (Transfer& transfer : *transfers) leave_to_mpi(std::move(transfer.bytes));
+  }
+}
+
+void MessageNetwork::advance(Transfer& transfer, const char* call) {
+  int is_complete = transfer.is_complete ? 1 : 0;
+  if (is_complete == 0) check(MPI_Test(&transfer.request, &is_complete, MPI_STATUS_IGNORE), call);
+  transfer.is_complete = is_complete != 0;
+}
+
+void MessageNetwork::advance_sends() {
+  for (Transfer& transfer : sends_) advance(transfer, "MPI_Issend");
+  std::erase_if(sends_, [](const Transfer& transfer) { return transfer.is_complete; });
+}
+
+void MessageNetwork::send(int target, std::vector<std::byte> bytes) {
+  if (bytes.size() > INT_MAX) {
+    throw Error(ErrorCode::internal, fmt::format("a message of {} bytes is too long for MPI", bytes.size()));
+  }
+  const auto lock = line_->open();
+  Transfer& transfer = sends_.emplace_back();
+  transfer.bytes = std::move(bytes);
+  check(MPI_Issend(transfer.bytes.data(), static_cast<int>(transfer.bytes.size()), MPI_BYTE,
+                   ranks_[static_cast<std::size_t>(target)], tag_, line_->comm(), &transfer.request),
+        "MPI_Issend");
+}
+
+void MessageNetwork::accept() {
+  while (arrivals_.size() < most_at_once) {
+    int has_come = 0;
+    MPI_Message handle = MPI_MESSAGE_NULL;
+    MPI_Status status;
+    check(MPI_Improbe(MPI_ANY_SOURCE, tag_, line_->comm(), &has_come, &handle, &status), "MPI_Improbe");
+    if (has_come == 0) return;
+    int count = 0;
+    check(MPI_Get_count(&status, MPI_BYTE, &count), "MPI_Get_count");
+    Transfer& transfer = arrivals_.emplace_back();
+    transfer.source = status.MPI_SOURCE;
+    transfer.bytes.resize(static_cast<std::size_t>(count));
+    check(MPI_Imrecv(transfer.bytes.data(), count, MPI_BYTE, &handle, &transfer.request), "MPI_Imrecv");
+  }
+}
+
+std::optional<tutti::Network::Message> MessageNetwork::receive() {
+  const auto lock = line_->open();
+  advance_sends();
+  accept();
+  std::vector<int> behind;  // sources whose first message is not complete
+  for (auto arrival = arrivals_.begin(); arrival != arrivals_.end(); ++arrival) {
+    advance(*arrival, "MPI_Imrecv");
+    if (std::ranges::find(behind, arrival->source) != behind.end()) continue;
+    if (!arrival->is_complete) {
+      behind.push_back(arrival->source);
+      continue;
+    }
+    Message message{numbers_.at(static_cast<std::size_t>(arrival->source)), std::move(arrival->bytes)};
+    arrivals_.erase(arrival);
+    return message;
+  }
+  return std::nullopt;
+}
+
+bool MessageNetwork::is_delivered() {
+  const auto lock = line_->open();
+  advance_sends();
+  return sends_.empty();
+}
+
+std::unique_ptr<tutti::Network> MessageNetwork::part(std::span<const int> ranks, tutti::Exchange& exchange) {
+  // One tag for all: the first rank's choice.
+  const int mine = exchange.rank() == 0 ? line_->new_tag() : 0;
+  std::vector<int> tags(ranks.size());
+  exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(tags)));
+  std::vector<int> on_line;
+  for (const int rank : ranks) on_line.push_back(ranks_[static_cast<std::size_t>(rank)]);
+  return std::make_unique<MessageNetwork>(line_, tags.front(), std::move(on_line));
+}
+
+/// Throws on all ranks alike.
+void require_any_thread(tutti::Exchange& exchange) {
+  int mine = MPI_THREAD_SINGLE;
+  check(MPI_Query_thread(&mine), "MPI_Query_thread");
+  std::vector<int> levels(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(levels)));
+  const auto low = std::ranges::find_if(levels, [](int level) { return level < MPI_THREAD_MULTIPLE; });
+  if (low == levels.end()) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("tutti::mpi: the ranks are on several hosts, and rank {} has not initialised MPI "
+                          "with MPI_THREAD_MULTIPLE, which MPI_Init_thread gives: between hosts a thread of "
+                          "the communicator's calls MPI",
+                          low - levels.begin()));
+}
+
+}  // namespace
+
+std::unique_ptr<tutti::Network> make_network(MPI_Comm comm, tutti::Exchange& exchange,
+                                             std::chrono::milliseconds timeout) {
+  require_any_thread(exchange);
+  // MPI has the address of what it is to fill in.
+  auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Comm_idup(comm, copy.get(), &request), "MPI_Comm_idup");
+  if (!completes_within(request, timeout, "MPI_Comm_idup")) {
+    static_cast<void>(copy.release());
+    throw Error(
+        ErrorCode::timeout,
+        fmt::format("MPI: after {} ms, other ranks have not duplicated the communicator", timeout.count()));
+  }
+  check(MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  std::vector<int> ranks(static_cast<std::size_t>(exchange.size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return std::make_unique<MessageNetwork>(std::make_shared<Line>(*copy), 0, std::move(ranks));
+}
+
+}  // namespace tutti::mpi

@@ -1,0 +1,21 @@
+#pragma once
+
+#include "tutti/exchange.hpp"
+
+#include <chrono>
+#include <memory>
+
+#include <mpi.h>
+
+namespace tutti::mpi {
+
+/// Messages among the processes of `exchange`, which are those of `comm`, on a duplicate of it. Collective.
+/// Throws on all ranks: Error(unsupported) unless all of them may call MPI from any thread at any time;
+/// Error(timeout).
+///
+/// Messages are sent synchronously, so that it is known which have been received. When MPI is finalised
+/// first, everything that is asked of the network afterwards throws Error(transport_failure).
+[[nodiscard]] std::unique_ptr<tutti::Network> make_network(MPI_Comm comm, tutti::Exchange& exchange,
+                                                           std::chrono::milliseconds timeout);
+
+}  // namespace tutti::mpi

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+#include <mpi.h>
+
+namespace tutti::mpi {
+
+/// Waits without spinning, which would take the processor from ranks that share it. `call` is what started
+/// the request.
+[[nodiscard]] bool completes_within(MPI_Request& request, std::chrono::milliseconds timeout,
+                                    const char* call);
+
+/// Keeps what a request that is given up may still read or write, until the process ends: MPI cannot cancel
+/// most of them.
+void leave_to_mpi(std::vector<std::byte> bytes);
+
+}  // namespace tutti::mpi
