@@ -169,7 +169,8 @@ class MpiProcesses final : public Processes {
 
 std::unique_ptr<Processes> make_mpi_processes(const LaunchedAs& launched) {
   int provided = 0;
-  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  // On several hosts a communicator calls MPI from a thread of its own.
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided);
   int size = 0;
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   if (launched.size && *launched.size != size) {

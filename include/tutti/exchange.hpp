@@ -42,6 +42,8 @@ class TUTTI_EXPORT Network {
   [[nodiscard]] virtual std::optional<Message> receive() = 0;
   /// Whether all messages of this rank have been received.
   [[nodiscard]] virtual bool is_delivered() = 0;
+  /// Whether messages are half-way, so that frequent calls of `receive` help them along.
+  [[nodiscard]] virtual bool is_busy() = 0;
   /// A network of some of the ranks, numbered in the order of `ranks`, in which this one is. All of them call
   /// it together; `exchange` is among them, in the same order. It does not need this one afterwards.
   [[nodiscard]] virtual std::unique_ptr<Network> part(std::span<const int> ranks, Exchange& exchange) = 0;

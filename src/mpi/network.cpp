@@ -147,6 +147,7 @@ class MessageNetwork final : public tutti::Network {
   void send(int target, std::vector<std::byte> bytes) override;
   [[nodiscard]] std::optional<Message> receive() override;
   [[nodiscard]] bool is_delivered() override;
+  [[nodiscard]] bool is_busy() override { return !sends_.empty() || !arrivals_.empty(); }
   [[nodiscard]] std::unique_ptr<tutti::Network> part(std::span<const int> ranks,
                                                      tutti::Exchange& exchange) override;
 

@@ -6,6 +6,8 @@
 #include <chrono>
 #include <climits>
 #include <cstddef>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -99,6 +101,25 @@ TEST(MpiExchange, GivesUpOnRanksThatDoNotCome) {
     EXPECT_TRUE(refuses([&] { exchange.all_gather(mine, all); }, invalid, {"given up"}));
   }
   MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(MpiExchange, NeedsThreadsForSeveralHosts) {
+  // main asks MPI for no more than MPI_THREAD_FUNNELED.
+  int level = MPI_THREAD_SINGLE;
+  MPI_Query_thread(&level);
+  if (level == MPI_THREAD_MULTIPLE) GTEST_SKIP() << "MPI gives more than it is asked for";
+  setenv("TUTTI_HOST_ID", std::to_string(world_rank()).c_str(), 1);
+  EXPECT_TRUE(refuses([] { static_cast<void>(mpi::make_communicator(MPI_COMM_WORLD)); },
+                      ErrorCode::unsupported, {"several hosts", "rank 0", "MPI_THREAD_MULTIPLE"}));
+  unsetenv("TUTTI_HOST_ID");
+}
+
+TEST(MpiExchange, RefusedOptionsAreToldToAll) {
+  CommunicatorOptions options;
+  if (world_rank() == 1) options.devices = {Device(99)};
+  EXPECT_TRUE(refuses([&] { static_cast<void>(mpi::make_communicator(MPI_COMM_WORLD, options)); },
+                      world_rank() == 1 ? invalid : ErrorCode::peer_unavailable,
+                      {"options.devices[0]", "99"}));
 }
 
 TEST(MpiExchange, FailuresCarryTheTextOfMpi) {

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -531,6 +532,24 @@ TEST(SeveralHosts, ARankThatLeavesWaitsForThoseWhoNeedItsCourier) {
       EXPECT_EQ(tensor.to_vector<float>()[0], 0.0F);
     }
     EXPECT_TRUE(communicator.is_running());
+  });
+}
+
+TEST(SeveralHosts, AnIdleTeamLeavesTheProcessorAlone) {
+  test::expect_all_right(2, [](Exchange& exchange) {
+    pretend_host(exchange.rank());
+    Communicator communicator = make(exchange);
+    communicator.barrier();
+    synchronize(0);
+    const auto used = [] {
+      timespec time{};
+      clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+      return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+    };
+    std::this_thread::sleep_for(100ms);
+    const auto before = used();
+    std::this_thread::sleep_for(1s);
+    EXPECT_LT(used() - before, 200ms);
   });
 }
 

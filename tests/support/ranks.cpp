@@ -154,6 +154,7 @@ class PipeNetwork final : public Network {
     return message;
   }
   [[nodiscard]] bool is_delivered() override { return office_.is_delivered(); }
+  [[nodiscard]] bool is_busy() override { return !office_.is_delivered(); }
   [[nodiscard]] std::unique_ptr<Network> part(std::span<const int> ranks, Exchange& exchange) override {
     std::vector<int> mine;
     for (const int rank : ranks) mine.push_back(ranks_[static_cast<std::size_t>(rank)]);

@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 /// How long the thread looks without pause after something has happened, and its pauses afterwards: each is
 /// twice as long as the one before.
 constexpr std::chrono::microseconds patience{50};
+constexpr std::chrono::microseconds patience_when_busy{2000};  ///< messages are half-way
 constexpr std::chrono::microseconds first_pause{20};
 constexpr std::chrono::microseconds longest_pause_in_call{100};
 constexpr std::chrono::microseconds longest_pause{2000};
@@ -154,6 +155,7 @@ void Courier::run() noexcept {
     is_woken_ = false;
     lock.unlock();
     bool has_worked = false;
+    bool is_busy = false;
     try {
       team_.board(static_cast<std::size_t>(team_.rank())).carried_at.store(RankBoard::now());
       while (const auto message = network_->receive()) {
@@ -161,6 +163,7 @@ void Courier::run() noexcept {
         has_worked = true;
       }
       has_worked |= send();
+      is_busy = network_->is_busy();
       if (state_ == RankBoard::left && network_->is_delivered()) has_delivered_ = true;
     } catch (const std::exception& error) {
       const auto* const known = dynamic_cast<const Error*>(&error);
@@ -177,7 +180,7 @@ void Courier::run() noexcept {
       latest = now;
       pause = first_pause;
     }
-    if (now - latest < patience) {
+    if (now - latest < (is_busy ? patience_when_busy : patience)) {
       std::this_thread::yield();
       lock.lock();
       continue;

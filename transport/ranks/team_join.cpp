@@ -7,6 +7,8 @@
 #include <array>
 #include <exception>
 #include <new>
+#include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
@@ -240,12 +242,18 @@ std::size_t Team::lay_out(std::byte* memory) {
 /// several hosts, others may need this rank's courier to hear from one another.
 void Team::leave() noexcept {
   const auto deadline = Clock::now() + settings_.timeout;
+  std::optional<Clock::time_point> soon;
   const auto wait_until_all = [&](const auto& holds) {
-    if (windows_->transport() != TransportKind::p2p && courier_ == nullptr) return;
-    // After an abort the others come soon, or not at all.
-    const auto soon = Clock::now() + std::chrono::seconds(1);
-    while (Clock::now() < (abort_->is_set() ? std::min(soon, deadline) : deadline) && !holds() &&
-           (courier_ == nullptr || !courier_->is_broken())) {
+    if (windows_->transport() == TransportKind::p2p) {
+      soon.reset();  // each step counts
+    } else if (courier_ == nullptr) {
+      return;
+    }
+    while (!holds() && (courier_ == nullptr || !courier_->is_broken())) {
+      const auto now = Clock::now();
+      // After an abort the others come soon, or not at all.
+      if (abort_->is_set() && !soon) soon = now + std::chrono::seconds(1);
+      if (now >= (soon ? std::min(*soon, deadline) : deadline)) return;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   };
