@@ -8,6 +8,8 @@
 #include "transport/tuning.hpp"
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -484,13 +486,28 @@ std::string Communicator::explain() const {
                                   ? ", but no sums: determinism is bitwise"
                                   : "";
   if (context.team.spans_hosts()) return text + fmt::format("nccl: all calls that it can carry{}\n", no_sums);
-  const auto& from = transport::ranks_nccl_from;
-  return text +
-         fmt::format(
-             "nccl: calls of more than one slot per member, or of more bytes over one link than {} (sums on "
-             "all "
-             "members), {} (all_gather), {} (others){}\n",
-             from.all_reduce, from.all_gather, from.others, no_sums);
+  text += fmt::format("nccl: what is not carried as follows{}\n", no_sums);
+  constexpr std::array<std::pair<transport::RanksPattern, std::string_view>, 7> patterns{
+      {{transport::RanksPattern::broadcast, "broadcast"},
+       {transport::RanksPattern::reduce, "reduce_add"},
+       {transport::RanksPattern::all_reduce, "all_reduce_add"},
+       {transport::RanksPattern::all_gather, "all_gather"},
+       {transport::RanksPattern::reduce_scatter, "reduce_scatter_add"},
+       {transport::RanksPattern::scatter, "scatter"},
+       {transport::RanksPattern::gather, "gather"}}};
+  for (const auto& [pattern, name] : patterns) {
+    const transport::RanksZones zones =
+        transport::ranks_zones_of(pattern, static_cast<std::size_t>(member_count()));
+    text += fmt::format("  {}: up to {} bytes through slots", name, zones.slots_to);
+    constexpr std::uint64_t no_limit = ~std::uint64_t{0};
+    if (is_direct && zones.direct_from != no_limit) {
+      text += fmt::format(", from {}", zones.direct_from);
+      if (zones.direct_to != no_limit) text += fmt::format(" to {}", zones.direct_to);
+      text += " read where they lie";
+    }
+    text += '\n';
+  }
+  return text;
 }
 
 void Communicator::abort(std::string_view reason) noexcept {

@@ -155,17 +155,16 @@ std::uint64_t TeamCall::post_without_work() {
 }
 
 void TeamCall::post() {
-  const bool moves = signature_.operation != Operation::barrier && signature_.operation != Operation::split;
-  const bool only_nccl = team_.settings().transport == TransportKind::nccl && members() > 1 && moves;
-  if (const std::string refusal = nccl_refusal(); only_nccl && !refusal.empty()) {
-    arguments_.unsupported("transport is nccl, which cannot carry this call: {}", refusal);
+  if (team_.settings().transport == TransportKind::nccl && members() > 1 && moves()) {
+    if (const NcclObjection refusal = nccl_refusal(); refusal != NcclObjection::none)
+      arguments_.unsupported("transport is nccl, which cannot carry this call: {}", to_words(refusal));
   }
   choose_transport();
   sequence_ = team_.post(signature_, context_.launcher.captured().has_value());
 }
 
 bool TeamCall::could_be_direct() const {
-  if (team_.registrations() == nullptr || members() < 2) return false;
+  if (team_.registrations() == nullptr || members() < 2 || !moves()) return false;
   const auto is_too_large = [](const TeamColumn& column) {
     return column.bytes() >= backend::GivenPlace::most_bytes;
   };
@@ -174,15 +173,14 @@ bool TeamCall::could_be_direct() const {
 }
 
 void TeamCall::choose_transport() {
-  const bool moves = signature_.operation != Operation::barrier && signature_.operation != Operation::split;
-  is_direct_ = moves && could_be_direct();
-  const std::string objection = nccl_objection();
-  by_nccl_ = objection.empty();
+  is_direct_ = could_be_direct();
+  const NcclObjection objection = nccl_objection();
+  by_nccl_ = objection == NcclObjection::none;
   if (!by_nccl_ && context_.launcher.captured() && team_.spans_hosts()) {
     arguments_.unsupported(
         "the current stream is being captured, and of what goes between hosts only NCCL's calls can be "
         "replayed; this is none: {}",
-        objection);
+        to_words(objection));
   }
   if (by_nccl_ && context_.launcher.captured() && !context_.nccl->is_connected()) {
     arguments_.unsupported(

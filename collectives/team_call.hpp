@@ -162,13 +162,32 @@ class TeamCall {
   [[nodiscard]] PlanPtr cached(const transport::PlanKey& key,
                                const std::function<transport::ranks::RoundPlan()>& make);
   void enqueue(const PlanPtr& plan);
-  /// Why NCCL cannot carry the call, or should not; empty if it does. The same on all ranks.
-  [[nodiscard]] std::string nccl_refusal() const;
-  [[nodiscard]] std::string nccl_objection() const;
+  /// Whether bytes go from member to member.
+  [[nodiscard]] bool moves() const noexcept {
+    using transport::ranks::Operation;
+    return signature_.operation != Operation::barrier && signature_.operation != Operation::split;
+  }
+  /// Why NCCL does not carry a call; the same on all ranks.
+  enum class NcclObjection : std::uint8_t {
+    none,  ///< it does
+    is_absent,
+    nothing_moves,
+    one_member,
+    rows_apart,
+    own_order,
+    dtype,
+    not_faster,
+    small_tensors,
+  };
+  /// Why it cannot.
+  [[nodiscard]] NcclObjection nccl_refusal() const;
+  /// Why it cannot or should not.
+  [[nodiscard]] NcclObjection nccl_objection() const;
+  [[nodiscard]] std::string to_words(NcclObjection objection) const;
   void enqueue_nccl();
   [[nodiscard]] std::vector<transport::ranks::NcclCall> nccl_calls() const;
-  /// Bytes over the link of the device that has most to send or to receive.
-  [[nodiscard]] std::uint64_t link_bytes() const;
+  /// Bytes of what a root or each member has, or of the whole that is scattered or gathered.
+  [[nodiscard]] std::uint64_t payload_bytes() const;
   /// Bytes that the member with most to put has to put.
   [[nodiscard]] std::uint64_t largest_message() const;
   void add_transfers(std::vector<transport::ranks::NcclCall>& calls) const;

@@ -2,6 +2,7 @@
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 
+#include <algorithm>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -28,15 +29,24 @@ bool is_sum(Operation operation) {
   }
 }
 
-std::uint64_t nccl_from(Operation operation) {
+transport::RanksPattern pattern_of(Operation operation) {
   switch (operation) {
+    case Operation::reduce_add:
+    case Operation::reduce_add_coalesced:
+      return transport::RanksPattern::reduce;
     case Operation::all_reduce_add:
     case Operation::all_reduce_add_coalesced:
-      return transport::ranks_nccl_from.all_reduce;
+      return transport::RanksPattern::all_reduce;
     case Operation::all_gather:
-      return transport::ranks_nccl_from.all_gather;
+      return transport::RanksPattern::all_gather;
+    case Operation::reduce_scatter_add:
+      return transport::RanksPattern::reduce_scatter;
+    case Operation::scatter:
+      return transport::RanksPattern::scatter;
+    case Operation::gather:
+      return transport::RanksPattern::gather;
     default:
-      return transport::ranks_nccl_from.others;
+      return transport::RanksPattern::broadcast;
   }
 }
 
@@ -46,58 +56,76 @@ bool cuts(Operation operation) {
 
 }  // namespace
 
-std::string TeamCall::nccl_refusal() const {
-  if (context_.nccl == nullptr) return context_.nccl_refusal;
-  if (signature_.operation == Operation::barrier || signature_.operation == Operation::split)
-    return "nothing is to be moved";
-  if (members() < 2) return "there is one member";
-  if (cuts(signature_.operation) && geometry_.rows > 1) return "rows are apart in memory";
-  if (!is_sum(signature_.operation)) return {};
-  if (team_.settings().determinism == Determinism::bitwise) return "it adds in an order of its own";
-  for (const TeamColumn& column : columns_) {
-    if (!context_.nccl->adds(column.dtype)) return fmt::format("it does not add {}", name_of(column.dtype));
+TeamCall::NcclObjection TeamCall::nccl_refusal() const {
+  if (context_.nccl == nullptr) return NcclObjection::is_absent;
+  if (!moves()) return NcclObjection::nothing_moves;
+  if (members() < 2) return NcclObjection::one_member;
+  if (cuts(signature_.operation) && geometry_.rows > 1) return NcclObjection::rows_apart;
+  if (!is_sum(signature_.operation)) return NcclObjection::none;
+  if (team_.settings().determinism == Determinism::bitwise) return NcclObjection::own_order;
+  const auto is_added = [this](const TeamColumn& column) { return context_.nccl->adds(column.dtype); };
+  return std::ranges::all_of(columns_, is_added) ? NcclObjection::none : NcclObjection::dtype;
+}
+
+TeamCall::NcclObjection TeamCall::nccl_objection() const {
+  const NcclObjection refusal = nccl_refusal();
+  if (refusal != NcclObjection::none || team_.settings().transport == TransportKind::nccl) return refusal;
+  if (team_.spans_hosts()) return NcclObjection::none;  // it alone reaches from GPU to GPU
+  const transport::RanksZones zones = transport::ranks_zones_of(pattern_of(signature_.operation), members());
+  const std::uint64_t bytes = payload_bytes();
+  const bool needs_cuts = !is_direct_ && largest_message() > tuning().message_bytes;
+  if (bytes <= zones.slots_to && !needs_cuts) return NcclObjection::not_faster;
+  if (is_direct_ && bytes >= zones.direct_from && bytes <= zones.direct_to) return NcclObjection::not_faster;
+  if (bytes / columns_.size() < transport::ranks_nccl_tensor) return NcclObjection::small_tensors;
+  return NcclObjection::none;
+}
+
+std::string TeamCall::to_words(NcclObjection objection) const {
+  switch (objection) {
+    case NcclObjection::none:
+      return {};
+    case NcclObjection::is_absent:
+      return context_.nccl_refusal;
+    case NcclObjection::nothing_moves:
+      return "nothing is to be moved";
+    case NcclObjection::one_member:
+      return "there is one member";
+    case NcclObjection::rows_apart:
+      return "rows are apart in memory";
+    case NcclObjection::own_order:
+      return "it adds in an order of its own";
+    case NcclObjection::dtype:
+      return "it does not add all of the element types";
+    case NcclObjection::not_faster:
+      return fmt::format("it is not faster for {} bytes", payload_bytes());
+    case NcclObjection::small_tensors:
+      return "the tensors are small";
   }
   return {};
 }
 
-std::string TeamCall::nccl_objection() const {
-  std::string refusal = nccl_refusal();
-  if (!refusal.empty() || team_.settings().transport == TransportKind::nccl) return refusal;
-  if (team_.spans_hosts()) return {};  // it alone reaches from GPU to GPU
-  const std::uint64_t bytes = link_bytes();
-  const std::uint64_t from = nccl_from(signature_.operation);
-  if (bytes <= from && (is_direct_ || largest_message() <= tuning().message_bytes)) {
-    return fmt::format("{} bytes over a link are not more than the {} from which it is faster", bytes, from);
+std::uint64_t TeamCall::payload_bytes() const {
+  if (cuts(signature_.operation)) {
+    // Known when all ranks have told their parts' lengths.
+    return geometry_.slab_bytes * geometry_.rows *
+           std::accumulate(lengths_.begin(), lengths_.end(), std::uint64_t{0});
   }
-  if (bytes / columns_.size() < transport::ranks_nccl_tensor) return "the tensors are small";
-  return {};
+  std::uint64_t bytes = 0;
+  for (const TeamColumn& column : columns_) bytes += column.bytes();
+  return signature_.operation == Operation::all_gather ? bytes * members() : bytes;
 }
 
 std::uint64_t TeamCall::largest_message() const {
-  const std::uint64_t whole = link_bytes();
+  const std::uint64_t payload = payload_bytes();
   switch (signature_.operation) {
     case Operation::scatter:
     case Operation::reduce_scatter_add:
-      return whole;
-    default:
-      return whole / (members() - 1);
-  }
-}
-
-std::uint64_t TeamCall::link_bytes() const {
-  std::uint64_t bytes = 0;
-  for (const TeamColumn& column : columns_) bytes += column.bytes();
-  const std::uint64_t others = members() - 1;
-  switch (signature_.operation) {
-    case Operation::scatter:
+      return payload / members() * (members() - 1);
     case Operation::gather:
-      // Known when all ranks have told their parts' lengths.
-      return geometry_.slab_bytes * geometry_.rows *
-             std::accumulate(lengths_.begin(), lengths_.end(), std::uint64_t{0}) / members() * others;
-    case Operation::reduce_scatter_add:
-      return bytes / members() * others;
+    case Operation::all_gather:
+      return payload / members();
     default:
-      return bytes * others;
+      return payload;
   }
 }
 

@@ -64,15 +64,45 @@ struct RanksTuning {
              : RanksTuning{
                    .message_bytes = 1024 * kib, .shared_sums_from = 512 * kib, .direct_from = 256 * kib};
 }
-/// NCCL carries calls between processes that bring more bytes than these over one device's link, or that
-/// rounds would have to cut. Sums on all members cost rounds the most; what everyone gives to everyone, the
-/// least.
-struct RanksNcclFrom {
-  std::uint64_t all_reduce = 1 << 20;
-  std::uint64_t all_gather = 4 << 20;
-  std::uint64_t others = 2 << 20;
+/// Who gets what from whom.
+enum class RanksPattern : std::uint8_t {
+  broadcast,
+  reduce,
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  scatter,
+  gather,
 };
-inline constexpr RanksNcclFrom ranks_nccl_from;
+/// Which payloads rounds carry although NCCL could: up to a size through slots, and in a range directly. The
+/// rest is NCCL's.
+struct RanksZones {
+  std::uint64_t slots_to;
+  std::uint64_t direct_from;
+  std::uint64_t direct_to;
+};
+[[nodiscard]] constexpr RanksZones ranks_zones_of(RanksPattern pattern, std::size_t members) noexcept {
+  constexpr std::uint64_t kib = 1024;
+  constexpr std::uint64_t mib = 1024 * kib;
+  constexpr std::uint64_t all = ~std::uint64_t{0};
+  switch (pattern) {
+    case RanksPattern::broadcast:
+      // Over the root's link goes a copy for everyone.
+      return {.slots_to = 512 * kib, .direct_from = members == 2 ? 3 * mib : all, .direct_to = all};
+    case RanksPattern::reduce:
+      return {.slots_to = 512 * kib, .direct_from = all, .direct_to = all};
+    case RanksPattern::all_reduce:
+      return {.slots_to = 384 * kib, .direct_from = 3 * mib, .direct_to = 12 * mib};
+    case RanksPattern::all_gather:
+      return {.slots_to = 1 * mib, .direct_from = 1 * mib, .direct_to = all};
+    case RanksPattern::reduce_scatter:
+      return {.slots_to = 768 * kib, .direct_from = 3 * mib, .direct_to = all};
+    case RanksPattern::scatter:
+    case RanksPattern::gather:
+      break;
+  }
+  return {.slots_to = 1 * mib, .direct_from = 0, .direct_to = all};
+}
 /// It takes one operation per tensor: no lists of tensors smaller than this on average.
 inline constexpr std::uint64_t ranks_nccl_tensor = 64 << 10;
 
