@@ -178,6 +178,7 @@ class TeamCall {
     dtype,
     not_faster,
     small_tensors,
+    not_connected,
   };
   /// Why it cannot.
   [[nodiscard]] NcclObjection nccl_refusal() const;

@@ -71,6 +71,8 @@ TeamCall::NcclObjection TeamCall::nccl_objection() const {
   const NcclObjection refusal = nccl_refusal();
   if (refusal != NcclObjection::none || team_.settings().transport == TransportKind::nccl) return refusal;
   if (team_.spans_hosts()) return NcclObjection::none;  // it alone reaches from GPU to GPU
+  // Making its connections cannot be captured.
+  if (context_.launcher.captured() && !context_.nccl->is_connected()) return NcclObjection::not_connected;
   const transport::RanksZones zones = transport::ranks_zones_of(pattern_of(signature_.operation), members());
   const std::uint64_t bytes = payload_bytes();
   const bool needs_cuts = !is_direct_ && largest_message() > tuning().message_bytes;
@@ -100,6 +102,8 @@ std::string TeamCall::to_words(NcclObjection objection) const {
       return fmt::format("it is not faster for {} bytes", payload_bytes());
     case NcclObjection::small_tensors:
       return "the tensors are small";
+    case NcclObjection::not_connected:
+      return "the call is captured before the first one that goes by NCCL";
   }
   return {};
 }
