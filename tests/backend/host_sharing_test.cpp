@@ -187,13 +187,13 @@ TEST_F(HostSharing, LosesNothingThatTasksWriteMeanwhile) {
     constexpr std::size_t streams = 4;
     constexpr std::size_t count = 3000;  // of each stream
     constexpr int additions = 200;
+    std::vector<StreamRef> used(streams);
+    for (StreamRef& stream : used) stream = machine().create_stream(0, 0);
     for (int repetition = 0; repetition < 5; ++repetition) {
       int* const block = upload(0, std::vector<int>(streams * count));
-      std::vector<StreamRef> used;
       for (std::size_t i = 0; i < streams; ++i) {
-        used.push_back(machine().create_stream(0, 0));
         for (int addition = 0; addition < additions; ++addition) {
-          launch(used.back(), "increment", {{block + i * count, count * sizeof(int)}},
+          launch(used[i], "increment", {{block + i * count, count * sizeof(int)}},
                  [](std::span<void* const> addresses) {
                    int* const values = static_cast<int*>(addresses[0]);
                    for (std::size_t k = 0; k < count; ++k) ++values[k];
@@ -203,7 +203,6 @@ TEST_F(HostSharing, LosesNothingThatTasksWriteMeanwhile) {
       static_cast<void>(machine().share_device_memory(0, block));
       for (const StreamRef stream : used) machine().synchronize_stream(stream);
       EXPECT_EQ(download(0, block, streams * count), std::vector<int>(streams * count, additions));
-      for (const StreamRef stream : used) machine().destroy_stream(stream);
       machine().free_device(0, block);
     }
   });

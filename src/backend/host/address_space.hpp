@@ -13,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
+#include <utility>
 #include <vector>
 
 namespace tutti::backend::host {
@@ -68,6 +69,30 @@ struct Allocation {
   [[nodiscard]] bool contains(const std::byte* address) const noexcept {
     return address >= base && address < base + bytes;
   }
+};
+
+/// Keeps a block alive and its bytes where they are.
+class BlockInUse {
+ public:
+  explicit BlockInUse(std::shared_ptr<const Allocation> block) noexcept : block_(std::move(block)) {
+    if (block_->can_be_shared()) block_->sharing.uses.enter();
+  }
+  BlockInUse(BlockInUse&&) noexcept = default;
+  BlockInUse& operator=(BlockInUse&&) = delete;
+  BlockInUse(const BlockInUse&) = delete;
+  BlockInUse& operator=(const BlockInUse&) = delete;
+  ~BlockInUse() {
+    if (block_ != nullptr && block_->can_be_shared()) block_->sharing.uses.leave();
+  }
+  /// Lets the bytes move now.
+  void make_way() noexcept {
+    if (block_->can_be_shared()) block_->sharing.uses.make_way();
+  }
+  [[nodiscard]] const Allocation& operator*() const noexcept { return *block_; }
+  [[nodiscard]] const Allocation* operator->() const noexcept { return block_.get(); }
+
+ private:
+  std::shared_ptr<const Allocation> block_;
 };
 
 /// A block that other processes can open: it has `bytes` at the start of `memory`.

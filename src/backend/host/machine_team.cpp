@@ -12,7 +12,7 @@
 namespace tutti::backend::host {
 namespace {
 
-constexpr int forever = 1'000'000'000;  // milliseconds
+constexpr int turn = 5;  // milliseconds, after which a waiting task lets its window move
 
 SharedFlag& flag_at(std::byte* window, std::size_t offset) {
   return *reinterpret_cast<SharedFlag*>(window + offset);
@@ -45,8 +45,12 @@ class Sources {
 }  // namespace
 
 void TeamTask::run() {
-  for (const Condition& condition : conditions_) {
-    if (!wait_for_flag(*condition.flag, condition.value, abort_, forever)) break;
+  {
+    BlockInUse window(window_);  // who waits writes that it sleeps
+    for (const Condition& condition : conditions_) {
+      while (!wait_for_flag(*condition.flag, condition.value, abort_, turn) && !abort_.is_set())
+        window.make_way();
+    }
   }
   if (abort_.is_set()) throw Error(ErrorCode::aborted, std::string(abort_.reason()));
   work_();

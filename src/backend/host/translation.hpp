@@ -29,26 +29,6 @@ enum class Mover : std::uint8_t {
                 ///< memory)
 };
 
-/// Keeps a block alive and its bytes where they are.
-class BlockInUse {
- public:
-  explicit BlockInUse(std::shared_ptr<const Allocation> block) noexcept : block_(std::move(block)) {
-    if (block_->can_be_shared()) block_->sharing.uses.enter();
-  }
-  BlockInUse(BlockInUse&&) noexcept = default;
-  BlockInUse& operator=(BlockInUse&&) = delete;
-  BlockInUse(const BlockInUse&) = delete;
-  BlockInUse& operator=(const BlockInUse&) = delete;
-  ~BlockInUse() {
-    if (block_ != nullptr && block_->can_be_shared()) block_->sharing.uses.leave();
-  }
-  [[nodiscard]] const Allocation& operator*() const noexcept { return *block_; }
-  [[nodiscard]] const Allocation* operator->() const noexcept { return block_.get(); }
-
- private:
-  std::shared_ptr<const Allocation> block_;
-};
-
 /// Turns the addresses that one running task was given into addresses it can use, or refuses them.
 ///
 /// The blocks it found stay alive, and their bytes in place, as long as it does. It also remembers which

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <thread>
 
 namespace tutti::backend::host {
 
@@ -26,9 +28,18 @@ class UseCount {
     if (state_.fetch_sub(1) == 1) state_.notify_all();
   }
 
+  /// Leaves, and enters again, for a user that waits for something: who wants to exclude gets a chance.
+  void make_way() noexcept {
+    leave();
+    if (excluding_.load() != 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    enter();
+  }
+
   /// Returns when nobody uses it, and keeps users out until `admit`.
   void exclude() noexcept {
+    ++excluding_;
     for (std::uint32_t seen = 0; !state_.compare_exchange_strong(seen, excluded); seen = 0) state_.wait(seen);
+    --excluding_;
   }
   void admit() noexcept {
     state_.store(0);
@@ -38,6 +49,7 @@ class UseCount {
  private:
   static constexpr std::uint32_t excluded = UINT32_MAX;
   std::atomic<std::uint32_t> state_{0};
+  std::atomic<std::uint32_t> excluding_{0};  ///< those who wait for users to leave
 };
 
 }  // namespace tutti::backend::host
