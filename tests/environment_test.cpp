@@ -42,6 +42,7 @@ TEST(Environment, HasDefaults) {
     EXPECT_FALSE(environment.virtual_memory.has_value());
     EXPECT_FALSE(environment.virtual_seed.has_value());
     EXPECT_FALSE(environment.nccl_library.has_value());
+    EXPECT_FALSE(environment.host_id.has_value());
   }
 }
 
@@ -53,6 +54,7 @@ TEST(Environment, TakesEveryVariable) {
                                          {"TUTTI_VIRTUAL_SEED", "18446744073709551615"},
                                          {"TUTTI_TRANSPORT", "staged"},
                                          {"TUTTI_NCCL_LIBRARY", "/opt/libnccl.so"},
+                                         {"TUTTI_HOST_ID", "node 7"},
                                          {"TUTTI_LOG", "off"}});
   EXPECT_EQ(environment.backend, BackendChoice::host);
   EXPECT_EQ(environment.virtual_devices, 3);
@@ -61,6 +63,7 @@ TEST(Environment, TakesEveryVariable) {
   EXPECT_EQ(environment.virtual_seed, std::numeric_limits<std::uint64_t>::max());
   EXPECT_EQ(environment.transport, TransportKind::staged);
   EXPECT_EQ(environment.nccl_library, "/opt/libnccl.so");
+  EXPECT_EQ(environment.host_id, "node 7");
   EXPECT_EQ(environment.log, LogLevel::off);
 }
 

@@ -21,7 +21,7 @@ struct CommunicatorOptions {
   /// How long a call may wait for other ranks before all ranks give up.
   std::chrono::milliseconds timeout{60'000};
   /// Memory through which a member gives its data to the others, the same on all ranks: on its device, if all
-  /// devices reach one another's memory, else on the host.
+  /// devices reach one another's memory, else on every host.
   std::size_t window_bytes = std::size_t{8} << 20U;
   /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
   /// that is named and cannot be had is Error(unsupported).
@@ -30,7 +30,7 @@ struct CommunicatorOptions {
   Determinism determinism = Determinism::fastest;
 };
 
-/// A group of devices in several processes of one host, and the collectives among them.
+/// A group of devices in several processes, of one host or of several, and the collectives among them.
 ///
 /// Every process is a *rank*; every device it brings in is a *member*, numbered through all ranks: the
 /// members of rank 0 in its order, then those of rank 1. With one device per process, members are ranks. A
@@ -53,10 +53,17 @@ struct CommunicatorOptions {
 /// such a graph and other calls on the same members follow one another in stream order, which is the caller's
 /// to see to. Replays are not compared among ranks, nor watched for being late.
 ///
+/// Several hosts, told apart by themselves or by `TUTTI_HOST_ID`, need an exchange that has a `Network`. GPUs
+/// reach one another by NCCL then, which carries every call that it can, whatever its size. The rest, and all
+/// calls on virtual devices, goes through host memory and the network: a thread of the communicator's, which
+/// sleeps most of the time when nothing is to be done, sends every byte once to each host that needs it. Such
+/// calls cannot be captured: Error(unsupported).
+///
 /// Errors. Bad arguments throw Error(invalid_argument) on the rank that gives them; nothing is enqueued
 /// there. What only another rank can cause ends the communicator on all ranks, within the timeout: calls that
 /// differ (invalid_argument, with both calls), a rank that is late (timeout, naming it and its last call), a
-/// process that is gone (peer_unavailable), `abort` (aborted). The reason is thrown by the next call and, on
+/// process that is gone (peer_unavailable; by the timeout, if none of its host is left to see it), `abort`
+/// (aborted), a network that fails (as the network says). The reason is thrown by the next call and, on
 /// virtual devices, by whatever synchronises with work that waited. An ended communicator can only be
 /// destroyed.
 ///
@@ -64,14 +71,15 @@ struct CommunicatorOptions {
 class TUTTI_EXPORT Communicator {
  public:
   /// Collective: all processes of the exchange make it together. The exchange is not used afterwards. Throws
-  /// on all ranks if one cannot take part: peer_unavailable, or unsupported if they are on several hosts.
+  /// on all ranks if one cannot take part: invalid_argument on a rank whose options are no good,
+  /// peer_unavailable on the others; unsupported if they are on several hosts that have no network.
   explicit Communicator(Exchange& exchange, const CommunicatorOptions& options = {});
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
-  /// Waits for own calls that are still under way, and where data goes through device memory, for the other
-  /// ranks to come here too: for the timeout each, at most.
+  /// Waits for own calls that are still under way, and where data goes through device memory or ranks are on
+  /// several hosts, for the other ranks to come here too: for the timeout each, at most.
   ~Communicator();
 
   [[nodiscard]] int rank() const noexcept;

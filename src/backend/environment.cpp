@@ -99,6 +99,9 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   assign(
       result.nccl_library, "TUTTI_NCCL_LIBRARY",
       [](std::string_view text) { return std::optional<std::string>(text); }, "a path");
+  assign(
+      result.host_id, "TUTTI_HOST_ID", [](std::string_view text) { return std::optional<std::string>(text); },
+      "a name");
   assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");
   return result;
 }

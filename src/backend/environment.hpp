@@ -33,6 +33,9 @@ struct Environment {
   /// `TUTTI_NCCL_LIBRARY`: the path of NCCL's shared library, instead of `libnccl.so.2` where the loader
   /// finds it.
   std::optional<std::string> nccl_library;
+  /// `TUTTI_HOST_ID`: what tells hosts apart for a `Communicator`, instead of the machine's own identity. For
+  /// containers that look like one host and are not, or the other way round; and for tests.
+  std::optional<std::string> host_id;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).
   LogLevel log = LogLevel::warn;

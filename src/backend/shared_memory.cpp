@@ -1,9 +1,9 @@
 #include "backend/shared_memory.hpp"
 
+#include "backend/environment.hpp"
 #include "tutti/error.hpp"
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <utility>
@@ -113,8 +113,7 @@ void SharedMemory::map(int descriptor) {
 }
 
 std::string host_identity() {
-  if (const char* const given = std::getenv("TUTTI_HOST_ID"); given != nullptr && *given != '\0')
-    return given;
+  if (const auto given = Environment::read().host_id) return *given;
   std::string boot;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
   char name[256] = {};

@@ -54,7 +54,7 @@ class SharedMemory {
 };
 
 /// Different for hosts (and for containers that cannot see one another's processes), the same for all
-/// processes of one.
+/// processes of one. What `TUTTI_HOST_ID` says, if it is set.
 [[nodiscard]] std::string host_identity();
 
 }  // namespace tutti

@@ -23,8 +23,8 @@ class NamesRank final : public testing::EmptyTestEventListener {
 int main(int argc, char** argv) {
   int level = MPI_THREAD_SINGLE;
   // More is needed on several hosts alone.
-  const bool pretends_hosts = std::getenv("TUTTI_HOST_ID") != nullptr;
-  MPI_Init_thread(&argc, &argv, pretends_hosts ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &level);
+  const bool on_several_hosts = std::getenv("SEVERAL_HOSTS") != nullptr;
+  MPI_Init_thread(&argc, &argv, on_several_hosts ? MPI_THREAD_MULTIPLE : MPI_THREAD_FUNNELED, &level);
   testing::InitGoogleTest(&argc, argv);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -347,14 +347,15 @@ void Courier::deliver_call(std::size_t rank, Reader& message) {
   const auto sequence = message.take<std::uint64_t>();
   const auto age = message.take<std::int64_t>();
   const bool is_captured = message.take<std::uint32_t>() != 0;
+  const auto signature = message.take<Signature>();
   RankBoard& board = team_.board(rank);
-  board.entries[sequence % RankBoard::history].write(sequence, message.take<Signature>(), is_captured,
+  board.entries[sequence % RankBoard::history].write(sequence, signature, is_captured,
                                                      RankBoard::now() - age);
   board.last_sequence.store(sequence);
   // Its neighbours may have looked before it came.
   for (const std::size_t neighbour : {rank - 1, rank + 1}) {
     if (neighbour < static_cast<std::size_t>(team_.rank_count()) && team_.is_here(neighbour))
-      team_.compare(rank, neighbour, sequence);
+      team_.compare(rank, signature, neighbour, sequence);
   }
 }
 

@@ -102,23 +102,22 @@ std::uint64_t Team::post(const Signature& signature, bool is_captured) {
   // are alike, all are.
   const auto self = static_cast<std::size_t>(rank_);
   for (const std::size_t rank : {self + 1, self - 1}) {
-    if (rank < rank_count_) compare(self, rank, sequence);
+    if (rank < rank_count_) compare(self, signature, rank, sequence);
   }
   if (courier_ != nullptr) courier_->wake();
   require_running();
   return sequence;
 }
 
-void Team::compare(std::size_t rank, std::size_t other, std::uint64_t sequence) noexcept {
-  const RankBoard::Entry& one = board(rank).entries[sequence % RankBoard::history];
-  const RankBoard::Entry& two = board(other).entries[sequence % RankBoard::history];
-  if (!one.is(sequence) || !two.is(sequence)) return;
-  const Signature ours = one.signature();
-  const Signature theirs = two.signature();
-  if (ours.matches(theirs)) return;
-  abort(ErrorCode::invalid_argument,
-        fmt::format("call #{} does not match: rank {} calls {}, rank {} calls {}", sequence, rank,
-                    to_string(ours), other, to_string(theirs)));
+void Team::compare(std::size_t rank, const Signature& signature, std::size_t other,
+                   std::uint64_t sequence) noexcept {
+  const RankBoard::Entry& entry = board(other).entries[sequence % RankBoard::history];
+  if (!entry.is(sequence)) return;
+  if (const Signature theirs = entry.signature(); !theirs.matches(signature)) {
+    abort(ErrorCode::invalid_argument,
+          fmt::format("call #{} does not match: rank {} calls {}, rank {} calls {}", sequence, rank,
+                      to_string(signature), other, to_string(theirs)));
+  }
 }
 
 std::vector<std::uint64_t> Team::agree(std::uint64_t sequence) {

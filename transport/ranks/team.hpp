@@ -109,8 +109,10 @@ class Team {
   /// Announces this rank's next call and compares it with its neighbours'. Returns its sequence number.
   /// Throws what ended the team; Error(invalid_argument) with both signatures if a rank makes another call.
   [[nodiscard]] std::uint64_t post(const Signature& signature, bool is_captured);
-  /// Ends the team if both ranks have made call `sequence`, and not the same.
-  void compare(std::size_t rank, std::size_t other, std::uint64_t sequence) noexcept;
+  /// Ends the team if `other` has made call `sequence` too, and another one than `rank`, whose is
+  /// `signature`.
+  void compare(std::size_t rank, const Signature& signature, std::size_t other,
+               std::uint64_t sequence) noexcept;
   /// Waits until all ranks have made the call. Returns their `own` numbers, by member.
   [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence);
 
