@@ -45,6 +45,13 @@ struct CommunicatorOptions {
 /// others do not wait for anyone, but for the first call that goes by NCCL, and a rank gets at most 32 calls
 /// ahead.
 ///
+/// Where members reach one another's device memory, large operands are read where they lie: whoever gives an
+/// operand has its stream wait until the others have read it. The caching allocator's segment around it is
+/// opened by the other processes when it is first needed, which the call waits for on the host, whatever they
+/// are doing otherwise; they close it when it is to be freed (`empty_cache`, or when memory is short), which
+/// waits for them for a second at most, and else leaves it for the next time. Memory of other origin, or not
+/// aligned to 16 bytes, is copied first.
+///
 /// Sums go in ascending order of members, with the accumulators of `reduce_add`: the same bits as in one
 /// process, for whatever numbers of ranks and members per rank, except where NCCL carries them (GPUs, large
 /// payloads, unless `options.determinism` is bitwise).
