@@ -94,7 +94,9 @@ void declare(CLI::App& app, TypedOptions& typed) {
   timing.value("--buffer-sets", typed.buffer_sets, "N",
                "sets of buffers to rotate over (default: beyond the caches)");
   timing.flag("--latency", typed.latency, "show the latency as time, instead of back to back");
-  timing.flag("--persistent", typed.persistent, "bind once, launch many times: on GPUs, graph replays");
+  timing.flag("--persistent", typed.persistent,
+              "bind once, launch many times: on GPUs, graph replays;\n"
+              "between ranks, of graphs of 20 calls");
   timing.value("-G", typed.graph_launches, "N",
                "the same, with this many launches per batch; 0: eager (default)");
   timing.value("--peer", typed.peer, "NAME",

@@ -3,9 +3,12 @@
 #include "fill_and_check.hpp"
 #include "interrupt.hpp"
 #include "tutti/error.hpp"
+#include "tutti/graph.hpp"
+#include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -13,8 +16,8 @@
 namespace tutti::perf {
 namespace {
 
-/// How many operations of a peer one graph holds, as its own benchmark does it.
-constexpr std::size_t peer_operations_per_graph = 20;
+/// How many operations one graph holds, of a peer or between ranks: as NCCL's own benchmark does it.
+constexpr std::size_t operations_per_graph = 20;
 
 std::string describe(const Operation& operation, const Case& what) {
   std::string text(operation.name());
@@ -179,12 +182,47 @@ class Driver {
       note_last_plan(operation, row);
       return measurement;
     }
+    if (session_.processes().are_ranks()) return measure_captured(operation, what, buffers, row);
     std::vector<PersistentCollective> bound;
     for (const Call& call : buffers.calls()) bound.push_back(operation.bind(call, what));
     row.transport = bound.front().summary().transport;
     row.algorithm = bound.front().summary().algorithm;
     return measure_and_check(
         launcher([&bound](std::size_t index) { bound[index % bound.size()].launch(); }, buffers), buffers);
+  }
+
+  /// Between ranks: replays of a graph of several calls.
+  Measurement measure_captured(const Operation& operation, const Case& what, const BufferSets& buffers,
+                               Row& row) const {
+    // What is set up in a first call cannot be captured.
+    for (const Call& call : buffers.calls()) operation.run(call, what);
+    session_.synchronize();
+    std::vector<std::unique_ptr<StreamGuard>> guards;  // default streams cannot be captured either
+    std::vector<Stream> streams;
+    for (const Device device : buffers.call(0).devices) {
+      streams.emplace_back(device.index());
+      guards.push_back(std::make_unique<StreamGuard>(streams.back()));
+    }
+    const std::vector<const Call*> calls = calls_of_a_graph(buffers);
+    const Graph graph = Graph::capture(streams.front(), [&] {
+      for (const Call* const call : calls) operation.run(*call, what);
+    });
+    const Graph one = Graph::capture(streams.front(), [&] { operation.run(*calls.front(), what); });
+    note_last_plan(operation, row);
+    row.algorithm += ", replayed";
+    Launcher how = launcher([&](std::size_t) { graph.launch(streams.front()); }, buffers);
+    how.launch_one = [&] { one.launch(streams.front()); };
+    how.operations_per_launch = calls.size();
+    how.rotation = 1;
+    while (!guards.empty()) guards.pop_back();  // guards nest
+    return measure_and_check(how, buffers);
+  }
+
+  static std::vector<const Call*> calls_of_a_graph(const BufferSets& buffers) {
+    std::vector<const Call*> calls;
+    const std::size_t count = std::max(operations_per_graph, buffers.calls().size());
+    for (std::size_t index = 0; index < count; ++index) calls.push_back(&buffers.call(index));
+    return calls;
   }
 
   /// The last results of every set are checked as the timed calls left them, and again made anew in memory
@@ -237,11 +275,7 @@ class Driver {
         launcher([&](std::size_t index) { peer_->enqueue(operation, buffers.call(index)); }, buffers);
     how.interruptible = !session_.processes().are_ranks();
     if (options_.launch == LaunchForm::eager || operation.is_copy()) return measure_and_check(how, buffers);
-    std::vector<const Call*> calls;
-    for (std::size_t index = 0; index < std::max(peer_operations_per_graph, buffers.calls().size());
-         ++index) {
-      calls.push_back(&buffers.call(index));
-    }
+    const std::vector<const Call*> calls = calls_of_a_graph(buffers);
     how.launch = [launch = peer_->record(operation, calls)](std::size_t) { launch(); };
     how.launch_one = peer_->record(operation, {calls.front()});
     how.operations_per_launch = calls.size();
@@ -276,6 +310,7 @@ class Driver {
   }
 
   void launch_each_once(const Launcher& how) const {
+    session_.synchronize();  // what is launched need not follow all current streams
     std::optional<Corruption> corruption;
     if (options_.inject_corruption) corruption.emplace();
     if (how.launch_one) {

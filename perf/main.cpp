@@ -145,8 +145,13 @@ std::unique_ptr<Peer> make_peer(PeerChoice choice, const Session& session) {
 int measure(const Options& options, const std::vector<std::string>& command_line, Processes& processes,
             const Output& output) {
   const Session session(options, processes);
-  if (options.inject_corruption && session.topology().backend != BackendKind::host) {
+  const bool is_host = session.topology().backend == BackendKind::host;
+  if (options.inject_corruption && !is_host) {
     throw UsageError("--inject-corruption needs virtual devices (--backend host)");
+  }
+  if (options.launch == LaunchForm::persistent && processes.are_ranks() && is_host) {
+    throw UsageError(
+        "-G, --persistent: between ranks calls are replayed from CUDA graphs, and virtual devices have none");
   }
   if (session.members().count < 2 && options.operations.front() == &copy_operation()) {
     throw UsageError("sendrecv needs two devices or more");

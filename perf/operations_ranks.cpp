@@ -44,7 +44,8 @@ class BetweenRanks final : public Operation {
                 fmt::format("{}: between processes results go into given tensors", name()));
   }
   [[nodiscard]] PersistentCollective bind(const Call&, const Case&) const override {
-    throw Error(ErrorCode::unsupported, fmt::format("{}: between processes nothing is persistent", name()));
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{}: between processes calls are captured instead", name()));
   }
 
  private:

@@ -136,9 +136,6 @@ void parse_collective(const TypedOptions& typed, Options& options) {
 
 /// What there is between processes.
 void require_rank_forms(const Options& options) {
-  if (options.launch == LaunchForm::persistent) {
-    throw UsageError("-G, --persistent: calls between processes have no persistent form");
-  }
   if (options.results == ResultForm::returned) {
     throw UsageError("--results new: calls between processes write into tensors they are given");
   }

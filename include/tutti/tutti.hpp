@@ -10,6 +10,7 @@
 #include "tutti/dtype.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
+#include "tutti/graph.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/persistent.hpp"
 #include "tutti/rng.hpp"

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "tutti/export.hpp"
+#include "tutti/stream.hpp"
+
+#include <functional>
+#include <memory>
+
+namespace tutti {
+
+/// Work recorded once and launched many times: an instantiated CUDA graph. Virtual devices have none.
+///
+/// A launch repeats the same operations on the same addresses; values that the host computed, such as shapes,
+/// are constants of the graph. Tensors that recorded collectives use stay alive as long as the graph; those
+/// of other work are the caller's to keep.
+///
+/// Move-only. Launches of one graph run one after another. May be launched from any thread, by one at a time.
+/// Destroying it does not wait: what was launched still completes.
+class TUTTI_EXPORT Graph {
+ public:
+  /// Calls `work` with `stream` current on its device, and records what it queues there, and on streams that
+  /// it joins to it by events, instead of running it. `stream` is not a device's default stream.
+  ///
+  /// Throws Error(unsupported) on virtual devices; what `work` throws, and then nothing has been recorded or
+  /// run; Error(device_failure) if `work` does what cannot be recorded, such as waiting for the device.
+  [[nodiscard]] static Graph capture(const Stream& stream, const std::function<void()>& work);
+
+  Graph(Graph&&) noexcept;
+  Graph& operator=(Graph&&) noexcept;
+  Graph(const Graph&) = delete;
+  Graph& operator=(const Graph&) = delete;
+  ~Graph();
+
+  /// Enqueues one run on a stream of the device it was captured on: it follows the work queued there before,
+  /// and later work there follows it. Throws Error(invalid_argument) for a stream of another device.
+  void launch(const Stream& stream) const;
+
+ private:
+  class Impl;
+  explicit Graph(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tutti

@@ -1,0 +1,67 @@
+#include "tutti/graph.hpp"
+
+#include "runtime.hpp"
+#include "tutti/error.hpp"
+
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti {
+
+class Graph::Impl {
+ public:
+  Impl(backend::Backend& backend, backend::GraphHandle graph, int device)
+      : backend_(backend), graph_(graph), device_(device) {}
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() { backend_.destroy_graph(graph_); }
+
+  void launch(const Stream& stream) const {
+    if (stream.device() != device_) {
+      throw Error(
+          ErrorCode::invalid_argument,
+          fmt::format(
+              "Graph::launch: stream is one of device {}, expected device {}, on which it was captured",
+              stream.device(), device_));
+    }
+    backend_.launch_graph(graph_, StreamAccess::ref(stream));
+  }
+
+ private:
+  backend::Backend& backend_;
+  backend::GraphHandle graph_;
+  int device_;
+};
+
+Graph Graph::capture(const Stream& stream, const std::function<void()>& work) {
+  backend::Backend& backend = Runtime::get().backend();
+  if (!backend.supports_graphs()) {
+    throw Error(ErrorCode::unsupported, "Graph::capture: virtual devices have no graphs");
+  }
+  const backend::StreamRef captured = StreamAccess::ref(stream);
+  const StreamGuard guard(stream);
+  backend.begin_capture(captured);
+  try {
+    work();
+  } catch (...) {
+    try {
+      backend.destroy_graph(backend.end_capture(captured));
+    } catch (const Error&) {
+      // A capture that has failed cannot be made a graph of; it has ended.
+    }
+    throw;
+  }
+  return Graph(std::make_unique<Impl>(backend, backend.end_capture(captured), stream.device()));
+}
+
+Graph::Graph(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Graph::Graph(Graph&&) noexcept = default;
+Graph& Graph::operator=(Graph&&) noexcept = default;
+Graph::~Graph() = default;
+
+void Graph::launch(const Stream& stream) const {
+  impl_->launch(stream);
+}
+
+}  // namespace tutti
