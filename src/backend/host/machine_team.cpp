@@ -45,7 +45,7 @@ class Sources {
 }  // namespace
 
 void TeamTask::run() {
-  {
+  if (!ready()) {
     BlockInUse window(window_);  // who waits writes that it sleeps
     for (const Condition& condition : conditions_) {
       while (!wait_for_flag(*condition.flag, condition.value, abort_, turn) && !abort_.is_set())
@@ -112,11 +112,13 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   }
   auto put = accept(
       stream, virtual_devices::Operation::kernel, "team_round",
-      [puts = FanOutWork({task.puts.segments, put_pointers}), layout, windows, member, round,
+      [own_window, puts_some = !task.puts.segments.empty(),
+       puts = FanOutWork({task.puts.segments, put_pointers}), layout, windows, member, round,
        readers = std::vector(task.readers.begin(), task.readers.end()), has_second_half,
        given = Pointers(task.given.begin(), task.given.end()), given_count = task.given_count,
        place = layout.slots_offset() + shift + layout.given_offset(member),
        say_finished](Translation& translation) {
+        if (puts_some) translation.add(own_window);
         puts(translation);
         for (std::size_t i = 0; i < readers.size(); ++i) {
           const auto addresses = std::as_bytes(std::span(given).subspan(i * given_count, given_count));
@@ -150,7 +152,8 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   }
   const auto submit_second = [&](auto work) {
     auto get = accept(stream, virtual_devices::Operation::kernel, "team_round",
-                      [work = std::move(work), say_finished](Translation& translation) mutable {
+                      [own_window, work = std::move(work), say_finished](Translation& translation) mutable {
+                        translation.add(own_window);
                         work(translation);
                         say_finished(translation);
                       });

@@ -48,6 +48,8 @@ class Translation {
   Translation& operator=(const Translation&) = delete;
   ~Translation() = default;
 
+  /// A block that the task is known to use, which need not be looked for.
+  void add(std::shared_ptr<const Allocation> block) { blocks_.emplace_back(std::move(block)); }
   /// Throws Error(device_failure) if the bytes are not inside one block, or out of the device's reach. An
   /// empty extent is always valid and gives nullptr.
   [[nodiscard]] const std::byte* read(const std::byte* address, const Extent& extent);
