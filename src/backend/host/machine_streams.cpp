@@ -58,6 +58,7 @@ void Machine::destroy_stream(StreamRef stream) noexcept {
   retired_.push_back(std::move(*found));
   streams_.erase(found);
   worker.close();
+  if (worker.progress()->idle()) worker.join();  // at once: an idle thread ends now
   reap_retired_streams();
 }
 
