@@ -8,7 +8,6 @@
 #include "tutti/virtual_devices.hpp"
 
 #include <algorithm>
-#include <memory>
 #include <utility>
 
 #include <fmt/format.h>
@@ -197,24 +196,18 @@ class Driver {
     // What is set up in a first call cannot be captured.
     for (const Call& call : buffers.calls()) operation.run(call, what);
     session_.synchronize();
-    std::vector<std::unique_ptr<StreamGuard>> guards;  // default streams cannot be captured either
-    std::vector<Stream> streams;
-    for (const Device device : buffers.call(0).devices) {
-      streams.emplace_back(device.index());
-      guards.push_back(std::make_unique<StreamGuard>(streams.back()));
-    }
+    const Stream stream = current_stream(buffers.call(0).devices.front().index());
     const std::vector<const Call*> calls = calls_of_a_graph(buffers);
-    const Graph graph = Graph::capture(streams.front(), [&] {
+    const Graph graph = Graph::capture(stream, [&] {
       for (const Call* const call : calls) operation.run(*call, what);
     });
-    const Graph one = Graph::capture(streams.front(), [&] { operation.run(*calls.front(), what); });
+    const Graph one = Graph::capture(stream, [&] { operation.run(*calls.front(), what); });
     note_last_plan(operation, row);
     row.algorithm += ", replayed";
-    Launcher how = launcher([&](std::size_t) { graph.launch(streams.front()); }, buffers);
-    how.launch_one = [&] { one.launch(streams.front()); };
+    Launcher how = launcher([&](std::size_t) { graph.launch(stream); }, buffers);
+    how.launch_one = [&] { one.launch(stream); };
     how.operations_per_launch = calls.size();
     how.rotation = 1;
-    while (!guards.empty()) guards.pop_back();  // guards nest
     return measure_and_check(how, buffers);
   }
 
