@@ -141,11 +141,6 @@ void TeamCall::set_output(std::size_t own_member, std::size_t column, const Tens
                              : packing_.output(tensor, *contiguous_layout(tensor), name, stream(own_member));
 }
 
-void TeamCall::copy_locally(std::size_t own_member, const backend::Copy2D& copy) {
-  if (copy.target != copy.source && copy.row_bytes > 0 && copy.rows > 0)
-    local_copies_.emplace_back(own_member, copy);
-}
-
 std::uint64_t TeamCall::post_without_work() {
   context_.launcher.begin(streams_);
   if (context_.launcher.captured()) arguments_.unsupported("the current stream is being captured");
@@ -166,9 +161,11 @@ void TeamCall::post() {
 bool TeamCall::could_be_direct() const {
   if (team_.registrations() == nullptr || members() < 2 || !moves()) return false;
   const auto is_too_large = [](const TeamColumn& column) {
-    return column.bytes() >= backend::GivenPlace::most_bytes;
+    return column.bytes() >= backend::SourcePlace::most_bytes;
   };
-  return largest_message() > transport::ranks_tuning_of(context_.runtime.backend().kind()).direct_from &&
+  const std::size_t operands = 2 * columns_.size() * team_.most_members_of_a_rank();
+  return operands <= transport::ranks::Registrations::most_given &&
+         largest_message() > transport::ranks_tuning_of(context_.runtime.backend().kind()).direct_from &&
          std::ranges::none_of(columns_, is_too_large);
 }
 
@@ -231,8 +228,6 @@ void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> m
       const PlanPtr chosen = plan(describe, more);
       if (chosen->is_direct) give(*chosen);
       keep_memory();
-      for (const auto& [member, copy] : local_copies_)
-        context_.runtime.backend().copy(streams_[member], copy);
       enqueue(chosen);
       copy_stand_ins_back();
     }
@@ -243,14 +238,14 @@ void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> m
 void TeamCall::give(const RoundPlan& plan) {
   transport::ranks::Registrations& registrations = *team_.registrations();
   const bool is_captured = context_.launcher.captured().has_value();
+  static_cast<void>(addresses());
   for (std::size_t own_member = 0; own_member < locals(); ++own_member) {
     for (const transport::BufferId buffer : plan.given[own_member]) {
-      const auto add = [&] {
-        return registrations.add(sequence_, own_member, addresses()[buffer], is_captured);
+      const auto add = [&](const std::byte* address) {
+        return registrations.add(sequence_, own_member, address, is_captured);
       };
-      if (add()) continue;
-      add_stand_in(own_member, buffer);
-      if (!add()) {
+      if (add(context_.addresses[buffer])) continue;
+      if (!add(add_stand_in(own_member, buffer))) {
         throw Error(
             ErrorCode::transport_failure,
             fmt::format("memory of member {} cannot be opened by other processes, nor can a copy of it",
@@ -261,7 +256,7 @@ void TeamCall::give(const RoundPlan& plan) {
   registrations.wait(sequence_);
 }
 
-void TeamCall::add_stand_in(std::size_t own_member, transport::BufferId buffer) {
+const std::byte* TeamCall::add_stand_in(std::size_t own_member, transport::BufferId buffer) {
   const std::size_t side = members() * columns_.size();
   const bool is_output = buffer >= side;
   Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first() * columns_.size()];
@@ -273,6 +268,7 @@ void TeamCall::add_stand_in(std::size_t own_member, transport::BufferId buffer) 
         {.target = address_of(stand_in), .source = address_of(operand), .row_bytes = operand.nbytes()});
   }
   stand_ins_.push_back({own_member, std::exchange(operand, stand_in), stand_in, is_output});
+  return address_of(stand_in);
 }
 
 void TeamCall::copy_stand_ins_back() {
@@ -422,31 +418,11 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
 
   const auto bytes_of = [&](std::uint64_t length) { return length * geometry_.slab_bytes; };
   const std::uint64_t whole_pitch = bytes_of(total);
-  // The root's own part: what members read where it lies takes it along.
-  if (root && !is_direct_) {
-    const std::uint64_t part_pitch = bytes_of(lengths_[root_]);
-    backend::Copy2D copy{.target = output_address(*root),
-                         .target_pitch = part_pitch,
-                         .source = input_address(*root),
-                         .source_pitch = part_pitch,
-                         .row_bytes = part_pitch,
-                         .rows = geometry_.rows};
-    const std::uint64_t start = bytes_of(starts[root_]);
-    if (apart) {
-      copy.source += start;
-      copy.source_pitch = whole_pitch;
-    } else {
-      copy.target += start;
-      copy.target_pitch = whole_pitch;
-    }
-    copy_locally(*root, copy);
-  }
   launch(
       [&](TeamProblem& builder) {
         for (std::size_t member = 0; member < builder.members(); ++member) {
           const std::uint64_t part_pitch = bytes_of(lengths_[member]);
           const std::uint64_t start = bytes_of(starts[member]);
-          if (member == root_ && !is_direct_) continue;
           const bool is_all = part_pitch == whole_pitch;
           const std::uint64_t row_bytes = is_all ? part_pitch * geometry_.rows : part_pitch;
           const std::uint64_t rows = is_all ? 1 : geometry_.rows;

@@ -122,8 +122,6 @@ class TeamCall {
   [[nodiscard]] std::byte* output_address(std::size_t own_member, std::size_t column = 0) const {
     return address_of(outputs_[own_member * columns_.size() + column]);
   }
-  /// Bytes that stay on a member. Queued with the rest of the call, unless NCCL moves them.
-  void copy_locally(std::size_t own_member, const backend::Copy2D& copy);
 
   /// Chooses the transport, and announces the call to the others. Throws Error(unsupported) if the transport
   /// that was asked for cannot carry it.
@@ -197,7 +195,7 @@ class TeamCall {
   [[nodiscard]] bool could_be_direct() const;
   /// Has what the plan gives opened by the others; what cannot be opened is replaced by a stand-in.
   void give(const transport::ranks::RoundPlan& plan);
-  void add_stand_in(std::size_t own_member, transport::BufferId buffer);
+  const std::byte* add_stand_in(std::size_t own_member, transport::BufferId buffer);
   /// Queues the copies from stand-ins to outputs.
   void copy_stand_ins_back();
   /// Does what the others rely on: a failure ends the team.
@@ -218,7 +216,6 @@ class TeamCall {
   std::vector<TeamColumn> columns_;
   std::vector<Tensor> inputs_;   ///< by own member, then column; undefined where there is none
   std::vector<Tensor> outputs_;  ///< likewise
-  std::vector<std::pair<std::size_t, backend::Copy2D>> local_copies_;
   /// For an operand in memory that others cannot open.
   struct StandIn {
     std::size_t own_member = 0;

@@ -73,10 +73,11 @@ TeamCall::NcclObjection TeamCall::nccl_objection() const {
   if (team_.spans_hosts()) return NcclObjection::none;  // it alone reaches from GPU to GPU
   // Making its connections cannot be captured.
   if (context_.launcher.captured() && !context_.nccl->is_connected()) return NcclObjection::not_connected;
-  const transport::RanksZones zones = transport::ranks_zones_of(pattern_of(signature_.operation), members());
+  const transport::RanksZones zones =
+      transport::ranks_zones_of(pattern_of(signature_.operation), members(), columns_.size() > 1);
   const std::uint64_t bytes = payload_bytes();
   const bool needs_cuts = !is_direct_ && largest_message() > tuning().message_bytes;
-  if (bytes <= zones.slots_to && !needs_cuts) return NcclObjection::not_faster;
+  if (bytes <= zones.rounds_to && !needs_cuts) return NcclObjection::not_faster;
   if (is_direct_ && bytes >= zones.direct_from && bytes <= zones.direct_to) return NcclObjection::not_faster;
   if (bytes / columns_.size() < transport::ranks_nccl_tensor) return NcclObjection::small_tensors;
   return NcclObjection::none;

@@ -7,12 +7,20 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <mutex>
 
 #include <fmt/format.h>
 
 namespace tutti {
+
+namespace {
+
+/// How long memory that others have open is waited for.
+constexpr std::chrono::seconds patience{1};
+
+}  // namespace
 
 // On cache lines of its own, so that threads on different devices share nothing.
 class alignas(64) CachingAllocator::Impl {
@@ -40,7 +48,8 @@ class alignas(64) CachingAllocator::Impl {
   void reap_locked();
   /// The caller holds `growth_mutex_`.
   void return_cached();
-  [[nodiscard]] bool may_free(const std::byte* address) noexcept;
+  /// Frees what observers let go of. The caller holds `growth_mutex_`.
+  void free_held() noexcept;
   [[noreturn]] void throw_out_of_memory(std::size_t bytes);
 
   backend::Backend& backend_;
@@ -48,7 +57,7 @@ class alignas(64) CachingAllocator::Impl {
   /// Held while segments come or go, which takes long and may wait for devices. Taken before `mutex_`.
   std::mutex growth_mutex_;
   std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_mutex_`, as is the next
-  std::vector<void*> held_;                  ///< no segments any more, but not to be freed yet
+  std::vector<Extent> held_;                 ///< no segments any more, but not to be freed yet
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
   mutable std::mutex mutex_;
   BlockPool pool_;
@@ -141,10 +150,19 @@ void CachingAllocator::Impl::remove_observer(SegmentObserver& observer) noexcept
   std::erase(observers_, &observer);
 }
 
-bool CachingAllocator::Impl::may_free(const std::byte* address) noexcept {
-  // All are asked, so that all let go of it.
-  return std::ranges::count_if(
-             observers_, [address](SegmentObserver* observer) { return !observer->may_free(address); }) == 0;
+void CachingAllocator::Impl::free_held() noexcept {
+  // All are told of all before anybody waits.
+  for (const Extent& segment : held_) {
+    for (SegmentObserver* const observer : observers_) observer->will_free(segment.address);
+  }
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  std::erase_if(held_, [&](const Extent& segment) {
+    const bool is_free = std::ranges::all_of(observers_, [&](SegmentObserver* const observer) {
+      return observer->may_free(segment.address, deadline);
+    });
+    if (is_free) backend_.free_device(device_, segment.address);
+    return is_free;
+  });
 }
 
 void CachingAllocator::Impl::empty_cache() {
@@ -214,12 +232,8 @@ void CachingAllocator::Impl::return_cached() {
       if (!failure) failure = std::current_exception();
     }
   }
-  for (const Segment& segment : segments) held_.push_back(segment.address);
-  std::erase_if(held_, [this](void* address) {
-    if (!may_free(static_cast<const std::byte*>(address))) return false;
-    backend_.free_device(device_, address);
-    return true;
-  });
+  for (const Segment& segment : segments) held_.push_back({segment.address, segment.bytes});
+  free_held();
   if (failure) std::rethrow_exception(failure);
 }
 

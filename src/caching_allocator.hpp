@@ -3,6 +3,7 @@
 #include "backend/backend.hpp"
 #include "tutti/memory.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -16,15 +17,20 @@ struct Block;
 /// One piece of pinned memory, in use or cached. Opaque outside the allocator.
 struct PinnedBlock;
 
-/// Wants to know before memory goes back to the device: somebody else may have it open.
+/// Wants to know before memory goes back to the device: somebody else may have it open. Neither call may call
+/// the allocator.
 class SegmentObserver {
  public:
+  using Deadline = std::chrono::steady_clock::time_point;
+
   SegmentObserver() = default;
   SegmentObserver(const SegmentObserver&) = delete;
   SegmentObserver& operator=(const SegmentObserver&) = delete;
-  /// Whether the segment that begins at `address`, which no work uses any more, may be freed now. If not, it
-  /// stays with the allocator, unused, and is asked for again. Must not call the allocator.
-  [[nodiscard]] virtual bool may_free(const std::byte* address) noexcept = 0;
+  /// The segment that begins at `address`, which no work uses any more, is to be freed soon.
+  virtual void will_free(const std::byte* address) noexcept = 0;
+  /// Afterwards: whether it may be freed now; waits for that until the deadline. If not, it stays with the
+  /// allocator, unused, and is asked for again.
+  [[nodiscard]] virtual bool may_free(const std::byte* address, Deadline deadline) noexcept = 0;
 
  protected:
   ~SegmentObserver() = default;

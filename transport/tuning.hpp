@@ -74,34 +74,42 @@ enum class RanksPattern : std::uint8_t {
   scatter,
   gather,
 };
-/// Which payloads rounds carry although NCCL could: up to a size through slots, and in a range directly. The
-/// rest is NCCL's.
+/// Which payloads rounds carry although NCCL could: up to a size, and in a range if members read where it lies.
+/// The rest is NCCL's.
 struct RanksZones {
-  std::uint64_t slots_to;
+  std::uint64_t rounds_to;
   std::uint64_t direct_from;
   std::uint64_t direct_to;
 };
-[[nodiscard]] constexpr RanksZones ranks_zones_of(RanksPattern pattern, std::size_t members) noexcept {
+/// Payload: what a root or each member has, or the whole that is gathered or scattered. NCCL takes lists of
+/// tensors one by one, which costs it some microseconds.
+[[nodiscard]] constexpr RanksZones ranks_zones_of(RanksPattern pattern, std::size_t members,
+                                                  bool is_list) noexcept {
   constexpr std::uint64_t kib = 1024;
   constexpr std::uint64_t mib = 1024 * kib;
   constexpr std::uint64_t all = ~std::uint64_t{0};
+  const bool is_pair = members == 2;
   switch (pattern) {
     case RanksPattern::broadcast:
       // Over the root's link goes a copy for everyone.
-      return {.slots_to = 512 * kib, .direct_from = members == 2 ? 3 * mib : all, .direct_to = all};
+      if (is_list) return {.rounds_to = 768 * kib, .direct_from = is_pair ? 0 : all, .direct_to = all};
+      return {.rounds_to = 256 * kib, .direct_from = is_pair ? 2 * mib : all, .direct_to = all};
     case RanksPattern::reduce:
-      return {.slots_to = 512 * kib, .direct_from = all, .direct_to = all};
+      if (is_list) return {.rounds_to = 768 * kib, .direct_from = 0, .direct_to = is_pair ? 4 * mib : 0};
+      return {.rounds_to = 256 * kib, .direct_from = all, .direct_to = all};
     case RanksPattern::all_reduce:
-      return {.slots_to = 384 * kib, .direct_from = 3 * mib, .direct_to = 12 * mib};
+      if (is_list)
+        return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = is_pair ? all : 12 * mib};
+      return {.rounds_to = 256 * kib, .direct_from = 3 * mib, .direct_to = is_pair ? 0 : 6 * mib};
     case RanksPattern::all_gather:
-      return {.slots_to = 1 * mib, .direct_from = 1 * mib, .direct_to = all};
+      return {.rounds_to = is_pair ? 64 * kib : 768 * kib, .direct_from = 1536 * kib, .direct_to = all};
     case RanksPattern::reduce_scatter:
-      return {.slots_to = 768 * kib, .direct_from = 3 * mib, .direct_to = all};
+      return {.rounds_to = 128 * kib, .direct_from = 1536 * kib, .direct_to = all};
     case RanksPattern::scatter:
     case RanksPattern::gather:
       break;
   }
-  return {.slots_to = 1 * mib, .direct_from = 0, .direct_to = all};
+  return {.rounds_to = 1 * mib, .direct_from = 0, .direct_to = all};
 }
 /// It takes one operation per tensor: no lists of tensors smaller than this on average.
 inline constexpr std::uint64_t ranks_nccl_tensor = 64 << 10;

@@ -50,7 +50,8 @@ struct CommunicatorOptions {
 /// opened by the other processes when it is first needed, which the call waits for on the host, whatever they
 /// are doing otherwise; they close it when it is to be freed (`empty_cache`, or when memory is short), which
 /// waits for them for a second at most, and else leaves it for the next time. Memory of other origin, or not
-/// aligned to 16 bytes, is copied first.
+/// aligned to 16 bytes, is copied first, which takes as much memory again; where there is none, the
+/// communicator ends.
 ///
 /// Sums go in ascending order of members, with the accumulators of `reduce_add`: the same bits as in one
 /// process, for whatever numbers of ranks and members per rank, except where NCCL carries them (GPUs, large

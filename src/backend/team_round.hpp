@@ -19,7 +19,7 @@
 ///  4. copies or adds what lies there and in its own memory,
 ///  5. tells everyone how far it has come.
 ///
-/// In a *direct* round bytes are read where they lie instead. In place of steps 1 and 2, a member *gives* the
+/// Bytes may be read where they lie instead. In place of steps 1 and 2, a member then *gives* the
 /// others addresses of its own memory, as they know it: it leaves them in its readers' slots of the round,
 /// once everyone has finished the round that used the slots before. At the end it waits until all its readers
 /// have finished, so that what comes next on its stream may write to that memory.
@@ -32,28 +32,41 @@
 /// all there was to put, even if that was nothing.
 namespace tutti::backend {
 
-/// A place in memory that another member gives, as it stands in tables of addresses: the number of the
-/// address among all in the reader's slot, and how far behind it the place is. Addresses of memory are below
-/// 2^63.
-class GivenPlace {
+/// Where a copy or a sum finds bytes, as it stands in tables of addresses, whose upper two bits say what the
+/// rest is. Addresses of memory are below 2^62.
+///  - in a slot: an address in that of round 0; the round's own is found when it runs;
+///  - own memory of the member that reads: the address;
+///  - memory that another member gives: the number of the address it gives among all in the reader's slot,
+///  and
+///    how far behind it the bytes are.
+class SourcePlace {
  public:
   static constexpr int offset_bits = 40;
   static constexpr std::uint64_t most_bytes = std::uint64_t{1} << offset_bits;  ///< of memory that is given
-  static constexpr std::uint64_t most_addresses = std::uint64_t{1} << (63 - offset_bits);  ///< in a slot
+  static constexpr std::uint64_t most_addresses = std::uint64_t{1} << (62 - offset_bits);  ///< in a slot
 
-  [[nodiscard]] static std::byte* encode(std::uint64_t number, std::uint64_t offset) noexcept {
-    return reinterpret_cast<std::byte*>(mark | number << offset_bits | offset);
+  [[nodiscard]] static std::byte* own(std::byte* address) noexcept {
+    return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(address) | own_mark);
   }
-  [[nodiscard]] static constexpr bool is_one(std::uint64_t address) noexcept { return (address & mark) != 0; }
-  [[nodiscard]] static constexpr std::uint64_t number(std::uint64_t address) noexcept {
-    return (address & ~mark) >> offset_bits;
+  [[nodiscard]] static std::byte* given(std::uint64_t number, std::uint64_t offset) noexcept {
+    return reinterpret_cast<std::byte*>(given_mark | number << offset_bits | offset);
   }
-  [[nodiscard]] static constexpr std::uint64_t offset(std::uint64_t address) noexcept {
-    return address & (most_bytes - 1);
+
+  [[nodiscard]] static constexpr bool is_in_slot(std::uint64_t place) noexcept { return place < own_mark; }
+  [[nodiscard]] static constexpr bool is_own(std::uint64_t place) noexcept { return place < given_mark; }
+  [[nodiscard]] static constexpr std::uint64_t address(std::uint64_t own_place) noexcept {
+    return own_place & ~own_mark;
+  }
+  [[nodiscard]] static constexpr std::uint64_t number(std::uint64_t given_place) noexcept {
+    return (given_place & ~given_mark) >> offset_bits;
+  }
+  [[nodiscard]] static constexpr std::uint64_t offset(std::uint64_t given_place) noexcept {
+    return given_place & (most_bytes - 1);
   }
 
  private:
-  static constexpr std::uint64_t mark = std::uint64_t{1} << 63U;
+  static constexpr std::uint64_t own_mark = std::uint64_t{1} << 62U;
+  static constexpr std::uint64_t given_mark = std::uint64_t{1} << 63U;
 };
 
 /// What lies where in a window: flags, then slots.
@@ -89,7 +102,7 @@ struct TeamWindowLayout {
   /// How many addresses a member can give in a round.
   [[nodiscard]] constexpr std::uint32_t most_given() const noexcept {
     const std::uint64_t in_slot = slot_bytes / sizeof(std::byte*);
-    const std::uint64_t all = in_slot < GivenPlace::most_addresses ? in_slot : GivenPlace::most_addresses;
+    const std::uint64_t all = in_slot < SourcePlace::most_addresses ? in_slot : SourcePlace::most_addresses;
     return static_cast<std::uint32_t>(all / members);
   }
   /// Where in a slot the addresses that member `from` gives begin.
@@ -107,11 +120,8 @@ struct TeamCounters {
   std::uint32_t arrived = 0;
 };
 
-/// One member's part in one round.
-///
-/// In the addresses of `puts`' targets, of `copies`' sources and of `sums`' inputs other than `own_input`,
-/// slots are those of round 0: the round's own are found when it runs. In a direct round, sources and inputs
-/// are places that others give (`GivenPlace`) or addresses of own memory, and there are no puts.
+/// One member's part in one round. In the addresses of `puts`' targets, slots are those of round 0: the
+/// round's own are found when it runs. `copies`' sources and `sums`' inputs are places (`SourcePlace`).
 struct TeamRound {
   TeamWindowLayout layout;
   std::span<std::byte* const> windows;  ///< by member, as this device reaches them; zero-filled at first
@@ -127,12 +137,10 @@ struct TeamRound {
   FanOut puts;                             ///< from own memory into the own slot
   std::span<const std::uint32_t> readers;  ///< members who read it
   std::span<const std::uint32_t> sources;  ///< members whose slots are read
-  FanOut copies;                           ///< from slots to own memory
-  OrderedSum sums;                         ///< of slots and own memory, to own memory; or else `copies`
-  std::uint32_t own_input = 0;             ///< which input of every sum is not in a slot
+  FanOut copies;                           ///< to own memory
+  OrderedSum sums;                         ///< to own memory; or else `copies`
 
-  bool is_direct = false;
-  std::uint32_t given_count = 0;           ///< addresses for each reader; such a round has readers
+  std::uint32_t given_count = 0;           ///< addresses for each reader, instead of puts
   std::span<std::byte* const> given = {};  ///< by reader: what it is given, aligned to 16 bytes
 
   SharedFlag* done = nullptr;  ///< in registered memory, set to `done_value` at the end; nullptr: none

@@ -185,12 +185,11 @@ void TeamExercise::put(TeamPart& part, std::byte* source, std::byte* slot, std::
 }
 
 std::byte* TeamExercise::give(TeamPart& part, std::uint32_t member, std::byte* memory) const {
-  part.is_direct = true;
   const std::uint64_t number = std::uint64_t{member} * layout_.most_given() + part.given.size();
   EXPECT_LT(part.given.size(), layout_.most_given()) << "the test gives more than a slot holds";
   const std::uint64_t rest = reinterpret_cast<std::uintptr_t>(memory) % vector_bytes;
   part.given.push_back(memory - rest);
-  return GivenPlace::encode(number, rest);
+  return SourcePlace::given(number, rest);
 }
 
 void TeamExercise::copy(TeamPart& part, std::byte* slot, std::byte* target, std::uint64_t bytes) {
@@ -203,12 +202,7 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
                                const Numbers& readers, std::span<const Rectangle> rectangles, Way way) {
   TeamPart& own = call.part(writer, round);
   own.readers = readers;
-  own.is_direct = way == Way::direct;
-  for (const std::uint32_t reader : readers) {
-    TeamPart& part = call.part(reader, round);
-    part.sources.push_back(writer);
-    part.is_direct = way == Way::direct;
-  }
+  for (const std::uint32_t reader : readers) call.part(reader, round).sources.push_back(writer);
   const auto random_pitch = [&](const Rectangle& rectangle) {
     return rectangle.row_bytes + (random_.one_in(2) ? 0 : random_.next() % 40);
   };
@@ -273,7 +267,6 @@ void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& r
   const auto puts = [&](std::uint32_t member) { return receivers.size() > 1 || receivers.front() != member; };
   for (std::uint32_t member = 0; member < members(); ++member) {
     TeamPart& part = call.part(member, round);
-    part.is_direct = way == Way::direct;
     if (puts(member)) {
       std::ranges::copy_if(receivers, std::back_inserter(part.readers),
                            [&](std::uint32_t receiver) { return receiver != member; });
@@ -312,7 +305,8 @@ void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& r
       const auto first = static_cast<std::uint32_t>(part.sum_pointers.size());
       part.sums.push_back({.count = count, .first_input = first, .first_output = first + members()});
       for (std::uint32_t from = 0; from < members(); ++from) {
-        part.sum_pointers.push_back(from == receiver ? input(from) + own[from] : elsewhere[from]);
+        part.sum_pointers.push_back(from == receiver ? SourcePlace::own(input(from) + own[from])
+                                                     : elsewhere[from]);
       }
       part.sum_pointers.push_back(member.output + offset);
     }
@@ -345,8 +339,6 @@ void TeamExercise::submit(const TeamCall& call, std::uint32_t member, std::size_
   task.sources = part.sources;
   task.copies = {part.copies, part.copy_pointers};
   task.sums = {part.dtype, part.input_count, 1, part.sums, part.sum_pointers};
-  task.own_input = member;
-  task.is_direct = part.is_direct;
   std::vector<std::byte*> given;
   for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
     given.insert(given.end(), part.given.begin(), part.given.end());

@@ -33,7 +33,6 @@ struct TeamPart {
   std::uint32_t input_count = 0;
   std::vector<OrderedSumSegment> sums;
   std::vector<std::byte*> sum_pointers;
-  bool is_direct = false;
   std::vector<std::byte*> given;  ///< to every reader
 };
 

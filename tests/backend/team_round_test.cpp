@@ -235,7 +235,6 @@ TEST_P(TeamRounds, GivenMemoryIsFreeWhenItsReadersHaveFinished) {
     std::byte* const given = team().give(own, writer, memory);
     for (const std::uint32_t reader : own.readers) {
       TeamPart& part = call.part(reader, 1);
-      part.is_direct = true;
       part.sources = {writer};
       TeamExercise::copy(part, given, team().expect(reader, pattern), bytes);
     }

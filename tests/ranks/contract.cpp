@@ -414,6 +414,7 @@ const std::vector<Rule>& contract() {
       {"LargeOperandsMayLieAnywhere", check<large_operands_may_lie_anywhere>},
       {"OperandsMayBeWrittenRightAfterALargeCall", check<operands_may_be_written_right_after_a_large_call>},
       {"MemoryOfLargeOperandsGoesBackToTheDevice", check<memory_of_large_operands_goes_back_to_the_device>},
+      {"MemoryIsOpenedAndClosedWhileOthersWait", check<memory_is_opened_and_closed_while_others_wait>},
       {"PartsOfTheRanksWorkByThemselves", check<parts_of_the_ranks_work_by_themselves>},
       {"CapturedCallsCanBeReplayed", check<captured_calls_can_be_replayed>},
       {"RandomCallsAreAllRight", check<random_calls_are_all_right>},

@@ -15,8 +15,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long memory that is to be freed waits for others to close it, before it is left for another time.
-constexpr std::chrono::seconds patience{1};
 /// The thread looks without being told this often.
 constexpr int looks_every_ms = 1000;
 constexpr std::uintptr_t alignment = 16;
@@ -28,13 +26,22 @@ bool is_open_version(std::uint64_t version) {
 }  // namespace
 
 Registrations::Registrations(Runtime& runtime, Team team) : runtime_(runtime), team_(std::move(team)) {
-  if (team_.boards.size() > 1) thread_ = std::thread([this] { serve(); });
-  for (const int device : team_.own_devices) runtime_.allocator(device).add_observer(*this);
+  try {
+    for (const int device : team_.own_devices) runtime_.allocator(device).add_observer(*this);
+    if (team_.boards.size() > 1) thread_ = std::thread([this] { serve(); });
+  } catch (...) {
+    stop_observing();
+    throw;
+  }
 }
 
 Registrations::~Registrations() {
-  for (const int device : team_.own_devices) runtime_.allocator(device).remove_observer(*this);
+  stop_observing();
   close();
+}
+
+void Registrations::stop_observing() noexcept {
+  for (const int device : team_.own_devices) runtime_.allocator(device).remove_observer(*this);
 }
 
 Registrations::Segments::iterator Registrations::segment_of(const std::byte* address) {
@@ -47,73 +54,82 @@ Registrations::Segments::iterator Registrations::segment_of(const std::byte* add
 bool Registrations::add(std::uint64_t sequence, std::size_t own_member, const std::byte* address,
                         bool is_captured) {
   if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return false;
-  if (team_.boards.size() == 1) return true;
-  const std::lock_guard lock(mutex_);
+  const int device = team_.own_devices[own_member];
+  std::unique_lock lock(mutex_);
   auto known = segment_of(address);
   if (known == segments_.end()) {
-    const int device = team_.own_devices[own_member];
     const CachingAllocator::Extent extent = runtime_.allocator(device).segment_of(address);
-    if (extent.address == nullptr || extent.bytes >= backend::GivenPlace::most_bytes) return false;
-    const std::optional<std::uint32_t> entry = free_entry(sequence);
-    if (!entry) return false;
-    backend::MemoryHandle handle;
+    if (extent.address == nullptr || extent.bytes >= backend::SourcePlace::most_bytes) return false;
+    if (team_.boards.size() == 1) return true;
+    std::optional<std::uint32_t> entry = free_entry();
+    while (!entry) {
+      lock.unlock();
+      if (!evict(sequence)) return false;
+      lock.lock();
+      entry = free_entry();
+    }
     try {
-      handle = runtime_.backend().share_device_memory(device, extent.address);
+      enter(*entry, runtime_.backend().share_device_memory(device, extent.address));
     } catch (const Error& error) {
       log_warning(fmt::format("Communicator: {}", error.what()));
       return false;
     }
-    enter(*entry, own_member, handle);
-    known = segments_
-                .emplace(extent.address, Segment{.bytes = extent.bytes,
-                                                 .entry = *entry,
-                                                 .version = own().entries[*entry].version.load()})
-                .first;
+    known = segments_.emplace(extent.address, Segment{.bytes = extent.bytes, .entry = *entry}).first;
   }
   Segment& segment = known->second;
   segment.last_use = sequence;
   segment.is_kept |= is_captured;
-  if (!segment.is_open) added_.push_back(&segment);
+  if (!segment.is_open) added_.push_back(known->first);
   return true;
 }
 
-void Registrations::enter(std::uint32_t entry, std::size_t own_member, const backend::MemoryHandle& handle) {
+void Registrations::enter(std::uint32_t entry, const backend::MemoryHandle& handle) {
   RegistrationBoard::Entry& shown = own().entries[entry];
-  shown.member = static_cast<std::uint32_t>(team_.first_own + own_member);
   shown.handle = handle;
   ++shown.version;
   if (own().used.load() <= entry) own().used.store(entry + 1);
   ring_all();
 }
 
-std::optional<std::uint32_t> Registrations::free_entry(std::uint64_t sequence) {
-  const auto first_free = [this]() -> std::optional<std::uint32_t> {
-    for (std::uint32_t entry = 0; entry < RegistrationBoard::capacity; ++entry) {
-      if (!is_open_version(own().entries[entry].version.load()) && is_followed(entry)) return entry;
-    }
-    return std::nullopt;
-  };
-  if (const auto entry = first_free()) {
-    std::erase_if(retired_, [&](const auto& retired) { return retired.second == *entry; });
+std::optional<std::uint32_t> Registrations::free_entry() {
+  for (std::uint32_t entry = 0; entry < team_.capacity; ++entry) {
+    if (is_open_version(own().entries[entry].version.load()) || !is_followed(entry)) continue;
+    std::erase_if(retired_, [&](const auto& retired) { return retired.second == entry; });
     return entry;
   }
-  auto oldest = segments_.end();
-  for (auto segment = segments_.begin(); segment != segments_.end(); ++segment) {
-    if (segment->second.is_kept || segment->second.last_use == sequence) continue;
-    if (oldest == segments_.end() || segment->second.last_use < oldest->second.last_use) oldest = segment;
+  return std::nullopt;
+}
+
+bool Registrations::evict(std::uint64_t sequence) {
+  std::uint64_t last_use = sequence;
+  bool is_room_coming = false;
+  {
+    const std::lock_guard lock(mutex_);
+    is_room_coming = !retired_.empty();
+    for (const auto& [address, segment] : segments_) {
+      if (!segment.is_kept) last_use = std::min(last_use, segment.last_use);
+    }
   }
-  if (oldest == segments_.end()) return std::nullopt;
-  const std::uint64_t last_use = oldest->second.last_use;
-  const std::uint32_t entry = oldest->second.entry;
-  team_.wait_for(sequence, [&] { return team_.is_complete(last_use); });
-  retire(oldest);
-  team_.wait_for(sequence, [&] { return is_followed(entry); });
-  return free_entry(sequence);
+  if (last_use == sequence && !is_room_coming) return false;
+  if (last_use != sequence) {
+    team_.wait_for(sequence, [&] { return team_.is_complete(last_use); });
+    const std::lock_guard lock(mutex_);
+    for (auto segment = segments_.begin(); segment != segments_.end(); ++segment) {
+      if (segment->second.is_kept || segment->second.last_use != last_use) continue;
+      retire(segment);
+      break;
+    }
+  }
+  team_.wait_for(sequence, [&] {
+    const std::lock_guard lock(mutex_);
+    return free_entry().has_value();
+  });
+  return true;
 }
 
 void Registrations::retire(Segments::iterator segment) {
   const std::uint32_t entry = segment->second.entry;
-  std::erase(added_, &segment->second);
+  std::erase(added_, segment->first);
   ++own().entries[entry].version;
   retired_.insert_or_assign(segment->first, entry);
   segments_.erase(segment);
@@ -141,18 +157,28 @@ bool Registrations::is_followed(std::uint32_t entry) const noexcept {
 }
 
 void Registrations::wait(std::uint64_t sequence) {
-  const std::vector<Segment*> added = std::exchange(added_, {});
-  for (Segment* const segment : added) {
+  std::vector<const std::byte*> added;
+  {
+    const std::lock_guard lock(mutex_);
+    added = std::exchange(added_, {});
+  }
+  // What a call gives is in use, and stays where it is.
+  for (const std::byte* const address : added) {
+    Segment* segment = nullptr;
+    {
+      const std::lock_guard lock(mutex_);
+      segment = &segments_.at(address);
+    }
     if (segment->is_open) continue;
     team_.wait_for(sequence, [&] { return is_followed(segment->entry); });
-    if (const std::string failure = failure_of(*segment); !failure.empty())
+    if (const std::string failure = failure_of(segment->entry); !failure.empty())
       throw Error(ErrorCode::transport_failure, failure);
     segment->is_open = true;
   }
 }
 
-std::string Registrations::failure_of(const Segment& segment) const {
-  const std::span<const RegistrationView> views = views_of(team_.rank, segment.entry);
+std::string Registrations::failure_of(std::uint32_t entry) const {
+  const std::span<const RegistrationView> views = views_of(team_.rank, entry);
   for (std::size_t member = 0; member < views.size(); ++member) {
     if (is_own(member) || views[member].address.load() != 0) continue;
     const std::size_t rank = team_.rank_of_member[member];
@@ -179,27 +205,33 @@ std::byte* Registrations::Given::segment_of(std::size_t member) const noexcept {
   return reinterpret_cast<std::byte*>(views_[member].address.load());
 }
 
-bool Registrations::may_free(const std::byte* address) noexcept {
-  std::uint32_t entry = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto segment = segments_.find(address); segment != segments_.end()) retire(segment);
-    const auto retired = retired_.find(address);
-    if (retired == retired_.end()) return true;
-    entry = retired->second;
-  }
-  const auto deadline = Clock::now() + patience;
-  while (!is_followed(entry)) {
+void Registrations::will_free(const std::byte* address) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const auto segment = segments_.find(address); segment != segments_.end()) retire(segment);
+}
+
+bool Registrations::may_free(const std::byte* address, Deadline deadline) noexcept {
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      const auto retired = retired_.find(address);
+      if (retired == retired_.end()) return true;
+      // Afterwards others may still read what nobody waits for.
+      if (team_.is_over()) return false;
+      if (is_followed(retired->second)) {
+        retired_.erase(retired);
+        return true;
+      }
+    }
     if (Clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  const std::lock_guard lock(mutex_);
-  retired_.erase(address);
-  return true;
 }
 
 void Registrations::serve() {
   RegistrationBoard& mine = own();
+  // A new thread's device is the first one, which need not be one of the team's.
+  runtime_.backend().set_current_device(team_.own_devices.front());
   while (!is_stopping_.load()) {
     const std::uint32_t seen = mine.bell.value.load();
     for (std::size_t rank = 0; rank < team_.registrations.size(); ++rank) {

@@ -27,10 +27,9 @@ struct RegistrationBoard {
   static constexpr std::size_t capacity = 512;  ///< segments of one rank
 
   /// A segment of its owner's. An odd version says that others should have it open, an even one that they
-  /// should not; it changes only when all others have followed.
+  /// should not; the next odd one comes only when all others have followed.
   struct Entry {
     std::atomic<std::uint64_t> version{0};
-    std::uint32_t member = 0;
     backend::MemoryHandle handle;
   };
 
@@ -54,7 +53,7 @@ struct RegistrationView {
 /// board, and a thread of each other rank, which depends on nobody else, opens it. It stays open until the
 /// allocator wants to return it to the device, until its place is needed, or until the team ends.
 ///
-/// `add`, `wait` and `find` are for one thread at a time; `may_free` may come from any.
+/// `add`, `wait` and `find` are for one thread at a time; the observer's calls may come from any.
 class Registrations final : public SegmentObserver {
  public:
   struct Team {
@@ -69,7 +68,14 @@ class Registrations final : public SegmentObserver {
     std::function<void(std::uint64_t sequence, const std::function<bool()>& holds)> wait_for;
     /// Whether the own members have completed the call.
     std::function<bool(std::uint64_t sequence)> is_complete;
+    /// The team has been ended: what others still do nobody knows.
+    std::function<bool()> is_over;
+    /// How many segments of this rank may be open at a time.
+    std::size_t capacity = RegistrationBoard::capacity;
   };
+  /// How many operands one call of a rank may give: there is room for their segments, whatever other calls
+  /// have open, unless captured ones keep as many.
+  static constexpr std::size_t most_given = RegistrationBoard::capacity / 2;
   [[nodiscard]] static std::size_t view_count(std::size_t ranks, std::size_t members) noexcept {
     return ranks * RegistrationBoard::capacity * members;
   }
@@ -109,13 +115,14 @@ class Registrations final : public SegmentObserver {
   /// Lets go of the others' segments, and of the own ones: no work uses any of them.
   void close() noexcept;
 
-  [[nodiscard]] bool may_free(const std::byte* address) noexcept override;
+  void will_free(const std::byte* address) noexcept override;
+  /// False at once if the team has been ended: the memory is free when this object is gone.
+  [[nodiscard]] bool may_free(const std::byte* address, Deadline deadline) noexcept override;
 
  private:
   struct Segment {
     std::size_t bytes = 0;
     std::uint32_t entry = 0;
-    std::uint64_t version = 0;
     std::uint64_t last_use = 0;  ///< sequence number of a call
     bool is_kept = false;        ///< captured calls may use it
     bool is_open = false;        ///< all others have said so
@@ -132,16 +139,20 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] RegistrationBoard& own() const noexcept { return team_.registrations[team_.rank]; }
   /// The segment that contains `address`; end() if there is none.
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
-  /// With the mutex held. Nothing if there is none, and none can be had.
-  [[nodiscard]] std::optional<std::uint32_t> free_entry(std::uint64_t sequence);
-  void enter(std::uint32_t entry, std::size_t own_member, const backend::MemoryHandle& handle);
+  /// With the mutex held.
+  [[nodiscard]] std::optional<std::uint32_t> free_entry();
+  /// Makes room: the segment that has not been used for longest is closed. Returns when there is, or false if
+  /// all are in use.
+  [[nodiscard]] bool evict(std::uint64_t sequence);
+  void enter(std::uint32_t entry, const backend::MemoryHandle& handle);
   /// With the mutex held: tells the others to close it.
   void retire(Segments::iterator segment);
   void ring_all() noexcept;
   /// Whether all others have followed the entry to its version, or are gone.
   [[nodiscard]] bool is_followed(std::uint32_t entry) const noexcept;
-  [[nodiscard]] std::string failure_of(const Segment& segment) const;
+  [[nodiscard]] std::string failure_of(std::uint32_t entry) const;
 
+  void stop_observing() noexcept;
   void serve();
   void follow(std::size_t rank, std::uint32_t entry);
 
@@ -150,7 +161,7 @@ class Registrations final : public SegmentObserver {
   std::mutex mutex_;
   Segments segments_;                                  ///< by address
   std::map<const std::byte*, std::uint32_t> retired_;  ///< entries that others may still have open
-  std::vector<Segment*> added_;                        ///< since the last `wait`
+  std::vector<const std::byte*> added_;                ///< segments that `wait` has not seen yet
 
   // Of the thread.
   std::map<std::array<std::size_t, 3>, void*> opened_;  ///< by rank, entry, own member

@@ -10,7 +10,7 @@ namespace {
 
 using Pointers = std::vector<std::byte*>;
 
-/// Addresses of one own member: buffers of the work, then all members' slots, then what other members give.
+/// Addresses and places of one own member.
 class Resolver {
  public:
   Resolver(const RoundPlan& plan, const Windows& windows, std::size_t own_member,
@@ -29,9 +29,11 @@ class Resolver {
  private:
   [[nodiscard]] std::byte* resolve(const Place& place) const {
     if (place.buffer < plan_.operand_count) return addresses_[place.buffer] + place.offset;
-    const std::size_t further = place.buffer - plan_.operand_count;
-    if (further < plan_.member_count) return windows_[further] + slots_offset_ + place.offset;
-    return backend::GivenPlace::encode(further - plan_.member_count, place.offset);
+    if (place.buffer < plan_.own_source(0))
+      return windows_[place.buffer - plan_.slot_buffer(0)] + slots_offset_ + place.offset;
+    if (place.buffer < plan_.given_buffer(0))
+      return backend::SourcePlace::own(addresses_[place.buffer - plan_.own_source(0)] + place.offset);
+    return backend::SourcePlace::given(place.buffer - plan_.given_buffer(0), place.offset);
   }
 
   const RoundPlan& plan_;
@@ -116,8 +118,6 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
                    .output_count = 1,
                    .segments = part.sums.segments,
                    .pointers = resolver.resolve(part.sums.pointers, resolved_[2])};
-      task.own_input = part.own_input;
-      task.is_direct = plan.is_direct;
       task.given_count = static_cast<std::uint32_t>(part.given.size());
       task.given = give(part, addresses);
       if (task.ends_call && !captured_) {

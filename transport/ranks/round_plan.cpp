@@ -19,6 +19,10 @@ namespace {
 /// Keeps kernels on their wide path.
 constexpr std::uint64_t message_alignment = 16;
 
+/// Copies within a device that take as long as half a dozen of its loads from a peer.
+constexpr std::uint64_t much_of_its_own = std::uint64_t{2} << 20U;
+constexpr std::uint64_t slices = 8;
+
 constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
   return (a + b - 1) / b;
 }
@@ -37,11 +41,12 @@ class Round {
   void copy(const Move& move, Place target) {
     const LaneId member = work_.member_of(move.source);
     const LaneId reader = work_.member_of(target);
-    if (limits_.is_direct && member == reader) {
-      add(part(member).copies, move, target);
+    Move offered = move;
+    if (member == reader) {
+      offered.source = own(move.source);
+      add(part(member).copies, offered, target);
       return;
     }
-    Move offered = move;
     offered.source = offer(move);
     if (!limits_.is_direct) offered.source_pitch = move.row_bytes;
     connect(member, reader);
@@ -52,13 +57,11 @@ class Round {
     RoundPart& adding = part(root);
     adding.dtype = dtype;
     adding.input_count = static_cast<std::uint32_t>(inputs.size());
-    adding.own_input = adding.input_count;
     const auto first = static_cast<std::uint32_t>(adding.sums.pointers.size());
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const LaneId member = work_.member_of(inputs[i]);
       if (member == root) {
-        adding.own_input = static_cast<std::uint32_t>(i);
-        adding.sums.pointers.push_back(inputs[i]);
+        adding.sums.pointers.push_back(own(inputs[i]));
         continue;
       }
       adding.sums.pointers.push_back(offer({.source = inputs[i], .row_bytes = count * size_of(dtype)}));
@@ -75,14 +78,25 @@ class Round {
     return parts_[member];
   }
   /// Every member copies from the member after it first, and from those before it later: if all began with
-  /// the same one, its link would hold up all of them. What it has itself comes last.
+  /// the same one, its link would hold up all of them. What it has itself comes last; if that is much, it is
+  /// copied slice by slice beside the rest, as it takes another way.
   void stagger() {
     for (std::size_t reader = 0; reader < parts_.size(); ++reader) {
-      RoundPart& part = parts_[reader];
-      const auto distance = [&](const backend::FanOutSegment& segment) {
-        return (owner(part.copies.pointers[segment.source]) + parts_.size() - reader - 1) % parts_.size();
+      std::vector<backend::FanOutSegment>& segments = parts_[reader].copies.segments;
+      const auto source_of = [&](const backend::FanOutSegment& segment) {
+        return owner(parts_[reader].copies.pointers[segment.source], reader);
       };
-      std::ranges::stable_sort(part.copies.segments, {}, distance);
+      const auto distance = [&](const backend::FanOutSegment& segment) {
+        return (source_of(segment) + parts_.size() - reader - 1) % parts_.size();
+      };
+      std::ranges::stable_sort(segments, {}, distance);
+      std::uint64_t own_bytes = 0;
+      bool are_single_rows = true;
+      for (const backend::FanOutSegment& segment : segments) {
+        are_single_rows &= segment.rows == 1;
+        if (source_of(segment) == reader) own_bytes += segment.row_bytes;
+      }
+      if (are_single_rows && own_bytes >= much_of_its_own) cut_into_slices(parts_[reader].copies);
     }
   }
   /// Whether the round can be carried out.
@@ -93,6 +107,12 @@ class Round {
   }
 
  private:
+  // Buffers beyond the work's: see `RoundPlan`.
+  [[nodiscard]] std::size_t first_own_source() const { return work_.homes.size() + parts_.size(); }
+  [[nodiscard]] std::size_t first_given() const { return first_own_source() + work_.homes.size(); }
+  [[nodiscard]] Place own(Place source) const {
+    return {static_cast<BufferId>(first_own_source() + source.buffer), source.offset};
+  }
   /// Where others find the bytes of a rectangle.
   [[nodiscard]] Place offer(const Move& move) { return limits_.is_direct ? give(move.source) : put(move); }
   /// In memory of `source`'s member.
@@ -102,7 +122,7 @@ class Round {
     const auto [known, is_new] =
         given_.try_emplace(source.buffer, std::uint64_t{member} * limits_.most_given + given.size());
     if (is_new) given.push_back(source.buffer);
-    return {static_cast<BufferId>(work_.homes.size() + parts_.size() + known->second), source.offset};
+    return {static_cast<BufferId>(first_given() + known->second), source.offset};
   }
   /// Packed, in the slot of `source`'s member. Each rectangle is put once.
   [[nodiscard]] Place put(const Move& move) {
@@ -119,11 +139,31 @@ class Round {
     }
     return slot;
   }
-  /// The member whose memory or slot a place of a part is in.
-  [[nodiscard]] std::size_t owner(Place place) const {
-    if (place.buffer < work_.homes.size()) return work_.member_of(place);
-    const std::size_t further = place.buffer - work_.homes.size();
-    return further < parts_.size() ? further : (further - parts_.size()) / limits_.most_given;
+  /// The member whose slot or memory a source of `reader` is in.
+  [[nodiscard]] std::size_t owner(Place source, std::size_t reader) const {
+    if (source.buffer < first_own_source()) return source.buffer - work_.homes.size();
+    if (source.buffer < first_given()) return reader;
+    return (source.buffer - first_given()) / limits_.most_given;
+  }
+  /// The first slices of all segments, then the second ones, and so on.
+  static void cut_into_slices(RoundPart::Table<backend::FanOutSegment>& table) {
+    RoundPart::Table<backend::FanOutSegment> cut;
+    for (std::uint64_t slice = 0; slice < slices; ++slice) {
+      for (const backend::FanOutSegment& segment : table.segments) {
+        const std::uint64_t step =
+            divide_up(divide_up(segment.row_bytes, slices), split_alignment) * split_alignment;
+        const std::uint64_t begin = std::min(slice * step, segment.row_bytes);
+        Move move{.source = table.pointers[segment.source],
+                  .row_bytes = std::min(begin + step, segment.row_bytes) - begin,
+                  .rows = 1};
+        if (move.row_bytes == 0) continue;
+        move.source.offset += begin;
+        Place target = table.pointers[segment.first_target];
+        target.offset += begin;
+        add(cut, move, target);
+      }
+    }
+    table = std::move(cut);
   }
   static void add(RoundPart::Table<backend::FanOutSegment>& table, const Move& move, Place target) {
     const auto source = static_cast<std::uint32_t>(table.pointers.size());
@@ -216,10 +256,11 @@ class Lowering {
       for (const Place& target : work_.places_of(flows[i].targets))
         targets.push_back(work_.member_of(target));
       const LaneId source = work_.member_of(flows[i].source);
+      const bool stays = std::ranges::all_of(targets, [&](LaneId target) { return target == source; });
+      if (!stays) messages[source] += flows[i].bytes();
       Group& group = routes[{source, std::move(targets)}];
       group.items.push_back(i);
       group.sizes.push_back(flows[i].bytes());
-      messages[source] += flows[i].bytes();
     }
     std::vector<Group> groups;
     for (auto& [route, group] : routes) groups.push_back(std::move(group));

@@ -31,9 +31,11 @@ struct TeamWork {
   }
 };
 
-/// One member's part in one round. Places are in the work's buffers; in slots: the slot of member m is buffer
-/// `RoundPlan::slot_buffer(m)`; or in memory that other members give: that is buffer
-/// `RoundPlan::given_buffer(number)`, with the number of its address (`backend::GivenPlace`).
+/// One member's part in one round. Places of targets are in the work's buffers, or in slots: the slot of
+/// member m is buffer `RoundPlan::slot_buffer(m)`. Sources are in slots, or in own buffers: buffer b is
+/// `RoundPlan::own_source(b)` there; or in memory that other members give: that is buffer
+/// `RoundPlan::given_buffer(number)`, with the number of its address (`backend::SourcePlace`). What is put
+/// comes from the work's buffers.
 struct RoundPart {
   template <class Segment>
   struct Table {
@@ -50,7 +52,6 @@ struct RoundPart {
   Table<backend::OrderedSumSegment> sums;  ///< or else `copies`
   DType dtype = DType::float32;            ///< of the sums
   std::uint32_t input_count = 0;           ///< likewise
-  std::uint32_t own_input = 0;             ///< which of them is not in a slot, nor given
   std::vector<BufferId> given;             ///< own buffers that readers are given
 };
 
@@ -61,7 +62,7 @@ struct RoundPlan {
   std::size_t operand_count = 0;
   std::size_t member_count = 0;
   std::uint32_t round_count = 0;
-  bool is_direct = false;                     ///< all rounds are
+  bool is_direct = false;                     ///< nothing is put: members read what others give
   std::vector<std::vector<RoundPart>> parts;  ///< by own member; at least one each if there are rounds
   std::vector<std::vector<BufferId>>
       given;  ///< by own member: buffers that it gives in some round, each once
@@ -69,28 +70,32 @@ struct RoundPlan {
   [[nodiscard]] BufferId slot_buffer(std::size_t member) const noexcept {
     return static_cast<BufferId>(operand_count + member);
   }
+  [[nodiscard]] BufferId own_source(BufferId buffer) const noexcept {
+    return static_cast<BufferId>(operand_count + member_count + buffer);
+  }
   [[nodiscard]] BufferId given_buffer(std::uint64_t number) const noexcept {
-    return static_cast<BufferId>(operand_count + member_count + number);
+    return static_cast<BufferId>(2 * operand_count + member_count + number);
   }
 };
 
 struct RoundLimits {
   std::uint64_t slot_bytes = 0;     ///< what a member can put in a round
   std::uint64_t message_bytes = 0;  ///< what it should put: larger messages are cut, so that rounds overlap
-  bool is_direct = false;           ///< rounds should be direct
+  bool is_direct = false;           ///< members should read what others give
   std::uint32_t most_given = 0;     ///< addresses that a member can give in a round
 };
 
 /// The plan of `work` among `members`, for the `own_count` of them that start at `first_own`.
 ///
-/// Every flow is put once by its source and read by all its targets; every input of a sum is put once, and
-/// added where the output is, in the order of the reduction's inputs: the result does not depend on how the
-/// work is cut into rounds. The rounds of a stage are as many as its largest message needs.
+/// Every flow is put once by its source and read by all its targets, but for what stays on a member; every
+/// input of a sum is put once, and added where the output is, in the order of the reduction's inputs: the
+/// result does not depend on how the work is cut into rounds. The rounds of a stage are as many as its
+/// largest message needs.
 ///
-/// In direct rounds nothing is put, and a stage takes one round for its flows and one for its sums of each
-/// element type. What others read in a stage, its own member must not write in that stage: bytes of inputs
-/// that are outputs as well belong to one share, which only their member reads. Where a member would give
-/// more addresses than it can, rounds go through slots.
+/// Directly, nothing is put, and a stage takes one round for its flows and one for its sums of each element
+/// type. What others read in a stage, its own member must not write in that stage: bytes of inputs that are
+/// outputs as well belong to one share, which only their member reads. Where a member would give more
+/// addresses than it can, rounds go through slots.
 [[nodiscard]] RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_own,
                                     std::size_t own_count, const RoundLimits& limits);
 /// One round without data, in which everyone waits for everyone.

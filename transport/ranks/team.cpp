@@ -1,6 +1,7 @@
 #include "transport/ranks/team.hpp"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include <fmt/format.h>
@@ -113,10 +114,15 @@ void Team::compare(std::size_t rank, const Signature& signature, std::size_t oth
                    std::uint64_t sequence) noexcept {
   const RankBoard::Entry& entry = board(other).entries[sequence % RankBoard::history];
   if (!entry.is(sequence)) return;
-  if (const Signature theirs = entry.signature(); !theirs.matches(signature)) {
+  const bool is_captured = board(rank).entries[sequence % RankBoard::history].is_captured();
+  const bool is_theirs_captured = entry.is_captured();
+  if (const Signature theirs = entry.signature();
+      !theirs.matches(signature) || is_theirs_captured != is_captured) {
+    constexpr std::array<const char*, 2> captured{"", ", captured"};
     abort(ErrorCode::invalid_argument,
-          fmt::format("call #{} does not match: rank {} calls {}, rank {} calls {}", sequence, rank,
-                      to_string(signature), other, to_string(theirs)));
+          fmt::format("call #{} does not match: rank {} calls {}{}, rank {} calls {}{}", sequence, rank,
+                      to_string(signature), captured[is_captured ? 1 : 0], other, to_string(theirs),
+                      captured[is_theirs_captured ? 1 : 0]));
   }
 }
 

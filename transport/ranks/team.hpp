@@ -63,6 +63,7 @@ class Team {
   [[nodiscard]] int rank_count() const noexcept { return static_cast<int>(rank_count_); }
   [[nodiscard]] std::size_t member_count() const noexcept { return rank_of_member_.size(); }
   [[nodiscard]] const std::vector<std::size_t>& rank_of_member() const noexcept { return rank_of_member_; }
+  [[nodiscard]] std::size_t most_members_of_a_rank() const noexcept { return most_members_of_a_rank_; }
   [[nodiscard]] std::size_t first_local() const noexcept { return own().first_member; }
   [[nodiscard]] std::size_t local_count() const noexcept { return settings_.devices.size(); }
   [[nodiscard]] bool is_local(std::size_t member) const noexcept {
@@ -152,7 +153,7 @@ class Team {
   void share_memory(Exchange& exchange, std::span<const pid_t> processes);
   /// Where the parts of the shared memory lie; returns its size.
   std::size_t lay_out(std::byte* memory);
-  void share_registrations();
+  void share_registrations(Exchange& exchange);
   void leave() noexcept;
   /// Calls `holds` until it is true; gives up like a call that waits too long.
   template <class Condition>
@@ -176,6 +177,7 @@ class Team {
   int rank_ = 0;
   std::size_t rank_count_ = 0;
   std::vector<std::size_t> rank_of_member_;
+  std::size_t most_members_of_a_rank_ = 0;
   std::vector<Host> hosts_;  ///< in order of their first ranks
   std::vector<std::size_t> host_of_rank_;
   std::unique_ptr<Network> network_;   ///< until the courier has it

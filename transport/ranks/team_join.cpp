@@ -104,6 +104,8 @@ void Team::join(Exchange& exchange) {
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     require_alike(introductions[rank], rank, introductions[0]);
     rank_of_member_.insert(rank_of_member_.end(), introductions[rank].member_count, rank);
+    most_members_of_a_rank_ =
+        std::max<std::size_t>(most_members_of_a_rank_, introductions[rank].member_count);
     const std::string name = introductions[rank].host.string();
     auto host = std::ranges::find(hosts_, name, &Host::name);
     if (host == hosts_.end()) host = hosts_.insert(hosts_.end(), {.name = name, .ranks = {}});
@@ -125,7 +127,7 @@ void Team::join(Exchange& exchange) {
                     .host_count = hosts_.size(),
                     .host_windows = host_windows_},
       settings_.transport == TransportKind::nccl ? TransportKind::automatic : settings_.transport);
-  if (windows_->transport() == TransportKind::p2p) share_registrations();
+  if (windows_->transport() == TransportKind::p2p) share_registrations(exchange);
 }
 
 std::unique_ptr<Network> Team::make_network(Exchange& exchange) const {
@@ -191,20 +193,27 @@ std::string Team::explain_hosts() const {
          fmt::format("; between them what the hosts share is copied by {}", courier_->network().name());
 }
 
-void Team::share_registrations() {
-  registrations_.emplace(
-      runtime_,
-      Registrations::Team{
-          .rank = static_cast<std::size_t>(rank_),
-          .rank_of_member = rank_of_member_,
-          .first_own = first_local(),
-          .own_devices = settings_.devices,
-          .boards = {boards_, rank_count_},
-          .registrations = {registration_boards_, rank_count_},
-          .views = {registration_views_, Registrations::view_count(rank_count_, member_count())},
-          .wait_for = [this](std::uint64_t sequence,
-                             const std::function<bool()>& holds) { wait_for(sequence, holds); },
-          .is_complete = [this](std::uint64_t sequence) { return has_completed(own(), sequence); }});
+void Team::share_registrations(Exchange& exchange) {
+  std::string complaint;
+  try {
+    registrations_.emplace(
+        runtime_,
+        Registrations::Team{
+            .rank = static_cast<std::size_t>(rank_),
+            .rank_of_member = rank_of_member_,
+            .first_own = first_local(),
+            .own_devices = settings_.devices,
+            .boards = {boards_, rank_count_},
+            .registrations = {registration_boards_, rank_count_},
+            .views = {registration_views_, Registrations::view_count(rank_count_, member_count())},
+            .wait_for = [this](std::uint64_t sequence,
+                               const std::function<bool()>& holds) { wait_for(sequence, holds); },
+            .is_complete = [this](std::uint64_t sequence) { return has_completed(own(), sequence); },
+            .is_over = [this] { return abort_->is_set(); }});
+  } catch (const std::exception& error) {
+    complaint = error.what();
+  }
+  require_no_complaint(exchange, complaint);
 }
 
 std::size_t Team::lay_out(std::byte* memory) {
@@ -220,9 +229,11 @@ std::size_t Team::lay_out(std::byte* memory) {
   const std::size_t passed =
       place(member_count() * sizeof(backend::SharedFlag), alignof(backend::SharedFlag));
   const std::size_t mailboxes = place(2 * rank_count_ * sizeof(Mailbox), alignof(Mailbox));
+  const bool may_register = !spans_hosts() && settings_.transport != TransportKind::staged;
+  const std::size_t registering = may_register ? rank_count_ : 0;
   const std::size_t registrations =
-      place(rank_count_ * sizeof(RegistrationBoard), alignof(RegistrationBoard));
-  const std::size_t view_count = Registrations::view_count(rank_count_, member_count());
+      place(registering * sizeof(RegistrationBoard), alignof(RegistrationBoard));
+  const std::size_t view_count = Registrations::view_count(registering, member_count());
   const std::size_t views = place(view_count * sizeof(RegistrationView), alignof(RegistrationView));
   const std::size_t windows = place(member_count() * layout_.bytes(), backend::TeamWindowLayout::alignment);
   if (memory != nullptr) {

@@ -229,6 +229,7 @@ void CudaBackend::unregister_pinned(void* address) noexcept {
 
 MemoryHandle CudaBackend::share_device_memory(int device, void* address) {
   static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(MemoryHandle));
+  const RelaxedCapture relaxed;
   const CurrentDevice current(device);
   cudaIpcMemHandle_t handle{};
   const cudaError_t status = cudaIpcGetMemHandle(&handle, address);
@@ -243,6 +244,7 @@ MemoryHandle CudaBackend::share_device_memory(int device, void* address) {
 }
 
 void* CudaBackend::open_device_memory(int device, const MemoryHandle& handle) {
+  const RelaxedCapture relaxed;
   const CurrentDevice current(device);
   void* address = nullptr;
   const cudaError_t status = cudaIpcOpenMemHandle(&address, std::bit_cast<cudaIpcMemHandle_t>(handle),
@@ -258,8 +260,13 @@ void* CudaBackend::open_device_memory(int device, const MemoryHandle& handle) {
 }
 
 void CudaBackend::close_device_memory(int device, void* address) noexcept {
-  const CurrentDevice current(device);
-  keep_late_failure(cudaIpcCloseMemHandle(address), device);
+  const RelaxedCapture relaxed;
+  try {
+    const CurrentDevice current(device);
+    keep_late_failure(cudaIpcCloseMemHandle(address), device);
+  } catch (const Error&) {
+    // The process is ending, and CUDA with it.
+  }
 }
 
 PointerInfo CudaBackend::pointer_info(const void* address) {

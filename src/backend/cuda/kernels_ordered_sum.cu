@@ -22,10 +22,13 @@ template <class T, class Table>
 __global__ void __launch_bounds__(threads_per_block, blocks_per_multiprocessor)
     ordered_sum_kernel(const __grid_constant__ Table table, const __grid_constant__ TableShape shape,
                        const SumCounts counts) {
-  for_each_tile<SumEntry>(
-      table.data(), shape, [&](const auto& view, const auto& entry, auto tile, auto lane) {
-        sum_tile<T>(entry, view.pointers, counts.inputs, counts.outputs, tile, shape.tile_bytes, lane);
-      });
+  for_each_tile<SumEntry>(table.data(), shape,
+                          [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                            sum_tile<T>(entry,
+                                        {view.pointers + entry.first_input,
+                                         view.pointers + entry.first_output, counts.inputs, counts.outputs},
+                                        tile, shape.tile_bytes, lane);
+                          });
 }
 
 }  // namespace

@@ -9,11 +9,13 @@ namespace {
 
 struct Copies {
   using Entry = FanOutEntry;
+  static std::size_t shared_bytes(const TeamRound&, std::uint32_t) { return 0; }
   static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
                              std::uint32_t lane, const TeamArguments&, const TeamSources& sources) {
     const std::byte* const place = view.pointers[entry.source];
     copy_tile(entry, view.pointers, tile, lane,
-              {.source = static_cast<std::uint64_t>(sources(place) - place)});
+              {.source = reinterpret_cast<std::uintptr_t>(sources(place)) -
+                         reinterpret_cast<std::uintptr_t>(place)});
   }
 };
 

@@ -9,16 +9,25 @@ namespace tutti::backend::cuda {
 
 namespace {
 
+/// Every warp finds its tile's inputs once and keeps their addresses here.
+extern __shared__ const std::byte* found_inputs[];
+
 template <class T>
 struct Sums {
   using Entry = SumEntry;
+  static std::size_t shared_bytes(const TeamRound& task, std::uint32_t warps) {
+    return sizeof(std::byte*) * task.sums.input_count * warps;
+  }
   static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
                              std::uint32_t lane, const TeamArguments& task, const TeamSources& sources) {
     constexpr std::uint32_t output_count = 1;
-    sum_tile<T>(entry, view.pointers, task.input_count, output_count, tile, task.shape.gets.tile_bytes, lane,
-                [&](std::uint32_t input, const std::byte* place) {
-                  return input == task.own_input ? place : sources(place);
-                });
+    const std::byte** const inputs = found_inputs + threadIdx.x / warp_lanes * task.input_count;
+    for (std::uint32_t i = lane; i < task.input_count; i += warp_lanes)
+      inputs[i] = sources(view.pointers[entry.first_input + i]);
+    __syncwarp();
+    sum_tile<T>(entry, {inputs, view.pointers + entry.first_output, task.input_count, output_count}, tile,
+                task.shape.gets.tile_bytes, lane);
+    __syncwarp();  // before the next tile's take their place
   }
 };
 

@@ -54,20 +54,9 @@ struct UnalignedAccess {
   }
 };
 
-/// All inputs lie where the table says.
-struct InputsInPlace {
-  TUTTI_HOST_DEVICE const std::byte* operator()(std::uint32_t /*input*/, const std::byte* address) const {
-    return address;
-  }
-};
-
-/// The pointers of one entry and how many of them there are.
-template <class Where>
+/// The addresses of one entry's operands.
 struct SumOperands {
-  TUTTI_HOST_DEVICE const std::byte* input(std::uint32_t index) const { return where(index, inputs[index]); }
-
-  Where where;
-  std::byte* const* inputs;
+  const std::byte* const* inputs;
   std::byte* const* outputs;
   std::uint32_t input_count;
   std::uint32_t output_count;
@@ -75,8 +64,8 @@ struct SumOperands {
 
 /// The sum of the chunks at `offset` of all inputs, in ascending order, stored to all outputs. All inputs of
 /// a chunk are read before any output is written, so that an output may be an input.
-template <class T, class Bits, class Access, class Where>
-TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands<Where>& operands, std::uint64_t offset) {
+template <class T, class Bits, class Access>
+TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands& operands, std::uint64_t offset) {
   using Sum = SumOf<T>;
   using Chunk = SumChunk<T, Bits>;
   typename Sum::Accumulator totals[Chunk::size] = {};
@@ -85,7 +74,7 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands<Where>& operands, std:
 #pragma unroll
     for (std::uint32_t k = 0; k < inputs_in_flight; ++k) {
       if (base + k < operands.input_count)
-        loaded[k] = Access::template load<Bits>(operands.input(base + k) + offset);
+        loaded[k] = Access::template load<Bits>(operands.inputs[base + k] + offset);
     }
 #pragma unroll
     for (std::uint32_t k = 0; k < inputs_in_flight; ++k) {
@@ -109,8 +98,8 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands<Where>& operands, std:
 }
 
 /// Elements [begin, end) one per lane.
-template <class T, class Access, class Where>
-TUTTI_HOST_DEVICE inline void sum_elements(const SumOperands<Where>& operands, std::uint64_t begin,
+template <class T, class Access>
+TUTTI_HOST_DEVICE inline void sum_elements(const SumOperands& operands, std::uint64_t begin,
                                            std::uint64_t end, std::uint32_t lane) {
   using Storage = typename SumOf<T>::Storage;
 #pragma unroll 1
@@ -119,16 +108,11 @@ TUTTI_HOST_DEVICE inline void sum_elements(const SumOperands<Where>& operands, s
   }
 }
 
-/// `where(input, address)` is where an input lies, in the same place modulo 16 as the table's `address`.
-template <class T, class Where = InputsInPlace>
-TUTTI_HOST_DEVICE inline void sum_tile(const SumEntry& entry, std::byte* const* pointers,
-                                       std::uint32_t input_count, std::uint32_t output_count,
-                                       std::uint32_t tile, std::uint32_t tile_bytes, std::uint32_t lane,
-                                       Where where = {}) {
+template <class T>
+TUTTI_HOST_DEVICE inline void sum_tile(const SumEntry& entry, const SumOperands& operands, std::uint32_t tile,
+                                       std::uint32_t tile_bytes, std::uint32_t lane) {
   constexpr std::uint32_t element_bytes = sizeof(typename SumOf<T>::Storage);
   constexpr std::uint32_t per_vector = vector_bytes / element_bytes;
-  const SumOperands<Where> operands{where, pointers + entry.first_input, pointers + entry.first_output,
-                                    input_count, output_count};
   const std::uint32_t per_tile = tile_bytes / element_bytes;
   const std::uint64_t begin = std::uint64_t{tile - entry.first_tile} * per_tile;
   const std::uint64_t end = begin + per_tile < entry.count ? begin + per_tile : entry.count;

@@ -43,9 +43,7 @@ struct TeamArguments {
   std::uint32_t round;
   std::uint32_t finished;
   std::uint32_t given_count;
-  std::uint16_t input_count;  ///< as many as members, of whom windows hold fewer than 2^16
-  std::uint16_t own_input;
-  bool is_direct;
+  std::uint32_t input_count;
   bool ends_call;
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
@@ -61,9 +59,7 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .round = task.round,
           .finished = task.finished,
           .given_count = task.given_count,
-          .input_count = static_cast<std::uint16_t>(task.sums.input_count),
-          .own_input = static_cast<std::uint16_t>(task.own_input),
-          .is_direct = task.is_direct,
+          .input_count = task.sums.input_count,
           .ends_call = task.ends_call};
 }
 
@@ -202,20 +198,19 @@ __device__ inline bool block_gives_up(bool gave_up, TeamCounters* counters) {
   return true;
 }
 
-/// Where the places that sources and inputs name are, in this kernel's run.
+/// Where places are in this kernel's run.
 struct TeamSources {
   const TeamPart& part;
   std::uint64_t shift;  ///< of the round's slots
 
   [[nodiscard]] __device__ const std::byte* operator()(const std::byte* place) const {
-    const auto address = reinterpret_cast<std::uintptr_t>(place);
-    if (GivenPlace::is_one(address)) {
-      // What others give lies in the own slot. Its address is found anew each time: registers are scarce.
-      const std::byte* const slot = part.window(part.task.member) + part.task.layout.slots_offset() + shift;
-      return reinterpret_cast<const std::byte* const*>(slot)[GivenPlace::number(address)] +
-             GivenPlace::offset(address);
-    }
-    return part.task.is_direct ? place : place + shift;
+    const auto bits = reinterpret_cast<std::uintptr_t>(place);
+    if (SourcePlace::is_in_slot(bits)) return place + shift;
+    if (SourcePlace::is_own(bits)) return reinterpret_cast<const std::byte*>(SourcePlace::address(bits));
+    // What others give lies in the own slot. Its address is found anew each time: registers are scarce.
+    const std::byte* const slot = part.window(part.task.member) + part.task.layout.slots_offset() + shift;
+    return reinterpret_cast<const std::byte* const*>(slot)[SourcePlace::number(bits)] +
+           SourcePlace::offset(bits);
   }
 };
 
@@ -289,7 +284,8 @@ cudaError_t launch_team(LaunchSite where, const TeamRound& task, const TableArgu
   return visit_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
     void* arguments[] = {const_cast<void*>(argument), &arguments_beside};
     return cudaLaunchKernel(kernel_address(team_kernel<Gets, Table>), dim3(grid.blocks),
-                            dim3(grid.warps * warp_lanes), arguments, 0, where.stream);
+                            dim3(grid.warps * warp_lanes), arguments, Gets::shared_bytes(task, grid.warps),
+                            where.stream);
   });
 }
 

@@ -20,24 +20,21 @@ SharedFlag& flag_at(std::byte* window, std::size_t offset) {
 
 using Pointers = std::vector<std::byte*>;
 
-/// Where the places that sources and inputs name are, once they have been given.
+/// Where places are, once they have been given.
 class Sources {
  public:
   /// `own_window` is where the worker finds the window's bytes.
   Sources(const TeamRound& task, const std::byte* own_window, std::uint64_t shift)
-      : is_direct_(task.is_direct), shift_(shift), slot_(own_window + task.layout.slots_offset() + shift) {}
+      : shift_(shift), slot_(own_window + task.layout.slots_offset() + shift) {}
 
   [[nodiscard]] std::byte* operator()(std::byte* place) const {
-    const auto address = reinterpret_cast<std::uintptr_t>(place);
-    if (GivenPlace::is_one(address)) {
-      return reinterpret_cast<std::byte* const*>(slot_)[GivenPlace::number(address)] +
-             GivenPlace::offset(address);
-    }
-    return is_direct_ ? place : place + shift_;
+    const auto bits = reinterpret_cast<std::uintptr_t>(place);
+    if (SourcePlace::is_in_slot(bits)) return place + shift_;
+    if (SourcePlace::is_own(bits)) return reinterpret_cast<std::byte*>(SourcePlace::address(bits));
+    return reinterpret_cast<std::byte* const*>(slot_)[SourcePlace::number(bits)] + SourcePlace::offset(bits);
   }
 
  private:
-  bool is_direct_;
   std::uint64_t shift_;
   const std::byte* slot_;
 };
@@ -162,12 +159,10 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   };
   const Sources sources(task, own_flags, shift);
   if (!task.sums.segments.empty()) {
-    submit_second(
-        [work = OrderedSumWork(task.sums), sources, own = task.own_input](Translation& translation) mutable {
-          work.find_inputs(
-              [&](std::uint32_t input, std::byte* place) { return input == own ? place : sources(place); });
-          work(translation);
-        });
+    submit_second([work = OrderedSumWork(task.sums), sources](Translation& translation) mutable {
+      work.find_inputs(sources);
+      work(translation);
+    });
   } else {
     submit_second([work = FanOutWork(task.copies), sources](Translation& translation) mutable {
       work.find_sources(sources);

@@ -3,6 +3,7 @@
 #include "backend/backend.hpp"
 #include "backend/host/translation.hpp"
 
+#include <span>
 #include <vector>
 
 /// What kernels over tables of segments do when they run: all addresses are found first, so that a refused
@@ -31,14 +32,12 @@ class OrderedSumWork {
  public:
   /// Likewise.
   explicit OrderedSumWork(const OrderedSum& task);
-  /// Likewise, `where(input, place)`, with the input's number in its segment.
+  /// Likewise for every input.
   template <class Where>
   void find_inputs(const Where& where) {
     for (const OrderedSumSegment& segment : segments_) {
-      for (std::uint32_t i = 0; i < input_count_; ++i) {
-        std::byte*& place = pointers_[segment.first_input + i];
-        place = where(i, place);
-      }
+      for (std::byte*& place : std::span(pointers_).subspan(segment.first_input, input_count_))
+        place = where(place);
     }
   }
   void operator()(Translation& translation) const;
