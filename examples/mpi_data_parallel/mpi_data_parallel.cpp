@@ -191,7 +191,9 @@ bool run(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  MPI_Init(&argc, &argv);
+  // On one host MPI_Init is enough. Between several, a thread of the communicator's calls MPI too.
+  int level = MPI_THREAD_SINGLE;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
   // When a process is lost, mpirun sends SIGTERM to all others. They are about to hear of it, and say so.
   std::signal(SIGTERM, SIG_IGN);
   int rank = 0;

@@ -23,8 +23,6 @@ constexpr auto short_timeout = 1500ms;
 constexpr auto long_timeout = 60s;
 /// What may come on top: looking around, waking up, on a busy machine.
 constexpr auto slack = 5s;
-/// Before the victim's end: the others have completed what it has completed.
-constexpr auto pause = 300ms;
 
 /// What comes over the victim, at the given time.
 void strike(std::string_view fate) {
@@ -47,6 +45,7 @@ void run(std::string_view fate) {
   const int calls = fate == "before" ? 0 : 5;
   for (int call = 0; call < calls; ++call) communicator.all_reduce_add({tensor}, {tensor});
   tutti::synchronize(device.index());
+  MPI_Barrier(MPI_COMM_WORLD);  // the others have completed them too
 
   if (is_victim && fate == "during") {
     std::thread([&] {
@@ -54,7 +53,6 @@ void run(std::string_view fate) {
       strike(fate);
     }).detach();
   } else if (is_victim) {
-    std::this_thread::sleep_for(pause);
     strike(fate);
   }
   const auto start = std::chrono::steady_clock::now();
@@ -65,8 +63,7 @@ void run(std::string_view fate) {
     }
   } catch (const tutti::Error&) {
     const auto elapsed = std::chrono::steady_clock::now() - start;
-    if (elapsed > pause + slack + (dies ? 0ms : 2 * short_timeout))
-      std::cout << "far too late\n" << std::flush;
+    if (elapsed > slack + (dies ? 0ms : 2 * short_timeout)) std::cout << "far too late\n" << std::flush;
     communicator.barrier();  // work that failed says so first; the next call says why
   }
 }

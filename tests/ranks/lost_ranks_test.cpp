@@ -1,6 +1,7 @@
 #include "runtime.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
+#include "transport/ranks/agreement.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/event.hpp"
 #include "tutti/memory.hpp"
@@ -412,7 +413,7 @@ TEST(SeveralHosts, AKilledRankEndsTheCallsOnAllHosts) {
     const Tensor tensor = some_tensor();
     for (int call = 0; call < 5; ++call) communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
-    std::this_thread::sleep_for(300ms);  // the others have completed them too
+    transport::ranks::synchronize(exchange);  // the others have come here too
     if (exchange.rank() == 1) std::raise(SIGKILL);
     const Stopwatch watch;
     const std::string text = failure_of([&] {
@@ -434,7 +435,7 @@ TEST(SeveralHosts, ARankThatWasAloneOnItsHostIsNamedAfterTheTimeout) {
     const Tensor tensor = some_tensor();
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
-    std::this_thread::sleep_for(300ms);  // the others have completed them too
+    transport::ranks::synchronize(exchange);  // the others have come here too
     if (exchange.rank() == 1) std::raise(SIGKILL);
     const Stopwatch watch;
     const std::string text = failure_of([&] {
@@ -455,7 +456,7 @@ TEST(SeveralHosts, AStoppedRankIsNamedAndNotThoseWhoseWordsItHandsOn) {
     const Tensor tensor = some_tensor();
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
-    std::this_thread::sleep_for(300ms);  // the others have completed it too
+    transport::ranks::synchronize(exchange);  // the others have come here too
     if (exchange.rank() == 1) std::raise(SIGSTOP);
     const std::string text = failure_of([&] {
       communicator.reduce_add({tensor}, {tensor}, 0);

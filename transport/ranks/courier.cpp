@@ -107,10 +107,14 @@ Courier::Courier(Team& team, std::unique_ptr<Network> network)
   for (std::uint32_t member = 0; member < team.member_count(); ++member) {
     if (team.is_here(team.rank_of_member()[member])) members_here_.push_back(member);
   }
+}
+
+void Courier::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-Courier::~Courier() {
+void Courier::stop() noexcept {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
     stops_ = true;
@@ -309,6 +313,12 @@ void Courier::add_parcel(Writer& message, const Parcel& parcel,
   message.add(static_cast<std::uint32_t>(readers.size()));
   message.add_bytes(std::as_bytes(readers));
   message.add_bytes({slot, parcel.bytes});
+  // The member fills the slot again when it hears, maybe through another process, that the readers have
+  // finished. That it comes after this copy is to be seen in this process too: by the flag that it waits for.
+  for (const std::uint32_t reader : readers) {
+    flag_at(team_.host_window(parcel.member), layout.finished_offset(reader))
+        .value.fetch_add(0, std::memory_order_release);
+  }
 }
 
 void Courier::deliver(const Network::Message& message) {

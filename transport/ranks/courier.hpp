@@ -36,12 +36,15 @@ class Team;
 /// Thread-safe.
 class Courier {
  public:
-  /// Of a team whose memory is complete. The team outlives the courier.
+  /// Of a team whose memory is complete. The team outlives the courier and, as long as it works, knows it.
   Courier(Team& team, std::unique_ptr<Network> network);
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
+  ~Courier() { stop(); }
+
+  void start();
   /// Waits for nobody: see `has_delivered`.
-  ~Courier();
+  void stop() noexcept;
 
   /// Something of the own rank has changed: not needed, but quicker.
   void wake() noexcept;

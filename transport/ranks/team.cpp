@@ -27,7 +27,10 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
     if (registered_) runtime_.backend().unregister_pinned(memory_.data());
     throw;
   }
-  if (network_ != nullptr) courier_ = std::make_unique<Courier>(*this, std::move(network_));
+  if (network_ != nullptr) {
+    courier_ = std::make_unique<Courier>(*this, std::move(network_));
+    courier_->start();
+  }
   own().state.store(RankBoard::active);
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     const bool is_peer = rank != static_cast<std::size_t>(rank_) && is_here(rank);
@@ -44,7 +47,7 @@ Team::~Team() {
   }
   watch_stops_.notify_all();
   watch_.join();
-  courier_.reset();
+  if (courier_ != nullptr) courier_->stop();
   for (const int process : processes_) {
     if (process >= 0) ::close(process);
   }
