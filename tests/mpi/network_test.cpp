@@ -104,6 +104,7 @@ TEST(MpiNetwork, PartsKeepTheirMessagesApart) {
   EXPECT_EQ(wait_for_message(*all).bytes, message(neighbour, 1, 8));
   while (!all->is_delivered()) std::this_thread::yield();
   all.reset();
+  MPI_Barrier(MPI_COMM_WORLD);  // all have received what was for them
   exchange_messages(*part, among.rank(), world_size(), 3);
 }
 
