@@ -463,7 +463,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
 }
 
 PlanSummary Communicator::last_plan() const {
-  const std::lock_guard lock(impl_->context.mutex);
+  const std::lock_guard lock(impl_->context.team.calls_mutex());
   const auto& last = impl_->context.last_plan;
   if (const auto* const operation = std::get_if<Operation>(&last))
     return {"nccl", std::string(transport::ranks::name_of(*operation))};

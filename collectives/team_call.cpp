@@ -49,7 +49,7 @@ TeamContext::TeamContext(Exchange& exchange, const transport::ranks::Team::Setti
 TeamCall::TeamCall(TeamContext& context, Operation operation, StreamList streams)
     : context_(context),
       team_(context.team),
-      lock_(context.mutex),
+      lock_(context.team.calls_mutex()),
       arguments_(context.runtime, transport::ranks::name_of(operation)),
       packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices}) {
   signature_.operation = operation;

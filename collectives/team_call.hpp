@@ -72,7 +72,6 @@ struct TeamContext {
   transport::ranks::RoundLauncher launcher;
   std::unique_ptr<transport::ranks::TeamNccl> nccl;  ///< nullptr: not used
   std::string nccl_refusal;                          ///< why not
-  std::mutex mutex;                                  ///< held by a call
   Plans plans;
   std::variant<std::shared_ptr<const transport::ranks::RoundPlan>, transport::ranks::Operation>
       last_plan;                      ///< an operation: NCCL's

@@ -74,8 +74,8 @@ enum class RanksPattern : std::uint8_t {
   scatter,
   gather,
 };
-/// Which payloads rounds carry although NCCL could: up to a size, and in a range if members read where it lies.
-/// The rest is NCCL's.
+/// Which payloads rounds carry although NCCL could: up to a size, and in a range if members read where it
+/// lies. The rest is NCCL's.
 struct RanksZones {
   std::uint64_t rounds_to;
   std::uint64_t direct_from;
@@ -88,28 +88,29 @@ struct RanksZones {
   constexpr std::uint64_t kib = 1024;
   constexpr std::uint64_t mib = 1024 * kib;
   constexpr std::uint64_t all = ~std::uint64_t{0};
+  constexpr RanksZones always{.rounds_to = all, .direct_from = 0, .direct_to = all};
   const bool is_pair = members == 2;
   switch (pattern) {
     case RanksPattern::broadcast:
       // Over the root's link goes a copy for everyone.
-      if (is_list) return {.rounds_to = 768 * kib, .direct_from = is_pair ? 0 : all, .direct_to = all};
-      return {.rounds_to = 256 * kib, .direct_from = is_pair ? 2 * mib : all, .direct_to = all};
+      if (is_pair) return always;
+      return {.rounds_to = is_list ? 768 * kib : 256 * kib, .direct_from = all, .direct_to = all};
     case RanksPattern::reduce:
-      if (is_list) return {.rounds_to = 768 * kib, .direct_from = 0, .direct_to = is_pair ? 4 * mib : 0};
-      return {.rounds_to = 256 * kib, .direct_from = all, .direct_to = all};
+      if (is_list) return {.rounds_to = is_pair ? 4 * mib : 768 * kib, .direct_from = all, .direct_to = all};
+      return {.rounds_to = is_pair ? 1 * mib : 256 * kib, .direct_from = all, .direct_to = all};
     case RanksPattern::all_reduce:
       if (is_list)
-        return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = is_pair ? all : 12 * mib};
-      return {.rounds_to = 256 * kib, .direct_from = 3 * mib, .direct_to = is_pair ? 0 : 6 * mib};
-    case RanksPattern::all_gather:
-      return {.rounds_to = is_pair ? 64 * kib : 768 * kib, .direct_from = 1536 * kib, .direct_to = all};
+        return {.rounds_to = 512 * kib, .direct_from = 768 * kib, .direct_to = is_pair ? all : 12 * mib};
+      return {.rounds_to = 256 * kib, .direct_from = 3 * mib, .direct_to = is_pair ? all : 6 * mib};
     case RanksPattern::reduce_scatter:
-      return {.rounds_to = 128 * kib, .direct_from = 1536 * kib, .direct_to = all};
+      if (is_pair) return always;
+      return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = all};
+    case RanksPattern::all_gather:
     case RanksPattern::scatter:
     case RanksPattern::gather:
       break;
   }
-  return {.rounds_to = 1 * mib, .direct_from = 0, .direct_to = all};
+  return always;
 }
 /// It takes one operation per tensor: no lists of tensors smaller than this on average.
 inline constexpr std::uint64_t ranks_nccl_tensor = 64 << 10;

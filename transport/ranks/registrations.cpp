@@ -15,8 +15,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// The thread looks without being told this often.
+/// The threads look without being told this often.
 constexpr int looks_every_ms = 1000;
+/// How often the closer tries while it has something to close.
+constexpr std::chrono::microseconds tries_every{200};
 constexpr std::uintptr_t alignment = 16;
 
 bool is_open_version(std::uint64_t version) {
@@ -28,9 +30,12 @@ bool is_open_version(std::uint64_t version) {
 Registrations::Registrations(Runtime& runtime, Team team) : runtime_(runtime), team_(std::move(team)) {
   try {
     for (const int device : team_.own_devices) runtime_.allocator(device).add_observer(*this);
-    if (team_.boards.size() > 1) thread_ = std::thread([this] { serve(); });
+    if (team_.boards.size() == 1) return;
+    opener_ = std::thread([this] { open_loop(); });
+    closer_ = std::thread([this] { close_loop(); });
   } catch (...) {
     stop_observing();
+    close();
     throw;
   }
 }
@@ -55,19 +60,14 @@ bool Registrations::add(std::uint64_t sequence, std::size_t own_member, const st
                         bool is_captured) {
   if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return false;
   const int device = team_.own_devices[own_member];
-  std::unique_lock lock(mutex_);
+  const std::lock_guard lock(mutex_);
   auto known = segment_of(address);
   if (known == segments_.end()) {
     const CachingAllocator::Extent extent = runtime_.allocator(device).segment_of(address);
     if (extent.address == nullptr || extent.bytes >= backend::SourcePlace::most_bytes) return false;
     if (team_.boards.size() == 1) return true;
-    std::optional<std::uint32_t> entry = free_entry();
-    while (!entry) {
-      lock.unlock();
-      if (!evict(sequence)) return false;
-      lock.lock();
-      entry = free_entry();
-    }
+    const std::optional<std::uint32_t> entry = free_entry();
+    if (!entry) return false;
     try {
       enter(*entry, runtime_.backend().share_device_memory(device, extent.address));
     } catch (const Error& error) {
@@ -100,31 +100,16 @@ std::optional<std::uint32_t> Registrations::free_entry() {
   return std::nullopt;
 }
 
-bool Registrations::evict(std::uint64_t sequence) {
-  std::uint64_t last_use = sequence;
-  bool is_room_coming = false;
-  {
-    const std::lock_guard lock(mutex_);
-    is_room_coming = !retired_.empty();
-    for (const auto& [address, segment] : segments_) {
-      if (!segment.is_kept) last_use = std::min(last_use, segment.last_use);
-    }
-  }
-  if (last_use == sequence && !is_room_coming) return false;
-  if (last_use != sequence) {
-    team_.wait_for(sequence, [&] { return team_.is_complete(last_use); });
-    const std::lock_guard lock(mutex_);
+void Registrations::trim() {
+  while (segments_.size() > team_.capacity / 2) {
+    auto oldest = segments_.end();
     for (auto segment = segments_.begin(); segment != segments_.end(); ++segment) {
-      if (segment->second.is_kept || segment->second.last_use != last_use) continue;
-      retire(segment);
-      break;
+      if (segment->second.is_kept) continue;
+      if (oldest == segments_.end() || segment->second.last_use < oldest->second.last_use) oldest = segment;
     }
+    if (oldest == segments_.end() || !team_.is_complete(oldest->second.last_use)) return;
+    retire(oldest);
   }
-  team_.wait_for(sequence, [&] {
-    const std::lock_guard lock(mutex_);
-    return free_entry().has_value();
-  });
-  return true;
 }
 
 void Registrations::retire(Segments::iterator segment) {
@@ -161,6 +146,7 @@ void Registrations::wait(std::uint64_t sequence) {
   {
     const std::lock_guard lock(mutex_);
     added = std::exchange(added_, {});
+    if (!added.empty()) trim();
   }
   // What a call gives is in use, and stays where it is.
   for (const std::byte* const address : added) {
@@ -228,54 +214,98 @@ bool Registrations::may_free(const std::byte* address, Deadline deadline) noexce
   }
 }
 
-void Registrations::serve() {
-  RegistrationBoard& mine = own();
+template <class Visitor>
+void Registrations::for_each_case(const Visitor& visit) {
+  for (std::size_t rank = 0; rank < team_.registrations.size(); ++rank) {
+    if (rank == team_.rank) continue;
+    const std::uint32_t used = team_.registrations[rank].used.load();
+    for (std::uint32_t entry = 0; entry < used; ++entry) {
+      for (std::size_t own_member = 0; own_member < team_.own_devices.size(); ++own_member) {
+        visit(Case{.rank = rank,
+                   .entry = entry,
+                   .own_member = own_member,
+                   .version = team_.registrations[rank].entries[entry].version.load(),
+                   .view = views_of(rank, entry)[team_.first_own + own_member]});
+      }
+    }
+  }
+}
+
+void Registrations::open_loop() {
   // A new thread's device is the first one, which need not be one of the team's.
   runtime_.backend().set_current_device(team_.own_devices.front());
   while (!is_stopping_.load()) {
-    const std::uint32_t seen = mine.bell.value.load();
-    for (std::size_t rank = 0; rank < team_.registrations.size(); ++rank) {
-      if (rank == team_.rank) continue;
-      const std::uint32_t used = team_.registrations[rank].used.load();
-      for (std::uint32_t entry = 0; entry < used; ++entry) follow(rank, entry);
-    }
-    if (!is_stopping_.load()) backend::wait_for_ring(mine.bell, seen, looks_every_ms);
+    const std::uint32_t seen = own().bell.value.load();
+    for_each_case([this](const Case& segment) {
+      const std::uint64_t followed = segment.view.version.load();
+      if (!is_open_version(followed) && followed != segment.version) open(segment);
+    });
+    if (!is_stopping_.load()) backend::wait_for_ring(own().bell, seen, looks_every_ms);
   }
 }
 
-void Registrations::follow(std::size_t rank, std::uint32_t entry) {
-  const RegistrationBoard::Entry& shown = team_.registrations[rank].entries[entry];
-  const std::uint64_t version = shown.version.load();
-  for (std::size_t own_member = 0; own_member < team_.own_devices.size(); ++own_member) {
-    RegistrationView& view = views_of(rank, entry)[team_.first_own + own_member];
-    if (view.version.load() == version) continue;
-    const std::array key{rank, std::size_t{entry}, own_member};
-    const int device = team_.own_devices[own_member];
-    if (is_open_version(version)) {
-      void* address = nullptr;
-      try {
-        address = runtime_.backend().open_device_memory(device, shown.handle);
-        opened_[key] = address;
-      } catch (const std::exception& error) {
-        const std::string_view reason = error.what();
-        std::array<char, 256>& failure = own().failure;
-        failure[reason.copy(failure.data(), failure.size() - 1)] = '\0';
-        log_warning(fmt::format("Communicator: {}", reason));
-      }
-      view.address.store(reinterpret_cast<std::uintptr_t>(address));
-    } else if (const auto opened = opened_.find(key); opened != opened_.end()) {
-      runtime_.backend().close_device_memory(device, opened->second);
+void Registrations::open(const Case& segment) {
+  if (!is_open_version(segment.version)) return segment.view.version.store(segment.version);
+  const RegistrationBoard::Entry& entry = team_.registrations[segment.rank].entries[segment.entry];
+  void* address = nullptr;
+  try {
+    address = runtime_.backend().open_device_memory(team_.own_devices[segment.own_member], entry.handle);
+    const std::lock_guard lock(opened_mutex_);
+    opened_[{segment.rank, std::size_t{segment.entry}, segment.own_member}] = address;
+  } catch (const std::exception& error) {
+    const std::string_view reason = error.what();
+    std::array<char, 256>& failure = own().failure;
+    failure[reason.copy(failure.data(), failure.size() - 1)] = '\0';
+    log_warning(fmt::format("Communicator: {}", reason));
+  }
+  segment.view.address.store(reinterpret_cast<std::uintptr_t>(address));
+  segment.view.version.store(segment.version);
+  if (entry.version.load() != segment.version) backend::ring(own().bell);  // for the closer
+}
+
+void Registrations::close_loop() {
+  runtime_.backend().set_current_device(team_.own_devices.front());
+  const auto is_retired = [](const Case& segment) {
+    const std::uint64_t followed = segment.view.version.load();
+    return is_open_version(followed) && followed != segment.version;
+  };
+  while (!is_stopping_.load()) {
+    const std::uint32_t seen = own().bell.value.load();
+    bool has_work = false;
+    for_each_case([&](const Case& segment) { has_work |= is_retired(segment); });
+    if (!has_work) {
+      if (!is_stopping_.load()) backend::wait_for_ring(own().bell, seen, looks_every_ms);
+      continue;
+    }
+    const bool is_done = team_.while_idle([&] {
+      for_each_case([&](const Case& segment) {
+        if (is_retired(segment)) close(segment);
+      });
+    });
+    if (!is_done) std::this_thread::sleep_for(tries_every);
+  }
+}
+
+void Registrations::close(const Case& segment) {
+  void* address = nullptr;
+  {
+    const std::lock_guard lock(opened_mutex_);
+    const auto opened = opened_.find({segment.rank, std::size_t{segment.entry}, segment.own_member});
+    if (opened != opened_.end()) {
+      address = opened->second;
       opened_.erase(opened);
     }
-    view.version.store(version);
   }
+  if (address != nullptr)
+    runtime_.backend().close_device_memory(team_.own_devices[segment.own_member], address);
+  ++segment.view.version;
 }
 
 void Registrations::close() noexcept {
-  if (thread_.joinable()) {
-    is_stopping_.store(true);
-    backend::ring(own().bell);
-    thread_.join();
+  is_stopping_.store(true);
+  if (opener_.joinable()) backend::ring(own().bell);
+  for (std::thread* const thread : {&opener_, &closer_}) {
+    if (thread->joinable()) thread->join();
   }
   for (const auto& [key, address] : opened_)
     runtime_.backend().close_device_memory(team_.own_devices[key[2]], address);

@@ -24,7 +24,7 @@ namespace tutti::transport::ranks {
 
 /// What the ranks write about it in the memory they share. Zero-filled at first.
 struct RegistrationBoard {
-  static constexpr std::size_t capacity = 512;  ///< segments of one rank
+  static constexpr std::size_t capacity = 2048;  ///< segments of one rank
 
   /// A segment of its owner's. An odd version says that others should have it open, an even one that they
   /// should not; the next odd one comes only when all others have followed.
@@ -51,7 +51,12 @@ struct RegistrationView {
 ///
 /// A segment is opened once, when a tensor in it is given for the first time: the owner enters it in its
 /// board, and a thread of each other rank, which depends on nobody else, opens it. It stays open until the
-/// allocator wants to return it to the device, until its place is needed, or until the team ends.
+/// allocator wants to return it to the device, until there are too many, or until the team ends.
+///
+/// Opening goes on while a device waits in a kernel. Closing does not: it waits for the device, and kernels
+/// cannot be launched meanwhile, so that ranks could come to wait for one another. Another thread closes
+/// segments, when all own work of the team is over and no call is being made; and never once calls have been
+/// captured, as nobody knows when graphs run.
 ///
 /// `add`, `wait` and `find` are for one thread at a time; the observer's calls may come from any.
 class Registrations final : public SegmentObserver {
@@ -68,6 +73,9 @@ class Registrations final : public SegmentObserver {
     std::function<void(std::uint64_t sequence, const std::function<bool()>& holds)> wait_for;
     /// Whether the own members have completed the call.
     std::function<bool(std::uint64_t sequence)> is_complete;
+    /// Calls the function if all own work of the team is over, and keeps calls from being made meanwhile.
+    /// Returns whether it has.
+    std::function<bool(const std::function<void()>& work)> while_idle;
     /// The team has been ended: what others still do nobody knows.
     std::function<bool()> is_over;
     /// How many segments of this rank may be open at a time.
@@ -141,9 +149,8 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
   /// With the mutex held.
   [[nodiscard]] std::optional<std::uint32_t> free_entry();
-  /// Makes room: the segment that has not been used for longest is closed. Returns when there is, or false if
-  /// all are in use.
-  [[nodiscard]] bool evict(std::uint64_t sequence);
+  /// With the mutex held: tells the others to close what has not been used for longest, if much is open.
+  void trim();
   void enter(std::uint32_t entry, const backend::MemoryHandle& handle);
   /// With the mutex held: tells the others to close it.
   void retire(Segments::iterator segment);
@@ -153,8 +160,21 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] std::string failure_of(std::uint32_t entry) const;
 
   void stop_observing() noexcept;
-  void serve();
-  void follow(std::size_t rank, std::uint32_t entry);
+  /// What an own member has to do with another rank's entry.
+  struct Case {
+    std::size_t rank;
+    std::uint32_t entry;
+    std::size_t own_member;
+    std::uint64_t version;  ///< the entry's
+    RegistrationView& view;
+  };
+  template <class Visitor>
+  void for_each_case(const Visitor& visit);
+  // A view that is not open is the opener's to change, and one that is, the closer's.
+  void open_loop();
+  void close_loop();
+  void open(const Case& segment);
+  void close(const Case& segment);
 
   Runtime& runtime_;
   const Team team_;
@@ -163,10 +183,11 @@ class Registrations final : public SegmentObserver {
   std::map<const std::byte*, std::uint32_t> retired_;  ///< entries that others may still have open
   std::vector<const std::byte*> added_;                ///< segments that `wait` has not seen yet
 
-  // Of the thread.
+  std::mutex opened_mutex_;
   std::map<std::array<std::size_t, 3>, void*> opened_;  ///< by rank, entry, own member
   std::atomic<bool> is_stopping_ = false;
-  std::thread thread_;
+  std::thread opener_;
+  std::thread closer_;
 };
 
 }  // namespace tutti::transport::ranks

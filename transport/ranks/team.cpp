@@ -100,6 +100,7 @@ std::uint64_t Team::post(const Signature& signature, bool is_captured) {
     });
   }
   entry.write(sequence, signature, is_captured, RankBoard::now());
+  has_captured_ |= is_captured;
   if (!is_captured) last_awaited_.store(sequence);
   own().last_sequence.store(sequence);
   // Both write before they read: of two neighbours that differ, one sees it at least. Where all neighbours
@@ -127,6 +128,13 @@ void Team::compare(std::size_t rank, const Signature& signature, std::size_t oth
                       to_string(signature), captured[is_captured ? 1 : 0], other, to_string(theirs),
                       captured[is_theirs_captured ? 1 : 0]));
   }
+}
+
+bool Team::while_idle(const std::function<void()>& work) {
+  const std::unique_lock lock(calls_mutex_, std::try_to_lock);
+  if (!lock.owns_lock() || has_captured_ || !is_idle()) return false;
+  work();
+  return true;
 }
 
 std::vector<std::uint64_t> Team::agree(std::uint64_t sequence) {

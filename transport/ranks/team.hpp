@@ -107,6 +107,8 @@ class Team {
     return registrations_ ? &*registrations_ : nullptr;
   }
 
+  /// Held while a call is being made.
+  [[nodiscard]] std::mutex& calls_mutex() noexcept { return calls_mutex_; }
   /// Announces this rank's next call and compares it with its neighbours'. Returns its sequence number.
   /// Throws what ended the team; Error(invalid_argument) with both signatures if a rank makes another call.
   [[nodiscard]] std::uint64_t post(const Signature& signature, bool is_captured);
@@ -154,6 +156,7 @@ class Team {
   /// Where the parts of the shared memory lie; returns its size.
   std::size_t lay_out(std::byte* memory);
   void share_registrations(Exchange& exchange);
+  bool while_idle(const std::function<void()>& work);
   void leave() noexcept;
   /// Calls `holds` until it is true; gives up like a call that waits too long.
   template <class Condition>
@@ -197,6 +200,8 @@ class Team {
   RegistrationBoard* registration_boards_ = nullptr;
   RegistrationView* registration_views_ = nullptr;
   std::optional<Registrations> registrations_;
+  std::mutex calls_mutex_;
+  bool has_captured_ = false;  ///< guarded by `calls_mutex_`
 
   /// Where a stream was when a call without rounds had been queued.
   struct Mark {

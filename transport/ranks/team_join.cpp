@@ -209,6 +209,7 @@ void Team::share_registrations(Exchange& exchange) {
             .wait_for = [this](std::uint64_t sequence,
                                const std::function<bool()>& holds) { wait_for(sequence, holds); },
             .is_complete = [this](std::uint64_t sequence) { return has_completed(own(), sequence); },
+            .while_idle = [this](const std::function<void()>& work) { return while_idle(work); },
             .is_over = [this] { return abort_->is_set(); }});
   } catch (const std::exception& error) {
     complaint = error.what();
