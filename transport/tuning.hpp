@@ -90,24 +90,27 @@ struct RanksZones {
   constexpr std::uint64_t all = ~std::uint64_t{0};
   constexpr RanksZones always{.rounds_to = all, .direct_from = 0, .direct_to = all};
   const bool is_pair = members == 2;
+  const auto up_to = [](std::uint64_t bytes) {
+    return RanksZones{.rounds_to = bytes, .direct_from = all, .direct_to = all};
+  };
   switch (pattern) {
     case RanksPattern::broadcast:
       // Over the root's link goes a copy for everyone.
-      if (is_pair) return always;
-      return {.rounds_to = is_list ? 768 * kib : 256 * kib, .direct_from = all, .direct_to = all};
+      return is_pair ? always : up_to(is_list ? 768 * kib : 256 * kib);
     case RanksPattern::reduce:
-      if (is_list) return {.rounds_to = is_pair ? 4 * mib : 768 * kib, .direct_from = all, .direct_to = all};
-      return {.rounds_to = is_pair ? 1 * mib : 256 * kib, .direct_from = all, .direct_to = all};
+      if (is_list) return up_to(is_pair ? 4 * mib : 768 * kib);
+      return up_to(is_pair ? 384 * kib : 256 * kib);
     case RanksPattern::all_reduce:
-      if (is_list)
-        return {.rounds_to = 512 * kib, .direct_from = 768 * kib, .direct_to = is_pair ? all : 12 * mib};
-      return {.rounds_to = 256 * kib, .direct_from = 3 * mib, .direct_to = is_pair ? all : 6 * mib};
-    case RanksPattern::reduce_scatter:
-      if (is_pair) return always;
-      return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = all};
-    case RanksPattern::all_gather:
+      // Two rounds, where one for everyone would be too much to send.
+      if (is_pair) return {.rounds_to = 384 * kib, .direct_from = 1536 * kib, .direct_to = all};
+      if (is_list) return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = 48 * mib};
+      return up_to(256 * kib);
     case RanksPattern::scatter:
+      return {.rounds_to = 2 * mib, .direct_from = 12 * mib, .direct_to = all};
     case RanksPattern::gather:
+      return {.rounds_to = 1 * mib, .direct_from = is_pair ? 12 * mib : all, .direct_to = all};
+    case RanksPattern::all_gather:
+    case RanksPattern::reduce_scatter:
       break;
   }
   return always;
