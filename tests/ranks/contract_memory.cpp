@@ -144,7 +144,9 @@ void memory_of_large_operands_goes_back_to_the_device(Group& group) {
   for (int i = 0; i < group.locals(); ++i) synchronize(group.device(i).index());
   // Others close it as soon as they have no calls under way.
   for (int again = 0; again < 20 && on_virtual_devices() && free_bytes() != before; ++again) empty_cache();
-  if (on_virtual_devices()) EXPECT_EQ(free_bytes(), before);  // on GPUs, others may use the same device
+  if (on_virtual_devices()) {  // on GPUs, others may use the same device
+    EXPECT_EQ(free_bytes(), before);
+  }
 }
 
 void memory_is_opened_and_closed_while_others_wait(Group& group) {
