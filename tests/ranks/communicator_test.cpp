@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <tuple>
 
 #include <gtest/gtest.h>
@@ -23,10 +24,20 @@ struct Shape {
 /// Automatic: the best the devices can do, on virtual devices p2p.
 using Case = std::tuple<Shape, TransportKind, test::ranks::Rule>;
 
+/// Every process starts CUDA anew, which takes a second: on GPUs fewer shapes will do. Asked of the
+/// environment, as this process forks and must not start CUDA itself.
+bool is_left_out_on_gpus(bool is_left_out) {
+  const char* const backend = std::getenv("TUTTI_BACKEND");
+  return is_left_out && backend != nullptr && std::string_view(backend) == "cuda";
+}
+
 class CommunicatorContract : public testing::TestWithParam<Case> {};
 
 TEST_P(CommunicatorContract, Holds) {
   const auto& [shape, transport, rule] = GetParam();
+  const bool is_wanted =
+      transport == TransportKind::staged ? shape.members_per_rank == 2 : shape.ranks % 2 == 0;
+  if (is_left_out_on_gpus(!is_wanted)) GTEST_SKIP() << "other shapes are tested on GPUs";
   expect_all_right(shape.ranks, [&](Exchange& exchange) {
     const int devices = device_count();
     if (shape.members_per_rank > devices) return;  // on a machine with few GPUs
@@ -55,6 +66,8 @@ class SeveralHosts : public testing::TestWithParam<std::tuple<Hosts, test::ranks
 
 TEST_P(SeveralHosts, KeepTheContract) {
   const auto& [hosts, rule] = GetParam();
+  if (is_left_out_on_gpus(hosts.ranks != 4 || hosts.hosts != 2 || hosts.are_blocks))
+    GTEST_SKIP() << "other shapes are tested on GPUs";
   expect_all_right(hosts.ranks, [&](Exchange& exchange) {
     const int host =
         hosts.are_blocks ? exchange.rank() * hosts.hosts / hosts.ranks : exchange.rank() % hosts.hosts;
