@@ -248,8 +248,8 @@ void TeamCall::give(const RoundPlan& plan) {
       if (!add(add_stand_in(own_member, buffer))) {
         throw Error(
             ErrorCode::transport_failure,
-            fmt::format("memory of member {} cannot be opened by other processes, nor can a copy of it",
-                        first() + own_member));
+            fmt::format("memory of member {} cannot be opened by other processes, nor can a copy of it: {}",
+                        first() + own_member, registrations.refusal()));
       }
     }
   }

@@ -58,21 +58,32 @@ Registrations::Segments::iterator Registrations::segment_of(const std::byte* add
 
 bool Registrations::add(std::uint64_t sequence, std::size_t own_member, const std::byte* address,
                         bool is_captured) {
-  if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return false;
+  const auto refuse = [this](std::string reason) {
+    refusal_ = std::move(reason);
+    return false;
+  };
+  if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0)
+    return refuse(fmt::format("it is not aligned to {} bytes", alignment));
   const int device = team_.own_devices[own_member];
   const std::lock_guard lock(mutex_);
   auto known = segment_of(address);
   if (known == segments_.end()) {
     const CachingAllocator::Extent extent = runtime_.allocator(device).segment_of(address);
-    if (extent.address == nullptr || extent.bytes >= backend::SourcePlace::most_bytes) return false;
+    if (extent.address == nullptr) return refuse("it is not the caching allocator's");
+    if (extent.bytes >= backend::SourcePlace::most_bytes)
+      return refuse(fmt::format("its segment has {} bytes", extent.bytes));
     if (team_.boards.size() == 1) return true;
     const std::optional<std::uint32_t> entry = free_entry();
-    if (!entry) return false;
+    if (!entry) {
+      return refuse(
+          fmt::format("there are {} segments already that others have open or have not had the time to close",
+                      team_.capacity));
+    }
     try {
       enter(*entry, runtime_.backend().share_device_memory(device, extent.address));
     } catch (const Error& error) {
       log_warning(fmt::format("Communicator: {}", error.what()));
-      return false;
+      return refuse(error.what());
     }
     known = segments_.emplace(extent.address, Segment{.bytes = extent.bytes, .entry = *entry}).first;
   }
@@ -94,7 +105,7 @@ void Registrations::enter(std::uint32_t entry, const backend::MemoryHandle& hand
 std::optional<std::uint32_t> Registrations::free_entry() {
   for (std::uint32_t entry = 0; entry < team_.capacity; ++entry) {
     if (is_open_version(own().entries[entry].version.load()) || !is_followed(entry)) continue;
-    std::erase_if(retired_, [&](const auto& retired) { return retired.second == entry; });
+    retired_.erase(entry);
     return entry;
   }
   return std::nullopt;
@@ -116,7 +127,7 @@ void Registrations::retire(Segments::iterator segment) {
   const std::uint32_t entry = segment->second.entry;
   std::erase(added_, segment->first);
   ++own().entries[entry].version;
-  retired_.insert_or_assign(segment->first, entry);
+  retired_.insert_or_assign(entry, segment->first);
   segments_.erase(segment);
   ring_all();
 }
@@ -200,14 +211,14 @@ bool Registrations::may_free(const std::byte* address, Deadline deadline) noexce
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
-      const auto retired = retired_.find(address);
-      if (retired == retired_.end()) return true;
+      // It may have been closed and given again: all its entries count.
+      const auto is_its = [&](const auto& retired) { return retired.second == address; };
+      if (std::ranges::none_of(retired_, is_its)) return true;
       // Afterwards others may still read what nobody waits for.
       if (team_.is_over()) return false;
-      if (is_followed(retired->second)) {
-        retired_.erase(retired);
-        return true;
-      }
+      std::erase_if(retired_,
+                    [&](const auto& retired) { return is_its(retired) && is_followed(retired.first); });
+      if (std::ranges::none_of(retired_, is_its)) return true;
     }
     if (Clock::now() > deadline) return false;
     std::this_thread::sleep_for(std::chrono::microseconds(50));

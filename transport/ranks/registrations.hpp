@@ -98,6 +98,8 @@ class Registrations final : public SegmentObserver {
   /// or there is no room. `is_captured`: graphs may use it for as long as it is not freed.
   [[nodiscard]] bool add(std::uint64_t sequence, std::size_t own_member, const std::byte* address,
                          bool is_captured);
+  /// Why the last `add` that returned false did.
+  [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
   /// Waits until all have opened what has been added. Throws Error(transport_failure) if one cannot, and what
   /// ends the team.
   void wait(std::uint64_t sequence);
@@ -180,8 +182,9 @@ class Registrations final : public SegmentObserver {
   const Team team_;
   std::mutex mutex_;
   Segments segments_;                                  ///< by address
-  std::map<const std::byte*, std::uint32_t> retired_;  ///< entries that others may still have open
-  std::vector<const std::byte*> added_;                ///< segments that `wait` has not seen yet
+  std::map<std::uint32_t, const std::byte*> retired_;  ///< by entry: segments that others may still have open
+  std::string refusal_;
+  std::vector<const std::byte*> added_;  ///< segments that `wait` has not seen yet
 
   std::mutex opened_mutex_;
   std::map<std::array<std::size_t, 3>, void*> opened_;  ///< by rank, entry, own member

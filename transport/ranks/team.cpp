@@ -132,7 +132,8 @@ void Team::compare(std::size_t rank, const Signature& signature, std::size_t oth
 
 bool Team::while_idle(const std::function<void()>& work) {
   const std::unique_lock lock(calls_mutex_, std::try_to_lock);
-  if (!lock.owns_lock() || has_captured_ || !is_idle()) return false;
+  // After an abort, own work may still read what its owner no longer waits for.
+  if (!lock.owns_lock() || has_captured_ || abort_->is_set() || !is_idle()) return false;
   work();
   return true;
 }
