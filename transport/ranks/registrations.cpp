@@ -111,11 +111,11 @@ std::optional<std::uint32_t> Registrations::free_entry() {
   return std::nullopt;
 }
 
-void Registrations::trim() {
+void Registrations::trim(std::uint64_t sequence) {
   while (segments_.size() > team_.capacity / 2) {
     auto oldest = segments_.end();
     for (auto segment = segments_.begin(); segment != segments_.end(); ++segment) {
-      if (segment->second.is_kept) continue;
+      if (segment->second.is_kept || segment->second.last_use == sequence) continue;
       if (oldest == segments_.end() || segment->second.last_use < oldest->second.last_use) oldest = segment;
     }
     if (oldest == segments_.end() || !team_.is_complete(oldest->second.last_use)) return;
@@ -157,7 +157,7 @@ void Registrations::wait(std::uint64_t sequence) {
   {
     const std::lock_guard lock(mutex_);
     added = std::exchange(added_, {});
-    if (!added.empty()) trim();
+    if (!added.empty()) trim(sequence);
   }
   // What a call gives is in use, and stays where it is.
   for (const std::byte* const address : added) {

@@ -151,8 +151,9 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
   /// With the mutex held.
   [[nodiscard]] std::optional<std::uint32_t> free_entry();
-  /// With the mutex held: tells the others to close what has not been used for longest, if much is open.
-  void trim();
+  /// With the mutex held, in the call: tells the others to close what has not been used for longest, if much
+  /// is open.
+  void trim(std::uint64_t sequence);
   void enter(std::uint32_t entry, const backend::MemoryHandle& handle);
   /// With the mutex held: tells the others to close it.
   void retire(Segments::iterator segment);

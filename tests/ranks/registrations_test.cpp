@@ -1,0 +1,845 @@
+#include "transport/ranks/registrations.hpp"
+
+#include "backend/shared_memory.hpp"
+#include "runtime.hpp"
+#include "support/errors.hpp"
+#include "support/ranks.hpp"
+#include "transport/ranks/agreement.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/error.hpp"
+#include "tutti/memory.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+#include "tutti/virtual_devices.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+namespace tutti {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using test::expect_all_right;
+using test::Ranks;
+using testing::HasSubstr;
+using virtual_devices::Operation;
+
+constexpr std::uint64_t always = UINT64_MAX;
+/// For what takes no time but that of a busy machine.
+constexpr auto at_once = 500ms;
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator open("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(open), end(open)));
+}
+
+/// Lines of the process's memory map that name shared memory of the library's.
+std::size_t shared_mappings() {
+  std::ifstream map("/proc/self/maps");
+  std::size_t count = 0;
+  for (std::string line; std::getline(map, line);) count += line.find("memfd:tutti") != std::string::npos;
+  return count;
+}
+
+std::size_t free_memory(int device) {
+  return Runtime::get().backend().memory_info(device).free;
+}
+
+std::byte* address_of(const Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data());
+}
+
+Clock::duration time_of(const std::function<void()>& call) {
+  const auto start = Clock::now();
+  call();
+  return Clock::now() - start;
+}
+
+testing::AssertionResult becomes_true(const std::function<bool()>& condition) {
+  for (const auto deadline = Clock::now() + 20s; !condition(); std::this_thread::sleep_for(50us)) {
+    if (Clock::now() > deadline) return testing::AssertionFailure() << "it does not come";
+  }
+  return testing::AssertionSuccess();
+}
+
+testing::AssertionResult holds(const Tensor& tensor, std::int32_t number) {
+  const auto values = tensor.to_vector<std::int32_t>();
+  const auto count = std::ranges::count(values, number);
+  if (count == tensor.numel()) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << count << " of " << tensor.numel() << " are " << number
+                                     << ", the first is " << values.front();
+}
+
+}  // namespace
+
+namespace transport::ranks {
+namespace {
+
+constexpr std::size_t capacity = 4;
+constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of the small pool
+
+/// What two ranks of a member each share. Zero-filled memory is what it looks like at first.
+struct Shared {
+  std::array<RankBoard, 2> boards;
+  std::array<RegistrationBoard, 2> registrations;
+  std::array<RegistrationView, std::size_t{2} * RegistrationBoard::capacity * 2> views;
+  std::atomic<bool> is_over;
+};
+
+/// Registrations of one of the two, whose device has its number.
+class Rank {
+ public:
+  using WaitFor = std::function<void(std::uint64_t sequence, const std::function<bool()>& holds)>;
+
+  Rank(Shared& shared, std::size_t rank, WaitFor wait_for)
+      : shared_(shared),
+        rank_(rank),
+        registrations_(Runtime::get(),
+                       {.rank = rank,
+                        .rank_of_member = {0, 1},
+                        .first_own = rank,
+                        .own_devices = {static_cast<int>(rank)},
+                        .boards = shared.boards,
+                        .registrations = shared.registrations,
+                        .views = std::span(shared.views).first(Registrations::view_count(2, 2)),
+                        .wait_for = std::move(wait_for),
+                        .is_complete = [this](std::uint64_t sequence) { return sequence <= completed; },
+                        .while_idle =
+                            [&shared](const std::function<void()>& work) {
+                              if (shared.is_over) return false;
+                              work();
+                              return true;
+                            },
+                        .is_over = [&shared] { return shared.is_over.load(); },
+                        .capacity = capacity}) {}
+
+  /// As a call does it.
+  bool give(std::uint64_t sequence, const Tensor& tensor, bool is_captured = false) {
+    const bool is_added = registrations_.add(sequence, 0, address_of(tensor), is_captured);
+    registrations_.wait(sequence);
+    return is_added;
+  }
+  /// Where the other has what was given.
+  [[nodiscard]] std::byte* seen_by_other(const Tensor& tensor) {
+    return registrations_.find(address_of(tensor)).seen_by(1 - rank_);
+  }
+  [[nodiscard]] std::uint64_t version(std::size_t entry) const {
+    return shared_.registrations[rank_].entries[entry].version.load();
+  }
+  [[nodiscard]] std::uint32_t used() const { return shared_.registrations[rank_].used.load(); }
+  [[nodiscard]] Registrations& operator*() { return registrations_; }
+
+  std::atomic<std::uint64_t> completed = 0;  ///< the last call
+
+ private:
+  Shared& shared_;
+  const std::size_t rank_;
+  Registrations registrations_;
+};
+
+void wait_until(const Shared& shared, const std::function<bool()>& holds) {
+  if (!becomes_true([&] { return holds() || shared.is_over.load(); }))
+    throw Error(ErrorCode::timeout, "it does not come");
+  if (!holds()) throw Error(ErrorCode::aborted, "the team is over");
+}
+
+/// The ranks are two processes.
+class Pair {
+ public:
+  explicit Pair(Exchange& exchange)
+      : exchange_(exchange),
+        memory_(memory_of_both(exchange)),
+        shared_(*std::launder(reinterpret_cast<Shared*>(memory_.data()))),
+        rank_(shared_, static_cast<std::size_t>(exchange.rank()),
+              [this](std::uint64_t, const std::function<bool()>& holds) { wait_until(shared_, holds); }) {
+    synchronize(exchange);
+  }
+
+  [[nodiscard]] Rank& rank() { return rank_; }
+  [[nodiscard]] Shared& shared() { return shared_; }
+  /// All ranks tell where the other has a tensor of theirs; where this one has the other's.
+  [[nodiscard]] std::byte* swap_addresses(const Tensor& tensor) {
+    std::byte* const address = tensor.defined() ? rank_.seen_by_other(tensor) : nullptr;
+    return gather(exchange_, address)[static_cast<std::size_t>(1 - exchange_.rank())];
+  }
+  /// Copied by this rank's device.
+  [[nodiscard]] Tensor copy_of(const std::byte* address, std::int64_t elements = count) const {
+    const int device = exchange_.rank();
+    Tensor copy = zeros({elements}, {.dtype = DType::int32, .device = device});
+    Runtime::get().backend().copy(
+        StreamAccess::ref(current_stream(device)),
+        {.target = address_of(copy), .source = address, .row_bytes = copy.nbytes()});
+    return copy;
+  }
+
+ private:
+  static SharedMemory memory_of_both(Exchange& exchange) {
+    SharedMemory memory;
+    if (exchange.rank() == 0) memory = SharedMemory(sizeof(Shared));
+    const SharedMemory::Handle handle = gather(exchange, memory.handle())[0];
+    if (exchange.rank() == 1) memory = SharedMemory(handle);
+    synchronize(exchange);
+    memory.seal();
+    return memory;
+  }
+
+  Exchange& exchange_;
+  SharedMemory memory_;
+  Shared& shared_;
+  Rank rank_;
+};
+
+/// Two tensors that fill a segment.
+struct FullSegment {
+  explicit FullSegment(int device, std::int32_t value) {
+    const TensorOptions options{.dtype = DType::int32, .device = device};
+    first = full({count}, value, options);
+    second = full({count}, value + 1, options);
+    const auto extent = Runtime::get().allocator(device).segment_of(first.data());
+    EXPECT_EQ(extent.address, address_of(first));
+    EXPECT_EQ(address_of(second) - address_of(first), count * std::int64_t{sizeof(std::int32_t)});
+    EXPECT_EQ(extent.bytes, first.nbytes() + second.nbytes());
+    tutti::synchronize(device);
+  }
+
+  Tensor first;
+  Tensor second;
+};
+
+TEST(Registrations, ASegmentIsOpenedOnceForAllThatLiesInIt) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Pair pair(exchange);
+    const FullSegment mine(exchange.rank(), 10 * exchange.rank());
+    for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
+      EXPECT_TRUE(pair.rank().give(sequence, mine.first));
+      EXPECT_TRUE(pair.rank().give(sequence, mine.second));
+    }
+    EXPECT_EQ(pair.rank().used(), 1U);
+    EXPECT_EQ(pair.rank().version(0), 1U);
+    const int others = 10 * (1 - exchange.rank());
+    const std::byte* const first = pair.swap_addresses(mine.first);
+    const std::byte* const second = pair.swap_addresses(mine.second);
+    EXPECT_TRUE(holds(pair.copy_of(first), others));
+    EXPECT_TRUE(holds(pair.copy_of(second), others + 1));
+    // It is the same memory, not a copy.
+    synchronize(exchange);
+    mine.first.fill_(77);
+    tutti::synchronize(exchange.rank());
+    synchronize(exchange);
+    EXPECT_TRUE(holds(pair.copy_of(first), 77));
+    synchronize(exchange);
+  });
+}
+
+TEST(Registrations, WhatHasNotBeenUsedForLongestMakesRoom) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Pair pair(exchange);
+    Rank& rank = pair.rank();
+    std::vector<FullSegment> segments;
+    if (exchange.rank() == 0) {
+      for (int i = 0; i < 6; ++i) segments.emplace_back(0, 10 * i);
+      const auto give = [&](std::uint64_t sequence, std::size_t segment) {
+        EXPECT_TRUE(becomes_true([&] { return rank.give(sequence, segments[segment].first); }));
+      };
+      const auto expect_versions = [&](const std::array<std::uint64_t, capacity>& versions) {
+        for (std::size_t entry = 0; entry < capacity; ++entry)
+          EXPECT_EQ(rank.version(entry), versions[entry]);
+      };
+      for (std::uint64_t i = 0; i < 3; ++i) give(i + 1, i);
+      expect_versions({1, 1, 1, 0});  // what would be closed has not been completed
+      rank.completed = 1;
+      give(4, 3);
+      expect_versions({2, 1, 1, 1});
+      rank.completed = 2;
+      give(5, 4);
+      expect_versions({3, 2, 1, 1});
+      give(6, 2);
+      rank.completed = 5;
+      give(7, 5);
+      expect_versions({4, 3, 1, 2});
+      EXPECT_EQ(rank.used(), capacity);
+    }
+    for (const std::size_t open : {2U, 5U}) {
+      const std::byte* const address =
+          pair.swap_addresses(exchange.rank() == 0 ? segments[open].second : Tensor());
+      if (exchange.rank() == 1) {
+        EXPECT_TRUE(holds(pair.copy_of(address), static_cast<int>(10 * open + 1)));
+      }
+    }
+    synchronize(exchange);
+  });
+}
+
+TEST(Registrations, HundredsOfSegmentsLeaveNothingOpen) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    const bool is_owner = device == 0;
+    std::deque<FullSegment> segments(1, FullSegment(device, 0));
+    EXPECT_TRUE(holds(segments.back().first, 0));  // what the library opens once
+    Pair pair(exchange);
+    segments.clear();
+    empty_cache();
+    const std::size_t descriptors = open_descriptors();
+    const std::size_t mappings = shared_mappings();
+    const std::size_t free = free_memory(device);
+    pair.rank().completed = always;
+    constexpr std::size_t kept = capacity + 2;
+    constexpr int rounds = 300;
+    for (int round = 1; round <= rounds; ++round) {
+      if (is_owner) {
+        segments.emplace_back(device, round);
+        EXPECT_TRUE(becomes_true(
+            [&] { return pair.rank().give(static_cast<std::uint64_t>(round), segments.back().second); }));
+        // Some are freed while the other has them open, some afterwards.
+        if (segments.size() > kept || round % 7 == 0) segments.pop_front();
+        if (round % 5 == 0) segments.erase(segments.end() - 2);
+        empty_cache();
+      }
+      const std::byte* const address = pair.swap_addresses(is_owner ? segments.back().second : Tensor());
+      if (is_owner) {
+        EXPECT_LE(open_descriptors(), descriptors + kept);
+      } else {
+        EXPECT_TRUE(holds(pair.copy_of(address, 1000), round + 1));
+        empty_cache();
+        EXPECT_EQ(open_descriptors(), descriptors);
+        EXPECT_LE(shared_mappings(), mappings + capacity);
+      }
+      synchronize(exchange);
+    }
+    segments.clear();
+    empty_cache();
+    EXPECT_EQ(free_memory(device), free);
+    EXPECT_EQ(open_descriptors(), descriptors);
+    synchronize(exchange);
+    EXPECT_EQ(shared_mappings(), mappings) << "nothing is left that would be open";
+    if (!is_owner) return;
+    EXPECT_LE(pair.rank().used(), capacity);
+    std::uint64_t times = 0;
+    for (std::size_t entry = 0; entry < capacity; ++entry) times += pair.rank().version(entry) / 2;
+    EXPECT_EQ(times, std::uint64_t{rounds});
+  });
+}
+
+TEST(Registrations, WhatCapturedCallsUseStaysOpen) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Pair pair(exchange);
+    if (exchange.rank() == 0) {
+      Rank& rank = pair.rank();
+      rank.completed = always;
+      std::vector<FullSegment> segments;
+      for (int i = 0; i < 5; ++i) segments.emplace_back(0, i);
+      for (std::uint64_t i = 0; i < capacity; ++i) EXPECT_TRUE(rank.give(i + 1, segments[i].first, true));
+      EXPECT_TRUE(rank.give(5, segments[1].first)) << "which other calls use, too";
+      EXPECT_LT(time_of([&] { EXPECT_FALSE(rank.give(6, segments[4].first)); }), at_once);
+      EXPECT_THAT((*rank).refusal(), HasSubstr("segments already"));
+      for (std::size_t entry = 0; entry < capacity; ++entry) EXPECT_EQ(rank.version(entry), 1U);
+      segments.erase(segments.begin() + 2);
+      empty_cache();
+      EXPECT_TRUE(becomes_true([&] { return rank.give(7, segments.back().first); }));
+      EXPECT_EQ(rank.version(2), 3U);
+    }
+    synchronize(exchange);
+  });
+}
+
+TEST(Registrations, RefuseWhatCannotBeGiven) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Pair pair(exchange);
+    if (exchange.rank() == 0) {
+      Registrations& registrations = *pair.rank();
+      const FullSegment segment(0, 1);
+      backend::Backend& backend = Runtime::get().backend();
+      auto* const of_the_user = static_cast<std::byte*>(backend.allocate_device(0, 1 << 20));
+      const auto refusal_of = [&](const std::byte* address) {
+        EXPECT_FALSE(registrations.add(1, 0, address, false));
+        return registrations.refusal();
+      };
+      EXPECT_THAT(refusal_of(of_the_user), HasSubstr("not the caching allocator's"));
+      EXPECT_THAT(refusal_of(address_of(segment.first) + 4), HasSubstr("not aligned to 16 bytes"));
+      virtual_devices::inject({.operation = virtual_devices::Operation::share});
+      EXPECT_THAT(refusal_of(address_of(segment.first)), HasSubstr("injected"));
+      EXPECT_EQ(pair.rank().used(), 0U);
+      EXPECT_EQ(pair.rank().version(0), 0U);
+      EXPECT_TRUE(registrations.add(1, 0, address_of(segment.first) + 16, false));
+      registrations.wait(1);
+      EXPECT_FALSE(registrations.add(2, 0, address_of(segment.first) + 4, false)) << "though it is open";
+      EXPECT_EQ(registrations.find(of_the_user).seen_by(1), of_the_user);
+      backend.free_device(0, of_the_user);
+    }
+    synchronize(exchange);
+  });
+}
+
+TEST(Registrations, WhoCannotOpenMemorySaysWhy) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Pair pair(exchange);
+    if (exchange.rank() == 1)
+      virtual_devices::inject({.operation = virtual_devices::Operation::open, .device = 1, .peer = 0});
+    synchronize(exchange);
+    if (exchange.rank() == 0) {
+      const FullSegment segment(0, 1);
+      EXPECT_TRUE(test::refuses([&] { pair.rank().give(1, segment.first); }, ErrorCode::transport_failure,
+                                {"rank 1 cannot open memory of rank 0", "device 1", "injected"}));
+    }
+    synchronize(exchange);
+  });
+}
+
+TEST(Registrations, MemoryGoesBackWhenTheOtherHasClosedIt) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Pair pair(exchange);
+    const std::size_t mappings = shared_mappings();
+    if (exchange.rank() == 0) {
+      const std::size_t free = free_memory(0);
+      {
+        const FullSegment segment(0, 1);
+        EXPECT_TRUE(pair.rank().give(1, segment.first));
+        EXPECT_LT(free_memory(0), free);
+      }
+      empty_cache();
+      EXPECT_EQ(free_memory(0), free);
+      EXPECT_EQ(pair.rank().version(0), 2U);
+    }
+    synchronize(exchange);
+    EXPECT_EQ(shared_mappings(), mappings);
+  });
+}
+
+/// After its end, nobody waits any more for those who still read.
+TEST(Registrations, WhatAnEndedTeamHasOpenStaysOpenUntilItIsGone) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    const std::size_t free = free_memory(device);
+    {
+      Pair pair(exchange);
+      auto given = device == 0 ? std::make_unique<FullSegment>(0, 7) : nullptr;
+      const auto later = device == 0 ? std::make_unique<FullSegment>(0, 9) : nullptr;
+      if (given) {
+        EXPECT_TRUE(pair.rank().give(1, given->first));
+      }
+      const std::byte* const address = pair.swap_addresses(given ? given->first : Tensor());
+      pair.shared().is_over = true;
+      const auto& views = pair.shared().views;
+      if (given) {
+        given.reset();
+        const std::size_t before = free_memory(0);
+        EXPECT_LT(time_of([] { empty_cache(); }), at_once);
+        EXPECT_EQ(free_memory(0), before);
+        // Once the other has seen the next one, it has seen what became of this one.
+        EXPECT_TRUE((*pair.rank()).add(2, 0, address_of(later->first), false));
+        const auto has_seen = [&](std::size_t entry) { return views[2 * entry + 1].version.load() == 1; };
+        EXPECT_TRUE(becomes_true([&] { return has_seen(1); }));
+        std::this_thread::sleep_for(10ms);
+        EXPECT_TRUE(has_seen(0));
+        EXPECT_EQ(pair.rank().version(0), 2U);
+      }
+      synchronize(exchange);
+      if (device == 1) {
+        EXPECT_TRUE(holds(pair.copy_of(address), 7));
+      }
+      synchronize(exchange);
+    }
+    synchronize(exchange);
+    empty_cache();
+    EXPECT_EQ(free_memory(device), free);
+  });
+}
+
+/// Rank 0 of two, in one process: the test itself does what the other does, or does not.
+class AloneRank {
+ public:
+  AloneRank()
+      : rank_(shared(), 0, [this](std::uint64_t, const auto& holds) {
+          while (!holds()) {
+            if (while_waiting.empty()) throw Error(ErrorCode::timeout, "nothing more happens");
+            while_waiting.front()();
+            while_waiting.pop_front();
+          }
+        }) {}
+
+  /// The other opens or closes what the entry says.
+  void follow(std::size_t entry) {
+    RegistrationView& view = shared().views[2 * entry + 1];
+    view.address = 0x1000 * (entry + 1);
+    view.version = rank_.version(entry);
+  }
+  void give(std::uint64_t sequence, const Tensor& tensor, std::size_t expected_entry) {
+    EXPECT_TRUE((*rank_).add(sequence, 0, address_of(tensor), false));
+    EXPECT_EQ(rank_.version(expected_entry) % 2, 1U);
+    follow(expected_entry);
+    (*rank_).wait(sequence);
+    EXPECT_EQ(rank_.seen_by_other(tensor), reinterpret_cast<std::byte*>(0x1000 * (expected_entry + 1)));
+  }
+  [[nodiscard]] bool may_free(const Tensor& tensor, Clock::duration limit) {
+    return (*rank_).may_free(address_of(tensor), Clock::now() + limit);
+  }
+  [[nodiscard]] Shared& shared() { return *shared_; }
+  [[nodiscard]] Rank& rank() { return rank_; }
+  [[nodiscard]] Registrations& operator*() { return *rank_; }
+
+  std::deque<std::function<void()>> while_waiting;  ///< what happens, one after another
+
+ private:
+  std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
+  Rank rank_;
+};
+
+TEST(Registrations, WaitForOthersToCloseMemoryUntilTheDeadline) {
+  expect_all_right(1, [](Exchange&) {
+    AloneRank alone;
+    const FullSegment segment(0, 1);
+    const FullSegment unknown(0, 1);
+    alone.give(1, segment.first, 0);
+    (*alone).will_free(address_of(segment.first));
+    (*alone).will_free(address_of(unknown.first));
+    EXPECT_TRUE(alone.may_free(unknown.first, 0s));
+    bool may = true;
+    const auto took = time_of([&] { may = alone.may_free(segment.first, 30ms); });
+    EXPECT_FALSE(may);
+    EXPECT_GE(took, 30ms);
+    EXPECT_LT(took, 30ms + at_once);
+    std::thread other([&] {
+      std::this_thread::sleep_for(20ms);
+      alone.follow(0);
+    });
+    EXPECT_TRUE(alone.may_free(segment.first, 20s));
+    other.join();
+    EXPECT_TRUE(alone.may_free(segment.first, 0s));
+
+    alone.give(2, segment.first, 0);
+    (*alone).will_free(address_of(segment.first));
+    alone.shared().is_over = true;
+    EXPECT_LT(time_of([&] { EXPECT_FALSE(alone.may_free(segment.first, 20s)); }), at_once);
+    EXPECT_TRUE(alone.may_free(unknown.first, 0s));
+  });
+}
+
+TEST(Registrations, WhoHasLeftHasClosedEverything) {
+  expect_all_right(1, [](Exchange&) {
+    AloneRank alone;
+    const FullSegment segment(0, 1);
+    alone.give(1, segment.first, 0);
+    (*alone).will_free(address_of(segment.first));
+    alone.shared().boards[1].state = RankBoard::leaving;
+    EXPECT_FALSE(alone.may_free(segment.first, 1ms));
+    alone.shared().boards[1].state = RankBoard::left;
+    EXPECT_TRUE(alone.may_free(segment.first, 0s));
+  });
+}
+
+TEST(Registrations, MemoryThatIsGivenAgainWaitsForBothToBeClosed) {
+  expect_all_right(1, [](Exchange&) {
+    AloneRank alone;
+    alone.rank().completed = always;
+    std::vector<FullSegment> segments;
+    for (int i = 0; i < 3; ++i) segments.emplace_back(0, i);
+    for (std::size_t i = 0; i < 3; ++i) alone.give(i + 1, segments[i].first, i);
+    EXPECT_EQ(alone.rank().version(0), 2U) << "three are more than may stay open";
+    alone.give(4, segments[0].first, 3);
+    (*alone).will_free(address_of(segments[0].first));
+    alone.follow(3);
+    EXPECT_FALSE(alone.may_free(segments[0].first, 1ms)) << "the other has it open from the first time";
+    alone.follow(0);
+    EXPECT_TRUE(alone.may_free(segments[0].first, 0s));
+  });
+}
+
+}  // namespace
+}  // namespace transport::ranks
+
+namespace {
+
+/// Large enough to be read where they lie.
+constexpr std::int64_t count = 100'000;
+
+Communicator make(Exchange& exchange, std::chrono::milliseconds timeout = 30s) {
+  return Communicator(
+      exchange, {.devices = {Device(exchange.rank())}, .timeout = timeout, .transport = TransportKind::p2p});
+}
+
+Tensor numbers(int device, double value, std::int64_t elements = count) {
+  return full({elements}, value, {.dtype = DType::int32, .device = device});
+}
+
+/// What a call or its work says, at the latest one that comes later.
+std::string failure_of(int device, const std::function<void()>& call) {
+  try {
+    for (;;) {
+      call();
+      synchronize(device);
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+testing::AssertionResult mentions(const std::string& text, const std::vector<std::string>& parts) {
+  for (const std::string& part : parts) {
+    if (text.find(part) == std::string::npos)
+      return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
+  }
+  return testing::AssertionSuccess();
+}
+
+/// Empties the cache until it has nothing left; what others take to close memory depends on the machine.
+void expect_memory_back(int device, std::size_t free) {
+  EXPECT_TRUE(becomes_true([&] {
+    empty_cache();
+    return free_memory(device) == free;
+  })) << free_memory(device)
+      << " instead of " << free;
+}
+
+/// Stops the process, all its threads.
+void stop(pid_t process) {
+  kill(process, SIGSTOP);
+  EXPECT_TRUE(becomes_true([process] {
+    std::ifstream file(fmt::format("/proc/{}/stat", process));
+    std::string text;
+    std::getline(file, text);
+    return text.find(") T ") != std::string::npos;
+  }));
+}
+
+TEST(RegistrationsOfACommunicator, TheCacheIsEmptiedBesideLargeCalls) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    const std::size_t free = free_memory(device);
+    std::atomic<bool> is_stopping = false;
+    std::atomic<int> times = 0;
+    {
+      Communicator communicator = make(exchange);
+      std::thread emptying([&] {
+        for (; !is_stopping; ++times) empty_cache();
+      });
+      std::vector<Tensor> kept;
+      for (int round = 1; round <= 60; ++round) {
+        const Tensor mine = numbers(device, round + device);
+        const Tensor sum = numbers(device, 0, count + 1000 * (round % 5)).narrow(0, 0, count);
+        communicator.all_reduce_add({mine}, {sum});
+        communicator.broadcast({mine}, round % 2);
+        EXPECT_TRUE(mentions(communicator.last_plan().algorithm, {"direct"}));
+        kept.push_back(mine);
+        kept.push_back(sum);
+        if (round % 3 != 0) continue;
+        for (int back = 2; back >= 0; --back) {
+          const std::size_t at = kept.size() - 2 - 2 * static_cast<std::size_t>(back);
+          EXPECT_TRUE(holds(kept[at], round - back + (round - back) % 2));
+          EXPECT_TRUE(holds(kept[at + 1], 2 * (round - back) + 1));
+        }
+        kept.clear();
+      }
+      is_stopping = true;
+      emptying.join();
+    }
+    EXPECT_GT(times, 3);
+    expect_memory_back(device, free);
+  });
+}
+
+TEST(RegistrationsOfACommunicator, TwoHaveTheSameTensorsOpen) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    const std::size_t free = free_memory(device);
+    {
+      std::vector<Communicator> communicators;
+      for (int i = 0; i < 2; ++i) communicators.push_back(make(exchange));
+      for (int round = 0; round < 10; ++round) {
+        const Tensor mine = numbers(device, 10 * round + device);
+        synchronize(device);
+        const auto call_on_a_thread = [&](std::size_t which) {
+          return std::thread([&, which] {
+            const Stream stream(device);
+            const StreamGuard guard(stream);
+            for (int call = 0; call < 3; ++call) {
+              if (which == 0) {
+                const Tensor sum = numbers(device, -1);
+                communicators[0].all_reduce_add({mine}, {sum});
+                EXPECT_TRUE(holds(sum, 20 * round + 1));
+              } else {
+                const Tensor all = numbers(device, -1, 2 * count);
+                communicators[1].all_gather({mine}, {all});
+                EXPECT_TRUE(holds(all.narrow(0, 0, count), 10 * round));
+                EXPECT_TRUE(holds(all.narrow(0, count, count), 10 * round + 1));
+              }
+            }
+          });
+        };
+        std::thread first = call_on_a_thread(0);
+        std::thread second = call_on_a_thread(1);
+        first.join();
+        second.join();
+        for (const Communicator& communicator : communicators)
+          EXPECT_TRUE(mentions(communicator.last_plan().algorithm, {"direct"}));
+        EXPECT_TRUE(holds(mine, 10 * round + device));
+        if (round == 5) communicators.erase(communicators.begin());
+        if (round == 5) communicators.insert(communicators.begin(), make(exchange));
+        if (round % 2 == 1) empty_cache();
+      }
+    }
+    expect_memory_back(device, free);
+  });
+}
+
+TEST(RegistrationsOfACommunicator, AStoppedRankKeepsMemoryUntilItGoesOn) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    const pid_t other = transport::ranks::gather(exchange, getpid())[static_cast<std::size_t>(1 - device)];
+    const std::size_t free = free_memory(device);
+    {
+      Communicator communicator = make(exchange);
+      const std::size_t free_of_tensors = free_memory(device);
+      {
+        const Tensor mine = numbers(device, 1);
+        communicator.all_reduce_add({mine}, {mine});
+        EXPECT_TRUE(holds(mine, 2));
+      }
+      transport::ranks::synchronize(exchange);
+      if (device == 0) {
+        stop(other);
+        EXPECT_LT(time_of([] { empty_cache(); }), 1s + at_once);
+        EXPECT_LT(free_memory(device), free_of_tensors);
+        kill(other, SIGCONT);
+      }
+      expect_memory_back(device, free_of_tensors);
+      const Tensor mine = numbers(device, 3);
+      communicator.broadcast({mine}, 0);
+      EXPECT_TRUE(holds(mine, 3));
+    }
+    expect_memory_back(device, free);
+  });
+}
+
+TEST(RegistrationsOfACommunicator, ARankIsKilledWhileAnotherWaitsForItToOpenMemory) {
+  Ranks ranks(3, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    const pid_t victim = transport::ranks::gather(exchange, getpid())[2];
+    const std::size_t free = free_memory(device);
+    {
+      Communicator communicator = make(exchange);
+      {
+        std::vector<Tensor> tensors;  // segments of their own
+        for (int i = 0; i < 4; ++i) tensors.push_back(numbers(device, device == 0 ? i : -1, 2'700'000));
+        for (const Tensor& tensor : tensors) communicator.broadcast({tensor}, 0);
+        for (int i = 0; i < 4; ++i) EXPECT_TRUE(holds(tensors[static_cast<std::size_t>(i)], i));
+        transport::ranks::synchronize(exchange);
+        while (device == 2) pause();
+        std::thread killer;
+        if (device == 0) {
+          stop(victim);
+          killer = std::thread([victim] {
+            std::this_thread::sleep_for(100ms);
+            kill(victim, SIGKILL);
+          });
+        }
+        const std::string text =
+            failure_of(device, [&] { communicator.broadcast({numbers(device, 1, 2'700'000)}, 0); });
+        EXPECT_TRUE(mentions(text, {"rank 2", "is gone"}));
+        if (killer.joinable()) killer.join();
+      }
+      EXPECT_LT(time_of([] { empty_cache(); }), at_once);
+      EXPECT_LT(free_memory(device), free);
+    }
+    expect_memory_back(device, free);
+  });
+  EXPECT_EQ(ranks.wait(), (std::vector<test::Ending>{test::all_right, test::all_right, {false, SIGKILL}}));
+}
+
+TEST(RegistrationsOfACommunicator, ListsOfAnyLength) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    Communicator communicator = make(exchange);
+    for (const int length : {512, 513}) {
+      SCOPED_TRACE(length);
+      std::vector<std::vector<Tensor>> mine(1);
+      for (int i = 0; i < length; ++i) mine[0].push_back(numbers(device, i + device, 25'600));
+      communicator.all_reduce_add_coalesced(mine, mine);
+      EXPECT_EQ(communicator.last_plan().algorithm.find("direct") != std::string::npos, length == 512)
+          << communicator.last_plan().algorithm;
+      for (int i = 0; i < length; ++i)
+        EXPECT_TRUE(holds(mine[0][static_cast<std::size_t>(i)], 2 * i + 1)) << "tensor " << i;
+    }
+  });
+}
+
+TEST(RegistrationsOfACommunicator, ARankThatCannotOpenMemoryEndsAll) {
+  expect_all_right(3, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    const std::size_t free = free_memory(device);
+    {
+      Communicator communicator = make(exchange);
+      const Tensor first = numbers(device, 1);
+      communicator.barrier();
+      synchronize(device);
+      if (device == 1) virtual_devices::inject({.operation = Operation::open, .peer = 0});
+      const std::string text = failure_of(device, [&] { communicator.broadcast({first}, 0); });
+      const std::vector<std::string> reason{"rank 1 cannot open memory of rank 0", "device 1", "injected"};
+      EXPECT_TRUE(mentions(text, reason));
+      EXPECT_FALSE(communicator.is_running());
+      EXPECT_TRUE(test::refuses([&] { communicator.barrier(); }, ErrorCode::transport_failure, reason));
+    }
+    expect_memory_back(device, free);
+    Communicator communicator = make(exchange);
+    const Tensor again = numbers(device, device);
+    communicator.broadcast({again}, 2);
+    EXPECT_TRUE(holds(again, 2));
+  });
+}
+
+TEST(RegistrationsOfACommunicator, MemoryThatCannotBeSharedIsCopied) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    Communicator communicator = make(exchange);
+    for (int round = 0; round < 4; ++round) {
+      const Tensor mine = numbers(device, round + device, 2'700'000);
+      synchronize(device);
+      if (device == round % 2) virtual_devices::inject({.operation = Operation::share});
+      communicator.all_reduce_add({mine}, {mine});
+      EXPECT_TRUE(mentions(communicator.last_plan().algorithm, {"direct"}));
+      EXPECT_TRUE(holds(mine, 2 * round + 1));
+      empty_cache();
+    }
+    EXPECT_TRUE(communicator.is_running());
+  });
+}
+
+TEST(RegistrationsOfACommunicator, ARankThatCanShareNothingEndsAll) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    const std::size_t free = free_memory(device);
+    {
+      Communicator communicator = make(exchange);
+      if (device == 1) virtual_devices::inject({.operation = Operation::share, .count = always});
+      const Tensor mine = numbers(device, 1);
+      const std::string text = failure_of(device, [&] { communicator.all_reduce_add({mine}, {mine}); });
+      const std::vector<std::string> reason{"rank 1 failed in all_reduce_add", "memory of member 1",
+                                            "cannot be opened", "device 1 cannot share its memory",
+                                            "injected"};
+      EXPECT_TRUE(mentions(text, {"memory of member 1"}));
+      EXPECT_TRUE(test::refuses([&] { communicator.barrier(); }, ErrorCode::transport_failure, reason));
+    }
+    virtual_devices::clear_faults();
+    expect_memory_back(device, free);
+  });
+}
+
+}  // namespace
+}  // namespace tutti
