@@ -316,6 +316,7 @@ void captured_calls_can_be_replayed(Group& group) {
 void random_calls_are_all_right(Group& group) {
   Random random(77);  // the same on all ranks
   for (int call = 0; call < 120; ++call) {
+    SCOPED_TRACE(testing::Message() << "call " << call);
     const DType dtype = random.pick(all_dtypes);
     const std::int64_t count = random.between(0, std::int64_t{1} << random.between(0, 15));
     const int root = static_cast<int>(random.between(0, group.members() - 1));
