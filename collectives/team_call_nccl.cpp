@@ -191,7 +191,8 @@ void TeamCall::add_transfers(std::vector<NcclCall>& calls) const {
   const bool apart = signature_.operation == Operation::scatter;
   std::uint64_t start = 0;
   for (std::size_t member = 0; member < members(); ++member) {
-    const std::uint64_t bytes = lengths_[member] * geometry_.slab_bytes;
+    // One row, or none where a dimension before the one that is cut is empty.
+    const std::uint64_t bytes = lengths_[member] * geometry_.slab_bytes * geometry_.rows;
     const std::uint64_t offset = std::exchange(start, start + bytes);
     if (bytes == 0) continue;  // what stays on the root is sent too: in the same kernel
     if (const auto root = own(root_)) {
