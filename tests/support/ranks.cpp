@@ -100,6 +100,7 @@ class PostOffice {
     }
   }
   static void push(Pipe& pipe, std::vector<std::byte>& bytes) {
+    if (bytes.empty()) return;
     const std::uint64_t start = pipe.written.load();
     const std::uint64_t count =
         std::min<std::uint64_t>(bytes.size(), pipe.read.load() + Pipe::capacity - start);

@@ -1,0 +1,64 @@
+#include "collectives/team_explain.hpp"
+
+#include "transport/ranks/windows.hpp"
+#include "transport/tuning.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::collectives {
+
+std::string explain(const TeamContext& context) {
+  const transport::ranks::Windows& windows = context.team.windows();
+  const bool is_direct = windows.transport() == TransportKind::p2p;
+  std::string text =
+      fmt::format("{} members in {} ranks\n", context.team.member_count(), context.team.rank_count());
+  if (context.team.spans_hosts()) text += context.team.explain_hosts() + "\n";
+  text += fmt::format("rounds: {}, {} slots of {} bytes per member{}\n",
+                      is_direct ? "p2p, in the members' device memory" : "staged, in shared host memory",
+                      backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,
+                      is_direct ? "" : fmt::format("; p2p not taken: {}", windows.reason()));
+  if (is_direct) {
+    text +=
+        fmt::format("operands of which members give one another more than {} bytes are read where they lie\n",
+                    transport::ranks_tuning_of(context.runtime.backend().kind()).direct_from);
+  }
+  if (context.nccl == nullptr) return text + fmt::format("nccl not taken: {}\n", context.nccl_refusal);
+  const char* const no_sums = context.team.settings().determinism == Determinism::bitwise
+                                  ? ", but no sums: determinism is bitwise"
+                                  : "";
+  if (context.team.spans_hosts() || context.team.settings().transport == TransportKind::nccl)
+    return text + fmt::format("nccl: all calls that it can carry{}\n", no_sums);
+  text += fmt::format("nccl: the rest{}, where it can\n", no_sums);
+  constexpr std::array<std::pair<transport::RanksPattern, std::string_view>, 7> patterns{
+      {{transport::RanksPattern::broadcast, "broadcast"},
+       {transport::RanksPattern::reduce, "reduce_add"},
+       {transport::RanksPattern::all_reduce, "all_reduce_add"},
+       {transport::RanksPattern::all_gather, "all_gather"},
+       {transport::RanksPattern::reduce_scatter, "reduce_scatter_add"},
+       {transport::RanksPattern::scatter, "scatter"},
+       {transport::RanksPattern::gather, "gather"}}};
+  constexpr std::uint64_t no_limit = ~std::uint64_t{0};
+  for (const auto& [pattern, name] : patterns) {
+    const transport::RanksZones zones =
+        transport::ranks_zones_of(pattern, static_cast<std::size_t>(context.team.member_count()), false);
+    if (zones.rounds_to == no_limit) {
+      text += fmt::format("  {}: always by rounds\n", name);
+      continue;
+    }
+    text += fmt::format("  {} of one tensor: up to {} bytes by rounds", name, zones.rounds_to);
+    if (is_direct && zones.direct_from < zones.direct_to) {
+      text += fmt::format(", from {} bytes", zones.direct_from);
+      if (zones.direct_to != no_limit) text += fmt::format(" to {}", zones.direct_to);
+      text += " too";
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace tutti::collectives
