@@ -1,12 +1,11 @@
 #include "backend/host_machine.hpp"
+#include "support/process_resources.hpp"
 #include "support/ranks.hpp"
 #include "transport/ranks/agreement.hpp"
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <thread>
 
@@ -18,6 +17,8 @@ namespace tutti::backend {
 namespace {
 
 using test::expect_all_right;
+using test::open_descriptors;
+using test::shared_mappings;
 using testing::AllOf;
 using testing::HasSubstr;
 using transport::ranks::gather;
@@ -32,19 +33,6 @@ std::vector<int> numbers(int first, std::size_t count) {
   std::vector<int> values(count);
   std::iota(values.begin(), values.end(), first);
   return values;
-}
-
-std::size_t open_descriptors() {
-  const std::filesystem::directory_iterator open("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(open), end(open)));
-}
-
-/// Lines of the process's memory map that name shared memory of the library's.
-std::size_t shared_mappings() {
-  std::ifstream map("/proc/self/maps");
-  std::size_t count = 0;
-  for (std::string line; std::getline(map, line);) count += line.find("memfd:tutti") != std::string::npos;
-  return count;
 }
 
 class HostSharing : public HostMachine {

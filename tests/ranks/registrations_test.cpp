@@ -3,6 +3,7 @@
 #include "backend/shared_memory.hpp"
 #include "runtime.hpp"
 #include "support/errors.hpp"
+#include "support/process_resources.hpp"
 #include "support/ranks.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "tutti/communicator.hpp"
@@ -19,7 +20,6 @@
 #include <csignal>
 #include <cstdint>
 #include <deque>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -38,26 +38,15 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using test::expect_all_right;
+using test::open_descriptors;
 using test::Ranks;
+using test::shared_mappings;
 using testing::HasSubstr;
 using virtual_devices::Operation;
 
 constexpr std::uint64_t always = UINT64_MAX;
 /// For what takes no time but that of a busy machine.
 constexpr auto at_once = 500ms;
-
-std::size_t open_descriptors() {
-  const std::filesystem::directory_iterator open("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(open), end(open)));
-}
-
-/// Lines of the process's memory map that name shared memory of the library's.
-std::size_t shared_mappings() {
-  std::ifstream map("/proc/self/maps");
-  std::size_t count = 0;
-  for (std::string line; std::getline(map, line);) count += line.find("memfd:tutti") != std::string::npos;
-  return count;
-}
 
 std::size_t free_memory(int device) {
   return Runtime::get().backend().memory_info(device).free;

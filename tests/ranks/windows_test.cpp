@@ -1,5 +1,6 @@
 #include "runtime.hpp"
 #include "support/errors.hpp"
+#include "support/process_resources.hpp"
 #include "support/ranks.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/memory.hpp"
@@ -9,8 +10,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <fstream>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -26,6 +25,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::expect_all_right;
+using test::open_descriptors;
+using test::shared_mappings;
 using virtual_devices::FaultKind;
 using virtual_devices::Operation;
 using virtual_devices::VirtualMachine;
@@ -220,16 +221,6 @@ TEST(Windows, LieOnTheHostIfADeviceHasNoRoom) {
 }
 
 TEST(Windows, AreGoneWithTheirCommunicator) {
-  const auto open_descriptors = [] {
-    const std::filesystem::directory_iterator open("/proc/self/fd");
-    return std::distance(begin(open), end(open));
-  };
-  const auto shared_mappings = [] {
-    std::ifstream map("/proc/self/maps");
-    std::size_t count = 0;
-    for (std::string line; std::getline(map, line);) count += line.find("memfd:tutti") != std::string::npos;
-    return count;
-  };
   expect_all_right(2, [&](Exchange& exchange) {
     expect_sum(*std::make_unique<Communicator>(make(exchange)), "p2p");  // what the library opens once
     const auto descriptors = open_descriptors();

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstddef>
+
+/// What this process holds, for tests that nothing is left behind.
+namespace tutti::test {
+
+[[nodiscard]] std::size_t open_descriptors();
+/// Mappings of memory that the library shares with other processes.
+[[nodiscard]] std::size_t shared_mappings();
+
+}  // namespace tutti::test
