@@ -31,7 +31,7 @@ struct Named {
 /// Tensors allocated one after another make a run or two.
 class MemoryRuns {
  public:
-  MemoryRuns() { runs_.reserve(most_runs); }
+  MemoryRuns() { runs_.reserve(usual_runs); }
 
   void start_inputs() { start_list(false); }
   void start_outputs() { start_list(true); }
@@ -60,6 +60,7 @@ class MemoryRuns {
 
  private:
   static constexpr std::size_t most_runs = 64;
+  static constexpr std::size_t usual_runs = 4;
 
   struct Run {
     std::uintptr_t begin = 0;

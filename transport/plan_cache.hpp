@@ -18,6 +18,7 @@ namespace tutti::transport {
 class PlanKey {
  public:
   PlanKey() = default;
+  void clear() noexcept { words_.clear(); }
   /// With room for `words` numbers.
   explicit PlanKey(std::size_t words) { words_.reserve(words); }
 

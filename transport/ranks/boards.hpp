@@ -27,14 +27,16 @@ struct alignas(64) RankBoard {
   [[nodiscard]] static std::int64_t now() noexcept;
 
   /// In words, because others may read an old entry while its owner writes a new one in its place; `sequence`
-  /// tells.
-  class Entry {
+  /// tells. All that is looked at on every call shares a cache line: it comes from another processor's.
+  class alignas(64) Entry {
    public:
     /// One writer at a time.
     void write(std::uint64_t sequence, const Signature& signature, bool is_captured,
                std::int64_t now) noexcept;
     [[nodiscard]] bool is(std::uint64_t sequence) const noexcept { return sequence_.load() == sequence; }
-    [[nodiscard]] Signature signature() const noexcept;
+    /// All of it but `own`, which is empty.
+    [[nodiscard]] Signature common() const noexcept { return words(common_words); }
+    [[nodiscard]] Signature signature() const noexcept { return words(word_count); }
     [[nodiscard]] std::int64_t posted_at() const noexcept {
       return posted_at_.load(std::memory_order_relaxed);
     }
@@ -43,6 +45,11 @@ struct alignas(64) RankBoard {
 
    private:
     static constexpr std::size_t word_count = sizeof(Signature) / sizeof(std::uint64_t);
+    static constexpr std::size_t common_words = offsetof(Signature, own) / sizeof(std::uint64_t);
+    static_assert((3 + common_words) * sizeof(std::uint64_t) <= 64);
+
+    [[nodiscard]] Signature words(std::size_t count) const noexcept;
+
     std::atomic<std::uint64_t> sequence_{0};
     std::atomic<std::int64_t> posted_at_{0};  ///< by `now`
     std::atomic<bool> is_captured_{false};

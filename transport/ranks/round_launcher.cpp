@@ -91,13 +91,13 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
                            std::span<const backend::StreamRef> streams) {
   if (plan.round_count == 0) return finish(sequence, streams);
   const Windows& windows = team_.windows();
-  std::vector<std::size_t> next(plan.parts.size());
+  next_.assign(plan.parts.size(), 0);
   for (std::uint32_t round = 1; round <= plan.round_count; ++round) {
     // Member by member within a round: no member's later work is queued before another's that it needs.
     for (std::size_t own = 0; own < plan.parts.size(); ++own) {
       const std::vector<RoundPart>& parts = plan.parts[own];
-      if (next[own] == parts.size() || parts[next[own]].round != round) continue;
-      const RoundPart& part = parts[next[own]++];
+      if (next_[own] == parts.size() || parts[next_[own]].round != round) continue;
+      const RoundPart& part = parts[next_[own]++];
       const Resolver resolver(plan, windows, own, addresses);
       backend::TeamRound task;
       task.layout = windows.layout();
@@ -108,7 +108,7 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
       task.rounds_before = rounds_;
       task.round = part.round;
       task.finished = part.finished;
-      task.ends_call = next[own] == parts.size();
+      task.ends_call = next_[own] == parts.size();
       task.puts = {part.puts.segments, resolver.resolve(part.puts.pointers, resolved_[0])};
       task.readers = part.readers;
       task.sources = part.sources;

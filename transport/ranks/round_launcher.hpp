@@ -50,6 +50,7 @@ class RoundLauncher {
   std::optional<backend::StreamRef> captured_;
   std::vector<std::byte*> resolved_[3];  ///< pointer tables, reused
   std::vector<std::byte*> given_;        ///< likewise
+  std::vector<std::size_t> next_;        ///< part of each own member, in a launch
 };
 
 }  // namespace tutti::transport::ranks

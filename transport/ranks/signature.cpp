@@ -25,9 +25,8 @@ std::string_view name_of(Operation operation) noexcept {
 std::string to_string(const Signature& signature) {
   std::string text(name_of(signature.operation));
   if (signature.operation == Operation::barrier || signature.operation == Operation::split) return text;
-  const bool is_cut = signature.operation == Operation::scatter || signature.operation == Operation::gather;
   text += fmt::format(" of {} {}", signature.elements, tutti::name_of(signature.dtype));
-  if (is_cut) text += fmt::format(" per unit of dimension {}", signature.dim);
+  if (has_own_numbers(signature.operation)) text += fmt::format(" per unit of dimension {}", signature.dim);
   if (signature.tensors != 1) text += fmt::format(" in {} tensors", signature.tensors);
   if (signature.root >= 0) text += fmt::format(", root {}", signature.root);
   return text + fmt::format(" (shapes {:08x})", signature.shape & 0xffffffffU);

@@ -26,6 +26,10 @@ enum class Operation : std::uint8_t {
   split,
 };
 [[nodiscard]] std::string_view name_of(Operation operation) noexcept;
+/// Whether members have parts of lengths of their own, which the ranks tell one another.
+[[nodiscard]] constexpr bool has_own_numbers(Operation operation) noexcept {
+  return operation == Operation::scatter || operation == Operation::gather;
+}
 
 /// How many devices one process can bring in.
 inline constexpr std::size_t most_own_members = 16;
@@ -39,9 +43,13 @@ struct Signature {
   std::uint32_t tensors = 1;   ///< per member
   std::uint64_t elements = 0;  ///< per member; of scatter and gather, per unit of length along `dim`
   std::uint64_t shape = 0;     ///< a hash of all sizes and element types that must agree
-  std::array<std::uint64_t, most_own_members>
-      own{};  ///< of scatter and gather: own members' lengths along `dim`
+  /// Own members' lengths along `dim`, where `has_own_numbers`.
+  std::array<std::uint64_t, most_own_members> own{};
 
+  void add_to_shape(std::uint64_t number) noexcept {
+    shape = (shape ^ number) * 0xff51afd7ed558ccdU;
+    shape ^= shape >> 32U;
+  }
   [[nodiscard]] bool matches(const Signature& other) const noexcept {
     return operation == other.operation && dtype == other.dtype && root == other.root && dim == other.dim &&
            tensors == other.tensors && elements == other.elements && shape == other.shape;

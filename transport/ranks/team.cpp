@@ -101,10 +101,10 @@ std::uint64_t Team::post(const Signature& signature, bool is_captured) {
   }
   entry.write(sequence, signature, is_captured, RankBoard::now());
   has_captured_ |= is_captured;
-  if (!is_captured) last_awaited_.store(sequence);
-  own().last_sequence.store(sequence);
-  // Both write before they read: of two neighbours that differ, one sees it at least. Where all neighbours
-  // are alike, all are.
+  if (!is_captured) last_awaited_.store(sequence, std::memory_order_release);
+  own().last_sequence.store(sequence, std::memory_order_release);
+  // Both write their entries before they read: of two neighbours that differ, one sees it at least. Where all
+  // neighbours are alike, all are.
   const auto self = static_cast<std::size_t>(rank_);
   for (const std::size_t rank : {self + 1, self - 1}) {
     if (rank < rank_count_) compare(self, signature, rank, sequence);
@@ -120,7 +120,7 @@ void Team::compare(std::size_t rank, const Signature& signature, std::size_t oth
   if (!entry.is(sequence)) return;
   const bool is_captured = board(rank).entries[sequence % RankBoard::history].is_captured();
   const bool is_theirs_captured = entry.is_captured();
-  if (const Signature theirs = entry.signature();
+  if (const Signature theirs = entry.common();
       !theirs.matches(signature) || is_theirs_captured != is_captured) {
     constexpr std::array<const char*, 2> captured{"", ", captured"};
     abort(ErrorCode::invalid_argument,
