@@ -1,12 +1,11 @@
 #include "tutti/communicator.hpp"
 
 #include "backend/environment.hpp"
-#include "collectives/disjoint.hpp"
 #include "collectives/team_call.hpp"
 #include "collectives/team_explain.hpp"
+#include "collectives/team_operations.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team_exchange.hpp"
-#include "transport/tuning.hpp"
 
 #include <algorithm>
 #include <string_view>
@@ -19,24 +18,11 @@ namespace tutti {
 namespace {
 
 using collectives::Arguments;
-using collectives::InPlace;
 using collectives::MemberOperands;
-using collectives::Name;
-using collectives::Named;
 using collectives::TeamCall;
-using collectives::TeamColumn;
 using collectives::TeamContext;
-using collectives::TeamProblem;
 using transport::ranks::Operation;
 using transport::ranks::Team;
-
-std::vector<TeamColumn> columns_of(std::span<const Tensor> tensors) {
-  std::vector<TeamColumn> columns;
-  for (const Tensor& tensor : tensors) {
-    columns.push_back({static_cast<std::uint64_t>(tensor.numel()), tensor.dtype()});
-  }
-  return columns;
-}
 
 }  // namespace
 
@@ -145,271 +131,54 @@ const std::vector<Device>& Communicator::devices() const noexcept {
   return impl_->context.devices;
 }
 
-namespace {
-
-/// `to_itself`: the root has an output too, which is not its input. Only its own part of the plan differs.
-void launch_broadcast(TeamCall& call, bool to_itself) {
-  call.post();
-  const std::uint64_t form = to_itself ? 1 : 0;
-  call.launch(
-      [&](TeamProblem& builder) {
-        for (std::size_t t = 0; t < call.columns().size(); ++t) {
-          auto targets = builder.other_outputs(call.root(), t);
-          if (to_itself) targets.push_back(builder.output(call.root(), t));
-          builder.flow(builder.input(call.root(), t), targets, call.columns()[t].bytes());
-        }
-      },
-      std::span(&form, 1));
-}
-
-/// From the root's tensors into all others.
-void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root) {
-  call.set_root(root);
-  call.check_alike(tensors, "tensors");
-  const std::optional<std::size_t> source = call.own(call.root());
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (source == i) continue;
-    for (std::size_t t = 0; t < tensors[i].size(); ++t)
-      call.arguments().writable(tensors[i][t], tensors.name("tensors", i, t));
-    const Named outputs = tensors.named("tensors", i);
-    require_disjoint(call.arguments(), {}, std::span(&outputs, 1), InPlace::forbidden);
-  }
-  call.begin(columns_of(tensors[0]));
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    for (std::size_t t = 0; t < tensors[i].size(); ++t) {
-      const Name name = tensors.name("tensors", i, t);
-      if (source == i) {
-        call.set_input(i, t, tensors[i][t], name);
-      } else {
-        call.set_output(i, t, tensors[i][t], name);
-      }
-    }
-  }
-  launch_broadcast(call, false);
-}
-
-/// From the root's tensors into all members' outputs.
-void broadcast_into(TeamCall& call, TensorList tensors, const MemberOperands& out, int root) {
-  call.set_root(root);
-  call.check_alike(out, "out");
-  const std::optional<std::size_t> source = call.own(call.root());
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    for (std::size_t t = 0; t < out[i].size(); ++t)
-      call.arguments().writable(out[i][t], out.name("out", i, t));
-    const Named outputs = out.named("out", i);
-    const Named inputs{"tensors", source == i ? std::span<const Tensor>(tensors) : std::span<const Tensor>()};
-    require_disjoint(call.arguments(), std::span(&inputs, 1), std::span(&outputs, 1), InPlace::same_index);
-  }
-  if (source) {
-    const std::span<const Tensor> own = out[*source];
-    if (tensors.size() != own.size()) {
-      call.arguments().fail("tensors has {} entries, expected {} as out[0]", tensors.size(), own.size());
-    }
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      const Name name("tensors", t);
-      call.on_member(tensors[t], name, *source);
-      call.arguments().same_dtype(tensors[t], name, own[t].dtype(), out.name("out", *source, t));
-      call.arguments().same_sizes(tensors[t], name, own[t].sizes(), out.name("out", *source, t));
-    }
-  }
-  call.begin(columns_of(out[0]));
-  bool to_itself = false;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    for (std::size_t t = 0; t < out[i].size(); ++t) {
-      call.set_output(i, t, out[i][t], out.name("out", i, t));
-      if (source != i) continue;
-      call.set_input(i, t, tensors[t], Name("tensors", t));
-      to_itself |=
-          call.input_address(i, t) != call.output_address(i, t);  // also where one stands in for the other
-    }
-  }
-  launch_broadcast(call, to_itself);
-}
-
-}  // namespace
-
 void Communicator::broadcast(TensorList tensors, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::broadcast, streams);
-  broadcast_in_place(call, MemberOperands::one_each(tensors), root);
+  collectives::broadcast_in_place(call, MemberOperands::one_each(tensors), root);
 }
 
 void Communicator::broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::broadcast, streams);
-  broadcast_into(call, std::span(&tensor, 1), MemberOperands::one_each(out), root);
+  collectives::broadcast_into(call, std::span(&tensor, 1), MemberOperands::one_each(out), root);
 }
 
 void Communicator::broadcast_coalesced(TensorLists tensors, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::broadcast_coalesced, streams);
-  broadcast_in_place(call, MemberOperands::lists(tensors), root);
+  collectives::broadcast_in_place(call, MemberOperands::lists(tensors), root);
 }
 
 void Communicator::broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::broadcast_coalesced, streams);
-  broadcast_into(call, tensors, MemberOperands::lists(out), root);
+  collectives::broadcast_into(call, tensors, MemberOperands::lists(out), root);
 }
-
-namespace {
-
-/// Inputs and outputs of sums: alike on all members; outputs where `wants_output` says.
-template <class WantsOutput>
-void set_sum_operands(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out,
-                      WantsOutput wants_output) {
-  call.check_alike(inputs, "inputs");
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (!wants_output(i)) continue;
-    if (out.size() <= i) {
-      call.arguments().fail("out has {} entries, expected one per own member, {}", out.size(), call.locals());
-    }
-    if (out[i].size() != inputs[0].size()) {
-      call.arguments().fail("out[{}] has {} tensors, expected {} as inputs[0]", i, out[i].size(),
-                            inputs[0].size());
-    }
-    for (std::size_t t = 0; t < out[i].size(); ++t) {
-      call.check_output(out[i][t], out.name("out", i, t), i, inputs[0][t], inputs.name("inputs", 0, t));
-    }
-    const Named given = inputs.named("inputs", i);
-    const Named outputs = out.named("out", i);
-    require_disjoint(call.arguments(), std::span(&given, 1), std::span(&outputs, 1), InPlace::same_index);
-  }
-  call.begin(columns_of(inputs[0]));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    for (std::size_t t = 0; t < inputs[i].size(); ++t) {
-      call.set_input(i, t, inputs[i][t], inputs.name("inputs", i, t));
-      if (wants_output(i)) call.set_output(i, t, out[i][t], out.name("out", i, t));
-    }
-  }
-}
-
-void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, int root) {
-  call.set_root(root);
-  set_sum_operands(call, inputs, out, [&](std::size_t i) { return call.own(call.root()) == i; });
-  call.post();
-  call.launch([&](TeamProblem& builder) {
-    for (std::size_t t = 0; t < call.columns().size(); ++t) {
-      const TeamColumn& column = call.columns()[t];
-      builder.sum(t, column, 0, column.elements, builder.output(call.root(), t));
-    }
-  });
-}
-
-void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
-  if (out.size() != call.locals()) {
-    call.arguments().fail("out has {} entries, expected one per own member, {}", out.size(), call.locals());
-  }
-  set_sum_operands(call, inputs, out, [](std::size_t) { return true; });
-  call.post();
-  call.launch([&](TeamProblem& builder) {
-    collectives::describe_shared_sums(builder, call.columns(), call.tuning());
-  });
-}
-
-}  // namespace
 
 void Communicator::reduce_add(TensorList inputs, TensorList out, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::reduce_add, streams);
-  reduce_to_root(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out), root);
+  collectives::reduce_to_root(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out), root);
 }
 
 void Communicator::reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::reduce_add_coalesced, streams);
-  reduce_to_root(call, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
+  collectives::reduce_to_root(call, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
 }
 
 void Communicator::all_reduce_add(TensorList inputs, TensorList out, StreamList streams) {
   TeamCall call(impl_->context, Operation::all_reduce_add, streams);
-  reduce_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+  collectives::reduce_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
 }
 
 void Communicator::all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
   TeamCall call(impl_->context, Operation::all_reduce_add_coalesced, streams);
-  reduce_to_all(call, MemberOperands::lists(inputs), MemberOperands::lists(out));
+  collectives::reduce_to_all(call, MemberOperands::lists(inputs), MemberOperands::lists(out));
 }
-
-namespace {
-
-/// An input overlaps its member's output nowhere, or is the part of it where it belongs.
-void require_gathered_in_place(const TeamCall& call, const Tensor& input, const Tensor& out,
-                               std::size_t own_member) {
-  if (out.is_contiguous() && input.is_contiguous() &&
-      static_cast<const std::byte*>(input.data()) ==
-          static_cast<const std::byte*>(out.data()) + (call.first() + own_member) * input.nbytes()) {
-    return;
-  }
-  const Named given{"inputs", std::span(&input, 1), -2};
-  const Named outputs{"out", std::span(&out, 1), -2};
-  require_disjoint(call.arguments(), std::span(&given, 1), std::span(&outputs, 1), InPlace::forbidden);
-}
-
-}  // namespace
 
 void Communicator::all_gather(TensorList inputs, TensorList out, StreamList streams) {
   TeamCall call(impl_->context, Operation::all_gather, streams);
-  call.check_alike(MemberOperands::one_each(inputs), "inputs");
-  call.one_per_member(out.size(), "out");
-  const std::int64_t elements = inputs[0].numel();
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const Name name("out", i);
-    call.on_member(out[i], name, i);
-    call.arguments().same_dtype(out[i], name, inputs[0].dtype(), "inputs[0]");
-    call.arguments().writable(out[i], name);
-    if (out[i].numel() != elements * static_cast<std::int64_t>(call.members())) {
-      call.arguments().fail("{} has {} elements, expected {}: {} from each of {} members", name,
-                            out[i].numel(), elements * static_cast<std::int64_t>(call.members()), elements,
-                            call.members());
-    }
-    require_gathered_in_place(call, inputs[i], out[i], i);
-  }
-  call.begin(columns_of(inputs.first(1)));
-  const std::uint64_t bytes = call.columns()[0].bytes();
-  std::vector<std::uint64_t> to_itself(call.members());  // only the own parts of the plan differ by these
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    call.set_input(i, 0, inputs[i], Name("inputs", i));
-    call.set_output(i, 0, out[i], Name("out", i));
-    const std::size_t member = call.first() + i;
-    to_itself[member] = call.input_address(i) != call.output_address(i) + member * bytes ? 1 : 0;
-  }
-  call.post();
-  call.launch(
-      [&](TeamProblem& builder) {
-        for (std::size_t member = 0; member < builder.members(); ++member) {
-          auto targets = builder.other_outputs(member, 0, member * bytes);
-          if (to_itself[member] != 0) targets.push_back(builder.output(member, 0, member * bytes));
-          builder.flow(builder.input(member, 0), targets, bytes);
-        }
-      },
-      to_itself);
+  collectives::gather_to_all(call, inputs, out);
 }
 
 void Communicator::reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams) {
   TeamCall call(impl_->context, Operation::reduce_scatter_add, streams);
-  call.check_alike(MemberOperands::one_each(inputs), "inputs");
-  call.one_per_member(out.size(), "out");
-  const std::int64_t elements = out[0].defined() ? out[0].numel() : 0;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const Name name("out", i);
-    call.check_output(out[i], name, i, out[0], "out[0]");
-    call.arguments().same_dtype(out[i], name, inputs[0].dtype(), "inputs[0]");
-    const Named given{"inputs", inputs.subspan(i, 1), -2};
-    const Named outputs{"out", out.subspan(i, 1), -2};
-    require_disjoint(call.arguments(), std::span(&given, 1), std::span(&outputs, 1), InPlace::forbidden);
-  }
-  if (inputs[0].numel() != elements * static_cast<std::int64_t>(call.members())) {
-    call.arguments().fail("inputs[0] has {} elements, expected {}: {} for each of {} members",
-                          inputs[0].numel(), elements * static_cast<std::int64_t>(call.members()), elements,
-                          call.members());
-  }
-  call.begin(columns_of(inputs.first(1)));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    call.set_input(i, 0, inputs[i], Name("inputs", i));
-    call.set_output(i, 0, out[i], Name("out", i));
-  }
-  call.post();
-  const auto count = static_cast<std::uint64_t>(elements);
-  call.launch([&](TeamProblem& builder) {
-    for (std::size_t member = 0; member < builder.members(); ++member) {
-      builder.sum(0, call.columns()[0], member * count, count, builder.output(member, 0));
-    }
-  });
+  collectives::reduce_and_scatter(call, inputs, out);
 }
 
 void Communicator::scatter(const Tensor& tensor, TensorList out, int root, int dim, StreamList streams) {

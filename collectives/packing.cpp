@@ -54,6 +54,14 @@ Cut cut_along(const Layout& layout, int dim) {
   return cut;
 }
 
+Cut cut_along(std::span<const std::int64_t> sizes, DType dtype, int dim) {
+  Cut cut{.rows = 1, .slab_bytes = size_of(dtype)};
+  const auto at = static_cast<std::size_t>(dim);
+  for (const std::int64_t size : sizes.first(at)) cut.rows *= static_cast<std::uint64_t>(size);
+  for (const std::int64_t size : sizes.subspan(at + 1)) cut.slab_bytes *= static_cast<std::uint64_t>(size);
+  return cut;
+}
+
 LayoutPtr resized_in_order(const Layout& layout, std::span<const std::int64_t> sizes) {
   std::array<std::int64_t, max_dimensions> strides{};
   std::int64_t stride = 1;

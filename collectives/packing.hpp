@@ -106,6 +106,8 @@ struct Cut {
   std::uint64_t slab_bytes = 0;
 };
 [[nodiscard]] Cut cut_along(const Layout& layout, int dim);
+/// Likewise, of a contiguous tensor.
+[[nodiscard]] Cut cut_along(std::span<const std::int64_t> sizes, DType dtype, int dim);
 
 /// A dense layout with other sizes, its dimensions in `layout`'s order in memory.
 [[nodiscard]] LayoutPtr resized_in_order(const Layout& layout, std::span<const std::int64_t> sizes);

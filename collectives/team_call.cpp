@@ -18,11 +18,6 @@ using transport::PlanKey;
 using transport::ranks::Operation;
 using transport::ranks::RoundPlan;
 
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t word) {
-  hash = (hash ^ word) * 0xff51afd7ed558ccdU;
-  return hash ^ hash >> 32U;
-}
-
 LayoutPtr contiguous_layout(const Tensor& tensor) {
   return layout_in(*tensor.layout(), MemoryFormat::contiguous);
 }
@@ -51,16 +46,24 @@ TeamCall::TeamCall(TeamContext& context, Operation operation, StreamList streams
       team_(context.team),
       lock_(context.team.calls_mutex()),
       arguments_(context.runtime, transport::ranks::name_of(operation)),
-      packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices}) {
+      packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices}),
+      streams_(context.scratch.streams),
+      columns_(context.scratch.columns),
+      inputs_(context.scratch.inputs),
+      outputs_(context.scratch.outputs) {
   signature_.operation = operation;
   arguments_.streams(streams, context.devices);
-  for (const Stream& stream : streams) guards_.push_back(std::make_unique<StreamGuard>(stream));
+  for (std::size_t own_member = 0; own_member < streams.size(); ++own_member)
+    guards_[own_member].emplace(streams[own_member]);
+  streams_.clear();
   for (const Device device : context.devices)
     streams_.push_back(current_stream_ref(context.runtime, device.index()));
+  columns_.clear();
 }
 
 TeamCall::~TeamCall() {
-  while (!guards_.empty()) guards_.pop_back();  // guards nest
+  inputs_.clear();
+  outputs_.clear();
 }
 
 void TeamCall::set_root(int root) {
@@ -114,15 +117,25 @@ void TeamCall::check_output(const Tensor& out, const Name& name, std::size_t own
   arguments_.writable(out, name);
 }
 
-void TeamCall::begin(std::vector<TeamColumn> columns) {
+void TeamCall::begin(std::span<const Tensor> tensors) {
+  for (const Tensor& tensor : tensors)
+    columns_.push_back({static_cast<std::uint64_t>(tensor.numel()), tensor.dtype()});
+  begin();
+}
+
+void TeamCall::begin(const TeamColumn& column) {
+  columns_.push_back(column);
+  begin();
+}
+
+void TeamCall::begin() {
   team_.require_running();
-  columns_ = std::move(columns);
   signature_.tensors = static_cast<std::uint32_t>(columns_.size());
   signature_.dtype = columns_.front().dtype;
   for (const TeamColumn& column : columns_) {
     signature_.elements += column.elements;
-    signature_.shape =
-        mixed(mixed(signature_.shape, column.elements), static_cast<std::uint64_t>(column.dtype));
+    signature_.add_to_shape(column.elements);
+    signature_.add_to_shape(static_cast<std::uint64_t>(column.dtype));
   }
   inputs_.resize(locals() * columns_.size());
   outputs_.resize(locals() * columns_.size());
@@ -203,7 +216,8 @@ void TeamCall::keep_memory() {
   for (const StandIn& replaced : stand_ins_) replaced.operand.record_stream(stream(replaced.own_member));
 }
 
-void TeamCall::carry_out(const std::function<void()>& work) {
+template <class Work>
+void TeamCall::carry_out(Work work) {
   const auto give_up = [this](ErrorCode code, const char* what) {
     team_.abort(code, fmt::format("rank {} failed in {}: {}", team_.rank(), to_string(signature_), what));
   };
@@ -244,7 +258,7 @@ void TeamCall::give(const RoundPlan& plan) {
       const auto add = [&](const std::byte* address) {
         return registrations.add(sequence_, own_member, address, is_captured);
       };
-      if (add(context_.addresses[buffer])) continue;
+      if (add(context_.scratch.addresses[buffer])) continue;
       if (!add(add_stand_in(own_member, buffer))) {
         throw Error(
             ErrorCode::transport_failure,
@@ -284,7 +298,8 @@ void TeamCall::launch_barrier() {
   context_.launcher.begin(streams_);
   post();
   carry_out([&] {
-    PlanKey key;
+    PlanKey& key = context_.scratch.key;
+    key.clear();
     key.add(static_cast<std::uint64_t>(Operation::barrier) << 32U);
     enqueue(cached(key, [&] { return transport::ranks::plan_barrier(members(), first(), locals()); }));
   });
@@ -297,7 +312,7 @@ void TeamCall::enqueue(const PlanPtr& plan) {
 
 std::span<std::byte* const> TeamCall::addresses() const {
   const std::size_t side = members() * columns_.size();
-  std::vector<std::byte*>& result = context_.addresses;
+  std::vector<std::byte*>& result = context_.scratch.addresses;
   result.assign(2 * side, nullptr);
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     result[first() * columns_.size() + i] = address_of(inputs_[i]);
@@ -318,7 +333,8 @@ transport::RanksTuning TeamCall::tuning() const noexcept {
 }
 
 TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::uint64_t> more) {
-  PlanKey key(2 * columns_.size() + more.size() + 4);
+  PlanKey& key = context_.scratch.key;
+  key.clear();
   key.add(static_cast<std::uint64_t>(signature_.operation) << 32U | root_);
   for (const TeamColumn& column : columns_) {
     key.add(column.elements);
@@ -338,7 +354,8 @@ TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::
   });
 }
 
-TeamCall::PlanPtr TeamCall::cached(const PlanKey& key, const std::function<RoundPlan()>& make) {
+template <class Make>
+TeamCall::PlanPtr TeamCall::cached(const PlanKey& key, Make make) {
   if (context_.plans.size() >= transport::PlanCache::capacity) context_.plans.clear();
   PlanPtr& known = context_.plans[key];
   if (known == nullptr) {
@@ -349,93 +366,6 @@ TeamCall::PlanPtr TeamCall::cached(const PlanKey& key, const std::function<Round
     known = std::make_shared<const RoundPlan>(std::move(made));
   }
   return known;
-}
-
-void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList parts,
-                   std::string_view parts_name, int dim, bool apart) {
-  one_per_member(parts.size(), parts_name);
-  arguments_.usable(parts[0], Name(parts_name, 0));
-  const int along = arguments_.dimension(dim, parts[0].dim());
-  const auto at = static_cast<std::size_t>(along);
-  std::vector<std::int64_t> sizes(parts[0].sizes().begin(), parts[0].sizes().end());
-  const auto check = [&](const Tensor& tensor, const Name& name, std::size_t own_member) {
-    on_member(tensor, name, own_member);
-    arguments_.same_dtype(tensor, name, parts[0].dtype(), Name(parts_name, 0));
-    if (tensor.dim() != parts[0].dim()) {
-      arguments_.fail("{} has {} dimensions, expected {} as {}[0]", name, tensor.dim(), parts[0].dim(),
-                      parts_name);
-    }
-    sizes[at] = tensor.size(along);
-    arguments_.same_sizes(tensor, name, sizes, fmt::format("{}[0] outside dimension {}", parts_name, along));
-  };
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    check(parts[i], Name(parts_name, i), i);
-    if (apart) arguments_.writable(parts[i], Name(parts_name, i));
-    signature_.own[i] = static_cast<std::uint64_t>(parts[i].size(along));
-  }
-  const std::optional<std::size_t> root = own(root_);
-  if (root) {
-    check(whole, whole_name, *root);
-    if (!apart) arguments_.writable(whole, whole_name);
-    const Named whole_named{whole_name, std::span(&whole, 1), -2};
-    const Named parts_named{parts_name, parts};
-    require_disjoint(arguments_, std::span(apart ? &whole_named : &parts_named, 1),
-                     std::span(apart ? &parts_named : &whole_named, 1), InPlace::forbidden);
-  }
-
-  sizes[at] = 1;
-  std::uint64_t elements = 1;
-  for (const std::int64_t size : sizes) {
-    elements *= static_cast<std::uint64_t>(size);
-    signature_.shape = mixed(signature_.shape, static_cast<std::uint64_t>(size));
-  }
-  begin({{elements, parts[0].dtype()}});
-  signature_.dim = static_cast<std::int16_t>(along);
-  const auto set = [&](bool is_input, std::size_t own_member, const Tensor& tensor, const Name& name) {
-    is_input ? set_input(own_member, 0, tensor, name) : set_output(own_member, 0, tensor, name);
-  };
-  for (std::size_t i = 0; i < parts.size(); ++i) set(!apart, i, parts[i], Name(parts_name, i));
-  if (root) set(apart, *root, whole, whole_name);
-  geometry_ = cut_along(*contiguous_layout(parts[0]), along);
-  post();
-
-  lengths_ = team_.agree(sequence_);
-  choose_transport();  // now that the sizes are known
-  std::vector<std::uint64_t> starts;
-  std::uint64_t total = 0;
-  for (const std::uint64_t length : lengths_) {
-    starts.push_back(total);
-    total += length;
-  }
-  if (root && total != static_cast<std::uint64_t>(whole.size(along))) {
-    team_.abort(
-        ErrorCode::invalid_argument,
-        fmt::format("{} #{}: the members' {} are {} long in all along dimension {}, {} on root {} is {}",
-                    transport::ranks::name_of(signature_.operation), sequence_, parts_name, total, along,
-                    whole_name, root_, whole.size(along)));
-    team_.require_running();
-  }
-
-  const auto bytes_of = [&](std::uint64_t length) { return length * geometry_.slab_bytes; };
-  const std::uint64_t whole_pitch = bytes_of(total);
-  launch(
-      [&](TeamProblem& builder) {
-        for (std::size_t member = 0; member < builder.members(); ++member) {
-          const std::uint64_t part_pitch = bytes_of(lengths_[member]);
-          const std::uint64_t start = bytes_of(starts[member]);
-          const bool is_all = part_pitch == whole_pitch;
-          const std::uint64_t row_bytes = is_all ? part_pitch * geometry_.rows : part_pitch;
-          const std::uint64_t rows = is_all ? 1 : geometry_.rows;
-          if (apart) {
-            builder.rows(builder.input(root_, 0, start), whole_pitch, builder.output(member, 0), part_pitch,
-                         row_bytes, rows);
-          } else {
-            builder.rows(builder.input(member, 0), part_pitch, builder.output(root_, 0, start), whole_pitch,
-                         row_bytes, rows);
-          }
-        }
-      },
-      lengths_);
 }
 
 }  // namespace tutti::collectives

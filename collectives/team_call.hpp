@@ -15,6 +15,7 @@
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -58,6 +59,16 @@ class MemberOperands {
   bool are_lists_;
 };
 
+/// What one call fills and the next one fills again, so that calls need no memory of their own.
+struct TeamScratch {
+  std::vector<backend::StreamRef> streams;  ///< of own members
+  std::vector<TeamColumn> columns;
+  std::vector<Tensor> inputs;   ///< by own member, then column; undefined where there is none
+  std::vector<Tensor> outputs;  ///< likewise
+  std::vector<std::byte*> addresses;
+  transport::PlanKey key;
+};
+
 /// What the calls of one communicator share.
 struct TeamContext {
   using Plans = std::unordered_map<transport::PlanKey, std::shared_ptr<const transport::ranks::RoundPlan>,
@@ -74,8 +85,8 @@ struct TeamContext {
   std::string nccl_refusal;                          ///< why not
   Plans plans;
   std::variant<std::shared_ptr<const transport::ranks::RoundPlan>, transport::ranks::Operation>
-      last_plan;                      ///< an operation: NCCL's
-  std::vector<std::byte*> addresses;  ///< of a call, reused
+      last_plan;  ///< an operation: NCCL's
+  TeamScratch scratch;
 };
 
 /// One call of a communicator: checks, signature, work, launch. One at a time; other threads' wait.
@@ -110,8 +121,9 @@ class TeamCall {
   void check_output(const Tensor& out, const Name& name, std::size_t own_member, const Tensor& like,
                     const Name& like_name) const;
 
-  /// Begins, with the columns that all members have alike.
-  void begin(std::vector<TeamColumn> columns);
+  /// Begins, with the columns that all members have alike: one like each of the `tensors`, or one.
+  void begin(std::span<const Tensor> tensors);
+  void begin(const TeamColumn& column);
   [[nodiscard]] std::span<const TeamColumn> columns() const noexcept { return columns_; }
   void set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name);
   void set_output(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name);
@@ -145,6 +157,7 @@ class TeamCall {
  private:
   using PlanPtr = std::shared_ptr<const transport::ranks::RoundPlan>;
 
+  void begin();
   void cut(const Tensor& whole, std::string_view whole_name, TensorList parts, std::string_view parts_name,
            int dim, bool apart);
   static std::byte* address_of(const Tensor& tensor) {
@@ -156,8 +169,8 @@ class TeamCall {
   [[nodiscard]] std::span<std::byte* const> addresses() const;
   [[nodiscard]] PlanPtr plan(const Describe& describe, std::span<const std::uint64_t> more);
   /// Calls `make` for a plan that is not known.
-  [[nodiscard]] PlanPtr cached(const transport::PlanKey& key,
-                               const std::function<transport::ranks::RoundPlan()>& make);
+  template <class Make>
+  [[nodiscard]] PlanPtr cached(const transport::PlanKey& key, Make make);
   void enqueue(const PlanPtr& plan);
   /// Whether bytes go from member to member.
   [[nodiscard]] bool moves() const noexcept {
@@ -198,7 +211,8 @@ class TeamCall {
   /// Queues the copies from stand-ins to outputs.
   void copy_stand_ins_back();
   /// Does what the others rely on: a failure ends the team.
-  void carry_out(const std::function<void()>& work);
+  template <class Work>
+  void carry_out(Work work);
   /// What is queued keeps its memory, even if the rest fails.
   void keep_memory();
 
@@ -207,14 +221,14 @@ class TeamCall {
   const std::lock_guard<std::mutex> lock_;
   Arguments arguments_;
   Packing packing_;
-  std::vector<std::unique_ptr<StreamGuard>> guards_;
-  std::vector<backend::StreamRef> streams_;
+  std::array<std::optional<StreamGuard>, transport::ranks::most_own_members> guards_;  ///< they nest
+  std::vector<backend::StreamRef>& streams_;
   transport::ranks::Signature signature_;
   std::size_t root_ = 0;
   std::uint64_t sequence_ = 0;
-  std::vector<TeamColumn> columns_;
-  std::vector<Tensor> inputs_;   ///< by own member, then column; undefined where there is none
-  std::vector<Tensor> outputs_;  ///< likewise
+  std::vector<TeamColumn>& columns_;
+  std::vector<Tensor>& inputs_;
+  std::vector<Tensor>& outputs_;
   /// For an operand in memory that others cannot open.
   struct StandIn {
     std::size_t own_member = 0;

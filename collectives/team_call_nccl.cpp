@@ -50,17 +50,13 @@ transport::RanksPattern pattern_of(Operation operation) {
   }
 }
 
-bool cuts(Operation operation) {
-  return operation == Operation::scatter || operation == Operation::gather;
-}
-
 }  // namespace
 
 TeamCall::NcclObjection TeamCall::nccl_refusal() const {
   if (context_.nccl == nullptr) return NcclObjection::is_absent;
   if (!moves()) return NcclObjection::nothing_moves;
   if (members() < 2) return NcclObjection::one_member;
-  if (cuts(signature_.operation) && geometry_.rows > 1) return NcclObjection::rows_apart;
+  if (has_own_numbers(signature_.operation) && geometry_.rows > 1) return NcclObjection::rows_apart;
   if (!is_sum(signature_.operation)) return NcclObjection::none;
   if (team_.settings().determinism == Determinism::bitwise) return NcclObjection::own_order;
   const auto is_added = [this](const TeamColumn& column) { return context_.nccl->adds(column.dtype); };
@@ -110,7 +106,7 @@ std::string TeamCall::to_words(NcclObjection objection) const {
 }
 
 std::uint64_t TeamCall::payload_bytes() const {
-  if (cuts(signature_.operation)) {
+  if (has_own_numbers(signature_.operation)) {
     // Known when all ranks have told their parts' lengths.
     return geometry_.slab_bytes * geometry_.rows *
            std::accumulate(lengths_.begin(), lengths_.end(), std::uint64_t{0});
@@ -143,7 +139,7 @@ void TeamCall::enqueue_nccl() {
 
 std::vector<NcclCall> TeamCall::nccl_calls() const {
   std::vector<NcclCall> calls;
-  if (cuts(signature_.operation)) {
+  if (has_own_numbers(signature_.operation)) {
     add_transfers(calls);
     return calls;
   }

@@ -1,0 +1,102 @@
+#include "collectives/disjoint.hpp"
+#include "collectives/team_call.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+/// Scatter and gather: a tensor on the root, cut into the members' parts.
+namespace tutti::collectives {
+
+void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList parts,
+                   std::string_view parts_name, int dim, bool apart) {
+  one_per_member(parts.size(), parts_name);
+  arguments_.usable(parts[0], Name(parts_name, 0));
+  const int along = arguments_.dimension(dim, parts[0].dim());
+  const auto at = static_cast<std::size_t>(along);
+  std::vector<std::int64_t> sizes(parts[0].sizes().begin(), parts[0].sizes().end());
+  const auto check = [&](const Tensor& tensor, const Name& name, std::size_t own_member) {
+    on_member(tensor, name, own_member);
+    arguments_.same_dtype(tensor, name, parts[0].dtype(), Name(parts_name, 0));
+    if (tensor.dim() != parts[0].dim()) {
+      arguments_.fail("{} has {} dimensions, expected {} as {}[0]", name, tensor.dim(), parts[0].dim(),
+                      parts_name);
+    }
+    sizes[at] = tensor.size(along);
+    if (std::ranges::equal(tensor.sizes(), sizes)) return;
+    arguments_.same_sizes(tensor, name, sizes, fmt::format("{}[0] outside dimension {}", parts_name, along));
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    check(parts[i], Name(parts_name, i), i);
+    if (apart) arguments_.writable(parts[i], Name(parts_name, i));
+    signature_.own[i] = static_cast<std::uint64_t>(parts[i].size(along));
+  }
+  const std::optional<std::size_t> root = own(root_);
+  if (root) {
+    check(whole, whole_name, *root);
+    if (!apart) arguments_.writable(whole, whole_name);
+    const Named whole_named{whole_name, std::span(&whole, 1), -2};
+    const Named parts_named{parts_name, parts};
+    require_disjoint(arguments_, std::span(apart ? &whole_named : &parts_named, 1),
+                     std::span(apart ? &parts_named : &whole_named, 1), InPlace::forbidden);
+  }
+
+  sizes[at] = 1;
+  std::uint64_t elements = 1;
+  for (const std::int64_t size : sizes) {
+    elements *= static_cast<std::uint64_t>(size);
+    signature_.add_to_shape(static_cast<std::uint64_t>(size));
+  }
+  begin({.elements = elements, .dtype = parts[0].dtype()});
+  signature_.dim = static_cast<std::int16_t>(along);
+  const auto set = [&](bool is_input, std::size_t own_member, const Tensor& tensor, const Name& name) {
+    is_input ? set_input(own_member, 0, tensor, name) : set_output(own_member, 0, tensor, name);
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i) set(!apart, i, parts[i], Name(parts_name, i));
+  if (root) set(apart, *root, whole, whole_name);
+  geometry_ = cut_along(parts[0].sizes(), parts[0].dtype(), along);
+  post();
+
+  lengths_ = team_.agree(sequence_);
+  choose_transport();  // now that the sizes are known
+  const std::uint64_t total = std::accumulate(lengths_.begin(), lengths_.end(), std::uint64_t{0});
+  if (root && total != static_cast<std::uint64_t>(whole.size(along))) {
+    team_.abort(
+        ErrorCode::invalid_argument,
+        fmt::format("{} #{}: the members' {} are {} long in all along dimension {}, {} on root {} is {}",
+                    transport::ranks::name_of(signature_.operation), sequence_, parts_name, total, along,
+                    whole_name, root_, whole.size(along)));
+    team_.require_running();
+  }
+
+  const auto bytes_of = [&](std::uint64_t length) { return length * geometry_.slab_bytes; };
+  const std::uint64_t whole_pitch = bytes_of(total);
+  const auto describe = [&](TeamProblem& builder) {
+    std::uint64_t next = 0;
+    for (std::size_t member = 0; member < builder.members(); ++member) {
+      const std::uint64_t part_pitch = bytes_of(lengths_[member]);
+      const std::uint64_t start = std::exchange(next, next + part_pitch);
+      const bool is_all = part_pitch == whole_pitch;
+      const std::uint64_t row_bytes = is_all ? part_pitch * geometry_.rows : part_pitch;
+      const std::uint64_t rows = is_all ? 1 : geometry_.rows;
+      if (apart) {
+        builder.rows(builder.input(root_, 0, start), whole_pitch, builder.output(member, 0), part_pitch,
+                     row_bytes, rows);
+      } else {
+        builder.rows(builder.input(member, 0), part_pitch, builder.output(root_, 0, start), whole_pitch,
+                     row_bytes, rows);
+      }
+    }
+  };
+  launch(std::cref(describe), lengths_);
+}
+
+}  // namespace tutti::collectives

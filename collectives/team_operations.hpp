@@ -1,0 +1,19 @@
+#pragma once
+
+#include "collectives/team_call.hpp"
+#include "tutti/tensor.hpp"
+
+/// The operations of a communicator that every rank knows the lengths of. Each is a whole call: it checks its
+/// operands, which of own members are meant, and queues the work. (Scatter and gather are `TeamCall`'s own.)
+namespace tutti::collectives {
+
+/// From the root's tensors into all others.
+void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root);
+/// From the root's tensors into all members' outputs.
+void broadcast_into(TeamCall& call, TensorList tensors, const MemberOperands& out, int root);
+void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, int root);
+void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
+void gather_to_all(TeamCall& call, TensorList inputs, TensorList out);
+void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out);
+
+}  // namespace tutti::collectives
