@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tutti/error.hpp"
 #include "tutti/exchange.hpp"
 
 #include <algorithm>
@@ -50,6 +51,18 @@ struct Note {
     }
   }
   return {};
+}
+
+/// Of ranks that come together to make a communicator.
+[[noreturn]] inline void refuse_to_join(const std::string& complaint) {
+  throw Error(ErrorCode::peer_unavailable,
+              fmt::format("Communicator: not all ranks can join: {}", complaint));
+}
+
+/// Throws on all ranks alike if one of them has a complaint.
+inline void require_no_complaint(Exchange& exchange, const std::string& mine) {
+  if (const std::string complaint = first_complaint(exchange, mine); !complaint.empty())
+    refuse_to_join(complaint);
 }
 
 }  // namespace tutti::transport::ranks

@@ -21,12 +21,7 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
       rank_(exchange.rank()),
       rank_count_(static_cast<std::size_t>(exchange.size())),
       marks_(settings_.devices.size()) {
-  try {
-    join(exchange);
-  } catch (...) {
-    if (registered_) runtime_.backend().unregister_pinned(memory_.data());
-    throw;
-  }
+  join(exchange);
   if (network_ != nullptr) {
     courier_ = std::make_unique<Courier>(*this, std::move(network_));
     courier_->start();
@@ -56,9 +51,6 @@ Team::~Team() {
       if (mark.event != nullptr) runtime_.events().release(settings_.devices[own], mark.event);
     }
   }
-  registrations_.reset();
-  windows_.reset();
-  runtime_.backend().unregister_pinned(memory_.data());
 }
 
 template <class Condition>

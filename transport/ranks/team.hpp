@@ -1,10 +1,10 @@
 #pragma once
 
 #include "backend/shared_flag.hpp"
-#include "backend/shared_memory.hpp"
 #include "runtime.hpp"
 #include "transport/ranks/boards.hpp"
 #include "transport/ranks/courier.hpp"
+#include "transport/ranks/host_memory.hpp"
 #include "transport/ranks/registrations.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/windows.hpp"
@@ -31,9 +31,9 @@ namespace tutti::transport::ranks {
 /// they still go on.
 ///
 /// Members are devices: those of rank 0 in its order, then those of rank 1, and so on. Shared memory holds an
-/// abort word, one board per rank, a flag per member, and the windows of members whose devices cannot reach
-/// one another. A thread watches over calls that wait for others: it ends all of them, on all ranks, when one
-/// has waited too long or when a rank's process is gone.
+/// abort word, one board per rank and a flag per member; where devices cannot reach one another, more of it
+/// holds the members' windows. A thread watches over calls that wait for others: it ends all of them, on all
+/// ranks, when one has waited too long or when a rank's process is gone.
 ///
 /// Ranks on several hosts have shared memory on each of them, laid out alike and kept alike by a `Courier`
 /// per rank; windows are in that memory then.
@@ -95,9 +95,9 @@ class Team {
   }
   [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_; }
   [[nodiscard]] RankBoard& board(std::size_t rank) const noexcept { return boards_[rank]; }
-  /// The member's in the memory that this host's ranks share.
+  /// The member's in the memory that this host's ranks share, where windows are in such.
   [[nodiscard]] std::byte* host_window(std::size_t member) const noexcept {
-    return host_windows_ + member * layout_.bytes();
+    return window_memory_->data() + member * layout_.bytes();
   }
   /// The own member has completed the call once `stream` has come to this point.
   void done_after(std::size_t own_member, std::uint64_t sequence, backend::StreamRef stream);
@@ -151,8 +151,12 @@ class Team {
   void join(Exchange& exchange);
   /// For ranks on several hosts. Throws on all of them if it cannot be had.
   [[nodiscard]] std::unique_ptr<Network> make_network(Exchange& exchange) const;
-  /// One memory on each host. Its first rank makes it and fills in who the ranks are.
+  /// The first rank of this host makes what its ranks share, and fills in who the ranks are.
+  [[nodiscard]] std::size_t first_here() const noexcept {
+    return hosts_[host_of(static_cast<std::size_t>(rank_))].ranks.front();
+  }
   void share_memory(Exchange& exchange, std::span<const pid_t> processes);
+  [[nodiscard]] std::byte* share_windows(Exchange& exchange);
   /// Where the parts of the shared memory lie; returns its size.
   std::size_t lay_out(std::byte* memory);
   void share_registrations(Exchange& exchange);
@@ -185,8 +189,8 @@ class Team {
   std::vector<std::size_t> host_of_rank_;
   std::unique_ptr<Network> network_;   ///< until the courier has it
   std::uint64_t all_have_posted_ = 0;  ///< as far as `post` has asked
-  SharedMemory memory_;
-  bool registered_ = false;
+  std::optional<HostMemory> memory_;
+  std::optional<HostMemory> window_memory_;  ///< none where windows are on devices
   backend::AbortWord* abort_ = nullptr;
   RankBoard* boards_ = nullptr;
   // By member, the sequence number of the last call it has completed: by rounds, by marks. Two, because a
@@ -194,7 +198,6 @@ class Team {
   backend::SharedFlag* done_ = nullptr;
   backend::SharedFlag* passed_ = nullptr;
   Mailbox* mailboxes_ = nullptr;
-  std::byte* host_windows_ = nullptr;
   backend::TeamWindowLayout layout_;
   std::optional<Windows> windows_;
   RegistrationBoard* registration_boards_ = nullptr;

@@ -1,4 +1,3 @@
-#include "backend/shared_memory.hpp"
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team.hpp"
@@ -63,16 +62,6 @@ void require_alike(const Introduction& introduction, std::size_t rank, const Int
   }
 }
 
-[[noreturn]] void refuse(const std::string& complaint) {
-  throw Error(ErrorCode::peer_unavailable,
-              fmt::format("Communicator: not all ranks can join: {}", complaint));
-}
-
-/// Throws on all ranks alike if one of them has a complaint.
-void require_no_complaint(Exchange& exchange, const std::string& mine) {
-  if (const std::string complaint = first_complaint(exchange, mine); !complaint.empty()) refuse(complaint);
-}
-
 }  // namespace
 
 void Team::decline(Exchange& exchange, const std::string& complaint) noexcept {
@@ -99,7 +88,7 @@ void Team::join(Exchange& exchange) {
   // All see the same introductions, so all throw.
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     if (const std::string complaint = introductions[rank].complaint.string(); !complaint.empty())
-      refuse(fmt::format("rank {}: {}", rank, complaint));
+      refuse_to_join(fmt::format("rank {}: {}", rank, complaint));
   }
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     require_alike(introductions[rank], rank, introductions[0]);
@@ -125,7 +114,7 @@ void Team::join(Exchange& exchange) {
                     .first_own = first_local(),
                     .own_devices = settings_.devices,
                     .host_count = hosts_.size(),
-                    .host_windows = host_windows_},
+                    .share_windows = [&] { return share_windows(exchange); }},
       settings_.transport == TransportKind::nccl ? TransportKind::automatic : settings_.transport);
   if (windows_->transport() == TransportKind::p2p) share_registrations(exchange);
 }
@@ -147,39 +136,26 @@ std::unique_ptr<Network> Team::make_network(Exchange& exchange) const {
   }
   const std::string complaint = first_complaint(exchange, refusal ? refusal->what() : "");
   if (refusal) throw Error(*refusal);
-  if (!complaint.empty()) refuse(complaint);
+  if (!complaint.empty()) refuse_to_join(complaint);
   return network;
 }
 
 void Team::share_memory(Exchange& exchange, std::span<const pid_t> processes) {
-  const std::size_t bytes = lay_out(nullptr);
-  const std::size_t first_here = hosts_[host_of(static_cast<std::size_t>(rank_))].ranks.front();
-  std::string complaint;
-  if (static_cast<std::size_t>(rank_) == first_here) {
-    try {
-      memory_ = SharedMemory(bytes);
-      lay_out(memory_.data());
-      for (std::size_t rank = 0; rank < rank_count_; ++rank) board(rank).process = processes[rank];
-      for (std::size_t member = member_count(); member-- > 0;) {
-        board(rank_of_member_[member]).first_member = static_cast<std::uint32_t>(member);
-        ++board(rank_of_member_[member]).member_count;
-      }
-    } catch (const Error& error) {
-      complaint = error.what();
+  memory_.emplace(runtime_, exchange, lay_out(nullptr), first_here(), [&](std::byte* memory) {
+    lay_out(memory);
+    for (std::size_t rank = 0; rank < rank_count_; ++rank) board(rank).process = processes[rank];
+    for (std::size_t member = member_count(); member-- > 0;) {
+      board(rank_of_member_[member]).first_member = static_cast<std::uint32_t>(member);
+      ++board(rank_of_member_[member]).member_count;
     }
-  }
-  const SharedMemory::Handle handle = gather(exchange, memory_.handle())[first_here];
-  require_no_complaint(exchange, complaint);
-  try {
-    if (static_cast<std::size_t>(rank_) != first_here) memory_ = SharedMemory(handle);
-    lay_out(memory_.data());
-    runtime_.backend().register_pinned(memory_.data(), memory_.size());
-    registered_ = true;
-  } catch (const Error& error) {
-    complaint = error.what();
-  }
-  require_no_complaint(exchange, complaint);
-  memory_.seal();
+  });
+  lay_out(memory_->data());
+}
+
+std::byte* Team::share_windows(Exchange& exchange) {
+  window_memory_.emplace(runtime_, exchange, member_count() * layout_.bytes(), first_here(),
+                         [](std::byte*) {});
+  return window_memory_->data();
 }
 
 std::string Team::explain_hosts() const {
@@ -236,7 +212,6 @@ std::size_t Team::lay_out(std::byte* memory) {
       place(registering * sizeof(RegistrationBoard), alignof(RegistrationBoard));
   const std::size_t view_count = Registrations::view_count(registering, member_count());
   const std::size_t views = place(view_count * sizeof(RegistrationView), alignof(RegistrationView));
-  const std::size_t windows = place(member_count() * layout_.bytes(), backend::TeamWindowLayout::alignment);
   if (memory != nullptr) {
     abort_ = std::launder(reinterpret_cast<backend::AbortWord*>(memory + abort));
     boards_ = std::launder(reinterpret_cast<RankBoard*>(memory + boards));
@@ -245,7 +220,6 @@ std::size_t Team::lay_out(std::byte* memory) {
     mailboxes_ = std::launder(reinterpret_cast<Mailbox*>(memory + mailboxes));
     registration_boards_ = std::launder(reinterpret_cast<RegistrationBoard*>(memory + registrations));
     registration_views_ = std::launder(reinterpret_cast<RegistrationView*>(memory + views));
-    host_windows_ = memory + windows;
   }
   return used;
 }

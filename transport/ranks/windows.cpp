@@ -152,7 +152,7 @@ void Windows::choose(Exchange& exchange, const Team& team, TransportKind wanted)
   }
   if (wanted == TransportKind::automatic && team.first_own == 0 && team.host_count == 1)
     log_warning(fmt::format("Communicator: data goes through host memory: {}", reason_));
-  use_host_windows(team.host_windows);
+  use_host_windows(team);
 }
 
 Windows::~Windows() {
@@ -160,7 +160,8 @@ Windows::~Windows() {
   free();
 }
 
-void Windows::use_host_windows(std::byte* host_windows) {
+void Windows::use_host_windows(const Team& team) {
+  std::byte* const host_windows = team.share_windows();
   std::vector<std::byte*> all;
   for (std::size_t member = 0; member < layout_.members; ++member)
     all.push_back(host_windows + member * layout_.bytes());

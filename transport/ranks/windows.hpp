@@ -6,6 +6,7 @@
 #include "tutti/exchange.hpp"
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,7 +24,8 @@ class Windows {
     std::size_t first_own = 0;
     std::vector<int> own_devices;
     std::size_t host_count = 1;
-    std::byte* host_windows = nullptr;  ///< all members' windows, one after another, zero-filled, registered
+    /// Collective. Makes all members' windows in host memory, one after another, zero-filled, registered.
+    std::function<std::byte*()> share_windows;
   };
 
   /// Collective over the exchange. `wanted` is automatic, p2p or staged, the same on all ranks. Throws on all
@@ -60,7 +62,7 @@ class Windows {
   };
 
   void choose(Exchange& exchange, const Team& team, TransportKind wanted);
-  void use_host_windows(std::byte* host_windows);
+  void use_host_windows(const Team& team);
   void allocate_counters();
   /// Makes and opens windows on the devices. Empty, or why that is not possible.
   [[nodiscard]] std::string use_device_windows(Exchange& exchange, const Team& team);

@@ -1,0 +1,34 @@
+#pragma once
+
+#include "backend/shared_memory.hpp"
+#include "runtime.hpp"
+#include "tutti/exchange.hpp"
+
+#include <cstddef>
+#include <functional>
+
+namespace tutti::transport::ranks {
+
+/// Zero-filled memory that the ranks of each host share, registered with the backend: a piece on every host.
+class HostMemory {
+ public:
+  /// Collective over the exchange. The rank `maker`, the same for all of a host, makes that host's piece, and
+  /// has it filled in by `begin` before others see it. Throws on all ranks if one of them fails.
+  HostMemory(Runtime& runtime, Exchange& exchange, std::size_t bytes, std::size_t maker,
+             const std::function<void(std::byte*)>& begin);
+  HostMemory(const HostMemory&) = delete;
+  HostMemory& operator=(const HostMemory&) = delete;
+  /// Queued work uses it no more.
+  ~HostMemory();
+
+  [[nodiscard]] std::byte* data() const noexcept { return memory_.data(); }
+
+ private:
+  void unregister() noexcept;
+
+  Runtime& runtime_;
+  SharedMemory memory_;
+  bool is_registered_ = false;
+};
+
+}  // namespace tutti::transport::ranks
