@@ -126,8 +126,7 @@ void operands_may_be_written_right_after_a_large_call(Group& group) {
 void memory_of_large_operands_goes_back_to_the_device(Group& group) {
   const auto free_bytes = [&] {
     std::vector<std::size_t> free;
-    for (int i = 0; i < group.locals(); ++i)
-      free.push_back(Runtime::get().backend().memory_info(group.device(i).index()).free);
+    for (int i = 0; i < group.locals(); ++i) free.push_back(free_memory(group.device(i).index()));
     return free;
   };
   empty_cache();

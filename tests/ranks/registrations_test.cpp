@@ -2,88 +2,56 @@
 
 #include "backend/shared_memory.hpp"
 #include "runtime.hpp"
+#include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/process_resources.hpp"
 #include "support/ranks.hpp"
+#include "support/test_tensor.hpp"
+#include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"
-#include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 #include "tutti/virtual_devices.hpp"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <csignal>
 #include <cstdint>
 #include <deque>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <new>
-#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <unistd.h>
 
-namespace tutti {
+/// The registration cache by itself, without calls.
+namespace tutti::transport::ranks {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
+using test::at_once;
+using test::becomes_true;
 using test::expect_all_right;
+using test::free_memory;
+using test::holds;
 using test::open_descriptors;
-using test::Ranks;
 using test::shared_mappings;
+using test::time_of;
 using testing::HasSubstr;
-using virtual_devices::Operation;
+using Clock = std::chrono::steady_clock;
 
-constexpr std::uint64_t always = UINT64_MAX;
-/// For what takes no time but that of a busy machine.
-constexpr auto at_once = 500ms;
-
-std::size_t free_memory(int device) {
-  return Runtime::get().backend().memory_info(device).free;
-}
+constexpr std::uint64_t always = UINT64_MAX;  ///< the last call, where all are complete
+constexpr std::size_t capacity = 4;
+constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of the small pool
 
 std::byte* address_of(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data());
 }
-
-Clock::duration time_of(const std::function<void()>& call) {
-  const auto start = Clock::now();
-  call();
-  return Clock::now() - start;
-}
-
-testing::AssertionResult becomes_true(const std::function<bool()>& condition) {
-  for (const auto deadline = Clock::now() + 20s; !condition(); std::this_thread::sleep_for(50us)) {
-    if (Clock::now() > deadline) return testing::AssertionFailure() << "it does not come";
-  }
-  return testing::AssertionSuccess();
-}
-
-testing::AssertionResult holds(const Tensor& tensor, std::int32_t number) {
-  const auto values = tensor.to_vector<std::int32_t>();
-  const auto count = std::ranges::count(values, number);
-  if (count == tensor.numel()) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << count << " of " << tensor.numel() << " are " << number
-                                     << ", the first is " << values.front();
-}
-
-}  // namespace
-
-namespace transport::ranks {
-namespace {
-
-constexpr std::size_t capacity = 4;
-constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of the small pool
 
 /// What two ranks of a member each share. Zero-filled memory is what it looks like at first.
 struct Shared {
@@ -552,284 +520,4 @@ TEST(Registrations, MemoryThatIsGivenAgainWaitsForBothToBeClosed) {
 }
 
 }  // namespace
-}  // namespace transport::ranks
-
-namespace {
-
-/// Large enough to be read where they lie.
-constexpr std::int64_t count = 100'000;
-
-Communicator make(Exchange& exchange, std::chrono::milliseconds timeout = 30s) {
-  return Communicator(
-      exchange, {.devices = {Device(exchange.rank())}, .timeout = timeout, .transport = TransportKind::p2p});
-}
-
-Tensor numbers(int device, double value, std::int64_t elements = count) {
-  return full({elements}, value, {.dtype = DType::int32, .device = device});
-}
-
-/// Makes calls until one fails or its work does; returns what it says.
-std::string failure_of(int device, const std::function<void()>& call) {
-  try {
-    for (const auto deadline = Clock::now() + 20s; Clock::now() < deadline;) {
-      call();
-      synchronize(device);
-    }
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "nothing fails";
-}
-
-testing::AssertionResult mentions(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    if (text.find(part) == std::string::npos)
-      return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
-  }
-  return testing::AssertionSuccess();
-}
-
-/// Empties the cache until it has nothing left; what others take to close memory depends on the machine.
-void expect_memory_back(int device, std::size_t free) {
-  EXPECT_TRUE(becomes_true([&] {
-    empty_cache();
-    return free_memory(device) == free;
-  })) << free_memory(device)
-      << " instead of " << free;
-}
-
-/// Stops the process, all its threads.
-void stop(pid_t process) {
-  kill(process, SIGSTOP);
-  EXPECT_TRUE(becomes_true([process] {
-    std::ifstream file(fmt::format("/proc/{}/stat", process));
-    std::string text;
-    std::getline(file, text);
-    return text.find(") T ") != std::string::npos;
-  }));
-}
-
-TEST(RegistrationsOfACommunicator, TheCacheIsEmptiedBesideLargeCalls) {
-  expect_all_right(2, [](Exchange& exchange) {
-    const int device = exchange.rank();
-    const std::size_t free = free_memory(device);
-    std::atomic<bool> is_stopping = false;
-    std::atomic<int> times = 0;
-    {
-      Communicator communicator = make(exchange);
-      std::thread emptying([&] {
-        for (; !is_stopping; ++times) empty_cache();
-      });
-      std::vector<Tensor> kept;
-      for (int round = 1; round <= 60; ++round) {
-        const Tensor mine = numbers(device, round + device);
-        const Tensor sum = numbers(device, 0, count + 1000 * (round % 5)).narrow(0, 0, count);
-        communicator.all_reduce_add({mine}, {sum});
-        communicator.broadcast({mine}, round % 2);
-        EXPECT_TRUE(mentions(communicator.last_plan().algorithm, {"direct"}));
-        kept.push_back(mine);
-        kept.push_back(sum);
-        if (round % 3 != 0) continue;
-        for (int back = 2; back >= 0; --back) {
-          const std::size_t at = kept.size() - 2 - 2 * static_cast<std::size_t>(back);
-          EXPECT_TRUE(holds(kept[at], round - back + (round - back) % 2));
-          EXPECT_TRUE(holds(kept[at + 1], 2 * (round - back) + 1));
-        }
-        kept.clear();
-      }
-      is_stopping = true;
-      emptying.join();
-    }
-    EXPECT_GT(times, 3);
-    expect_memory_back(device, free);
-  });
-}
-
-TEST(RegistrationsOfACommunicator, TwoHaveTheSameTensorsOpen) {
-  expect_all_right(2, [](Exchange& exchange) {
-    const int device = exchange.rank();
-    const std::size_t free = free_memory(device);
-    {
-      std::vector<Communicator> communicators;
-      for (int i = 0; i < 2; ++i) communicators.push_back(make(exchange));
-      for (int round = 0; round < 10; ++round) {
-        const Tensor mine = numbers(device, 10 * round + device);
-        synchronize(device);
-        const auto call_on_a_thread = [&](std::size_t which) {
-          return std::thread([&, which] {
-            const Stream stream(device);
-            const StreamGuard guard(stream);
-            for (int call = 0; call < 3; ++call) {
-              if (which == 0) {
-                const Tensor sum = numbers(device, -1);
-                communicators[0].all_reduce_add({mine}, {sum});
-                EXPECT_TRUE(holds(sum, 20 * round + 1));
-              } else {
-                const Tensor all = numbers(device, -1, 2 * count);
-                communicators[1].all_gather({mine}, {all});
-                EXPECT_TRUE(holds(all.narrow(0, 0, count), 10 * round));
-                EXPECT_TRUE(holds(all.narrow(0, count, count), 10 * round + 1));
-              }
-            }
-          });
-        };
-        std::thread first = call_on_a_thread(0);
-        std::thread second = call_on_a_thread(1);
-        first.join();
-        second.join();
-        for (const Communicator& communicator : communicators)
-          EXPECT_TRUE(mentions(communicator.last_plan().algorithm, {"direct"}));
-        EXPECT_TRUE(holds(mine, 10 * round + device));
-        if (round == 5) communicators.erase(communicators.begin());
-        if (round == 5) communicators.insert(communicators.begin(), make(exchange));
-        if (round % 2 == 1) empty_cache();
-      }
-    }
-    expect_memory_back(device, free);
-  });
-}
-
-TEST(RegistrationsOfACommunicator, AStoppedRankKeepsMemoryUntilItGoesOn) {
-  expect_all_right(2, [](Exchange& exchange) {
-    const int device = exchange.rank();
-    const pid_t other = transport::ranks::gather(exchange, getpid())[static_cast<std::size_t>(1 - device)];
-    const std::size_t free = free_memory(device);
-    {
-      Communicator communicator = make(exchange);
-      const std::size_t free_of_tensors = free_memory(device);
-      {
-        const Tensor mine = numbers(device, 1);
-        communicator.all_reduce_add({mine}, {mine});
-        EXPECT_TRUE(holds(mine, 2));
-      }
-      transport::ranks::synchronize(exchange);
-      if (device == 0) {
-        stop(other);
-        EXPECT_LT(time_of([] { empty_cache(); }), 1s + at_once);
-        EXPECT_LT(free_memory(device), free_of_tensors);
-        kill(other, SIGCONT);
-      }
-      expect_memory_back(device, free_of_tensors);
-      transport::ranks::synchronize(exchange);  // with a call under way, the other would close nothing
-      const Tensor mine = numbers(device, 3);
-      communicator.broadcast({mine}, 0);
-      EXPECT_TRUE(holds(mine, 3));
-    }
-    expect_memory_back(device, free);
-  });
-}
-
-TEST(RegistrationsOfACommunicator, ARankIsKilledWhileAnotherWaitsForItToOpenMemory) {
-  Ranks ranks(3, [](Exchange& exchange) {
-    const int device = exchange.rank();
-    const pid_t victim = transport::ranks::gather(exchange, getpid())[2];
-    const std::size_t free = free_memory(device);
-    {
-      Communicator communicator = make(exchange);
-      {
-        std::vector<Tensor> tensors;  // segments of their own
-        for (int i = 0; i < 4; ++i) tensors.push_back(numbers(device, device == 0 ? i : -1, 2'700'000));
-        for (const Tensor& tensor : tensors) communicator.broadcast({tensor}, 0);
-        for (int i = 0; i < 4; ++i) EXPECT_TRUE(holds(tensors[static_cast<std::size_t>(i)], i));
-        transport::ranks::synchronize(exchange);
-        while (device == 2) pause();
-        std::thread killer;
-        if (device == 0) {
-          stop(victim);
-          killer = std::thread([victim] {
-            std::this_thread::sleep_for(100ms);
-            kill(victim, SIGKILL);
-          });
-        }
-        const std::string text =
-            failure_of(device, [&] { communicator.broadcast({numbers(device, 1, 2'700'000)}, 0); });
-        EXPECT_TRUE(mentions(text, {"rank 2", "is gone"}));
-        if (killer.joinable()) killer.join();
-      }
-      EXPECT_LT(time_of([] { empty_cache(); }), at_once);
-      EXPECT_LT(free_memory(device), free);
-    }
-    expect_memory_back(device, free);
-  });
-  EXPECT_EQ(ranks.wait(), (std::vector<test::Ending>{test::all_right, test::all_right, {false, SIGKILL}}));
-}
-
-TEST(RegistrationsOfACommunicator, ListsOfAnyLength) {
-  expect_all_right(2, [](Exchange& exchange) {
-    const int device = exchange.rank();
-    Communicator communicator = make(exchange);
-    for (const int length : {512, 513}) {
-      SCOPED_TRACE(length);
-      std::vector<std::vector<Tensor>> mine(1);
-      for (int i = 0; i < length; ++i) mine[0].push_back(numbers(device, i + device, 25'600));
-      communicator.all_reduce_add_coalesced(mine, mine);
-      EXPECT_EQ(communicator.last_plan().algorithm.find("direct") != std::string::npos, length == 512)
-          << communicator.last_plan().algorithm;
-      for (int i = 0; i < length; ++i)
-        EXPECT_TRUE(holds(mine[0][static_cast<std::size_t>(i)], 2 * i + 1)) << "tensor " << i;
-    }
-  });
-}
-
-TEST(RegistrationsOfACommunicator, ARankThatCannotOpenMemoryEndsAll) {
-  expect_all_right(3, [](Exchange& exchange) {
-    const int device = exchange.rank();
-    const std::size_t free = free_memory(device);
-    {
-      Communicator communicator = make(exchange);
-      const Tensor first = numbers(device, 1);
-      if (device == 1) virtual_devices::inject({.operation = Operation::open, .peer = 0});
-      transport::ranks::synchronize(exchange);
-      const std::string text = failure_of(device, [&] { communicator.broadcast({first}, 0); });
-      const std::vector<std::string> reason{"rank 1 cannot open memory of rank 0", "device 1", "injected"};
-      EXPECT_TRUE(mentions(text, reason));
-      EXPECT_FALSE(communicator.is_running());
-      EXPECT_TRUE(test::refuses([&] { communicator.barrier(); }, ErrorCode::transport_failure, reason));
-    }
-    expect_memory_back(device, free);
-    Communicator communicator = make(exchange);
-    const Tensor again = numbers(device, device);
-    communicator.broadcast({again}, 2);
-    EXPECT_TRUE(holds(again, 2));
-  });
-}
-
-TEST(RegistrationsOfACommunicator, MemoryThatCannotBeSharedIsCopied) {
-  expect_all_right(2, [](Exchange& exchange) {
-    const int device = exchange.rank();
-    Communicator communicator = make(exchange);
-    for (int round = 0; round < 4; ++round) {
-      const Tensor mine = numbers(device, round + device, 2'700'000);
-      synchronize(device);
-      if (device == round % 2) virtual_devices::inject({.operation = Operation::share});
-      communicator.all_reduce_add({mine}, {mine});
-      EXPECT_TRUE(mentions(communicator.last_plan().algorithm, {"direct"}));
-      EXPECT_TRUE(holds(mine, 2 * round + 1));
-      empty_cache();
-    }
-    EXPECT_TRUE(communicator.is_running());
-  });
-}
-
-TEST(RegistrationsOfACommunicator, ARankThatCanShareNothingEndsAll) {
-  expect_all_right(2, [](Exchange& exchange) {
-    const int device = exchange.rank();
-    const std::size_t free = free_memory(device);
-    {
-      Communicator communicator = make(exchange);
-      if (device == 1) virtual_devices::inject({.operation = Operation::share, .count = always});
-      const Tensor mine = numbers(device, 1);
-      const std::string text = failure_of(device, [&] { communicator.all_reduce_add({mine}, {mine}); });
-      const std::vector<std::string> reason{"rank 1 failed in all_reduce_add", "memory of member 1",
-                                            "cannot be opened", "device 1 cannot share its memory",
-                                            "injected"};
-      EXPECT_TRUE(mentions(text, {"memory of member 1"}));
-      EXPECT_TRUE(test::refuses([&] { communicator.barrier(); }, ErrorCode::transport_failure, reason));
-    }
-    virtual_devices::clear_faults();
-    expect_memory_back(device, free);
-  });
-}
-
-}  // namespace
-}  // namespace tutti
+}  // namespace tutti::transport::ranks

@@ -1,4 +1,4 @@
-#include "runtime.hpp"
+#include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/process_resources.hpp"
 #include "support/ranks.hpp"
@@ -25,6 +25,8 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::expect_all_right;
+using test::free_memory;
+using test::mentions;
 using test::open_descriptors;
 using test::shared_mappings;
 using virtual_devices::FaultKind;
@@ -36,14 +38,6 @@ constexpr std::uint64_t always = UINT64_MAX;
 Communicator make(Exchange& exchange, TransportKind transport = TransportKind::automatic) {
   return Communicator(exchange,
                       {.devices = {Device(exchange.rank())}, .timeout = 30s, .transport = transport});
-}
-
-testing::AssertionResult contains(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    if (text.find(part) == std::string::npos)
-      return testing::AssertionFailure() << "'" << part << "' is not in: " << text;
-  }
-  return testing::AssertionSuccess();
 }
 
 /// The sum is right, and went by `transport`.
@@ -91,15 +85,15 @@ TEST(Windows, LieOnTheDevicesThatReachOneAnother) {
   expect_all_right(3, [](Exchange& exchange) {
     for (const TransportKind transport : {TransportKind::automatic, TransportKind::p2p}) {
       StandardError log;
-      const std::size_t free = Runtime::get().backend().memory_info(exchange.rank()).free;
+      const std::size_t free = free_memory(exchange.rank());
       {
         Communicator communicator = make(exchange, transport);
-        EXPECT_LT(Runtime::get().backend().memory_info(exchange.rank()).free, free - (std::size_t{7} << 20U));
-        EXPECT_TRUE(contains(communicator.explain(), {"p2p, in the members' device memory"}));
+        EXPECT_LT(free_memory(exchange.rank()), free - (std::size_t{7} << 20U));
+        EXPECT_TRUE(mentions(communicator.explain(), {"p2p, in the members' device memory"}));
         expect_sum(communicator, "p2p");
         empty_cache();
       }
-      EXPECT_EQ(Runtime::get().backend().memory_info(exchange.rank()).free, free);
+      EXPECT_EQ(free_memory(exchange.rank()), free);
       EXPECT_EQ(log.end(), "");
     }
   });
@@ -109,7 +103,7 @@ TEST(Windows, LieOnTheHostWhereThatIsAskedFor) {
   expect_all_right(2, [](Exchange& exchange) {
     StandardError log;
     Communicator communicator = make(exchange, TransportKind::staged);
-    EXPECT_TRUE(contains(communicator.explain(), {"staged, in shared host memory", "staged was asked for"}));
+    EXPECT_TRUE(mentions(communicator.explain(), {"staged, in shared host memory", "staged was asked for"}));
     expect_sum(communicator, "staged");
     EXPECT_EQ(log.end(), "");
   });
@@ -132,17 +126,17 @@ TEST(Windows, LieOnTheHostWhereTheTopologyKeepsDevicesApart) {
       Communicator communicator = make(exchange);
       const std::string logged = log.end();
       if (exchange.rank() == 0) {
-        EXPECT_TRUE(contains(logged, {"warning", "host memory", "device 0", "device 2"}));
+        EXPECT_TRUE(mentions(logged, {"warning", "host memory", "device 0", "device 2"}));
         EXPECT_EQ(std::ranges::count(logged, '\n'), 1);
       } else {
         EXPECT_EQ(logged, "") << "one rank says it for all";
       }
-      EXPECT_TRUE(contains(communicator.explain(), {"staged", "p2p not taken"}));
-      EXPECT_TRUE(contains(communicator.explain(), reason));
+      EXPECT_TRUE(mentions(communicator.explain(), {"staged", "p2p not taken"}));
+      EXPECT_TRUE(mentions(communicator.explain(), reason));
       expect_sum(communicator, "staged");
       // Each island by itself.
       const auto island = communicator.split(exchange.rank() / 2);
-      EXPECT_TRUE(contains(island->explain(), {"p2p, in the members' device memory"}));
+      EXPECT_TRUE(mentions(island->explain(), {"p2p, in the members' device memory"}));
     }
     std::vector<std::string> refusal{"options.transport is p2p"};
     refusal.insert(refusal.end(), reason.begin(), reason.end());
@@ -169,18 +163,18 @@ TEST(Windows, LieOnTheHostForAllIfOneRankCannotShareOrOpen) {
   for (const Mishap& mishap : mishaps) {
     SCOPED_TRACE(mishap.name);
     expect_all_right(3, [&](Exchange& exchange) {
-      const std::size_t free = Runtime::get().backend().memory_info(exchange.rank()).free;
+      const std::size_t free = free_memory(exchange.rank());
       const auto inject = [&] {
         if (exchange.rank() == mishap.rank) virtual_devices::inject(mishap.fault);
       };
       inject();
       EXPECT_TRUE(test::refuses([&] { make(exchange, TransportKind::p2p); }, ErrorCode::unsupported,
                                 mishap.mentions));
-      EXPECT_EQ(Runtime::get().backend().memory_info(exchange.rank()).free, free) << "windows are freed";
+      EXPECT_EQ(free_memory(exchange.rank()), free) << "windows are freed";
       inject();
       {
         Communicator communicator = make(exchange);
-        EXPECT_TRUE(contains(communicator.explain(), mishap.mentions));
+        EXPECT_TRUE(mentions(communicator.explain(), mishap.mentions));
         expect_sum(communicator, "staged");
       }
       Communicator communicator = make(exchange);  // it was for once
@@ -203,7 +197,7 @@ TEST(Windows, AreVetoedByTheSelfTestWhereALinkCorrupts) {
       const std::vector<std::string> reason{"does not read from member"};
       EXPECT_TRUE(test::refuses([&] { make(exchange, TransportKind::p2p); }, ErrorCode::unsupported, reason));
       Communicator communicator = make(exchange);
-      EXPECT_TRUE(contains(communicator.explain(), reason));
+      EXPECT_TRUE(mentions(communicator.explain(), reason));
       expect_sum(communicator, "staged");
     });
   }
@@ -215,7 +209,7 @@ TEST(Windows, LieOnTheHostIfADeviceHasNoRoom) {
     if (exchange.rank() == 1) machine.memory_bytes = std::size_t{4} << 20U;
     virtual_devices::start(machine);
     Communicator communicator = make(exchange);
-    EXPECT_TRUE(contains(communicator.explain(), {"rank 1", "left on device 1 for a window"}));
+    EXPECT_TRUE(mentions(communicator.explain(), {"rank 1", "left on device 1 for a window"}));
     expect_sum(communicator, "staged");
   });
 }

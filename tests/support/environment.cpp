@@ -1,5 +1,6 @@
 #include "support/environment.hpp"
 
+#include "runtime.hpp"
 #include "tutti/virtual_devices.hpp"
 
 #include <algorithm>
@@ -51,6 +52,10 @@ double test_seconds(double standard) {
 
 bool on_virtual_devices() {
   return backend_kind() == BackendKind::host;
+}
+
+std::size_t free_memory(int device) {
+  return Runtime::get().backend().memory_info(device).free;
 }
 
 std::uint64_t operations_enqueued() {

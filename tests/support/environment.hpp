@@ -2,6 +2,7 @@
 
 #include "tutti/device.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +23,9 @@ namespace tutti::test {
 [[nodiscard]] double test_seconds(double standard);
 
 [[nodiscard]] bool on_virtual_devices();
+
+/// Bytes of the device that nobody has allocated.
+[[nodiscard]] std::size_t free_memory(int device);
 
 /// Operations virtual devices accepted so far; always 0 on GPUs, where nobody counts.
 [[nodiscard]] std::uint64_t operations_enqueued();

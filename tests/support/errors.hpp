@@ -14,4 +14,11 @@ namespace tutti::test {
 [[nodiscard]] testing::AssertionResult refuses(const std::function<void()>& call, ErrorCode code,
                                                const std::vector<std::string>& fragments);
 
+/// `text` contains all `fragments`.
+[[nodiscard]] testing::AssertionResult mentions(const std::string& text,
+                                                const std::vector<std::string>& fragments);
+
+/// Makes calls until one fails or its work on `device` does; returns what the error says.
+[[nodiscard]] std::string failure_of(int device, const std::function<void()>& call);
+
 }  // namespace tutti::test

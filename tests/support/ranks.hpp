@@ -3,6 +3,7 @@
 #include "tutti/exchange.hpp"
 
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <functional>
 #include <iosfwd>
@@ -20,6 +21,7 @@ struct Ending {
 };
 std::ostream& operator<<(std::ostream& stream, const Ending& ending);
 inline constexpr Ending all_right{true, 0};
+inline constexpr Ending killed{false, SIGKILL};
 
 /// Processes started by `fork`, which exchange bytes and send messages through memory they share: ranks
 /// without a job launcher. By TUTTI_HOST_ID they may pretend to be on several hosts.

@@ -169,6 +169,14 @@ testing::AssertionResult holds(const Tensor& tensor, Device device, const HostAr
   return testing::AssertionSuccess();
 }
 
+testing::AssertionResult holds(const Tensor& tensor, std::int32_t number) {
+  const auto values = tensor.to_vector<std::int32_t>();
+  const auto count = std::ranges::count(values, number);
+  if (count == tensor.numel()) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << count << " of " << tensor.numel() << " are " << number
+                                     << ", the first is " << values.front();
+}
+
 Tensor make_tensor(const HostArray& values, Device device, HostMemory host_memory) {
   return from_host(values.bytes.data(), values.sizes,
                    {.dtype = values.dtype, .device = device, .host_memory = host_memory});

@@ -4,6 +4,7 @@
 #include "tutti/tensor.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -61,6 +62,9 @@ class TestTensor {
 
 /// `tensor` is on `device` and holds `expected`.
 [[nodiscard]] testing::AssertionResult holds(const Tensor& tensor, Device device, const HostArray& expected);
+
+/// All elements of an int32 tensor are `number`. Waits for its device.
+[[nodiscard]] testing::AssertionResult holds(const Tensor& tensor, std::int32_t number);
 
 /// A contiguous tensor that holds `values`.
 [[nodiscard]] Tensor make_tensor(const HostArray& values, Device device,

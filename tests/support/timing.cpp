@@ -1,0 +1,20 @@
+#include "support/timing.hpp"
+
+#include <thread>
+
+namespace tutti::test {
+
+std::chrono::steady_clock::duration time_of(const std::function<void()>& call) {
+  const Stopwatch watch;
+  call();
+  return watch.elapsed();
+}
+
+testing::AssertionResult becomes_true(const std::function<bool()>& condition) {
+  for (const Stopwatch watch; !condition(); std::this_thread::sleep_for(std::chrono::microseconds(50))) {
+    if (watch.elapsed() > std::chrono::seconds(20)) return testing::AssertionFailure() << "it does not come";
+  }
+  return testing::AssertionSuccess();
+}
+
+}  // namespace tutti::test
