@@ -1,0 +1,30 @@
+#pragma once
+
+#include "support/ranks.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/tensor.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <vector>
+
+/// Communicators with one device each, in ranks of one host or of several, that do not wait long for one
+/// another.
+namespace tutti::test::ranks {
+
+inline constexpr std::chrono::milliseconds timeout{1500};
+/// What may come on top: looking around, waking up, on a busy machine.
+inline constexpr std::chrono::seconds slack{3};
+
+Communicator make(Exchange& exchange, std::chrono::milliseconds limit = timeout);
+[[nodiscard]] Tensor some_tensor(std::int64_t count = 10'000);
+
+/// This rank says that it is on another host than those that give other numbers; before it makes a
+/// communicator.
+void pretend_host(int host);
+
+void expect_endings(Ranks& ranks, const std::vector<Ending>& expected);
+/// Two ranks on so many hosts make communicators and give them up again.
+void expect_nothing_left_behind(int hosts);
+
+}  // namespace tutti::test::ranks
