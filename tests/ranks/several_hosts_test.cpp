@@ -154,8 +154,8 @@ TEST(SeveralHosts, AbortEndsWaitsOnAllHosts) {
 TEST(SeveralHosts, ALateRankInTimeGetsTheRightResult) {
   expect_all_right(3, [](Exchange& exchange) {
     pretend_host(exchange.rank() % 2);
-    Communicator communicator = make(exchange);
-    const std::int64_t count = scaled(3'000'000);  // which takes as long under sanitizers
+    Communicator communicator = make(exchange, 10 * timeout);  // the bytes take their time as well
+    const std::int64_t count = scaled(3'000'000);              // which takes as long under sanitizers
     const Tensor tensor = some_tensor(count);
     for (int call = 1; call <= 3; ++call) {
       if (exchange.rank() == 0) tensor.fill_(call);

@@ -175,6 +175,8 @@ class Team {
   [[nodiscard]] std::optional<std::size_t> silent_carrier(std::size_t rank) const;
   [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;
   void watch();
+  /// Of the other ranks of this host, those whose processes are over.
+  [[nodiscard]] bool is_known_to_be_gone(std::size_t rank) const noexcept;
   void look_for_lost_ranks();
   /// Sets the done flags of calls whose marks have been passed.
   void look_at_marks() noexcept;

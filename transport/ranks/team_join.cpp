@@ -244,8 +244,10 @@ void Team::leave() noexcept {
     }
   };
   const auto all_are = [&](std::uint32_t state) {
-    return std::ranges::all_of(std::span(boards_, rank_count_),
-                               [state](const RankBoard& board) { return board.state.load() >= state; });
+    for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+      if (board(rank).state.load() < state && !is_known_to_be_gone(rank)) return false;
+    }
+    return true;
   };
   const auto say = [&](std::uint32_t state) {
     own().state.store(state);

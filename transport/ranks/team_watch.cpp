@@ -160,13 +160,16 @@ void Team::watch() {
   }
 }
 
+bool Team::is_known_to_be_gone(std::size_t rank) const noexcept {
+  if (rank == static_cast<std::size_t>(rank_) || !is_here(rank)) return false;
+  pollfd descriptor{.fd = processes_[rank], .events = POLLIN, .revents = 0};
+  return processes_[rank] >= 0 ? poll(&descriptor, 1, 0) == 1
+                               : kill(board(rank).process, 0) != 0 && errno == ESRCH;
+}
+
 void Team::look_for_lost_ranks() {
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    if (rank == static_cast<std::size_t>(rank_) || !is_here(rank)) continue;
-    pollfd descriptor{.fd = processes_[rank], .events = POLLIN, .revents = 0};
-    const bool is_gone = processes_[rank] >= 0 ? poll(&descriptor, 1, 0) == 1
-                                               : kill(board(rank).process, 0) != 0 && errno == ESRCH;
-    if (!is_gone || board(rank).state.load() >= RankBoard::leaving) continue;
+    if (!is_known_to_be_gone(rank) || board(rank).state.load() >= RankBoard::leaving) continue;
     const std::uint64_t sequence = completed() + 1;
     const bool is_waiting = sequence <= own().last_sequence.load();
     abort(
