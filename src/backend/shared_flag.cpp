@@ -13,9 +13,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long a thread looks before it sleeps, and how long it sleeps before it looks again: others than host
-/// threads may set the flag, and wake nobody.
-constexpr std::chrono::microseconds patience{20};
+/// How long a thread looks before it sleeps, letting others run meanwhile: to be woken may take longer than
+/// copying a megabyte. And how long it sleeps before it looks again: others than host threads may set the
+/// flag, and wake nobody.
+constexpr std::chrono::microseconds patience{200};
 constexpr timespec nap{.tv_sec = 0, .tv_nsec = 2'000'000};
 
 long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t value,

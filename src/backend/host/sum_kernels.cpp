@@ -26,34 +26,45 @@ const StorageOf<T>* element(const std::byte* array, std::size_t begin) {
   return reinterpret_cast<const StorageOf<T>*>(array) + begin;
 }
 
-/// Adds `Inputs` arrays to `size` running sums, in order.
-template <class T, std::size_t Inputs>
+/// Adds `Inputs` arrays in order: to `size` running sums, or, if they come first, to nothing.
+template <class T, std::size_t Inputs, bool AreFirst>
 void add_pass(AccumulatorOf<T>* sums, const std::byte* const* inputs, std::size_t begin, std::size_t size) {
   const StorageOf<T>* values[Inputs];
   for (std::size_t k = 0; k < Inputs; ++k) values[k] = element<T>(inputs[k], begin);
   for (std::size_t i = 0; i < size; ++i) {
-    AccumulatorOf<T> sum = sums[i];
-    for (std::size_t k = 0; k < Inputs; ++k) sum = SumOf<T>::add(sum, values[k][i]);
+    AccumulatorOf<T> sum = AreFirst ? SumOf<T>::load(values[0][i]) : sums[i];
+    for (std::size_t k = AreFirst ? 1 : 0; k < Inputs; ++k) sum = SumOf<T>::add(sum, values[k][i]);
     sums[i] = sum;
   }
 }
 
-template <class T>
-void add(AccumulatorOf<T>* sums, std::span<const std::byte* const> inputs, std::size_t begin,
-         std::size_t size) {
-  for (; inputs.size() >= inputs_per_pass; inputs = inputs.subspan(inputs_per_pass)) {
-    add_pass<T, inputs_per_pass>(sums, inputs.data(), begin, size);
-  }
+template <class T, bool AreFirst>
+void add_some(AccumulatorOf<T>* sums, std::span<const std::byte* const> inputs, std::size_t begin,
+              std::size_t size) {
   switch (inputs.size()) {
-    case 3:
-      return add_pass<T, 3>(sums, inputs.data(), begin, size);
-    case 2:
-      return add_pass<T, 2>(sums, inputs.data(), begin, size);
     case 1:
-      return add_pass<T, 1>(sums, inputs.data(), begin, size);
+      return add_pass<T, 1, AreFirst>(sums, inputs.data(), begin, size);
+    case 2:
+      return add_pass<T, 2, AreFirst>(sums, inputs.data(), begin, size);
+    case 3:
+      return add_pass<T, 3, AreFirst>(sums, inputs.data(), begin, size);
     default:
-      return;
+      static_assert(inputs_per_pass == 4);
+      return add_pass<T, 4, AreFirst>(sums, inputs.data(), begin, size);
   }
+}
+
+/// The sums of all inputs.
+template <class T>
+void add_all(AccumulatorOf<T>* sums, std::span<const std::byte* const> inputs, std::size_t begin,
+             std::size_t size) {
+  const auto next = [&inputs] {
+    const auto some = inputs.first(std::min(inputs_per_pass, inputs.size()));
+    inputs = inputs.subspan(some.size());
+    return some;
+  };
+  add_some<T, true>(sums, next(), begin, size);
+  while (!inputs.empty()) add_some<T, false>(sums, next(), begin, size);
 }
 
 template <class T>
@@ -62,9 +73,7 @@ void ordered_sum_of(std::size_t count, std::span<const std::byte* const> inputs,
   AccumulatorOf<T> sums[block_elements];
   for (std::size_t begin = 0; begin < count; begin += block_elements) {
     const std::size_t size = std::min(block_elements, count - begin);
-    const StorageOf<T>* first = element<T>(inputs.front(), begin);
-    for (std::size_t i = 0; i < size; ++i) sums[i] = SumOf<T>::load(first[i]);
-    add<T>(sums, inputs.subspan(1), begin, size);
+    add_all<T>(sums, inputs, begin, size);
     // An output may be one of the inputs: nothing is stored before all inputs of the block have been read.
     auto* stored = reinterpret_cast<StorageOf<T>*>(outputs.front()) + begin;
     for (std::size_t i = 0; i < size; ++i) stored[i] = SumOf<T>::store(sums[i]);
