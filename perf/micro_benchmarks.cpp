@@ -1,11 +1,16 @@
 #include "tutti/collectives.hpp"
+#include "tutti/communicator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/event.hpp"
+#include "tutti/exchange.hpp"
 #include "tutti/persistent.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -210,6 +215,53 @@ void persistent_broadcast_launch(State& state) {
   measure_enqueueing(state, [&] { bound.launch(); });
 }
 BENCHMARK(persistent_broadcast_launch);
+
+// --- Collectives between processes: validation, signature, plan lookup, dispatch
+// -----------------------------------
+
+/// The only process of its communicator, which brings in all devices.
+class Alone final : public tutti::Exchange {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 1; }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    std::ranges::copy(mine, all.begin());
+  }
+};
+
+tutti::Communicator communicator_alone() {
+  Alone exchange;
+  return tutti::Communicator(exchange, {.devices = all_devices()});
+}
+
+void communicator_broadcast_of_nothing(State& state) {
+  tutti::Communicator communicator = communicator_alone();
+  const std::vector<Tensor> tensors = one_per_device(0);
+  measure_enqueueing(state, [&] { communicator.broadcast(tensors, 0); });
+}
+BENCHMARK(communicator_broadcast_of_nothing);
+
+void communicator_broadcast_dispatch(State& state) {
+  tutti::Communicator communicator = communicator_alone();
+  const std::vector<Tensor> tensors = one_per_device(tiny);
+  measure_enqueueing(state, [&] { communicator.broadcast(tensors, 0); });
+}
+BENCHMARK(communicator_broadcast_dispatch);
+
+void communicator_all_reduce_add_dispatch(State& state) {
+  tutti::Communicator communicator = communicator_alone();
+  const std::vector<Tensor> tensors = one_per_device(tiny);
+  measure_enqueueing(state, [&] { communicator.all_reduce_add(tensors, tensors); });
+}
+BENCHMARK(communicator_all_reduce_add_dispatch);
+
+void communicator_scatter_dispatch(State& state) {
+  tutti::Communicator communicator = communicator_alone();
+  const Tensor source = tensor_on(0, tiny * tutti::device_count());
+  const std::vector<Tensor> out = one_per_device(tiny);
+  measure_enqueueing(state, [&] { communicator.scatter(source, out, 0); });
+}
+BENCHMARK(communicator_scatter_dispatch);
 
 }  // namespace
 
