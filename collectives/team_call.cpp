@@ -1,13 +1,14 @@
 #include "collectives/team_call.hpp"
 
-#include "collectives/disjoint.hpp"
 #include "transport/launch.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include <fmt/format.h>
 

@@ -59,14 +59,14 @@ class MemberOperands {
   bool are_lists_;
 };
 
-/// What one call fills and the next one fills again, so that calls need no memory of their own.
+/// What one call fills and the next one fills again, without asking for memory anew.
 struct TeamScratch {
   std::vector<backend::StreamRef> streams;  ///< of own members
   std::vector<TeamColumn> columns;
-  std::vector<Tensor> inputs;   ///< by own member, then column; undefined where there is none
-  std::vector<Tensor> outputs;  ///< likewise
-  std::vector<std::byte*> addresses;
-  transport::PlanKey key;
+  std::vector<Tensor> inputs;         ///< by own member, then column; undefined where there is none
+  std::vector<Tensor> outputs;        ///< likewise
+  std::vector<std::byte*> addresses;  ///< by buffer of the plan's work
+  transport::PlanKey key;             ///< of the plan
 };
 
 /// What the calls of one communicator share.
@@ -221,7 +221,8 @@ class TeamCall {
   const std::lock_guard<std::mutex> lock_;
   Arguments arguments_;
   Packing packing_;
-  std::array<std::optional<StreamGuard>, transport::ranks::most_own_members> guards_;  ///< they nest
+  std::array<std::optional<StreamGuard>, transport::ranks::most_own_members>
+      guards_;  ///< nest: the last goes first
   std::vector<backend::StreamRef>& streams_;
   transport::ranks::Signature signature_;
   std::size_t root_ = 0;

@@ -65,7 +65,7 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   geometry_ = cut_along(parts[0].sizes(), parts[0].dtype(), along);
   post();
 
-  lengths_ = team_.agree(sequence_);
+  lengths_ = team_.agree(sequence_, signature_);
   choose_transport();  // now that the sizes are known
   const std::uint64_t total = std::accumulate(lengths_.begin(), lengths_.end(), std::uint64_t{0});
   if (root && total != static_cast<std::uint64_t>(whole.size(along))) {

@@ -18,10 +18,10 @@ namespace tutti::transport {
 class PlanKey {
  public:
   PlanKey() = default;
-  void clear() noexcept { words_.clear(); }
   /// With room for `words` numbers.
   explicit PlanKey(std::size_t words) { words_.reserve(words); }
 
+  void clear() noexcept { words_.clear(); }
   void add(std::uint64_t word) { words_.push_back(word); }
   template <class Range>
   void add_all(const Range& range) {

@@ -80,7 +80,8 @@ class TUTTI_EXPORT Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   /// Waits for own calls that are still under way, and where data goes through device memory or ranks are on
-  /// several hosts, for the other ranks to come here too: for the timeout each, at most.
+  /// several hosts, for the other ranks to come here too: for the timeout each, at most, and for
+  /// none whose process is known to be gone.
   ~Communicator();
 
   [[nodiscard]] int rank() const noexcept;

@@ -2,7 +2,7 @@
 # little shared memory.
 # shellcheck shell=bash
 
-is_open_mpi() { "$1" --version 2>&1 | grep -qE 'Open MPI|OpenRTE'; }
+is_open_mpi() { [[ $("$1" --version 2>&1) =~ Open\ MPI|OpenRTE ]]; }
 
 # open_mpi_settings SCRATCH: Open MPI's shared memory goes to that directory; /dev/shm may be tiny.
 open_mpi_settings() {

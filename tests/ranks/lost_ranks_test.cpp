@@ -5,6 +5,7 @@
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/boards.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/event.hpp"
 #include "tutti/memory.hpp"
@@ -46,10 +47,29 @@ TEST(LostRanks, AKilledRankEndsTheCallsOfAllOthers) {
     EXPECT_FALSE(communicator->is_running());
     EXPECT_TRUE(
         refuses([&] { communicator->barrier(); }, ErrorCode::peer_unavailable, {"rank 1", "is gone"}));
-    communicator.reset();
-    EXPECT_LT(watch.elapsed(), slack) << "nobody waits for a rank that is known to be gone";
+    EXPECT_LT(watch.elapsed(), slack);
+    EXPECT_LT(time_of([&] { communicator.reset(); }), at_once) << "nobody waits for a rank that is gone";
   });
   expect_endings(ranks, {all_right, killed, all_right});
+}
+
+TEST(LostRanks, NobodyWaitsForARankThatIsKilledWhileItLeaves) {
+  Ranks ranks(2, [](Exchange& exchange) {
+    auto communicator = std::make_unique<Communicator>(make(exchange, 60s));
+    communicator->barrier();
+    synchronize(0);
+    if (exchange.rank() == 1) {
+      std::thread([] {
+        std::this_thread::sleep_for(300ms);
+        std::raise(SIGKILL);
+      }).detach();
+      communicator.reset();
+      std::this_thread::sleep_for(60s);
+    }
+    std::this_thread::sleep_for(600ms);
+    EXPECT_LT(time_of([&] { communicator.reset(); }), at_once);
+  });
+  expect_endings(ranks, {all_right, killed});
 }
 
 TEST(LostRanks, ARankKilledWithWorkUnderWayIsNoticedToo) {
@@ -125,6 +145,26 @@ TEST(LostRanks, ALateRankInTimeGetsTheRightResult) {
   });
 }
 
+TEST(LostRanks, PartsAreNotCutByLengthsOfAnotherCall) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int rank = exchange.rank();
+    for (int repetition = 0; repetition < 20; ++repetition) {
+      Communicator communicator = make(exchange);
+      const Tensor whole = rank == 0 ? some_tensor(100) : Tensor();
+      const Tensor part = some_tensor(rank == 0 ? 70 : 30);
+      communicator.scatter(whole, {part}, 0);
+      // Until what the scatter has left would be overwritten.
+      for (std::size_t call = 1; call < transport::ranks::RankBoard::history; ++call) communicator.barrier();
+      const auto differ = [&] {
+        if (rank == 0) return communicator.scatter(whole, {part}, 0);
+        communicator.broadcast({part}, 0);
+        for (;;) communicator.barrier();
+      };
+      EXPECT_TRUE(refuses(differ, ErrorCode::invalid_argument, {"does not match", "scatter", "broadcast"}));
+    }
+  });
+}
+
 struct Difference {
   const char* name;
   std::function<void(Communicator&, int rank)> call;
@@ -132,7 +172,6 @@ struct Difference {
 };
 
 TEST(LostRanks, CallsThatDifferEndOnAllRanksWithBothSignatures) {
-  const Tensor none;
   const std::vector<Difference> differences{
       {"operation",
        [](Communicator& communicator, int rank) {

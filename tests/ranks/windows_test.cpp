@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -212,6 +213,25 @@ TEST(Windows, LieOnTheHostIfADeviceHasNoRoom) {
     EXPECT_TRUE(mentions(communicator.explain(), {"rank 1", "left on device 1 for a window"}));
     expect_sum(communicator, "staged");
   });
+}
+
+TEST(Windows, OnTheHostAreForAllRanksOrForNone) {
+  for (int without = 0; without < 3; ++without) {
+    expect_all_right(3, [&](Exchange& exchange) {
+      expect_sum(*std::make_unique<Communicator>(make(exchange, TransportKind::staged)), "staged");
+      const auto descriptors = open_descriptors();
+      const auto mappings = shared_mappings();
+      // First comes the memory in which the ranks find one another, then that of the windows.
+      if (exchange.rank() == without)
+        virtual_devices::inject({.operation = Operation::allocate_pinned, .skip = 1});
+      EXPECT_TRUE(test::refuses([&] { make(exchange, TransportKind::staged); }, ErrorCode::peer_unavailable,
+                                {"not all ranks can join", fmt::format("rank {}", without), "registered"}));
+      EXPECT_EQ(open_descriptors(), descriptors);
+      EXPECT_EQ(shared_mappings(), mappings);
+      Communicator communicator = make(exchange, TransportKind::staged);  // it was for once
+      expect_sum(communicator, "staged");
+    });
+  }
 }
 
 TEST(Windows, AreGoneWithTheirCommunicator) {

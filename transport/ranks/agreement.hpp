@@ -53,7 +53,7 @@ struct Note {
   return {};
 }
 
-/// Of ranks that come together to make a communicator.
+/// Throws Error(peer_unavailable), on all ranks that make a communicator together.
 [[noreturn]] inline void refuse_to_join(const std::string& complaint) {
   throw Error(ErrorCode::peer_unavailable,
               fmt::format("Communicator: not all ranks can join: {}", complaint));

@@ -22,7 +22,7 @@ void RankBoard::Entry::write(std::uint64_t sequence, const Signature& signature,
   for (std::size_t i = 0; i < count; ++i) words_[i].store(words[i], std::memory_order_relaxed);
   posted_at_.store(now, std::memory_order_relaxed);
   is_captured_.store(is_captured, std::memory_order_relaxed);
-  sequence_.store(sequence);
+  sequence_.store(sequence, std::memory_order_seq_cst);
 }
 
 Signature RankBoard::Entry::words(std::size_t count) const noexcept {

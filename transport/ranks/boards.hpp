@@ -33,9 +33,13 @@ struct alignas(64) RankBoard {
     /// One writer at a time.
     void write(std::uint64_t sequence, const Signature& signature, bool is_captured,
                std::int64_t now) noexcept;
-    [[nodiscard]] bool is(std::uint64_t sequence) const noexcept { return sequence_.load() == sequence; }
+    /// In one order with `write` for all, on which `Team::post` relies.
+    [[nodiscard]] bool is(std::uint64_t sequence) const noexcept {
+      return sequence_.load(std::memory_order_seq_cst) == sequence;
+    }
     /// All of it but `own`, which is empty.
     [[nodiscard]] Signature common() const noexcept { return words(common_words); }
+    /// All of it; `own` is another call's where the operation has none (`has_own_numbers`).
     [[nodiscard]] Signature signature() const noexcept { return words(word_count); }
     [[nodiscard]] std::int64_t posted_at() const noexcept {
       return posted_at_.load(std::memory_order_relaxed);

@@ -130,11 +130,17 @@ bool Team::while_idle(const std::function<void()>& work) {
   return true;
 }
 
-std::vector<std::uint64_t> Team::agree(std::uint64_t sequence) {
+std::vector<std::uint64_t> Team::agree(std::uint64_t sequence, const Signature& signature) {
   wait_until(sequence, [&] {
     return std::ranges::all_of(std::span(boards_, rank_count_),
                                [&](const RankBoard& peer) { return peer.last_sequence.load() >= sequence; });
   });
+  // Other calls have no numbers of their own, and neighbours of this rank's neighbours may not be alike.
+  const auto self = static_cast<std::size_t>(rank_);
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    if (rank != self) compare(self, signature, rank, sequence);
+  }
+  require_running();
   std::vector<std::uint64_t> numbers;
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     const auto own = board(rank).entries[sequence % RankBoard::history].signature().own;

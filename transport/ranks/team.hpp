@@ -4,7 +4,7 @@
 #include "runtime.hpp"
 #include "transport/ranks/boards.hpp"
 #include "transport/ranks/courier.hpp"
-#include "transport/ranks/host_memory.hpp"
+#include "transport/ranks/host_share.hpp"
 #include "transport/ranks/registrations.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/windows.hpp"
@@ -54,7 +54,8 @@ class Team {
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
   /// Own queued work is over. Where members' devices hold the windows, and where ranks are on several hosts,
-  /// waits for the other ranks to come here too, for the timeout at most.
+  /// waits for the other ranks to come here too, for the timeout at most, and for none whose process is known
+  /// to be gone.
   ~Team();
   /// Instead of making a team: the other ranks' constructors throw, and say what this one's `complaint` is.
   static void decline(Exchange& exchange, const std::string& complaint) noexcept;
@@ -116,8 +117,9 @@ class Team {
   /// `signature`.
   void compare(std::size_t rank, const Signature& signature, std::size_t other,
                std::uint64_t sequence) noexcept;
-  /// Waits until all ranks have made the call. Returns their `own` numbers, by member.
-  [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence);
+  /// Waits until all ranks have made the call, whose signature here is `signature`. Returns their `own`
+  /// numbers, by member. Throws Error(invalid_argument) with both signatures if a rank makes another call.
+  [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence, const Signature& signature);
 
   /// Waits until `holds` says so; gives up like a call that waits too long, as call `sequence`.
   void wait_for(std::uint64_t sequence, const std::function<bool()>& holds);
@@ -151,11 +153,13 @@ class Team {
   void join(Exchange& exchange);
   /// For ranks on several hosts. Throws on all of them if it cannot be had.
   [[nodiscard]] std::unique_ptr<Network> make_network(Exchange& exchange) const;
-  /// The first rank of this host makes what its ranks share, and fills in who the ranks are.
+  /// The first rank of this host, which makes what its ranks share.
   [[nodiscard]] std::size_t first_here() const noexcept {
     return hosts_[host_of(static_cast<std::size_t>(rank_))].ranks.front();
   }
+  /// Collective: all but windows. It tells who the ranks are.
   void share_memory(Exchange& exchange, std::span<const pid_t> processes);
+  /// Collective: all members' windows, one after another.
   [[nodiscard]] std::byte* share_windows(Exchange& exchange);
   /// Where the parts of the shared memory lie; returns its size.
   std::size_t lay_out(std::byte* memory);
@@ -191,8 +195,8 @@ class Team {
   std::vector<std::size_t> host_of_rank_;
   std::unique_ptr<Network> network_;   ///< until the courier has it
   std::uint64_t all_have_posted_ = 0;  ///< as far as `post` has asked
-  std::optional<HostMemory> memory_;
-  std::optional<HostMemory> window_memory_;  ///< none where windows are on devices
+  std::optional<HostShare> memory_;
+  std::optional<HostShare> window_memory_;  ///< none where windows are on devices
   backend::AbortWord* abort_ = nullptr;
   RankBoard* boards_ = nullptr;
   // By member, the sequence number of the last call it has completed: by rounds, by marks. Two, because a
@@ -201,10 +205,8 @@ class Team {
   backend::SharedFlag* passed_ = nullptr;
   Mailbox* mailboxes_ = nullptr;
   backend::TeamWindowLayout layout_;
-  std::optional<Windows> windows_;
   RegistrationBoard* registration_boards_ = nullptr;
   RegistrationView* registration_views_ = nullptr;
-  std::optional<Registrations> registrations_;
   std::mutex calls_mutex_;
   bool has_captured_ = false;  ///< guarded by `calls_mutex_`
 
@@ -226,6 +228,10 @@ class Team {
   std::mutex marks_mutex_;
   std::vector<Marks> marks_;                     ///< by own member; guarded by `marks_mutex_`
   std::atomic<std::uint64_t> last_awaited_ = 0;  ///< the last own call that is not captured
+
+  // Destroyed before what they use, which is above: shared memory, mutexes, marks.
+  std::optional<Windows> windows_;
+  std::optional<Registrations> registrations_;
 
   std::vector<int>
       processes_;  ///< by rank: a descriptor that tells when its process ends, -1 if there is none

@@ -1,3 +1,4 @@
+#include "backend/shared_memory.hpp"
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team.hpp"

@@ -150,9 +150,9 @@ void Windows::choose(Exchange& exchange, const Team& team, TransportKind wanted)
     throw Error(ErrorCode::unsupported,
                 fmt::format("Communicator: options.transport is p2p, which cannot be had: {}", reason_));
   }
+  use_host_windows(team);
   if (wanted == TransportKind::automatic && team.first_own == 0 && team.host_count == 1)
     log_warning(fmt::format("Communicator: data goes through host memory: {}", reason_));
-  use_host_windows(team);
 }
 
 Windows::~Windows() {

@@ -1,23 +1,23 @@
-#include "transport/ranks/host_memory.hpp"
+#include "transport/ranks/host_share.hpp"
 
 #include "transport/ranks/agreement.hpp"
-#include "tutti/error.hpp"
 
+#include <exception>
 #include <string>
 
 namespace tutti::transport::ranks {
 
-HostMemory::HostMemory(Runtime& runtime, Exchange& exchange, std::size_t bytes, std::size_t maker,
-                       const std::function<void(std::byte*)>& begin)
+HostShare::HostShare(Runtime& runtime, Exchange& exchange, std::size_t bytes, std::size_t maker,
+                     const std::function<void(std::byte*)>& fill)
     : runtime_(runtime) {
   const bool makes = static_cast<std::size_t>(exchange.rank()) == maker;
   std::string complaint;
   try {
     if (makes) {
       memory_ = SharedMemory(bytes);
-      begin(memory_.data());
+      fill(memory_.data());
     }
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     complaint = error.what();
   }
   const SharedMemory::Handle handle = gather(exchange, memory_.handle())[maker];
@@ -26,7 +26,7 @@ HostMemory::HostMemory(Runtime& runtime, Exchange& exchange, std::size_t bytes, 
     if (!makes) memory_ = SharedMemory(handle);
     runtime_.backend().register_pinned(memory_.data(), memory_.size());
     is_registered_ = true;
-  } catch (const Error& error) {
+  } catch (const std::exception& error) {
     complaint = error.what();
   }
   try {
@@ -38,13 +38,12 @@ HostMemory::HostMemory(Runtime& runtime, Exchange& exchange, std::size_t bytes, 
   memory_.seal();
 }
 
-HostMemory::~HostMemory() {
+HostShare::~HostShare() {
   unregister();
 }
 
-void HostMemory::unregister() noexcept {
+void HostShare::unregister() noexcept {
   if (is_registered_) runtime_.backend().unregister_pinned(memory_.data());
-  is_registered_ = false;
 }
 
 }  // namespace tutti::transport::ranks

@@ -10,16 +10,16 @@
 namespace tutti::transport::ranks {
 
 /// Zero-filled memory that the ranks of each host share, registered with the backend: a piece on every host.
-class HostMemory {
+class HostShare {
  public:
   /// Collective over the exchange. The rank `maker`, the same for all of a host, makes that host's piece, and
-  /// has it filled in by `begin` before others see it. Throws on all ranks if one of them fails.
-  HostMemory(Runtime& runtime, Exchange& exchange, std::size_t bytes, std::size_t maker,
-             const std::function<void(std::byte*)>& begin);
-  HostMemory(const HostMemory&) = delete;
-  HostMemory& operator=(const HostMemory&) = delete;
+  /// has `fill` fill it in before others see it. Throws on all ranks if one of them fails.
+  HostShare(Runtime& runtime, Exchange& exchange, std::size_t bytes, std::size_t maker,
+            const std::function<void(std::byte*)>& fill);
+  HostShare(const HostShare&) = delete;
+  HostShare& operator=(const HostShare&) = delete;
   /// Queued work uses it no more.
-  ~HostMemory();
+  ~HostShare();
 
   [[nodiscard]] std::byte* data() const noexcept { return memory_.data(); }
 
