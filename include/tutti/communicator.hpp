@@ -54,6 +54,14 @@ struct CommunicatorOptions {
 /// origin, or not aligned to 16 bytes, is copied first, which takes as much memory again; where there is
 /// none, the communicator ends.
 ///
+/// Sums go in ascending order of members, with the accumulators of `reduce_add`: the same bits as in one
+/// process, for whatever numbers of ranks and members per rank, except where NCCL carries them (GPUs, large
+/// payloads, unless `options.determinism` is bitwise).
+///
+/// Calls may be captured into CUDA graphs, by all ranks alike; their operands must be contiguous. Launches of
+/// such a graph and other calls on the same members follow one another in stream order, which is the caller's
+/// to see to. Replays are not compared among ranks, nor watched for being late.
+///
 /// Several hosts, told apart by themselves or by `TUTTI_HOST_ID`, need an exchange that has a `Network`. GPUs
 /// reach one another by NCCL then, which carries every call that it can, whatever its size. The rest, and all
 /// calls on virtual devices, goes through host memory and the network: a thread of the communicator's, which
@@ -80,8 +88,8 @@ class TUTTI_EXPORT Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   /// Waits for own calls that are still under way, and where data goes through device memory or ranks are on
-  /// several hosts, for the other ranks to come here too: for the timeout each, at most, and for
-  /// none whose process is known to be gone.
+  /// several hosts, for the other ranks to come here too: for the timeout each, at most,
+  /// and for none whose process is known to be gone.
   ~Communicator();
 
   [[nodiscard]] int rank() const noexcept;
