@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,7 +18,20 @@ namespace {
 
 using transport::PlanKey;
 using transport::ranks::Operation;
+using transport::ranks::Protocol;
 using transport::ranks::RoundPlan;
+
+std::string_view adjective_of(Protocol protocol) noexcept {
+  switch (protocol) {
+    case Protocol::slots:
+      return "";
+    case Protocol::direct:
+      return "direct ";
+    case Protocol::low_latency:
+      return "low-latency ";
+  }
+  return "";
+}
 
 LayoutPtr contiguous_layout(const Tensor& tensor) {
   return layout_in(*tensor.layout(), MemoryFormat::contiguous);
@@ -241,7 +255,7 @@ void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> m
       enqueue_nccl();
     } else {
       const PlanPtr chosen = plan(describe, more);
-      if (chosen->is_direct) give(*chosen);
+      if (chosen->protocol == Protocol::direct) give(*chosen);
       keep_memory();
       enqueue(chosen);
       copy_stand_ins_back();
@@ -347,11 +361,15 @@ TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::
   return cached(key, [&] {
     TeamProblem problem(members(), columns_.size());
     describe(problem);
-    return transport::ranks::plan_rounds(problem.work(), members(), first(), locals(),
-                                         {.slot_bytes = team_.windows().layout().slot_bytes,
-                                          .message_bytes = tuning().message_bytes,
-                                          .is_direct = is_direct_,
-                                          .most_given = team_.windows().layout().most_given()});
+    const backend::TeamWindowLayout& layout = team_.windows().layout();
+    const transport::RanksTuning limits = tuning();
+    return transport::ranks::plan_rounds(
+        problem.work(), members(), first(), locals(),
+        {.slot_bytes = layout.slot_bytes,
+         .message_bytes = limits.message_bytes,
+         .protocol = is_direct_ ? Protocol::direct : Protocol::low_latency,
+         .most_given = layout.most_given(),
+         .low_latency_bytes = std::min(limits.low_latency_to, layout.most_in_inbox())});
   });
 }
 
@@ -362,7 +380,7 @@ TeamCall::PlanPtr TeamCall::cached(const PlanKey& key, Make make) {
   if (known == nullptr) {
     RoundPlan made = make();
     made.summary.transport = made.round_count == 0 ? "none" : name_of(team_.windows().transport());
-    made.summary.algorithm = fmt::format("{} {}{}", made.round_count, made.is_direct ? "direct " : "",
+    made.summary.algorithm = fmt::format("{} {}{}", made.round_count, adjective_of(made.protocol),
                                          made.round_count == 1 ? "round" : "rounds");
     known = std::make_shared<const RoundPlan>(std::move(made));
   }

@@ -3,6 +3,7 @@
 #include "transport/ranks/windows.hpp"
 #include "transport/tuning.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string_view>
@@ -23,9 +24,11 @@ std::string explain(const TeamContext& context) {
                       backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,
                       is_direct ? "" : fmt::format("; p2p not taken: {}", windows.reason()));
   if (is_direct) {
-    text +=
-        fmt::format("operands of which members give one another more than {} bytes are read where they lie\n",
-                    transport::ranks_tuning_of(context.runtime.backend().kind()).direct_from);
+    const transport::RanksTuning tuning = transport::ranks_tuning_of(context.runtime.backend().kind());
+    text += fmt::format(
+        "low-latency rounds where nobody sends or receives more than {} bytes\n"
+        "operands of which members give one another more than {} bytes are read where they lie\n",
+        std::min(tuning.low_latency_to, windows.layout().most_in_inbox()), tuning.direct_from);
   }
   if (context.nccl == nullptr) return text + fmt::format("nccl not taken: {}\n", context.nccl_refusal);
   const char* const no_sums = context.team.settings().determinism == Determinism::bitwise

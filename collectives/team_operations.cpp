@@ -217,6 +217,7 @@ void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out) {
   call.post();
   const auto count = static_cast<std::uint64_t>(elements);
   call.launch([&](TeamProblem& builder) {
+    builder.outputs_are_apart();
     for (std::size_t member = 0; member < builder.members(); ++member) {
       builder.sum(0, call.columns()[0], member * count, count, builder.output(member, 0));
     }

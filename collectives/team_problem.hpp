@@ -50,6 +50,8 @@ class TeamProblem {
     return targets;
   }
 
+  /// Said of calls that take no output for an input.
+  void outputs_are_apart() { work_.outputs_are_apart = true; }
   /// What is added from now on may use what was added before.
   void next_stage() { work_.stages.emplace_back(); }
   void flow(transport::Place source, const std::vector<transport::Place>& targets, std::uint64_t bytes) {

@@ -26,6 +26,7 @@ inline constexpr LaneId host_lane = 0xffff;
 struct Place {
   BufferId buffer = 0;
   std::uint64_t offset = 0;
+  friend bool operator==(const Place&, const Place&) = default;
 };
 
 /// A run of entries of `Problem::places`.

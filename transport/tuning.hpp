@@ -53,16 +53,23 @@ struct RanksTuning {
   /// Messages above this size are read where they lie, if they can be: that saves a copy, but whoever gives
   /// the memory must wait for its readers.
   std::uint64_t direct_from;
+  /// Rounds in which every member sends and receives at most so much are low-latency rounds, where there are
+  /// inboxes: each byte takes two, but nobody waits for more than the bytes.
+  std::uint64_t low_latency_to;
 };
 
 /// On GPUs every round is a launch, which costs as much as moving a megabyte; on virtual devices it is two
 /// tasks, and two processors are all there may be.
 [[nodiscard]] constexpr RanksTuning ranks_tuning_of(BackendKind backend) noexcept {
   constexpr std::uint64_t kib = 1024;
-  return backend == BackendKind::host
-             ? RanksTuning{.message_bytes = 256 * kib, .shared_sums_from = 64 * kib, .direct_from = 64 * kib}
-             : RanksTuning{
-                   .message_bytes = 1024 * kib, .shared_sums_from = 512 * kib, .direct_from = 256 * kib};
+  return backend == BackendKind::host ? RanksTuning{.message_bytes = 256 * kib,
+                                                    .shared_sums_from = 64 * kib,
+                                                    .direct_from = 64 * kib,
+                                                    .low_latency_to = 4 * kib}
+                                      : RanksTuning{.message_bytes = 1024 * kib,
+                                                    .shared_sums_from = 512 * kib,
+                                                    .direct_from = 256 * kib,
+                                                    .low_latency_to = 512 * kib};
 }
 /// Who gets what from whom.
 enum class RanksPattern : std::uint8_t {

@@ -21,7 +21,8 @@ struct CommunicatorOptions {
   /// How long a call may wait for other ranks before all ranks give up.
   std::chrono::milliseconds timeout{60'000};
   /// Memory through which a member gives its data to the others, the same on all ranks: on its device, if all
-  /// devices reach one another's memory, else on every host.
+  /// devices reach one another's memory, else on every host. On devices, messages of up to 512 KiB have as
+  /// much again, but 8 MiB at most.
   std::size_t window_bytes = std::size_t{8} << 20U;
   /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
   /// that is named and cannot be had is Error(unsupported).

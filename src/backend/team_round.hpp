@@ -24,6 +24,11 @@
 /// once everyone has finished the round that used the slots before. At the end it waits until all its readers
 /// have finished, so that what comes next on its stream may write to that memory.
 ///
+/// Small messages come sooner in a *low-latency* round: a member writes them into its readers' *inboxes*, a
+/// second ring in each window, in lines of 16 bytes, 8 of the message and 8 that say of which round they are.
+/// Readers look at the lines themselves, so there is nothing to tell and nothing to order before step 5. (The
+/// protocol that NCCL calls LL.) Backends may write the bytes as they are, and tell the readers as above.
+///
 /// A member without work in a round leaves it out; its next one says that it has come past it. So nobody
 /// waits for the host of another process, and members are at most as many rounds apart as there are slots.
 ///
@@ -34,7 +39,7 @@ namespace tutti::backend {
 
 /// Where a copy or a sum finds bytes, as it stands in tables of addresses, whose upper two bits say what the
 /// rest is. Addresses of memory are below 2^62.
-///  - in a slot: an address in that of round 0; the round's own is found when it runs;
+///  - in a slot or in the own inbox: an address in that of round 0; the round's own is found when it runs;
 ///  - own memory of the member that reads: the address;
 ///  - memory that another member gives: the number of the address it gives among all in the reader's slot,
 ///  and
@@ -69,13 +74,20 @@ class SourcePlace {
   static constexpr std::uint64_t given_mark = std::uint64_t{1} << 63U;
 };
 
-/// What lies where in a window: flags, then slots.
+/// What inboxes are filled with; written and read at once.
+struct alignas(16) TeamLine {
+  std::uint64_t data;
+  std::uint64_t round;  ///< of all that the team has made: none comes twice
+};
+
+/// What lies where in a window: flags, inboxes, slots. Flags and inboxes are zero at first.
 struct TeamWindowLayout {
   static constexpr std::size_t alignment = 4096;
   static constexpr std::uint32_t slot_count = 8;
 
   std::uint32_t members = 0;
-  std::uint64_t slot_bytes = 0;  ///< a multiple of `alignment`
+  std::uint64_t slot_bytes = 0;   ///< a multiple of `alignment`
+  std::uint64_t inbox_bytes = 0;  ///< likewise; 0: no low-latency rounds
 
   /// Set by member `from`, in the window of a member that reads its slots: the latest round it has put bytes
   /// for.
@@ -90,8 +102,23 @@ struct TeamWindowLayout {
   [[nodiscard]] static constexpr bool is_milestone(std::uint32_t before, std::uint32_t finished) noexcept {
     return (before ^ finished) >> 29U != 0;
   }
-  [[nodiscard]] constexpr std::size_t slots_offset() const noexcept {
+  [[nodiscard]] constexpr std::size_t inboxes_offset() const noexcept {
     return (2 * members * sizeof(SharedFlag) + alignment - 1) / alignment * alignment;
+  }
+  [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint32_t round) const noexcept {
+    return round % slot_count * inbox_bytes;
+  }
+  /// What so many bytes of messages take in an inbox.
+  [[nodiscard]] static constexpr std::uint64_t in_lines(std::uint64_t bytes) noexcept {
+    constexpr std::uint64_t data_bytes = sizeof(TeamLine::data);
+    return (bytes + data_bytes - 1) / data_bytes * sizeof(TeamLine);
+  }
+  /// Bytes of messages in an inbox.
+  [[nodiscard]] constexpr std::uint64_t most_in_inbox() const noexcept {
+    return inbox_bytes / sizeof(TeamLine) * sizeof(TeamLine::data);
+  }
+  [[nodiscard]] constexpr std::size_t slots_offset() const noexcept {
+    return inboxes_offset() + slot_count * inbox_bytes;
   }
   [[nodiscard]] constexpr std::uint64_t slot_shift(std::uint32_t round) const noexcept {
     return round % slot_count * slot_bytes;
@@ -114,14 +141,19 @@ struct TeamWindowLayout {
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.
 /// Backends without graphs need none.
 struct TeamCounters {
-  std::uint32_t rounds = 0;  ///< of all calls that are over
+  std::uint64_t rounds = 0;  ///< of all calls that are over
   /// Parts of the running task that have come to its end, or to its middle; and a mark once a task has given
   /// up, by which all later ones do nothing.
   std::uint32_t arrived = 0;
 };
 
-/// One member's part in one round. In the addresses of `puts`' targets, slots are those of round 0: the
-/// round's own are found when it runs. `copies`' sources and `sums`' inputs are places (`SourcePlace`).
+/// One member's part in one round. In the addresses of `puts`' targets, slots and inboxes are those of round
+/// 0: the round's own are found when it runs. `copies`' sources and `sums`' inputs are places
+/// (`SourcePlace`).
+///
+/// In a low-latency round every segment is a single row, and each message starts at a multiple of two lines.
+/// An output of `sums` may share memory with what is put only if segment by segment the sums' own inputs are
+/// what is put.
 struct TeamRound {
   TeamWindowLayout layout;
   std::span<std::byte* const> windows;  ///< by member, as this device reaches them; zero-filled at first
@@ -134,9 +166,10 @@ struct TeamRound {
   std::uint32_t finished = 1;  ///< up to which of the call's rounds the member has come afterwards
   bool ends_call = true;       ///< the call has `finished` rounds
 
-  FanOut puts;                             ///< from own memory into the own slot
+  bool is_low_latency = false;             ///< through inboxes instead of slots
+  FanOut puts;                             ///< from own memory into the own slot, or into readers' inboxes
   std::span<const std::uint32_t> readers;  ///< members who read it
-  std::span<const std::uint32_t> sources;  ///< members whose slots are read
+  std::span<const std::uint32_t> sources;  ///< members whose messages are read
   FanOut copies;                           ///< to own memory
   OrderedSum sums;                         ///< to own memory; or else `copies`
 

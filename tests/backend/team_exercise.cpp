@@ -53,12 +53,14 @@ TeamExercise::TeamExercise(Backend& machine, std::span<const int> devices, Windo
                            std::uint32_t rounds_before)
     : machine_(machine),
       memory_(memory),
-      layout_{static_cast<std::uint32_t>(devices.size()), slot_bytes},
+      layout_{.members = static_cast<std::uint32_t>(devices.size()),
+              .slot_bytes = slot_bytes,
+              .inbox_bytes = memory == WindowMemory::device ? inbox_bytes : 0},
       members_(devices.size()),
       rounds_before_(rounds_before),
       random_(test::test_seed()) {
   words_ = new (machine.allocate_pinned(sizeof(Words))) Words;
-  std::vector<std::byte> flags(layout_.slots_offset());
+  std::vector<std::byte> flags(layout_.slots_offset());  // and inboxes
   for (std::size_t i = 0; i < std::size_t{2} * layout_.members; ++i) {
     std::memcpy(flags.data() + i * sizeof(SharedFlag), &rounds_before, sizeof rounds_before);
   }
@@ -184,6 +186,29 @@ void TeamExercise::put(TeamPart& part, std::byte* source, std::byte* slot, std::
   part.put_pointers.insert(part.put_pointers.end(), {source, slot});
 }
 
+std::vector<std::byte*> TeamExercise::send(TeamCall& call, std::uint32_t round, std::uint32_t writer,
+                                           const Numbers& readers, std::byte* source,
+                                           std::uint64_t bytes) const {
+  std::vector<std::byte*> places;
+  for (const std::uint32_t reader : readers) {
+    call.part(reader, round).is_low_latency = true;
+    std::uint64_t& fill = call.inbox_fill[{round, reader}];
+    places.push_back(members_[reader].window + layout_.inboxes_offset() + TeamWindowLayout::in_lines(fill));
+    fill += (bytes + vector_bytes - 1) / vector_bytes * vector_bytes;
+    EXPECT_LE(fill, layout_.most_in_inbox()) << "the test sends more than an inbox holds";
+  }
+  TeamPart& part = call.part(writer, round);
+  part.is_low_latency = true;
+  const auto first = static_cast<std::uint32_t>(part.put_pointers.size());
+  part.puts.push_back({.row_bytes = bytes,
+                       .source = first,
+                       .first_target = first + 1,
+                       .target_count = static_cast<std::uint32_t>(places.size())});
+  part.put_pointers.push_back(source);
+  part.put_pointers.insert(part.put_pointers.end(), places.begin(), places.end());
+  return places;
+}
+
 std::byte* TeamExercise::give(TeamPart& part, std::uint32_t member, std::byte* memory) const {
   const std::uint64_t number = std::uint64_t{member} * layout_.most_given() + part.given.size();
   EXPECT_LT(part.given.size(), layout_.most_given()) << "the test gives more than a slot holds";
@@ -207,18 +232,22 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
     return rectangle.row_bytes + (random_.one_in(2) ? 0 : random_.next() % 40);
   };
   std::size_t cursor = 0;
-  for (const Rectangle& rectangle : rectangles) {
+  for (const Rectangle& wanted : rectangles) {
+    const Rectangle rectangle =
+        way == Way::low_latency ? Rectangle{1, wanted.rows * wanted.row_bytes} : wanted;
     const std::size_t source_pitch = random_pitch(rectangle);
     const std::size_t begin = random_.next() % (bits_bytes - extent(rectangle, source_pitch));
     const std::size_t bytes = rectangle.rows * rectangle.row_bytes;
     const bool alike = random_.one_in(2);
-    std::byte* source = nullptr;  // in the readers' tables
+    std::vector<std::byte*> sources;  // in the readers' tables
     if (way == Way::direct) {
-      source = give(call.part(writer, round), writer, input(writer) + begin);
+      sources.assign(readers.size(), give(call.part(writer, round), writer, input(writer) + begin));
+    } else if (way == Way::low_latency) {
+      sources = send(call, round, writer, readers, input(writer) + begin, bytes);
     } else {
       const std::size_t in_slot = place(cursor, bytes, alike ? vector_bytes : 1, begin);
       ASSERT_LE(cursor, slot_bytes) << "the test puts more than a slot holds";
-      source = slot(writer) + in_slot;
+      sources.assign(readers.size(), slot(writer) + in_slot);
       TeamPart& part = call.part(writer, round);
       const auto first = static_cast<std::uint32_t>(part.put_pointers.size());
       part.puts.push_back({.row_bytes = rectangle.row_bytes,
@@ -228,9 +257,10 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
                            .source = first,
                            .first_target = first + 1,
                            .target_count = 1});
-      part.put_pointers.insert(part.put_pointers.end(), {input(writer) + begin, source});
+      part.put_pointers.insert(part.put_pointers.end(), {input(writer) + begin, slot(writer) + in_slot});
     }
-    for (const std::uint32_t reader : readers) {
+    for (std::size_t i = 0; i < readers.size(); ++i) {
+      const std::uint32_t reader = readers[i];
       Member& member = members_[reader];
       TeamPart& part = call.part(reader, round);
       const std::size_t target_pitch = random_pitch(rectangle);
@@ -242,7 +272,7 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
                              .source = first,
                              .first_target = first + 1,
                              .target_count = random_.one_in(4) ? 2U : 1U});
-      part.copy_pointers.push_back(source);
+      part.copy_pointers.push_back(sources[i]);
       for (std::uint32_t target = 0; target < part.copies.back().target_count; ++target) {
         const std::size_t offset =
             output_place(member, extent(rectangle, target_pitch), alike ? vector_bytes : 1, begin);
@@ -281,7 +311,8 @@ void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& r
     const std::uint64_t step = std::max<std::uint64_t>(multiple / element, 1);
     const std::uint64_t starts = (numbers_bytes / element - count) / step + 1;
     std::vector<std::size_t> own(members());
-    std::vector<std::byte*> elsewhere(members());  // for those who are not that member
+    std::vector<std::vector<std::byte*>> elsewhere(
+        members());  // for those who are not that member, by member
     std::vector<test::HostArray> inputs;
     for (std::uint32_t member = 0; member < members(); ++member) {
       own[member] = numbers + random_.next() % starts * step * element;
@@ -289,12 +320,22 @@ void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& r
       inputs.push_back({dtype, {static_cast<std::int64_t>(count)}, {bytes.begin(), bytes.end()}});
       if (!puts(member)) continue;
       if (way == Way::direct) {
-        elsewhere[member] = give(call.part(member, round), member, input(member) + own[member]);
+        elsewhere[member].assign(members(),
+                                 give(call.part(member, round), member, input(member) + own[member]));
         continue;
       }
-      elsewhere[member] = slot(member) + place(cursors[member], count * element, multiple, numbers);
+      if (way == Way::low_latency) {
+        const Numbers& readers = call.part(member, round).readers;
+        const std::vector<std::byte*> places =
+            send(call, round, member, readers, input(member) + own[member], count * element);
+        elsewhere[member].resize(members());
+        for (std::size_t i = 0; i < readers.size(); ++i) elsewhere[member][readers[i]] = places[i];
+        continue;
+      }
+      std::byte* const in_slot = slot(member) + place(cursors[member], count * element, multiple, numbers);
       ASSERT_LE(cursors[member], slot_bytes) << "the test puts more than a slot holds";
-      put(call.part(member, round), input(member) + own[member], elsewhere[member], count * element);
+      elsewhere[member].assign(members(), in_slot);
+      put(call.part(member, round), input(member) + own[member], in_slot, count * element);
     }
     const test::HostArray sum = test::reference_sum(inputs);
     for (const std::uint32_t receiver : receivers) {
@@ -306,7 +347,7 @@ void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& r
       part.sums.push_back({.count = count, .first_input = first, .first_output = first + members()});
       for (std::uint32_t from = 0; from < members(); ++from) {
         part.sum_pointers.push_back(from == receiver ? SourcePlace::own(input(from) + own[from])
-                                                     : elsewhere[from]);
+                                                     : elsewhere[from][receiver]);
       }
       part.sum_pointers.push_back(member.output + offset);
     }
@@ -334,6 +375,7 @@ void TeamExercise::submit(const TeamCall& call, std::uint32_t member, std::size_
   task.round = part.round;
   task.finished = is_last ? call.rounds : parts[index + 1].round - 1;
   task.ends_call = is_last;
+  task.is_low_latency = part.is_low_latency;
   task.puts = {part.puts, part.put_pointers};
   task.readers = part.readers;
   task.sources = part.sources;

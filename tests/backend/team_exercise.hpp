@@ -8,10 +8,12 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 /// A team whose members are devices of this process, calls of several rounds, and what they should leave
@@ -23,6 +25,7 @@ using Numbers = std::vector<std::uint32_t>;
 /// One member's part in one round, with everything it points to.
 struct TeamPart {
   std::uint32_t round = 1;
+  bool is_low_latency = false;
   std::vector<FanOutSegment> puts;
   std::vector<std::byte*> put_pointers;
   Numbers readers;
@@ -45,6 +48,8 @@ struct TeamCall {
 
   std::uint32_t rounds;
   std::vector<std::vector<TeamPart>> parts;
+  std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t>
+      inbox_fill;  ///< by round and member: bytes of messages
 };
 
 /// So many rows of so many bytes.
@@ -56,13 +61,14 @@ struct Rectangle {
 enum class WindowMemory : std::uint8_t { device, pinned };
 enum class SumAlignment : std::uint8_t { alike, element, none };
 /// How bytes come to those who read them.
-enum class Way : std::uint8_t { slots, direct };
+enum class Way : std::uint8_t { slots, direct, low_latency };
 
 class TeamExercise {
  public:
   static constexpr std::uint64_t slot_bytes = std::uint64_t{256} << 10U;
-  static constexpr std::size_t bits_bytes = std::size_t{1} << 20U;      ///< of input without a type
-  static constexpr std::size_t numbers_bytes = std::size_t{32} << 10U;  ///< of input of each type
+  static constexpr std::uint64_t inbox_bytes = std::uint64_t{2} << 20U;  ///< of windows in device memory
+  static constexpr std::size_t bits_bytes = std::size_t{1} << 20U;       ///< of input without a type
+  static constexpr std::size_t numbers_bytes = std::size_t{32} << 10U;   ///< of input of each type
 
   /// Members `0` to `devices.size() - 1`, which have `rounds_before` rounds behind them. Sets the abort word
   /// after a minute, so that a test that hangs ends.
@@ -81,7 +87,8 @@ class TeamExercise {
 
   // What a round of a call does. The bytes come from anywhere in the writer's input; where they should come
   // to is written down.
-  /// `writer` puts the rectangles into its slot, or gives their addresses, and the readers copy them.
+  /// `writer` puts the rectangles into its slot or into the readers' inboxes, or gives their addresses, and
+  /// the readers copy them. With low latency a rectangle is a single row of as many bytes.
   void add_message(TeamCall& call, std::uint32_t round, std::uint32_t writer, const Numbers& readers,
                    std::span<const Rectangle> rectangles, Way way = Way::slots);
   /// The receivers add so many elements of all members' inputs, segment by segment.
@@ -102,6 +109,9 @@ class TeamExercise {
   [[nodiscard]] std::byte* expect(std::uint32_t member, std::span<const std::byte> bytes);
   [[nodiscard]] std::byte* allocate(std::uint32_t member, std::size_t bytes);
   static void put(TeamPart& part, std::byte* source, std::byte* slot, std::uint64_t bytes);
+  /// From `writer` into the readers' inboxes, in a low-latency round. Returns where, by reader.
+  std::vector<std::byte*> send(TeamCall& call, std::uint32_t round, std::uint32_t writer,
+                               const Numbers& readers, std::byte* source, std::uint64_t bytes) const;
   /// Gives the readers of `member`'s part an address near `memory`, which is its own. Returns what readers
   /// have in their tables for `memory`.
   std::byte* give(TeamPart& part, std::uint32_t member, std::byte* memory) const;

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -79,7 +81,10 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
       if (call.parts[member].empty()) call.part(member, call.rounds);
     }
   }
-  Way any_way() { return team().random().one_in(2) ? Way::slots : Way::direct; }
+  [[nodiscard]] static bool has_inboxes() { return GetParam() == WindowMemory::device; }
+  Way any_way() {
+    return static_cast<Way>(draw(0, static_cast<int>(has_inboxes() ? Way::low_latency : Way::direct)));
+  }
   /// Everyone sends everyone so many bytes.
   void add_all_gather(TeamCall& call, std::uint32_t round, std::span<const Rectangle> rectangles, Way way) {
     for (std::uint32_t writer = 0; writer < members(); ++writer) {
@@ -292,6 +297,59 @@ TEST_P(TeamRounds, AddEveryTypeInAscendingOrder) {
   }
 }
 
+TEST_P(TeamRounds, WriteSumsWhereTheirOwnInputsWereWithLowLatency) {
+  if (!has_inboxes()) GTEST_SKIP() << "no low-latency rounds through host memory";
+  for (int i = 0; i < 200; ++i) {
+    // Segments of one memory, which is input and output of its member.
+    std::vector<std::uint64_t> counts(draw(1, 5));
+    std::ranges::generate(counts, [&] { return draw(1, team().random().one_in(5) ? 5'000 : 200); });
+    const std::uint64_t all = std::accumulate(counts.begin(), counts.end(), std::uint64_t{0});
+    const auto expected = static_cast<std::byte>(members() * (members() + 1) / 2);
+    std::vector<std::byte*> memory;
+    TeamCall call = call_of(1);
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      memory.push_back(team().allocate(member, all));
+      machine().fill(team().stream(member), {.target = memory[member],
+                                             .count = all,
+                                             .element_bytes = 1,
+                                             .value = {static_cast<std::byte>(member + 1)}});
+      TeamPart& part = call.part(member, 1);
+      part.readers = part.sources = team().everyone_but(member);
+      part.dtype = DType::uint8;
+      part.input_count = members();
+    }
+    std::uint64_t begin = 0;
+    for (const std::uint64_t count : counts) {
+      std::vector<std::vector<std::byte*>> inboxes;
+      for (std::uint32_t member = 0; member < members(); ++member) {
+        inboxes.push_back(
+            team().send(call, 1, member, team().everyone_but(member), memory[member] + begin, count));
+      }
+      for (std::uint32_t member = 0; member < members(); ++member) {
+        TeamPart& part = call.part(member, 1);
+        const auto first = static_cast<std::uint32_t>(part.sum_pointers.size());
+        part.sums.push_back({.count = count, .first_input = first, .first_output = first + members()});
+        for (std::uint32_t from = 0; from < members(); ++from) {
+          // Among those to whom `from` sends, all but itself.
+          part.sum_pointers.push_back(from == member ? SourcePlace::own(memory[member] + begin)
+                                                     : inboxes[from][member < from ? member : member - 1]);
+        }
+        part.sum_pointers.push_back(memory[member] + begin);
+      }
+      begin += count;
+    }
+    team().enqueue(call);
+    const std::vector<std::byte> sums(all, expected);
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      machine().copy(team().stream(member),
+                     {.target = team().expect(member, sums), .source = memory[member], .row_bytes = all});
+    }
+    team().check_if_full();
+    if (HasFatalFailure()) return;
+  }
+  team().check();
+}
+
 TEST_P(TeamRounds, LeaveOutMembersWithoutAPart) {
   // Far more rounds than there are slots, in which only two have parts.
   for (int i = 0; i < 20; ++i) {
@@ -362,8 +420,10 @@ TEST_P(TeamRounds, TellTheHostWhenOutputsAreThere) {
 
 TEST_P(TeamRounds, AreReplayedByGraphsAmongOthers) {
   if (!machine().supports_graphs()) GTEST_SKIP() << "virtual devices have no graphs";
-  for (const std::uint32_t segments : {1U, 2'000U}) {
-    constexpr std::uint64_t bytes = 24;
+  constexpr std::uint64_t bytes = 24;
+  for (const auto& [segments, way] : {std::pair{1U, Way::slots}, std::pair{2'000U, Way::slots},
+                                      std::pair{1U, Way::low_latency}, std::pair{2'000U, Way::low_latency}}) {
+    if (way == Way::low_latency && !has_inboxes()) continue;
     // Everyone's bytes go round: through the graph's own memory, as addresses in it are fixed.
     TeamCall call = call_of(3);
     std::vector<std::byte*> from;
@@ -378,10 +438,14 @@ TEST_P(TeamRounds, AreReplayedByGraphsAmongOthers) {
       call.part(writer, 3).readers = {reader};
       call.part(reader, 3).sources = {writer};
       for (std::uint32_t i = 0; i < segments; ++i) {
-        TeamExercise::put(call.part(writer, 3), from[writer] + i * bytes, team().slot(writer) + i * bytes,
-                          bytes);
-        TeamExercise::copy(call.part(reader, 3), team().slot(writer) + i * bytes, to[reader] + i * bytes,
-                           bytes);
+        std::byte* const source = from[writer] + i * bytes;
+        std::byte* place = team().slot(writer) + i * bytes;
+        if (way == Way::low_latency) {
+          place = team().send(call, 3, writer, {reader}, source, bytes).front();
+        } else {
+          TeamExercise::put(call.part(writer, 3), source, place, bytes);
+        }
+        TeamExercise::copy(call.part(reader, 3), place, to[reader] + i * bytes, bytes);
       }
     }
     std::vector<GraphHandle> graphs;
@@ -435,6 +499,52 @@ TEST_P(TeamRounds, WaitForRoomUntilSomebodyGivesUp) {
   EXPECT_EQ(team().ready_flag(1, 0), TeamWindowLayout::slot_count);
   EXPECT_EQ(team().finished_flag(1, 0), TeamWindowLayout::slot_count);
   EXPECT_EQ(team().done(0).value, 0U);
+}
+
+TEST_P(TeamRounds, WaitForRoomInInboxesUntilSomebodyGivesUp) {
+  if (!has_inboxes()) GTEST_SKIP() << "no low-latency rounds through host memory";
+  TeamCall call = call_of(300);
+  for (std::uint32_t round = 1; round <= call.rounds; ++round) {
+    call.part(0, round).readers = {1};
+    static_cast<void>(team().send(call, round, 0, {1}, team().input(0), round % 2 == 0 ? 100 : 100'000));
+  }
+  call.parts[1].clear();
+  team().enqueue(call);  // member 1 never comes
+  std::this_thread::sleep_for(50ms);
+  EXPECT_FALSE(machine().query_stream(team().stream(0)));
+  EXPECT_EQ(team().finished_flag(1, 0), TeamWindowLayout::slot_count);
+  give_up();
+  EXPECT_EQ(team().finished_flag(1, 0), TeamWindowLayout::slot_count);
+  EXPECT_EQ(team().done(0).value, 0U);
+}
+
+TEST_P(TeamRounds, WaitForLinesUntilSomebodyGivesUp) {
+  if (!has_inboxes()) GTEST_SKIP() << "no low-latency rounds through host memory";
+  for (const bool adds : {false, true}) {
+    start();
+    TeamCall call = call_of(2);
+    const std::vector<std::byte*> places = team().send(call, 1, 1, {0}, team().input(1), 5'000);
+    TeamPart& waits = call.part(0, 1);
+    waits.sources = {1};
+    std::byte* const target = team().allocate(0, 5'000);
+    if (adds) {
+      waits.dtype = DType::uint8;
+      waits.input_count = 2;
+      waits.sums = {{.count = 5'000, .first_input = 0, .first_output = 2}};
+      waits.sum_pointers = {SourcePlace::own(team().input(0)), places[0], target};
+    } else {
+      TeamExercise::copy(waits, places[0], target, 5'000);
+    }
+    call.part(0, 2).readers = {1};
+    call.parts[1].clear();
+    team().enqueue(call);  // member 1 never comes
+    std::this_thread::sleep_for(50ms);
+    EXPECT_FALSE(machine().query_stream(team().stream(0)));
+    give_up();
+    EXPECT_EQ(team().ready_flag(1, 0), 0U);
+    EXPECT_EQ(team().finished_flag(1, 0), 0U);
+    EXPECT_EQ(team().done(0).value, 0U);
+  }
 }
 
 TEST_P(TeamRounds, WaitForReadersUntilSomebodyGivesUp) {

@@ -17,7 +17,7 @@ class Resolver {
            std::span<std::byte* const> addresses)
       : plan_(plan),
         windows_(windows.seen_by(own_member)),
-        slots_offset_(windows.layout().slots_offset()),
+        layout_(windows.layout()),
         addresses_(addresses) {}
 
   std::span<std::byte* const> resolve(const std::vector<Place>& places, Pointers& pointers) const {
@@ -30,15 +30,17 @@ class Resolver {
   [[nodiscard]] std::byte* resolve(const Place& place) const {
     if (place.buffer < plan_.operand_count) return addresses_[place.buffer] + place.offset;
     if (place.buffer < plan_.own_source(0))
-      return windows_[place.buffer - plan_.slot_buffer(0)] + slots_offset_ + place.offset;
-    if (place.buffer < plan_.given_buffer(0))
+      return windows_[place.buffer - plan_.slot_buffer(0)] + layout_.slots_offset() + place.offset;
+    if (place.buffer < plan_.inbox_buffer(0))
       return backend::SourcePlace::own(addresses_[place.buffer - plan_.own_source(0)] + place.offset);
+    if (place.buffer < plan_.given_buffer(0))
+      return windows_[place.buffer - plan_.inbox_buffer(0)] + layout_.inboxes_offset() + place.offset;
     return backend::SourcePlace::given(place.buffer - plan_.given_buffer(0), place.offset);
   }
 
   const RoundPlan& plan_;
   std::span<std::byte* const> windows_;
-  std::size_t slots_offset_;
+  const backend::TeamWindowLayout& layout_;
   std::span<std::byte* const> addresses_;
 };
 
@@ -109,6 +111,7 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
       task.round = part.round;
       task.finished = part.finished;
       task.ends_call = next_[own] == parts.size();
+      task.is_low_latency = plan.protocol == Protocol::low_latency;
       task.puts = {part.puts.segments, resolver.resolve(part.puts.pointers, resolved_[0])};
       task.readers = part.readers;
       task.sources = part.sources;

@@ -9,7 +9,9 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <ranges>
 #include <set>
+#include <span>
 #include <tuple>
 #include <utility>
 
@@ -35,20 +37,27 @@ void add_once(std::vector<std::uint32_t>& members, LaneId member) {
 class Round {
  public:
   Round(const TeamWork& work, std::size_t members, const RoundLimits& limits)
-      : work_(work), limits_(limits), parts_(members), fill_(members), has_part_(members) {}
+      : work_(work),
+        limits_(limits),
+        parts_(members),
+        messages_(members),
+        fill_(members),
+        sent_(members),
+        has_part_(members) {}
 
   /// A rectangle that `source`'s member offers and `target`'s copies.
   void copy(const Move& move, Place target) {
     const LaneId member = work_.member_of(move.source);
     const LaneId reader = work_.member_of(target);
+    is_single_rows_ &= move.rows == 1;
     Move offered = move;
     if (member == reader) {
       offered.source = own(move.source);
       add(part(member).copies, offered, target);
       return;
     }
-    offered.source = offer(move);
-    if (!limits_.is_direct) offered.source_pitch = move.row_bytes;
+    offered.source = offer(move, reader);
+    if (limits_.protocol != Protocol::direct) offered.source_pitch = move.row_bytes;
     connect(member, reader);
     add(part(reader).copies, offered, target);
   }
@@ -64,7 +73,7 @@ class Round {
         adding.sums.pointers.push_back(own(inputs[i]));
         continue;
       }
-      adding.sums.pointers.push_back(offer({.source = inputs[i], .row_bytes = count * size_of(dtype)}));
+      adding.sums.pointers.push_back(offer({.source = inputs[i], .row_bytes = count * size_of(dtype)}, root));
       connect(member, root);
     }
     adding.sums.pointers.push_back(output);
@@ -77,6 +86,39 @@ class Round {
     has_part_[member] = true;
     return parts_[member];
   }
+  /// When all work has been added.
+  void finish() {
+    switch (limits_.protocol) {
+      case Protocol::slots:
+      case Protocol::direct:
+        return stagger();
+      case Protocol::low_latency:
+        for (std::size_t member = 0; member < parts_.size(); ++member) {
+          for (const Message& message : messages_[member])
+            add(part(member).puts, message.move, message.targets);
+        }
+    }
+  }
+  /// Whether the round can be carried out.
+  [[nodiscard]] bool fits() const {
+    if (limits_.protocol == Protocol::low_latency) {
+      return is_single_rows_ && *std::ranges::max_element(fill_) <= limits_.low_latency_bytes &&
+             *std::ranges::max_element(sent_) <= limits_.low_latency_bytes &&
+             std::ranges::all_of(std::views::iota(std::size_t{0}, parts_.size()),
+                                 [this](std::size_t member) { return may_write_what_it_puts(member); });
+    }
+    return *std::ranges::max_element(fill_) <= limits_.slot_bytes &&
+           std::ranges::all_of(
+               parts_, [this](const RoundPart& part) { return part.given.size() <= limits_.most_given; });
+  }
+
+ private:
+  /// What a member puts into inboxes.
+  struct Message {
+    Move move;
+    std::vector<Place> targets;
+  };
+
   /// Every member copies from the member after it first, and from those before it later: if all began with
   /// the same one, its link would hold up all of them. What it has itself comes last; if that is much, it is
   /// copied slice by slice beside the rest, as it takes another way.
@@ -99,22 +141,58 @@ class Round {
       if (are_single_rows && own_bytes >= much_of_its_own) cut_into_slices(parts_[reader].copies);
     }
   }
-  /// Whether the round can be carried out.
-  [[nodiscard]] bool fits() const {
-    return *std::ranges::max_element(fill_) <= limits_.slot_bytes &&
-           std::ranges::all_of(
-               parts_, [this](const RoundPart& part) { return part.given.size() <= limits_.most_given; });
-  }
 
- private:
   // Buffers beyond the work's: see `RoundPlan`.
   [[nodiscard]] std::size_t first_own_source() const { return work_.homes.size() + parts_.size(); }
-  [[nodiscard]] std::size_t first_given() const { return first_own_source() + work_.homes.size(); }
+  [[nodiscard]] std::size_t first_inbox() const { return first_own_source() + work_.homes.size(); }
+  [[nodiscard]] std::size_t first_given() const { return first_inbox() + parts_.size(); }
   [[nodiscard]] Place own(Place source) const {
     return {static_cast<BufferId>(first_own_source() + source.buffer), source.offset};
   }
-  /// Where others find the bytes of a rectangle.
-  [[nodiscard]] Place offer(const Move& move) { return limits_.is_direct ? give(move.source) : put(move); }
+  /// Where `reader`, another member, finds the bytes of a rectangle.
+  [[nodiscard]] Place offer(const Move& move, LaneId reader) {
+    switch (limits_.protocol) {
+      case Protocol::slots:
+        break;
+      case Protocol::direct:
+        return give(move.source);
+      case Protocol::low_latency:
+        return send(move, reader);
+    }
+    return put(move);
+  }
+  /// Into the reader's inbox, once.
+  [[nodiscard]] Place send(const Move& move, LaneId reader) {
+    const LaneId member = work_.member_of(move.source);
+    const auto [known, is_new] = put_.try_emplace(key_of(move), messages_[member].size());
+    if (is_new) messages_[member].push_back({.move = move, .targets = {}});
+    std::vector<Place>& targets = messages_[member][known->second].targets;
+    const auto inbox = static_cast<BufferId>(first_inbox() + reader);
+    const auto sent = std::ranges::find(targets, inbox, &Place::buffer);
+    if (sent != targets.end()) return *sent;
+    const std::uint64_t bytes = divide_up(move.row_bytes, message_alignment) * message_alignment;
+    targets.push_back({inbox, backend::TeamWindowLayout::in_lines(fill_[reader])});
+    fill_[reader] += bytes;
+    sent_[member] += bytes;
+    return targets.back();
+  }
+  /// Whether each sum of the member, if it puts something too, has as its own input what is put at the same
+  /// place in the list.
+  [[nodiscard]] bool may_write_what_it_puts(std::size_t member) const {
+    const RoundPart& part = parts_[member];
+    const std::vector<Message>& messages = messages_[member];
+    if (messages.empty() || part.sums.segments.empty() || work_.outputs_are_apart) return true;
+    if (messages.size() != part.sums.segments.size()) return false;
+    for (std::size_t i = 0; i < messages.size(); ++i) {
+      const backend::OrderedSumSegment& segment = part.sums.segments[i];
+      const auto inputs = std::span(part.sums.pointers).subspan(segment.first_input, part.input_count);
+      if (messages[i].move.row_bytes != segment.count * size_of(part.dtype) ||
+          std::ranges::find(inputs, own(messages[i].move.source)) == inputs.end()) {
+        return false;
+      }
+    }
+    return true;
+  }
   /// In memory of `source`'s member.
   [[nodiscard]] Place give(Place source) {
     const LaneId member = work_.member_of(source);
@@ -127,9 +205,7 @@ class Round {
   /// Packed, in the slot of `source`'s member. Each rectangle is put once.
   [[nodiscard]] Place put(const Move& move) {
     const LaneId member = work_.member_of(move.source);
-    const auto key =
-        std::tuple(move.source.buffer, move.source.offset, move.row_bytes, move.rows, move.source_pitch);
-    const auto [known, is_new] = put_.try_emplace(key, fill_[member]);
+    const auto [known, is_new] = put_.try_emplace(key_of(move), fill_[member]);
     const Place slot{static_cast<BufferId>(work_.homes.size() + member), known->second};
     if (is_new) {
       Move packed = move;
@@ -142,7 +218,7 @@ class Round {
   /// The member whose slot or memory a source of `reader` is in.
   [[nodiscard]] std::size_t owner(Place source, std::size_t reader) const {
     if (source.buffer < first_own_source()) return source.buffer - work_.homes.size();
-    if (source.buffer < first_given()) return reader;
+    if (source.buffer < first_inbox()) return reader;
     return (source.buffer - first_given()) / limits_.most_given;
   }
   /// The first slices of all segments, then the second ones, and so on.
@@ -165,16 +241,25 @@ class Round {
     }
     table = std::move(cut);
   }
-  static void add(RoundPart::Table<backend::FanOutSegment>& table, const Move& move, Place target) {
+  using Rectangle = std::tuple<BufferId, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+  [[nodiscard]] static Rectangle key_of(const Move& move) {
+    return {move.source.buffer, move.source.offset, move.row_bytes, move.rows, move.source_pitch};
+  }
+  static void add(RoundPart::Table<backend::FanOutSegment>& table, const Move& move,
+                  std::span<const Place> targets) {
     const auto source = static_cast<std::uint32_t>(table.pointers.size());
-    table.pointers.insert(table.pointers.end(), {move.source, target});
+    table.pointers.push_back(move.source);
+    table.pointers.insert(table.pointers.end(), targets.begin(), targets.end());
     table.segments.push_back({.row_bytes = move.row_bytes,
                               .source_pitch = move.source_pitch,
                               .target_pitch = move.target_pitch,
                               .rows = static_cast<std::uint32_t>(move.rows),
                               .source = source,
                               .first_target = source + 1,
-                              .target_count = 1});
+                              .target_count = static_cast<std::uint32_t>(targets.size())});
+  }
+  static void add(RoundPart::Table<backend::FanOutSegment>& table, const Move& move, Place target) {
+    add(table, move, std::span(&target, 1));
   }
   void connect(LaneId source, LaneId reader) {
     add_once(part(source).readers, reader);
@@ -184,10 +269,12 @@ class Round {
   const TeamWork& work_;
   const RoundLimits& limits_;
   std::vector<RoundPart> parts_;
-  std::vector<std::uint64_t> fill_;  ///< by member: bytes of its message
+  std::vector<std::vector<Message>> messages_;  ///< by member, with low latency
+  std::vector<std::uint64_t> fill_;             ///< by member: bytes in its slot or inbox
+  std::vector<std::uint64_t> sent_;             ///< by member, with low latency: bytes it puts into inboxes
+  bool is_single_rows_ = true;                  ///< all that is copied
   std::vector<bool> has_part_;
-  std::map<std::tuple<BufferId, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>, std::uint64_t>
-      put_;
+  std::map<Rectangle, std::uint64_t> put_;   ///< to the place in the slot, or the number of the message
   std::map<BufferId, std::uint64_t> given_;  ///< the number of each buffer's address
 };
 
@@ -202,14 +289,14 @@ class Lowering {
   Lowering(const TeamWork& work, std::size_t members, const RoundLimits& limits)
       : work_(work), members_(members), limits_(limits) {}
 
-  /// Nothing if rounds cannot be direct but should be.
+  /// Nothing if the protocol cannot carry the work; slots can carry everything.
   [[nodiscard]] std::optional<std::vector<Round>> run() {
     for (const TeamWork::Stage& stage : work_.stages) {
       add_sums(stage.reductions);
       add_flows(stage.flows);
     }
-    if (limits_.is_direct && !std::ranges::all_of(rounds_, &Round::fits)) return std::nullopt;
-    for (Round& round : rounds_) round.stagger();
+    if (!std::ranges::all_of(rounds_, &Round::fits)) return std::nullopt;
+    for (Round& round : rounds_) round.finish();
     return std::move(rounds_);
   }
 
@@ -282,8 +369,8 @@ class Lowering {
     if (groups.empty()) return;
     std::uint64_t largest = 1;
     for (const auto& [member, bytes] : messages) largest = std::max(largest, bytes);
-    for (std::uint64_t count = limits_.is_direct ? 1 : divide_up(largest, limits_.message_bytes);;
-         count *= 2) {
+    const bool needs_cuts = limits_.protocol == Protocol::slots;
+    for (std::uint64_t count = needs_cuts ? divide_up(largest, limits_.message_bytes) : 1;; count *= 2) {
       std::vector<Round> rounds(count, Round(work_, members_, limits_));
       for (const Group& group : groups) {
         const auto cuts = split_evenly(group.sizes, count, split_alignment);
@@ -291,7 +378,7 @@ class Lowering {
           for (const Slice& slice : cuts[round]) add_slice(rounds[round], slice, group.items[slice.item]);
         }
       }
-      if (limits_.is_direct || std::ranges::all_of(rounds, &Round::fits)) {
+      if (!needs_cuts || std::ranges::all_of(rounds, &Round::fits)) {
         std::ranges::move(rounds, std::back_inserter(rounds_));
         return;
       }
@@ -306,10 +393,11 @@ class Lowering {
 };
 
 /// Numbers each own member's parts.
-RoundPlan number(std::vector<Round>& rounds, std::size_t operand_count, std::size_t members,
+RoundPlan number(std::vector<Round>& rounds, const TeamWork& work, Protocol protocol, std::size_t members,
                  std::size_t first_own, std::size_t own_count) {
   RoundPlan plan;
-  plan.operand_count = operand_count;
+  plan.protocol = protocol;
+  plan.operand_count = work.homes.size();
   plan.member_count = members;
   plan.round_count = static_cast<std::uint32_t>(rounds.size());
   for (std::size_t member = first_own; member < first_own + own_count; ++member) {
@@ -330,6 +418,7 @@ RoundPlan number(std::vector<Round>& rounds, std::size_t operand_count, std::siz
     std::set<BufferId> given;
     for (const RoundPart& part : parts) given.insert(part.given.begin(), part.given.end());
     plan.given.emplace_back(given.begin(), given.end());
+    if (protocol == Protocol::low_latency || work.outputs_are_apart) continue;
     for (RoundPart& part : parts) {
       if (part.puts.segments.empty() || part.sums.segments.empty()) continue;
       // An output may be the input: all of it must have been put before any of it is written.
@@ -346,13 +435,11 @@ RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t fir
                       const RoundLimits& limits) {
   // All processes see all members' parts, and so all come to the same.
   std::optional<std::vector<Round>> rounds = Lowering(work, members, limits).run();
+  if (rounds) return number(*rounds, work, limits.protocol, members, first_own, own_count);
   RoundLimits through_slots = limits;
-  through_slots.is_direct = false;
-  const bool is_direct = limits.is_direct && rounds.has_value();
-  if (!rounds) rounds = Lowering(work, members, through_slots).run();
-  RoundPlan plan = number(*rounds, work.homes.size(), members, first_own, own_count);
-  plan.is_direct = is_direct;
-  return plan;
+  through_slots.protocol = Protocol::slots;
+  rounds = Lowering(work, members, through_slots).run();
+  return number(*rounds, work, Protocol::slots, members, first_own, own_count);
 }
 
 RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t own_count) {
@@ -367,7 +454,7 @@ RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t o
       part.sources.push_back(other);
     }
   }
-  return number(rounds, 0, members, first_own, own_count);
+  return number(rounds, nothing, Protocol::slots, members, first_own, own_count);
 }
 
 }  // namespace tutti::transport::ranks

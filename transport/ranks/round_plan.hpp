@@ -21,6 +21,8 @@ struct TeamWork {
     std::vector<Flow> flows;            ///< to any members, the source's own included
   };
 
+  /// No output shares memory with inputs of its member, not even with its own.
+  bool outputs_are_apart = false;
   std::vector<LaneId> homes;  ///< of each buffer
   std::vector<Place> places;  ///< pool for the ranges of reductions and flows
   std::vector<Stage> stages;
@@ -31,11 +33,18 @@ struct TeamWork {
   }
 };
 
-/// One member's part in one round. Places of targets are in the work's buffers, or in slots: the slot of
-/// member m is buffer `RoundPlan::slot_buffer(m)`. Sources are in slots, or in own buffers: buffer b is
-/// `RoundPlan::own_source(b)` there; or in memory that other members give: that is buffer
-/// `RoundPlan::given_buffer(number)`, with the number of its address (`backend::SourcePlace`). What is put
-/// comes from the work's buffers.
+/// How bytes come from one member to another (`backend/team_round.hpp`).
+enum class Protocol : std::uint8_t {
+  slots,
+  direct,       ///< nothing is put: members read what others give
+  low_latency,  ///< through inboxes
+};
+
+/// One member's part in one round. Places of targets are in the work's buffers, in slots or in inboxes: the
+/// slot of member m is buffer `RoundPlan::slot_buffer(m)`, its inbox `RoundPlan::inbox_buffer(m)`. Sources
+/// are in slots or inboxes, or in own buffers: buffer b is `RoundPlan::own_source(b)` there; or in memory
+/// that other members give: that is buffer `RoundPlan::given_buffer(number)`, with the number of its address
+/// (`backend::SourcePlace`). What is put comes from the work's buffers.
 struct RoundPart {
   template <class Segment>
   struct Table {
@@ -62,7 +71,7 @@ struct RoundPlan {
   std::size_t operand_count = 0;
   std::size_t member_count = 0;
   std::uint32_t round_count = 0;
-  bool is_direct = false;                     ///< nothing is put: members read what others give
+  Protocol protocol = Protocol::slots;
   std::vector<std::vector<RoundPart>> parts;  ///< by own member; at least one each if there are rounds
   std::vector<std::vector<BufferId>>
       given;  ///< by own member: buffers that it gives in some round, each once
@@ -73,16 +82,20 @@ struct RoundPlan {
   [[nodiscard]] BufferId own_source(BufferId buffer) const noexcept {
     return static_cast<BufferId>(operand_count + member_count + buffer);
   }
+  [[nodiscard]] BufferId inbox_buffer(std::size_t member) const noexcept {
+    return static_cast<BufferId>(2 * operand_count + member_count + member);
+  }
   [[nodiscard]] BufferId given_buffer(std::uint64_t number) const noexcept {
-    return static_cast<BufferId>(2 * operand_count + member_count + number);
+    return static_cast<BufferId>(2 * (operand_count + member_count) + number);
   }
 };
 
 struct RoundLimits {
   std::uint64_t slot_bytes = 0;     ///< what a member can put in a round
   std::uint64_t message_bytes = 0;  ///< what it should put: larger messages are cut, so that rounds overlap
-  bool is_direct = false;           ///< members should read what others give
-  std::uint32_t most_given = 0;     ///< addresses that a member can give in a round
+  Protocol protocol = Protocol::slots;  ///< to be used if it can carry the work
+  std::uint32_t most_given = 0;         ///< addresses that a member can give in a round
+  std::uint64_t low_latency_bytes = 0;  ///< what a member may send, and receive, in a low-latency round
 };
 
 /// The plan of `work` among `members`, for the `own_count` of them that start at `first_own`.
@@ -94,8 +107,12 @@ struct RoundLimits {
 ///
 /// Directly, nothing is put, and a stage takes one round for its flows and one for its sums of each element
 /// type. What others read in a stage, its own member must not write in that stage: bytes of inputs that are
-/// outputs as well belong to one share, which only their member reads. Where a member would give more
-/// addresses than it can, rounds go through slots.
+/// outputs as well belong to one share, which only their member reads.
+///
+/// With low latency, rounds are as many as directly. Everything is a single row, and every rectangle is put
+/// once, into the inboxes of all who read it.
+///
+/// What a protocol cannot carry goes through slots.
 [[nodiscard]] RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_own,
                                     std::size_t own_count, const RoundLimits& limits);
 /// One round without data, in which everyone waits for everyone.

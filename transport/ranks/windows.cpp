@@ -3,8 +3,10 @@
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/signature.hpp"
+#include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <exception>
@@ -180,6 +182,9 @@ void Windows::allocate_counters() {
 }
 
 std::string Windows::use_device_windows(Exchange& exchange, const Team& team) {
+  layout_.inbox_bytes = std::min<std::uint64_t>(
+      layout_.slot_bytes,
+      backend::TeamWindowLayout::in_lines(ranks_tuning_of(runtime_.backend().kind()).low_latency_to));
   const auto start = [&](const std::function<void()>& step) {
     return first_complaint(exchange, complaint_of(step));
   };
@@ -202,6 +207,7 @@ std::string Windows::use_device_windows(Exchange& exchange, const Team& team) {
   synchronize(exchange);
   free();
   addresses_.clear();
+  layout_.inbox_bytes = 0;  // in host memory messages take as long as slots
   return complaint;
 }
 

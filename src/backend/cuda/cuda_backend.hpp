@@ -104,7 +104,8 @@ class CudaBackend final : public Backend {
   void keep_late_failure(cudaError_t status, int device) noexcept;
   /// Calls `launch` with `table` in the form that fits it.
   template <class Launch>
-  void launch_table(StreamRef stream, const char* work, const TableBlob& table, const Launch& launch);
+  void launch_table(StreamRef stream, const char* work, const TableBlob& table, std::size_t parameter_limit,
+                    const Launch& launch);
 
   std::vector<std::unique_ptr<DeviceState>> devices_;
   std::vector<std::vector<int>> nvlink_lanes_;

@@ -39,8 +39,8 @@ void CudaBackend::copy(StreamRef stream, const Copy2D& copy) {
 
 template <class Launch>
 void CudaBackend::launch_table(StreamRef stream, const char* work, const TableBlob& table,
-                               const Launch& launch) {
-  if (table.bytes <= parameter_table_limit_) {
+                               std::size_t parameter_limit, const Launch& launch) {
+  if (table.bytes <= parameter_limit) {
     check(launch({table.blob.data(), table.bytes, nullptr}), work, stream.device);
     return;
   }
@@ -67,7 +67,7 @@ void CudaBackend::fan_out(StreamRef stream, const FanOut& task) {
   const LaunchSite where = site(stream, "a fan-out");
   build_table(task, where.multiprocessors, table);
   if (table.shape.tile_count == 0) return;
-  launch_table(stream, "fan-out kernel", table,
+  launch_table(stream, "fan-out kernel", table, parameter_table_limit_,
                [&](const TableArgument& argument) { return launch_fan_out(where, argument, table.shape); });
 }
 
@@ -77,20 +77,31 @@ void CudaBackend::ordered_sum(StreamRef stream, const OrderedSum& task) {
   const LaunchSite where = site(stream, "an ordered sum");
   build_table(task, where.multiprocessors, table);
   if (table.shape.tile_count == 0) return;
-  launch_table(stream, "ordered sum kernel", table, [&](const TableArgument& argument) {
-    return launch_ordered_sum(where, task, argument, table.shape);
-  });
+  launch_table(
+      stream, "ordered sum kernel", table, parameter_table_limit_,
+      [&](const TableArgument& argument) { return launch_ordered_sum(where, task, argument, table.shape); });
 }
 
 void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   thread_local TeamTable table;
   const CurrentDevice current(stream.device);
-  const LaunchSite where = site(stream, "a team round");
+  LaunchSite where = site(stream, "a team round");
+  // In graphs that others may take apart, edges are as they know them.
+  where.is_dependent = at(stream.device).properties.major >= 9 && !is_capturing(stream);
   build_table(task, where.multiprocessors, table);
-  launch_table(stream, "team round kernel", table, [&](const TableArgument& argument) {
-    const auto launch = task.sums.segments.empty() ? launch_team_copies : launch_team_sums;
-    return launch(where, task, argument, table.shape);
-  });
+  const bool adds = !task.sums.segments.empty();
+  if (task.is_low_latency) {
+    launch_table(stream, "low-latency round kernel", table, medium_parameter_table,
+                 [&](const TableArgument& argument) {
+                   return (adds ? launch_low_latency_sums : launch_low_latency_copies)(where, task, argument,
+                                                                                       table.shape);
+                 });
+    return;
+  }
+  launch_table(stream, "team round kernel", table, parameter_table_limit_,
+               [&](const TableArgument& argument) {
+                 return (adds ? launch_team_sums : launch_team_copies)(where, task, argument, table.shape);
+               });
 }
 
 void CudaBackend::convert(StreamRef stream, const Convert& task) {

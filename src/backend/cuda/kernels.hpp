@@ -15,6 +15,9 @@ namespace tutti::backend::cuda {
 struct LaunchSite {
   cudaStream_t stream = nullptr;
   int multiprocessors = 1;
+  /// By programmatic dependent launch: what a launch costs the device overlaps the end of the kernel before.
+  /// Kernels of teams only.
+  bool is_dependent = false;
 };
 
 // Kernels are compiled for these capacities; the smaller ones only save time at launch. Up to 4 KiB of
@@ -48,6 +51,11 @@ cudaError_t launch_team_copies(LaunchSite where, const TeamRound& task, const Ta
                                const TeamShape& shape);
 cudaError_t launch_team_sums(LaunchSite where, const TeamRound& task, const TableArgument& table,
                              const TeamShape& shape);
+// Likewise for low-latency rounds. A table in the parameters has at most `medium_parameter_table` bytes.
+cudaError_t launch_low_latency_copies(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                                      const TeamShape& shape);
+cudaError_t launch_low_latency_sums(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                                    const TeamShape& shape);
 
 /// Load the machine code of the kernels to the current device. Otherwise it is loaded at each kernel's first
 /// launch, which may wait for work in flight: for ever, if that work waits for the launching thread.
@@ -58,5 +66,7 @@ cudaError_t preload_fill();
 cudaError_t preload_random_fill();
 cudaError_t preload_team_copies();
 cudaError_t preload_team_sums();
+cudaError_t preload_low_latency_copies();
+cudaError_t preload_low_latency_sums();
 
 }  // namespace tutti::backend::cuda

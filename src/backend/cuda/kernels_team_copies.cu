@@ -9,7 +9,7 @@ namespace {
 
 struct Copies {
   using Entry = FanOutEntry;
-  static std::size_t shared_bytes(const TeamRound&, std::uint32_t) { return 0; }
+  static std::size_t shared_bytes_per_warp(const TeamRound&) { return 0; }
   static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
                              std::uint32_t lane, const TeamArguments&, const TeamSources& sources) {
     const std::byte* const place = view.pointers[entry.source];

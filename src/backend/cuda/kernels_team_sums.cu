@@ -15,8 +15,8 @@ extern __shared__ const std::byte* found_inputs[];
 template <class T>
 struct Sums {
   using Entry = SumEntry;
-  static std::size_t shared_bytes(const TeamRound& task, std::uint32_t warps) {
-    return sizeof(std::byte*) * task.sums.input_count * warps;
+  static std::size_t shared_bytes_per_warp(const TeamRound& task) {
+    return sizeof(std::byte*) * task.sums.input_count;
   }
   static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
                              std::uint32_t lane, const TeamArguments& task, const TeamSources& sources) {

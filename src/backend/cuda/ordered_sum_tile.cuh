@@ -24,6 +24,32 @@ struct SumChunk {
   Storage elements[size];
 };
 
+/// The sums of a chunk's elements so far.
+template <class T, class Bits>
+struct SumTotals {
+  using Sum = SumOf<T>;
+  using Chunk = SumChunk<T, Bits>;
+
+  /// `bits` is added, or is the sum itself if it comes first. Selected, not skipped if it is not there:
+  /// behind a branch, the compiler would move each load next to its addition.
+  TUTTI_HOST_DEVICE void add(const Bits& bits, bool is_first, bool is_there) {
+    const auto chunk = std::bit_cast<Chunk>(bits);
+#pragma unroll
+    for (std::uint32_t i = 0; i < Chunk::size; ++i) {
+      const auto sum = is_first ? Sum::load(chunk.elements[i]) : Sum::add(totals[i], chunk.elements[i]);
+      totals[i] = is_there ? sum : totals[i];
+    }
+  }
+  [[nodiscard]] TUTTI_HOST_DEVICE Bits result() const {
+    Chunk chunk;
+#pragma unroll
+    for (std::uint32_t i = 0; i < Chunk::size; ++i) chunk.elements[i] = Sum::store(totals[i]);
+    return std::bit_cast<Bits>(chunk);
+  }
+
+  typename Sum::Accumulator totals[Chunk::size] = {};
+};
+
 struct AlignedAccess {
   template <class Bits>
   static TUTTI_HOST_DEVICE Bits load(const std::byte* address) {
@@ -66,9 +92,7 @@ struct SumOperands {
 /// a chunk are read before any output is written, so that an output may be an input.
 template <class T, class Bits, class Access>
 TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands& operands, std::uint64_t offset) {
-  using Sum = SumOf<T>;
-  using Chunk = SumChunk<T, Bits>;
-  typename Sum::Accumulator totals[Chunk::size] = {};
+  SumTotals<T, Bits> totals;
   for (std::uint32_t base = 0; base < operands.input_count; base += inputs_in_flight) {
     Bits loaded[inputs_in_flight] = {};
 #pragma unroll
@@ -77,24 +101,12 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands& operands, std::uint64
         loaded[k] = Access::template load<Bits>(operands.inputs[base + k] + offset);
     }
 #pragma unroll
-    for (std::uint32_t k = 0; k < inputs_in_flight; ++k) {
-      // Selected, not skipped: behind a branch, the compiler would move each load next to its addition.
-      const bool is_there = base + k < operands.input_count;
-      const auto chunk = std::bit_cast<Chunk>(loaded[k]);
-#pragma unroll
-      for (std::uint32_t i = 0; i < Chunk::size; ++i) {
-        const auto sum =
-            base + k == 0 ? Sum::load(chunk.elements[i]) : Sum::add(totals[i], chunk.elements[i]);
-        totals[i] = is_there ? sum : totals[i];
-      }
-    }
+    for (std::uint32_t k = 0; k < inputs_in_flight; ++k)
+      totals.add(loaded[k], base + k == 0, base + k < operands.input_count);
   }
-  Chunk result;
-#pragma unroll
-  for (std::uint32_t i = 0; i < Chunk::size; ++i) result.elements[i] = Sum::store(totals[i]);
-  for (std::uint32_t output = 0; output < operands.output_count; ++output) {
-    Access::store(operands.outputs[output] + offset, std::bit_cast<Bits>(result));
-  }
+  const Bits result = totals.result();
+  for (std::uint32_t output = 0; output < operands.output_count; ++output)
+    Access::store(operands.outputs[output] + offset, result);
 }
 
 /// Elements [begin, end) one per lane.

@@ -88,6 +88,14 @@ __device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, std::
   return true;
 }
 
+/// A kernel may be launched before the one before it in its stream is over (`LaunchSite::is_dependent`): its
+/// blocks come in as those of the other end. Nothing of memory may be touched before this returns.
+__device__ inline void wait_for_kernel_before() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
 /// Called by the first warp of each block after a barrier of the block: true in the block that comes last,
 /// which then sees what all have done.
 __device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step) {
@@ -99,6 +107,10 @@ __device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step)
   return before / step % (end_step / 2) == gridDim.x - 1;
 }
 
+/// The same for all threads but in a kernel some of whose blocks have given up.
+__device__ inline bool has_given_up(TeamCounters* counters) {
+  return (DeviceWord(counters->arrived).load(::cuda::memory_order_relaxed) & gave_up_mark) != 0;
+}
 /// All kernels of the team that come later do nothing.
 __device__ inline void give_up(TeamCounters* counters) {
   if (threadIdx.x == 0) DeviceWord(counters->arrived).fetch_or(gave_up_mark, ::cuda::memory_order_relaxed);
@@ -108,7 +120,7 @@ __device__ inline void give_up(TeamCounters* counters) {
 struct TeamPart {
   const TeamArguments& task;
   const std::byte* table;
-  std::uint32_t base;  ///< rounds of the calls before
+  std::uint32_t base;  ///< rounds of the calls before, modulo 2^32
 
   [[nodiscard]] __device__ std::byte* window(std::uint32_t member) const {
     return reinterpret_cast<std::byte* const*>(table)[member];
@@ -186,7 +198,7 @@ struct TeamPart {
   __device__ void close() const {
     if (threadIdx.x != 0) return;
     task.counters->arrived = 0;
-    if (task.ends_call) task.counters->rounds = base + task.finished;
+    if (task.ends_call) task.counters->rounds += task.finished;
   }
 };
 
@@ -218,10 +230,10 @@ struct TeamSources {
 template <class Gets, class Table>
 __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     team_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
+  wait_for_kernel_before();
   const TeamShape& shape = task.shape;
-  const TeamPart part{task, table.data(), task.counters->rounds};
-  // The same for all threads but in a kernel some of whose blocks have given up.
-  bool gave_up = (DeviceWord(task.counters->arrived).load(::cuda::memory_order_relaxed) & gave_up_mark) != 0;
+  const TeamPart part{task, table.data(), static_cast<std::uint32_t>(task.counters->rounds)};
+  bool gave_up = has_given_up(task.counters);
   std::byte* const own = part.window(task.member);
   const std::uint64_t shift = task.layout.slot_shift(part.round());
   const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
@@ -275,17 +287,33 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   if (is_first_warp && is_last_block(&task.counters->arrived, end_step)) part.end(part.readers_told());
 }
 
+/// Launches a kernel of a team, which takes a table as `visit_table` finds it, and `TeamArguments`.
+inline cudaError_t launch_team_kernel(const void* kernel, LaunchSite where, const TeamRound& task,
+                                      const void* table, const TeamShape& shape,
+                                      std::size_t shared_bytes_per_warp = 0) {
+  const TeamGrid grid = grid_for(shape, where.multiprocessors);
+  TeamArguments arguments_beside = team_arguments(task, shape);
+  void* arguments[] = {const_cast<void*>(table), &arguments_beside};
+  cudaLaunchAttribute dependent{};
+  dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  dependent.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t configuration{};
+  configuration.gridDim = dim3(grid.blocks);
+  configuration.blockDim = dim3(grid.warps * warp_lanes);
+  configuration.dynamicSmemBytes = shared_bytes_per_warp * grid.warps;
+  configuration.stream = where.stream;
+  configuration.attrs = &dependent;
+  configuration.numAttrs = where.is_dependent ? 1 : 0;
+  return cudaLaunchKernelExC(&configuration, kernel, arguments);
+}
+
 /// Launches `team_kernel<Gets, Table>` with the kind of table that fits.
 template <class Gets>
 cudaError_t launch_team(LaunchSite where, const TeamRound& task, const TableArgument& table,
                         const TeamShape& shape) {
-  const TeamGrid grid = grid_for(shape, where.multiprocessors);
-  TeamArguments arguments_beside = team_arguments(task, shape);
   return visit_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
-    void* arguments[] = {const_cast<void*>(argument), &arguments_beside};
-    return cudaLaunchKernel(kernel_address(team_kernel<Gets, Table>), dim3(grid.blocks),
-                            dim3(grid.warps * warp_lanes), arguments, Gets::shared_bytes(task, grid.warps),
-                            where.stream);
+    return launch_team_kernel(kernel_address(team_kernel<Gets, Table>), where, task, argument, shape,
+                              Gets::shared_bytes_per_warp(task));
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <span>
 
 namespace tutti::backend::cuda {
@@ -11,6 +12,9 @@ namespace {
 // blocks: four vectors per lane of a copy, one vector per lane of each input of a sum.
 constexpr std::uint32_t smallest_copy_tile = 4 * smallest_tile;
 constexpr std::uint32_t smallest_sum_tile = smallest_tile;
+
+// In low-latency rounds all tiles are alike, and as small as can be.
+constexpr Cut low_latency_cut{std::numeric_limits<std::uint32_t>::max(), smallest_tile};
 
 std::uint32_t most_blocks(int multiprocessors) {
   return std::min(static_cast<std::uint32_t>(std::max(multiprocessors, 1)), most_team_blocks);
@@ -32,11 +36,13 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   std::ranges::copy(task.given, reinterpret_cast<std::byte**>(extend(table, task.given.size_bytes())));
 
   const std::uint32_t warps = most_blocks(multiprocessors) * team_warps_per_block;
+  const Cut copies_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_copy_tile};
+  const Cut sums_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_sum_tile};
   shape.puts_offset = static_cast<std::uint32_t>(table.bytes);
-  shape.puts = append_table(task.puts, {warps, smallest_copy_tile}, table);
+  shape.puts = append_table(task.puts, copies_cut, table);
   shape.gets_offset = static_cast<std::uint32_t>(table.bytes);
-  shape.gets = task.sums.segments.empty() ? append_table(task.copies, {warps, smallest_copy_tile}, table)
-                                          : append_table(task.sums, {warps, smallest_sum_tile}, table);
+  shape.gets = task.sums.segments.empty() ? append_table(task.copies, copies_cut, table)
+                                          : append_table(task.sums, sums_cut, table);
 }
 
 TeamGrid grid_for(const TeamShape& shape, int multiprocessors) noexcept {

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 /// Rounds of teams, whose windows lie in device memory or in pinned memory. A member's part is one task, or
-/// two if it waits for others half-way.
+/// two if it waits for others half-way. Messages lie in inboxes without lines, and flags tell of them.
 namespace tutti::backend::host {
 namespace {
 
@@ -65,7 +65,7 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   const std::uint32_t finished = task.rounds_before + task.finished;
   const std::uint32_t member = task.member;
   const Pointers windows(task.windows.begin(), task.windows.end());
-  const std::uint64_t shift = layout.slot_shift(round);
+  const std::uint64_t shift = task.is_low_latency ? layout.inbox_shift(round) : layout.slot_shift(round);
 
   // Where this member's flags can be looked at; the bytes never move to another address.
   const std::shared_ptr<const Allocation> own_window = addresses_.find(windows[member]);

@@ -1,0 +1,29 @@
+#include "backend/cuda/kernels.hpp"
+#include "backend/cuda/low_latency_kernel.cuh"
+
+#include <cuda_runtime.h>
+
+namespace tutti::backend::cuda {
+
+namespace {
+
+struct Copies {
+  using Entry = FanOutEntry;
+  static __device__ bool run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
+                             std::uint32_t lane, const TeamArguments&, const LineWait& wait) {
+    return copy_lines(entry, view.pointers, tile, lane, wait);
+  }
+};
+
+}  // namespace
+
+cudaError_t launch_low_latency_copies(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                                      const TeamShape& shape) {
+  return launch_low_latency<Copies>(where, task, table, shape);
+}
+
+cudaError_t preload_low_latency_copies() {
+  return preload_low_latency<Copies>();
+}
+
+}  // namespace tutti::backend::cuda

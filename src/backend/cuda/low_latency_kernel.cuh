@@ -1,0 +1,89 @@
+#pragma once
+
+#include "backend/cuda/low_latency_tile.cuh"
+#include "backend/cuda/team_kernel.cuh"
+
+#include <cstdint>
+#include <type_traits>
+
+#include <cuda_runtime.h>
+
+/// A member's part in a low-latency round as one kernel. Its warps depend on no other: each puts its tiles,
+/// then waits for the lines of those it reads. Only the end is in common, and as in `team_kernel.cuh`.
+///
+/// That a line of an inbox has been read before its place is written anew is what `finished` flags are for,
+/// as with slots. Sums whose own inputs are what is put may have them as outputs: tiles of both are alike, so
+/// the lane that overwrites a chunk is the one that has put it.
+namespace tutti::backend::cuda {
+
+/// By one warp: waits until everyone has finished the round whose inboxes this one uses again. The result is
+/// the same for all its threads.
+__device__ inline bool wait_for_room(const TeamPart& part, bool gave_up) {
+  const std::byte* const own = part.window(part.task.member);
+  for (std::uint32_t other = threadIdx.x % warp_lanes; other < part.task.layout.members;
+       other += warp_lanes) {
+    if (other == part.task.member) continue;  // its earlier kernels are over
+    std::byte* const flag = const_cast<std::byte*>(own) + part.task.layout.finished_offset(other);
+    gave_up |= !wait_for_flag(flag, part.round() - TeamWindowLayout::slot_count, part.task.abort, gave_up);
+  }
+  return __all_sync(~0U, !gave_up);
+}
+
+/// `Gets::run(view, entry, tile, lane, task, wait)` does the second half's work for one tile; false if it
+/// gave up waiting.
+template <class Gets, class Table>
+__global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
+    low_latency_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
+  wait_for_kernel_before();
+  const TeamShape& shape = task.shape;
+  const std::uint64_t base = task.counters->rounds;
+  const TeamPart part{task, table.data(), static_cast<std::uint32_t>(base)};
+  const LineWait wait{
+      .shift = task.layout.inbox_shift(part.round()), .round = base + task.round, .abort = task.abort};
+  bool gave_up = has_given_up(task.counters);
+
+  if (shape.puts.tile_count != 0) {
+    gave_up = !wait_for_room(part, gave_up);
+    if (!gave_up) {
+      for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
+                                 [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                                   put_lines(entry, view.pointers, tile, lane, wait.shift, wait.round);
+                                 });
+    }
+  }
+  for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
+                                      [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                                        if (!gave_up)
+                                          gave_up = !Gets::run(view, entry, tile, lane, task, wait);
+                                      });
+
+  if (block_gives_up(gave_up, task.counters)) return;
+  if (threadIdx.x < warp_lanes && is_last_block(&task.counters->arrived, end_step))
+    part.end(part.readers_told());
+}
+
+/// Calls `visitor` as `visit_table` does; of parameters, only the smaller kinds are there.
+template <class Visitor>
+cudaError_t visit_small_table(const TableArgument& table, Visitor&& visitor) {
+  if (table.in_memory != nullptr) return visitor(std::type_identity<MemoryTable>{}, &table.in_memory);
+  if (table.bytes <= small_parameter_table)
+    return visitor(std::type_identity<ParameterTable<small_parameter_table>>{}, table.blob);
+  return visitor(std::type_identity<ParameterTable<medium_parameter_table>>{}, table.blob);
+}
+
+template <class Gets>
+cudaError_t launch_low_latency(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                               const TeamShape& shape) {
+  return visit_small_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
+    return launch_team_kernel(kernel_address(low_latency_kernel<Gets, Table>), where, task, argument, shape);
+  });
+}
+
+template <class Gets>
+cudaError_t preload_low_latency() {
+  return preload_all({kernel_address(low_latency_kernel<Gets, ParameterTable<small_parameter_table>>),
+                      kernel_address(low_latency_kernel<Gets, ParameterTable<medium_parameter_table>>),
+                      kernel_address(low_latency_kernel<Gets, MemoryTable>)});
+}
+
+}  // namespace tutti::backend::cuda

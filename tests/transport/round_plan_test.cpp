@@ -1,0 +1,168 @@
+#include "transport/ranks/round_plan.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// Which rounds work becomes, as far as the result alone does not tell: by which protocol they go, and
+/// whether what a member writes is ordered after what it puts.
+namespace tutti::transport::ranks {
+namespace {
+
+constexpr std::uint64_t bytes = 1024;
+constexpr RoundLimits limits{.slot_bytes = 1 << 20,
+                             .message_bytes = 1 << 20,
+                             .protocol = Protocol::low_latency,
+                             .most_given = 16,
+                             .low_latency_bytes = 4 * bytes};
+
+/// Members with an input and an output each: buffers m and members + m.
+class Work {
+ public:
+  explicit Work(LaneId members) : members_(members) {
+    for (int side = 0; side < 2; ++side) {
+      for (LaneId member = 0; member < members; ++member) work.homes.push_back(member);
+    }
+    work.stages.emplace_back();
+  }
+  [[nodiscard]] Place output(LaneId member, std::uint64_t offset = 0) const {
+    return {static_cast<BufferId>(members_ + member), offset};
+  }
+  void flow(Place source, std::vector<Place> targets, std::uint64_t row_bytes, std::uint64_t rows = 1) {
+    work.stages.back().flows.push_back({.source = source,
+                                        .targets = range(targets),
+                                        .row_bytes = row_bytes,
+                                        .rows = rows,
+                                        .source_pitch = 2 * row_bytes,
+                                        .target_pitch = row_bytes});
+  }
+  /// Of all members' inputs from `begin` on.
+  void sum(std::uint64_t begin, std::uint64_t count, Place output) {
+    std::vector<Place> inputs;
+    for (LaneId member = 0; member < members_; ++member) inputs.push_back({member, begin});
+    work.stages.back().reductions.push_back(
+        {.dtype = DType::uint8, .count = count, .inputs = range(inputs), .output = output});
+  }
+  [[nodiscard]] RoundPlan plan(const RoundLimits& by = limits) const {
+    return plan_rounds(work, members_, 0, members_, by);
+  }
+
+  TeamWork work;
+
+ private:
+  PlaceRange range(const std::vector<Place>& places) {
+    const PlaceRange range{static_cast<std::uint32_t>(work.places.size()),
+                           static_cast<std::uint32_t>(places.size())};
+    work.places.insert(work.places.end(), places.begin(), places.end());
+    return range;
+  }
+
+  LaneId members_;
+};
+
+/// The member waits for its own put before it adds.
+bool waits_for_itself(const RoundPlan& plan, std::uint32_t member) {
+  const RoundPart& part = plan.parts[member].front();
+  return std::ranges::find(part.sources, member) != part.sources.end();
+}
+
+TEST(RoundPlan, SendsSmallMessagesOnceToAllTheirReaders) {
+  Work broadcast(4);
+  broadcast.flow({0, 16}, {broadcast.output(1), broadcast.output(2), broadcast.output(3)}, bytes);
+  const RoundPlan plan = broadcast.plan();
+  ASSERT_EQ(plan.protocol, Protocol::low_latency);
+  ASSERT_EQ(plan.round_count, 1U);
+  const RoundPart& root = plan.parts[0].front();
+  ASSERT_EQ(root.puts.segments.size(), 1U);
+  EXPECT_EQ(root.puts.segments[0].target_count, 3U);
+  EXPECT_EQ(root.puts.pointers[0], (Place{0, 16}));
+  for (LaneId reader = 1; reader < 4; ++reader) {
+    const Place inbox{plan.inbox_buffer(reader), 0};
+    EXPECT_EQ(root.puts.pointers[reader], inbox);
+    EXPECT_EQ(plan.parts[reader].front().copies.pointers[0], inbox);
+  }
+}
+
+TEST(RoundPlan, MessagesOfOneInboxLieOneAfterAnother) {
+  Work gather(3);
+  gather.flow({1, 0}, {gather.output(0)}, 5);
+  gather.flow({2, 0}, {gather.output(0, 5)}, 17);
+  gather.flow({2, 17}, {gather.output(0, 22)}, 1);
+  const RoundPlan plan = gather.plan();
+  ASSERT_EQ(plan.protocol, Protocol::low_latency);
+  const RoundPart& root = plan.parts[0].front();
+  ASSERT_EQ(root.copies.segments.size(), 3U);
+  // 5, 17 and 1 bytes: 1, 2 and 1 times 16 of them, and twice that in lines.
+  std::vector<std::uint64_t> places;
+  for (const backend::FanOutSegment& segment : root.copies.segments)
+    places.push_back(root.copies.pointers[segment.source].offset);
+  EXPECT_EQ(places, (std::vector<std::uint64_t>{0, 32, 96}));
+}
+
+TEST(RoundPlan, GoesThroughSlotsWhereMessagesAreLarge) {
+  Work sent(3);  // 3 KiB to each of two
+  sent.flow({0, 0}, {sent.output(1), sent.output(2)}, 3 * bytes);
+  EXPECT_EQ(sent.plan().protocol, Protocol::slots);
+
+  Work received(3);
+  received.flow({1, 0}, {received.output(0)}, 3 * bytes);
+  received.flow({2, 0}, {received.output(0, 3 * bytes)}, 3 * bytes);
+  EXPECT_EQ(received.plan().protocol, Protocol::slots);
+
+  Work as_much_as_fits(3);
+  as_much_as_fits.flow({0, 0}, {as_much_as_fits.output(1), as_much_as_fits.output(2)}, 2 * bytes);
+  EXPECT_EQ(as_much_as_fits.plan().protocol, Protocol::low_latency);
+
+  RoundLimits no_inboxes = limits;
+  no_inboxes.low_latency_bytes = 0;
+  EXPECT_EQ(as_much_as_fits.plan(no_inboxes).protocol, Protocol::slots);
+}
+
+TEST(RoundPlan, GoesThroughSlotsWhereRowsAreApart) {
+  Work rows(2);
+  rows.flow({0, 0}, {rows.output(1)}, 8, 3);
+  EXPECT_EQ(rows.plan().protocol, Protocol::slots);
+
+  Work own_rows(2);
+  own_rows.flow({0, 0}, {own_rows.output(0)}, 8, 3);
+  own_rows.flow({1, 0}, {own_rows.output(0, 24)}, 8);
+  EXPECT_EQ(own_rows.plan().protocol, Protocol::slots);
+}
+
+TEST(RoundPlan, SumsMayOverwriteWhatIsPutOnlyPieceByPiece) {
+  // Everyone adds all that everyone puts, in the same order.
+  Work all_reduce(3);
+  for (LaneId member = 0; member < 3; ++member) {
+    all_reduce.sum(0, 100, all_reduce.output(member));
+    all_reduce.sum(100, 50, all_reduce.output(member, 100));
+  }
+  const RoundPlan alike = all_reduce.plan();
+  EXPECT_EQ(alike.protocol, Protocol::low_latency);
+  for (std::uint32_t member = 0; member < 3; ++member) EXPECT_FALSE(waits_for_itself(alike, member));
+  RoundLimits slots = limits;
+  slots.protocol = Protocol::slots;
+  for (std::uint32_t member = 0; member < 3; ++member)
+    EXPECT_TRUE(waits_for_itself(all_reduce.plan(slots), member));
+
+  // Member 1 adds in another order than it puts for member 0.
+  Work crossed(2);
+  crossed.sum(0, 100, crossed.output(0));
+  crossed.sum(100, 50, crossed.output(0, 100));
+  crossed.sum(100, 50, crossed.output(1, 100));
+  crossed.sum(0, 100, crossed.output(1));
+  EXPECT_EQ(crossed.plan().protocol, Protocol::slots);
+
+  // Everyone adds its own share and puts the others'.
+  Work shares(2);
+  for (LaneId member = 0; member < 2; ++member) shares.sum(member * 100, 100, shares.output(member));
+  EXPECT_EQ(shares.plan().protocol, Protocol::slots);
+  shares.work.outputs_are_apart = true;
+  EXPECT_EQ(shares.plan().protocol, Protocol::low_latency);
+  for (std::uint32_t member = 0; member < 2; ++member)
+    EXPECT_FALSE(waits_for_itself(shares.plan(slots), member)) << "nothing that it puts is overwritten";
+}
+
+}  // namespace
+}  // namespace tutti::transport::ranks
