@@ -251,6 +251,7 @@ bool Communicator::is_running() const noexcept {
   return !impl_->context.team.abort_word().is_set();
 }
 std::string Communicator::flight_record() const {
+  static_cast<void>(impl_->context.team.is_idle());  // looks what is complete
   return impl_->context.team.record();
 }
 

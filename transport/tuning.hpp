@@ -68,7 +68,7 @@ struct RanksTuning {
                                                     .low_latency_to = 4 * kib}
                                       : RanksTuning{.message_bytes = 1024 * kib,
                                                     .shared_sums_from = 512 * kib,
-                                                    .direct_from = 256 * kib,
+                                                    .direct_from = 512 * kib,
                                                     .low_latency_to = 512 * kib};
 }
 /// Who gets what from whom.
@@ -106,16 +106,17 @@ struct RanksZones {
       return is_pair ? always : up_to(is_list ? 768 * kib : 256 * kib);
     case RanksPattern::reduce:
       if (is_list) return up_to(is_pair ? 4 * mib : 768 * kib);
-      return up_to(is_pair ? 384 * kib : 256 * kib);
+      return up_to(is_pair ? 512 * kib : 256 * kib);
     case RanksPattern::all_reduce:
       // Two rounds, where one for everyone would be too much to send.
-      if (is_pair) return {.rounds_to = 384 * kib, .direct_from = 1536 * kib, .direct_to = all};
+      if (is_pair) return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = all};
       if (is_list) return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = 48 * mib};
       return up_to(256 * kib);
     case RanksPattern::scatter:
       return {.rounds_to = 2 * mib, .direct_from = 12 * mib, .direct_to = all};
     case RanksPattern::gather:
-      return {.rounds_to = 1 * mib, .direct_from = is_pair ? 12 * mib : all, .direct_to = all};
+      if (is_pair) return {.rounds_to = 2 * mib, .direct_from = 12 * mib, .direct_to = all};
+      return up_to(1 * mib);
     case RanksPattern::all_gather:
     case RanksPattern::reduce_scatter:
       break;

@@ -146,7 +146,8 @@ class TUTTI_EXPORT Communicator {
   void abort(std::string_view reason) noexcept;
   [[nodiscard]] bool is_running() const noexcept;
   /// Every rank's last calls, whether they are complete and how long ago they were made, as one line of JSON.
-  /// Written to the log when a call times out.
+  /// Written to the log when a call times out. What other ranks' GPUs have completed may be known some 50 ms
+  /// later.
   [[nodiscard]] std::string flight_record() const;
 
  private:

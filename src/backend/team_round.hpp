@@ -141,6 +141,7 @@ struct TeamWindowLayout {
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.
 /// Backends without graphs need none.
 struct TeamCounters {
+  SharedFlag done{};         ///< may be a round's
   std::uint64_t rounds = 0;  ///< of all calls that are over
   /// Parts of the running task that have come to its end, or to its middle; and a mark once a task has given
   /// up, by which all later ones do nothing.
@@ -176,7 +177,9 @@ struct TeamRound {
   std::uint32_t given_count = 0;           ///< addresses for each reader, instead of puts
   std::span<std::byte* const> given = {};  ///< by reader: what it is given, aligned to 16 bytes
 
-  SharedFlag* done = nullptr;  ///< in registered memory, set to `done_value` at the end; nullptr: none
+  /// Set to `done_value` at the end; nullptr: none. In registered memory, or where there are counters, in
+  /// memory of the member's device: that is sooner done.
+  SharedFlag* done = nullptr;
   std::uint32_t done_value = 0;
 };
 

@@ -124,7 +124,7 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
       task.given_count = static_cast<std::uint32_t>(part.given.size());
       task.given = give(part, addresses);
       if (task.ends_call && !captured_) {
-        task.done = &team_.done_flag(task.member);
+        task.done = &team_.done_flag_of_rounds(own);
         task.done_value = static_cast<std::uint32_t>(sequence);
       }
       runtime_.backend().team_round(streams[own], task);

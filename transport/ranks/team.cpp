@@ -26,6 +26,9 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
     courier_ = std::make_unique<Courier>(*this, std::move(network_));
     courier_->start();
   }
+  for (std::size_t own = 0; own < settings_.devices.size() && windows_->counters(own) != nullptr; ++own)
+    questions_.emplace_back().stream =
+        std::make_unique<OwnStream>(runtime_.backend(), settings_.devices[own]);
   own().state.store(RankBoard::active);
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     const bool is_peer = rank != static_cast<std::size_t>(rank_) && is_here(rank);
@@ -46,10 +49,20 @@ Team::~Team() {
   for (const int process : processes_) {
     if (process >= 0) ::close(process);
   }
+  const auto release = [&](std::size_t own, const Mark& mark) {
+    if (mark.event != nullptr) runtime_.events().release(settings_.devices[own], mark.event);
+  };
   for (std::size_t own = 0; own < marks_.size(); ++own) {
-    for (const Mark& mark : {marks_[own].oldest, marks_[own].latest}) {
-      if (mark.event != nullptr) runtime_.events().release(settings_.devices[own], mark.event);
+    release(own, marks_[own].oldest);
+    release(own, marks_[own].latest);
+  }
+  for (std::size_t own = 0; own < questions_.size(); ++own) {
+    try {
+      runtime_.backend().synchronize_stream(questions_[own].stream->get());
+    } catch (const Error&) {
+      // A device that fails copies nothing any more.
     }
+    release(own, questions_[own].answer);
   }
 }
 

@@ -5,6 +5,7 @@
 #include "transport/ranks/boards.hpp"
 #include "transport/ranks/courier.hpp"
 #include "transport/ranks/host_share.hpp"
+#include "transport/ranks/own_stream.hpp"
 #include "transport/ranks/registrations.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/windows.hpp"
@@ -88,8 +89,14 @@ class Team {
   [[nodiscard]] Courier* courier() const noexcept { return courier_.get(); }
   [[nodiscard]] std::chrono::milliseconds timeout() const noexcept { return settings_.timeout; }
 
-  /// The sequence number of the last call by rounds that the member has completed.
+  /// The sequence number of the last call by rounds that the member has completed, as far as its rank knows.
   [[nodiscard]] backend::SharedFlag& done_flag(std::size_t member) const noexcept { return done_[member]; }
+  /// What rounds set: that, or a word on the own member's device, of which the rank asks now and then. A
+  /// write to host memory costs a kernel as much as a small message.
+  [[nodiscard]] backend::SharedFlag& done_flag_of_rounds(std::size_t own_member) const noexcept {
+    backend::TeamCounters* const counters = windows_->counters(own_member);
+    return counters == nullptr ? done_[first_local() + own_member] : counters->done;
+  }
   /// Likewise, by marks.
   [[nodiscard]] backend::SharedFlag& passed_flag(std::size_t member) const noexcept {
     return passed_[member];
@@ -135,7 +142,7 @@ class Team {
   void abort(ErrorCode code, const std::string& reason) noexcept;
   /// Throws the reason if the team was ended.
   void require_running() const;
-  /// All own members have completed all posted calls.
+  /// All own members have completed all posted calls. Looks closely.
   [[nodiscard]] bool is_idle() noexcept;
   [[nodiscard]] bool has_calls_under_way() const noexcept;
   /// Every rank's last calls, `most_calls` of each, as JSON.
@@ -184,6 +191,10 @@ class Team {
   void look_for_lost_ranks();
   /// Sets the done flags of calls whose marks have been passed.
   void look_at_marks() noexcept;
+  /// Has the own members' devices write down which calls they have completed, where that is not known of all.
+  void ask_devices() noexcept;
+  /// Since then at least, by `RankBoard::now`, all devices that are asked have been heard.
+  [[nodiscard]] std::int64_t last_heard() noexcept;
 
   Runtime& runtime_;
   Settings settings_;
@@ -221,12 +232,20 @@ class Team {
     Mark oldest;
     Mark latest;
   };
+  /// Of a device that has a done flag of its own: a stream on which it is copied, and where that stream was.
+  struct Question {
+    std::unique_ptr<OwnStream> stream;
+    Mark answer;
+    std::int64_t asked_at = 0;
+    std::int64_t heard_at = 0;  ///< when the last question was asked that has been answered
+  };
   void record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream);
   /// True if the mark was pending and has been passed.
   [[nodiscard]] bool is_passed(Mark& mark);
 
   std::mutex marks_mutex_;
   std::vector<Marks> marks_;                     ///< by own member; guarded by `marks_mutex_`
+  std::vector<Question> questions_;              ///< likewise; empty where devices have no done flags
   std::atomic<std::uint64_t> last_awaited_ = 0;  ///< the last own call that is not captured
 
   // Destroyed before what they use, which is above: shared memory, mutexes, marks.

@@ -2,6 +2,7 @@
 
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/own_stream.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
@@ -23,23 +24,8 @@ using backend::MemoryHandle;
 /// What one process tells the others of its windows.
 using Handles = std::array<MemoryHandle, most_own_members>;
 
-/// A stream of one device for as long as the object lives.
-class TemporaryStream {
- public:
-  TemporaryStream(backend::Backend& backend, int device)
-      : backend_(backend), stream_(backend.create_stream(device, 0)) {}
-  TemporaryStream(const TemporaryStream&) = delete;
-  TemporaryStream& operator=(const TemporaryStream&) = delete;
-  ~TemporaryStream() { backend_.destroy_stream(stream_); }
-  [[nodiscard]] backend::StreamRef get() const noexcept { return stream_; }
-
- private:
-  backend::Backend& backend_;
-  backend::StreamRef stream_;
-};
-
 void clear(backend::Backend& backend, int device, std::byte* address, std::size_t bytes) {
-  const TemporaryStream stream(backend, device);
+  const OwnStream stream(backend, device);
   backend.fill(stream.get(), {.target = address, .count = bytes, .element_bytes = 1});
   backend.synchronize_stream(stream.get());
 }
@@ -71,7 +57,7 @@ class SelfTest {
 
   /// Member `writer` leaves a pattern of its own in every window.
   void write(int device, std::size_t writer, std::span<std::byte* const> windows) {
-    const TemporaryStream stream(backend_, device);
+    const OwnStream stream(backend_, device);
     for (std::size_t i = 0; i < bytes; ++i) host_[i] = pattern(writer, i);
     std::vector<std::byte*> pointers{host_};
     for (std::byte* const window : windows) pointers.push_back(place(window, writer));
@@ -82,7 +68,7 @@ class SelfTest {
   }
   /// Member `reader` looks for all patterns in the window of every member.
   void read(int device, std::size_t reader, std::span<std::byte* const> windows) {
-    const TemporaryStream stream(backend_, device);
+    const OwnStream stream(backend_, device);
     for (std::size_t owner = 0; owner < windows.size(); ++owner) {
       std::memset(host_, 0, layout_.members * bytes);
       std::vector<std::byte*> pointers{place(windows[owner], 0), host_};
