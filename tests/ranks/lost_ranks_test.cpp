@@ -265,7 +265,7 @@ TEST(LostRanks, TheFlightRecordTellsWhatEveryRankDid) {
     const auto all_have_completed = [&] {
       record = nlohmann::json::parse(communicator.flight_record());
       return std::ranges::all_of(record["ranks"], [](const auto& rank) {
-        return rank["calls"].size() == 3 && rank["calls"][2]["completed"] == true;
+        return rank["calls"].size() == 3 && rank["calls"][2]["completed"].template get<bool>();
       });
     };
     // What another rank's device has completed is heard of a little later.
