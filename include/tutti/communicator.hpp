@@ -18,11 +18,12 @@ namespace tutti {
 struct CommunicatorOptions {
   /// The devices this process brings in, one or more; each is a member. Empty: the current device.
   std::vector<Device> devices{};
-  /// How long a call may wait for other ranks before all ranks give up.
+  /// How long a call may wait for other ranks before all ranks give up; a second more where a GPU does not
+  /// say how far it has come.
   std::chrono::milliseconds timeout{60'000};
   /// Memory through which a member gives its data to the others, the same on all ranks: on its device, if all
-  /// devices reach one another's memory, else on every host. On devices, messages of up to 512 KiB have as
-  /// much again, but 8 MiB at most.
+  /// devices reach one another's memory, else on every host. On GPUs, small messages take as much again, 8
+  /// MiB at most.
   std::size_t window_bytes = std::size_t{8} << 20U;
   /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
   /// that is named and cannot be had is Error(unsupported).

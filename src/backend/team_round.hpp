@@ -27,7 +27,8 @@
 /// Small messages come sooner in a *low-latency* round: a member writes them into its readers' *inboxes*, a
 /// second ring in each window, in lines of 16 bytes, 8 of the message and 8 that say of which round they are.
 /// Readers look at the lines themselves, so there is nothing to tell and nothing to order before step 5. (The
-/// protocol that NCCL calls LL.) Backends may write the bytes as they are, and tell the readers as above.
+/// idea of NCCL's protocol LL, whose lines are half as wide.) Backends may write the bytes as they are, and
+/// tell the readers as above.
 ///
 /// A member without work in a round leaves it out; its next one says that it has come past it. So nobody
 /// waits for the host of another process, and members are at most as many rounds apart as there are slots.

@@ -118,6 +118,17 @@ TEST(RoundPlan, GoesThroughSlotsWhereMessagesAreLarge) {
   RoundLimits no_inboxes = limits;
   no_inboxes.low_latency_bytes = 0;
   EXPECT_EQ(as_much_as_fits.plan(no_inboxes).protocol, Protocol::slots);
+
+  Work kept(2);
+  kept.flow({0, 0}, {kept.output(0)}, 5 * bytes);
+  kept.flow({0, 5 * bytes}, {kept.output(1)}, bytes);
+  EXPECT_EQ(kept.plan().protocol, Protocol::slots);
+
+  Work alone(1);
+  alone.sum(0, 5 * bytes, alone.output(0));
+  EXPECT_EQ(alone.plan().protocol, Protocol::slots);
+
+  EXPECT_EQ(Work(2).plan().protocol, Protocol::slots) << "without any rounds";
 }
 
 TEST(RoundPlan, GoesThroughSlotsWhereRowsAreApart) {

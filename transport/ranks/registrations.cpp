@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 /// The threads look without being told this often.
 constexpr int looks_every_ms = 1000;
 /// How often the closer tries while it has something to close.
-constexpr std::chrono::microseconds tries_every{200};
+constexpr std::chrono::microseconds tries_every{500};
 constexpr std::uintptr_t alignment = 16;
 
 bool is_open_version(std::uint64_t version) {

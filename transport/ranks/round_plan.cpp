@@ -43,6 +43,7 @@ class Round {
         messages_(members),
         fill_(members),
         sent_(members),
+        kept_(members),
         has_part_(members) {}
 
   /// A rectangle that `source`'s member offers and `target`'s copies.
@@ -52,6 +53,7 @@ class Round {
     is_single_rows_ &= move.rows == 1;
     Move offered = move;
     if (member == reader) {
+      kept_[member] += move.row_bytes * move.rows;
       offered.source = own(move.source);
       add(part(member).copies, offered, target);
       return;
@@ -66,6 +68,7 @@ class Round {
     RoundPart& adding = part(root);
     adding.dtype = dtype;
     adding.input_count = static_cast<std::uint32_t>(inputs.size());
+    kept_[root] += count * size_of(dtype);
     const auto first = static_cast<std::uint32_t>(adding.sums.pointers.size());
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const LaneId member = work_.member_of(inputs[i]);
@@ -102,10 +105,11 @@ class Round {
   /// Whether the round can be carried out.
   [[nodiscard]] bool fits() const {
     if (limits_.protocol == Protocol::low_latency) {
-      return is_single_rows_ && *std::ranges::max_element(fill_) <= limits_.low_latency_bytes &&
-             *std::ranges::max_element(sent_) <= limits_.low_latency_bytes &&
-             std::ranges::all_of(std::views::iota(std::size_t{0}, parts_.size()),
-                                 [this](std::size_t member) { return may_write_what_it_puts(member); });
+      return is_single_rows_ &&
+             std::ranges::all_of(std::views::iota(std::size_t{0}, parts_.size()), [this](std::size_t member) {
+               return std::max({fill_[member], sent_[member], kept_[member]}) <= limits_.low_latency_bytes &&
+                      may_write_what_it_puts(member);
+             });
     }
     return *std::ranges::max_element(fill_) <= limits_.slot_bytes &&
            std::ranges::all_of(
@@ -272,7 +276,10 @@ class Round {
   std::vector<std::vector<Message>> messages_;  ///< by member, with low latency
   std::vector<std::uint64_t> fill_;             ///< by member: bytes in its slot or inbox
   std::vector<std::uint64_t> sent_;             ///< by member, with low latency: bytes it puts into inboxes
-  bool is_single_rows_ = true;                  ///< all that is copied
+  /// By member: bytes it copies within its own memory, and of sums it makes. Others may not know of copies,
+  /// but where there are others, such bytes are also sent.
+  std::vector<std::uint64_t> kept_;
+  bool is_single_rows_ = true;  ///< all that is copied
   std::vector<bool> has_part_;
   std::map<Rectangle, std::uint64_t> put_;   ///< to the place in the slot, or the number of the message
   std::map<BufferId, std::uint64_t> given_;  ///< the number of each buffer's address
@@ -295,6 +302,7 @@ class Lowering {
       add_sums(stage.reductions);
       add_flows(stage.flows);
     }
+    if (limits_.protocol == Protocol::low_latency && rounds_.empty()) return std::nullopt;
     if (!std::ranges::all_of(rounds_, &Round::fits)) return std::nullopt;
     for (Round& round : rounds_) round.finish();
     return std::move(rounds_);

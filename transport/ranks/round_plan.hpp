@@ -95,7 +95,8 @@ struct RoundLimits {
   std::uint64_t message_bytes = 0;  ///< what it should put: larger messages are cut, so that rounds overlap
   Protocol protocol = Protocol::slots;  ///< to be used if it can carry the work
   std::uint32_t most_given = 0;         ///< addresses that a member can give in a round
-  std::uint64_t low_latency_bytes = 0;  ///< what a member may send, and receive, in a low-latency round
+  std::uint64_t low_latency_bytes =
+      0;  ///< what a member may send, receive, keep or add in a low-latency round
 };
 
 /// The plan of `work` among `members`, for the `own_count` of them that start at `first_own`.

@@ -26,14 +26,12 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
     courier_ = std::make_unique<Courier>(*this, std::move(network_));
     courier_->start();
   }
-  for (std::size_t own = 0; own < settings_.devices.size() && windows_->counters(own) != nullptr; ++own)
-    questions_.emplace_back().stream =
-        std::make_unique<OwnStream>(runtime_.backend(), settings_.devices[own]);
   own().state.store(RankBoard::active);
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     const bool is_peer = rank != static_cast<std::size_t>(rank_) && is_here(rank);
     processes_.push_back(is_peer ? static_cast<int>(syscall(SYS_pidfd_open, board(rank).process, 0)) : -1);
   }
+  if (windows_->counters(0) != nullptr) watch_devices();
   watch_ = std::thread([this] { watch(); });
 }
 
@@ -45,24 +43,15 @@ Team::~Team() {
   }
   watch_stops_.notify_all();
   watch_.join();
+  progress_.reset();
   if (courier_ != nullptr) courier_->stop();
   for (const int process : processes_) {
     if (process >= 0) ::close(process);
   }
-  const auto release = [&](std::size_t own, const Mark& mark) {
-    if (mark.event != nullptr) runtime_.events().release(settings_.devices[own], mark.event);
-  };
   for (std::size_t own = 0; own < marks_.size(); ++own) {
-    release(own, marks_[own].oldest);
-    release(own, marks_[own].latest);
-  }
-  for (std::size_t own = 0; own < questions_.size(); ++own) {
-    try {
-      runtime_.backend().synchronize_stream(questions_[own].stream->get());
-    } catch (const Error&) {
-      // A device that fails copies nothing any more.
+    for (const Mark& mark : {marks_[own].oldest, marks_[own].latest}) {
+      if (mark.event != nullptr) runtime_.events().release(settings_.devices[own], mark.event);
     }
-    release(own, questions_[own].answer);
   }
 }
 
@@ -136,9 +125,10 @@ void Team::compare(std::size_t rank, const Signature& signature, std::size_t oth
 }
 
 bool Team::while_idle(const std::function<void()>& work) {
+  if (!is_idle()) return false;  // looks closely, which calls need not wait for
   const std::unique_lock lock(calls_mutex_, std::try_to_lock);
   // After an abort, own work may still read what its owner no longer waits for.
-  if (!lock.owns_lock() || has_captured_ || abort_->is_set() || !is_idle()) return false;
+  if (!lock.owns_lock() || has_captured_ || abort_->is_set() || has_calls_under_way()) return false;
   work();
   return true;
 }

@@ -4,8 +4,8 @@
 #include "runtime.hpp"
 #include "transport/ranks/boards.hpp"
 #include "transport/ranks/courier.hpp"
+#include "transport/ranks/device_progress.hpp"
 #include "transport/ranks/host_share.hpp"
-#include "transport/ranks/own_stream.hpp"
 #include "transport/ranks/registrations.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/windows.hpp"
@@ -191,10 +191,8 @@ class Team {
   void look_for_lost_ranks();
   /// Sets the done flags of calls whose marks have been passed.
   void look_at_marks() noexcept;
-  /// Has the own members' devices write down which calls they have completed, where that is not known of all.
-  void ask_devices() noexcept;
-  /// Since then at least, by `RankBoard::now`, all devices that are asked have been heard.
-  [[nodiscard]] std::int64_t last_heard() noexcept;
+  /// Where devices count for themselves.
+  void watch_devices();
 
   Runtime& runtime_;
   Settings settings_;
@@ -232,25 +230,18 @@ class Team {
     Mark oldest;
     Mark latest;
   };
-  /// Of a device that has a done flag of its own: a stream on which it is copied, and where that stream was.
-  struct Question {
-    std::unique_ptr<OwnStream> stream;
-    Mark answer;
-    std::int64_t asked_at = 0;
-    std::int64_t heard_at = 0;  ///< when the last question was asked that has been answered
-  };
   void record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream);
   /// True if the mark was pending and has been passed.
   [[nodiscard]] bool is_passed(Mark& mark);
 
   std::mutex marks_mutex_;
   std::vector<Marks> marks_;                     ///< by own member; guarded by `marks_mutex_`
-  std::vector<Question> questions_;              ///< likewise; empty where devices have no done flags
   std::atomic<std::uint64_t> last_awaited_ = 0;  ///< the last own call that is not captured
 
   // Destroyed before what they use, which is above: shared memory, mutexes, marks.
   std::optional<Windows> windows_;
   std::optional<Registrations> registrations_;
+  std::optional<DeviceProgress> progress_;  ///< none where devices write to host memory
 
   std::vector<int>
       processes_;  ///< by rank: a descriptor that tells when its process ends, -1 if there is none

@@ -19,7 +19,6 @@ namespace {
 
 constexpr std::chrono::milliseconds watch_period{20};
 constexpr std::uint64_t latest_calls = 4;  ///< of each rank, in the log
-constexpr std::chrono::microseconds longest_look{200};
 /// How long a device may owe an answer, because it copies other things first, until a call counts as late.
 constexpr std::chrono::seconds longest_silence{1};
 
@@ -83,40 +82,21 @@ void Team::look_at_marks() noexcept {
   }
 }
 
-void Team::ask_devices() noexcept {
-  const std::lock_guard lock(marks_mutex_);
-  for (std::size_t own = 0; own < questions_.size(); ++own) {
-    Question& question = questions_[own];
-    try {
-      if (is_passed(question.answer)) question.heard_at = question.asked_at;
-      if (question.answer.is_pending || !has_calls_under_way()) continue;
-      question.asked_at = RankBoard::now();
-      runtime_.backend().copy(question.stream->get(),
-                              {.target = reinterpret_cast<std::byte*>(&done_flag(first_local() + own).value),
-                               .source = reinterpret_cast<const std::byte*>(&done_flag_of_rounds(own).value),
-                               .row_bytes = sizeof(std::uint32_t)});
-      record(question.answer, 0, question.stream->get());
-    } catch (const Error& error) {
-      abort(error.code(), fmt::format("rank {}: {}", rank_, error.what()));
-    }
+void Team::watch_devices() {
+  std::vector<DeviceProgress::Device> devices;
+  for (std::size_t own = 0; own < local_count(); ++own) {
+    devices.push_back({.stream = windows_->counters_stream(own),
+                       .on_device = &done_flag_of_rounds(own),
+                       .known = &done_flag(first_local() + own)});
   }
-}
-
-std::int64_t Team::last_heard() noexcept {
-  const std::lock_guard lock(marks_mutex_);
-  std::int64_t last = RankBoard::now();
-  for (const Question& question : questions_) last = std::min(last, question.heard_at);
-  return last;
+  progress_.emplace(
+      runtime_, devices, [this] { return has_calls_under_way(); },
+      [this](const Error& error) { abort(error.code(), fmt::format("rank {}: {}", rank_, error.what())); });
 }
 
 bool Team::is_idle() noexcept {
-  const std::int64_t since = RankBoard::now();
   look_at_marks();
-  ask_devices();
-  while (has_calls_under_way() && last_heard() < since &&
-         std::chrono::nanoseconds(RankBoard::now() - since) < longest_look) {
-    ask_devices();
-  }
+  if (progress_) progress_->look();
   return !has_calls_under_way();
 }
 
@@ -182,7 +162,6 @@ void Team::watch() {
     }
     look_for_lost_ranks();
     look_at_marks();
-    ask_devices();
     const std::uint64_t done = completed();
     if (done == own().last_sequence.load()) continue;
     // The oldest that is still remembered.
@@ -191,10 +170,11 @@ void Team::watch() {
         std::max(done + 1, posted < RankBoard::furthest_ahead ? 1 : posted - RankBoard::furthest_ahead);
     const RankBoard::Entry& oldest = own().entries[first % RankBoard::history];
     if (!oldest.is(first)) continue;
-    const std::int64_t posted_at = oldest.posted_at();
-    const std::chrono::nanoseconds waited(RankBoard::now() - posted_at);
-    const std::chrono::nanoseconds waited_as_known(last_heard() - posted_at);
-    if (waited_as_known > settings_.timeout || waited > settings_.timeout + longest_silence)
+    const auto is_too_late = [&](std::int64_t now) {
+      return std::chrono::nanoseconds(now - oldest.posted_at()) > settings_.timeout;
+    };
+    if (!is_too_late(RankBoard::now())) continue;
+    if (!progress_ || is_too_late(progress_->known_until()) || progress_->silence() > longest_silence)
       give_up(done + 1);
   }
 }

@@ -2,7 +2,6 @@
 
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
-#include "transport/ranks/own_stream.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
@@ -163,6 +162,7 @@ void Windows::allocate_counters() {
     if (memory == nullptr)
       throw Error(ErrorCode::out_of_memory, fmt::format("no memory left on device {}", devices_[own]));
     counters_[own] = static_cast<backend::TeamCounters*>(memory);
+    counters_streams_.push_back(std::make_unique<OwnStream>(runtime_.backend(), devices_[own]));
     clear(runtime_.backend(), devices_[own], static_cast<std::byte*>(memory), sizeof(backend::TeamCounters));
   }
 }
@@ -193,7 +193,7 @@ std::string Windows::use_device_windows(Exchange& exchange, const Team& team) {
   synchronize(exchange);
   free();
   addresses_.clear();
-  layout_.inbox_bytes = 0;  // in host memory messages take as long as slots
+  layout_.inbox_bytes = 0;  // through host memory, lines would save nothing
   return complaint;
 }
 

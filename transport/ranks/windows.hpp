@@ -2,11 +2,13 @@
 
 #include "backend/team_round.hpp"
 #include "runtime.hpp"
+#include "transport/ranks/own_stream.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/exchange.hpp"
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,6 +56,10 @@ class Windows {
   [[nodiscard]] backend::TeamCounters* counters(std::size_t own_member) const noexcept {
     return counters_[own_member];
   }
+  /// For copies from there, of an own member that has such.
+  [[nodiscard]] backend::StreamRef counters_stream(std::size_t own_member) const noexcept {
+    return counters_streams_[own_member]->get();
+  }
 
  private:
   struct Opened {
@@ -75,9 +81,10 @@ class Windows {
   TransportKind transport_ = TransportKind::staged;
   std::string reason_;
   std::vector<int> devices_;
-  std::vector<std::vector<std::byte*>> addresses_;  ///< by own member, then member
-  std::vector<backend::TeamCounters*> counters_;    ///< by own member
-  std::vector<std::byte*> allocated_;               ///< by own member, on its device
+  std::vector<std::vector<std::byte*>> addresses_;            ///< by own member, then member
+  std::vector<backend::TeamCounters*> counters_;              ///< by own member
+  std::vector<std::unique_ptr<OwnStream>> counters_streams_;  ///< likewise; empty if there are none
+  std::vector<std::byte*> allocated_;                         ///< by own member, on its device
   std::vector<Opened> opened_;
 };
 

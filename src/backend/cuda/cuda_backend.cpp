@@ -88,7 +88,7 @@ CudaBackend::CudaBackend(int count) {
 CudaBackend::~CudaBackend() = default;
 
 void CudaBackend::prepare(int device) {
-  std::call_once(at(device).prepared, [device] {
+  std::call_once(at(device).prepared, [this, device] {
     const CurrentDevice current(device);
     const RelaxedCapture relaxed;
     // What fails here fails again at the launch, where it can be reported with a meaning.
@@ -97,6 +97,7 @@ void CudaBackend::prepare(int device) {
           preload_team_copies, preload_team_sums, preload_low_latency_copies, preload_low_latency_sums}) {
       forget(preload());
     }
+    at(device).may_launch_dependently = team_kernels_may_be_dependent();
   });
 }
 

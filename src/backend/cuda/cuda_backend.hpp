@@ -86,6 +86,7 @@ class CudaBackend final : public Backend {
     DeviceProperties properties;
     std::size_t largest_pitch = 0;                 ///< of two-dimensional copies, in bytes
     std::once_flag prepared;                       ///< the kernels are loaded
+    bool may_launch_dependently = false;           ///< kernels of teams; known once prepared
     std::shared_ptr<TableStore> tables;            ///< shared with graphs, which may outlive the backend
     std::atomic<const char*> last_work = nullptr;  ///< name of the operation queued last
     std::atomic<cudaError_t> late_failure = cudaSuccess;  ///< of calls that may not throw

@@ -66,6 +66,9 @@ cudaError_t preload_fill();
 cudaError_t preload_random_fill();
 cudaError_t preload_team_copies();
 cudaError_t preload_team_sums();
+/// Whether kernels of teams, as the current device has loaded them, wait for the kernel before when launched
+/// dependently: not so if they are made from PTX for older devices.
+bool team_kernels_may_be_dependent();
 cudaError_t preload_low_latency_copies();
 cudaError_t preload_low_latency_sums();
 

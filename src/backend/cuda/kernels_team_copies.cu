@@ -30,4 +30,12 @@ cudaError_t preload_team_copies() {
   return preload_team<Copies>();
 }
 
+bool team_kernels_may_be_dependent() {
+  cudaFuncAttributes attributes{};
+  const cudaError_t status = cudaFuncGetAttributes(
+      &attributes, kernel_address(team_kernel<Copies, ParameterTable<small_parameter_table>>));
+  constexpr int first_with_dependent_launch = 90;
+  return status == cudaSuccess && attributes.ptxVersion >= first_with_dependent_launch;
+}
+
 }  // namespace tutti::backend::cuda

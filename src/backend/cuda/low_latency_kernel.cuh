@@ -19,14 +19,16 @@ namespace tutti::backend::cuda {
 /// By one warp: waits until everyone has finished the round whose inboxes this one uses again. The result is
 /// the same for all its threads.
 __device__ inline bool wait_for_room(const TeamPart& part, bool gave_up) {
-  const std::byte* const own = part.window(part.task.member);
+  std::byte* const own = part.window(part.task.member);
   for (std::uint32_t other = threadIdx.x % warp_lanes; other < part.task.layout.members;
        other += warp_lanes) {
     if (other == part.task.member) continue;  // its earlier kernels are over
-    std::byte* const flag = const_cast<std::byte*>(own) + part.task.layout.finished_offset(other);
-    gave_up |= !wait_for_flag(flag, part.round() - TeamWindowLayout::slot_count, part.task.abort, gave_up);
+    gave_up |= !wait_for_flag(own + part.task.layout.finished_offset(other),
+                              part.round() - TeamWindowLayout::slot_count, part.task.abort, gave_up);
   }
-  return __all_sync(~0U, !gave_up);
+  const bool is_room = __all_sync(~0U, !gave_up);
+  __syncwarp();  // what one lane has seen orders what all of them write
+  return is_room;
 }
 
 /// `Gets::run(view, entry, tile, lane, task, wait)` does the second half's work for one tile; false if it

@@ -88,8 +88,9 @@ __device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, std::
   return true;
 }
 
-/// A kernel may be launched before the one before it in its stream is over (`LaunchSite::is_dependent`): its
-/// blocks come in as those of the other end. Nothing of memory may be touched before this returns.
+/// A kernel may be launched before the one before it in its stream is over (`LaunchSite::is_dependent`). No
+/// kernel here lets the next one in early, so its blocks come in once all of the other's have ended, and take
+/// no room from anybody. Nothing of memory may be touched before this returns.
 __device__ inline void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -148,7 +149,7 @@ struct TeamPart {
     return __all_sync(~0U, !gave_up);
   }
 
-  // What it tells, one after another: the readers, everyone, the host.
+  // What it tells, one after another: the readers, everyone, its own rank.
   [[nodiscard]] __device__ std::uint32_t readers_told() const { return task.shape.reader_count; }
   [[nodiscard]] __device__ std::uint32_t everyone_told() const {
     return task.shape.reader_count + task.layout.members;

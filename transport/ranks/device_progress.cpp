@@ -1,0 +1,92 @@
+#include "transport/ranks/device_progress.hpp"
+
+#include "transport/ranks/boards.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti::transport::ranks {
+namespace {
+
+constexpr std::chrono::milliseconds asks_every{10};
+constexpr std::chrono::microseconds longest_look{200};
+
+}  // namespace
+
+DeviceProgress::DeviceProgress(Runtime& runtime, std::span<const Device> devices,
+                               std::function<bool()> is_behind, std::function<void(const Error&)> fail)
+    : runtime_(runtime), is_behind_(std::move(is_behind)), fail_(std::move(fail)) {
+  for (const Device& device : devices) questions_.emplace_back().device = device;
+  thread_ = std::thread([this] { run(); });
+}
+
+DeviceProgress::~DeviceProgress() {
+  {
+    const std::lock_guard lock(stop_mutex_);
+    is_stopping_ = true;
+  }
+  stops_.notify_all();
+  thread_.join();
+  for (const Question& question : questions_) {
+    try {
+      runtime_.backend().synchronize_stream(question.device.stream);
+    } catch (const Error&) {
+      // A device that fails copies nothing any more.
+    }
+    if (question.event != nullptr) runtime_.events().release(question.device.stream.device, question.event);
+  }
+}
+
+void DeviceProgress::run() {
+  std::unique_lock lock(stop_mutex_);
+  while (!stops_.wait_for(lock, asks_every, [this] { return is_stopping_; })) ask();
+}
+
+void DeviceProgress::ask() noexcept {
+  const std::lock_guard lock(mutex_);
+  for (Question& question : questions_) {
+    try {
+      if (question.is_open && runtime_.backend().query_event(question.event)) {
+        question.known_until = question.asked_at.load();
+        question.is_open = false;
+      }
+      if (question.is_open || !is_behind_()) continue;
+      const backend::StreamRef stream = question.device.stream;
+      if (question.event == nullptr) question.event = runtime_.events().acquire(stream.device);
+      question.asked_at = RankBoard::now();
+      runtime_.backend().copy(
+          stream, {.target = reinterpret_cast<std::byte*>(&question.device.known->value),
+                   .source = reinterpret_cast<const std::byte*>(&question.device.on_device->value),
+                   .row_bytes = sizeof(question.device.known->value)});
+      runtime_.backend().record_event(question.event, stream);
+      question.is_open = true;
+    } catch (const Error& error) {
+      fail_(error);
+    }
+  }
+}
+
+void DeviceProgress::look() noexcept {
+  const std::int64_t since = RankBoard::now();
+  do {
+    ask();
+  } while (is_behind_() && known_until() < since &&
+           std::chrono::nanoseconds(RankBoard::now() - since) < longest_look);
+}
+
+std::int64_t DeviceProgress::known_until() const noexcept {
+  std::int64_t until = RankBoard::now();
+  for (const Question& question : questions_) until = std::min(until, question.known_until.load());
+  return until;
+}
+
+std::chrono::nanoseconds DeviceProgress::silence() const noexcept {
+  std::int64_t oldest = RankBoard::now();
+  const std::int64_t now = oldest;
+  for (const Question& question : questions_) {
+    if (question.is_open) oldest = std::min(oldest, question.asked_at.load());
+  }
+  return std::chrono::nanoseconds(now - oldest);
+}
+
+}  // namespace tutti::transport::ranks

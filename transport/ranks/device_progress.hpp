@@ -1,0 +1,71 @@
+#pragma once
+
+#include "backend/shared_flag.hpp"
+#include "runtime.hpp"
+#include "tutti/error.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <thread>
+
+namespace tutti::transport::ranks {
+
+/// How far devices have come that count in their own memory. They are asked now and then, by a copy on a
+/// stream of its own: if each call wrote to host memory, that would cost its kernel as much as a small
+/// message.
+///
+/// A thread asks, and no other has to: calls of the backend may wait for what only the team's watch can end.
+/// Thread-safe.
+class DeviceProgress {
+ public:
+  struct Device {
+    backend::StreamRef stream;                 ///< nobody else's
+    backend::SharedFlag* on_device = nullptr;  ///< in its memory
+    backend::SharedFlag* known = nullptr;      ///< in registered memory, to be brought up to date
+  };
+
+  /// Asks while `is_behind` says that there is something to hear; calls `fail` with what the backend throws.
+  DeviceProgress(Runtime& runtime, std::span<const Device> devices, std::function<bool()> is_behind,
+                 std::function<void(const Error&)> fail);
+  DeviceProgress(const DeviceProgress&) = delete;
+  DeviceProgress& operator=(const DeviceProgress&) = delete;
+  /// The devices' work is over.
+  ~DeviceProgress();
+
+  /// Asks now, and waits for the answers, but not for long.
+  void look() noexcept;
+  /// All that devices had completed at this time is known, in nanoseconds of `RankBoard::now`.
+  [[nodiscard]] std::int64_t known_until() const noexcept;
+  /// How long a device has owed an answer.
+  [[nodiscard]] std::chrono::nanoseconds silence() const noexcept;
+
+ private:
+  struct Question {
+    Device device;
+    backend::EventHandle event = nullptr;  ///< behind the copy
+    std::atomic<bool> is_open = false;
+    std::atomic<std::int64_t> asked_at = 0;
+    std::atomic<std::int64_t> known_until = 0;  ///< when the last question was asked that has been answered
+  };
+
+  void run();
+  void ask() noexcept;
+
+  Runtime& runtime_;
+  std::function<bool()> is_behind_;
+  std::function<void(const Error&)> fail_;
+  std::mutex mutex_;
+  std::deque<Question> questions_;  ///< asked and answered under `mutex_`
+  std::mutex stop_mutex_;
+  std::condition_variable stops_;
+  bool is_stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tutti::transport::ranks
