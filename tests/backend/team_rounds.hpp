@@ -1,0 +1,109 @@
+#pragma once
+
+#include "backend/environment.hpp"
+#include "backend/host/host_backend.hpp"
+#include "backend/team_exercise.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tutti::backend {
+
+/// Rounds of teams, on virtual devices and on GPUs: what `Backend::team_round` promises. The members are
+/// devices of this process; a single GPU stands for two.
+class TeamRounds : public testing::TestWithParam<WindowMemory> {
+ protected:
+  void SetUp() override {
+    std::string reason;
+    if (Environment::get().backend == BackendChoice::host) {
+      auto description = virtual_devices::VirtualMachine::from_topology("island", 4);
+      description.memory_bytes = std::size_t{64} << 20U;
+      machine_ = make_host_backend(description).backend;
+    } else {
+      machine_ = make_cuda_backend(reason);
+    }
+    if (machine_ == nullptr) GTEST_SKIP() << reason;
+    for (int device = 0; device < std::min(machine_->device_count(), 4); ++device) devices_.push_back(device);
+    if (devices_.size() == 1) devices_.push_back(0);
+    for (const int device : devices_) {
+      for (const int peer : devices_) {
+        if (device == peer) continue;
+        if (machine_->can_access_peer(device, peer)) {
+          machine_->enable_peer_access(device, peer);
+        } else if (GetParam() == WindowMemory::device) {
+          GTEST_SKIP() << "device " << device << " cannot access device " << peer;
+        }
+      }
+    }
+    start();
+  }
+
+  void start(std::uint32_t rounds_before = 0) {
+    team_.reset();
+    team_.emplace(*machine_, devices_, GetParam(), rounds_before);
+  }
+
+  Backend& machine() { return *machine_; }
+  TeamExercise& team() { return *team_; }
+  [[nodiscard]] std::uint32_t members() { return team().members(); }
+  TeamCall call_of(std::uint32_t rounds) { return {members(), rounds}; }
+  std::uint32_t any_member() { return static_cast<std::uint32_t>(team().random().next() % members()); }
+  std::uint64_t draw(std::int64_t low, std::int64_t high) {
+    return static_cast<std::uint64_t>(team().random().between(low, high));
+  }
+
+  /// Some of the members but `member`, at least one.
+  Numbers some_but(std::uint32_t member) {
+    Numbers others = team().everyone_but(member);
+    const std::uint32_t kept = others[team().random().next() % others.size()];
+    std::erase_if(others, [&](std::uint32_t other) { return other != kept && team().random().one_in(2); });
+    return others;
+  }
+  /// At most `budget` bytes, and room between them in a slot.
+  std::vector<Rectangle> random_rectangles(std::int64_t budget);
+  void add_random_work(TeamCall& call, std::uint32_t round, std::int64_t budget);
+  /// Whoever has no part in the call gets an empty one, in the last round.
+  static void complete(TeamCall& call) {
+    for (std::uint32_t member = 0; member < call.parts.size(); ++member) {
+      if (call.parts[member].empty()) call.part(member, call.rounds);
+    }
+  }
+  [[nodiscard]] static bool has_inboxes() { return GetParam() == WindowMemory::device; }
+  Way any_way() {
+    return static_cast<Way>(draw(0, static_cast<int>(has_inboxes() ? Way::low_latency : Way::direct)));
+  }
+  /// Everyone sends everyone so many bytes.
+  void add_all_gather(TeamCall& call, std::uint32_t round, std::span<const Rectangle> rectangles, Way way) {
+    for (std::uint32_t writer = 0; writer < members(); ++writer) {
+      team().add_message(call, round, writer, team().everyone_but(writer), rectangles, way);
+    }
+  }
+  void expect_flags(std::uint32_t rounds) {
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      for (std::uint32_t from = 0; from < members(); ++from) {
+        EXPECT_EQ(team().finished_flag(member, from), rounds) << from << " in the window of " << member;
+      }
+    }
+  }
+  /// Sets the abort word; the members must then come to an end soon.
+  void give_up() {
+    team().give_up();
+    const auto begin = std::chrono::steady_clock::now();
+    for (std::uint32_t member = 0; member < members(); ++member) team().synchronize(member);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+  }
+
+ private:
+  std::unique_ptr<Backend> machine_;
+  std::vector<int> devices_;
+  std::optional<TeamExercise> team_;
+};
+
+}  // namespace tutti::backend
