@@ -91,15 +91,15 @@ class Team {
 
   /// The sequence number of the last call by rounds that the member has completed, as far as its rank knows.
   [[nodiscard]] backend::SharedFlag& done_flag(std::size_t member) const noexcept { return done_[member]; }
-  /// What rounds set: that, or a word on the own member's device, of which the rank asks now and then. A
-  /// write to host memory costs a kernel as much as a small message.
-  [[nodiscard]] backend::SharedFlag& done_flag_of_rounds(std::size_t own_member) const noexcept {
-    backend::TeamCounters* const counters = windows_->counters(own_member);
-    return counters == nullptr ? done_[first_local() + own_member] : counters->done;
-  }
   /// Likewise, by marks.
   [[nodiscard]] backend::SharedFlag& passed_flag(std::size_t member) const noexcept {
     return passed_[member];
+  }
+  /// What rounds set: `done_flag`, or a word on the own member's device, of which the rank asks now and then.
+  /// A write to host memory costs a kernel as much as a small message.
+  [[nodiscard]] backend::SharedFlag& done_flag_of_rounds(std::size_t own_member) const noexcept {
+    backend::TeamCounters* const counters = windows_->counters(own_member);
+    return counters == nullptr ? done_[first_local() + own_member] : counters->done;
   }
   [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_; }
   [[nodiscard]] RankBoard& board(std::size_t rank) const noexcept { return boards_[rank]; }
