@@ -104,6 +104,20 @@ void PlanBuilder::copy(const CopyStep& step) {
   add(step.lane, step);
 }
 
+void append(const Move& move, std::span<const Place> targets, std::vector<backend::FanOutSegment>& segments,
+            std::vector<Place>& pointers) {
+  const auto source = static_cast<std::uint32_t>(pointers.size());
+  pointers.push_back(move.source);
+  pointers.insert(pointers.end(), targets.begin(), targets.end());
+  segments.push_back({.row_bytes = move.row_bytes,
+                      .source_pitch = move.source_pitch,
+                      .target_pitch = move.target_pitch,
+                      .rows = static_cast<std::uint32_t>(move.rows),
+                      .source = source,
+                      .first_target = source + 1,
+                      .target_count = static_cast<std::uint32_t>(targets.size())});
+}
+
 void PlanBuilder::move(LaneId lane, const Move& move, std::span<const Place> targets) {
   if (move.rows > std::numeric_limits<std::uint32_t>::max()) {
     throw Error(ErrorCode::internal, "PlanBuilder::move: more rows than a segment can have");
@@ -111,17 +125,7 @@ void PlanBuilder::move(LaneId lane, const Move& move, std::span<const Place> tar
   const auto found = std::ranges::find(pending_moves_, lane, &FanOutStep::lane);
   FanOutStep& step =
       found != pending_moves_.end() ? *found : pending_moves_.emplace_back(FanOutStep{.lane = lane});
-
-  const auto source = static_cast<std::uint32_t>(step.pointers.size());
-  step.pointers.push_back(move.source);
-  step.pointers.insert(step.pointers.end(), targets.begin(), targets.end());
-  step.segments.push_back({.row_bytes = move.row_bytes,
-                           .source_pitch = move.source_pitch,
-                           .target_pitch = move.target_pitch,
-                           .rows = static_cast<std::uint32_t>(move.rows),
-                           .source = source,
-                           .first_target = source + 1,
-                           .target_count = static_cast<std::uint32_t>(targets.size())});
+  append(move, targets, step.segments, step.pointers);
 }
 
 void PlanBuilder::launch_moves(LaneId lane) {

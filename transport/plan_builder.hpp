@@ -23,6 +23,10 @@ struct Move {
   std::uint64_t target_pitch = 0;
 };
 
+/// Adds a rectangle to a fan-out: a segment, and its source and targets behind the other pointers.
+void append(const Move& move, std::span<const Place> targets, std::vector<backend::FanOutSegment>& segments,
+            std::vector<Place>& pointers);
+
 /// What is queued on `earlier` must be done before `later` goes on.
 struct LanePair {
   LaneId earlier = 0;

@@ -217,16 +217,7 @@ void RoundBuilder::connect(LaneId source, LaneId reader) {
 }
 
 void RoundBuilder::add(Table& table, const Move& move, std::span<const Place> targets) {
-  const auto source = static_cast<std::uint32_t>(table.pointers.size());
-  table.pointers.push_back(move.source);
-  table.pointers.insert(table.pointers.end(), targets.begin(), targets.end());
-  table.segments.push_back({.row_bytes = move.row_bytes,
-                            .source_pitch = move.source_pitch,
-                            .target_pitch = move.target_pitch,
-                            .rows = static_cast<std::uint32_t>(move.rows),
-                            .source = source,
-                            .first_target = source + 1,
-                            .target_count = static_cast<std::uint32_t>(targets.size())});
+  append(move, targets, table.segments, table.pointers);
 }
 
 void RoundBuilder::add(Table& table, const Move& move, Place target) {
