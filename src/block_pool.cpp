@@ -91,6 +91,10 @@ bool BestFit::operator()(const Block* block, const Request& request) const noexc
          std::tuple(stream_key(request.stream), request.bytes);
 }
 
+bool BlockPool::is_small(std::size_t requested_bytes) noexcept {
+  return pool_for(block_bytes(requested_bytes)) == MemoryPool::small_pool;
+}
+
 std::size_t BlockPool::segment_bytes(std::size_t requested_bytes) noexcept {
   const std::size_t bytes = block_bytes(requested_bytes);
   if (bytes <= largest_small_request) return small_segment;

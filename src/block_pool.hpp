@@ -64,6 +64,8 @@ class BlockPool {
   /// The greatest request that can be rounded.
   static constexpr std::size_t max_bytes = std::size_t{1} << 62;
 
+  /// Whether a request is served from the pool of small blocks.
+  [[nodiscard]] static bool is_small(std::size_t requested_bytes) noexcept;
   /// How many bytes to get from the device for a request that no cached block can serve.
   [[nodiscard]] static std::size_t segment_bytes(std::size_t requested_bytes) noexcept;
 

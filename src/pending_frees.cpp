@@ -52,12 +52,14 @@ void PendingFrees::mark(StreamUses& block, backend::StreamRef stream) {
 }
 
 void PendingFrees::append(backend::StreamRef stream, Mark mark) {
-  const auto found = std::find_if(queues_.begin(), queues_.end(),
-                                  [&](const Queue& queue) { return queue.stream == stream; });
+  const std::uint64_t id = backend_.stream_id(stream);
+  const auto found = std::find_if(queues_.begin(), queues_.end(), [&](const Queue& queue) {
+    return queue.stream == stream && queue.stream_id == id;
+  });
   if (found != queues_.end()) {
     found->marks.push_back(mark);
   } else {
-    queues_.push_back({stream, {mark}});
+    queues_.push_back({stream, id, {mark}});
   }
 }
 
@@ -72,17 +74,26 @@ void PendingFrees::mark_unmarked() noexcept {
   }
 }
 
-StreamUses* PendingFrees::next_completed(std::size_t& queue) {
-  for (; queue < queues_.size(); ++queue) {
-    auto& [stream, marks] = queues_[queue];
-    const Mark mark = marks.front();
-    if (!backend_.query_event(mark.event)) continue;
-    events_.release(stream.device, mark.event);
-    marks.pop_front();
-    if (marks.empty()) queues_.erase(queues_.begin() + static_cast<std::ptrdiff_t>(queue));
-    return mark.block;
+std::size_t PendingFrees::completed(const std::deque<Mark>& marks) {
+  const auto is_complete = [this](const Mark& mark) { return backend_.query_event(mark.event); };
+  if (is_complete(marks.back())) return marks.size();
+  // Where the host is far ahead of the device, most marks are open.
+  std::size_t known = 0;
+  std::size_t step = 1;
+  while (known + step < marks.size() && is_complete(marks[known + step - 1])) {
+    known += step;
+    step *= 2;
   }
-  return nullptr;
+  const auto first = marks.begin() + static_cast<std::ptrdiff_t>(known);
+  const auto last = marks.begin() + static_cast<std::ptrdiff_t>(std::min(known + step, marks.size()) - 1);
+  return static_cast<std::size_t>(std::partition_point(first, last, is_complete) - marks.begin());
+}
+
+StreamUses& PendingFrees::pop(Queue& queue) {
+  const Mark mark = queue.marks.front();
+  events_.release(queue.stream.device, mark.event);
+  queue.marks.pop_front();
+  return *mark.block;
 }
 
 }  // namespace tutti

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <iterator>
 #include <vector>
 
 namespace tutti {
@@ -43,9 +44,10 @@ class PendingFrees {
     StreamUses* block;
     backend::EventHandle event;
   };
-  /// Marks of one stream, in order: the first incomplete one hides all behind it.
+  /// Marks of one stream, in order: where one is complete, so are those before it.
   struct Queue {
     backend::StreamRef stream;
+    std::uint64_t stream_id;  ///< two streams, one after the other, may have the same handle
     std::deque<Mark> marks;
   };
 
@@ -54,9 +56,10 @@ class PendingFrees {
   void mark(StreamUses& block, backend::StreamRef stream);
   void append(backend::StreamRef stream, Mark mark);
   void mark_unmarked() noexcept;
-  /// Takes the next completed mark out of the queues from number `queue` on; nullptr if there is none. Leaves
-  /// in `queue` where to go on.
-  [[nodiscard]] StreamUses* next_completed(std::size_t& queue);
+  /// How many marks are complete. Asks one event if all are, else about twice the logarithm of the answer.
+  [[nodiscard]] std::size_t completed(const std::deque<Mark>& marks);
+  /// Takes out the first mark and returns its block.
+  [[nodiscard]] StreamUses& pop(Queue& queue);
 
   backend::Backend& backend_;
   EventPool& events_;
@@ -67,10 +70,13 @@ class PendingFrees {
 template <class Done>
 void PendingFrees::reap(const Done& done) {
   mark_unmarked();
-  std::size_t queue = 0;
-  while (StreamUses* block = next_completed(queue)) {
-    --block->open_marks;
-    if (block->open_marks == 0 && block->streams.empty()) done(*block);
+  for (auto queue = queues_.begin(); queue != queues_.end();) {
+    for (std::size_t left = completed(queue->marks); left > 0; --left) {
+      StreamUses& block = pop(*queue);
+      --block.open_marks;
+      if (block.open_marks == 0 && block.streams.empty()) done(block);
+    }
+    queue = queue->marks.empty() ? queues_.erase(queue) : std::next(queue);
   }
 }
 

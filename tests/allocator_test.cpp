@@ -116,6 +116,21 @@ TEST_F(AllocatorTest, ReusesABlockWhenTheRecordedStreamIsDone) {
   allocator().free(second);
 }
 
+TEST_F(AllocatorTest, NeedsNoMoreMemoryForSmallBlocksThatOtherStreamsUsed) {
+  const Stream stream(0);
+  const Stream reader(0);
+  const std::size_t reserved = memory_reserved(0);
+  for (const std::size_t bytes : {std::size_t{1000}, mebibyte}) {
+    for (int i = 0; i < 100; ++i) {
+      Block* block = allocate(bytes, stream);
+      record(block, reader);
+      allocator().free(block);
+      reader.synchronize();
+    }
+    EXPECT_EQ(memory_reserved(0), reserved + 2 * mebibyte) << "one segment is enough for " << bytes;
+  }
+}
+
 TEST_F(AllocatorTest, GivesZeroBytesABlockOfTheirOwn) {
   const Stream stream(0);
   Block* first = allocate(0, stream);

@@ -26,6 +26,8 @@ class ScriptedBackend final : public backend::Backend {
   std::set<EventHandle> completed;
   bool queries_fail = false;
   int touched_while_capturing = 0;
+  int queries = 0;
+  std::uint64_t stream_generation = 0;  ///< another one where handles name new streams
 
   void complete(std::size_t recording) { completed.insert(recorded.at(recording)); }
 
@@ -42,9 +44,11 @@ class ScriptedBackend final : public backend::Backend {
     recorded.push_back(event);
   }
   bool query_event(EventHandle event) override {
+    ++queries;
     if (queries_fail) throw Error(ErrorCode::device_failure, "earlier work failed");
     return completed.contains(event);
   }
+  std::uint64_t stream_id(StreamRef) override { return stream_generation; }
   bool is_capturing(StreamRef stream) override { return capturing.contains(stream.handle); }
 
   // The rest is not asked for.
@@ -108,7 +112,25 @@ class PendingFreesTest : public testing::Test {
     return done;
   }
 
+  /// How many blocks a reap reports when `completed` of a stream's `marks` are complete. Finishes the others.
+  std::size_t reap_after(std::size_t completed, std::size_t marks) {
+    std::vector<StreamUses> blocks(marks);
+    const std::size_t first = backend_.recorded.size();
+    for (StreamUses& block : blocks) {
+      block.add(stream(1));
+      pending_.add(block);
+    }
+    for (std::size_t i = 0; i < completed; ++i) backend_.complete(first + i);
+    backend_.queries = 0;
+    const std::size_t reported = reap().size();
+    queries_of_reap_ = backend_.queries;
+    for (std::size_t i = completed; i < marks; ++i) backend_.complete(first + i);
+    EXPECT_EQ(reported + reap().size(), marks);
+    return reported;
+  }
+
   ScriptedBackend backend_;
+  int queries_of_reap_ = 0;
   EventPool events_{backend_};
   PendingFrees pending_{backend_, events_};
   StreamUses block_;
@@ -151,6 +173,35 @@ TEST_F(PendingFreesTest, CompleteInTheOrderOfTheirStream) {
   EXPECT_EQ(reap(), Blocks{&block_});
   backend_.complete(1);
   EXPECT_EQ(reap(), Blocks{&other_block_});
+}
+
+TEST_F(PendingFreesTest, FindHowFarAStreamHasCome) {
+  for (std::size_t marks = 1; marks <= 20; ++marks) {
+    for (std::size_t completed = 0; completed <= marks; ++completed) {
+      EXPECT_EQ(reap_after(completed, marks), completed) << "of " << marks;
+    }
+  }
+}
+
+TEST_F(PendingFreesTest, AskFewEvents) {
+  const std::map<std::size_t, int> queries_by_completed{{0, 2}, {1, 4}, {16, 11}, {999, 20}, {1000, 1}};
+  for (const auto& [completed, queries] : queries_by_completed) {
+    EXPECT_EQ(reap_after(completed, 1000), completed);
+    EXPECT_LE(queries_of_reap_, queries) << completed << " were complete";
+  }
+}
+
+TEST_F(PendingFreesTest, TellAStreamFromAnEarlierOneWithTheSameHandle) {
+  block_.add(stream(1));
+  pending_.add(block_);
+  ++backend_.stream_generation;
+  other_block_.add(stream(1));
+  pending_.add(other_block_);
+  EXPECT_EQ(pending_.open_events().size(), 2U);
+  backend_.complete(1);
+  EXPECT_EQ(reap(), Blocks{&other_block_}) << "the work of the earlier one is not done";
+  backend_.complete(0);
+  EXPECT_EQ(reap(), Blocks{&block_});
 }
 
 TEST_F(PendingFreesTest, ReuseTheirEvents) {

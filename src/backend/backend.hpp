@@ -123,6 +123,9 @@ class Backend {
   virtual void destroy_stream(StreamRef stream) noexcept = 0;
   [[nodiscard]] virtual bool query_stream(StreamRef stream) = 0;  ///< true if idle
   virtual void synchronize_stream(StreamRef stream) = 0;
+  /// A number for streams whose work runs in order: not that of a destroyed stream with unfinished work,
+  /// whose handle a new one may have got. Not while `stream` is being captured.
+  [[nodiscard]] virtual std::uint64_t stream_id(StreamRef stream) = 0;
   /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;
   /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the

@@ -338,6 +338,13 @@ void CudaBackend::synchronize_stream(StreamRef stream) {
   check_work(cudaStreamSynchronize(native(stream)), "cudaStreamSynchronize", stream.device);
 }
 
+std::uint64_t CudaBackend::stream_id(StreamRef stream) {
+  if (stream.handle == nullptr) return 0;  // lives as long as its device
+  unsigned long long id = 0;
+  check(cudaStreamGetId(native(stream), &id), "cudaStreamGetId", stream.device);
+  return id;
+}
+
 void CudaBackend::wait_event(StreamRef stream, EventHandle event) {
   const StreamDevice current(stream);
   check(cudaStreamWaitEvent(native(stream), native(event), 0), "cudaStreamWaitEvent", stream.device);

@@ -54,6 +54,7 @@ class CudaBackend final : public Backend {
   void destroy_stream(StreamRef stream) noexcept override;
   [[nodiscard]] bool query_stream(StreamRef stream) override;
   void synchronize_stream(StreamRef stream) override;
+  [[nodiscard]] std::uint64_t stream_id(StreamRef stream) override;
   void wait_event(StreamRef stream, EventHandle event) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 

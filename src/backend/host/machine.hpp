@@ -64,6 +64,10 @@ class Machine final : public Backend, public VirtualMachineControl {
   void destroy_stream(StreamRef stream) noexcept override;
   [[nodiscard]] bool query_stream(StreamRef stream) override;
   void synchronize_stream(StreamRef stream) override;
+  /// No other stream gets the handle while there is unfinished work.
+  [[nodiscard]] std::uint64_t stream_id(StreamRef stream) override {
+    return reinterpret_cast<std::uintptr_t>(stream.handle);
+  }
   void wait_event(StreamRef stream, EventHandle event) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
