@@ -218,6 +218,7 @@ void retain_until_graph_destroyed(Runtime& runtime, backend::StreamRef stream,
 
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands) {
   runtime.release_collected();
+  const backend::DeviceScope scope(runtime.backend());
   auto temporaries = allocate_temporaries(runtime, *plan);
   bind_temporaries(operands, temporaries);
 
@@ -239,6 +240,7 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
 
 void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend::StreamRef home,
                  std::span<const detail::IntrusivePtr<Storage>> temporaries) {
+  const backend::DeviceScope scope(runtime.backend());
   bind_temporaries(operands, temporaries);
   operands.lanes[plan.home_lane] = home;
   for (const LaneId lane : plan.used_lanes) runtime.order(home, operands.lanes[lane]);

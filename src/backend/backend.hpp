@@ -87,6 +87,9 @@ class Backend {
   /// Makes the calling thread's native current device follow, for kernels that users launch themselves; no-op
   /// on virtual devices.
   virtual void set_current_device(int device) = 0;
+  /// See `DeviceScope`. No-ops on virtual devices.
+  virtual void open_device_scope() {}
+  virtual void close_device_scope() noexcept {}
   /// Least and greatest priority as (least, greatest); numerically lower is more urgent.
   [[nodiscard]] virtual std::pair<int, int> stream_priority_range() const noexcept = 0;
   [[nodiscard]] virtual Link link(int device, int peer) = 0;
@@ -167,6 +170,19 @@ class Backend {
   /// While `stream` is being captured: keeps `resource` alive until the graph under capture, and everything
   /// made from it, is destroyed.
   virtual void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) = 0;
+};
+
+/// While it exists, calls on its thread may leave another native device current than they found; the
+/// outermost one restores the caller's. Many calls about default streams would else switch to and fro.
+class DeviceScope {
+ public:
+  explicit DeviceScope(Backend& backend) : backend_(backend) { backend_.open_device_scope(); }
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
+  ~DeviceScope() { backend_.close_device_scope(); }
+
+ private:
+  Backend& backend_;
 };
 
 /// Architectures the cuda backend was compiled for; empty in a build without CUDA.

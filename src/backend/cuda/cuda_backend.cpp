@@ -1,6 +1,7 @@
 #include "backend/cuda/cuda_backend.hpp"
 
 #include "backend/cuda/cuda_error.hpp"
+#include "backend/cuda/current_device.hpp"
 #include "backend/cuda/handles.hpp"
 #include "backend/cuda/nvlink.hpp"
 #include "tutti/error.hpp"
@@ -178,7 +179,15 @@ void CudaBackend::enable_peer_access(int device, int peer) {
 }
 
 void CudaBackend::set_current_device(int device) {
-  check(cudaSetDevice(device), "cudaSetDevice", device);
+  thread_device.set(device);
+}
+
+void CudaBackend::open_device_scope() {
+  thread_device.open_scope();
+}
+
+void CudaBackend::close_device_scope() noexcept {
+  thread_device.close_scope();
 }
 
 void CudaBackend::synchronize_device(int device) {

@@ -36,6 +36,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool can_access_peer(int device, int peer) override;
   void enable_peer_access(int device, int peer) override;
   void set_current_device(int device) override;
+  void open_device_scope() override;
+  void close_device_scope() noexcept override;
   void synchronize_device(int device) override;
 
   [[nodiscard]] void* allocate_device(int device, std::size_t bytes) override;

@@ -26,25 +26,6 @@ inline cudaError_t forget(cudaError_t status) noexcept {
   return status;
 }
 
-/// Makes a device current for the calling thread and restores the caller's. The runtime keeps the current
-/// device per thread, and asking for it costs a few nanoseconds.
-class CurrentDevice {
- public:
-  explicit CurrentDevice(int device) : device_(device) {
-    check(cudaGetDevice(&previous_), "cudaGetDevice");
-    if (previous_ != device_) check(cudaSetDevice(device_), "cudaSetDevice", device_);
-  }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
-  ~CurrentDevice() {
-    if (previous_ != device_) static_cast<void>(cudaSetDevice(previous_));
-  }
-
- private:
-  int device_;
-  int previous_ = 0;
-};
-
 /// Allows the calling thread, while it captures a stream, to allocate and free memory and to query events
 /// recorded elsewhere: none of it becomes part of the graph, and without this each would spoil the capture.
 class RelaxedCapture {

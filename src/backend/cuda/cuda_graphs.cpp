@@ -1,5 +1,6 @@
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/cuda_error.hpp"
+#include "backend/cuda/current_device.hpp"
 #include "backend/cuda/handles.hpp"
 
 #include <cuda_runtime_api.h>

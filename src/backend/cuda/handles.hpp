@@ -1,7 +1,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
-#include "backend/cuda/cuda_error.hpp"
+#include "backend/cuda/current_device.hpp"
 
 #include <optional>
 

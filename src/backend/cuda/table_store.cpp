@@ -1,6 +1,7 @@
 #include "backend/cuda/table_store.hpp"
 
 #include "backend/cuda/cuda_error.hpp"
+#include "backend/cuda/current_device.hpp"
 
 #include <algorithm>
 #include <bit>
