@@ -69,6 +69,23 @@ void Arguments::same_sizes(const Tensor& tensor, const Name& name, std::span<con
   }
 }
 
+void Arguments::same_sizes_but_one(const Tensor& tensor, const Name& name, const Tensor& pattern,
+                                   const Name& pattern_name, int dim) const {
+  if (tensor.dim() != pattern.dim()) {
+    fail("{} has sizes {}, expected {} dimensions as {}", name, to_string(tensor.sizes()), pattern.dim(),
+         pattern_name);
+  }
+  const auto along = static_cast<std::size_t>(dim);
+  const auto are_same = [&](std::size_t first, std::size_t count) {
+    return std::ranges::equal(tensor.sizes().subspan(first, count), pattern.sizes().subspan(first, count));
+  };
+  if (are_same(0, along) && are_same(along + 1, pattern.sizes().size() - along - 1)) return;
+  std::vector<std::int64_t> expected(pattern.sizes().begin(), pattern.sizes().end());
+  expected[along] = tensor.sizes()[along];
+  fail("{} has sizes {}, expected {} as {} outside dimension {}", name, to_string(tensor.sizes()),
+       to_string(expected), pattern_name, dim);
+}
+
 void Arguments::writable(const Tensor& tensor, const Name& name) const {
   if (!tensor.layout()->is_non_overlapping()) {
     fail("{} has elements that share memory (sizes {}, strides {}), expected none", name,

@@ -104,6 +104,9 @@ class Arguments {
   void same_dtype(const Tensor& tensor, const Name& name, DType expected, const Name& expected_of) const;
   void same_sizes(const Tensor& tensor, const Name& name, std::span<const std::int64_t> expected,
                   const Name& expected_of) const;
+  /// `tensor` has the dimensions of `pattern`, of the same sizes but along dimension `dim`.
+  void same_sizes_but_one(const Tensor& tensor, const Name& name, const Tensor& pattern,
+                          const Name& pattern_name, int dim) const;
   /// No two elements of it share memory.
   void writable(const Tensor& tensor, const Name& name) const;
   /// `dim`, counted from the front.

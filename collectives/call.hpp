@@ -90,6 +90,7 @@ class Call {
   void note_storage(Storage* storage) {
     last_storage_ = storage;
     if (storage != nullptr && row_stream_ && !is_recorded_on(*storage, *row_stream_)) {
+      if (operands_.unrecorded.empty()) operands_.unrecorded.reserve(rows_.capacity());
       operands_.unrecorded.push_back(static_cast<transport::BufferId>(next_));
     }
   }

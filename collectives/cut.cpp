@@ -4,7 +4,9 @@
 
 namespace tutti::collectives {
 
-void add_cut(std::vector<std::uint64_t>& shape, std::uint64_t rows, std::uint64_t row_bytes) {
+void add_cut(std::vector<std::uint64_t>& shape, std::uint64_t rows, std::uint64_t row_bytes,
+             std::size_t parts) {
+  shape.reserve(2 + 2 * parts);
   shape.push_back(rows);
   shape.push_back(row_bytes);
 }

@@ -12,7 +12,8 @@ namespace tutti::collectives {
 ///
 /// As numbers in a call's shape: rows, bytes of a whole row, then for each part its offset in the row and its
 /// bytes.
-void add_cut(std::vector<std::uint64_t>& shape, std::uint64_t rows, std::uint64_t row_bytes);
+void add_cut(std::vector<std::uint64_t>& shape, std::uint64_t rows, std::uint64_t row_bytes,
+             std::size_t parts);
 void add_part(std::vector<std::uint64_t>& shape, std::uint64_t offset, std::uint64_t bytes);
 
 enum class CutDirection : std::uint8_t { apart, together };

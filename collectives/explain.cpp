@@ -85,7 +85,7 @@ class WorkloadCall {
     const std::uint64_t rows = workload_.dim == 0 ? 1 : rows_along_dimension_1;
     const std::uint64_t row_bytes = sizes_.front() / rows;
     const std::uint64_t part = row_bytes / devices_.size();
-    collectives::add_cut(call.shape(), rows, row_bytes);
+    collectives::add_cut(call.shape(), rows, row_bytes, devices_.size());
     for (std::size_t i = 0; i < devices_.size(); ++i) collectives::add_part(call.shape(), i * part, part);
     return call;
   }

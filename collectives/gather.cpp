@@ -17,13 +17,8 @@ std::vector<std::int64_t> check_inputs(const Arguments& arguments, TensorList te
     arguments.usable(tensors[i], name);
     arguments.on_some_device(tensors[i], name);
     arguments.same_dtype(tensors[i], name, tensors[0].dtype(), "tensors[0]");
-    if (tensors[i].dim() != tensors[0].dim()) {
-      arguments.fail("{} has sizes {}, expected {} dimensions as tensors[0]", name,
-                     to_string(tensors[i].sizes()), tensors[0].dim());
-    }
-    sizes[static_cast<std::size_t>(along)] = tensors[i].size(along);
-    arguments.same_sizes(tensors[i], name, sizes, fmt::format("tensors[0] outside dimension {}", along));
-    sum += tensors[i].size(along);
+    arguments.same_sizes_but_one(tensors[i], name, tensors[0], "tensors[0]", along);
+    sum += tensors[i].sizes()[static_cast<std::size_t>(along)];
   }
   sizes[static_cast<std::size_t>(along)] = sum;
   return sizes;
@@ -42,10 +37,12 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList tensors,
   Call call(arguments.runtime(), Collective::gather, options, describe_gather);
   const Cut cut = cut_along(result, along);
   const auto bytes_of = [&](std::int64_t size) { return static_cast<std::uint64_t>(size) * cut.slab_bytes; };
-  add_cut(call.shape(), cut.rows, bytes_of(result.sizes()[static_cast<std::size_t>(along)]));
+  const auto dimension = static_cast<std::size_t>(along);
+  add_cut(call.shape(), cut.rows, bytes_of(result.sizes()[dimension]), tensors.size());
+  call.reserve(tensors.size() + 1);
   std::uint64_t offset = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const std::uint64_t bytes = bytes_of(tensors[i].size(along));
+    const std::uint64_t bytes = bytes_of(tensors[i].sizes()[dimension]);
     call.add_row(tensors[i].device());
     call.add(packing.input(tensors[i], *layout_in(*tensors[i].layout(), format), Name("tensors", i)));
     add_part(call.shape(), offset, bytes);
@@ -95,7 +92,10 @@ Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList ten
   const std::vector<std::int64_t> sizes = check_inputs(arguments, tensors, along);
   arguments.usable(out, "out");
   arguments.same_dtype(out, "out", tensors[0].dtype(), "tensors[0]");
-  arguments.same_sizes(out, "out", sizes, fmt::format("tensors joined along dimension {}", along));
+  if (!std::ranges::equal(out.sizes(), sizes)) {
+    arguments.fail("out has sizes {}, expected {} as tensors joined along dimension {}",
+                   to_string(out.sizes()), to_string(sizes), along);
+  }
   arguments.writable(out, "out");
   const std::array inputs{Named{"tensors", tensors}};
   const std::array outputs{Named{"out", std::span(&out, 1), -2}};

@@ -5,20 +5,28 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
+#include <span>
 
 namespace tutti::collectives {
 namespace {
 
-/// Dimensions from slowest to fastest in memory. Dimensions of size 1 stay where they are among their equals.
-std::vector<int> memory_order(const Layout& layout) {
-  std::vector<int> order(static_cast<std::size_t>(layout.rank()));
-  std::iota(order.begin(), order.end(), 0);
-  const auto stride = [&](int d) { return layout.strides()[static_cast<std::size_t>(d)]; };
-  const auto size = [&](int d) { return layout.sizes()[static_cast<std::size_t>(d)]; };
-  std::ranges::stable_sort(order, [&](int a, int b) {
-    return stride(a) != stride(b) ? stride(a) > stride(b) : size(a) > size(b);
-  });
+/// Dimensions; as many entries as a layout has count.
+using Order = std::array<std::size_t, max_dimensions>;
+
+/// Dimensions from slowest to fastest in memory. Those of size 1 stay where they are among their equals.
+Order memory_order(const Layout& layout) {
+  const auto is_slower = [&](std::size_t a, std::size_t b) {
+    const std::int64_t stride_a = layout.strides()[a];
+    const std::int64_t stride_b = layout.strides()[b];
+    return stride_a != stride_b ? stride_a > stride_b : layout.sizes()[a] > layout.sizes()[b];
+  };
+  // Sorted by insertion, as they are few and mostly in order.
+  Order order{};
+  for (std::size_t d = 0; d < layout.sizes().size(); ++d) {
+    std::size_t place = d;
+    for (; place > 0 && is_slower(d, order[place - 1]); --place) order[place] = order[place - 1];
+    order[place] = d;
+  }
   return order;
 }
 
@@ -35,15 +43,18 @@ bool same_order(const Layout& a, const Layout& b) {
 }
 
 LayoutPtr layout_in(const Layout& layout, MemoryFormat format) {
+  const bool is_so = format == MemoryFormat::contiguous ? layout.is_contiguous() : layout.is_channels_last();
+  if (is_so) return LayoutPtr::share(&layout);
   return LayoutPtr::adopt(new Layout(layout.dtype(), layout.sizes(), format));
 }
 
 Cut cut_along(const Layout& layout, int dim) {
   Cut cut{.rows = 1, .slab_bytes = size_of(layout.dtype())};
   bool is_slower = true;
-  for (const int d : memory_order(layout)) {
-    const auto size = static_cast<std::uint64_t>(layout.sizes()[static_cast<std::size_t>(d)]);
-    if (d == dim) {
+  const Order order = memory_order(layout);
+  for (const std::size_t d : std::span(order).first(layout.sizes().size())) {
+    const auto size = static_cast<std::uint64_t>(layout.sizes()[d]);
+    if (d == static_cast<std::size_t>(dim)) {
       is_slower = false;
     } else if (is_slower) {
       cut.rows *= size;
@@ -65,10 +76,10 @@ Cut cut_along(std::span<const std::int64_t> sizes, DType dtype, int dim) {
 LayoutPtr resized_in_order(const Layout& layout, std::span<const std::int64_t> sizes) {
   std::array<std::int64_t, max_dimensions> strides{};
   std::int64_t stride = 1;
-  const std::vector<int> order = memory_order(layout);
-  for (auto d = order.rbegin(); d != order.rend(); ++d) {
-    strides[static_cast<std::size_t>(*d)] = stride;
-    stride *= std::max<std::int64_t>(sizes[static_cast<std::size_t>(*d)], 1);
+  const Order order = memory_order(layout);
+  for (std::size_t i = sizes.size(); i-- > 0;) {
+    strides[order[i]] = stride;
+    stride *= std::max<std::int64_t>(sizes[order[i]], 1);
   }
   return LayoutPtr::adopt(new Layout(layout.dtype(), sizes, std::span(strides).first(sizes.size())));
 }

@@ -79,7 +79,7 @@ class Packing {
   std::list<Output> outputs_;
 };
 
-/// The contiguous or channels-last layout of the same sizes and element type.
+/// The contiguous or channels-last layout of the same sizes and element type: `layout` itself if it is that.
 [[nodiscard]] LayoutPtr layout_in(const Layout& layout, MemoryFormat format);
 
 /// The layouts of a coalesced call's columns. Those of the caller's tensors outlive the call and are not

@@ -15,6 +15,7 @@ std::vector<std::int64_t> equal_chunks(std::int64_t size, std::size_t count) {
   const auto parts = static_cast<std::int64_t>(count);
   const std::int64_t chunk = (size + parts - 1) / parts;
   std::vector<std::int64_t> sizes;
+  sizes.reserve(count);
   for (std::int64_t i = 0; i < parts; ++i) {
     sizes.push_back(std::min(chunk, size - std::min(size, i * chunk)));
   }
@@ -38,32 +39,39 @@ void check_chunk_sizes(const Arguments& arguments, ListOf<std::int64_t> sizes, s
   }
 }
 
-LayoutPtr chunk_layout(const Layout& whole, int dim, std::int64_t size) {
-  std::array<std::int64_t, max_dimensions> sizes{};
-  std::ranges::copy(whole.sizes(), sizes.begin());
-  sizes[static_cast<std::size_t>(dim)] = size;
-  return resized_in_order(whole, std::span(sizes).first(whole.sizes().size()));
-}
-
 /// A call with the source in place; chunks follow in order.
 class ScatterCall {
  public:
-  ScatterCall(const Arguments& arguments, const Tensor& source, int dim, const CollectiveOptions& options)
+  ScatterCall(const Arguments& arguments, const Tensor& source, int dim, std::size_t chunks,
+              const CollectiveOptions& options)
       : call_(arguments.runtime(), Collective::scatter, options, describe_scatter),
-        cut_(cut_along(*source.layout(), dim)) {
-    const auto size = static_cast<std::uint64_t>(source.size(dim));
-    add_cut(call_.shape(), cut_.rows, size * cut_.slab_bytes);
+        whole_(*source.layout()),
+        along_(static_cast<std::size_t>(dim)),
+        cut_(cut_along(whole_, dim)) {
+    add_cut(call_.shape(), cut_.rows, bytes_of(whole_.sizes()[along_]), chunks);
+    call_.reserve(1 + chunks);
     call_.add_row(source.device());
     call_.mark_root();
     call_.add(source);
   }
 
+  /// The layout of the next chunk: the source's with another size, mostly that of the chunk before.
+  [[nodiscard]] const LayoutPtr& chunk_layout(std::int64_t size) {
+    if (!chunk_layout_ || chunk_layout_->sizes()[along_] != size) {
+      std::array<std::int64_t, max_dimensions> sizes{};
+      std::ranges::copy(whole_.sizes(), sizes.begin());
+      sizes[along_] = size;
+      chunk_layout_ = resized_in_order(whole_, std::span(sizes).first(whole_.sizes().size()));
+    }
+    return chunk_layout_;
+  }
   void add_chunk(const Tensor& chunk, std::int64_t size, backend::StreamRef stream) {
     call_.add_row(stream);
     add_part(chunk, size);
   }
   /// A new chunk, allocated on the stream's device.
-  [[nodiscard]] Tensor make_chunk(const LayoutPtr& layout, backend::StreamRef stream, std::int64_t size) {
+  [[nodiscard]] Tensor make_chunk(backend::StreamRef stream, std::int64_t size) {
+    const LayoutPtr& layout = chunk_layout(size);
     const backend::StreamRef first_use = call_.first_use(stream, layout->nbytes());
     Tensor chunk = allocate_for(call_.runtime(), layout, {Device(stream.device), first_use});
     call_.add_result_row(stream, first_use);
@@ -85,7 +93,10 @@ class ScatterCall {
   }
 
   Call call_;
+  const Layout& whole_;
+  std::size_t along_;
   Cut cut_;
+  LayoutPtr chunk_layout_;
   std::uint64_t offset_ = 0;
 };
 
@@ -106,22 +117,20 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
   arguments.usable(tensor, "tensor");
   const int along = arguments.dimension(dim, tensor.dim());
   arguments.not_empty(out.size(), "out");
+  const auto size_of_chunk = [along](const Tensor& chunk) {
+    return chunk.sizes()[static_cast<std::size_t>(along)];
+  };
   std::vector<Device> devices;
+  devices.reserve(out.size());
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Name name{"out", i};
     arguments.usable(out[i], name);
     arguments.on_some_device(out[i], name);
     arguments.same_dtype(out[i], name, tensor.dtype(), "tensor");
-    if (out[i].dim() != tensor.dim()) {
-      arguments.fail("{} has sizes {}, expected {} dimensions as tensor", name, to_string(out[i].sizes()),
-                     tensor.dim());
-    }
-    std::vector<std::int64_t> expected(tensor.sizes().begin(), tensor.sizes().end());
-    expected[static_cast<std::size_t>(along)] = out[i].size(along);
-    arguments.same_sizes(out[i], name, expected, fmt::format("tensor outside dimension {}", along));
+    arguments.same_sizes_but_one(out[i], name, tensor, "tensor", along);
     arguments.writable(out[i], name);
-    sum += out[i].size(along);
+    sum += size_of_chunk(out[i]);
     devices.push_back(out[i].device());
   }
   if (sum != tensor.size(along)) {
@@ -134,11 +143,11 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
   require_disjoint(arguments, inputs, outputs, InPlace::forbidden);
 
   const Tensor source = packing.input(tensor, *dense_layout(tensor.layout()), "tensor");
-  ScatterCall call(arguments, source, along, options);
+  ScatterCall call(arguments, source, along, out.size(), options);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Stream stream = stream_for(streams, i, devices[i]);
-    const LayoutPtr layout = chunk_layout(*source.layout(), along, out[i].size(along));
-    call.add_chunk(packing.output(out[i], *layout, Name("out", i), stream), out[i].size(along),
+    const std::int64_t size = size_of_chunk(out[i]);
+    call.add_chunk(packing.output(out[i], *call.chunk_layout(size), Name("out", i), stream), size,
                    StreamAccess::ref(stream));
   }
   return std::move(call.call());
@@ -178,7 +187,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices, ListOf<std
                                 .devices = streams.empty() ? devices : DeviceList(),
                                 .streams = streams});
   const Tensor source = packing.input(tensor, *dense_layout(tensor.layout()), "tensor");
-  collectives::ScatterCall call(arguments, source, along, options);
+  collectives::ScatterCall call(arguments, source, along, devices.size(), options);
   std::vector<Tensor> results;
   results.reserve(devices.size());
   std::int64_t start = 0;
@@ -188,8 +197,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices, ListOf<std
       call.skip_chunk(sizes[i]);
     } else {
       const backend::StreamRef stream = StreamAccess::ref(collectives::stream_for(streams, i, devices[i]));
-      results.push_back(
-          call.make_chunk(collectives::chunk_layout(*source.layout(), along, sizes[i]), stream, sizes[i]));
+      results.push_back(call.make_chunk(stream, sizes[i]));
     }
     start += sizes[i];
   }

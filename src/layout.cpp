@@ -160,10 +160,12 @@ void Layout::derive() {
     }
   }
   span_bytes_ = static_cast<std::size_t>(span);
-  const Order order = order_by_stride(strides());
   contiguous_ = is_dense_in(order_of(MemoryFormat::contiguous, rank_), sizes(), strides());
   channels_last_ = has_channels_last(rank_) &&
                    is_dense_in(order_of(MemoryFormat::channels_last, rank_), sizes(), strides());
+  dense_ = non_overlapping_ = contiguous_ || channels_last_;
+  if (dense_) return;
+  const Order order = order_by_stride(strides());
   dense_ = is_dense_in(order, sizes(), strides());
   non_overlapping_ = is_nested_in(order, sizes(), strides());
 }
