@@ -122,7 +122,7 @@ Block* CachingAllocator::Impl::allocate(std::size_t bytes, backend::StreamRef st
 }
 
 bool CachingAllocator::Impl::may_take_unasked(std::size_t bytes) noexcept {
-  constexpr std::size_t requests_per_reap = 16;
+  constexpr std::size_t requests_per_reap = 64;
   return BlockPool::is_small(bytes) && ++small_requests_ % requests_per_reap != 0;
 }
 
