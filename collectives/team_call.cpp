@@ -186,6 +186,29 @@ void TeamCall::post() {
   sequence_ = team_.post(signature_, context_.launcher.captured().has_value());
 }
 
+std::uint64_t TeamCall::low_latency_limit() const {
+  const backend::TeamWindowLayout& layout = team_.windows().layout();
+  // Messages start at multiples of so much, and shares are cut at multiples of `split_alignment`.
+  const std::uint64_t padding =
+      (members() - 1) * (columns_.size() * layout.message_alignment() + transport::split_alignment);
+  const std::uint64_t room = layout.most_in_inbox();
+  return std::min(transport::low_latency_to(pattern(), layout.lines, context_.runtime.backend().kind()),
+                  room - std::min(room, padding));
+}
+
+bool TeamCall::could_be_low_latency() const {
+  if (members() < 2 || !moves()) return false;
+  if (has_own_numbers(signature_.operation) && geometry_.rows > 1) return false;
+  return busiest_member() <= low_latency_limit();
+}
+
+bool TeamCall::could_relay() const {
+  if (pattern() != transport::RanksPattern::all_reduce || members() < 3) return false;
+  const std::uint64_t limit = low_latency_limit();
+  const transport::RanksTuning tuning = transport::ranks_tuning_of(context_.runtime.backend().kind());
+  return busiest_member() > std::min(tuning.relays_from_sent, limit) && busiest_member() / members() <= limit;
+}
+
 bool TeamCall::could_be_direct() const {
   if (team_.registrations() == nullptr || members() < 2 || !moves()) return false;
   const auto is_too_large = [](const TeamColumn& column) {
@@ -198,7 +221,12 @@ bool TeamCall::could_be_direct() const {
 }
 
 void TeamCall::choose_transport() {
-  is_direct_ = could_be_direct();
+  is_relayed_ = could_relay();
+  if (is_relayed_ || could_be_low_latency()) {
+    protocol_ = Protocol::low_latency;
+  } else {
+    protocol_ = could_be_direct() ? Protocol::direct : Protocol::slots;
+  }
   const NcclObjection objection = nccl_objection();
   by_nccl_ = objection == NcclObjection::none;
   if (!by_nccl_ && context_.launcher.captured() && team_.spans_hosts()) {
@@ -339,11 +367,11 @@ std::span<std::byte* const> TeamCall::addresses() const {
 transport::RanksTuning TeamCall::tuning() const noexcept {
   transport::RanksTuning tuning = transport::ranks_tuning_of(context_.runtime.backend().kind());
   tuning.message_bytes = std::min(tuning.message_bytes, team_.windows().layout().slot_bytes);
-  if (is_direct_) {
-    // There are no messages to cut, and no member writes what others read.
-    tuning.message_bytes = std::numeric_limits<std::uint64_t>::max() / 2;
-    tuning.shared_sums_from = 0;
-  }
+  if (protocol_ == Protocol::slots) return tuning;
+  // There are no messages to cut. Directly, no member may write what others read.
+  tuning.message_bytes = std::numeric_limits<std::uint64_t>::max() / 2;
+  const bool shares_sums = protocol_ == Protocol::direct || is_relayed_;
+  tuning.shared_sums_from = shares_sums ? 0 : tuning.message_bytes;
   return tuning;
 }
 
@@ -361,15 +389,9 @@ TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::
   return cached(key, [&] {
     TeamProblem problem(members(), columns_.size());
     describe(problem);
-    const backend::TeamWindowLayout& layout = team_.windows().layout();
-    const transport::RanksTuning limits = tuning();
     return transport::ranks::plan_rounds(
         problem.work(), members(), first(), locals(),
-        {.slot_bytes = layout.slot_bytes,
-         .message_bytes = limits.message_bytes,
-         .protocol = is_direct_ ? Protocol::direct : Protocol::low_latency,
-         .most_given = layout.most_given(),
-         .low_latency_bytes = std::min(limits.low_latency_to, layout.most_in_inbox())});
+        {.message_bytes = tuning().message_bytes, .protocol = protocol_, .layout = team_.windows().layout()});
   });
 }
 

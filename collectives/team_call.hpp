@@ -203,8 +203,17 @@ class TeamCall {
   [[nodiscard]] std::uint64_t largest_message() const;
   void add_transfers(std::vector<transport::ranks::NcclCall>& calls) const;
   void choose_transport();
-  /// Whether members may read one another's operands where they lie, and should. The same on all ranks.
+  [[nodiscard]] transport::RanksPattern pattern() const;
+  /// Bytes that some member has to send or to receive, if all are sent at once to those who add or keep them.
+  [[nodiscard]] std::uint64_t busiest_member() const;
+  /// What it may be in low-latency rounds.
+  [[nodiscard]] std::uint64_t low_latency_limit() const;
+  // What rounds could be, and should. The same on all ranks.
+  [[nodiscard]] bool could_be_low_latency() const;
+  /// Members read one another's operands where they lie.
   [[nodiscard]] bool could_be_direct() const;
+  /// Each member adds a share of a sum for everyone, and hands it on with low latency.
+  [[nodiscard]] bool could_relay() const;
   /// Has what the plan gives opened by the others; what cannot be opened is replaced by a stand-in.
   void give(const transport::ranks::RoundPlan& plan);
   const std::byte* add_stand_in(std::size_t own_member, transport::BufferId buffer);
@@ -239,7 +248,8 @@ class TeamCall {
   };
   std::vector<StandIn> stand_ins_;
   bool by_nccl_ = false;
-  bool is_direct_ = false;
+  transport::ranks::Protocol protocol_ = transport::ranks::Protocol::slots;
+  bool is_relayed_ = false;
   // Of scatter and gather.
   Cut geometry_;
   std::vector<std::uint64_t> lengths_;  ///< of all members' parts, along the dimension

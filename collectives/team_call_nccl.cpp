@@ -15,6 +15,7 @@ namespace {
 
 using transport::ranks::NcclCall;
 using transport::ranks::Operation;
+using transport::ranks::Protocol;
 
 bool is_sum(Operation operation) {
   switch (operation) {
@@ -29,8 +30,10 @@ bool is_sum(Operation operation) {
   }
 }
 
-transport::RanksPattern pattern_of(Operation operation) {
-  switch (operation) {
+}  // namespace
+
+transport::RanksPattern TeamCall::pattern() const {
+  switch (signature_.operation) {
     case Operation::reduce_add:
     case Operation::reduce_add_coalesced:
       return transport::RanksPattern::reduce;
@@ -50,8 +53,6 @@ transport::RanksPattern pattern_of(Operation operation) {
   }
 }
 
-}  // namespace
-
 TeamCall::NcclObjection TeamCall::nccl_refusal() const {
   if (context_.nccl == nullptr) return NcclObjection::is_absent;
   if (!moves()) return NcclObjection::nothing_moves;
@@ -69,12 +70,17 @@ TeamCall::NcclObjection TeamCall::nccl_objection() const {
   if (team_.spans_hosts()) return NcclObjection::none;  // it alone reaches from GPU to GPU
   // Making its connections cannot be captured.
   if (context_.launcher.captured() && !context_.nccl->is_connected()) return NcclObjection::not_connected;
-  const transport::RanksZones zones =
-      transport::ranks_zones_of(pattern_of(signature_.operation), members(), columns_.size() > 1);
+  const bool is_list = columns_.size() > 1;
+  const transport::RanksZones zones = transport::ranks_zones_of(pattern(), members(), is_list);
   const std::uint64_t bytes = payload_bytes();
-  const bool needs_cuts = !is_direct_ && largest_message() > tuning().message_bytes;
+  const bool needs_cuts = protocol_ == Protocol::slots && largest_message() > tuning().message_bytes;
   if (bytes <= zones.rounds_to && !needs_cuts) return NcclObjection::not_faster;
-  if (is_direct_ && bytes >= zones.direct_from && bytes <= zones.direct_to) return NcclObjection::not_faster;
+  if (protocol_ == Protocol::direct && bytes >= zones.direct_from && bytes <= zones.direct_to)
+    return NcclObjection::not_faster;
+  if (protocol_ == Protocol::low_latency && team_.windows().layout().lines == backend::TeamLines::wide &&
+      bytes <= transport::wide_lines_beat_nccl_to(pattern(), members(), is_list)) {
+    return NcclObjection::not_faster;
+  }
   if (bytes / columns_.size() < transport::ranks_nccl_tensor) return NcclObjection::small_tensors;
   return NcclObjection::none;
 }
@@ -127,6 +133,21 @@ std::uint64_t TeamCall::largest_message() const {
       return payload / members();
     default:
       return payload;
+  }
+}
+
+std::uint64_t TeamCall::busiest_member() const {
+  const std::uint64_t others = members() - 1;
+  switch (signature_.operation) {
+    case Operation::scatter:
+    case Operation::gather:
+      // Once the lengths are known.
+      return lengths_.empty() ? 0 : payload_bytes() - lengths_[root_] * geometry_.slab_bytes * geometry_.rows;
+    case Operation::all_gather:
+    case Operation::reduce_scatter_add:
+      return payload_bytes() / members() * others;
+    default:
+      return payload_bytes() * others;
   }
 }
 

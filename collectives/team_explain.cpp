@@ -13,6 +13,15 @@
 
 namespace tutti::collectives {
 
+namespace {
+
+std::uint64_t low_latency_to(transport::RanksPattern pattern, const backend::TeamWindowLayout& layout,
+                             BackendKind backend) {
+  return std::min(transport::low_latency_to(pattern, layout.lines, backend), layout.most_in_inbox());
+}
+
+}  // namespace
+
 std::string explain(const TeamContext& context) {
   const transport::ranks::Windows& windows = context.team.windows();
   const bool is_direct = windows.transport() == TransportKind::p2p;
@@ -24,11 +33,16 @@ std::string explain(const TeamContext& context) {
                       backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,
                       is_direct ? "" : fmt::format("; p2p not taken: {}", windows.reason()));
   if (is_direct) {
-    const transport::RanksTuning tuning = transport::ranks_tuning_of(context.runtime.backend().kind());
+    const backend::TeamWindowLayout& layout = windows.layout();
+    const BackendKind backend = context.runtime.backend().kind();
     text += fmt::format(
-        "low-latency rounds where nobody sends or receives more than {} bytes\n"
-        "operands of which members give one another more than {} bytes are read where they lie\n",
-        std::min(tuning.low_latency_to, windows.layout().most_in_inbox()), tuning.direct_from);
+        "low-latency rounds, in {} lines, where nobody sends or receives more than {} to {} bytes\n"
+        "beyond that, operands of which members give one another more than {} bytes are read where they "
+        "lie\n",
+        layout.lines == backend::TeamLines::wide ? "wide" : "narrow",
+        low_latency_to(transport::RanksPattern::all_gather, layout, backend),
+        low_latency_to(transport::RanksPattern::all_reduce, layout, backend),
+        transport::ranks_tuning_of(backend).direct_from);
   }
   if (context.nccl == nullptr) return text + fmt::format("nccl not taken: {}\n", context.nccl_refusal);
   const char* const no_sums = context.team.settings().determinism == Determinism::bitwise
@@ -58,6 +72,12 @@ std::string explain(const TeamContext& context) {
       text += fmt::format(", from {} bytes", zones.direct_from);
       if (zones.direct_to != no_limit) text += fmt::format(" to {}", zones.direct_to);
       text += " too";
+    }
+    if (windows.layout().lines == backend::TeamLines::wide) {
+      const std::uint64_t to = transport::wide_lines_beat_nccl_to(
+          pattern, static_cast<std::size_t>(context.team.member_count()), false);
+      text += to == no_limit ? ", and what goes with low latency"
+                             : fmt::format(", and to {} bytes what goes with low latency", to);
     }
     text += '\n';
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/team_round.hpp"
 #include "transport/problem.hpp"
 #include "tutti/device.hpp"
 
@@ -43,19 +44,19 @@ inline constexpr std::uint64_t staging_slots = 4;
 inline constexpr std::uint64_t largest_staging_chunk = 2 << 20;
 inline constexpr std::uint64_t smallest_staging_chunk = 16 << 10;
 
-/// Between processes, where one way of doing a thing overtakes another. Measured on 4x H200 with NVSwitch,
-/// and on virtual devices.
+/// Between processes, where one way of doing a thing overtakes another. Measured on 2x and 4x H200 with
+/// NVSwitch, and on virtual devices.
 struct RanksTuning {
   /// A message is cut into pieces of this many bytes, so that one is read while the next is put.
   std::uint64_t message_bytes;
   /// Up to here every member makes all sums of an all_reduce_add for itself; above, each makes its share.
   std::uint64_t shared_sums_from;
+  /// The same where low-latency rounds carry them: among three or more, which relay the shares, and by what a
+  /// member would send to all others, as that is what sharing saves.
+  std::uint64_t relays_from_sent;
   /// Messages above this size are read where they lie, if they can be: that saves a copy, but whoever gives
   /// the memory must wait for its readers.
   std::uint64_t direct_from;
-  /// Rounds in which every member sends and receives at most so much are low-latency rounds, where there are
-  /// inboxes: each byte takes two, but nobody waits for more than the bytes.
-  std::uint64_t low_latency_to;
 };
 
 /// On GPUs every round is a launch, which costs as much as moving a megabyte; on virtual devices it is two
@@ -64,13 +65,14 @@ struct RanksTuning {
   constexpr std::uint64_t kib = 1024;
   return backend == BackendKind::host ? RanksTuning{.message_bytes = 256 * kib,
                                                     .shared_sums_from = 64 * kib,
-                                                    .direct_from = 64 * kib,
-                                                    .low_latency_to = 4 * kib}
+                                                    .relays_from_sent = 4 * kib,
+                                                    .direct_from = 64 * kib}
                                       : RanksTuning{.message_bytes = 1024 * kib,
                                                     .shared_sums_from = 512 * kib,
-                                                    .direct_from = 512 * kib,
-                                                    .low_latency_to = 512 * kib};
+                                                    .relays_from_sent = 640 * kib,
+                                                    .direct_from = 512 * kib};
 }
+
 /// Who gets what from whom.
 enum class RanksPattern : std::uint8_t {
   broadcast,
@@ -81,6 +83,32 @@ enum class RanksPattern : std::uint8_t {
   scatter,
   gather,
 };
+
+/// Rounds in which every member sends and receives at most so much are low-latency rounds, where there are
+/// inboxes: nobody waits for more than the bytes. In narrow lines a byte takes two, and on virtual devices,
+/// which have no lines, one more copy; in wide ones it is the accesses, all of 16 bytes, that are slower in
+/// the end than those of direct rounds, soonest where members do both, send and receive. No pattern has more
+/// than all_reduce.
+[[nodiscard]] constexpr std::uint64_t low_latency_to(RanksPattern pattern, backend::TeamLines lines,
+                                                     BackendKind backend) noexcept {
+  constexpr std::uint64_t kib = 1024;
+  if (backend == BackendKind::host) return 4 * kib;
+  if (lines == backend::TeamLines::narrow) return 512 * kib;
+  switch (pattern) {
+    case RanksPattern::broadcast:
+    case RanksPattern::scatter:
+      return 3072 * kib;
+    case RanksPattern::reduce:
+    case RanksPattern::all_reduce:
+    case RanksPattern::gather:
+      return 4096 * kib;
+    case RanksPattern::all_gather:
+    case RanksPattern::reduce_scatter:
+      break;
+  }
+  return 1536 * kib;
+}
+
 /// Which payloads rounds carry although NCCL could: up to a size, and in a range if members read where it
 /// lies. The rest is NCCL's.
 struct RanksZones {
@@ -123,6 +151,28 @@ struct RanksZones {
   }
   return always;
 }
+
+/// The same for low-latency rounds of wide lines: up to what payload they are faster than NCCL, as far as
+/// they go.
+[[nodiscard]] constexpr std::uint64_t wide_lines_beat_nccl_to(RanksPattern pattern, std::size_t members,
+                                                              bool is_list) noexcept {
+  constexpr std::uint64_t kib = 1024;
+  constexpr std::uint64_t all = ~std::uint64_t{0};
+  if (members <= 2) return all;
+  const std::uint64_t others = members - 1;  // whose bytes all go over a root's link
+  switch (pattern) {
+    case RanksPattern::broadcast:
+      return (is_list ? 4608 * kib : 1536 * kib) / others;
+    case RanksPattern::reduce:
+      // Of more than four members nothing has been measured.
+      return (is_list ? 4608 * kib : members <= 4 ? 3072 * kib : 1536 * kib) / others;
+    case RanksPattern::all_reduce:
+      return is_list ? all : 4096 * kib;
+    default:
+      return all;
+  }
+}
+
 /// It takes one operation per tensor: no lists of tensors smaller than this on average.
 inline constexpr std::uint64_t ranks_nccl_tensor = 64 << 10;
 

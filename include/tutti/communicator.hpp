@@ -22,8 +22,8 @@ struct CommunicatorOptions {
   /// say how far it has come.
   std::chrono::milliseconds timeout{60'000};
   /// Memory through which a member gives its data to the others, the same on all ranks: on its device, if all
-  /// devices reach one another's memory, else on every host. On GPUs, small messages take as much again, 8
-  /// MiB at most.
+  /// devices reach one another's memory, else on every host. On GPUs, low-latency messages take up to five
+  /// times as much again: 35 MiB at most, and 9 MiB where NVLink does not join all members.
   std::size_t window_bytes = std::size_t{8} << 20U;
   /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
   /// that is named and cannot be had is Error(unsupported).

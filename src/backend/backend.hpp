@@ -93,6 +93,11 @@ class Backend {
   /// Least and greatest priority as (least, greatest); numerically lower is more urgent.
   [[nodiscard]] virtual std::pair<int, int> stream_priority_range() const noexcept = 0;
   [[nodiscard]] virtual Link link(int device, int peer) = 0;
+  /// Whether it is NVLink, for certain, that leads to a GPU: one that this process sees, or one of another
+  /// process, which must then say the same. Virtual devices have no bus.
+  [[nodiscard]] virtual bool has_nvlink_to(int /*device*/, const std::string& /*pci_bus_id*/) {
+    return false;
+  }
   [[nodiscard]] virtual bool can_access_peer(int device, int peer) = 0;
   /// Lets `device` access the memory of `peer`. Idempotent. Throws Error(peer_unavailable) if refused.
   virtual void enable_peer_access(int device, int peer) = 0;

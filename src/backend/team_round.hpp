@@ -25,10 +25,14 @@
 /// have finished, so that what comes next on its stream may write to that memory.
 ///
 /// Small messages come sooner in a *low-latency* round: a member writes them into its readers' *inboxes*, a
-/// second ring in each window, in lines of 16 bytes, 8 of the message and 8 that say of which round they are.
-/// Readers look at the lines themselves, so there is nothing to tell and nothing to order before step 5. (The
-/// idea of NCCL's protocol LL, whose lines are half as wide.) Backends may write the bytes as they are, and
+/// second ring in each window, in lines, which say of which round they are. Readers look at the lines
+/// themselves, so there is nothing to tell and nothing to order before step 5. (The idea of NCCL's protocols
+/// LL, whose lines are half as wide as narrow ones, and LL128.) Backends may write the bytes as they are, and
 /// tell the readers as above.
+///
+/// A member that hands on the sums it makes in a low-latency round has its part in the next one as a *relay*:
+/// both are given together, and a backend may do them at once, handing on each sum as soon as it is made.
+/// Others cannot tell.
 ///
 /// A member without work in a round leaves it out; its next one says that it has come past it. So nobody
 /// waits for the host of another process, and members are at most as many rounds apart as there are slots.
@@ -75,7 +79,14 @@ class SourcePlace {
   static constexpr std::uint64_t given_mark = std::uint64_t{1} << 63U;
 };
 
-/// What inboxes are filled with; written and read at once.
+/// What inboxes of a team are filled with. Lines of both kinds must not share memory: a narrow one's number
+/// of a round lies where a wide one has bytes of messages.
+enum class TeamLines : std::uint8_t {
+  narrow,  ///< of 16 bytes, 8 of a message and 8 for the number of the round
+  wide,    ///< of 128 bytes, 120 of a message: between GPUs of NVLink, which keeps them together
+};
+/// A narrow line, or what one of eight lanes has of a wide one, whose last has the number; written and read
+/// at once.
 struct alignas(16) TeamLine {
   std::uint64_t data;
   std::uint64_t round;  ///< of all that the team has made: none comes twice
@@ -89,6 +100,7 @@ struct TeamWindowLayout {
   std::uint32_t members = 0;
   std::uint64_t slot_bytes = 0;   ///< a multiple of `alignment`
   std::uint64_t inbox_bytes = 0;  ///< likewise; 0: no low-latency rounds
+  TeamLines lines = TeamLines::narrow;
 
   /// Set by member `from`, in the window of a member that reads its slots: the latest round it has put bytes
   /// for.
@@ -109,14 +121,22 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint32_t round) const noexcept {
     return round % slot_count * inbox_bytes;
   }
+  [[nodiscard]] constexpr std::uint32_t line_bytes() const noexcept {
+    return lines == TeamLines::narrow ? 16 : 128;
+  }
+  /// Of a message.
+  [[nodiscard]] constexpr std::uint32_t line_data_bytes() const noexcept { return line_bytes() - 8; }
   /// What so many bytes of messages take in an inbox.
-  [[nodiscard]] static constexpr std::uint64_t in_lines(std::uint64_t bytes) noexcept {
-    constexpr std::uint64_t data_bytes = sizeof(TeamLine::data);
-    return (bytes + data_bytes - 1) / data_bytes * sizeof(TeamLine);
+  [[nodiscard]] constexpr std::uint64_t in_lines(std::uint64_t bytes) const noexcept {
+    return (bytes + line_data_bytes() - 1) / line_data_bytes() * line_bytes();
   }
   /// Bytes of messages in an inbox.
   [[nodiscard]] constexpr std::uint64_t most_in_inbox() const noexcept {
-    return inbox_bytes / sizeof(TeamLine) * sizeof(TeamLine::data);
+    return inbox_bytes / line_bytes() * line_data_bytes();
+  }
+  /// Messages start behind a multiple of so many bytes of messages.
+  [[nodiscard]] constexpr std::uint64_t message_alignment() const noexcept {
+    return lines == TeamLines::narrow ? 16 : line_data_bytes();
   }
   [[nodiscard]] constexpr std::size_t slots_offset() const noexcept {
     return inboxes_offset() + slot_count * inbox_bytes;
@@ -153,9 +173,10 @@ struct TeamCounters {
 /// 0: the round's own are found when it runs. `copies`' sources and `sums`' inputs are places
 /// (`SourcePlace`).
 ///
-/// In a low-latency round every segment is a single row, and each message starts at a multiple of two lines.
-/// An output of `sums` may share memory with what is put only if segment by segment the sums' own inputs are
-/// what is put.
+/// In a low-latency round every segment is a single row, and each message starts at
+/// `TeamWindowLayout::message_alignment`.
+/// An output of `sums` may share memory with its own input; and if some of what is put is such an input, then
+/// segment by segment all of it is.
 struct TeamRound {
   TeamWindowLayout layout;
   std::span<std::byte* const> windows;  ///< by member, as this device reaches them; zero-filled at first
@@ -177,6 +198,11 @@ struct TeamRound {
 
   std::uint32_t given_count = 0;           ///< addresses for each reader, instead of puts
   std::span<std::byte* const> given = {};  ///< by reader: what it is given, aligned to 16 bytes
+
+  /// The part in the low-latency round after this one; nullptr: none. It puts what `sums`
+  /// make here, segment by segment, and has only copies besides, which overwrite nothing that is put here but
+  /// by sums of just these bytes.
+  const TeamRound* relay = nullptr;
 
   /// Set to `done_value` at the end; nullptr: none. In registered memory, or where there are counters, in
   /// memory of the member's device: that is sooner done.

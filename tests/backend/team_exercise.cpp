@@ -42,11 +42,11 @@ std::size_t extent(const Rectangle& rectangle, std::size_t pitch) {
 
 TeamPart& TeamCall::part(std::uint32_t member, std::uint32_t round) {
   std::vector<TeamPart>& own = parts[member];
-  if (own.empty() || own.back().round != round) {
-    own.emplace_back();
-    own.back().round = round;
-  }
-  return own.back();
+  const auto place = std::ranges::lower_bound(own, round, {}, &TeamPart::round);
+  if (place != own.end() && place->round == round) return *place;
+  TeamPart& made = *own.emplace(place);
+  made.round = round;
+  return made;
 }
 
 TeamExercise::TeamExercise(Backend& machine, std::span<const int> devices, WindowMemory memory,
@@ -55,7 +55,8 @@ TeamExercise::TeamExercise(Backend& machine, std::span<const int> devices, Windo
       memory_(memory),
       layout_{.members = static_cast<std::uint32_t>(devices.size()),
               .slot_bytes = slot_bytes,
-              .inbox_bytes = memory == WindowMemory::device ? inbox_bytes : 0},
+              .inbox_bytes = memory == WindowMemory::pinned ? 0 : inbox_bytes,
+              .lines = memory == WindowMemory::device_with_wide_lines ? TeamLines::wide : TeamLines::narrow},
       members_(devices.size()),
       rounds_before_(rounds_before),
       random_(test::test_seed()) {
@@ -69,7 +70,7 @@ TeamExercise::TeamExercise(Backend& machine, std::span<const int> devices, Windo
     member.device = devices[index];
     member.stream = machine.create_stream(member.device, 0);
     member.side_stream = machine.create_stream(member.device, 0);
-    if (memory == WindowMemory::device) {
+    if (memory != WindowMemory::pinned) {
       member.window = static_cast<std::byte*>(machine.allocate_device(member.device, layout_.bytes()));
     } else {
       member.window = static_cast<std::byte*>(machine.allocate_pinned(layout_.bytes()));
@@ -120,7 +121,7 @@ TeamExercise::~TeamExercise() {
   for (Member& member : members_) {
     machine_.destroy_stream(member.stream);
     machine_.destroy_stream(member.side_stream);
-    if (memory_ == WindowMemory::device) {
+    if (memory_ != WindowMemory::pinned) {
       machine_.free_device(member.device, member.window);
     } else {
       machine_.free_pinned(member.window);
@@ -189,12 +190,13 @@ void TeamExercise::put(TeamPart& part, std::byte* source, std::byte* slot, std::
 std::vector<std::byte*> TeamExercise::send(TeamCall& call, std::uint32_t round, std::uint32_t writer,
                                            const Numbers& readers, std::byte* source,
                                            std::uint64_t bytes) const {
+  const std::uint64_t step = layout_.message_alignment();
   std::vector<std::byte*> places;
   for (const std::uint32_t reader : readers) {
     call.part(reader, round).is_low_latency = true;
     std::uint64_t& fill = call.inbox_fill[{round, reader}];
-    places.push_back(members_[reader].window + layout_.inboxes_offset() + TeamWindowLayout::in_lines(fill));
-    fill += (bytes + vector_bytes - 1) / vector_bytes * vector_bytes;
+    places.push_back(members_[reader].window + layout_.inboxes_offset() + layout_.in_lines(fill));
+    fill += (bytes + step - 1) / step * step;
     EXPECT_LE(fill, layout_.most_in_inbox()) << "the test sends more than an inbox holds";
   }
   TeamPart& part = call.part(writer, round);
@@ -361,36 +363,117 @@ void TeamExercise::add_barrier(TeamCall& call, std::uint32_t round) const {
   }
 }
 
-void TeamExercise::submit(const TeamCall& call, std::uint32_t member, std::size_t index) {
+void TeamExercise::add_shared_sum(TeamCall& call, std::uint32_t round, DType dtype,
+                                  std::span<const std::uint64_t> counts, bool is_in_place) {
+  const std::size_t element = size_of(dtype);
+  for (std::uint32_t member = 0; member < members(); ++member) {
+    for (const std::uint32_t step : {round, round + 1}) {
+      TeamPart& part = call.part(member, step);
+      part.is_low_latency = true;
+      part.readers = part.sources = everyone_but(member);
+    }
+    call.part(member, round).dtype = dtype;
+    call.part(member, round).input_count = members();
+    call.part(member, round + 1).is_relay = random_.one_in(2);
+  }
+  for (const std::uint64_t count : counts) {
+    const std::uint64_t bytes = count * element;
+    // Of all shares of all members: inputs[m] is member m's.
+    std::vector<std::byte*> inputs(members());
+    std::vector<test::HostArray> shares;
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      const test::HostArray all =
+          test::random_numbers(dtype, {static_cast<std::int64_t>(count * members())}, random_.next());
+      Member& owner = members_[member];
+      // An output, too, if it is in place.
+      const std::size_t offset = output_place(owner, all.bytes.size(), vector_bytes, 0);
+      inputs[member] = owner.output + offset;
+      std::ranges::copy(all.bytes, owner.expected.data() + offset);
+      transfer(owner.side_stream, inputs[member], all.bytes.data(), all.bytes.size());
+      machine_.synchronize_stream(owner.side_stream);
+      shares.push_back(all);
+    }
+    std::vector<std::byte*> outputs = inputs;
+    std::vector<std::byte> sums;
+    for (std::uint32_t share = 0; share < members(); ++share) {
+      std::vector<test::HostArray> terms;
+      for (const test::HostArray& all : shares) {
+        const auto begin = all.bytes.begin() + static_cast<std::ptrdiff_t>(share * bytes);
+        terms.push_back(
+            {dtype, {static_cast<std::int64_t>(count)}, {begin, begin + static_cast<std::ptrdiff_t>(bytes)}});
+      }
+      std::ranges::copy(test::reference_sum(terms).bytes, std::back_inserter(sums));
+    }
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      Member& owner = members_[member];
+      if (!is_in_place) outputs[member] = owner.output + output_place(owner, sums.size(), vector_bytes, 0);
+      std::ranges::copy(sums, owner.expected.data() + (outputs[member] - owner.output));
+    }
+    for (std::uint32_t share = 0; share < members(); ++share) {
+      const std::uint64_t at = share * bytes;
+      std::vector<std::byte*> terms;
+      for (std::uint32_t member = 0; member < members(); ++member) {
+        terms.push_back(member == share
+                            ? SourcePlace::own(inputs[member] + at)
+                            : send(call, round, member, {share}, inputs[member] + at, bytes).front());
+      }
+      TeamPart& part = call.part(share, round);
+      const auto first = static_cast<std::uint32_t>(part.sum_pointers.size());
+      part.sums.push_back({.count = count, .first_input = first, .first_output = first + members()});
+      part.sum_pointers.insert(part.sum_pointers.end(), terms.begin(), terms.end());
+      part.sum_pointers.push_back(outputs[share] + at);
+    }
+    for (std::uint32_t share = 0; share < members(); ++share) {
+      const std::uint64_t at = share * bytes;
+      const Numbers readers = everyone_but(share);
+      const std::vector<std::byte*> places =
+          send(call, round + 1, share, readers, outputs[share] + at, bytes);
+      for (std::size_t i = 0; i < readers.size(); ++i)
+        copy(call.part(readers[i], round + 1), places[i], outputs[readers[i]] + at, bytes);
+    }
+  }
+}
+
+void TeamExercise::prepare(Task& task, const TeamCall& call, std::uint32_t member, std::size_t index) {
   const std::vector<TeamPart>& parts = call.parts[member];
   const TeamPart& part = parts[index];
   const bool is_last = index + 1 == parts.size();
-  TeamRound task;
-  task.layout = layout_;
-  task.windows = windows_;
-  task.member = member;
-  task.counters = members_[member].counters;
-  task.rounds_before = rounds_before_;
-  task.abort = &words_->abort;
-  task.round = part.round;
-  task.finished = is_last ? call.rounds : parts[index + 1].round - 1;
-  task.ends_call = is_last;
-  task.is_low_latency = part.is_low_latency;
-  task.puts = {part.puts, part.put_pointers};
-  task.readers = part.readers;
-  task.sources = part.sources;
-  task.copies = {part.copies, part.copy_pointers};
-  task.sums = {part.dtype, part.input_count, 1, part.sums, part.sum_pointers};
-  std::vector<std::byte*> given;
+  TeamRound& round = task.round;
+  round.layout = layout_;
+  round.windows = windows_;
+  round.member = member;
+  round.counters = members_[member].counters;
+  round.rounds_before = rounds_before_;
+  round.abort = &words_->abort;
+  round.round = part.round;
+  round.finished = is_last ? call.rounds : parts[index + 1].round - 1;
+  round.ends_call = is_last;
+  round.is_low_latency = part.is_low_latency;
+  round.puts = {part.puts, part.put_pointers};
+  round.readers = part.readers;
+  round.sources = part.sources;
+  round.copies = {part.copies, part.copy_pointers};
+  round.sums = {part.dtype, part.input_count, 1, part.sums, part.sum_pointers};
   for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
-    given.insert(given.end(), part.given.begin(), part.given.end());
-  task.given = given;
-  task.given_count = static_cast<std::uint32_t>(part.given.size());
+    task.given.insert(task.given.end(), part.given.begin(), part.given.end());
+  round.given = task.given;
+  round.given_count = static_cast<std::uint32_t>(part.given.size());
   if (is_last) {
-    task.done = &done(member);
-    task.done_value = calls_ + 1;
+    round.done = &done(member);
+    round.done_value = calls_ + 1;
   }
-  machine_.team_round(members_[member].stream, task);
+}
+
+void TeamExercise::submit(const TeamCall& call, std::uint32_t member, std::size_t& index) {
+  const std::vector<TeamPart>& parts = call.parts[member];
+  Task task;
+  Task relay;
+  prepare(task, call, member, index++);
+  if (index < parts.size() && parts[index].is_relay) {
+    prepare(relay, call, member, index++);
+    task.round.relay = &relay.round;
+  }
+  machine_.team_round(members_[member].stream, task.round);
 }
 
 void TeamExercise::enqueue(const TeamCall& call) {
@@ -403,7 +486,7 @@ void TeamExercise::enqueue(const TeamCall& call) {
     for (const std::uint32_t member : order) {
       const std::vector<TeamPart>& parts = call.parts[member];
       std::size_t& index = next[member];
-      if (index < parts.size() && parts[index].round == round) submit(call, member, index++);
+      if (index < parts.size() && parts[index].round == round) submit(call, member, index);
     }
   }
   ++calls_;
@@ -411,7 +494,7 @@ void TeamExercise::enqueue(const TeamCall& call) {
 }
 
 void TeamExercise::enqueue(const TeamCall& call, std::uint32_t member) {
-  for (std::size_t index = 0; index < call.parts[member].size(); ++index) submit(call, member, index);
+  for (std::size_t index = 0; index < call.parts[member].size();) submit(call, member, index);
 }
 
 void TeamExercise::delay(std::uint32_t member) {

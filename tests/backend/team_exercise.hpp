@@ -37,13 +37,14 @@ struct TeamPart {
   std::vector<OrderedSumSegment> sums;
   std::vector<std::byte*> sum_pointers;
   std::vector<std::byte*> given;  ///< to every reader
+  bool is_relay = false;          ///< of the part before
 };
 
 /// The parts of all members, each in the order of its rounds.
 struct TeamCall {
   TeamCall(std::uint32_t member_count, std::uint32_t round_count)
       : rounds(round_count), parts(member_count) {}
-  /// The part of `member` in `round`, made if it has none; rounds of a member come in order.
+  /// The part of `member` in `round`, made if it has none: then other parts of the member may move.
   TeamPart& part(std::uint32_t member, std::uint32_t round);
 
   std::uint32_t rounds;
@@ -58,7 +59,7 @@ struct Rectangle {
   std::uint64_t row_bytes = 0;
 };
 
-enum class WindowMemory : std::uint8_t { device, pinned };
+enum class WindowMemory : std::uint8_t { device, device_with_wide_lines, pinned };
 enum class SumAlignment : std::uint8_t { alike, element, none };
 /// How bytes come to those who read them.
 enum class Way : std::uint8_t { slots, direct, low_latency };
@@ -94,6 +95,11 @@ class TeamExercise {
   /// The receivers add so many elements of all members' inputs, segment by segment.
   void add_sum(TeamCall& call, std::uint32_t round, const Numbers& receivers, DType dtype,
                std::span<const std::uint64_t> counts, SumAlignment alignment, Way way = Way::slots);
+  /// With low latency: every member adds a share of as many elements of all members' inputs in `round`, and
+  /// hands it on to all others in the next, as a relay or not, as chance will. In place the inputs are
+  /// overwritten. `counts` are of one share, segment by segment.
+  void add_shared_sum(TeamCall& call, std::uint32_t round, DType dtype, std::span<const std::uint64_t> counts,
+                      bool is_in_place);
   /// Everyone waits for everyone.
   void add_barrier(TeamCall& call, std::uint32_t round) const;
 
@@ -167,7 +173,14 @@ class TeamExercise {
   std::size_t place(std::size_t& cursor, std::size_t bytes, std::size_t multiple, std::size_t residue);
   /// Room in an output whose offset is `residue` modulo `multiple`.
   std::size_t output_place(Member& member, std::size_t bytes, std::size_t multiple, std::size_t residue);
-  void submit(const TeamCall& call, std::uint32_t member, std::size_t index);
+  /// A part as it is enqueued, and what it points to.
+  struct Task {
+    TeamRound round;
+    std::vector<std::byte*> given;
+  };
+  void prepare(Task& task, const TeamCall& call, std::uint32_t member, std::size_t index);
+  /// Enqueues the part at `index`, and with it its relay; `index` is then behind both.
+  void submit(const TeamCall& call, std::uint32_t member, std::size_t& index);
   void transfer(StreamRef stream, void* target, const void* source, std::size_t bytes);
   [[nodiscard]] std::uint32_t flag(std::uint32_t member, std::size_t offset);
 

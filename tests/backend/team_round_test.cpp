@@ -12,10 +12,19 @@
 /// What rounds of teams do, whatever the shapes, sizes and ways.
 namespace tutti::backend {
 
-INSTANTIATE_TEST_SUITE_P(Windows, TeamRounds, testing::Values(WindowMemory::device, WindowMemory::pinned),
+INSTANTIATE_TEST_SUITE_P(Windows, TeamRounds,
+                         testing::Values(WindowMemory::device, WindowMemory::device_with_wide_lines,
+                                         WindowMemory::pinned),
                          [](const auto& instance) {
-                           return instance.param == WindowMemory::device ? "InDeviceMemory"
-                                                                         : "InPinnedMemory";
+                           switch (instance.param) {
+                             case WindowMemory::device:
+                               return "InDeviceMemory";
+                             case WindowMemory::device_with_wide_lines:
+                               return "InDeviceMemoryWithWideLines";
+                             case WindowMemory::pinned:
+                               return "InPinnedMemory";
+                           }
+                           return "";
                          });
 
 std::vector<Rectangle> TeamRounds::random_rectangles(std::int64_t budget) {
@@ -248,6 +257,34 @@ TEST_P(TeamRounds, WriteSumsWhereTheirOwnInputsWereWithLowLatency) {
     if (HasFatalFailure()) return;
   }
   team().check();
+}
+
+TEST_P(TeamRounds, HandOnSumsAtOnceOrInARoundOfTheirOwn) {
+  if (!has_inboxes()) GTEST_SKIP() << "no low-latency rounds through host memory";
+  std::uint32_t rounds = 0;
+  for (std::int64_t i = 0; i < test::scaled(200); ++i) {
+    TeamCall call = call_of(static_cast<std::uint32_t>(draw(2, 5)));
+    for (std::uint32_t round = 1; round <= call.rounds; ++round) {
+      if (round == call.rounds || team().random().one_in(4)) {
+        add_random_work(call, round, 3'000);
+      } else {
+        const DType dtype = team().random().pick(all_dtypes);
+        const auto most = static_cast<std::int64_t>(TeamExercise::numbers_bytes / size_of(dtype));
+        std::vector<std::uint64_t> counts(draw(1, 4));
+        std::ranges::generate(counts, [&] { return draw(0, team().random().one_in(3) ? most : 200); });
+        team().add_shared_sum(call, round++, dtype, counts, team().random().one_in(2));
+      }
+      if (HasFatalFailure()) return;
+    }
+    complete(call);
+    if (team().random().one_in(10)) team().delay(any_member());
+    team().enqueue(call);
+    team().check_if_full();
+    if (HasFatalFailure()) return;
+    rounds += call.rounds;
+  }
+  team().check();
+  expect_flags(rounds);
 }
 
 TEST_P(TeamRounds, LeaveOutMembersWithoutAPart) {

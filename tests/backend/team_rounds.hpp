@@ -35,9 +35,11 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
     for (const int device : devices_) {
       for (const int peer : devices_) {
         if (device == peer) continue;
+        if (GetParam() == WindowMemory::device_with_wide_lines && !may_have_wide_lines(device, peer))
+          GTEST_SKIP() << "no NVLink of Hopper or newer from device " << device << " to device " << peer;
         if (machine_->can_access_peer(device, peer)) {
           machine_->enable_peer_access(device, peer);
-        } else if (GetParam() == WindowMemory::device) {
+        } else if (GetParam() != WindowMemory::pinned) {
           GTEST_SKIP() << "device " << device << " cannot access device " << peer;
         }
       }
@@ -75,7 +77,7 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
       if (call.parts[member].empty()) call.part(member, call.rounds);
     }
   }
-  [[nodiscard]] static bool has_inboxes() { return GetParam() == WindowMemory::device; }
+  [[nodiscard]] static bool has_inboxes() { return GetParam() != WindowMemory::pinned; }
   Way any_way() {
     return static_cast<Way>(draw(0, static_cast<int>(has_inboxes() ? Way::low_latency : Way::direct)));
   }
@@ -101,6 +103,12 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
   }
 
  private:
+  bool may_have_wide_lines(int device, int peer) {
+    constexpr int hopper = 9;
+    return machine_->link(device, peer).kind == LinkKind::nvlink &&
+           (machine_->kind() == BackendKind::host || machine_->properties(device).major >= hopper);
+  }
+
   std::unique_ptr<Backend> machine_;
   std::vector<int> devices_;
   std::optional<TeamExercise> team_;

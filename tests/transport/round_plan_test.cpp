@@ -12,11 +12,9 @@ namespace tutti::transport::ranks {
 namespace {
 
 constexpr std::uint64_t bytes = 1024;
-constexpr RoundLimits limits{.slot_bytes = 1 << 20,
-                             .message_bytes = 1 << 20,
+constexpr RoundLimits limits{.message_bytes = 1 << 20,
                              .protocol = Protocol::low_latency,
-                             .most_given = 16,
-                             .low_latency_bytes = 4 * bytes};
+                             .layout = {.members = 4, .slot_bytes = 1 << 20, .inbox_bytes = 8 * bytes}};
 
 /// Members with an input and an output each: buffers m and members + m.
 class Work {
@@ -101,6 +99,21 @@ TEST(RoundPlan, MessagesOfOneInboxLieOneAfterAnother) {
   EXPECT_EQ(places, (std::vector<std::uint64_t>{0, 32, 96}));
 }
 
+TEST(RoundPlan, MessagesBeginWithAWideLineOfTheirOwn) {
+  RoundLimits wide = limits;
+  wide.layout.lines = backend::TeamLines::wide;
+  Work gather(3);
+  gather.flow({1, 0}, {gather.output(0)}, 1);
+  gather.flow({2, 0}, {gather.output(0, 1)}, 240);
+  gather.flow({1, 1}, {gather.output(0, 241)}, 7);
+  const RoundPlan plan = gather.plan(wide);
+  ASSERT_EQ(plan.protocol, Protocol::low_latency);
+  std::vector<std::uint64_t> places;
+  for (const backend::FanOutSegment& segment : plan.parts[0].front().copies.segments)
+    places.push_back(plan.parts[0].front().copies.pointers[segment.source].offset);
+  EXPECT_EQ(places, (std::vector<std::uint64_t>{0, 128, 256}));
+}
+
 TEST(RoundPlan, GoesThroughSlotsWhereMessagesAreLarge) {
   Work sent(3);  // 3 KiB to each of two
   sent.flow({0, 0}, {sent.output(1), sent.output(2)}, 3 * bytes);
@@ -116,7 +129,7 @@ TEST(RoundPlan, GoesThroughSlotsWhereMessagesAreLarge) {
   EXPECT_EQ(as_much_as_fits.plan().protocol, Protocol::low_latency);
 
   RoundLimits no_inboxes = limits;
-  no_inboxes.low_latency_bytes = 0;
+  no_inboxes.layout.inbox_bytes = 0;
   EXPECT_EQ(as_much_as_fits.plan(no_inboxes).protocol, Protocol::slots);
 
   Work kept(2);
@@ -173,6 +186,73 @@ TEST(RoundPlan, SumsMayOverwriteWhatIsPutOnlyPieceByPiece) {
   EXPECT_EQ(shares.plan().protocol, Protocol::low_latency);
   for (std::uint32_t member = 0; member < 2; ++member)
     EXPECT_FALSE(waits_for_itself(shares.plan(slots), member)) << "nothing that it puts is overwritten";
+
+  // The same, but each share of the sums lies as in the inputs, and so writes to no other share of them.
+  Work in_place(2);
+  for (LaneId member = 0; member < 2; ++member)
+    in_place.sum(member * 100, 100, in_place.output(member, member * 100));
+  EXPECT_EQ(in_place.plan().protocol, Protocol::low_latency);
+
+  // Member 0 puts some of what it adds.
+  Work overlapping(2);
+  overlapping.sum(0, 100, overlapping.output(0));
+  overlapping.sum(50, 100, overlapping.output(1, 50));
+  EXPECT_EQ(overlapping.plan().protocol, Protocol::slots);
+}
+
+/// Everyone's share of a sum goes to everyone else, `shift` bytes away from where it was.
+Work shared_sum(LaneId members, std::uint64_t shift = 0) {
+  Work work(members);
+  for (LaneId member = 0; member < members; ++member) {
+    for (const std::uint64_t begin : {std::uint64_t{member} * 200, std::uint64_t{member} * 200 + 100}) {
+      work.sum(begin, 100, work.output(member, begin));
+      std::vector<Place> others;
+      for (LaneId other = 0; other < members; ++other) {
+        if (other != member) others.push_back(work.output(other, begin + shift));
+      }
+      work.flow(work.output(member, begin), others, 100);
+    }
+  }
+  return work;
+}
+
+TEST(RoundPlan, HandsSumsOnByARelay) {
+  const RoundPlan plan = shared_sum(3).plan();
+  ASSERT_EQ(plan.protocol, Protocol::low_latency);
+  ASSERT_EQ(plan.round_count, 2U);
+  for (const std::vector<RoundPart>& parts : plan.parts) {
+    ASSERT_EQ(parts.size(), 2U);
+    EXPECT_FALSE(parts[0].is_relay);
+    EXPECT_TRUE(parts[1].is_relay);
+    EXPECT_EQ(parts[1].puts.segments.size(), 2U);
+  }
+}
+
+TEST(RoundPlan, HandsSumsOnInARoundOfTheirOwnIfTheyAreMoreThanThat) {
+  const auto has_relays = [](const Work& work) {
+    const RoundPlan plan = work.plan();
+    EXPECT_EQ(plan.protocol, Protocol::low_latency);
+    return std::ranges::any_of(plan.parts, [](const std::vector<RoundPart>& parts) {
+      return std::ranges::any_of(parts, &RoundPart::is_relay);
+    });
+  };
+  // What comes back might overwrite inputs of other sums.
+  EXPECT_FALSE(has_relays(shared_sum(3, 8)));
+
+  Work more = shared_sum(3);  // an input besides
+  more.flow({0, 0}, {more.output(1, 1000)}, 100);
+  EXPECT_FALSE(has_relays(more));
+
+  Work less = shared_sum(3);  // not all sums
+  less.work.stages.back().flows.pop_back();
+  less.sum(900, 100, less.output(2, 900));
+  const RoundPlan plan = less.plan();
+  EXPECT_TRUE(plan.parts[0].back().is_relay);
+  EXPECT_FALSE(plan.parts[2].back().is_relay);
+
+  Work types = shared_sum(3);  // the last member's sums are of two types, and so of two rounds
+  types.work.stages.back().reductions.back().dtype = DType::int8;
+  EXPECT_FALSE(types.plan().parts[2].back().is_relay);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "transport/ranks/round_builder.hpp"
 
 #include "backend/team_round.hpp"
+#include "transport/pieces.hpp"
 #include "transport/tuning.hpp"
 
 #include <algorithm>
@@ -79,29 +80,57 @@ bool RoundBuilder::fits() const {
   if (limits_.protocol == Protocol::low_latency) {
     return is_single_rows_ &&
            std::ranges::all_of(std::views::iota(std::size_t{0}, parts_.size()), [this](std::size_t member) {
-             return std::max({fill_[member], sent_[member], kept_[member]}) <= limits_.low_latency_bytes &&
+             return std::max({fill_[member], sent_[member], kept_[member]}) <=
+                        limits_.layout.most_in_inbox() &&
                     may_write_what_it_puts(member);
            });
   }
-  return *std::ranges::max_element(fill_) <= limits_.slot_bytes &&
-         std::ranges::all_of(
-             parts_, [this](const RoundPart& part) { return part.given.size() <= limits_.most_given; });
+  return *std::ranges::max_element(fill_) <= limits_.layout.slot_bytes &&
+         std::ranges::all_of(parts_, [this](const RoundPart& part) {
+           return part.given.size() <= limits_.layout.most_given();
+         });
 }
 
 bool RoundBuilder::may_write_what_it_puts(std::size_t member) const {
+  return messages_[member].empty() || parts_[member].sums.segments.empty() || work_.outputs_are_apart ||
+         puts_what_it_adds(member) || keeps_what_it_adds(member);
+}
+
+bool RoundBuilder::puts_what_it_adds(std::size_t member) const {
   const RoundPart& part = parts_[member];
   const std::vector<Message>& messages = messages_[member];
-  if (messages.empty() || part.sums.segments.empty() || work_.outputs_are_apart) return true;
   if (messages.size() != part.sums.segments.size()) return false;
   for (std::size_t i = 0; i < messages.size(); ++i) {
     const backend::OrderedSumSegment& segment = part.sums.segments[i];
-    const auto inputs = std::span(part.sums.pointers).subspan(segment.first_input, part.input_count);
+    const auto inputs = inputs_of(part, segment);
     if (messages[i].move.row_bytes != segment.count * size_of(part.dtype) ||
         std::ranges::find(inputs, own(messages[i].move.source)) == inputs.end()) {
       return false;
     }
   }
   return true;
+}
+
+bool RoundBuilder::keeps_what_it_adds(std::size_t member) const {
+  const RoundPart& part = parts_[member];
+  std::multimap<BufferId, Slice> added;
+  for (const backend::OrderedSumSegment& segment : part.sums.segments) {
+    const Place output = part.sums.pointers[segment.first_output];
+    const auto inputs = inputs_of(part, segment);
+    const auto input = std::ranges::find_if(inputs, [this](Place place) {
+      return place.buffer >= first_own_source() && place.buffer < first_inbox();
+    });
+    if (input == inputs.end() || input->offset != output.offset) return false;
+    added.emplace(input->buffer,
+                  Slice{.begin = output.offset, .end = output.offset + segment.count * size_of(part.dtype)});
+  }
+  return std::ranges::all_of(messages_[member], [&](const Message& message) {
+    const Place source = own(message.move.source);
+    const auto [first, last] = added.equal_range(source.buffer);
+    return std::all_of(first, last, [&](const auto& sum) {
+      return source.offset >= sum.second.end || source.offset + message.move.row_bytes <= sum.second.begin;
+    });
+  });
 }
 
 void RoundBuilder::finish() {
@@ -140,7 +169,7 @@ void RoundBuilder::stagger() {
 std::size_t RoundBuilder::owner(Place source, std::size_t reader) const {
   if (source.buffer < first_own_source()) return source.buffer - work_.homes.size();
   if (source.buffer < first_inbox()) return reader;
-  return (source.buffer - first_given()) / limits_.most_given;
+  return (source.buffer - first_given()) / limits_.layout.most_given();
 }
 
 void RoundBuilder::cut_into_slices(Table& table) {
@@ -191,7 +220,7 @@ Place RoundBuilder::give(Place source) {
   const LaneId member = work_.member_of(source);
   std::vector<BufferId>& given = part(member).given;
   const auto [known, is_new] =
-      given_.try_emplace(source.buffer, std::uint64_t{member} * limits_.most_given + given.size());
+      given_.try_emplace(source.buffer, std::uint64_t{member} * limits_.layout.most_given() + given.size());
   if (is_new) given.push_back(source.buffer);
   return {static_cast<BufferId>(first_given() + known->second), source.offset};
 }
@@ -204,8 +233,8 @@ Place RoundBuilder::send(const Move& move, LaneId reader) {
   const auto inbox = static_cast<BufferId>(first_inbox() + reader);
   const auto sent = std::ranges::find(targets, inbox, &Place::buffer);
   if (sent != targets.end()) return *sent;
-  const std::uint64_t bytes = round_up(move.row_bytes, message_alignment);
-  targets.push_back({inbox, backend::TeamWindowLayout::in_lines(fill_[reader])});
+  const std::uint64_t bytes = round_up(move.row_bytes, limits_.layout.message_alignment());
+  targets.push_back({inbox, limits_.layout.in_lines(fill_[reader])});
   fill_[reader] += bytes;
   sent_[member] += bytes;
   return targets.back();

@@ -30,6 +30,10 @@ class RoundBuilder {
   /// When all work has been added.
   void finish();
 
+  /// The round hands on the sums of the one before.
+  void make_relay() { is_relay_ = true; }
+  [[nodiscard]] bool is_relay() const { return is_relay_; }
+
   [[nodiscard]] bool has_part(std::size_t member) const { return has_part_[member]; }
   [[nodiscard]] RoundPart& part(std::size_t member) {
     has_part_[member] = true;
@@ -76,9 +80,16 @@ class RoundBuilder {
   [[nodiscard]] std::size_t owner(Place source, std::size_t reader) const;
   /// The first slices of all segments, then the second ones, and so on.
   static void cut_into_slices(Table& table);
-  /// Whether each sum of the member, if it puts something too, has as its own input what is put at the same
-  /// place in the list.
+  /// Whether the member's sums, if it puts something too, may be written before all of that is put.
   [[nodiscard]] bool may_write_what_it_puts(std::size_t member) const;
+  /// Each sum has as its own input what is put at the same place in the list.
+  [[nodiscard]] bool puts_what_it_adds(std::size_t member) const;
+  /// Sums lie as the own inputs whose memory they may share, and none of these is put.
+  [[nodiscard]] bool keeps_what_it_adds(std::size_t member) const;
+  [[nodiscard]] std::span<const Place> inputs_of(const RoundPart& part,
+                                                 const backend::OrderedSumSegment& segment) const {
+    return std::span(part.sums.pointers).subspan(segment.first_input, part.input_count);
+  }
 
   const TeamWork& work_;
   const RoundLimits& limits_;
@@ -90,6 +101,7 @@ class RoundBuilder {
   /// but where there are others, such bytes are also sent.
   std::vector<std::uint64_t> kept_;
   bool is_single_rows_ = true;  ///< all that is copied
+  bool is_relay_ = false;
   std::vector<bool> has_part_;
   std::map<Rectangle, std::uint64_t> put_;   ///< to the place in the slot, or the number of the message
   std::map<BufferId, std::uint64_t> given_;  ///< the number of each buffer's address

@@ -92,59 +92,74 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
                            std::span<std::byte* const> addresses,
                            std::span<const backend::StreamRef> streams) {
   if (plan.round_count == 0) return finish(sequence, streams);
-  const Windows& windows = team_.windows();
   next_.assign(plan.parts.size(), 0);
   for (std::uint32_t round = 1; round <= plan.round_count; ++round) {
-    // Member by member within a round: no member's later work is queued before another's that it needs.
+    // Member by member within a round: no member's later work is queued before another's that it needs, but
+    // for relays, where that of the same round follows at once.
     for (std::size_t own = 0; own < plan.parts.size(); ++own) {
       const std::vector<RoundPart>& parts = plan.parts[own];
-      if (next_[own] == parts.size() || parts[next_[own]].round != round) continue;
-      const RoundPart& part = parts[next_[own]++];
-      const Resolver resolver(plan, windows, own, addresses);
-      backend::TeamRound task;
-      task.layout = windows.layout();
-      task.windows = windows.seen_by(own);
-      task.member = static_cast<std::uint32_t>(team_.first_local() + own);
-      task.counters = windows.counters(own);
-      task.abort = &team_.abort_word();
-      task.rounds_before = rounds_;
-      task.round = part.round;
-      task.finished = part.finished;
-      task.ends_call = next_[own] == parts.size();
-      task.is_low_latency = plan.protocol == Protocol::low_latency;
-      task.puts = {part.puts.segments, resolver.resolve(part.puts.pointers, resolved_[0])};
-      task.readers = part.readers;
-      task.sources = part.sources;
-      task.copies = {part.copies.segments, resolver.resolve(part.copies.pointers, resolved_[1])};
-      task.sums = {.dtype = part.dtype,
-                   .input_count = part.input_count,
-                   .output_count = 1,
-                   .segments = part.sums.segments,
-                   .pointers = resolver.resolve(part.sums.pointers, resolved_[2])};
-      task.given_count = static_cast<std::uint32_t>(part.given.size());
-      task.given = give(part, addresses);
-      if (task.ends_call && !captured_) {
-        task.done = &team_.done_flag_of_rounds(own);
-        task.done_value = static_cast<std::uint32_t>(sequence);
+      std::size_t& next = next_[own];
+      if (next == parts.size() || parts[next].round != round) continue;
+      const std::size_t first = next;
+      prepare(task_, sequence, plan, own, next++, addresses);
+      if (next < parts.size() && parts[next].is_relay) {
+        prepare(relay_, sequence, plan, own, next++, addresses);
+        task_.round.relay = &relay_.round;
       }
-      runtime_.backend().team_round(streams[own], task);
-      if (Courier* const courier = team_.courier(); courier != nullptr && !part.readers.empty())
-        courier->expect(task.member, task.rounds_before + task.round, bytes_put(part), part.readers);
+      runtime_.backend().team_round(streams[own], task_.round);
+      Courier* const courier = team_.courier();
+      if (courier == nullptr) continue;
+      for (const RoundPart& part : std::span(parts).subspan(first, next - first)) {
+        if (!part.readers.empty())
+          courier->expect(task_.round.member, rounds_ + part.round, bytes_put(part), part.readers);
+      }
     }
   }
   rounds_ += plan.round_count;
 }
 
-std::span<std::byte* const> RoundLauncher::give(const RoundPart& part,
-                                                std::span<std::byte* const> addresses) {
-  const std::size_t count = part.given.size();
-  given_.resize(part.readers.size() * count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const Registrations::Given given = team_.registrations()->find(addresses[part.given[i]]);
-    for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
-      given_[reader * count + i] = given.seen_by(part.readers[reader]);
+void RoundLauncher::prepare(Task& task, std::uint64_t sequence, const RoundPlan& plan, std::size_t own,
+                            std::size_t index, std::span<std::byte* const> addresses) {
+  const Windows& windows = team_.windows();
+  const RoundPart& part = plan.parts[own][index];
+  const Resolver resolver(plan, windows, own, addresses);
+  give(part, addresses, task.given);
+  task.round = {.layout = windows.layout(),
+                .windows = windows.seen_by(own),
+                .member = static_cast<std::uint32_t>(team_.first_local() + own),
+                .counters = windows.counters(own),
+                .rounds_before = rounds_,
+                .abort = &team_.abort_word(),
+                .round = part.round,
+                .finished = part.finished,
+                .ends_call = index + 1 == plan.parts[own].size(),
+                .is_low_latency = plan.protocol == Protocol::low_latency,
+                .puts = {part.puts.segments, resolver.resolve(part.puts.pointers, task.puts)},
+                .readers = part.readers,
+                .sources = part.sources,
+                .copies = {part.copies.segments, resolver.resolve(part.copies.pointers, task.copies)},
+                .sums = {.dtype = part.dtype,
+                         .input_count = part.input_count,
+                         .output_count = 1,
+                         .segments = part.sums.segments,
+                         .pointers = resolver.resolve(part.sums.pointers, task.sums)},
+                .given_count = static_cast<std::uint32_t>(part.given.size()),
+                .given = task.given};
+  if (task.round.ends_call && !captured_) {
+    task.round.done = &team_.done_flag_of_rounds(own);
+    task.round.done_value = static_cast<std::uint32_t>(sequence);
   }
-  return given_;
+}
+
+void RoundLauncher::give(const RoundPart& part, std::span<std::byte* const> addresses,
+                         std::vector<std::byte*>& given) {
+  const std::size_t count = part.given.size();
+  given.resize(part.readers.size() * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Registrations::Given memory = team_.registrations()->find(addresses[part.given[i]]);
+    for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
+      given[reader * count + i] = memory.seen_by(part.readers[reader]);
+  }
 }
 
 void RoundLauncher::finish(std::uint64_t sequence, std::span<const backend::StreamRef> streams) {

@@ -38,9 +38,20 @@ class RoundLauncher {
   [[nodiscard]] const std::optional<backend::StreamRef>& captured() const noexcept { return captured_; }
 
  private:
+  /// A part in the backend's terms, and the pointer tables that it points to.
+  struct Task {
+    backend::TeamRound round;
+    std::vector<std::byte*> puts;
+    std::vector<std::byte*> copies;
+    std::vector<std::byte*> sums;
+    std::vector<std::byte*> given;
+  };
+
+  /// Part number `index` of an own member, in `task`, which is used again and again.
+  void prepare(Task& task, std::uint64_t sequence, const RoundPlan& plan, std::size_t own, std::size_t index,
+               std::span<std::byte* const> addresses);
   /// What each reader is told of the memory that the part gives.
-  [[nodiscard]] std::span<std::byte* const> give(const RoundPart& part,
-                                                 std::span<std::byte* const> addresses);
+  void give(const RoundPart& part, std::span<std::byte* const> addresses, std::vector<std::byte*>& given);
 
   Runtime& runtime_;
   Team& team_;
@@ -48,9 +59,9 @@ class RoundLauncher {
   std::vector<backend::StreamRef> latest_streams_;   ///< of own members; empty before the first call
   std::vector<backend::StreamRef> latest_captured_;  ///< likewise, of captured calls
   std::optional<backend::StreamRef> captured_;
-  std::vector<std::byte*> resolved_[3];  ///< pointer tables, reused
-  std::vector<std::byte*> given_;        ///< likewise
-  std::vector<std::size_t> next_;        ///< part of each own member, in a launch
+  Task task_;
+  Task relay_;
+  std::vector<std::size_t> next_;  ///< part of each own member, in a launch
 };
 
 }  // namespace tutti::transport::ranks

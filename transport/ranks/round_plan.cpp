@@ -36,7 +36,9 @@ class Lowering {
   [[nodiscard]] std::optional<std::vector<RoundBuilder>> run() {
     for (const TeamWork::Stage& stage : work_.stages) {
       add_sums(stage.reductions);
+      const std::size_t before = rounds_.size();
       add_flows(stage.flows);
+      if (rounds_.size() > before && hands_on_sums(stage)) rounds_[before].make_relay();
     }
     if (limits_.protocol == Protocol::low_latency && rounds_.empty()) return std::nullopt;
     if (!std::ranges::all_of(rounds_, &RoundBuilder::fits)) return std::nullopt;
@@ -45,6 +47,25 @@ class Lowering {
   }
 
  private:
+  /// Whether the flows carry nothing but sums of the stage, each to where its inputs lie in the targets' own
+  /// memory: then what comes back is made of what it may overwrite. (Buffers are not compared: an output that
+  /// shares memory with an input does so with one that it is made of.)
+  [[nodiscard]] bool hands_on_sums(const TeamWork::Stage& stage) const {
+    if (limits_.protocol != Protocol::low_latency) return false;
+    std::map<std::pair<BufferId, std::uint64_t>, const Reduction*> sums;
+    for (const Reduction& sum : stage.reductions) sums[{sum.output.buffer, sum.output.offset}] = &sum;
+    return std::ranges::all_of(stage.flows, [&](const Flow& flow) {
+      const auto sum = sums.find({flow.source.buffer, flow.source.offset});
+      if (sum == sums.end() || sum->second->bytes() != flow.bytes()) return false;
+      const std::span<const Place> inputs = work_.places_of(sum->second->inputs);
+      return std::ranges::all_of(work_.places_of(flow.targets), [&](Place target) {
+        return std::ranges::any_of(inputs, [&](Place input) {
+          return work_.member_of(input) == work_.member_of(target) && input.offset == target.offset;
+        });
+      });
+    });
+  }
+
   /// Sums of one element type at a time: a part adds elements of one type.
   void add_sums(std::span<const Reduction> reductions) {
     std::map<DType, std::map<LaneId, Group>> by_type;
@@ -136,6 +157,15 @@ class Lowering {
   std::vector<RoundBuilder> rounds_;
 };
 
+/// Whether a part puts what the part before it adds, segment by segment, and only copies besides.
+bool hands_on(const RoundPart& sums, const RoundPart& part) {
+  if (!sums.copies.segments.empty() || !part.sums.segments.empty()) return false;
+  return std::ranges::equal(sums.sums.segments, part.puts.segments, [&](const auto& sum, const auto& put) {
+    return sums.sums.pointers[sum.first_output] == part.puts.pointers[put.source] &&
+           sum.count * size_of(sums.dtype) == put.row_bytes;
+  });
+}
+
 /// Numbers each own member's parts.
 RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protocol protocol,
                  std::size_t members, std::size_t first_own, std::size_t own_count) {
@@ -154,8 +184,11 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
     for (std::uint32_t round = 1; round <= plan.round_count; ++round) {
       if (!rounds[round - 1].has_part(member)) continue;
       if (!parts.empty()) parts.back().finished = round - 1;
-      parts.push_back(std::move(rounds[round - 1].part(member)));
-      parts.back().round = round;
+      RoundPart& part = parts.emplace_back(std::move(rounds[round - 1].part(member)));
+      part.round = round;
+      if (!rounds[round - 1].is_relay() || parts.size() == 1) continue;
+      const RoundPart& before = parts[parts.size() - 2];
+      part.is_relay = before.round + 1 == round && hands_on(before, part);
     }
     if (parts.empty() && plan.round_count > 0) parts.emplace_back().round = plan.round_count;
     if (!parts.empty()) parts.back().finished = plan.round_count;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backend/operations.hpp"
+#include "backend/team_round.hpp"
 #include "transport/problem.hpp"
 #include "tutti/collectives.hpp"
 
@@ -21,7 +22,8 @@ struct TeamWork {
     std::vector<Flow> flows;            ///< to any members, the source's own included
   };
 
-  /// No output shares memory with inputs of its member, not even with its own.
+  /// No output shares memory with inputs of its member, not even with its own. Otherwise what is written may
+  /// share it with the bytes it is made of, and no others.
   bool outputs_are_apart = false;
   std::vector<LaneId> homes;  ///< of each buffer
   std::vector<Place> places;  ///< pool for the ranges of reductions and flows
@@ -62,6 +64,9 @@ struct RoundPart {
   DType dtype = DType::float32;            ///< of the sums
   std::uint32_t input_count = 0;           ///< likewise
   std::vector<BufferId> given;             ///< own buffers that readers are given
+  /// Hands on the sums of the member's part before, which is of the round before:
+  /// `backend::TeamRound::relay`.
+  bool is_relay = false;
 };
 
 /// What one process needs to carry out its members' parts. All processes make their plans from the same work
@@ -91,12 +96,12 @@ struct RoundPlan {
 };
 
 struct RoundLimits {
-  std::uint64_t slot_bytes = 0;     ///< what a member can put in a round
-  std::uint64_t message_bytes = 0;  ///< what it should put: larger messages are cut, so that rounds overlap
+  /// What a member should put into a slot: larger messages are cut, so that rounds overlap.
+  std::uint64_t message_bytes = 0;
   Protocol protocol = Protocol::slots;  ///< to be used if it can carry the work
-  std::uint32_t most_given = 0;         ///< addresses that a member can give in a round
-  std::uint64_t low_latency_bytes =
-      0;  ///< what a member may send, receive, keep or add in a low-latency round
+  /// The windows'. What a member puts fits its slot, what it gives has its place there, and in a low-latency
+  /// round it sends, receives, keeps and adds no more than an inbox holds.
+  backend::TeamWindowLayout layout{};
 };
 
 /// The plan of `work` among `members`, for the `own_count` of them that start at `first_own`.
@@ -111,7 +116,8 @@ struct RoundLimits {
 /// outputs as well belong to one share, which only their member reads.
 ///
 /// With low latency, rounds are as many as directly. Everything is a single row, and every rectangle is put
-/// once, into the inboxes of all who read it.
+/// once, into the inboxes of all who read it. Where the flows of a
+/// stage hand on its sums, they are a relay.
 ///
 /// What a protocol cannot carry goes through slots.
 [[nodiscard]] RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_own,

@@ -23,10 +23,45 @@ using backend::MemoryHandle;
 /// What one process tells the others of its windows.
 using Handles = std::array<MemoryHandle, most_own_members>;
 
+/// Room in inboxes for what aligns the messages of long lists.
+constexpr std::uint64_t padding = 64 << 10;
+/// So that inboxes are small where windows are meant to be.
+constexpr std::uint64_t most_inboxes_per_slot = 5;
+
+constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
 void clear(backend::Backend& backend, int device, std::byte* address, std::size_t bytes) {
   const OwnStream stream(backend, device);
   backend.fill(stream.get(), {.target = address, .count = bytes, .element_bytes = 1});
   backend.synchronize_stream(stream.get());
+}
+
+/// A device as other processes know it, too: a GPU may have another number there, or none.
+struct DeviceName {
+  std::array<char, 32> pci_bus_id{};
+  int number = -1;  ///< for virtual devices, which are alike everywhere and have no bus
+  int major = 0;    ///< compute capability
+};
+
+DeviceName name_of(const backend::Backend& backend, int device) {
+  const DeviceProperties& properties = backend.properties(device);
+  DeviceName name{.number = device, .major = properties.major};
+  const std::string& id = properties.pci_bus_id;
+  std::copy_n(id.begin(), std::min(id.size(), name.pci_bus_id.size() - 1), name.pci_bus_id.begin());
+  return name;
+}
+
+bool has_nvlink(backend::Backend& backend, int device, const DeviceName& peer) {
+  constexpr int least_major = 9;  // older ones have not been tried
+  if (backend.kind() == BackendKind::host) {
+    if (peer.number >= backend.device_count()) return false;
+    return peer.number == device || backend.link(device, peer.number).kind == backend::LinkKind::nvlink;
+  }
+  if (peer.major < least_major) return false;
+  return peer.pci_bus_id == name_of(backend, device).pci_bus_id ||
+         backend.has_nvlink_to(device, peer.pci_bus_id.data());
 }
 
 /// Calls `step` and puts what it throws into words.
@@ -37,6 +72,19 @@ std::string complaint_of(const std::function<void()>& step) {
     return error.what();
   }
   return {};
+}
+
+/// What all ranks have told of their own members, one after another.
+template <class T>
+std::vector<T> by_member(const std::vector<std::array<T, most_own_members>>& by_rank,
+                         const Windows::Team& team) {
+  std::vector<T> all;
+  for (std::size_t member = 0, first = 0; member < team.rank_of_member.size(); ++member) {
+    const std::size_t rank = team.rank_of_member[member];
+    if (member > 0 && rank != team.rank_of_member[member - 1]) first = member;
+    all.push_back(by_rank[rank][member - first]);
+  }
+  return all;
 }
 
 /// Writes through windows, reads through windows, and looks at what has come.
@@ -168,23 +216,20 @@ void Windows::allocate_counters() {
 }
 
 std::string Windows::use_device_windows(Exchange& exchange, const Team& team) {
-  layout_.inbox_bytes = std::min<std::uint64_t>(
-      layout_.slot_bytes,
-      backend::TeamWindowLayout::in_lines(ranks_tuning_of(runtime_.backend().kind()).low_latency_to));
+  layout_.lines =
+      are_joined_by_nvlink(exchange, team) ? backend::TeamLines::wide : backend::TeamLines::narrow;
+  const std::uint64_t wanted =
+      layout_.in_lines(low_latency_to(RanksPattern::all_reduce, layout_.lines, runtime_.backend().kind()));
+  layout_.inbox_bytes = std::min(round_up(wanted + padding, backend::TeamWindowLayout::alignment),
+                                 most_inboxes_per_slot * layout_.slot_bytes);
   const auto start = [&](const std::function<void()>& step) {
     return first_complaint(exchange, complaint_of(step));
   };
   Handles mine{};
   std::string complaint = start([&] { allocate_and_share(mine); });
   if (complaint.empty()) {
-    const std::vector<Handles> all = gather(exchange, mine);
-    std::vector<MemoryHandle> by_member;
-    for (std::size_t member = 0, first = 0; member < layout_.members; ++member) {
-      const std::size_t rank = team.rank_of_member[member];
-      if (member > 0 && rank != team.rank_of_member[member - 1]) first = member;
-      by_member.push_back(all[rank][member - first]);
-    }
-    complaint = start([&] { open_all(team, by_member); });
+    const std::vector<MemoryHandle> handles = by_member(gather(exchange, mine), team);
+    complaint = start([&] { open_all(team, handles); });
   }
   if (complaint.empty()) complaint = self_test(exchange, team);
   if (complaint.empty()) return {};
@@ -193,8 +238,26 @@ std::string Windows::use_device_windows(Exchange& exchange, const Team& team) {
   synchronize(exchange);
   free();
   addresses_.clear();
+  layout_.lines = backend::TeamLines::narrow;
   layout_.inbox_bytes = 0;  // through host memory, lines would save nothing
   return complaint;
+}
+
+bool Windows::are_joined_by_nvlink(Exchange& exchange, const Team& team) const {
+  backend::Backend& backend = runtime_.backend();
+  std::array<DeviceName, most_own_members> mine{};
+  for (std::size_t own = 0; own < devices_.size(); ++own) mine[own] = name_of(backend, devices_[own]);
+  const auto names = by_member(gather(exchange, mine), team);
+  bool are_joined = false;
+  const std::string complaint = complaint_of([&] {
+    are_joined = std::ranges::all_of(devices_, [&](int device) {
+      return std::ranges::all_of(names,
+                                 [&](const DeviceName& peer) { return has_nvlink(backend, device, peer); });
+    });
+  });
+  const std::vector<std::uint8_t> answers =
+      gather(exchange, static_cast<std::uint8_t>(are_joined && complaint.empty()));
+  return std::ranges::all_of(answers, [](std::uint8_t answer) { return answer != 0; });
 }
 
 void Windows::allocate_and_share(std::span<MemoryHandle> handles) {

@@ -72,6 +72,8 @@ class Windows {
   void allocate_counters();
   /// Makes and opens windows on the devices. Empty, or why that is not possible.
   [[nodiscard]] std::string use_device_windows(Exchange& exchange, const Team& team);
+  /// Collective. Whether lines may be wide, the same on all ranks.
+  [[nodiscard]] bool are_joined_by_nvlink(Exchange& exchange, const Team& team) const;
   void allocate_and_share(std::span<backend::MemoryHandle> handles);
   void open_all(const Team& team, std::span<const backend::MemoryHandle> handles);
   [[nodiscard]] std::string self_test(Exchange& exchange, const Team& team);

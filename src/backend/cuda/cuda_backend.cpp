@@ -159,6 +159,17 @@ Link CudaBackend::link(int device, int peer) {
   return {atomics != 0 ? LinkKind::nvlink : LinkKind::pcie_p2p, 0, 0.0};
 }
 
+bool CudaBackend::has_nvlink_to(int device, const std::string& pci_bus_id) {
+  for (int peer = 0; peer < device_count(); ++peer) {
+    if (properties(peer).pci_bus_id != pci_bus_id) continue;
+    int atomics = 0;  // only NVLink carries them
+    check(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, device, peer),
+          "cudaDeviceGetP2PAttribute", device);
+    return atomics != 0;
+  }
+  return nvlink_leads_to_switches(properties(device).pci_bus_id);
+}
+
 bool CudaBackend::can_access_peer(int device, int peer) {
   if (device == peer) return false;
   int can = 0;

@@ -33,6 +33,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] MemoryInfo memory_info(int device) override;
   [[nodiscard]] std::pair<int, int> stream_priority_range() const noexcept override;
   [[nodiscard]] Link link(int device, int peer) override;
+  [[nodiscard]] bool has_nvlink_to(int device, const std::string& pci_bus_id) override;
   [[nodiscard]] bool can_access_peer(int device, int peer) override;
   void enable_peer_access(int device, int peer) override;
   void set_current_device(int device) override;

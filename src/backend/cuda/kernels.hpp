@@ -23,7 +23,7 @@ struct LaunchSite {
 // Kernels are compiled for these capacities; the smaller ones only save time at launch. Up to 4 KiB of
 // parameters always work; more needs CUDA 12.1 in toolkit and driver, which allow 32764 bytes.
 inline constexpr std::size_t small_parameter_table = 1024;
-inline constexpr std::size_t medium_parameter_table = 3968;
+inline constexpr std::size_t medium_parameter_table = 3840;
 #if CUDART_VERSION >= 12010
 inline constexpr std::size_t large_parameter_table = 32512;
 #else

@@ -9,9 +9,10 @@ namespace {
 
 struct Copies {
   using Entry = FanOutEntry;
+  template <class Lines>
   static __device__ bool run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
-                             std::uint32_t lane, const TeamArguments&, const LineWait& wait) {
-    return copy_lines(entry, view.pointers, tile, lane, wait);
+                             std::uint32_t lane, const TeamArguments&, const LineWait& wait, const Relay&) {
+    return copy_lines<Lines>(entry, view.pointers, tile, lane, wait);
   }
 };
 

@@ -11,9 +11,12 @@ namespace {
 template <class T>
 struct Sums {
   using Entry = SumEntry;
+  template <class Lines>
   static __device__ bool run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
-                             std::uint32_t lane, const TeamArguments& task, const LineWait& wait) {
-    return sum_lines<T>(entry, view.pointers, task.input_count, tile, lane, wait);
+                             std::uint32_t lane, const TeamArguments& task, const LineWait& wait,
+                             const Relay& relay) {
+    const auto number = static_cast<std::uint32_t>(&entry - view.entries);
+    return sum_lines<Lines, T>(entry, number, view.pointers, task.input_count, tile, lane, wait, relay);
   }
 };
 

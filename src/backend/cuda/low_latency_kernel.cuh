@@ -9,55 +9,67 @@
 #include <cuda_runtime.h>
 
 /// A member's part in a low-latency round as one kernel. Its warps depend on no other: each puts its tiles,
-/// then waits for the lines of those it reads. Only the end is in common, and as in `team_kernel.cuh`.
+/// then waits for the lines of those it reads, and last for those of a relay's round. Each of these waits for
+/// what comes earlier in other members' warps. Only the end is in common, and as in `team_kernel.cuh`.
 ///
 /// That a line of an inbox has been read before its place is written anew is what `finished` flags are for,
 /// as with slots. Sums whose own inputs are what is put may have them as outputs: tiles of both are alike, so
 /// the lane that overwrites a chunk is the one that has put it.
 namespace tutti::backend::cuda {
 
-/// By one warp: waits until everyone has finished the round whose inboxes this one uses again. The result is
+/// By one warp: waits until everyone has finished the round whose inboxes `round` uses again. The result is
 /// the same for all its threads.
-__device__ inline bool wait_for_room(const TeamPart& part, bool gave_up) {
+__device__ inline bool wait_for_room(const TeamPart& part, std::uint32_t round, bool gave_up) {
   std::byte* const own = part.window(part.task.member);
   for (std::uint32_t other = threadIdx.x % warp_lanes; other < part.task.layout.members;
        other += warp_lanes) {
     if (other == part.task.member) continue;  // its earlier kernels are over
     gave_up |= !wait_for_flag(own + part.task.layout.finished_offset(other),
-                              part.round() - TeamWindowLayout::slot_count, part.task.abort, gave_up);
+                              round - TeamWindowLayout::slot_count, part.task.abort, gave_up);
   }
   const bool is_room = __all_sync(~0U, !gave_up);
   __syncwarp();  // what one lane has seen orders what all of them write
   return is_room;
 }
 
-/// `Gets::run(view, entry, tile, lane, task, wait)` does the second half's work for one tile; false if it
-/// gave up waiting.
-template <class Gets, class Table>
+/// `Gets::run<Lines>(view, entry, tile, lane, task, wait, relay)` does the second half's work for one tile;
+/// false if it gave up waiting.
+template <class Lines, class Gets, class Table>
 __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     low_latency_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
   wait_for_kernel_before();
   const TeamShape& shape = task.shape;
   const std::uint64_t base = task.counters->rounds;
   const TeamPart part{task, table.data(), static_cast<std::uint32_t>(base)};
-  const LineWait wait{
-      .shift = task.layout.inbox_shift(part.round()), .round = base + task.round, .abort = task.abort};
-  bool gave_up = has_given_up(task.counters);
+  const auto lines_of = [&](std::uint32_t round) {
+    return RoundLines{task.layout.inbox_shift(part.base + round), base + round};
+  };
+  const LineWait wait{lines_of(task.round), task.abort};
+  const Relay relay{view_of<FanOutEntry>(part.table + shape.relay_puts_offset, shape.relay_puts),
+                    lines_of(task.round + 1), shape.relay_puts.tile_count != 0};
+  bool gave_up = Lines::any(has_given_up(task.counters));
 
-  if (shape.puts.tile_count != 0) {
-    gave_up = !wait_for_room(part, gave_up);
+  if (shape.puts.tile_count != 0 || relay.exists) {
+    gave_up = !wait_for_room(part, part.round() + (relay.exists ? 1 : 0), gave_up);
     if (!gave_up) {
       for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
                                  [&](const auto& view, const auto& entry, auto tile, auto lane) {
-                                   put_lines(entry, view.pointers, tile, lane, wait.shift, wait.round);
+                                   put_lines<Lines>(entry, view.pointers, tile, lane, wait.lines);
                                  });
     }
   }
   for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
                                       [&](const auto& view, const auto& entry, auto tile, auto lane) {
                                         if (!gave_up)
-                                          gave_up = !Gets::run(view, entry, tile, lane, task, wait);
+                                          gave_up = !Gets::template run<Lines>(view, entry, tile, lane, task,
+                                                                               wait, relay);
                                       });
+  for_each_tile<FanOutEntry>(part.table + shape.relay_gets_offset, shape.relay_gets,
+                             [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                               const LineWait relayed{relay.lines, task.abort};
+                               if (!gave_up)
+                                 gave_up = !copy_lines<Lines>(entry, view.pointers, tile, lane, relayed);
+                             });
 
   if (block_gives_up(gave_up, task.counters)) return;
   if (threadIdx.x < warp_lanes && is_last_block(&task.counters->arrived, end_step))
@@ -77,15 +89,23 @@ template <class Gets>
 cudaError_t launch_low_latency(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                const TeamShape& shape) {
   return visit_small_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
-    return launch_team_kernel(kernel_address(low_latency_kernel<Gets, Table>), where, task, argument, shape);
+    const void* const kernel = task.layout.lines == TeamLines::narrow
+                                   ? kernel_address(low_latency_kernel<NarrowLines, Gets, Table>)
+                                   : kernel_address(low_latency_kernel<WideLines, Gets, Table>);
+    return launch_team_kernel(kernel, where, task, argument, shape);
   });
 }
 
+template <class Lines, class Gets>
+cudaError_t preload_low_latency_of() {
+  return preload_all({kernel_address(low_latency_kernel<Lines, Gets, ParameterTable<small_parameter_table>>),
+                      kernel_address(low_latency_kernel<Lines, Gets, ParameterTable<medium_parameter_table>>),
+                      kernel_address(low_latency_kernel<Lines, Gets, MemoryTable>)});
+}
 template <class Gets>
 cudaError_t preload_low_latency() {
-  return preload_all({kernel_address(low_latency_kernel<Gets, ParameterTable<small_parameter_table>>),
-                      kernel_address(low_latency_kernel<Gets, ParameterTable<medium_parameter_table>>),
-                      kernel_address(low_latency_kernel<Gets, MemoryTable>)});
+  const cudaError_t status = preload_low_latency_of<NarrowLines, Gets>();
+  return status == cudaSuccess ? preload_low_latency_of<WideLines, Gets>() : status;
 }
 
 }  // namespace tutti::backend::cuda

@@ -6,23 +6,19 @@
 #include "backend/cuda/ordered_sum_tile.cuh"
 #include "backend/team_round.hpp"
 
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
 #include <cuda_runtime.h>
 
-/// What one lane of a warp does in a low-latency round: it has one chunk of each tile, 16 bytes of a message,
-/// which are two lines of an inbox.
+/// What one lane of a warp does in a low-latency round: of each tile it has one chunk, up to 16 bytes of a
+/// message.
 ///
-/// A line is stored by one access of 16 bytes and loaded by one, neither of which tears: whoever reads the
-/// number of a round has read the bytes that came with it. No order among lines is needed.
+/// No order among lines is needed: whoever reads the number of a round in a line has read the bytes that came
+/// with it.
 namespace tutti::backend::cuda {
 
 inline constexpr std::uint32_t chunk_bytes = vector_bytes;
-inline constexpr std::uint32_t chunk_lines = TeamWindowLayout::in_lines(chunk_bytes);  ///< bytes of an inbox
-inline constexpr std::uint32_t low_latency_tile = chunk_bytes * warp_lanes;
-static_assert(low_latency_tile == smallest_tile);
 
 #if CUDART_VERSION >= 12030
 #define TUTTI_STORE_LINE \
@@ -46,14 +42,19 @@ __device__ inline TeamLine load_line(const std::byte* place) {
 #undef TUTTI_STORE_LINE
 #undef TUTTI_LOAD_LINE
 
-/// The last one of a message may have fewer bytes.
+/// The last one of a message may have fewer bytes; wide lines have some of 8 among them.
 struct alignas(16) Chunk {
   std::uint64_t low;
   std::uint64_t high;
 };
 
 __device__ inline Chunk load_chunk(const std::byte* source, std::uint32_t bytes) {
-  if (bytes == chunk_bytes && misalignment(source) == 0) return *reinterpret_cast<const Chunk*>(source);
+  const auto* const words = reinterpret_cast<const std::uint64_t*>(source);
+  if (misalignment(source) % sizeof *words == 0) {
+    if (bytes == chunk_bytes && misalignment(source) == 0) return *reinterpret_cast<const Chunk*>(source);
+    if (bytes == chunk_bytes) return {words[0], words[1]};
+    if (bytes == sizeof *words) return {words[0], 0};
+  }
   Chunk chunk{};
 #pragma unroll
   for (std::uint32_t i = 0; i < chunk_bytes; ++i) {
@@ -67,9 +68,17 @@ __device__ inline Chunk load_chunk(const std::byte* source, std::uint32_t bytes)
   return chunk;
 }
 __device__ inline void store_chunk(const Chunk& chunk, std::byte* target, std::uint32_t bytes) {
-  if (bytes == chunk_bytes && misalignment(target) == 0) {
-    *reinterpret_cast<Chunk*>(target) = chunk;
-    return;
+  auto* const words = reinterpret_cast<std::uint64_t*>(target);
+  if (misalignment(target) % sizeof *words == 0) {
+    if (bytes == chunk_bytes && misalignment(target) == 0) {
+      *reinterpret_cast<Chunk*>(target) = chunk;
+      return;
+    }
+    if (bytes == chunk_bytes || bytes == sizeof *words) {
+      words[0] = chunk.low;
+      if (bytes == chunk_bytes) words[1] = chunk.high;
+      return;
+    }
   }
 #pragma unroll
   for (std::uint32_t i = 0; i < chunk_bytes; ++i) {
@@ -77,53 +86,116 @@ __device__ inline void store_chunk(const Chunk& chunk, std::byte* target, std::u
   }
 }
 
-/// Where in a segment of `total` bytes a lane's chunk is.
+/// Where in a segment a lane's chunk is, and where it is in the message's lines.
 struct ChunkPlace {
   std::uint64_t begin;
+  std::uint64_t line;
   std::uint32_t bytes;  ///< 0: there is none
+  bool has_line;        ///< even without bytes: of a wide line that has some
+};
 
-  __device__ ChunkPlace(std::uint64_t total, std::uint32_t tile_in_segment, std::uint32_t lane)
-      : begin(std::uint64_t{tile_in_segment} * low_latency_tile + lane * chunk_bytes),
-        bytes(begin >= total
-                  ? 0
-                  : static_cast<std::uint32_t>(total - begin < chunk_bytes ? total - begin : chunk_bytes)) {}
-  [[nodiscard]] __device__ std::uint64_t line() const { return begin / chunk_bytes * chunk_lines; }
+__device__ inline std::uint32_t bytes_left(std::uint64_t total, std::uint64_t begin, std::uint32_t most) {
+  if (begin >= total) return 0;
+  return static_cast<std::uint32_t>(total - begin < most ? total - begin : most);
+}
+
+/// Two lines for each chunk. A line is stored by one access of 16 bytes and loaded by one, neither of which
+/// tears. Lanes need not run together.
+struct NarrowLines {
+  static __device__ ChunkPlace place(std::uint64_t total, std::uint32_t tile, std::uint32_t lane) {
+    const std::uint64_t begin =
+        std::uint64_t{tile} * low_latency_tile(TeamLines::narrow) + lane * chunk_bytes;
+    const std::uint32_t bytes = bytes_left(total, begin, chunk_bytes);
+    return {begin, 2 * begin, bytes, bytes != 0};
+  }
+  static __device__ void store(std::byte* place, const Chunk& chunk, std::uint64_t round) {
+    store_line(place, {chunk.low, round});
+    store_line(place + sizeof(TeamLine), {chunk.high, round});
+  }
+  /// True if the lane has the right lines.
+  static __device__ bool load(const std::byte* place, std::uint64_t round, Chunk& chunk) {
+    const TeamLine low = load_line(place);
+    const TeamLine high = load_line(place + sizeof(TeamLine));
+    chunk = {low.data, high.data};
+    return low.round == round && high.round == round;
+  }
+  // Lanes need not know of one another.
+  static __device__ void meet() {}
+  static __device__ bool agreed(bool found) { return found; }
+  static __device__ bool any(bool is_so) { return is_so; }
+};
+
+/// A line for every eight lanes, whose last one has the number of the round instead of its upper half. They
+/// store it and load it together, and NVLink and the memories at its ends keep the 128 bytes of such an
+/// access together: nobody promises it, but so it is, and NCCL's LL128 is built on it.
+struct WideLines {
+  static constexpr std::uint32_t lanes = 8;
+  static constexpr std::uint32_t line_data_bytes = lanes * chunk_bytes - sizeof(TeamLine::round);
+
+  static_assert(warp_lanes / lanes * line_data_bytes == low_latency_tile(TeamLines::wide));
+
+  static __device__ std::uint32_t lane_in_line() { return threadIdx.x % lanes; }
+  static __device__ ChunkPlace place(std::uint64_t total, std::uint32_t tile, std::uint32_t lane) {
+    const std::uint64_t first =
+        std::uint64_t{tile} * low_latency_tile(TeamLines::wide) + lane / lanes * line_data_bytes;
+    const std::uint64_t begin = first + lane % lanes * chunk_bytes;
+    const std::uint32_t most = lane % lanes == lanes - 1 ? chunk_bytes / 2 : chunk_bytes;
+    return {begin, (std::uint64_t{tile} * warp_lanes + lane) * chunk_bytes, bytes_left(total, begin, most),
+            first < total};
+  }
+  static __device__ void store(std::byte* place, const Chunk& chunk, std::uint64_t round) {
+    store_line(place, {chunk.low, lane_in_line() == lanes - 1 ? round : chunk.high});
+  }
+  static __device__ bool load(const std::byte* place, std::uint64_t round, Chunk& chunk) {
+    const TeamLine line = load_line(place);
+    chunk = {line.data, line.round};
+    return line.round == round;
+  }
+  // By whole warps.
+  /// Before a store: lanes of a line that come to it apart would tear the line.
+  static __device__ void meet() { __syncwarp(); }
+  /// Whether the lane that has the number has found it.
+  static __device__ bool agreed(bool found) {
+    return __shfl_sync(~0U, found ? 1 : 0, threadIdx.x | (lanes - 1)) != 0;
+  }
+  static __device__ bool any(bool is_so) { return __any_sync(~0U, is_so ? 1 : 0) != 0; }
+};
+
+/// The lines of a round.
+struct RoundLines {
+  std::uint64_t shift;  ///< of the round's inboxes
+  std::uint64_t round;
 };
 
 /// Puts a chunk into the inboxes of its readers.
+template <class Lines>
+__device__ inline void put_chunk(const Chunk& value, const ChunkPlace& where, const FanOutEntry& entry,
+                                 std::byte* const* pointers, const RoundLines& lines) {
+  Lines::meet();
+  if (!where.has_line) return;
+  for (std::uint32_t t = 0; t < entry.target_count; ++t)
+    Lines::store(pointers[entry.first_target + t] + lines.shift + where.line, value, lines.round);
+}
+template <class Lines>
 __device__ inline void put_lines(const FanOutEntry& entry, std::byte* const* pointers, std::uint32_t tile,
-                                 std::uint32_t lane, std::uint64_t shift, std::uint64_t round) {
-  const ChunkPlace chunk(entry.row_bytes, tile - entry.first_tile, lane);
-  if (chunk.bytes == 0) return;
-  const Chunk value = load_chunk(pointers[entry.source] + chunk.begin, chunk.bytes);
-  for (std::uint32_t t = 0; t < entry.target_count; ++t) {
-    std::byte* const target = pointers[entry.first_target + t] + shift + chunk.line();
-    store_line(target, {value.low, round});
-    store_line(target + sizeof(TeamLine), {value.high, round});
-  }
+                                 std::uint32_t lane, const RoundLines& lines) {
+  const ChunkPlace where = Lines::place(entry.row_bytes, tile - entry.first_tile, lane);
+  put_chunk<Lines>(load_chunk(pointers[entry.source] + where.begin, where.bytes), where, entry, pointers,
+                   lines);
 }
 
 /// What waits for lines needs to know.
 struct LineWait {
-  std::uint64_t shift;  ///< of the round's inbox
-  std::uint64_t round;
+  RoundLines lines;
   std::uint32_t* abort;
 };
-
-/// Looks for a chunk of which both lines should lie at `place`.
-__device__ inline bool find_chunk(const std::byte* place, std::uint64_t round, Chunk& chunk) {
-  const TeamLine low = load_line(place);
-  const TeamLine high = load_line(place + sizeof(TeamLine));
-  chunk = {low.data, high.data};
-  return low.round == round && high.round == round;
-}
 
 /// The abort word is in host memory: looking at it costs as much as some polls of a line.
 inline constexpr std::uint32_t line_polls_per_look = 128;
 
 /// The chunks of up to `Count` places (`SourcePlace`), of which there are `count`, once all have come; false
 /// if the abort word is set before. All are looked for before the first is waited for.
-template <std::uint32_t Count>
+template <class Lines, std::uint32_t Count>
 __device__ inline bool get_chunks(std::byte* const* places, std::uint32_t count, const ChunkPlace& where,
                                   const LineWait& wait, Chunk (&chunks)[Count]) {
   std::uint32_t missing = 0;
@@ -132,55 +204,69 @@ __device__ inline bool get_chunks(std::byte* const* places, std::uint32_t count,
     if (k >= count) continue;
     const auto bits = reinterpret_cast<std::uintptr_t>(places[k]);
     if (SourcePlace::is_in_slot(bits)) {
-      if (!find_chunk(places[k] + wait.shift + where.line(), wait.round, chunks[k])) missing |= 1U << k;
+      if (where.has_line) missing |= 1U << k;
     } else {
       chunks[k] = load_chunk(reinterpret_cast<const std::byte*>(SourcePlace::address(bits)) + where.begin,
                              where.bytes);
     }
   }
-  for (std::uint32_t polls = 1; missing != 0; ++polls) {
+  for (std::uint32_t polls = 1; Lines::any(missing != 0); ++polls) {
 #pragma unroll
     for (std::uint32_t k = 0; k < Count; ++k) {
-      if ((missing & 1U << k) == 0) continue;
-      if (find_chunk(places[k] + wait.shift + where.line(), wait.round, chunks[k])) missing &= ~(1U << k);
+      bool found = false;
+      if ((missing & 1U << k) != 0)
+        found = Lines::load(places[k] + wait.lines.shift + where.line, wait.lines.round, chunks[k]);
+      if (Lines::agreed(found)) missing &= ~(1U << k);
     }
     if (polls % line_polls_per_look != 0) continue;
-    if (SystemWord(*wait.abort).load(::cuda::memory_order_relaxed) == AbortWord::aborted) return false;
+    if (Lines::any(SystemWord(*wait.abort).load(::cuda::memory_order_relaxed) == AbortWord::aborted))
+      return false;
   }
   return true;
 }
 
 /// False if the abort word is set before the lane's chunk has come.
+template <class Lines>
 __device__ inline bool copy_lines(const FanOutEntry& entry, std::byte* const* pointers, std::uint32_t tile,
                                   std::uint32_t lane, const LineWait& wait) {
-  const ChunkPlace where(entry.row_bytes, tile - entry.first_tile, lane);
-  if (where.bytes == 0) return true;
+  const ChunkPlace where = Lines::place(entry.row_bytes, tile - entry.first_tile, lane);
   Chunk value[1];
-  if (!get_chunks(pointers + entry.source, 1, where, wait, value)) return false;
+  if (!get_chunks<Lines>(pointers + entry.source, 1, where, wait, value)) return false;
   for (std::uint32_t t = 0; t < entry.target_count; ++t)
     store_chunk(value[0], pointers[entry.first_target + t] + where.begin, where.bytes);
   return true;
 }
 
-/// Likewise, for a sum with one output. Inputs are added in ascending order.
-template <class T>
-__device__ inline bool sum_lines(const SumEntry& entry, std::byte* const* pointers, std::uint32_t input_count,
-                                 std::uint32_t tile, std::uint32_t lane, const LineWait& wait) {
+/// The sums that a member makes and others take.
+struct Relay {
+  TableView<FanOutEntry> puts;  ///< by sum; there may be none
+  RoundLines lines;
+  bool exists;
+};
+
+/// Likewise, for a sum with one output, the entry `number`. Inputs are added in ascending order.
+template <class Lines, class T>
+__device__ inline bool sum_lines(const SumEntry& entry, std::uint32_t number, std::byte* const* pointers,
+                                 std::uint32_t input_count, std::uint32_t tile, std::uint32_t lane,
+                                 const LineWait& wait, const Relay& relay) {
   constexpr std::uint32_t in_flight = 2;  // more would not stay in registers
-  const ChunkPlace where(entry.count * sizeof(typename SumOf<T>::Storage), tile - entry.first_tile, lane);
-  if (where.bytes == 0) return true;
+  const ChunkPlace where =
+      Lines::place(entry.count * sizeof(typename SumOf<T>::Storage), tile - entry.first_tile, lane);
   SumTotals<T, Chunk> totals;
   for (std::uint32_t base = 0; base < input_count; base += in_flight) {
     Chunk chunks[in_flight] = {};
     const std::uint32_t left = input_count - base;
-    if (!get_chunks(pointers + entry.first_input + base, left < in_flight ? left : in_flight, where, wait,
-                    chunks)) {
+    if (!get_chunks<Lines>(pointers + entry.first_input + base, left < in_flight ? left : in_flight, where,
+                           wait, chunks)) {
       return false;
     }
 #pragma unroll
     for (std::uint32_t k = 0; k < in_flight; ++k) totals.add(chunks[k], base + k == 0, k < left);
   }
-  store_chunk(totals.result(), pointers[entry.first_output] + where.begin, where.bytes);
+  const Chunk result = totals.result();
+  if (relay.exists)
+    put_chunk<Lines>(result, where, relay.puts.entries[number], relay.puts.pointers, relay.lines);
+  store_chunk(result, pointers[entry.first_output] + where.begin, where.bytes);
   return true;
 }
 

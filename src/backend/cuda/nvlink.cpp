@@ -23,6 +23,7 @@ struct NvmlPciInfo {
 };
 constexpr int nvml_success = 0;
 constexpr unsigned most_links = 18;
+constexpr int device_type_switch = 2;
 
 struct CloseLibrary {
   void operator()(void* library) const { dlclose(library); }
@@ -37,6 +38,7 @@ class Nvml {
     load(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
     load(link_state_, "nvmlDeviceGetNvLinkState");
     load(remote_, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    load(remote_type_, "nvmlDeviceGetNvLinkRemoteDeviceType");
     is_ready_ = init_ != nullptr && shutdown_ != nullptr && by_bus_id_ != nullptr && link_state_ != nullptr &&
                 remote_ != nullptr && init_() == nvml_success;
   }
@@ -50,20 +52,37 @@ class Nvml {
   /// The bus ids at the far ends of the active links of a GPU.
   [[nodiscard]] std::vector<std::string> far_ends(const std::string& bus_id) const {
     std::vector<std::string> ends;
-    NvmlDevice device = nullptr;
-    if (by_bus_id_(bus_id.c_str(), &device) != nvml_success) return ends;
-    for (unsigned link = 0; link < most_links; ++link) {
-      int is_active = 0;
+    for_each_link(bus_id, [&](NvmlDevice device, unsigned link) {
       NvmlPciInfo remote{};
-      if (link_state_(device, link, &is_active) != nvml_success || is_active == 0) continue;
       // In virtual machines the switch may be hidden: then the bus id stays empty, and matches no GPU.
       static_cast<void>(remote_(device, link, &remote));
       ends.emplace_back(remote.bus_id);
-    }
+    });
     return ends;
+  }
+  [[nodiscard]] bool leads_to_switches(const std::string& bus_id) const {
+    unsigned links = 0;
+    unsigned to_switches = 0;
+    for_each_link(bus_id, [&](NvmlDevice device, unsigned link) {
+      int type = -1;
+      ++links;
+      if (remote_type_ != nullptr && remote_type_(device, link, &type) == nvml_success)
+        to_switches += type == device_type_switch ? 1U : 0U;
+    });
+    return links > 0 && to_switches == links;
   }
 
  private:
+  /// Calls `visitor(device, link)` for the active links of a GPU.
+  template <class Visitor>
+  void for_each_link(const std::string& bus_id, const Visitor& visitor) const {
+    NvmlDevice device = nullptr;
+    if (by_bus_id_(bus_id.c_str(), &device) != nvml_success) return;
+    for (unsigned link = 0; link < most_links; ++link) {
+      int is_active = 0;
+      if (link_state_(device, link, &is_active) == nvml_success && is_active != 0) visitor(device, link);
+    }
+  }
   template <class Function>
   void load(Function& function, const char* name) {
     function = reinterpret_cast<Function>(dlsym(library_.get(), name));
@@ -75,6 +94,7 @@ class Nvml {
   int (*by_bus_id_)(const char*, NvmlDevice*) = nullptr;
   int (*link_state_)(NvmlDevice, unsigned, int*) = nullptr;
   int (*remote_)(NvmlDevice, unsigned, NvmlPciInfo*) = nullptr;
+  int (*remote_type_)(NvmlDevice, unsigned, int*) = nullptr;
   bool is_ready_ = false;
 };
 
@@ -113,6 +133,11 @@ std::vector<std::vector<int>> nvlink_lanes(const std::vector<std::string>& pci_b
     }
   }
   return lanes;
+}
+
+bool nvlink_leads_to_switches(const std::string& pci_bus_id) {
+  const Nvml nvml;
+  return nvml.is_ready() && nvml.leads_to_switches(pci_bus_id);
 }
 
 }  // namespace tutti::backend::cuda

@@ -193,13 +193,14 @@ TableShape append_table(const FanOut& task, Cut cut, TableBlob& blob) {
   }
   TableShape shape;
   FanOutEntry* entry = lay_out<FanOutEntry>(blob, shape, kept, task.pointers);
-  shape.tile_bytes = tile_bytes_for(total, cut);
+  shape.tile_bytes = cut.exact_bytes != 0 ? cut.exact_bytes : tile_bytes_for(total, cut);
   TileCounter tiles("fan_out");
   for (const FanOutSegment& segment : task.segments) {
     if (is_empty(segment)) continue;
     *entry = entry_of(segment, shape.tile_bytes);
     entry->path = choose_path(*entry, task.pointers);
-    entry->first_tile = tiles.take(tile_count(*entry));
+    entry->first_tile =
+        tiles.take(cut.exact_bytes != 0 ? divide_up(entry->row_bytes, cut.exact_bytes) : tile_count(*entry));
     ++entry;
   }
   shape.tile_count = tiles.count();
@@ -218,7 +219,7 @@ TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob) {
   }
   TableShape shape;
   SumEntry* entry = lay_out<SumEntry>(blob, shape, kept, task.pointers);
-  shape.tile_bytes = tile_bytes_for(total, cut);
+  shape.tile_bytes = cut.exact_bytes != 0 ? cut.exact_bytes : tile_bytes_for(total, cut);
   TileCounter tiles("ordered_sum");
   for (const OrderedSumSegment& segment : task.segments) {
     if (segment.count == 0 || task.output_count == 0) continue;
@@ -227,7 +228,9 @@ TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob) {
     entry->first_input = segment.first_input;
     entry->first_output = segment.first_output;
     entry->path = choose_path(task, segment, component_bytes);
-    entry->first_tile = tiles.take(tiles_for(entry->count * component_bytes, shape.tile_bytes));
+    const std::uint64_t bytes = entry->count * component_bytes;
+    entry->first_tile = tiles.take(cut.exact_bytes != 0 ? divide_up(bytes, cut.exact_bytes)
+                                                        : tiles_for(bytes, shape.tile_bytes));
     ++entry;
   }
   shape.tile_count = tiles.count();

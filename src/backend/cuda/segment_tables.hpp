@@ -87,10 +87,12 @@ struct SegmentTable : TableBlob {
   TableShape shape;
 };
 
-/// How finely work is cut: into about a tile for each of so many warps.
+/// How finely work is cut: into about a tile for each of so many warps, or, if it is all single rows, exactly
+/// so.
 struct Cut {
   std::uint32_t warps = 1;
   std::uint32_t least_bytes = smallest_tile;  ///< of a tile, a power of two from smallest to largest
+  std::uint32_t exact_bytes = 0;              ///< of all tiles but the last of each segment; 0: none given
 };
 
 /// Makes `blob` longer by `bytes`, rounded up to whole pointers; returns where they go.

@@ -49,18 +49,19 @@ struct TeamArguments {
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
 
 inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shape) {
+  const TeamRound& last = task.relay != nullptr ? *task.relay : task;
   return {.shape = shape,
           .member = task.member,
           .layout = task.layout,
           .counters = task.counters,
           .abort = word_of(task.abort->state),
-          .done = task.done == nullptr ? nullptr : word_of(task.done->value),
-          .done_value = task.done_value,
+          .done = last.done == nullptr ? nullptr : word_of(last.done->value),
+          .done_value = last.done_value,
           .round = task.round,
-          .finished = task.finished,
+          .finished = last.finished,
           .given_count = task.given_count,
           .input_count = task.sums.input_count,
-          .ends_call = task.ends_call};
+          .ends_call = last.ends_call};
 }
 
 inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;

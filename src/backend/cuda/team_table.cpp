@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <span>
 
 namespace tutti::backend::cuda {
@@ -12,9 +11,6 @@ namespace {
 // blocks: four vectors per lane of a copy, one vector per lane of each input of a sum.
 constexpr std::uint32_t smallest_copy_tile = 4 * smallest_tile;
 constexpr std::uint32_t smallest_sum_tile = smallest_tile;
-
-// In low-latency rounds all tiles are alike, and as small as can be.
-constexpr Cut low_latency_cut{std::numeric_limits<std::uint32_t>::max(), smallest_tile};
 
 std::uint32_t most_blocks(int multiprocessors) {
   return std::min(static_cast<std::uint32_t>(std::max(multiprocessors, 1)), most_team_blocks);
@@ -36,6 +32,7 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   std::ranges::copy(task.given, reinterpret_cast<std::byte**>(extend(table, task.given.size_bytes())));
 
   const std::uint32_t warps = most_blocks(multiprocessors) * team_warps_per_block;
+  const Cut low_latency_cut{.exact_bytes = low_latency_tile(task.layout.lines)};
   const Cut copies_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_copy_tile};
   const Cut sums_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_sum_tile};
   shape.puts_offset = static_cast<std::uint32_t>(table.bytes);
@@ -43,10 +40,17 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   shape.gets_offset = static_cast<std::uint32_t>(table.bytes);
   shape.gets = task.sums.segments.empty() ? append_table(task.copies, copies_cut, table)
                                           : append_table(task.sums, sums_cut, table);
+  static const TeamRound no_relay;
+  const TeamRound& relay = task.relay != nullptr ? *task.relay : no_relay;
+  shape.relay_puts_offset = static_cast<std::uint32_t>(table.bytes);
+  shape.relay_puts = append_table(relay.puts, copies_cut, table);
+  shape.relay_gets_offset = static_cast<std::uint32_t>(table.bytes);
+  shape.relay_gets = append_table(relay.copies, copies_cut, table);
 }
 
 TeamGrid grid_for(const TeamShape& shape, int multiprocessors) noexcept {
-  const std::uint32_t tiles = std::max({shape.puts.tile_count, shape.gets.tile_count, 1U});
+  const std::uint32_t tiles =
+      std::max({shape.puts.tile_count, shape.gets.tile_count, shape.relay_gets.tile_count, 1U});
   const std::uint32_t blocks = tiles / team_warps_per_block + (tiles % team_warps_per_block != 0 ? 1U : 0U);
   return {std::min(blocks, most_blocks(multiprocessors)), std::min(tiles, team_warps_per_block)};
 }

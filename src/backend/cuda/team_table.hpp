@@ -6,8 +6,8 @@
 #include <cstdint>
 
 /// What the kernel for a team's round is told, as one blob: the addresses of all windows, the numbers of the
-/// readers and of the sources, the addresses it gives, the table of what is put, and the table of what is
-/// copied or added. Everything here runs on the host and needs no GPU.
+/// readers and of the sources, the addresses it gives, the table of what is put, the table of what is copied
+/// or added, and the same two of its relay. Everything here runs on the host and needs no GPU.
 namespace tutti::backend::cuda {
 
 /// Where in the blob things are; passed by value beside it. The windows come first, the sources directly
@@ -15,9 +15,13 @@ namespace tutti::backend::cuda {
 struct TeamShape {
   TableShape puts;
   TableShape gets;
+  TableShape relay_puts;
+  TableShape relay_gets;
   std::uint32_t readers_offset = 0;  ///< all in bytes from the start of the blob
   std::uint32_t puts_offset = 0;
   std::uint32_t gets_offset = 0;
+  std::uint32_t relay_puts_offset = 0;
+  std::uint32_t relay_gets_offset = 0;
   std::uint32_t reader_count = 0;
   std::uint32_t source_count = 0;
 
@@ -33,6 +37,12 @@ struct TeamShape {
 struct TeamTable : TableBlob {
   TeamShape shape;
 };
+
+/// Bytes of a message in a tile of a low-latency round, whose tiles are all alike and as small as can be: 16
+/// bytes for each lane, or what lanes have of wide lines.
+[[nodiscard]] TUTTI_HOST_DEVICE constexpr std::uint32_t low_latency_tile(TeamLines lines) noexcept {
+  return lines == TeamLines::narrow ? smallest_tile : smallest_tile / 128 * 120;
+}
 
 /// Blocks of the kernel are of this many warps, but a block that is alone may be of fewer. With the 80
 /// registers that sums need, two such blocks fit on a multiprocessor.

@@ -131,6 +131,8 @@ class Machine final : public Backend, public VirtualMachineControl {
   /// True for memory the machine knows nothing about.
   [[nodiscard]] bool is_pageable(const std::byte* address) const;
 
+  /// Of one round of a team, without a relay.
+  void enqueue_part(StreamRef stream, const TeamRound& task);
   /// What a task does that runs `body(translation)`: an operation that faults apply to. Counts it.
   template <class Body>
   [[nodiscard]] auto accept(StreamRef stream, virtual_devices::Operation operation, const char* name,

@@ -60,6 +60,11 @@ bool TeamTask::ready() const noexcept {
 }
 
 void Machine::team_round(StreamRef stream, const TeamRound& task) {
+  enqueue_part(stream, task);
+  if (task.relay != nullptr) enqueue_part(stream, *task.relay);
+}
+
+void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
   const TeamWindowLayout layout = task.layout;
   const std::uint32_t round = task.rounds_before + task.round;
   const std::uint32_t finished = task.rounds_before + task.finished;
