@@ -145,6 +145,7 @@ class TeamExercise {
   [[nodiscard]] std::uint32_t finished_flag(std::uint32_t member, std::uint32_t from);
 
  private:
+  static constexpr std::size_t vector_bytes = 16;
   static constexpr std::size_t output_bytes = std::size_t{16} << 20U;
   static constexpr std::size_t full_at = std::size_t{4} << 20U;
 

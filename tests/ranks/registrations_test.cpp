@@ -1,6 +1,7 @@
 #include "transport/ranks/registrations.hpp"
 
 #include "backend/shared_memory.hpp"
+#include "ranks/registering_rank.hpp"
 #include "runtime.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
@@ -15,21 +16,17 @@
 #include "tutti/tensor.hpp"
 #include "tutti/virtual_devices.hpp"
 
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <new>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
 
-/// The registration cache by itself, without calls.
+/// Both ranks register: they are two processes.
 namespace tutti::transport::ranks {
 namespace {
 
@@ -43,74 +40,6 @@ using test::open_descriptors;
 using test::shared_mappings;
 using test::time_of;
 using testing::HasSubstr;
-using Clock = std::chrono::steady_clock;
-
-constexpr std::uint64_t always = UINT64_MAX;  ///< the last call, where all are complete
-constexpr std::size_t capacity = 4;
-constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of the small pool
-
-std::byte* address_of(const Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.data());
-}
-
-/// What two ranks of a member each share. Zero-filled memory is what it looks like at first.
-struct Shared {
-  std::array<RankBoard, 2> boards;
-  std::array<RegistrationBoard, 2> registrations;
-  std::array<RegistrationView, std::size_t{2} * RegistrationBoard::capacity * 2> views;
-  std::atomic<bool> is_over;
-};
-
-/// Registrations of one of the two, whose device has its number.
-class Rank {
- public:
-  using WaitFor = std::function<void(std::uint64_t sequence, const std::function<bool()>& holds)>;
-
-  Rank(Shared& shared, std::size_t rank, WaitFor wait_for)
-      : shared_(shared),
-        rank_(rank),
-        registrations_(Runtime::get(),
-                       {.rank = rank,
-                        .rank_of_member = {0, 1},
-                        .first_own = rank,
-                        .own_devices = {static_cast<int>(rank)},
-                        .boards = shared.boards,
-                        .registrations = shared.registrations,
-                        .views = std::span(shared.views).first(Registrations::view_count(2, 2)),
-                        .wait_for = std::move(wait_for),
-                        .is_complete = [this](std::uint64_t sequence) { return sequence <= completed; },
-                        .while_idle =
-                            [&shared](const std::function<void()>& work) {
-                              if (shared.is_over) return false;
-                              work();
-                              return true;
-                            },
-                        .is_over = [&shared] { return shared.is_over.load(); },
-                        .capacity = capacity}) {}
-
-  /// As a call does it.
-  bool give(std::uint64_t sequence, const Tensor& tensor, bool is_captured = false) {
-    const bool is_added = registrations_.add(sequence, 0, address_of(tensor), is_captured);
-    registrations_.wait(sequence);
-    return is_added;
-  }
-  /// Where the other has what was given.
-  [[nodiscard]] std::byte* seen_by_other(const Tensor& tensor) {
-    return registrations_.find(address_of(tensor)).seen_by(1 - rank_);
-  }
-  [[nodiscard]] std::uint64_t version(std::size_t entry) const {
-    return shared_.registrations[rank_].entries[entry].version.load();
-  }
-  [[nodiscard]] std::uint32_t used() const { return shared_.registrations[rank_].used.load(); }
-  [[nodiscard]] Registrations& operator*() { return registrations_; }
-
-  std::atomic<std::uint64_t> completed = 0;  ///< the last call
-
- private:
-  Shared& shared_;
-  const std::size_t rank_;
-  Registrations registrations_;
-};
 
 void wait_until(const Shared& shared, const std::function<bool()>& holds) {
   if (!becomes_true([&] { return holds() || shared.is_over.load(); }))
@@ -162,23 +91,6 @@ class Pair {
   SharedMemory memory_;
   Shared& shared_;
   Rank rank_;
-};
-
-/// Two tensors that fill a segment.
-struct FullSegment {
-  explicit FullSegment(int device, std::int32_t value) {
-    const TensorOptions options{.dtype = DType::int32, .device = device};
-    first = full({count}, value, options);
-    second = full({count}, value + 1, options);
-    const auto extent = Runtime::get().allocator(device).segment_of(first.data());
-    EXPECT_EQ(extent.address, address_of(first));
-    EXPECT_EQ(address_of(second) - address_of(first), count * std::int64_t{sizeof(std::int32_t)});
-    EXPECT_EQ(extent.bytes, first.nbytes() + second.nbytes());
-    tutti::synchronize(device);
-  }
-
-  Tensor first;
-  Tensor second;
 };
 
 TEST(Registrations, ASegmentIsOpenedOnceForAllThatLiesInIt) {
@@ -417,105 +329,6 @@ TEST(Registrations, WhatAnEndedTeamHasOpenStaysOpenUntilItIsGone) {
     synchronize(exchange);
     empty_cache();
     EXPECT_EQ(free_memory(device), free);
-  });
-}
-
-/// Rank 0 of two, in one process: the test itself does what the other does, or does not.
-class AloneRank {
- public:
-  AloneRank()
-      : rank_(shared(), 0, [this](std::uint64_t, const auto& holds) {
-          while (!holds()) {
-            if (while_waiting.empty()) throw Error(ErrorCode::timeout, "nothing more happens");
-            while_waiting.front()();
-            while_waiting.pop_front();
-          }
-        }) {}
-
-  /// The other opens or closes what the entry says.
-  void follow(std::size_t entry) {
-    RegistrationView& view = shared().views[2 * entry + 1];
-    view.address = 0x1000 * (entry + 1);
-    view.version = rank_.version(entry);
-  }
-  void give(std::uint64_t sequence, const Tensor& tensor, std::size_t expected_entry) {
-    EXPECT_TRUE((*rank_).add(sequence, 0, address_of(tensor), false));
-    EXPECT_EQ(rank_.version(expected_entry) % 2, 1U);
-    follow(expected_entry);
-    (*rank_).wait(sequence);
-    EXPECT_EQ(rank_.seen_by_other(tensor), reinterpret_cast<std::byte*>(0x1000 * (expected_entry + 1)));
-  }
-  [[nodiscard]] bool may_free(const Tensor& tensor, Clock::duration limit) {
-    return (*rank_).may_free(address_of(tensor), Clock::now() + limit);
-  }
-  [[nodiscard]] Shared& shared() { return *shared_; }
-  [[nodiscard]] Rank& rank() { return rank_; }
-  [[nodiscard]] Registrations& operator*() { return *rank_; }
-
-  std::deque<std::function<void()>> while_waiting;  ///< what happens, one after another
-
- private:
-  std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
-  Rank rank_;
-};
-
-TEST(Registrations, WaitForOthersToCloseMemoryUntilTheDeadline) {
-  expect_all_right(1, [](Exchange&) {
-    AloneRank alone;
-    const FullSegment segment(0, 1);
-    const FullSegment unknown(0, 1);
-    alone.give(1, segment.first, 0);
-    (*alone).will_free(address_of(segment.first));
-    (*alone).will_free(address_of(unknown.first));
-    EXPECT_TRUE(alone.may_free(unknown.first, 0s));
-    bool may = true;
-    const auto took = time_of([&] { may = alone.may_free(segment.first, 30ms); });
-    EXPECT_FALSE(may);
-    EXPECT_GE(took, 30ms);
-    EXPECT_LT(took, 30ms + at_once);
-    std::thread other([&] {
-      std::this_thread::sleep_for(20ms);
-      alone.follow(0);
-    });
-    EXPECT_TRUE(alone.may_free(segment.first, 20s));
-    other.join();
-    EXPECT_TRUE(alone.may_free(segment.first, 0s));
-
-    alone.give(2, segment.first, 0);
-    (*alone).will_free(address_of(segment.first));
-    alone.shared().is_over = true;
-    EXPECT_LT(time_of([&] { EXPECT_FALSE(alone.may_free(segment.first, 20s)); }), at_once);
-    EXPECT_TRUE(alone.may_free(unknown.first, 0s));
-  });
-}
-
-TEST(Registrations, WhoHasLeftHasClosedEverything) {
-  expect_all_right(1, [](Exchange&) {
-    AloneRank alone;
-    const FullSegment segment(0, 1);
-    alone.give(1, segment.first, 0);
-    (*alone).will_free(address_of(segment.first));
-    alone.shared().boards[1].state = RankBoard::leaving;
-    EXPECT_FALSE(alone.may_free(segment.first, 1ms));
-    alone.shared().boards[1].state = RankBoard::left;
-    EXPECT_TRUE(alone.may_free(segment.first, 0s));
-  });
-}
-
-TEST(Registrations, MemoryThatIsGivenAgainWaitsForBothToBeClosed) {
-  expect_all_right(1, [](Exchange&) {
-    AloneRank alone;
-    alone.rank().completed = always;
-    std::vector<FullSegment> segments;
-    for (int i = 0; i < 3; ++i) segments.emplace_back(0, i);
-    for (std::size_t i = 0; i < 3; ++i) alone.give(i + 1, segments[i].first, i);
-    EXPECT_EQ(alone.rank().version(0), 2U) << "three are more than may stay open";
-    alone.give(4, segments[0].first, 3);
-    (*alone).will_free(address_of(segments[0].first));
-    alone.follow(3);
-    EXPECT_FALSE(alone.may_free(segments[0].first, 1ms)) << "the other has it open from the first time";
-    alone.follow(0);
-    EXPECT_TRUE(alone.may_free(segments[0].first, 0s));
   });
 }
 

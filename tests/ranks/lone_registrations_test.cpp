@@ -1,0 +1,128 @@
+#include "ranks/registering_rank.hpp"
+#include "support/ranks.hpp"
+#include "support/timing.hpp"
+#include "transport/ranks/registrations.hpp"
+#include "tutti/error.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// One rank registers, and the tests decide what the other does, and when.
+namespace tutti::transport::ranks {
+namespace {
+
+using namespace std::chrono_literals;
+using test::at_once;
+using test::expect_all_right;
+using test::time_of;
+using Clock = std::chrono::steady_clock;
+
+/// Rank 0 of two, in one process: the test itself does what the other does, or does not.
+class AloneRank {
+ public:
+  AloneRank()
+      : rank_(shared(), 0, [this](std::uint64_t, const auto& holds) {
+          while (!holds()) {
+            if (while_waiting.empty()) throw Error(ErrorCode::timeout, "nothing more happens");
+            while_waiting.front()();
+            while_waiting.pop_front();
+          }
+        }) {}
+
+  /// The other opens or closes what the entry says.
+  void follow(std::size_t entry) {
+    RegistrationView& view = shared().views[2 * entry + 1];
+    view.address = 0x1000 * (entry + 1);
+    view.version = rank_.version(entry);
+  }
+  void give(std::uint64_t sequence, const Tensor& tensor, std::size_t expected_entry) {
+    EXPECT_TRUE((*rank_).add(sequence, 0, address_of(tensor), false));
+    EXPECT_EQ(rank_.version(expected_entry) % 2, 1U);
+    follow(expected_entry);
+    (*rank_).wait(sequence);
+    EXPECT_EQ(rank_.seen_by_other(tensor), reinterpret_cast<std::byte*>(0x1000 * (expected_entry + 1)));
+  }
+  [[nodiscard]] bool may_free(const Tensor& tensor, Clock::duration limit) {
+    return (*rank_).may_free(address_of(tensor), Clock::now() + limit);
+  }
+  [[nodiscard]] Shared& shared() { return *shared_; }
+  [[nodiscard]] Rank& rank() { return rank_; }
+  [[nodiscard]] Registrations& operator*() { return *rank_; }
+
+  std::deque<std::function<void()>> while_waiting;  ///< what happens, one after another
+
+ private:
+  std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
+  Rank rank_;
+};
+
+TEST(Registrations, WaitForOthersToCloseMemoryUntilTheDeadline) {
+  expect_all_right(1, [](Exchange&) {
+    AloneRank alone;
+    const FullSegment segment(0, 1);
+    const FullSegment unknown(0, 1);
+    alone.give(1, segment.first, 0);
+    (*alone).will_free(address_of(segment.first));
+    (*alone).will_free(address_of(unknown.first));
+    EXPECT_TRUE(alone.may_free(unknown.first, 0s));
+    bool may = true;
+    const auto took = time_of([&] { may = alone.may_free(segment.first, 30ms); });
+    EXPECT_FALSE(may);
+    EXPECT_GE(took, 30ms);
+    EXPECT_LT(took, 30ms + at_once);
+    std::thread other([&] {
+      std::this_thread::sleep_for(20ms);
+      alone.follow(0);
+    });
+    EXPECT_TRUE(alone.may_free(segment.first, 20s));
+    other.join();
+    EXPECT_TRUE(alone.may_free(segment.first, 0s));
+
+    alone.give(2, segment.first, 0);
+    (*alone).will_free(address_of(segment.first));
+    alone.shared().is_over = true;
+    EXPECT_LT(time_of([&] { EXPECT_FALSE(alone.may_free(segment.first, 20s)); }), at_once);
+    EXPECT_TRUE(alone.may_free(unknown.first, 0s));
+  });
+}
+
+TEST(Registrations, WhoHasLeftHasClosedEverything) {
+  expect_all_right(1, [](Exchange&) {
+    AloneRank alone;
+    const FullSegment segment(0, 1);
+    alone.give(1, segment.first, 0);
+    (*alone).will_free(address_of(segment.first));
+    alone.shared().boards[1].state = RankBoard::leaving;
+    EXPECT_FALSE(alone.may_free(segment.first, 1ms));
+    alone.shared().boards[1].state = RankBoard::left;
+    EXPECT_TRUE(alone.may_free(segment.first, 0s));
+  });
+}
+
+TEST(Registrations, MemoryThatIsGivenAgainWaitsForBothToBeClosed) {
+  expect_all_right(1, [](Exchange&) {
+    AloneRank alone;
+    alone.rank().completed = always;
+    std::vector<FullSegment> segments;
+    for (int i = 0; i < 3; ++i) segments.emplace_back(0, i);
+    for (std::size_t i = 0; i < 3; ++i) alone.give(i + 1, segments[i].first, i);
+    EXPECT_EQ(alone.rank().version(0), 2U) << "three are more than may stay open";
+    alone.give(4, segments[0].first, 3);
+    (*alone).will_free(address_of(segments[0].first));
+    alone.follow(3);
+    EXPECT_FALSE(alone.may_free(segments[0].first, 1ms)) << "the other has it open from the first time";
+    alone.follow(0);
+    EXPECT_TRUE(alone.may_free(segments[0].first, 0s));
+  });
+}
+
+}  // namespace
+}  // namespace tutti::transport::ranks
