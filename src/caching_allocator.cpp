@@ -46,8 +46,8 @@ class alignas(64) CachingAllocator::Impl {
   struct Source;
 
   /// Whether a request is served from the cache before any events are asked for, which costs more than the
-  /// rest of a hit. Small ones nearly always are: what waits meanwhile is little, and joins its neighbours
-  /// again soon. Large ones never: they would cut blocks that are better kept whole.
+  /// rest of a hit. Small ones nearly always are: what waits meanwhile is asked for before the device is
+  /// asked for memory. Large ones never: they would cut blocks that are better kept whole.
   [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
   void reap_locked();
   /// The caller holds `growth_mutex_`.

@@ -40,8 +40,9 @@ class SegmentObserver {
 ///
 /// A block is reused at once by its own stream, whose order makes that safe; other streams that used it are
 /// named with `record_stream`, and then the block returns only once events recorded there, when it was freed,
-/// have completed, which for small blocks is found out some requests later, or before memory is asked for. A
-/// stream under capture is never marked or asked: what it used waits until the capture has ended.
+/// have completed. Small requests that the cache can serve mostly do not ask for that; before the device is
+/// asked for memory, all do. A stream under capture is never marked or asked: what it used waits until the
+/// capture has ended.
 ///
 /// Thread-safe. A hit costs a lock and a search in an ordered set, and takes no memory from the heap. Only
 /// one thread at a time asks the device for memory, without holding up hits of others.

@@ -218,9 +218,9 @@ void retain_until_graph_destroyed(Runtime& runtime, backend::StreamRef stream,
 
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands) {
   runtime.release_collected();
-  const backend::DeviceScope scope(runtime.backend());
   auto temporaries = allocate_temporaries(runtime, *plan);
   bind_temporaries(operands, temporaries);
+  const backend::DeviceScope scope(runtime.backend());
 
   const auto capturing = std::ranges::find_if(
       operands.lanes, [&](backend::StreamRef lane) { return runtime.backend().is_capturing(lane); });

@@ -131,8 +131,8 @@ class Backend {
   virtual void destroy_stream(StreamRef stream) noexcept = 0;
   [[nodiscard]] virtual bool query_stream(StreamRef stream) = 0;  ///< true if idle
   virtual void synchronize_stream(StreamRef stream) = 0;
-  /// A number for streams whose work runs in order: not that of a destroyed stream with unfinished work,
-  /// whose handle a new one may have got. Not while `stream` is being captured.
+  /// Tells streams apart that had the same handle and device one after the other, of which the earlier may
+  /// have unfinished work. Not while `stream` is being captured.
   [[nodiscard]] virtual std::uint64_t stream_id(StreamRef stream) = 0;
   /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;
@@ -178,7 +178,8 @@ class Backend {
 };
 
 /// While it exists, calls on its thread may leave another native device current than they found; the
-/// outermost one restores the caller's. Many calls about default streams would else switch to and fro.
+/// outermost one restores the caller's. Many calls about default streams would else switch to and fro. Nobody
+/// else may change the thread's native device meanwhile.
 class DeviceScope {
  public:
   explicit DeviceScope(Backend& backend) : backend_(backend) { backend_.open_device_scope(); }

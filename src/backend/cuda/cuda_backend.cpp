@@ -359,7 +359,8 @@ void CudaBackend::synchronize_stream(StreamRef stream) {
 }
 
 std::uint64_t CudaBackend::stream_id(StreamRef stream) {
-  if (stream.handle == nullptr) return 0;  // lives as long as its device
+  if (is_legacy(stream)) return 0;  // lives as long as its device
+  const StreamDevice current(stream);
   unsigned long long id = 0;
   check(cudaStreamGetId(native(stream), &id), "cudaStreamGetId", stream.device);
   return id;

@@ -20,6 +20,7 @@ cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus& status, c
 
 /// The graph that `stream` is being captured into, nullptr if it is not.
 cudaGraph_t graph_under_capture(StreamRef stream) {
+  const StreamDevice current(stream);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaGraph_t graph = nullptr;
   check(capture_info(native(stream), status, graph), "cudaStreamGetCaptureInfo", stream.device);
@@ -29,7 +30,8 @@ cudaGraph_t graph_under_capture(StreamRef stream) {
 }  // namespace
 
 bool CudaBackend::is_capturing(StreamRef stream) {
-  if (stream.handle == nullptr) return false;  // the legacy default stream cannot be captured
+  if (is_legacy(stream)) return false;
+  const StreamDevice current(stream);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(native(stream), &status), "cudaStreamIsCapturing", stream.device);
   return status != cudaStreamCaptureStatusNone;
@@ -38,6 +40,7 @@ bool CudaBackend::is_capturing(StreamRef stream) {
 void CudaBackend::begin_capture(StreamRef stream) {
   // Thread-local: other threads may go on allocating while this one captures; the global mode would fail
   // them.
+  const StreamDevice current(stream);
   check(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture",
         stream.device);
 }

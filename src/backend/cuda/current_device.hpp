@@ -22,6 +22,7 @@ class ThreadDevice {
 
   [[nodiscard]] int get() const { return in_scope() ? current_ : ask(); }
   void set(int device) {
+    current_ = -1;  // whichever it is if this fails
     check(cudaSetDevice(device), "cudaSetDevice", device);
     current_ = device;
   }
@@ -34,15 +35,15 @@ class ThreadDevice {
   }
 
   int scopes_ = 0;
-  int callers_ = 0;  ///< in a scope, as is the next
+  int callers_ = 0;  ///< known in a scope only, as is the next
   int current_ = 0;
 };
 
 extern thread_local constinit ThreadDevice thread_device;
 
 /// Makes a device current for the calling thread and restores the caller's, but in a scope, which does so in
-/// the end. Those that exist at a time are of one device. The runtime keeps the current device per thread,
-/// and asking for it costs a few nanoseconds.
+/// the end: there, those that exist at a time must be of one device. The runtime keeps the current device per
+/// thread, and asking for it costs a few nanoseconds.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) : device_(device), previous_(thread_device.get()) {

@@ -20,11 +20,16 @@ inline cudaGraphExec_t native(GraphHandle graph) {
   return reinterpret_cast<cudaGraphExec_t>(graph);
 }
 
-/// The default stream is a device's own only while that device is current; other streams know theirs.
+/// A legacy default stream: such cannot be captured.
+inline bool is_legacy(StreamRef stream) {
+  return stream.handle == nullptr || native(stream) == cudaStreamLegacy;
+}
+
+/// Default streams are a device's own only while that device is current; other streams know theirs.
 class StreamDevice {
  public:
   explicit StreamDevice(StreamRef stream) {
-    if (stream.handle == nullptr) current_.emplace(stream.device);
+    if (is_legacy(stream) || native(stream) == cudaStreamPerThread) current_.emplace(stream.device);
   }
 
  private:
