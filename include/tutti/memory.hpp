@@ -37,13 +37,13 @@ struct PooledCounter {
 /// What one device's allocator has done. At any time each `current` equals the matching sum over
 /// `memory_snapshot`.
 struct MemoryStats {
-  PooledCounter allocation;       ///< blocks in use
-  PooledCounter segment;          ///< pieces of memory obtained from the device
-  PooledCounter active;           ///< blocks in use, or given up and not known to be free of other streams
-  PooledCounter inactive_split;   ///< cached blocks that are only a part of their segment
-  PooledCounter allocated_bytes;  ///< in blocks in use
-  PooledCounter reserved_bytes;   ///< in segments
-  PooledCounter active_bytes;     ///< in active blocks
+  PooledCounter allocation;            ///< blocks in use
+  PooledCounter segment;               ///< pieces of memory obtained from the device
+  PooledCounter active;                ///< blocks in use, or given up while other streams may use them
+  PooledCounter inactive_split;        ///< cached blocks that are only a part of their segment
+  PooledCounter allocated_bytes;       ///< in blocks in use
+  PooledCounter reserved_bytes;        ///< in segments
+  PooledCounter active_bytes;          ///< in active blocks
   PooledCounter inactive_split_bytes;  ///< in cached blocks that cannot go back to the device
   PooledCounter requested_bytes;       ///< what callers asked for, before rounding, in blocks in use
 

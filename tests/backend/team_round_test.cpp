@@ -90,10 +90,7 @@ TEST_P(TeamRounds, DoWhatTheyAreToldWhateverTheShapeAndAlignment) {
       add_random_work(call, round, team().random().one_in(4) ? 200'000 : 6'000);
       if (HasFatalFailure()) return;
     }
-    complete(call);
-    if (team().random().one_in(10)) team().delay(any_member());
-    team().enqueue(call);
-    team().check_if_full();
+    run(call);
     if (HasFatalFailure()) return;
     rounds += call.rounds;
   }
@@ -276,10 +273,7 @@ TEST_P(TeamRounds, HandOnSumsAtOnceOrInARoundOfTheirOwn) {
       }
       if (HasFatalFailure()) return;
     }
-    complete(call);
-    if (team().random().one_in(10)) team().delay(any_member());
-    team().enqueue(call);
-    team().check_if_full();
+    run(call);
     if (HasFatalFailure()) return;
     rounds += call.rounds;
   }

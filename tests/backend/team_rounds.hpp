@@ -77,6 +77,13 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
       if (call.parts[member].empty()) call.part(member, call.rounds);
     }
   }
+  /// Enqueues the parts of all, sometimes late for one of them.
+  void run(TeamCall& call) {
+    complete(call);
+    if (team().random().one_in(10)) team().delay(any_member());
+    team().enqueue(call);
+    team().check_if_full();
+  }
   [[nodiscard]] static bool has_inboxes() { return GetParam() != WindowMemory::pinned; }
   Way any_way() {
     return static_cast<Way>(draw(0, static_cast<int>(has_inboxes() ? Way::low_latency : Way::direct)));
