@@ -203,8 +203,8 @@ bool TeamCall::could_be_low_latency() const {
 }
 
 bool TeamCall::could_relay() const {
-  if (pattern() != transport::RanksPattern::all_reduce || members() < 3) return false;
   const std::uint64_t limit = low_latency_limit();
+  if (pattern() != transport::RanksPattern::all_reduce || members() < 3 || limit == 0) return false;
   const transport::RanksTuning tuning = transport::ranks_tuning_of(context_.runtime.backend().kind());
   return busiest_member() > std::min(tuning.relays_from_sent, limit) && busiest_member() / members() <= limit;
 }
