@@ -2,6 +2,7 @@
 
 #include "backend/team_round.hpp"
 #include "transport/pieces.hpp"
+#include "transport/ranks/rounding.hpp"
 #include "transport/tuning.hpp"
 
 #include <algorithm>
@@ -17,10 +18,6 @@ constexpr std::uint64_t message_alignment = 16;
 /// Copies within a device that take as long as half a dozen of its loads from a peer.
 constexpr std::uint64_t much_of_its_own = std::uint64_t{2} << 20U;
 constexpr std::uint64_t slices = 8;
-
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t step) {
-  return (value + step - 1) / step * step;
-}
 
 }  // namespace
 

@@ -3,6 +3,7 @@
 #include "backend/team_round.hpp"
 #include "transport/pieces.hpp"
 #include "transport/ranks/round_builder.hpp"
+#include "transport/ranks/rounding.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 
@@ -16,10 +17,6 @@
 
 namespace tutti::transport::ranks {
 namespace {
-
-constexpr std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
-  return (a + b - 1) / b;
-}
 
 /// Items that are cut into rounds together: every round takes an even share of each group.
 struct Group {

@@ -1,6 +1,7 @@
 #include "backend/shared_memory.hpp"
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/rounding.hpp"
 #include "transport/ranks/team.hpp"
 
 #include <algorithm>
@@ -21,10 +22,6 @@ namespace tutti::transport::ranks {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-std::size_t round_up(std::size_t bytes, std::size_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 struct Introduction {
   Note complaint;  ///< why this rank cannot join

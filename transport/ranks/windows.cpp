@@ -2,6 +2,7 @@
 
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/rounding.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
@@ -27,10 +28,6 @@ using Handles = std::array<MemoryHandle, most_own_members>;
 constexpr std::uint64_t padding = 64 << 10;
 /// So that inboxes are small where windows are meant to be.
 constexpr std::uint64_t most_inboxes_per_slot = 5;
-
-constexpr std::uint64_t round_up(std::uint64_t bytes, std::uint64_t unit) {
-  return (bytes + unit - 1) / unit * unit;
-}
 
 void clear(backend::Backend& backend, int device, std::byte* address, std::size_t bytes) {
   const OwnStream stream(backend, device);

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <cstdint>
+
+namespace tutti::transport::ranks {
+
+[[nodiscard]] constexpr std::uint64_t divide_up(std::uint64_t value, std::uint64_t step) noexcept {
+  return (value + step - 1) / step;
+}
+/// The next multiple of `step`.
+[[nodiscard]] constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t step) noexcept {
+  return divide_up(value, step) * step;
+}
+
+}  // namespace tutti::transport::ranks
