@@ -190,9 +190,6 @@ struct LineWait {
   std::uint32_t* abort;
 };
 
-/// The abort word is in host memory: looking at it costs as much as some polls of a line.
-inline constexpr std::uint32_t line_polls_per_look = 128;
-
 /// The chunks of up to `Count` places (`SourcePlace`), of which there are `count`, once all have come; false
 /// if the abort word is set before. All are looked for before the first is waited for.
 template <class Lines, std::uint32_t Count>
@@ -218,9 +215,7 @@ __device__ inline bool get_chunks(std::byte* const* places, std::uint32_t count,
         found = Lines::load(places[k] + wait.lines.shift + where.line, wait.lines.round, chunks[k]);
       if (Lines::agreed(found)) missing &= ~(1U << k);
     }
-    if (polls % line_polls_per_look != 0) continue;
-    if (Lines::any(SystemWord(*wait.abort).load(::cuda::memory_order_relaxed) == AbortWord::aborted))
-      return false;
+    if (is_turn_to_look(polls) && Lines::any(is_aborted(wait.abort))) return false;
   }
   return true;
 }

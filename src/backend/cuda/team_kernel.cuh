@@ -73,18 +73,13 @@ inline constexpr std::uint32_t end_step = 1U << 16U;
 inline constexpr std::uint32_t gave_up_mark = 1U << 31U;
 static_assert(most_team_blocks < end_step / 2);
 
-/// The abort word is in host memory: looking at it costs as much as a few polls of a flag in device memory.
-inline constexpr std::uint32_t polls_per_look = 128;  // some 80 µs
-
-/// True once the flag has come to `value`; false if the abort word is set before, or `gave_up` from the
-/// start. That is looked at only after the flag, so that both can be loaded at once.
+/// True once the flag has come to `value`; false once the abort word is seen to be set before, or `gave_up`
+/// from the start. That is looked at only after the flag, so that both can be loaded at once.
 __device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, std::uint32_t* abort,
                                      bool gave_up) {
   const SystemWord word(*reinterpret_cast<std::uint32_t*>(flag));
   for (std::uint32_t polls = 1; !has_reached(word.load(::cuda::memory_order_acquire), value); ++polls) {
-    if (gave_up) return false;
-    if (polls % polls_per_look != 0) continue;
-    if (SystemWord(*abort).load(::cuda::memory_order_relaxed) == AbortWord::aborted) return false;
+    if (gave_up || (is_turn_to_look(polls) && is_aborted(abort))) return false;
   }
   return true;
 }
