@@ -2,8 +2,10 @@
 
 #include "log.hpp"
 #include "storage.hpp"
+#include "transport/launch_crew.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <type_traits>
 
@@ -12,62 +14,104 @@
 namespace tutti::transport {
 namespace {
 
-/// The events of one launch; back in the pool when it is enqueued, because a wait remembers what it saw.
+/// What ends a track beside one that has failed.
+struct Abandoned {};
+
+/// The marks of one launch: signals between devices, where there are any and `may_signal`, and else events,
+/// which are back in the pool when it is enqueued, because a wait remembers what it saw. Several threads may
+/// record and wait, each for lanes of its own.
 class Marks {
  public:
-  Marks(Runtime& runtime, std::size_t count) : runtime_(runtime), marks_(count) {}
+  Marks(Runtime& runtime, std::size_t count, bool may_signal)
+      : runtime_(runtime), marks_(count), may_signal_(may_signal) {}
   Marks(const Marks&) = delete;
   Marks& operator=(const Marks&) = delete;
   ~Marks() {
     for (const Mark& mark : marks_) {
-      if (mark.event != nullptr) runtime_.events().release(mark.device, mark.event);
+      if (mark.event != nullptr) runtime_.events().release(mark.stream.device, mark.event);
     }
   }
 
-  void record(MarkId id, backend::StreamRef stream) {
-    Mark& mark = marks_[id];
-    mark = {runtime_.events().acquire(stream.device), stream.device, stream};
-    runtime_.backend().record_event(mark.event, stream);
+  void record(const RecordStep& step, backend::StreamRef stream) {
+    Mark& mark = marks_[step.mark];
+    mark.stream = stream;
+    if (may_signal_ && step.is_between_devices) mark.signal = runtime_.backend().signal(stream);
+    if (mark.signal.word == nullptr) {
+      mark.event = runtime_.events().acquire(stream.device);
+      runtime_.backend().record_event(mark.event, stream);
+    }
+    mark.is_recorded.store(true, std::memory_order_release);
   }
-  void wait(MarkId id, backend::StreamRef stream) {
+  /// The signal that `stream` is still to wait for, if it is one.
+  [[nodiscard]] backend::Signal wait(MarkId id, backend::StreamRef stream) {
+    const Mark& mark = marks_[id];
+    SpinWait another_thread;
+    while (!mark.is_recorded.load(std::memory_order_acquire)) {
+      if (is_given_up_) throw Abandoned();
+      another_thread.turn();
+    }
     // Lanes may share a stream (captures, replays), and then its own order is enough.
-    if (marks_[id].stream != stream) runtime_.backend().wait_event(stream, marks_[id].event);
+    if (mark.event != nullptr && mark.stream != stream) runtime_.backend().wait_event(stream, mark.event);
+    return mark.signal;
   }
+  /// Of threads that wait for marks that are not recorded any more.
+  void give_up() noexcept { is_given_up_ = true; }
 
  private:
   struct Mark {
-    backend::EventHandle event = nullptr;
-    int device = 0;
+    backend::EventHandle event = nullptr;  ///< or else `signal`
+    backend::Signal signal;
     backend::StreamRef stream;
+    std::atomic<bool> is_recorded = false;
   };
   Runtime& runtime_;
   std::vector<Mark> marks_;
+  bool may_signal_;
+  std::atomic<bool> is_given_up_ = false;
 };
 
+/// Enqueues steps, on one thread.
 class Launcher {
  public:
-  Launcher(Runtime& runtime, const Plan& plan, const Operands& operands)
+  Launcher(Runtime& runtime, const Plan& plan, const Operands& operands, Marks& marks)
       : backend_(runtime.backend()),
+        plan_(plan),
         binding_{backend_, operands.addresses, operands.lanes},
-        marks_(runtime, plan.mark_count) {}
+        marks_(marks) {}
 
-  void run(const std::vector<PlannedStep>& steps) {
-    for (const PlannedStep& planned : steps) run(planned.step);
+  void run() {
+    for (const PlannedStep& planned : plan_.steps) run(planned.step);
+    wait_for_signals();
   }
-  void run_body(const std::vector<PlannedStep>& steps) {
-    for (const PlannedStep& planned : steps) {
+  void run_body() {
+    for (const PlannedStep& planned : plan_.steps) {
       if (planned.phase == Phase::body) run(planned.step);
     }
+  }
+  void run_track(std::size_t track) {
+    for (const std::uint32_t index : plan_.tracks[track]) run(plan_.steps[index].step);
+    wait_for_signals();
   }
 
  private:
   void run(const Step& step) {
+    if (!std::holds_alternative<WaitStep>(step)) wait_for_signals();
     std::visit([this](const auto& s) { enqueue(s); }, step);
   }
   [[nodiscard]] backend::StreamRef stream(LaneId lane) const { return binding_.lanes[lane]; }
 
-  void enqueue(const RecordStep& step) { marks_.record(step.mark, stream(step.lane)); }
-  void enqueue(const WaitStep& step) { marks_.wait(step.mark, stream(step.lane)); }
+  void enqueue(const RecordStep& step) { marks_.record(step, stream(step.lane)); }
+  void enqueue(const WaitStep& step) {
+    if (step.lane != waiting_lane_) wait_for_signals();
+    waiting_lane_ = step.lane;
+    const backend::Signal signal = marks_.wait(step.mark, stream(step.lane));
+    if (signal.word != nullptr) signals_.push_back(signal);
+  }
+  /// Of waits of one lane, one after another, the signals go together: that costs little more than one.
+  void wait_for_signals() {
+    if (!signals_.empty()) backend_.wait_signals(stream(waiting_lane_), signals_);
+    signals_.clear();
+  }
   void enqueue(const CopyStep& step) {
     backend_.copy(stream(step.lane), {.target = binding_.at(step.target),
                                       .target_pitch = step.target_pitch,
@@ -96,10 +140,39 @@ class Launcher {
   }
 
   backend::Backend& backend_;
+  const Plan& plan_;
   Binding binding_;
-  Marks marks_;
+  Marks& marks_;
   std::vector<std::byte*> pointers_;
+  LaneId waiting_lane_ = 0;
+  std::vector<backend::Signal> signals_;  ///< that it is still to wait for
 };
+
+/// Each track on a thread of its own, if there are threads for that. Throws what failed first.
+bool run_side_by_side(Runtime& runtime, const Plan& plan, const Operands& operands) {
+  if (plan.tracks.size() < LaunchCrew::fewest_devices) return false;
+  const auto is_of_thread = [&](backend::StreamRef lane) { return runtime.backend().is_of_thread(lane); };
+  if (std::ranges::any_of(operands.lanes, is_of_thread)) return false;
+  Marks marks(runtime, plan.mark_count, true);
+  std::atomic<bool> has_failed = false;
+  std::exception_ptr failure;
+  const auto run_track = [&](std::size_t track) noexcept {
+    try {
+      Launcher(runtime, plan, operands, marks).run_track(track);
+    } catch (...) {
+      if (!has_failed.exchange(true)) failure = std::current_exception();
+      marks.give_up();
+    }
+  };
+  if (!runtime.extension<LaunchCrew>().try_run(plan.track_devices, run_track)) return false;
+  if (has_failed) std::rethrow_exception(failure);
+  return true;
+}
+
+void run_all(Runtime& runtime, const Plan& plan, const Operands& operands, bool may_signal) {
+  Marks marks(runtime, plan.mark_count, may_signal);
+  Launcher(runtime, plan, operands, marks).run();
+}
 
 /// Adds the plan's temporaries to the operands.
 void bind_temporaries(Operands& operands, std::span<const detail::IntrusivePtr<Storage>> temporaries) {
@@ -166,7 +239,7 @@ void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, 
   // A stream of the library's own must not become part of the capture: other threads use it.
   const std::size_t operand_lanes = operands.lanes.size();
   for (const LaneId beside : plan->beside) operands.lanes.push_back(operands.lanes[beside]);
-  Launcher(runtime, *plan, operands).run(plan->steps);
+  run_all(runtime, *plan, operands, false);
   operands.lanes.resize(operand_lanes);
   for (const backend::StreamRef lane : operands.lanes) runtime.order(lane, origin);
 }
@@ -230,7 +303,7 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
   }
   bind_side_lanes(runtime, *plan, operands);
   try {
-    Launcher(runtime, *plan, operands).run(plan->steps);
+    if (!run_side_by_side(runtime, *plan, operands)) run_all(runtime, *plan, operands, true);
   } catch (...) {
     record_all_uses(operands);
     throw;
@@ -244,7 +317,8 @@ void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend
   bind_temporaries(operands, temporaries);
   operands.lanes[plan.home_lane] = home;
   for (const LaneId lane : plan.used_lanes) runtime.order(home, operands.lanes[lane]);
-  Launcher(runtime, plan, operands).run_body(plan.steps);
+  Marks marks(runtime, plan.mark_count, false);
+  Launcher(runtime, plan, operands, marks).run_body();
   for (const LaneId lane : plan.used_lanes) runtime.order(operands.lanes[lane], home);
 }
 

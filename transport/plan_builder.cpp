@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 namespace tutti::transport {
@@ -21,6 +23,19 @@ bool is_cheaper_through(LaneId hub, const std::map<LanePair, std::size_t>& pairs
   return through_hub.size() < pairs.size();
 }
 
+/// Nothing if the step is of several lanes.
+std::optional<LaneId> lane_of(const Step& step) {
+  return std::visit(
+      [](const auto& s) -> std::optional<LaneId> {
+        if constexpr (std::is_same_v<std::decay_t<decltype(s)>, AcceleratedStep>) {
+          return std::nullopt;
+        } else {
+          return s.lane;
+        }
+      },
+      step);
+}
+
 /// Steps that make lanes wait for others, to be put in before or after certain steps of the body.
 class Orders {
  public:
@@ -32,7 +47,7 @@ class Orders {
     const auto [mark, is_new] = marks_.try_emplace({pair.earlier, recorded}, mark_count_);
     if (is_new) {
       ++mark_count_;
-      put(recorded, RecordStep{pair.earlier, mark->second});
+      put(recorded, RecordStep{.lane = pair.earlier, .mark = mark->second});
     }
     put(needed, WaitStep{pair.later, mark->second});
   }
@@ -85,7 +100,7 @@ BufferId PlanBuilder::pinned_temporary(std::uint64_t bytes) {
 
 MarkId PlanBuilder::record(LaneId lane) {
   const MarkId mark = plan_.mark_count++;
-  add(lane, RecordStep{lane, mark});
+  add(lane, RecordStep{.lane = lane, .mark = mark});
   return mark;
 }
 
@@ -224,6 +239,41 @@ std::vector<PlannedStep> PlanBuilder::assemble() {
   return steps;
 }
 
+void PlanBuilder::look_at_waits() {
+  std::vector<RecordStep*> marks(plan_.mark_count);
+  for (PlannedStep& planned : plan_.steps) {
+    if (auto* const record = std::get_if<RecordStep>(&planned.step)) {
+      marks[record->mark] = record;
+    } else if (const auto* const wait = std::get_if<WaitStep>(&planned.step)) {
+      RecordStep& mark = *marks[wait->mark];
+      mark.is_between_devices |= device_of(mark.lane) != device_of(wait->lane);
+    }
+  }
+}
+
+void PlanBuilder::lay_tracks() {
+  std::map<int, std::vector<std::uint32_t>> by_device;
+  for (std::size_t index = 0; index < plan_.steps.size(); ++index) {
+    const std::optional<LaneId> lane = lane_of(plan_.steps[index].step);
+    if (!lane) return;
+    by_device[device_of(*lane)].push_back(static_cast<std::uint32_t>(index));
+  }
+  const int home = plan_.lane_devices.empty() ? -1 : device_of(plan_.home_lane);
+  const auto on_home = by_device.find(home);
+  if (on_home == by_device.end()) return;
+  constexpr std::size_t fewest_steps = 2;  // of a device, on average
+  const std::size_t others = by_device.size() - 1;
+  if (plan_.steps.size() - on_home->second.size() < fewest_steps * others) return;
+  const auto lay = [this](int device, std::vector<std::uint32_t>& steps) {
+    plan_.track_devices.push_back(device);
+    plan_.tracks.push_back(std::move(steps));
+  };
+  lay(home, on_home->second);
+  for (auto& [device, steps] : by_device) {
+    if (device != home) lay(device, steps);
+  }
+}
+
 Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
   if (!pending_moves_.empty() || !pending_sums_.empty()) {
     throw Error(ErrorCode::internal, "PlanBuilder::finish: a kernel was started and not launched");
@@ -236,6 +286,8 @@ Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
     plan_.home_lane = *used_.begin();
   }
   plan_.steps = assemble();
+  look_at_waits();
+  lay_tracks();
   plan_.host_uses.assign(host_uses_.begin(), host_uses_.end());
   return std::move(plan_);
 }

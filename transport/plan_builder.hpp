@@ -80,6 +80,9 @@ class PlanBuilder {
   void touch_all(LaneId lane, const std::vector<Place>& places);
   void add(LaneId lane, Step step);
   [[nodiscard]] std::vector<PlannedStep> assemble();
+  /// Tells marks who waits for them.
+  void look_at_waits();
+  void lay_tracks();
 
   const Problem& problem_;
   Plan plan_;

@@ -12,6 +12,7 @@
 namespace tutti {
 
 enum class BackendChoice : std::uint8_t { automatic, cuda, host };
+enum class LaunchThreads : std::uint8_t { automatic, on, off };
 enum class LogLevel : std::uint8_t { off, warn, info };
 
 /// Every environment variable the library reads. An unset or empty variable leaves its member as initialised
@@ -36,6 +37,10 @@ struct Environment {
   /// `TUTTI_HOST_ID`: what tells hosts apart for a `Communicator`, instead of the machine's own identity. For
   /// containers that look like one host and are not, or the other way round; and for tests.
   std::optional<std::string> host_id;
+  /// `TUTTI_LAUNCH_THREADS`: whether threads of the library's own enqueue a collective on several devices at
+  /// once, where launches follow one another closely: `auto` (on GPUs, given two processors for each), `on`,
+  /// `off`.
+  LaunchThreads launch_threads = LaunchThreads::automatic;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).
   LogLevel log = LogLevel::warn;

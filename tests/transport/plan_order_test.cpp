@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -98,6 +99,33 @@ class OrderChecker {
     }
     return failure_;
   }
+  /// Whether threads that take a track each enqueue it all, and whether marks know who waits for them.
+  std::string check_tracks() {
+    std::vector<int> taken(plan_.steps.size());
+    for (std::size_t track = 0; track < plan_.tracks.size(); ++track) {
+      const std::vector<std::uint32_t>& steps = plan_.tracks[track];
+      if (!std::ranges::is_sorted(steps)) fail("track {} is not in order", track);
+      for (const std::uint32_t index : steps) {
+        ++taken[index];
+        if (device_of(index) != plan_.track_devices[track])
+          fail("step {} is not of the device of track {}", index, track);
+      }
+    }
+    for (std::size_t index = 0; index < taken.size() && !plan_.tracks.empty(); ++index) {
+      if (taken[index] != 1) fail("step {} is in {} tracks", index, taken[index]);
+    }
+    for (const PlannedStep& recorded : plan_.steps) {
+      const auto* const record = std::get_if<RecordStep>(&recorded.step);
+      if (record == nullptr) continue;
+      const bool is_between = std::ranges::any_of(plan_.steps, [&](const PlannedStep& planned) {
+        const auto* const wait = std::get_if<WaitStep>(&planned.step);
+        return wait != nullptr && wait->mark == record->mark &&
+               plan_.lane_devices[wait->lane] != plan_.lane_devices[record->lane];
+      });
+      if (is_between != record->is_between_devices) fail("mark {} does not know who waits", record->mark);
+    }
+    return failure_;
+  }
   /// The body alone, between a fork to all lanes and a join.
   std::string check_body() {
     start([](LaneId, LaneId) { return true; });
@@ -115,6 +143,17 @@ class OrderChecker {
   template <class... Values>
   void fail(fmt::format_string<Values...> text, Values&&... values) {
     if (failure_.empty()) failure_ = fmt::format(text, std::forward<Values>(values)...);
+  }
+  [[nodiscard]] int device_of(std::size_t index) const {
+    return std::visit(
+        [this](const auto& step) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(step)>, AcceleratedStep>) {
+            return -1;
+          } else {
+            return plan_.lane_devices[step.lane];
+          }
+        },
+        plan_.steps[index].step);
   }
   [[nodiscard]] bool knows(LaneId lane, std::size_t event) const { return knowledge_[lane][event]; }
 
@@ -302,6 +341,7 @@ TEST(PlanOrder, HoldsForEveryKindOfProblem) {
     };
     ASSERT_EQ(OrderChecker(problem, plan).check_launch(), "") << trace();
     ASSERT_EQ(OrderChecker(problem, plan).check_body(), "") << trace();
+    ASSERT_EQ(OrderChecker(problem, plan).check_tracks(), "") << trace();
   }
 }
 
@@ -319,6 +359,17 @@ TEST(PlanOrder, ACheckThatFindsNothingWouldBeWorthless) {
     EXPECT_NE(OrderChecker(make.problem(), damaged).check_launch(), "") << "without step " << index;
   }
   EXPECT_EQ(waits, 8U);  // three targets and the side lane, before and after
+}
+
+/// What is handed to other threads must be worth it: to wait once is not.
+TEST(PlanOrder, TracksAreLaidWhereOtherDevicesHaveMoreThanAWait) {
+  constexpr std::uint64_t bytes = 4096;
+  ProblemMaker into_given(4, 2);
+  into_given.broadcast(2, bytes, host_lane);
+  EXPECT_EQ(lower(into_given.problem(), reaches_all).track_devices, (std::vector<int>{2, 0, 1, 3}));
+  ProblemMaker into_new(4, 2);
+  into_new.broadcast(2, bytes, 2);
+  EXPECT_TRUE(lower(into_new.problem(), reaches_all).track_devices.empty());
 }
 
 TEST(PlanOrder, MoreRowsThanAKernelCanCountTakeSeveralPieces) {
