@@ -11,7 +11,7 @@ namespace {
 constexpr const char* description = R"(Checks and measures tutti's collectives.
 
 OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather, sendrecv (copies between
-all pairs of devices: latency at the smallest size, bandwidth at the largest), or all of these: all. One process
+all pairs of devices: latency at the smallest size, bandwidth at the largest), several of these, or all. One process
 drives all devices. Started by mpirun, every process is a rank with -g devices; rank 0 prints. Between ranks there
 are all_reduce_add, all_reduce_add_coalesced, all_gather and reduce_scatter_add too, and sendrecv is not.
   tutti-perf topo              devices, links and the peer-to-peer self-test

@@ -281,9 +281,9 @@ FORMS = {"eager": ["--results", "new"], "out": ["--results", "out"], "persistent
 def tutti_documents(given, program, gpus, form):
     common = ["-g", str(gpus), *FORMS[form]]
     sweep = ["-b", str(given.b), "-e", str(given.e), "-f", str(given.f)]
-    documents = [run_tutti(program, [operation, *sweep, *common]) for operation in OPERATIONS]
+    documents = [run_tutti(program, [*OPERATIONS, *sweep, *common])]
     for name in given.tensors:
-        documents += [run_tutti(program, [operation, "--tensors", name, *common]) for operation in OPERATIONS[4:]]
+        documents.append(run_tutti(program, [*OPERATIONS[4:], "--tensors", name, *common]))
     return documents
 
 

@@ -19,6 +19,7 @@ struct MemberDevice {
 
 /// What starting took, in milliseconds, on the slowest rank.
 struct StartUp {
+  double devices = 0.0;           ///< from the end of MPI_Init until they can be used: with CUDA's contexts
   double communicator = 0.0;      ///< creating it
   double first_collective = 0.0;  ///< from the end of MPI_Init until one is complete
 };

@@ -75,7 +75,9 @@ Json members_of(const Job& job) {
 
 Json start_up_of(const Job& job) {
   if (!job.start_up) return nullptr;
-  return {{"communicator", job.start_up->communicator}, {"first_collective", job.start_up->first_collective}};
+  return {{"devices", job.start_up->devices},
+          {"communicator", job.start_up->communicator},
+          {"first_collective", job.start_up->first_collective}};
 }
 
 Json links_of(const Topology& topology) {

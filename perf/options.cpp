@@ -191,27 +191,45 @@ void parse_explain(const TypedOptions& typed, Options& options) {
   if (words.size() >= 3) options.explain_bytes = parse_size(words[2], "explain");
 }
 
+/// One after another, each once.
+std::vector<const Operation*> parse_operations(const std::vector<std::string>& names, Mode mode) {
+  std::vector<const Operation*> all = parse_operations(names.front(), mode);
+  for (std::size_t i = 1; i < names.size(); ++i) {
+    if (names[i] != "all" && find_operation(names[i], Mode::ranks) == nullptr &&
+        find_operation(names[i], Mode::single_process) == nullptr) {
+      throw UsageError(
+          fmt::format("unexpected '{}' after '{}' (sizes are given with -b and -e)", names[i], names[i - 1]));
+    }
+    for (const Operation* const operation : parse_operations(names[i], mode)) {
+      if (std::ranges::find(all, operation) == all.end()) all.push_back(operation);
+    }
+  }
+  return all;
+}
+
 void parse_command(const TypedOptions& typed, Options& options) {
   const std::vector<std::string>& words = typed.words;
   if (words.empty())
     throw UsageError("what to measure is missing: name an operation, topo, explain or tensors (see -h)");
-  const std::size_t most = words[0] == "explain" ? 3 : words[0] == "tensors" ? 2 : 1;
-  if (words.size() > most) {
-    throw UsageError(fmt::format("unexpected '{}' after '{}' (sizes are given with -b and -e)", words[most],
-                                 words[most - 1]));
-  }
+  const auto take_at_most = [&words](std::size_t most) {
+    if (words.size() > most)
+      throw UsageError(fmt::format("unexpected '{}' after '{}'", words[most], words[most - 1]));
+  };
   if (words[0] == "topo") {
+    take_at_most(1);
     options.command = Command::topo;
   } else if (words[0] == "explain") {
+    take_at_most(3);
     options.command = Command::explain;
     parse_explain(typed, options);
   } else if (words[0] == "tensors") {
     if (words.size() < 2) throw UsageError("tensors: which list? For instance: tutti-perf tensors resnet50");
+    take_at_most(2);
     options.command = Command::tensors;
     options.tensors_name = words[1];
   } else {
     options.command = Command::measure;
-    options.operations = parse_operations(words[0], options.mode);
+    options.operations = parse_operations(words, options.mode);
   }
 }
 

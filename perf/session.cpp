@@ -134,6 +134,7 @@ void Session::describe_members() {
 }
 
 void Session::join_ranks(const Options& options) {
+  for (const Device device : members_.own) tutti::synchronize(device.index());  // makes CUDA's context
   const double before = processes_.milliseconds_since_start();
   CommunicatorOptions settings;
   settings.devices = members_.own;
@@ -152,9 +153,9 @@ void Session::join_ranks(const Options& options) {
   for (const Device device : members_.own) numbers.push_back(ones({1}, {.device = device}));
   communicator_->all_reduce_add(numbers, numbers);
   synchronize();
-  std::array<double, 2> times{joined - before, processes_.milliseconds_since_start()};
+  std::array times{before, joined - before, processes_.milliseconds_since_start()};
   processes_.maximum(times);
-  job_.start_up = StartUp{times[0], times[1]};
+  job_.start_up = StartUp{.devices = times[0], .communicator = times[1], .first_collective = times[2]};
 }
 
 void Session::synchronize() const {

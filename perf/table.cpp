@@ -90,9 +90,10 @@ std::string describe_ranks(const Job& job) {
                         member.device, member.name, member.pci_bus_id.empty() ? "" : " ", member.pci_bus_id);
   }
   if (job.start_up) {
-    text +=
-        fmt::format("start-up: communicator {:.1f} ms, first collective complete {:.1f} ms after MPI_Init\n",
-                    job.start_up->communicator, job.start_up->first_collective);
+    text += fmt::format(
+        "start-up: devices ready {:.1f} ms after MPI_Init, communicator {:.1f} ms, first collective "
+        "complete {:.1f} ms after MPI_Init\n",
+        job.start_up->devices, job.start_up->communicator, job.start_up->first_collective);
   }
   return text;
 }

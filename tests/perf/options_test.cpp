@@ -106,6 +106,15 @@ TEST(PerfOptions, RanksHaveTheCollectivesOfACommunicator) {
   EXPECT_EQ(parsed({"gather", "-r", "all", "--dim", "all", "-g", "2"}, Mode::ranks).devices_used, 2);
 }
 
+TEST(PerfOptions, SeveralOperationsAreMeasuredInTheirOrderAndOnce) {
+  std::vector<std::string> names;
+  for (const Operation* operation : parsed({"gather", "broadcast", "gather"}).operations)
+    names.emplace_back(operation->name());
+  EXPECT_EQ(names, (std::vector<std::string>{"gather", "broadcast"}));
+  EXPECT_EQ(parsed({"scatter", "all"}).operations.size(), parsed({"all"}).operations.size());
+  EXPECT_EQ(parsed({"all"}).operations.size(), 7U);
+}
+
 TEST(PerfOptions, WhatRanksDoNotHaveIsRefused) {
   const Mistake mistakes[] = {
       {{"sendrecv"}, "sendrecv"},
@@ -129,7 +138,11 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"all_reduce_add"}, "between processes"},
       {{"all_gather"}, "between processes"},
       {{"reduce_scatter_add"}, "between processes"},
-      {{"broadcast", "64M"}, "unexpected '64M'"},
+      {{"broadcast", "64M"}, "unexpected '64M' after 'broadcast' (sizes are given with -b and -e)"},
+      {{"broadcast", "gather", "topo"}, "unexpected 'topo' after 'gather'"},
+      {{"broadcast", "all_gather"}, "between processes"},
+      {{"topo", "broadcast"}, "unexpected 'broadcast' after 'topo'"},
+      {{"tensors", "resnet50", "1M"}, "unexpected '1M' after 'resnet50'"},
       {{"broadcast", "--frobnicate"}, "--frobnicate"},
       {{"broadcast", "-b"}, "-b"},
       {{"broadcast", "-b", "12Q"}, "-b: '12Q'"},

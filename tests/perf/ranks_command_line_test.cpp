@@ -90,6 +90,7 @@ TEST(PerfRanksCommandLine, EveryRootTypeAndDimensionIsRightWithSeveralDevicesPer
   EXPECT_EQ(document["devices_per_rank"], 2);
   EXPECT_EQ(document["hosts"].size(), 1U);
   EXPECT_EQ(document["members"].size(), 4U);
+  EXPECT_GT(document["start_up_ms"]["devices"], 0.0);
   EXPECT_GT(document["start_up_ms"]["communicator"], 0.0);
   EXPECT_GT(document["start_up_ms"]["first_collective"], document["start_up_ms"]["communicator"]);
   EXPECT_TRUE(document["not_measured"].empty());

@@ -108,8 +108,11 @@ TEST(PerfTable, WhatIsInPlaceOnlyStillHasLatencies) {
 
 Results results_of_ranks() {
   Results results = results_of({scatter_row()});
-  results.job = {
-      .mode = Mode::ranks, .ranks = 2, .devices_per_rank = 2, .members = {}, .start_up = StartUp{5.0, 20.0}};
+  results.job = {.mode = Mode::ranks,
+                 .ranks = 2,
+                 .devices_per_rank = 2,
+                 .members = {},
+                 .start_up = StartUp{2.0, 5.0, 20.0}};
   for (int member = 0; member < 4; ++member) {
     results.job.members.push_back(
         {member / 2, "node" + std::to_string(member / 2), member % 2, "a device", ""});
@@ -194,6 +197,7 @@ TEST(PerfJson, HasTheRanks) {
   EXPECT_EQ(document["hosts"], (std::vector<std::string>{"node0", "node1"}));
   EXPECT_EQ(document["members"].size(), 4U);
   EXPECT_EQ(document["members"][2]["rank"], 1);
+  EXPECT_EQ(document["start_up_ms"]["devices"], 2.0);
   EXPECT_EQ(document["start_up_ms"]["first_collective"], 20.0);
   const auto alone = nlohmann::json::parse(to_json({}, results_of({}), {}));
   EXPECT_EQ(alone["mode"], "single_process");
