@@ -17,13 +17,11 @@ namespace {
 /// What ends a track beside one that has failed.
 struct Abandoned {};
 
-/// The marks of one launch: signals between devices, where there are any and `may_signal`, and else events,
-/// which are back in the pool when it is enqueued, because a wait remembers what it saw. Several threads may
-/// record and wait, each for lanes of its own.
+/// The events of one launch; back in the pool when it is enqueued, because a wait remembers what it saw.
+/// Several threads may record and wait, each for lanes of its own.
 class Marks {
  public:
-  Marks(Runtime& runtime, std::size_t count, bool may_signal)
-      : runtime_(runtime), marks_(count), may_signal_(may_signal) {}
+  Marks(Runtime& runtime, std::size_t count) : runtime_(runtime), marks_(count) {}
   Marks(const Marks&) = delete;
   Marks& operator=(const Marks&) = delete;
   ~Marks() {
@@ -32,18 +30,14 @@ class Marks {
     }
   }
 
-  void record(const RecordStep& step, backend::StreamRef stream) {
-    Mark& mark = marks_[step.mark];
+  void record(MarkId id, backend::StreamRef stream) {
+    Mark& mark = marks_[id];
     mark.stream = stream;
-    if (may_signal_ && step.is_between_devices) mark.signal = runtime_.backend().signal(stream);
-    if (mark.signal.word == nullptr) {
-      mark.event = runtime_.events().acquire(stream.device);
-      runtime_.backend().record_event(mark.event, stream);
-    }
+    mark.event = runtime_.events().acquire(stream.device);
+    runtime_.backend().record_event(mark.event, stream);
     mark.is_recorded.store(true, std::memory_order_release);
   }
-  /// The signal that `stream` is still to wait for, if it is one.
-  [[nodiscard]] backend::Signal wait(MarkId id, backend::StreamRef stream) {
+  void wait(MarkId id, backend::StreamRef stream) {
     const Mark& mark = marks_[id];
     SpinWait another_thread;
     while (!mark.is_recorded.load(std::memory_order_acquire)) {
@@ -51,22 +45,19 @@ class Marks {
       another_thread.turn();
     }
     // Lanes may share a stream (captures, replays), and then its own order is enough.
-    if (mark.event != nullptr && mark.stream != stream) runtime_.backend().wait_event(stream, mark.event);
-    return mark.signal;
+    if (mark.stream != stream) runtime_.backend().wait_event(stream, mark.event);
   }
   /// Of threads that wait for marks that are not recorded any more.
   void give_up() noexcept { is_given_up_ = true; }
 
  private:
   struct Mark {
-    backend::EventHandle event = nullptr;  ///< or else `signal`
-    backend::Signal signal;
+    backend::EventHandle event = nullptr;
     backend::StreamRef stream;
     std::atomic<bool> is_recorded = false;
   };
   Runtime& runtime_;
   std::vector<Mark> marks_;
-  bool may_signal_;
   std::atomic<bool> is_given_up_ = false;
 };
 
@@ -81,7 +72,6 @@ class Launcher {
 
   void run() {
     for (const PlannedStep& planned : plan_.steps) run(planned.step);
-    wait_for_signals();
   }
   void run_body() {
     for (const PlannedStep& planned : plan_.steps) {
@@ -90,28 +80,16 @@ class Launcher {
   }
   void run_track(std::size_t track) {
     for (const std::uint32_t index : plan_.tracks[track]) run(plan_.steps[index].step);
-    wait_for_signals();
   }
 
  private:
   void run(const Step& step) {
-    if (!std::holds_alternative<WaitStep>(step)) wait_for_signals();
     std::visit([this](const auto& s) { enqueue(s); }, step);
   }
   [[nodiscard]] backend::StreamRef stream(LaneId lane) const { return binding_.lanes[lane]; }
 
-  void enqueue(const RecordStep& step) { marks_.record(step, stream(step.lane)); }
-  void enqueue(const WaitStep& step) {
-    if (step.lane != waiting_lane_) wait_for_signals();
-    waiting_lane_ = step.lane;
-    const backend::Signal signal = marks_.wait(step.mark, stream(step.lane));
-    if (signal.word != nullptr) signals_.push_back(signal);
-  }
-  /// Of waits of one lane, one after another, the signals go together: that costs little more than one.
-  void wait_for_signals() {
-    if (!signals_.empty()) backend_.wait_signals(stream(waiting_lane_), signals_);
-    signals_.clear();
-  }
+  void enqueue(const RecordStep& step) { marks_.record(step.mark, stream(step.lane)); }
+  void enqueue(const WaitStep& step) { marks_.wait(step.mark, stream(step.lane)); }
   void enqueue(const CopyStep& step) {
     backend_.copy(stream(step.lane), {.target = binding_.at(step.target),
                                       .target_pitch = step.target_pitch,
@@ -144,16 +122,23 @@ class Launcher {
   Binding binding_;
   Marks& marks_;
   std::vector<std::byte*> pointers_;
-  LaneId waiting_lane_ = 0;
-  std::vector<backend::Signal> signals_;  ///< that it is still to wait for
 };
 
+void run_all(Runtime& runtime, const Plan& plan, const Operands& operands) {
+  Marks marks(runtime, plan.mark_count);
+  Launcher(runtime, plan, operands, marks).run();
+}
+
+/// Whether threads beside this one may take the plan's tracks.
+bool has_tracks(Runtime& runtime, const Plan& plan, const Operands& operands) {
+  return plan.tracks.size() >= LaunchCrew::fewest_devices &&
+         std::ranges::none_of(operands.lanes,
+                              [&](backend::StreamRef lane) { return runtime.backend().is_of_thread(lane); });
+}
+
 /// Each track on a thread of its own, if there are threads for that. Throws what failed first.
-bool run_side_by_side(Runtime& runtime, const Plan& plan, const Operands& operands) {
-  if (plan.tracks.size() < LaunchCrew::fewest_devices) return false;
-  const auto is_of_thread = [&](backend::StreamRef lane) { return runtime.backend().is_of_thread(lane); };
-  if (std::ranges::any_of(operands.lanes, is_of_thread)) return false;
-  Marks marks(runtime, plan.mark_count, true);
+void run_tracks(Runtime& runtime, const Plan& plan, const Operands& operands) {
+  Marks marks(runtime, plan.mark_count);
   std::atomic<bool> has_failed = false;
   std::exception_ptr failure;
   const auto run_track = [&](std::size_t track) noexcept {
@@ -164,14 +149,12 @@ bool run_side_by_side(Runtime& runtime, const Plan& plan, const Operands& operan
       marks.give_up();
     }
   };
-  if (!runtime.extension<LaunchCrew>().try_run(plan.track_devices, run_track)) return false;
+  LaunchCrew& crew = runtime.extension<LaunchCrew>();
+  if (!crew.try_run(plan.track_devices, run_track)) {
+    Launcher(runtime, plan, operands, marks).run();
+    crew.note_launch();
+  }
   if (has_failed) std::rethrow_exception(failure);
-  return true;
-}
-
-void run_all(Runtime& runtime, const Plan& plan, const Operands& operands, bool may_signal) {
-  Marks marks(runtime, plan.mark_count, may_signal);
-  Launcher(runtime, plan, operands, marks).run();
 }
 
 /// Adds the plan's temporaries to the operands.
@@ -239,7 +222,7 @@ void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, 
   // A stream of the library's own must not become part of the capture: other threads use it.
   const std::size_t operand_lanes = operands.lanes.size();
   for (const LaneId beside : plan->beside) operands.lanes.push_back(operands.lanes[beside]);
-  run_all(runtime, *plan, operands, false);
+  run_all(runtime, *plan, operands);
   operands.lanes.resize(operand_lanes);
   for (const backend::StreamRef lane : operands.lanes) runtime.order(lane, origin);
 }
@@ -303,7 +286,11 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
   }
   bind_side_lanes(runtime, *plan, operands);
   try {
-    if (!run_side_by_side(runtime, *plan, operands)) run_all(runtime, *plan, operands, true);
+    if (has_tracks(runtime, *plan, operands)) {
+      run_tracks(runtime, *plan, operands);
+    } else {
+      run_all(runtime, *plan, operands);
+    }
   } catch (...) {
     record_all_uses(operands);
     throw;
@@ -317,7 +304,7 @@ void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend
   bind_temporaries(operands, temporaries);
   operands.lanes[plan.home_lane] = home;
   for (const LaneId lane : plan.used_lanes) runtime.order(home, operands.lanes[lane]);
-  Marks marks(runtime, plan.mark_count, false);
+  Marks marks(runtime, plan.mark_count);
   Launcher(runtime, plan, operands, marks).run_body();
   for (const LaneId lane : plan.used_lanes) runtime.order(operands.lanes[lane], home);
 }

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
@@ -23,7 +22,7 @@ namespace tutti::transport {
 /// The threads spin for a moment after each launch, to be there for the next. Then they sleep, and waking
 /// them would cost more than they save: so a launch that finds them asleep is its own thread's alone, and
 /// only where launches follow one another closely it wakes them for those to come. One launch has the crew at
-/// a time. Where the system lets a thread of the crew wait for a processor, the crew rests for a while.
+/// a time. Where a thread of the crew has to wait for a processor, the crew rests for a while.
 ///
 /// A runtime extension; thread-safe.
 class LaunchCrew {
@@ -46,8 +45,11 @@ class LaunchCrew {
         devices, {[](const void* object, std::size_t i) { (*static_cast<const Work*>(object))(i); }, &work});
   }
 
+  /// Said at the end of a launch that the crew was not at hand for.
+  void note_launch() noexcept { latest_launch_ = now(); }
+
  private:
-  using Clock = std::chrono::steady_clock;
+  using Time = std::chrono::nanoseconds;  // of the steady clock
   struct Job {
     void (*call)(const void* work, std::size_t index);
     const void* work;
@@ -55,16 +57,23 @@ class LaunchCrew {
   struct alignas(64) Member {
     std::atomic<const Job*> job = nullptr;  ///< back to nullptr once it is done
     std::size_t index = 0;                  ///< what of the job is this member's
+    Time taken_up{0};                       ///< when the latest job was
     std::atomic<bool> is_awake = false;     ///< sees a new job by itself
+    std::atomic<bool> has_begun = false;    ///< takes jobs, if only once it is woken
     std::thread thread;                     ///< started when first wanted
   };
 
+  [[nodiscard]] static Time now() noexcept { return std::chrono::steady_clock::now().time_since_epoch(); }
   [[nodiscard]] bool try_run(std::span<const int> devices, const Job& job);
   [[nodiscard]] Member& member(int device) const { return *members_[static_cast<std::size_t>(device)]; }
   [[nodiscard]] bool is_at_hand(std::span<const int> devices) const;
-  void start(std::span<const int> devices);
+  /// Starts them if they have not been, and wakes them.
+  void call_up(std::span<const int> devices);
   void wake();
-  void wait_for(std::span<const int> devices);
+  /// Until they are done. Returns when the last one took up its job.
+  Time wait_for(std::span<const int> devices);
+  /// No crew from now on: launches are their own threads' alone.
+  void disband(const char* reason) noexcept;
   void work_for(int device);
   [[nodiscard]] const Job* next_job(Member& self);
 
@@ -72,8 +81,8 @@ class LaunchCrew {
   std::atomic<LaunchThreads> mode_;
   std::vector<std::unique_ptr<Member>> members_;  ///< by device
   std::mutex mutex_;                              ///< of who launches
-  std::optional<Clock::time_point> latest_launch_;
-  Clock::time_point rests_until_{};
+  std::atomic<Time> latest_launch_ = Time::min() / 2;
+  Time rests_until_{0};
   std::atomic<std::uint32_t> wake_ups_ = 0;  ///< sleepers wait for the next one
   std::atomic<bool> is_over_ = false;
 };

@@ -22,7 +22,6 @@ using MarkId = std::uint32_t;
 struct RecordStep {
   LaneId lane = 0;
   MarkId mark = 0;
-  bool is_between_devices = false;  ///< some lane that waits for it is of another device
 };
 /// Later work on `lane` waits for the mark.
 struct WaitStep {

@@ -47,7 +47,7 @@ class Orders {
     const auto [mark, is_new] = marks_.try_emplace({pair.earlier, recorded}, mark_count_);
     if (is_new) {
       ++mark_count_;
-      put(recorded, RecordStep{.lane = pair.earlier, .mark = mark->second});
+      put(recorded, RecordStep{pair.earlier, mark->second});
     }
     put(needed, WaitStep{pair.later, mark->second});
   }
@@ -100,7 +100,7 @@ BufferId PlanBuilder::pinned_temporary(std::uint64_t bytes) {
 
 MarkId PlanBuilder::record(LaneId lane) {
   const MarkId mark = plan_.mark_count++;
-  add(lane, RecordStep{.lane = lane, .mark = mark});
+  add(lane, RecordStep{lane, mark});
   return mark;
 }
 
@@ -239,18 +239,6 @@ std::vector<PlannedStep> PlanBuilder::assemble() {
   return steps;
 }
 
-void PlanBuilder::look_at_waits() {
-  std::vector<RecordStep*> marks(plan_.mark_count);
-  for (PlannedStep& planned : plan_.steps) {
-    if (auto* const record = std::get_if<RecordStep>(&planned.step)) {
-      marks[record->mark] = record;
-    } else if (const auto* const wait = std::get_if<WaitStep>(&planned.step)) {
-      RecordStep& mark = *marks[wait->mark];
-      mark.is_between_devices |= device_of(mark.lane) != device_of(wait->lane);
-    }
-  }
-}
-
 void PlanBuilder::lay_tracks() {
   std::map<int, std::vector<std::uint32_t>> by_device;
   for (std::size_t index = 0; index < plan_.steps.size(); ++index) {
@@ -286,7 +274,6 @@ Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
     plan_.home_lane = *used_.begin();
   }
   plan_.steps = assemble();
-  look_at_waits();
   lay_tracks();
   plan_.host_uses.assign(host_uses_.begin(), host_uses_.end());
   return std::move(plan_);

@@ -80,8 +80,6 @@ class PlanBuilder {
   void touch_all(LaneId lane, const std::vector<Place>& places);
   void add(LaneId lane, Step step);
   [[nodiscard]] std::vector<PlannedStep> assemble();
-  /// Tells marks who waits for them.
-  void look_at_waits();
   void lay_tracks();
 
   const Problem& problem_;

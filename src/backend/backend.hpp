@@ -68,12 +68,6 @@ struct Link {
   double gigabytes_per_s = 0.0;  ///< nominal payload rate in one direction, 0 if unknown
 };
 
-/// What a stream will have come to; see `Backend::signal`.
-struct Signal {
-  const std::uint32_t* word = nullptr;  ///< nullptr: none
-  std::uint32_t value = 0;
-};
-
 enum class EventTiming : std::uint8_t { off, on };
 enum class EventWait : std::uint8_t { spin, block };  ///< what a host wait does with its CPU
 
@@ -144,11 +138,6 @@ class Backend {
   [[nodiscard]] virtual bool is_of_thread(StreamRef /*stream*/) const noexcept { return false; }
   /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;
-  /// Marks the work queued so far on `stream` for streams of other devices to wait for, where that costs less
-  /// than an event; none elsewhere. Not while `stream` is being captured.
-  [[nodiscard]] virtual Signal signal(StreamRef /*stream*/) { return {}; }
-  /// Later work on `stream` waits for all of them. Not while it is being captured.
-  virtual void wait_signals(StreamRef /*stream*/, std::span<const Signal> /*signals*/) {}
   /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the
   /// backend.
   virtual void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) = 0;

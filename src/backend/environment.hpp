@@ -38,8 +38,8 @@ struct Environment {
   /// containers that look like one host and are not, or the other way round; and for tests.
   std::optional<std::string> host_id;
   /// `TUTTI_LAUNCH_THREADS`: whether threads of the library's own enqueue a collective on several devices at
-  /// once, where launches follow one another closely: `auto` (on GPUs, given two processors for each), `on`,
-  /// `off`.
+  /// once: `auto` (on GPUs, given two processors for each, where launches follow one another closely), `on`
+  /// (always; the order in which virtual devices are given work then depends on more than their seed), `off`.
   LaunchThreads launch_threads = LaunchThreads::automatic;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).

@@ -2,7 +2,6 @@
 
 #include "backend/cuda/cuda_error.hpp"
 #include "backend/cuda/current_device.hpp"
-#include "backend/cuda/driver_function.hpp"
 #include "backend/cuda/handles.hpp"
 #include "backend/cuda/nvlink.hpp"
 #include "tutti/error.hpp"
@@ -29,6 +28,16 @@ int attribute(cudaDeviceAttr which, int device) {
   check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute", device);
   return value;
 }
+
+#if CUDART_VERSION >= 12050
+cudaError_t driver_function(const char* name, void** function, cudaDriverEntryPointQueryResult* found) {
+  return cudaGetDriverEntryPointByVersion(name, function, 12000, cudaEnableDefault, found);
+}
+#else
+cudaError_t driver_function(const char* name, void** function, cudaDriverEntryPointQueryResult* found) {
+  return cudaGetDriverEntryPoint(name, function, cudaEnableDefault, found);
+}
+#endif
 
 /// The NUMA node a PCI device hangs on, -1 if the system does not say.
 int numa_node_of(std::string pci_bus_id) {
@@ -62,7 +71,7 @@ DeviceProperties read_properties(int device) {
 
 }  // namespace
 
-CudaBackend::CudaBackend(int count) : signals_(count) {
+CudaBackend::CudaBackend(int count) {
   std::vector<std::string> bus_ids;
   for (int device = 0; device < count; ++device) {
     auto state = std::make_unique<DeviceState>(device);
@@ -303,7 +312,13 @@ PointerInfo CudaBackend::pointer_info(const void* address) {
 
   // The runtime does not tell an allocation's extent; the driver does.
   using GetAddressRange = int (*)(unsigned long long*, std::size_t*, unsigned long long);
-  static const auto get_address_range = driver_function<GetAddressRange>("cuMemGetAddressRange");
+  static const auto get_address_range = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    const cudaError_t status = forget(driver_function("cuMemGetAddressRange", &function, &found));
+    return reinterpret_cast<GetAddressRange>(
+        status == cudaSuccess && found == cudaDriverEntryPointSuccess ? function : nullptr);
+  }();
   const CurrentDevice current(info.device);
   unsigned long long base = 0;
   std::size_t bytes = 0;
@@ -358,16 +373,6 @@ bool CudaBackend::is_of_thread(StreamRef stream) const noexcept {
 void CudaBackend::wait_event(StreamRef stream, EventHandle event) {
   const StreamDevice current(stream);
   check(cudaStreamWaitEvent(native(stream), native(event), 0), "cudaStreamWaitEvent", stream.device);
-}
-
-Signal CudaBackend::signal(StreamRef stream) {
-  const StreamDevice current(stream);
-  return signals_.send(stream, stream_id(stream));
-}
-
-void CudaBackend::wait_signals(StreamRef stream, std::span<const Signal> signals) {
-  const StreamDevice current(stream);
-  StreamSignals::wait(stream, signals);
 }
 
 void CudaBackend::launch_host_function(StreamRef stream, void (*function)(void*), void* argument) {

@@ -2,7 +2,6 @@
 
 #include "backend/backend.hpp"
 #include "backend/cuda/kernels.hpp"
-#include "backend/cuda/stream_signals.hpp"
 #include "backend/cuda/table_store.hpp"
 
 #include <atomic>
@@ -61,8 +60,6 @@ class CudaBackend final : public Backend {
   [[nodiscard]] std::uint64_t stream_id(StreamRef stream) override;
   [[nodiscard]] bool is_of_thread(StreamRef stream) const noexcept override;
   void wait_event(StreamRef stream, EventHandle event) override;
-  [[nodiscard]] Signal signal(StreamRef stream) override;
-  void wait_signals(StreamRef stream, std::span<const Signal> signals) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
   [[nodiscard]] EventHandle create_event(int device, EventTiming timing, EventWait wait) override;
@@ -117,7 +114,6 @@ class CudaBackend final : public Backend {
                     const Launch& launch);
 
   std::vector<std::unique_ptr<DeviceState>> devices_;
-  StreamSignals signals_;
   std::vector<std::vector<int>> nvlink_lanes_;
   mutable std::once_flag priorities_known_;
   mutable std::pair<int, int> priorities_{0, 0};

@@ -20,15 +20,17 @@ inline std::uint32_t* word_of(const std::atomic<std::uint32_t>& value) {
 }
 
 /// Whether a thread that has polled in vain so often should look whether its team has been aborted. The word
-/// that says so is in the host's memory, and thousands of warps of many devices may wait: if all looked at
-/// once, each look would take longer than what they wait for, so that those who wait for them looked too,
-/// from call to call. So warps take turns: within 2^12 polls, some 3 ms, all have looked.
+/// that says so is in the host's memory, and thousands of warps of many devices may wait. Were all to look at
+/// once, a look would take longer than the wait it is part of; the warp that looks is late itself then, and
+/// those who wait for its bytes come to look as well: a team would not get out of it from call to call. So
+/// warps take turns: within 2^12 polls, some 3 ms, all have looked.
 __device__ inline bool is_turn_to_look(std::uint32_t polls) {
   constexpr std::uint32_t polls_per_turn = 64;
   constexpr std::uint32_t turns = 64;
   if (polls % polls_per_turn != 0) return false;
-  const std::uint32_t warp = (blockIdx.x * blockDim.x + threadIdx.x) / warpSize;
-  return (polls / polls_per_turn + warp) % turns == 0;
+  // Of some blocks all warps wait, of others one.
+  const std::uint32_t turn = blockIdx.x + 5 * (threadIdx.x / warpSize);
+  return (polls / polls_per_turn + turn) % turns == 0;
 }
 __device__ inline bool is_aborted(std::uint32_t* abort) {
   return SystemWord(*abort).load(::cuda::memory_order_relaxed) == AbortWord::aborted;
