@@ -36,7 +36,6 @@ TEST(Environment, HasDefaults) {
        {parse({}), parse({{"TUTTI_BACKEND", ""}, {"TUTTI_VIRTUAL_DEVICES", ""}})}) {
     EXPECT_EQ(environment.backend, BackendChoice::automatic);
     EXPECT_EQ(environment.transport, TransportKind::automatic);
-    EXPECT_EQ(environment.launch_threads, LaunchThreads::automatic);
     EXPECT_EQ(environment.log, LogLevel::warn);
     EXPECT_FALSE(environment.virtual_devices.has_value());
     EXPECT_FALSE(environment.virtual_topology.has_value());
@@ -56,7 +55,6 @@ TEST(Environment, TakesEveryVariable) {
                                          {"TUTTI_TRANSPORT", "staged"},
                                          {"TUTTI_NCCL_LIBRARY", "/opt/libnccl.so"},
                                          {"TUTTI_HOST_ID", "node 7"},
-                                         {"TUTTI_LAUNCH_THREADS", "on"},
                                          {"TUTTI_LOG", "off"}});
   EXPECT_EQ(environment.backend, BackendChoice::host);
   EXPECT_EQ(environment.virtual_devices, 3);
@@ -66,7 +64,6 @@ TEST(Environment, TakesEveryVariable) {
   EXPECT_EQ(environment.transport, TransportKind::staged);
   EXPECT_EQ(environment.nccl_library, "/opt/libnccl.so");
   EXPECT_EQ(environment.host_id, "node 7");
-  EXPECT_EQ(environment.launch_threads, LaunchThreads::on);
   EXPECT_EQ(environment.log, LogLevel::off);
 }
 
@@ -80,7 +77,6 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_MEMORY", "1T", "a number of bytes"));
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_MEMORY", "0", "a number of bytes"));
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_SEED", "-1", "a number from 0"));
-  EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "8", "auto, on or off"));
   EXPECT_TRUE(refused("TUTTI_TRANSPORT", "mpi", "auto, p2p, nccl or staged"));
   EXPECT_TRUE(refused("TUTTI_LOG", "debug", "off, warn or info"));
 }

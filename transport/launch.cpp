@@ -2,10 +2,8 @@
 
 #include "log.hpp"
 #include "storage.hpp"
-#include "transport/launch_crew.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <type_traits>
 
@@ -14,11 +12,7 @@
 namespace tutti::transport {
 namespace {
 
-/// What ends a track beside one that has failed.
-struct Abandoned {};
-
 /// The events of one launch; back in the pool when it is enqueued, because a wait remembers what it saw.
-/// Several threads may record and wait, each for lanes of its own.
 class Marks {
  public:
   Marks(Runtime& runtime, std::size_t count) : runtime_(runtime), marks_(count) {}
@@ -26,60 +20,44 @@ class Marks {
   Marks& operator=(const Marks&) = delete;
   ~Marks() {
     for (const Mark& mark : marks_) {
-      if (mark.event != nullptr) runtime_.events().release(mark.stream.device, mark.event);
+      if (mark.event != nullptr) runtime_.events().release(mark.device, mark.event);
     }
   }
 
   void record(MarkId id, backend::StreamRef stream) {
     Mark& mark = marks_[id];
-    mark.stream = stream;
-    mark.event = runtime_.events().acquire(stream.device);
+    mark = {runtime_.events().acquire(stream.device), stream.device, stream};
     runtime_.backend().record_event(mark.event, stream);
-    mark.is_recorded.store(true, std::memory_order_release);
   }
   void wait(MarkId id, backend::StreamRef stream) {
-    const Mark& mark = marks_[id];
-    SpinWait another_thread;
-    while (!mark.is_recorded.load(std::memory_order_acquire)) {
-      if (is_given_up_) throw Abandoned();
-      another_thread.turn();
-    }
     // Lanes may share a stream (captures, replays), and then its own order is enough.
-    if (mark.stream != stream) runtime_.backend().wait_event(stream, mark.event);
+    if (marks_[id].stream != stream) runtime_.backend().wait_event(stream, marks_[id].event);
   }
-  /// Of threads that wait for marks that are not recorded any more.
-  void give_up() noexcept { is_given_up_ = true; }
 
  private:
   struct Mark {
     backend::EventHandle event = nullptr;
+    int device = 0;
     backend::StreamRef stream;
-    std::atomic<bool> is_recorded = false;
   };
   Runtime& runtime_;
   std::vector<Mark> marks_;
-  std::atomic<bool> is_given_up_ = false;
 };
 
-/// Enqueues steps, on one thread.
 class Launcher {
  public:
-  Launcher(Runtime& runtime, const Plan& plan, const Operands& operands, Marks& marks)
+  Launcher(Runtime& runtime, const Plan& plan, const Operands& operands)
       : backend_(runtime.backend()),
-        plan_(plan),
         binding_{backend_, operands.addresses, operands.lanes},
-        marks_(marks) {}
+        marks_(runtime, plan.mark_count) {}
 
-  void run() {
-    for (const PlannedStep& planned : plan_.steps) run(planned.step);
+  void run(const std::vector<PlannedStep>& steps) {
+    for (const PlannedStep& planned : steps) run(planned.step);
   }
-  void run_body() {
-    for (const PlannedStep& planned : plan_.steps) {
+  void run_body(const std::vector<PlannedStep>& steps) {
+    for (const PlannedStep& planned : steps) {
       if (planned.phase == Phase::body) run(planned.step);
     }
-  }
-  void run_track(std::size_t track) {
-    for (const std::uint32_t index : plan_.tracks[track]) run(plan_.steps[index].step);
   }
 
  private:
@@ -118,44 +96,10 @@ class Launcher {
   }
 
   backend::Backend& backend_;
-  const Plan& plan_;
   Binding binding_;
-  Marks& marks_;
+  Marks marks_;
   std::vector<std::byte*> pointers_;
 };
-
-void run_all(Runtime& runtime, const Plan& plan, const Operands& operands) {
-  Marks marks(runtime, plan.mark_count);
-  Launcher(runtime, plan, operands, marks).run();
-}
-
-/// Whether threads beside this one may take the plan's tracks.
-bool has_tracks(Runtime& runtime, const Plan& plan, const Operands& operands) {
-  return plan.tracks.size() >= LaunchCrew::fewest_devices &&
-         std::ranges::none_of(operands.lanes,
-                              [&](backend::StreamRef lane) { return runtime.backend().is_of_thread(lane); });
-}
-
-/// Each track on a thread of its own, if there are threads for that. Throws what failed first.
-void run_tracks(Runtime& runtime, const Plan& plan, const Operands& operands) {
-  Marks marks(runtime, plan.mark_count);
-  std::atomic<bool> has_failed = false;
-  std::exception_ptr failure;
-  const auto run_track = [&](std::size_t track) noexcept {
-    try {
-      Launcher(runtime, plan, operands, marks).run_track(track);
-    } catch (...) {
-      if (!has_failed.exchange(true)) failure = std::current_exception();
-      marks.give_up();
-    }
-  };
-  LaunchCrew& crew = runtime.extension<LaunchCrew>();
-  if (!crew.try_run(plan.track_devices, run_track)) {
-    Launcher(runtime, plan, operands, marks).run();
-    crew.note_launch();
-  }
-  if (has_failed) std::rethrow_exception(failure);
-}
 
 /// Adds the plan's temporaries to the operands.
 void bind_temporaries(Operands& operands, std::span<const detail::IntrusivePtr<Storage>> temporaries) {
@@ -222,7 +166,7 @@ void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, 
   // A stream of the library's own must not become part of the capture: other threads use it.
   const std::size_t operand_lanes = operands.lanes.size();
   for (const LaneId beside : plan->beside) operands.lanes.push_back(operands.lanes[beside]);
-  run_all(runtime, *plan, operands);
+  Launcher(runtime, *plan, operands).run(plan->steps);
   operands.lanes.resize(operand_lanes);
   for (const backend::StreamRef lane : operands.lanes) runtime.order(lane, origin);
 }
@@ -286,11 +230,7 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
   }
   bind_side_lanes(runtime, *plan, operands);
   try {
-    if (has_tracks(runtime, *plan, operands)) {
-      run_tracks(runtime, *plan, operands);
-    } else {
-      run_all(runtime, *plan, operands);
-    }
+    Launcher(runtime, *plan, operands).run(plan->steps);
   } catch (...) {
     record_all_uses(operands);
     throw;
@@ -304,8 +244,7 @@ void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend
   bind_temporaries(operands, temporaries);
   operands.lanes[plan.home_lane] = home;
   for (const LaneId lane : plan.used_lanes) runtime.order(home, operands.lanes[lane]);
-  Marks marks(runtime, plan.mark_count);
-  Launcher(runtime, plan, operands, marks).run_body();
+  Launcher(runtime, plan, operands).run_body(plan.steps);
   for (const LaneId lane : plan.used_lanes) runtime.order(operands.lanes[lane], home);
 }
 

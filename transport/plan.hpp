@@ -107,11 +107,6 @@ struct Plan {
   LaneId home_lane = 0;  ///< where a persistent launch starts and ends: the root's, or the first used
   std::vector<Temporary> temporaries;
   std::vector<PlannedStep> steps;
-  /// The steps by device, as ascending indices: they may be enqueued side by side, as long as none waits for
-  /// a mark before it is recorded. Empty if some step is of several devices, or if there are so few that
-  /// handing them over would cost what it saves.
-  std::vector<std::vector<std::uint32_t>> tracks;
-  std::vector<int> track_devices;  ///< by track; the first is the home lane's
   std::uint32_t mark_count = 0;
   std::vector<LaneId> used_lanes;  ///< lanes with work in the body, ascending
   /// Host buffers and the lanes that touch them; nothing else keeps these buffers from early reuse.

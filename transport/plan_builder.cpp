@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <limits>
-#include <optional>
 #include <set>
-#include <type_traits>
 #include <utility>
 
 namespace tutti::transport {
@@ -21,19 +19,6 @@ bool is_cheaper_through(LaneId hub, const std::map<LanePair, std::size_t>& pairs
     if (pair.later != hub) through_hub.insert({hub, pair.later});
   }
   return through_hub.size() < pairs.size();
-}
-
-/// Nothing if the step is of several lanes.
-std::optional<LaneId> lane_of(const Step& step) {
-  return std::visit(
-      [](const auto& s) -> std::optional<LaneId> {
-        if constexpr (std::is_same_v<std::decay_t<decltype(s)>, AcceleratedStep>) {
-          return std::nullopt;
-        } else {
-          return s.lane;
-        }
-      },
-      step);
 }
 
 /// Steps that make lanes wait for others, to be put in before or after certain steps of the body.
@@ -239,29 +224,6 @@ std::vector<PlannedStep> PlanBuilder::assemble() {
   return steps;
 }
 
-void PlanBuilder::lay_tracks() {
-  std::map<int, std::vector<std::uint32_t>> by_device;
-  for (std::size_t index = 0; index < plan_.steps.size(); ++index) {
-    const std::optional<LaneId> lane = lane_of(plan_.steps[index].step);
-    if (!lane) return;
-    by_device[device_of(*lane)].push_back(static_cast<std::uint32_t>(index));
-  }
-  const int home = plan_.lane_devices.empty() ? -1 : device_of(plan_.home_lane);
-  const auto on_home = by_device.find(home);
-  if (on_home == by_device.end()) return;
-  constexpr std::size_t fewest_steps = 2;  // of a device, on average
-  const std::size_t others = by_device.size() - 1;
-  if (plan_.steps.size() - on_home->second.size() < fewest_steps * others) return;
-  const auto lay = [this](int device, std::vector<std::uint32_t>& steps) {
-    plan_.track_devices.push_back(device);
-    plan_.tracks.push_back(std::move(steps));
-  };
-  lay(home, on_home->second);
-  for (auto& [device, steps] : by_device) {
-    if (device != home) lay(device, steps);
-  }
-}
-
 Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
   if (!pending_moves_.empty() || !pending_sums_.empty()) {
     throw Error(ErrorCode::internal, "PlanBuilder::finish: a kernel was started and not launched");
@@ -274,7 +236,6 @@ Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
     plan_.home_lane = *used_.begin();
   }
   plan_.steps = assemble();
-  lay_tracks();
   plan_.host_uses.assign(host_uses_.begin(), host_uses_.end());
   return std::move(plan_);
 }

@@ -80,7 +80,6 @@ class PlanBuilder {
   void touch_all(LaneId lane, const std::vector<Place>& places);
   void add(LaneId lane, Step step);
   [[nodiscard]] std::vector<PlannedStep> assemble();
-  void lay_tracks();
 
   const Problem& problem_;
   Plan plan_;

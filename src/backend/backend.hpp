@@ -134,8 +134,6 @@ class Backend {
   /// Tells streams apart that had the same handle and device one after the other, of which the earlier may
   /// have unfinished work. Not while `stream` is being captured.
   [[nodiscard]] virtual std::uint64_t stream_id(StreamRef stream) = 0;
-  /// Whether the handle names another stream on every thread.
-  [[nodiscard]] virtual bool is_of_thread(StreamRef /*stream*/) const noexcept { return false; }
   /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;
   /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the

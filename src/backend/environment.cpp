@@ -42,8 +42,6 @@ constexpr std::array backend_names{Name{"auto", BackendChoice::automatic}, Name{
 constexpr std::array transport_names{Name{"auto", TransportKind::automatic}, Name{"p2p", TransportKind::p2p},
                                      Name{"nccl", TransportKind::nccl},
                                      Name{"staged", TransportKind::staged}};
-constexpr std::array launch_thread_names{Name{"auto", LaunchThreads::automatic},
-                                         Name{"on", LaunchThreads::on}, Name{"off", LaunchThreads::off}};
 constexpr std::array log_names{Name{"off", LogLevel::off}, Name{"warn", LogLevel::warn},
                                Name{"info", LogLevel::info}};
 
@@ -104,7 +102,6 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   assign(
       result.host_id, "TUTTI_HOST_ID", [](std::string_view text) { return std::optional<std::string>(text); },
       "a name");
-  assign(result.launch_threads, "TUTTI_LAUNCH_THREADS", one_of(launch_thread_names), "auto, on or off");
   assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");
   return result;
 }

@@ -12,7 +12,6 @@
 namespace tutti {
 
 enum class BackendChoice : std::uint8_t { automatic, cuda, host };
-enum class LaunchThreads : std::uint8_t { automatic, on, off };
 enum class LogLevel : std::uint8_t { off, warn, info };
 
 /// Every environment variable the library reads. An unset or empty variable leaves its member as initialised
@@ -37,10 +36,6 @@ struct Environment {
   /// `TUTTI_HOST_ID`: what tells hosts apart for a `Communicator`, instead of the machine's own identity. For
   /// containers that look like one host and are not, or the other way round; and for tests.
   std::optional<std::string> host_id;
-  /// `TUTTI_LAUNCH_THREADS`: whether threads of the library's own enqueue a collective on several devices at
-  /// once: `auto` (on GPUs, given two processors for each, where launches follow one another closely), `on`
-  /// (always; the order in which virtual devices are given work then depends on more than their seed), `off`.
-  LaunchThreads launch_threads = LaunchThreads::automatic;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).
   LogLevel log = LogLevel::warn;

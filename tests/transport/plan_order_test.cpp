@@ -8,7 +8,6 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -99,23 +98,6 @@ class OrderChecker {
     }
     return failure_;
   }
-  /// Whether threads that take a track each enqueue it all.
-  std::string check_tracks() {
-    std::vector<int> taken(plan_.steps.size());
-    for (std::size_t track = 0; track < plan_.tracks.size(); ++track) {
-      const std::vector<std::uint32_t>& steps = plan_.tracks[track];
-      if (!std::ranges::is_sorted(steps)) fail("track {} is not in order", track);
-      for (const std::uint32_t index : steps) {
-        ++taken[index];
-        if (device_of(index) != plan_.track_devices[track])
-          fail("step {} is not of the device of track {}", index, track);
-      }
-    }
-    for (std::size_t index = 0; index < taken.size() && !plan_.tracks.empty(); ++index) {
-      if (taken[index] != 1) fail("step {} is in {} tracks", index, taken[index]);
-    }
-    return failure_;
-  }
   /// The body alone, between a fork to all lanes and a join.
   std::string check_body() {
     start([](LaneId, LaneId) { return true; });
@@ -133,17 +115,6 @@ class OrderChecker {
   template <class... Values>
   void fail(fmt::format_string<Values...> text, Values&&... values) {
     if (failure_.empty()) failure_ = fmt::format(text, std::forward<Values>(values)...);
-  }
-  [[nodiscard]] int device_of(std::size_t index) const {
-    return std::visit(
-        [this](const auto& step) {
-          if constexpr (std::is_same_v<std::decay_t<decltype(step)>, AcceleratedStep>) {
-            return -1;
-          } else {
-            return plan_.lane_devices[step.lane];
-          }
-        },
-        plan_.steps[index].step);
   }
   [[nodiscard]] bool knows(LaneId lane, std::size_t event) const { return knowledge_[lane][event]; }
 
@@ -331,7 +302,6 @@ TEST(PlanOrder, HoldsForEveryKindOfProblem) {
     };
     ASSERT_EQ(OrderChecker(problem, plan).check_launch(), "") << trace();
     ASSERT_EQ(OrderChecker(problem, plan).check_body(), "") << trace();
-    ASSERT_EQ(OrderChecker(problem, plan).check_tracks(), "") << trace();
   }
 }
 
@@ -349,17 +319,6 @@ TEST(PlanOrder, ACheckThatFindsNothingWouldBeWorthless) {
     EXPECT_NE(OrderChecker(make.problem(), damaged).check_launch(), "") << "without step " << index;
   }
   EXPECT_EQ(waits, 8U);  // three targets and the side lane, before and after
-}
-
-/// What is handed to other threads must be worth it: to wait once is not.
-TEST(PlanOrder, TracksAreLaidWhereOtherDevicesHaveMoreThanAWait) {
-  constexpr std::uint64_t bytes = 4096;
-  ProblemMaker into_given(4, 2);
-  into_given.broadcast(2, bytes, host_lane);
-  EXPECT_EQ(lower(into_given.problem(), reaches_all).track_devices, (std::vector<int>{2, 0, 1, 3}));
-  ProblemMaker into_new(4, 2);
-  into_new.broadcast(2, bytes, 2);
-  EXPECT_TRUE(lower(into_new.problem(), reaches_all).track_devices.empty());
 }
 
 TEST(PlanOrder, MoreRowsThanAKernelCanCountTakeSeveralPieces) {

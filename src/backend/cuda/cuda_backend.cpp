@@ -366,10 +366,6 @@ std::uint64_t CudaBackend::stream_id(StreamRef stream) {
   return id;
 }
 
-bool CudaBackend::is_of_thread(StreamRef stream) const noexcept {
-  return native(stream) == cudaStreamPerThread;
-}
-
 void CudaBackend::wait_event(StreamRef stream, EventHandle event) {
   const StreamDevice current(stream);
   check(cudaStreamWaitEvent(native(stream), native(event), 0), "cudaStreamWaitEvent", stream.device);

@@ -58,7 +58,6 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool query_stream(StreamRef stream) override;
   void synchronize_stream(StreamRef stream) override;
   [[nodiscard]] std::uint64_t stream_id(StreamRef stream) override;
-  [[nodiscard]] bool is_of_thread(StreamRef stream) const noexcept override;
   void wait_event(StreamRef stream, EventHandle event) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
