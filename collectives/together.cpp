@@ -1,5 +1,6 @@
 #include "collectives/together.hpp"
 
+#include "rounding.hpp"
 #include "storage.hpp"
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace {
 constexpr std::size_t alignment = 256;  // the widest accesses of kernels, with room to spare
 
 std::size_t aligned(std::size_t bytes) {
-  return (bytes + alignment - 1) / alignment * alignment;
+  return round_up(bytes, alignment);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "block_pool.hpp"
 
 #include "caching_allocator.hpp"
+#include "rounding.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -19,10 +20,6 @@ constexpr std::size_t smallest_own_segment =
     10 * mebibyte;  // requests from here on are not cut from a shared segment
 constexpr std::size_t large_segment = 20 * mebibyte;
 constexpr std::size_t own_segment_rounding = 2 * mebibyte;
-
-constexpr std::size_t round_up(std::size_t value, std::size_t multiple) noexcept {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 constexpr std::size_t block_bytes(std::size_t requested_bytes) noexcept {
   return std::max(smallest_block, round_up(requested_bytes, smallest_block));

@@ -1,3 +1,4 @@
+#include "rounding.hpp"
 #include "transport/lowering.hpp"
 #include "transport/pieces.hpp"
 #include "transport/stager.hpp"
@@ -127,7 +128,7 @@ class ReductionLowering {
         }
         const std::uint64_t count = std::min(reduction.count - done, (chunk_bytes_ - fill) / width);
         chunks_.back().push_back({&reduction, done, done + count, fill});
-        fill += (count * width + slot_alignment - 1) / slot_alignment * slot_alignment;
+        fill += round_up(count * width, slot_alignment);
         done += count;
       }
     }

@@ -1,5 +1,7 @@
 #include "transport/self_test.hpp"
 
+#include "rounding.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -24,8 +26,8 @@ constexpr std::size_t round_bytes = std::size_t{128} << 20;
 constexpr std::size_t pattern_shift = 16;
 constexpr std::size_t ways = 3;
 
-constexpr std::size_t round_up(std::size_t bytes) {
-  return (bytes + 511) / 512 * 512;
+constexpr std::size_t aligned(std::size_t bytes) {
+  return round_up(bytes, 512);
 }
 
 /// The finalizer of the SplitMix64 generator (Steele, Lea, Flood: Fast splittable pseudorandom number
@@ -115,7 +117,7 @@ void SelfTest::add_participants() {
   std::set<int> devices;
   for (const DevicePair& pair : pairs_) devices.insert({pair.device, pair.peer});
   slot_bytes_ = pairs_.size() <= most_pairs_with_long_slots ? long_slot_bytes : short_slot_bytes;
-  pattern_bytes_ = round_up(slot_bytes_ + ways * devices.size() * pattern_shift);
+  pattern_bytes_ = aligned(slot_bytes_ + ways * devices.size() * pattern_shift);
   for (const int device : devices) {
     Participant& participant = participants_.emplace_back();
     participant.stream = streams_[static_cast<std::size_t>(device)];
@@ -138,8 +140,8 @@ void SelfTest::order_pairs() {
 }
 
 std::size_t SelfTest::round_count() const noexcept {
-  const std::size_t pairs_per_round = round_bytes / (ways * round_up(slot_bytes_));
-  return (pairs_.size() + pairs_per_round - 1) / pairs_per_round;
+  const std::size_t pairs_per_round = round_bytes / (ways * aligned(slot_bytes_));
+  return divide_up(pairs_.size(), pairs_per_round);
 }
 
 void SelfTest::lay_out_round(std::size_t round) {
@@ -159,7 +161,7 @@ void SelfTest::lay_out_round(std::size_t round) {
                             .source_offset = part * pattern_shift,
                             .target = target,
                             .target_offset = used[target]});
-      used[target] += round_up(slot_bytes_);
+      used[target] += aligned(slot_bytes_);
     };
     add(Way::kernel_write, device, peer);
     add(Way::engine_write, device, peer);

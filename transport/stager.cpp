@@ -1,5 +1,6 @@
 #include "transport/stager.hpp"
 
+#include "rounding.hpp"
 #include "transport/tuning.hpp"
 
 #include <algorithm>
@@ -8,10 +9,6 @@ namespace tutti::transport {
 namespace {
 
 constexpr std::uint64_t slot_alignment = 16;  // keeps kernels on their wide path
-
-constexpr std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 }  // namespace
 

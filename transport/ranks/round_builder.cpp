@@ -1,8 +1,8 @@
 #include "transport/ranks/round_builder.hpp"
 
 #include "backend/team_round.hpp"
+#include "rounding.hpp"
 #include "transport/pieces.hpp"
-#include "transport/ranks/rounding.hpp"
 #include "transport/tuning.hpp"
 
 #include <algorithm>
@@ -173,7 +173,7 @@ void RoundBuilder::cut_into_slices(Table& table) {
   Table cut;
   for (std::uint64_t slice = 0; slice < slices; ++slice) {
     for (const backend::FanOutSegment& segment : table.segments) {
-      const std::uint64_t step = round_up((segment.row_bytes + slices - 1) / slices, split_alignment);
+      const std::uint64_t step = round_up(divide_up(segment.row_bytes, slices), split_alignment);
       const std::uint64_t begin = std::min(slice * step, segment.row_bytes);
       Move move{.source = table.pointers[segment.source],
                 .row_bytes = std::min(begin + step, segment.row_bytes) - begin,

@@ -1,9 +1,9 @@
 #include "transport/ranks/round_plan.hpp"
 
 #include "backend/team_round.hpp"
+#include "rounding.hpp"
 #include "transport/pieces.hpp"
 #include "transport/ranks/round_builder.hpp"
-#include "transport/ranks/rounding.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 

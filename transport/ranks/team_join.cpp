@@ -1,7 +1,7 @@
 #include "backend/shared_memory.hpp"
 #include "log.hpp"
+#include "rounding.hpp"
 #include "transport/ranks/agreement.hpp"
-#include "transport/ranks/rounding.hpp"
 #include "transport/ranks/team.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 #include "transport/ranks/windows.hpp"
 
 #include "log.hpp"
+#include "rounding.hpp"
 #include "transport/ranks/agreement.hpp"
-#include "transport/ranks/rounding.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"

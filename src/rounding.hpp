@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-namespace tutti::transport::ranks {
+namespace tutti {
 
 [[nodiscard]] constexpr std::uint64_t divide_up(std::uint64_t value, std::uint64_t step) noexcept {
   return (value + step - 1) / step;
@@ -12,4 +12,4 @@ namespace tutti::transport::ranks {
   return divide_up(value, step) * step;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti
