@@ -153,7 +153,7 @@ int measure(const Options& options, const std::vector<std::string>& command_line
     throw UsageError(
         "-G, --persistent: between ranks calls are replayed from CUDA graphs, and virtual devices have none");
   }
-  if (session.members().count < 2 && options.operations.front() == &copy_operation()) {
+  if (session.members().count < 2 && options.operations == std::vector{&copy_operation()}) {
     throw UsageError("sendrecv needs two devices or more");
   }
   // What fails here must do so on all ranks at once: the ends of peers and communicators wait for one

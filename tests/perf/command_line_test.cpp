@@ -25,6 +25,16 @@ Outcome run(const std::vector<std::string>& words) {
   return outcome_of(tutti_perf(words));
 }
 
+/// Between the pairs that there are: none.
+TEST(PerfCommandLine, CopiesAmongOtherOperationsNeedNoSecondDevice) {
+  for (const auto& operations :
+       {std::vector<std::string>{"sendrecv", "broadcast"}, {"broadcast", "sendrecv"}}) {
+    std::vector<std::string> words = operations;
+    words.insert(words.end(), {"--devices", "1", "-b", "8", "-e", "8", "-n", "1"});
+    EXPECT_EQ(run(words).status, 0) << operations[0];
+  }
+}
+
 TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
   const std::pair<std::vector<std::string>, const char*> mistakes[] = {
       {{"broadcast", "--no-such-flag"}, "--no-such-flag"},
@@ -37,6 +47,7 @@ TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
       {{"broadcast", "--topology", testing::TempDir()}, "--topology: "},
       {{"broadcast_coalesced", "--tensors", testing::TempDir()}, "--tensors: "},
       {{"broadcast", "--devices", "2", "-J", "/no/such/directory/file"}, "/no/such/directory/file"},
+      {{"sendrecv", "--devices", "1"}, "sendrecv needs two devices"},
   };
   for (const auto& [words, about] : mistakes) {
     const Outcome outcome = run(words);
