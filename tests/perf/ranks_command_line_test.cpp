@@ -92,6 +92,7 @@ TEST(PerfRanksCommandLine, EveryRootTypeAndDimensionIsRightWithSeveralDevicesPer
   EXPECT_EQ(document["members"].size(), 4U);
   EXPECT_GT(document["start_up_ms"]["devices"], 0.0);
   EXPECT_GT(document["start_up_ms"]["communicator"], 0.0);
+  EXPECT_GT(document["start_up_ms"]["first_collective"], document["start_up_ms"]["devices"]);
   EXPECT_GT(document["start_up_ms"]["first_collective"], document["start_up_ms"]["communicator"]);
   EXPECT_TRUE(document["not_measured"].empty());
   // Three sizes of: four operations with four roots, two of those with two dimensions as well, and four

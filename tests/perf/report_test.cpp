@@ -112,7 +112,7 @@ Results results_of_ranks() {
                  .ranks = 2,
                  .devices_per_rank = 2,
                  .members = {},
-                 .start_up = StartUp{2.0, 5.0, 20.0}};
+                 .start_up = StartUp{.devices = 2.0, .communicator = 5.0, .first_collective = 20.0}};
   for (int member = 0; member < 4; ++member) {
     results.job.members.push_back(
         {member / 2, "node" + std::to_string(member / 2), member % 2, "a device", ""});
@@ -122,9 +122,9 @@ Results results_of_ranks() {
 
 TEST(PerfTable, HeaderSaysWhereTheRanksAreAndWhatStartingTook) {
   const std::string header = format_header({}, results_of_ranks());
-  for (const char* expected :
-       {"2 rank(s) with 2 ", "on the slowest rank", "2 on 2 host(s)",
-        "member 3: rank 1 on node1, device 1 a device", "communicator 5.0 ms", "20.0 ms after MPI_Init"}) {
+  for (const char* expected : {"2 rank(s) with 2 ", "on the slowest rank", "2 on 2 host(s)",
+                               "member 3: rank 1 on node1, device 1 a device", "devices ready 2.0 ms",
+                               "communicator 5.0 ms", "20.0 ms after MPI_Init"}) {
     EXPECT_NE(header.find(expected), std::string::npos) << expected << " is not in:\n" << header;
   }
   EXPECT_EQ(format_header({}, results_of({})).find("rank"), std::string::npos);
