@@ -44,8 +44,8 @@ inline constexpr std::uint64_t staging_slots = 4;
 inline constexpr std::uint64_t largest_staging_chunk = 2 << 20;
 inline constexpr std::uint64_t smallest_staging_chunk = 16 << 10;
 
-/// Between processes, where one way of doing a thing overtakes another. Measured on 2x, 4x and 8x
-/// H200 with NVSwitch, and on virtual devices.
+/// Between processes, where one way of doing a thing overtakes another. Measured on 2x, 4x and 8x H200 with
+/// NVSwitch, and on virtual devices.
 struct RanksTuning {
   /// A message is cut into pieces of this many bytes, so that one is read while the next is put.
   std::uint64_t message_bytes;
@@ -125,7 +125,7 @@ struct RanksZones {
   constexpr std::uint64_t all = ~std::uint64_t{0};
   constexpr RanksZones always{.rounds_to = all, .direct_from = 0, .direct_to = all};
   const bool is_pair = members == 2;
-  const bool is_crowd = members > 4;
+  const bool are_more_than_four = members > 4;
   const auto up_to = [](std::uint64_t bytes) {
     return RanksZones{.rounds_to = bytes, .direct_from = all, .direct_to = all};
   };
@@ -142,12 +142,12 @@ struct RanksZones {
       if (is_list) return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = 48 * mib};
       return up_to(256 * kib);
     case RanksPattern::scatter:
-      return {.rounds_to = 2 * mib, .direct_from = (is_crowd ? 3 : 12) * mib, .direct_to = all};
+      return {.rounds_to = 2 * mib, .direct_from = (are_more_than_four ? 3 : 12) * mib, .direct_to = all};
     case RanksPattern::gather:
       if (is_pair) return {.rounds_to = 2 * mib, .direct_from = 12 * mib, .direct_to = all};
       return up_to(1 * mib);
     case RanksPattern::reduce_scatter:
-      return is_crowd ? up_to(32 * mib) : always;
+      return are_more_than_four ? up_to(32 * mib) : always;
     case RanksPattern::all_gather:
       break;
   }

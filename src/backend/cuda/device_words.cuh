@@ -23,12 +23,12 @@ inline std::uint32_t* word_of(const std::atomic<std::uint32_t>& value) {
 /// that says so is in the host's memory, and thousands of warps of many devices may wait. Were all to look at
 /// once, a look would take longer than the wait it is part of; the warp that looks is late itself then, and
 /// those who wait for its bytes come to look as well: a team would not get out of it from call to call. So
-/// warps take turns: within 2^12 polls, some 3 ms, all have looked.
+/// warps take turns: within 2^12 polls, a few milliseconds, all have looked.
 __device__ inline bool is_turn_to_look(std::uint32_t polls) {
   constexpr std::uint32_t polls_per_turn = 64;
   constexpr std::uint32_t turns = 64;
   if (polls % polls_per_turn != 0) return false;
-  // Of some blocks all warps wait, of others one.
+  // Neither the warps of a block nor one warp each of many blocks come all at once.
   const std::uint32_t turn = blockIdx.x + 5 * (threadIdx.x / warpSize);
   return (polls / polls_per_turn + turn) % turns == 0;
 }
