@@ -183,6 +183,7 @@ void TeamCall::post() {
       arguments_.unsupported("transport is nccl, which cannot carry this call: {}", to_words(refusal));
   }
   choose_transport();
+  if (is_relayed_ && !by_nccl_ && pattern() == transport::RanksPattern::reduce) add_shares();
   sequence_ = team_.post(signature_, context_.launcher.captured().has_value());
 }
 
@@ -204,9 +205,20 @@ bool TeamCall::could_be_low_latency() const {
 
 bool TeamCall::could_relay() const {
   const std::uint64_t limit = low_latency_limit();
-  if (pattern() != transport::RanksPattern::all_reduce || members() < 3 || limit == 0) return false;
+  if (members() < 3 || limit == 0) return false;
   const transport::RanksTuning tuning = transport::ranks_tuning_of(context_.runtime.backend().kind());
-  return busiest_member() > std::min(tuning.relays_from_sent, limit) && busiest_member() / members() <= limit;
+  switch (pattern()) {
+    case transport::RanksPattern::all_reduce:
+      return busiest_member() > std::min(tuning.sums_relayed_from_sent, limit) &&
+             busiest_member() / members() <= limit;
+    case transport::RanksPattern::reduce:
+      return busiest_member() > std::min(tuning.root_sums_relayed_from, limit) &&
+             busiest_member() / members() <= limit;
+    case transport::RanksPattern::broadcast:
+      return busiest_member() > std::min(tuning.copies_relayed_from_sent, limit) && payload_bytes() <= limit;
+    default:
+      return false;
+  }
 }
 
 bool TeamCall::could_be_direct() const {
@@ -290,6 +302,19 @@ void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> m
     }
     packing_.unpack();
   });
+}
+
+void TeamCall::add_shares() {
+  const auto shares = shares_of(columns_, members());
+  for (std::size_t own_member = 0; own_member < locals(); ++own_member) {
+    if (first() + own_member == root_) continue;
+    for (const transport::Slice& slice : shares[first() + own_member]) {
+      // Whole, so that a share lies in it as in the input.
+      Tensor& share = outputs_[own_member * columns_.size() + slice.item];
+      const Tensor& input = inputs_[own_member * columns_.size() + slice.item];
+      share = tutti::empty(input.sizes(), {.dtype = input.dtype(), .device = context_.devices[own_member]});
+    }
+  }
 }
 
 void TeamCall::give(const RoundPlan& plan) {

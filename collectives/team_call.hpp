@@ -144,6 +144,8 @@ class TeamCall {
   void launch(const Describe& describe, std::span<const std::uint64_t> more = {});
   void launch_barrier();
   [[nodiscard]] transport::RanksTuning tuning() const noexcept;
+  /// Members hand on what they have got or added, with low latency. Known once it is posted.
+  [[nodiscard]] bool is_relayed() const noexcept { return is_relayed_; }
 
   /// A whole call: `parts` of own members, and the root's `whole`, along `dim`. Every rank knows the lengths
   /// of its own parts alone: the plan is made when all have told theirs.
@@ -212,8 +214,10 @@ class TeamCall {
   [[nodiscard]] bool could_be_low_latency() const;
   /// Members read one another's operands where they lie.
   [[nodiscard]] bool could_be_direct() const;
-  /// Each member adds a share of a sum for everyone, and hands it on with low latency.
+  /// Each member gets or adds a share of what others want, and hands it on with low latency.
   [[nodiscard]] bool could_relay() const;
+  /// Gives own members memory for their shares of a sum that they hand on to the root.
+  void add_shares();
   /// Has what the plan gives opened by the others; what cannot be opened is replaced by a stand-in.
   void give(const transport::ranks::RoundPlan& plan);
   const std::byte* add_stand_in(std::size_t own_member, transport::BufferId buffer);

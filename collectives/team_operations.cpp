@@ -13,19 +13,21 @@
 namespace tutti::collectives {
 namespace {
 
-/// `to_itself`: the root has an output too, which is not its input. Only its own part of the plan differs.
-void launch_broadcast(TeamCall& call, bool to_itself) {
+/// `to_itself`: by column, whether the root has an output too, which is not its input. Only its own part of
+/// the plan differs.
+void launch_broadcast(TeamCall& call, const std::vector<std::uint64_t>& to_itself) {
   call.post();
-  const std::uint64_t form = to_itself ? 1 : 0;
   call.launch(
       [&](TeamProblem& builder) {
+        if (call.is_relayed())
+          return describe_relayed_broadcast(builder, call.columns(), call.root(), to_itself);
         for (std::size_t t = 0; t < call.columns().size(); ++t) {
           auto targets = builder.other_outputs(call.root(), t);
-          if (to_itself) targets.push_back(builder.output(call.root(), t));
+          if (to_itself[t] != 0) targets.push_back(builder.output(call.root(), t));
           builder.flow(builder.input(call.root(), t), targets, call.columns()[t].bytes());
         }
       },
-      std::span(&form, 1));
+      to_itself);
 }
 
 /// Inputs and outputs of sums: alike on all members; outputs where `wants_output` says.
@@ -95,7 +97,7 @@ void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root)
       }
     }
   }
-  launch_broadcast(call, false);
+  launch_broadcast(call, std::vector<std::uint64_t>(call.columns().size()));
 }
 
 void broadcast_into(TeamCall& call, TensorList tensors, const MemberOperands& out, int root) {
@@ -122,14 +124,14 @@ void broadcast_into(TeamCall& call, TensorList tensors, const MemberOperands& ou
     }
   }
   call.begin(out[0]);
-  bool to_itself = false;
+  std::vector<std::uint64_t> to_itself(call.columns().size());
   for (std::size_t i = 0; i < out.size(); ++i) {
     for (std::size_t t = 0; t < out[i].size(); ++t) {
       call.set_output(i, t, out[i][t], out.name("out", i, t));
       if (source != i) continue;
       call.set_input(i, t, tensors[t], Name("tensors", t));
-      to_itself |=
-          call.input_address(i, t) != call.output_address(i, t);  // also where one stands in for the other
+      // Also where one stands in for the other.
+      to_itself[t] = call.input_address(i, t) != call.output_address(i, t) ? 1 : 0;
     }
   }
   launch_broadcast(call, to_itself);
@@ -140,6 +142,7 @@ void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOp
   set_sum_operands(call, inputs, out, [&](std::size_t i) { return call.own(call.root()) == i; });
   call.post();
   call.launch([&](TeamProblem& builder) {
+    if (call.is_relayed()) return describe_relayed_reduce(builder, call.columns(), call.root());
     for (std::size_t t = 0; t < call.columns().size(); ++t) {
       const TeamColumn& column = call.columns()[t];
       builder.sum(t, column, 0, column.elements, builder.output(call.root(), t));

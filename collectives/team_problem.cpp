@@ -3,8 +3,16 @@
 #include "transport/pieces.hpp"
 #include "transport/tuning.hpp"
 
+#include <numeric>
+
 namespace tutti::collectives {
 namespace {
+
+std::vector<std::uint64_t> sizes_of(std::span<const TeamColumn> columns) {
+  std::vector<std::uint64_t> sizes;
+  for (const TeamColumn& column : columns) sizes.push_back(column.bytes());
+  return sizes;
+}
 
 void sum_on_every_member(TeamProblem& problem, std::span<const TeamColumn> columns) {
   for (std::size_t member = 0; member < problem.members(); ++member) {
@@ -17,12 +25,8 @@ void sum_on_every_member(TeamProblem& problem, std::span<const TeamColumn> colum
 
 void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> columns,
                           const transport::RanksTuning& tuning) {
-  std::vector<std::uint64_t> sizes;
-  std::uint64_t bytes = 0;
-  for (const TeamColumn& column : columns) {
-    sizes.push_back(column.bytes());
-    bytes += column.bytes();
-  }
+  const std::vector<std::uint64_t> sizes = sizes_of(columns);
+  const std::uint64_t bytes = std::accumulate(sizes.begin(), sizes.end(), std::uint64_t{0});
   const std::size_t members = problem.members();
   if (bytes <= tuning.shared_sums_from) return sum_on_every_member(problem, columns);
 
@@ -38,6 +42,43 @@ void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> colu
       problem.sum(slice.item, column, slice.begin / width, (slice.end - slice.begin) / width, output);
       problem.flow(output, problem.other_outputs(member, slice.item, slice.begin), slice.end - slice.begin);
     }
+  }
+}
+
+std::vector<std::vector<transport::Slice>> shares_of(std::span<const TeamColumn> columns, std::size_t count) {
+  return transport::split_evenly(sizes_of(columns), count, transport::split_alignment);
+}
+
+void describe_relayed_reduce(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root) {
+  const auto shares = shares_of(columns, problem.members());
+  for (std::size_t member = 0; member < shares.size(); ++member) {
+    for (const transport::Slice& slice : shares[member]) {
+      const TeamColumn& column = columns[slice.item];
+      const std::uint64_t width = size_of(column.dtype);
+      const transport::Place output = problem.output(member, slice.item, slice.begin);
+      problem.sum(slice.item, column, slice.begin / width, (slice.end - slice.begin) / width, output);
+      if (member != root)
+        problem.flow(output, {problem.output(root, slice.item, slice.begin)}, slice.end - slice.begin);
+    }
+  }
+}
+
+void describe_relayed_broadcast(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root,
+                                std::span<const std::uint64_t> to_itself) {
+  problem.outputs_are_apart();
+  const auto shares = shares_of(columns, problem.members() - 1);
+  for (std::size_t share = 0; share < shares.size(); ++share) {
+    const std::size_t member = share < root ? share : share + 1;
+    for (const transport::Slice& slice : shares[share]) {
+      const std::uint64_t bytes = slice.end - slice.begin;
+      const transport::Place output = problem.output(member, slice.item, slice.begin);
+      problem.sum_of_one(problem.input(root, slice.item, slice.begin), bytes, output);
+      problem.flow(output, problem.other_outputs(root, member, slice.item, slice.begin), bytes);
+    }
+  }
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    if (to_itself[column] != 0)
+      problem.sum_of_one(problem.input(root, column), columns[column].bytes(), problem.output(root, column));
   }
 }
 

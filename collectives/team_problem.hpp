@@ -1,5 +1,6 @@
 #pragma once
 
+#include "transport/pieces.hpp"
 #include "transport/ranks/round_plan.hpp"
 #include "transport/tuning.hpp"
 
@@ -50,7 +51,15 @@ class TeamProblem {
     return targets;
   }
 
-  /// Said of calls that take no output for an input.
+  /// Likewise, without those of two members.
+  [[nodiscard]] std::vector<transport::Place> other_outputs(std::size_t member, std::size_t and_member,
+                                                            std::size_t column, std::uint64_t offset) const {
+    std::vector<transport::Place> targets = other_outputs(member, column, offset);
+    std::erase(targets, output(and_member, column, offset));
+    return targets;
+  }
+
+  /// Said of calls of which no output in the work is an input.
   void outputs_are_apart() { work_.outputs_are_apart = true; }
   /// What is added from now on may use what was added before.
   void next_stage() { work_.stages.emplace_back(); }
@@ -80,6 +89,12 @@ class TeamProblem {
     stage().reductions.push_back(
         {.dtype = what.dtype, .count = count, .inputs = places(inputs), .output = output});
   }
+  /// The same for bytes of one input: whoever takes them so can hand them on by a relay.
+  void sum_of_one(transport::Place input, std::uint64_t bytes, transport::Place output) {
+    if (bytes == 0) return;
+    stage().reductions.push_back(
+        {.dtype = DType::uint8, .count = bytes, .inputs = places({input}), .output = output});
+  }
   [[nodiscard]] const transport::ranks::TeamWork& work() const noexcept { return work_; }
 
  private:
@@ -101,5 +116,18 @@ class TeamProblem {
 /// gives it to the others.
 void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> columns,
                           const transport::RanksTuning& tuning);
+
+/// A payload cut into nearly even shares. One may be empty.
+[[nodiscard]] std::vector<std::vector<transport::Slice>> shares_of(std::span<const TeamColumn> columns,
+                                                                   std::size_t count);
+
+/// A sum of which every member makes a share, in an output of its own, and hands it on to the root.
+void describe_relayed_reduce(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root);
+
+/// A broadcast of which the root sends each other member a share, who hands it on to the rest: so the root
+/// sends once what it would else send to all. `to_itself`: by column, whether it has an output too, which is
+/// not its input.
+void describe_relayed_broadcast(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root,
+                                std::span<const std::uint64_t> to_itself);
 
 }  // namespace tutti::collectives

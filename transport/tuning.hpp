@@ -53,7 +53,11 @@ struct RanksTuning {
   std::uint64_t shared_sums_from;
   /// The same where low-latency rounds carry them: among three or more, which relay the shares, and by what a
   /// member would send to all others, as that is what sharing saves.
-  std::uint64_t relays_from_sent;
+  std::uint64_t sums_relayed_from_sent;
+  /// Likewise of a sum for a root, by what it would receive.
+  std::uint64_t root_sums_relayed_from;
+  /// Likewise of a broadcast, of which each member but the root relays a share.
+  std::uint64_t copies_relayed_from_sent;
   /// Messages above this size are read where they lie, if they can be: that saves a copy, but whoever gives
   /// the memory must wait for its readers.
   std::uint64_t direct_from;
@@ -65,11 +69,15 @@ struct RanksTuning {
   constexpr std::uint64_t kib = 1024;
   return backend == BackendKind::host ? RanksTuning{.message_bytes = 256 * kib,
                                                     .shared_sums_from = 64 * kib,
-                                                    .relays_from_sent = 4 * kib,
+                                                    .sums_relayed_from_sent = 4 * kib,
+                                                    .root_sums_relayed_from = 4 * kib,
+                                                    .copies_relayed_from_sent = 4 * kib,
                                                     .direct_from = 64 * kib}
                                       : RanksTuning{.message_bytes = 1024 * kib,
                                                     .shared_sums_from = 512 * kib,
-                                                    .relays_from_sent = 640 * kib,
+                                                    .sums_relayed_from_sent = 640 * kib,
+                                                    .root_sums_relayed_from = 2048 * kib,
+                                                    .copies_relayed_from_sent = 1024 * kib,
                                                     .direct_from = 512 * kib};
 }
 
@@ -161,12 +169,10 @@ struct RanksZones {
   constexpr std::uint64_t kib = 1024;
   constexpr std::uint64_t all = ~std::uint64_t{0};
   if (members <= 2) return all;
-  const std::uint64_t others = members - 1;  // whose bytes all go over a root's link
   switch (pattern) {
     case RanksPattern::broadcast:
-      return (is_list ? 4608 * kib : 1536 * kib) / others;
     case RanksPattern::reduce:
-      return (is_list ? 4608 * kib : members <= 4 ? 3072 * kib : 1536 * kib) / others;
+      return is_list ? 2048 * kib : 1280 * kib;
     case RanksPattern::all_reduce:
       return is_list ? all : 4096 * kib;
     default:

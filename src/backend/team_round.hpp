@@ -199,9 +199,9 @@ struct TeamRound {
   std::uint32_t given_count = 0;           ///< addresses for each reader, instead of puts
   std::span<std::byte* const> given = {};  ///< by reader: what it is given, aligned to 16 bytes
 
-  /// The part in the low-latency round after this one; nullptr: none. It puts what `sums`
-  /// make here, segment by segment, and has only copies besides, which overwrite nothing that is put here but
-  /// by sums of just these bytes.
+  /// The part in the low-latency round after this one; nullptr: none. It puts what `sums` make here, segment
+  /// by segment, or nothing, and has only copies besides. What these overwrite is not put here, or comes back
+  /// in sums of just these bytes.
   const TeamRound* relay = nullptr;
 
   /// Set to `done_value` at the end; nullptr: none. In registered memory, or where there are counters, in

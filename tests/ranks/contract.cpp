@@ -72,9 +72,9 @@ void scatter_and_gather_take_unequal_parts_along_any_dimension(Group& group) {
   check_scatter_and_gather(group, DType::complex128, {1, 5, 3000}, 0, 0, ++seed);
 }
 
-void coalesced_calls_move_lists_of_all_sizes(Group& group) {
+void check_coalesced_calls(Group& group, std::int64_t largest) {
   const std::vector<std::pair<DType, Sizes>> shapes{{DType::float32, {3, 4}},    {DType::float64, {0}},
-                                                    {DType::float32, {100'003}}, {DType::bfloat16, {7}},
+                                                    {DType::float32, {largest}}, {DType::bfloat16, {7}},
                                                     {DType::float32, {}},        {DType::int8, {999}}};
   const int root = group.members() / 2;
   std::vector<std::vector<TestTensor>> copies;
@@ -121,6 +121,11 @@ void coalesced_calls_move_lists_of_all_sizes(Group& group) {
       }
     }
   }
+}
+
+void coalesced_calls_move_lists_of_all_sizes(Group& group) {
+  check_coalesced_calls(group, 100'003);
+  check_coalesced_calls(group, 301);  // shares of three members and more are relayed, of several types
 }
 
 void calls_follow_one_another_whatever_their_streams(Group& group) {

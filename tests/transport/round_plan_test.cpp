@@ -43,6 +43,11 @@ class Work {
     work.stages.back().reductions.push_back(
         {.dtype = DType::uint8, .count = count, .inputs = range(inputs), .output = output});
   }
+  /// Of one input.
+  void sum_of_one(Place input, std::uint64_t count, Place output) {
+    work.stages.back().reductions.push_back(
+        {.dtype = DType::uint8, .count = count, .inputs = range({input}), .output = output});
+  }
   [[nodiscard]] RoundPlan plan(const RoundLimits& by = limits) const {
     return plan_rounds(work, members_, 0, members_, by);
   }
@@ -225,6 +230,60 @@ TEST(RoundPlan, HandsSumsOnByARelay) {
     EXPECT_FALSE(parts[0].is_relay);
     EXPECT_TRUE(parts[1].is_relay);
     EXPECT_EQ(parts[1].puts.segments.size(), 2U);
+  }
+}
+
+/// A broadcast by shares: the root has nothing to do with the second round.
+TEST(RoundPlan, HandsOnWhatOneMemberHasGiven) {
+  constexpr std::uint64_t share = 240;
+  Work broadcast(4);
+  for (LaneId member = 1; member < 4; ++member) {
+    const std::uint64_t begin = (member - 1) * share;
+    broadcast.sum_of_one({0, begin}, share, broadcast.output(member, begin));
+    std::vector<Place> rest;
+    for (LaneId other = 1; other < 4; ++other) {
+      if (other != member) rest.push_back(broadcast.output(other, begin));
+    }
+    broadcast.flow(broadcast.output(member, begin), rest, share);
+  }
+  const RoundPlan plan = broadcast.plan();
+  ASSERT_EQ(plan.protocol, Protocol::low_latency);
+  ASSERT_EQ(plan.round_count, 2U);
+  ASSERT_EQ(plan.parts[0].size(), 1U);
+  EXPECT_EQ(plan.parts[0][0].finished, 2U);
+  EXPECT_EQ(plan.parts[0][0].puts.segments.size(), 3U);
+  for (LaneId member = 1; member < 4; ++member) {
+    ASSERT_EQ(plan.parts[member].size(), 2U);
+    EXPECT_EQ(plan.parts[member][0].input_count, 1U);
+    EXPECT_TRUE(plan.parts[member][1].is_relay);
+    EXPECT_EQ(plan.parts[member][1].copies.segments.size(), 2U);
+  }
+
+  Work to_giver = broadcast;  // whose input what comes back might overwrite before it is put
+  to_giver.sum_of_one({2, 0}, share, to_giver.output(3, 1000));
+  for (const std::vector<RoundPart>& parts : to_giver.plan().parts)
+    EXPECT_TRUE(std::ranges::none_of(parts, &RoundPart::is_relay));
+}
+
+/// A sum for one member by shares of all: its own share is not handed on, but it takes the others in the
+/// kernel that makes it.
+TEST(RoundPlan, HandsOnSharesOfASumForOneMember) {
+  constexpr std::uint64_t share = 240;
+  Work reduce(4);
+  for (LaneId member = 0; member < 4; ++member) {
+    const std::uint64_t begin = member * share;
+    reduce.sum(begin, share, reduce.output(member, begin));
+    if (member != 2) reduce.flow(reduce.output(member, begin), {reduce.output(2, begin)}, share);
+  }
+  const RoundPlan plan = reduce.plan();
+  ASSERT_EQ(plan.protocol, Protocol::low_latency);
+  ASSERT_EQ(plan.round_count, 2U);
+  for (LaneId member = 0; member < 4; ++member) {
+    ASSERT_EQ(plan.parts[member].size(), 2U);
+    EXPECT_EQ(plan.parts[member][0].sums.segments.size(), 1U);
+    EXPECT_TRUE(plan.parts[member][1].is_relay);
+    EXPECT_EQ(plan.parts[member][1].puts.segments.size(), member == 2 ? 0U : 1U);
+    EXPECT_EQ(plan.parts[member][1].copies.segments.size(), member == 2 ? 3U : 0U);
   }
 }
 

@@ -46,17 +46,21 @@ class Lowering {
  private:
   /// Whether the flows carry nothing but sums of the stage, each to where its inputs lie in the targets' own
   /// memory: then what comes back is made of what it may overwrite. (Buffers are not compared: an output that
-  /// shares memory with an input does so with one that it is made of.)
+  /// shares memory with an input does so with one that it is made of.) Or to members without any input.
   [[nodiscard]] bool hands_on_sums(const TeamWork::Stage& stage) const {
     if (limits_.protocol != Protocol::low_latency) return false;
     std::map<std::pair<BufferId, std::uint64_t>, const Reduction*> sums;
-    for (const Reduction& sum : stage.reductions) sums[{sum.output.buffer, sum.output.offset}] = &sum;
+    std::set<LaneId> givers;
+    for (const Reduction& sum : stage.reductions) {
+      sums[{sum.output.buffer, sum.output.offset}] = &sum;
+      for (const Place input : work_.places_of(sum.inputs)) givers.insert(work_.member_of(input));
+    }
     return std::ranges::all_of(stage.flows, [&](const Flow& flow) {
       const auto sum = sums.find({flow.source.buffer, flow.source.offset});
       if (sum == sums.end() || sum->second->bytes() != flow.bytes()) return false;
       const std::span<const Place> inputs = work_.places_of(sum->second->inputs);
       return std::ranges::all_of(work_.places_of(flow.targets), [&](Place target) {
-        return std::ranges::any_of(inputs, [&](Place input) {
+        return !givers.contains(work_.member_of(target)) || std::ranges::any_of(inputs, [&](Place input) {
           return work_.member_of(input) == work_.member_of(target) && input.offset == target.offset;
         });
       });
@@ -154,9 +158,10 @@ class Lowering {
   std::vector<RoundBuilder> rounds_;
 };
 
-/// Whether a part puts what the part before it adds, segment by segment, and only copies besides.
+/// Whether a part puts what the part before it adds, segment by segment, or nothing, and only copies besides.
 bool hands_on(const RoundPart& sums, const RoundPart& part) {
   if (!sums.copies.segments.empty() || !part.sums.segments.empty()) return false;
+  if (part.puts.segments.empty()) return true;
   return std::ranges::equal(sums.sums.segments, part.puts.segments, [&](const auto& sum, const auto& put) {
     return sums.sums.pointers[sum.first_output] == part.puts.pointers[put.source] &&
            sum.count * size_of(sums.dtype) == put.row_bytes;
