@@ -172,7 +172,9 @@ struct RanksZones {
   switch (pattern) {
     case RanksPattern::broadcast:
     case RanksPattern::reduce:
-      return is_list ? 2048 * kib : 1280 * kib;
+      // Relayed, the larger ones.
+      if (members > 4) return is_list ? 2048 * kib : 1536 * kib;
+      return is_list ? 4096 * kib : 3072 * kib;
     case RanksPattern::all_reduce:
       return is_list ? all : 4096 * kib;
     default:
