@@ -10,6 +10,7 @@
 #include <chrono>
 #include <exception>
 #include <mutex>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -19,6 +20,7 @@ namespace {
 
 /// How long memory that others have open is waited for.
 constexpr std::chrono::seconds patience{1};
+constexpr std::chrono::microseconds asks_every{50};
 
 }  // namespace
 
@@ -44,21 +46,23 @@ class alignas(64) CachingAllocator::Impl {
 
  private:
   struct Source;
+  using GrowthLock = std::unique_lock<std::mutex>;
 
   /// Whether a request is served from the cache before any events are asked for, which costs more than the
   /// rest of a hit. Small ones nearly always are: what waits meanwhile is asked for before the device is
   /// asked for memory. Large ones never: they would cut blocks that are better kept whole.
   [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
   void reap_locked();
-  /// The caller holds `growth_mutex_`.
-  void return_cached();
-  /// Frees what observers let go of. The caller holds `growth_mutex_`.
-  void free_held() noexcept;
+  /// `growth`: the caller's hold of `growth_mutex_`, which is let go while observers are waited for.
+  void return_cached(GrowthLock& growth);
+  /// Frees what observers let go of, waiting for that a while.
+  void free_held(GrowthLock& growth) noexcept;
   [[noreturn]] void throw_out_of_memory(std::size_t bytes);
 
   backend::Backend& backend_;
   const int device_;
-  /// Held while segments come or go, which takes long and may wait for devices. Taken before `mutex_`.
+  /// Held while segments come or go, which takes long and may wait for devices, but not while others are
+  /// waited for. Taken before `mutex_`.
   std::mutex growth_mutex_;
   std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_mutex_`, as is the next
   std::vector<Extent> held_;                 ///< no segments any more, but not to be freed yet
@@ -69,9 +73,10 @@ class alignas(64) CachingAllocator::Impl {
   std::size_t small_requests_ = 0;
 };
 
-/// One request on its way through `grow`. The caller holds `growth_mutex_`.
+/// One request on its way through `grow`.
 struct CachingAllocator::Impl::Source {
   Impl& allocator;
+  GrowthLock& growth;
   std::size_t bytes;
   backend::StreamRef stream;
 
@@ -100,7 +105,7 @@ struct CachingAllocator::Impl::Source {
     const std::lock_guard lock(allocator.mutex_);
     allocator.reap_locked();
   }
-  void return_cached() { allocator.return_cached(); }
+  void return_cached() { allocator.return_cached(growth); }
   void finish_pending() { allocator.finish_pending(); }
 };
 
@@ -115,8 +120,8 @@ Block* CachingAllocator::Impl::allocate(std::size_t bytes, backend::StreamRef st
     if (!pending_.empty() && !backend_.is_capturing(stream)) reap_locked();
     if (Block* block = pool_.take(bytes, stream)) return block;
   }
-  const std::lock_guard growth_lock(growth_mutex_);
-  Source source{*this, bytes, stream};
+  GrowthLock growth(growth_mutex_);
+  Source source{*this, growth, bytes, stream};
   if (Block* block = grow(source)) return block;
   throw_out_of_memory(bytes);
 }
@@ -163,28 +168,38 @@ void CachingAllocator::Impl::remove_observer(SegmentObserver& observer) noexcept
   std::erase(observers_, &observer);
 }
 
-void CachingAllocator::Impl::free_held() noexcept {
+void CachingAllocator::Impl::free_held(GrowthLock& growth) noexcept {
   // All are told of all before anybody waits.
   for (const Extent& segment : held_) {
     for (SegmentObserver* const observer : observers_) observer->will_free(segment.address);
   }
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  std::erase_if(held_, [&](const Extent& segment) {
-    const bool is_free = std::ranges::all_of(observers_, [&](SegmentObserver* const observer) {
-      return observer->may_free(segment.address, deadline);
+  for (;;) {
+    bool is_worth_waiting = false;
+    std::erase_if(held_, [&](const Extent& segment) {
+      auto hold = SegmentObserver::Hold::none;
+      for (SegmentObserver* const observer : observers_)
+        hold = std::max(hold, observer->hold_on(segment.address));
+      is_worth_waiting |= hold == SegmentObserver::Hold::passing;
+      if (hold != SegmentObserver::Hold::none) return false;
+      backend_.free_device(device_, segment.address);
+      return true;
     });
-    if (is_free) backend_.free_device(device_, segment.address);
-    return is_free;
-  });
+    if (!is_worth_waiting || std::chrono::steady_clock::now() > deadline) return;
+    // Others may close it only after a call of this process that another thread needs memory for.
+    growth.unlock();
+    std::this_thread::sleep_for(asks_every);
+    growth.lock();
+  }
 }
 
 void CachingAllocator::Impl::empty_cache() {
-  const std::lock_guard growth_lock(growth_mutex_);
+  GrowthLock growth(growth_mutex_);
   {
     const std::lock_guard lock(mutex_);
     reap_locked();
   }
-  return_cached();
+  return_cached(growth);
 }
 
 void CachingAllocator::Impl::finish_pending() {
@@ -223,7 +238,7 @@ void CachingAllocator::Impl::reap_locked() {
   pending_.reap([this](StreamUses& block) { pool_.give_back(static_cast<Block&>(block)); });
 }
 
-void CachingAllocator::Impl::return_cached() {
+void CachingAllocator::Impl::return_cached(GrowthLock& growth) {
   std::vector<Segment> segments;
   {
     const std::lock_guard lock(mutex_);
@@ -246,7 +261,7 @@ void CachingAllocator::Impl::return_cached() {
     }
   }
   for (const Segment& segment : segments) held_.push_back({segment.address, segment.bytes});
-  free_held();
+  free_held(growth);
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -3,8 +3,8 @@
 #include "backend/backend.hpp"
 #include "tutti/memory.hpp"
 
-#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -21,16 +21,17 @@ struct PinnedBlock;
 /// the allocator.
 class SegmentObserver {
  public:
-  using Deadline = std::chrono::steady_clock::time_point;
+  /// What keeps a segment from being freed: nothing, what passes soon, or what may last.
+  enum class Hold : std::uint8_t { none, passing, lasting };
 
   SegmentObserver() = default;
   SegmentObserver(const SegmentObserver&) = delete;
   SegmentObserver& operator=(const SegmentObserver&) = delete;
   /// The segment that begins at `address`, which no work uses any more, is to be freed soon.
   virtual void will_free(const std::byte* address) noexcept = 0;
-  /// Afterwards: whether it may be freed now; waits for that until the deadline. If not, it stays with the
-  /// allocator, unused, and is asked for again.
-  [[nodiscard]] virtual bool may_free(const std::byte* address, Deadline deadline) noexcept = 0;
+  /// Afterwards, at once: whether it may be freed. While it may not, it stays with the allocator, unused, and
+  /// is asked for again.
+  [[nodiscard]] virtual Hold hold_on(const std::byte* address) noexcept = 0;
 
  protected:
   ~SegmentObserver() = default;

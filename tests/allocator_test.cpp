@@ -4,11 +4,13 @@
 #include "support/errors.hpp"
 #include "support/memory_books.hpp"
 #include "support/stream_gate.hpp"
+#include "support/timing.hpp"
 #include "tutti/error.hpp"
 #include "tutti/memory.hpp"
 
 #include <atomic>
 #include <barrier>
+#include <cstddef>
 #include <cstring>
 #include <functional>
 #include <random>
@@ -20,9 +22,12 @@
 namespace tutti {
 namespace {
 
+using test::at_once;
+using test::becomes_true;
 using test::books_balance;
 using test::refuses;
 using test::StreamGate;
+using test::time_of;
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
 
@@ -160,6 +165,59 @@ TEST_F(AllocatorTest, ReturnsCachedSegmentsToTheDevice) {
   empty_cache();
   EXPECT_TRUE(done.is_set()) << "the stream's queue might still have used the memory";
   EXPECT_EQ(memory_reserved(0), reserved);
+}
+
+/// Has the segment open until it is told that it does no longer.
+class HasOneSegmentOpen final : public SegmentObserver {
+ public:
+  HasOneSegmentOpen(CachingAllocator& allocator, const void* segment)
+      : allocator_(allocator), segment_(segment) {
+    allocator_.add_observer(*this);
+  }
+  ~HasOneSegmentOpen() { allocator_.remove_observer(*this); }
+  void will_free(const std::byte* address) noexcept override { was_told = was_told || address == segment_; }
+  [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override {
+    return address == segment_ ? hold.load() : Hold::none;
+  }
+
+  std::atomic<Hold> hold = Hold::passing;
+  std::atomic<bool> was_told = false;
+
+ private:
+  CachingAllocator& allocator_;
+  const void* segment_;
+};
+
+TEST_F(AllocatorTest, GivesMemoryToOthersWhileItWaitsForAnObserver) {
+  const Stream stream(0);
+  const std::size_t free = mem_get_info(0).free;
+  Block* block = allocate(32 * mebibyte, stream);
+  HasOneSegmentOpen observer(allocator(), CachingAllocator::address(block));
+  allocator().free(block);
+  std::thread emptying([] { empty_cache(); });
+  EXPECT_TRUE(becomes_true([&] { return observer.was_told.load(); }));
+  // More than is cached: the device is asked. The observer lets go only afterwards.
+  Block* other = allocate(64 * mebibyte, stream);
+  const std::size_t free_beside_both = mem_get_info(0).free;
+  observer.hold = SegmentObserver::Hold::none;
+  emptying.join();
+  EXPECT_EQ(free_beside_both, free - 96 * mebibyte) << "the segment was freed while it was open";
+  EXPECT_EQ(mem_get_info(0).free, free - 64 * mebibyte);
+  allocator().free(other);
+}
+
+TEST_F(AllocatorTest, KeepsWhatAnObserverHoldsForLongAndFreesItLater) {
+  const Stream stream(0);
+  const std::size_t free = mem_get_info(0).free;
+  Block* block = allocate(32 * mebibyte, stream);
+  HasOneSegmentOpen observer(allocator(), CachingAllocator::address(block));
+  observer.hold = SegmentObserver::Hold::lasting;
+  allocator().free(block);
+  EXPECT_LT(time_of([] { empty_cache(); }), at_once);
+  EXPECT_EQ(mem_get_info(0).free, free - 32 * mebibyte);
+  observer.hold = SegmentObserver::Hold::none;
+  empty_cache();
+  EXPECT_EQ(mem_get_info(0).free, free);
 }
 
 TEST_F(AllocatorTest, RefusesMoreThanTheDeviceHasAndGoesOn) {

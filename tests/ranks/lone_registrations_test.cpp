@@ -1,16 +1,13 @@
 #include "ranks/registering_rank.hpp"
 #include "support/ranks.hpp"
-#include "support/timing.hpp"
 #include "transport/ranks/registrations.hpp"
 #include "tutti/error.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -19,11 +16,8 @@
 namespace tutti::transport::ranks {
 namespace {
 
-using namespace std::chrono_literals;
-using test::at_once;
 using test::expect_all_right;
-using test::time_of;
-using Clock = std::chrono::steady_clock;
+using Hold = SegmentObserver::Hold;
 
 /// Rank 0 of two, in one process: the test itself does what the other does, or does not.
 class AloneRank {
@@ -50,9 +44,7 @@ class AloneRank {
     (*rank_).wait(sequence);
     EXPECT_EQ(rank_.seen_by_other(tensor), reinterpret_cast<std::byte*>(0x1000 * (expected_entry + 1)));
   }
-  [[nodiscard]] bool may_free(const Tensor& tensor, Clock::duration limit) {
-    return (*rank_).may_free(address_of(tensor), Clock::now() + limit);
-  }
+  [[nodiscard]] Hold hold_on(const Tensor& tensor) { return (*rank_).hold_on(address_of(tensor)); }
   [[nodiscard]] Shared& shared() { return *shared_; }
   [[nodiscard]] Rank& rank() { return rank_; }
   [[nodiscard]] Registrations& operator*() { return *rank_; }
@@ -64,7 +56,7 @@ class AloneRank {
   Rank rank_;
 };
 
-TEST(Registrations, WaitForOthersToCloseMemoryUntilTheDeadline) {
+TEST(Registrations, HoldMemoryUntilOthersHaveClosedIt) {
   expect_all_right(1, [](Exchange&) {
     AloneRank alone;
     const FullSegment segment(0, 1);
@@ -72,25 +64,17 @@ TEST(Registrations, WaitForOthersToCloseMemoryUntilTheDeadline) {
     alone.give(1, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
     (*alone).will_free(address_of(unknown.first));
-    EXPECT_TRUE(alone.may_free(unknown.first, 0s));
-    bool may = true;
-    const auto took = time_of([&] { may = alone.may_free(segment.first, 30ms); });
-    EXPECT_FALSE(may);
-    EXPECT_GE(took, 30ms);
-    EXPECT_LT(took, 30ms + at_once);
-    std::thread other([&] {
-      std::this_thread::sleep_for(20ms);
-      alone.follow(0);
-    });
-    EXPECT_TRUE(alone.may_free(segment.first, 20s));
-    other.join();
-    EXPECT_TRUE(alone.may_free(segment.first, 0s));
+    EXPECT_EQ(alone.hold_on(unknown.first), Hold::none);
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::passing);
+    alone.follow(0);
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
 
     alone.give(2, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
     alone.shared().is_over = true;
-    EXPECT_LT(time_of([&] { EXPECT_FALSE(alone.may_free(segment.first, 20s)); }), at_once);
-    EXPECT_TRUE(alone.may_free(unknown.first, 0s));
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
+    EXPECT_EQ(alone.hold_on(unknown.first), Hold::none);
   });
 }
 
@@ -101,9 +85,9 @@ TEST(Registrations, WhoHasLeftHasClosedEverything) {
     alone.give(1, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
     alone.shared().boards[1].state = RankBoard::leaving;
-    EXPECT_FALSE(alone.may_free(segment.first, 1ms));
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::passing);
     alone.shared().boards[1].state = RankBoard::left;
-    EXPECT_TRUE(alone.may_free(segment.first, 0s));
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
   });
 }
 
@@ -118,9 +102,9 @@ TEST(Registrations, MemoryThatIsGivenAgainWaitsForBothToBeClosed) {
     alone.give(4, segments[0].first, 3);
     (*alone).will_free(address_of(segments[0].first));
     alone.follow(3);
-    EXPECT_FALSE(alone.may_free(segments[0].first, 1ms)) << "the other has it open from the first time";
+    EXPECT_EQ(alone.hold_on(segments[0].first), Hold::passing) << "the other has it open from the first time";
     alone.follow(0);
-    EXPECT_TRUE(alone.may_free(segments[0].first, 0s));
+    EXPECT_EQ(alone.hold_on(segments[0].first), Hold::none);
   });
 }
 

@@ -13,8 +13,6 @@
 namespace tutti::transport::ranks {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 /// The threads look without being told this often.
 constexpr int looks_every_ms = 1000;
 /// How often the closer tries while it has something to close.
@@ -207,22 +205,15 @@ void Registrations::will_free(const std::byte* address) noexcept {
   if (const auto segment = segments_.find(address); segment != segments_.end()) retire(segment);
 }
 
-bool Registrations::may_free(const std::byte* address, Deadline deadline) noexcept {
-  for (;;) {
-    {
-      const std::lock_guard lock(mutex_);
-      // It may have been closed and given again: all its entries count.
-      const auto is_its = [&](const auto& retired) { return retired.second == address; };
-      if (std::ranges::none_of(retired_, is_its)) return true;
-      // Afterwards others may still read what nobody waits for.
-      if (team_.is_over()) return false;
-      std::erase_if(retired_,
-                    [&](const auto& retired) { return is_its(retired) && is_followed(retired.first); });
-      if (std::ranges::none_of(retired_, is_its)) return true;
-    }
-    if (Clock::now() > deadline) return false;
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
-  }
+SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept {
+  const std::lock_guard lock(mutex_);
+  // It may have been closed and given again: all its entries count.
+  const auto is_its = [&](const auto& retired) { return retired.second == address; };
+  if (std::ranges::none_of(retired_, is_its)) return Hold::none;
+  // Afterwards others may still read what nobody waits for.
+  if (team_.is_over()) return Hold::lasting;
+  std::erase_if(retired_, [&](const auto& retired) { return is_its(retired) && is_followed(retired.first); });
+  return std::ranges::none_of(retired_, is_its) ? Hold::none : Hold::passing;
 }
 
 template <class Visitor>

@@ -126,8 +126,9 @@ class Registrations final : public SegmentObserver {
   void close() noexcept;
 
   void will_free(const std::byte* address) noexcept override;
-  /// False at once if the team has been ended: the memory is free when this object is gone.
-  [[nodiscard]] bool may_free(const std::byte* address, Deadline deadline) noexcept override;
+  /// Passing while others have to close it; lasting if the team has been ended: the memory is free when this
+  /// object is gone.
+  [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override;
 
  private:
   struct Segment {
