@@ -133,6 +133,25 @@ TEST_F(HostInterleaving, LetsTheHostOpenAGateThatWorkWaitsFor) {
   }
 }
 
+TEST_F(HostInterleaving, LetsStreamsPassOneThatAGateHolds) {
+  for (std::uint64_t seed = 0; seed < 10; ++seed) {
+    boot("island");
+    control().set_interleaving_seed(seed);
+    Gate gate;
+    gate.block(machine(), machine().default_stream(0));
+    int ran = 0;  // unguarded: the second stream's entries run one after another
+    for (int i = 0; i < 5; ++i) {
+      launch(machine().default_stream(0), "held", {}, [](auto) {});
+      launch(machine().default_stream(1), "work", {}, [&ran](auto) { ++ran; });
+    }
+    machine().synchronize_device(1);
+    EXPECT_EQ(ran, 5) << "seed " << seed;
+    EXPECT_FALSE(machine().query_stream(machine().default_stream(0)));
+    gate.open();
+    machine().synchronize_device(0);
+  }
+}
+
 TEST_F(HostInterleaving, CompletesDestroyedStreamsAndShutsDown) {
   control().set_interleaving_seed(9);
   std::atomic<int> ran{0};

@@ -8,10 +8,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds settle_patience{
-    200};  ///< for chosen entries to finish, before the host goes on regardless
-constexpr milliseconds silence_patience{
-    250};  ///< without a call, before entries are chosen for a host that waits
+/// For an entry to finish, before the next one starts regardless.
+constexpr milliseconds turn_patience{200};
+/// Without a call, before entries are chosen for a host that waits.
+constexpr milliseconds silence_patience{250};
 
 }  // namespace
 
@@ -27,7 +27,7 @@ std::optional<std::uint64_t> Interleaver::seed() const {
 void Interleaver::set_seed(std::optional<std::uint64_t> seed) {
   {
     std::unique_lock lock(mutex_);
-    settled_.wait(lock, [this] { return settled(); });
+    settled_.wait(lock, [this] { return settled() && overdue_.empty(); });
     seed_ = seed;
     generator_.seed(seed.value_or(0));
     active_.store(seed.has_value());
@@ -76,10 +76,13 @@ void Interleaver::pass_time() {
   settle(lock);
 }
 
-void Interleaver::on_finished() {
+void Interleaver::on_finished(const StreamWorker& worker) {
   const std::lock_guard lock(mutex_);
-  running_ = false;
-  ++finished_count_;
+  if (const auto late = overdue_.find(&worker); late == overdue_.end()) {
+    in_turn_ = nullptr;
+  } else if (--late->second == 0) {
+    overdue_.erase(late);
+  }
   start_next();
   if (settled()) settled_.notify_all();
 }
@@ -116,25 +119,44 @@ void Interleaver::choose_head(Lanes::iterator lane) {
 }
 
 void Interleaver::start_next() {
-  if (running_ || agenda_.empty()) return;
-  Choice next = std::move(agenda_.front());
-  agenda_.pop_front();
-  running_ = true;
-  next.worker->dispatch(std::move(next.task));
+  while (in_turn_ == nullptr && !agenda_.empty()) {
+    Choice next = std::move(agenda_.front());
+    agenda_.pop_front();
+    if (const auto late = overdue_.find(next.worker); late != overdue_.end()) {
+      ++late->second;
+    } else {
+      in_turn_ = next.worker;
+      ++turns_;
+    }
+    next.worker->dispatch(std::move(next.task));
+  }
+}
+
+void Interleaver::end_turn() {
+  if (in_turn_ == nullptr) return;
+  overdue_.emplace(std::exchange(in_turn_, nullptr), 1);
+  start_next();
+  if (settled()) settled_.notify_all();
 }
 
 void Interleaver::settle(std::unique_lock<std::mutex>& lock) {
-  if (stalled_at_ == finished_count_) return;  // patience has been lost with the entry that is still running
-  if (!settled_.wait_for(lock, settle_patience, [this] { return settled(); })) stalled_at_ = finished_count_;
+  for (;;) {
+    const std::uint64_t turns_seen = turns_;
+    if (settled_.wait_for(lock, turn_patience, [this] { return settled(); })) return;
+    if (turns_ == turns_seen) end_turn();
+  }
 }
 
 void Interleaver::watch_for_silence() {
   std::unique_lock lock(mutex_);
   std::uint64_t calls_seen = calls_;
+  std::uint64_t turns_seen = turns_;
   while (!stop_) {
     stopped_.wait_for(lock, silence_patience, [this] { return stop_; });
+    if (turns_ == turns_seen) end_turn();
     if (calls_ == calls_seen && settled() && choose_one()) start_next();
     calls_seen = calls_;
+    turns_seen = turns_;
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -28,8 +29,8 @@ namespace tutti::backend::host {
 ///  - The *execution* follows that order on the streams' own workers, the next entry starting when the last
 ///  one ends.
 ///    The host is let go only when all chosen entries have finished, so that what it reads too early is
-///    reproduced as well; but not forever, because a chosen entry may itself wait for something the host does
-///    next.
+///    reproduced as well. Neither is forever, because a chosen entry may itself wait for something that the
+///    host does next, or another stream's entry: one that takes long is overdue, and is waited for no more.
 ///
 /// A host that waits by other means than the backend makes no choices; if it submits nothing for a while,
 /// entries are chosen for it, one after another. Only then does time decide something.
@@ -52,7 +53,7 @@ class Interleaver final : public StreamWorker::Observer {
   /// The host asks how far things are: time passes for it, so that asking again and again comes to an end.
   void pass_time();
 
-  void on_finished() override;
+  void on_finished(const StreamWorker& worker) override;
 
  private:
   struct Entry {
@@ -75,7 +76,9 @@ class Interleaver final : public StreamWorker::Observer {
   bool choose_one();
   void choose_head(Lanes::iterator lane);
   void start_next();
-  [[nodiscard]] bool settled() const { return agenda_.empty() && !running_; }
+  /// The entry in turn is overdue.
+  void end_turn();
+  [[nodiscard]] bool settled() const { return agenda_.empty() && in_turn_ == nullptr; }
   void settle(std::unique_lock<std::mutex>& lock);
 
   void watch_for_silence();
@@ -85,10 +88,11 @@ class Interleaver final : public StreamWorker::Observer {
   std::optional<std::uint64_t> seed_;
   std::mt19937_64 generator_;
   Lanes lanes_;
-  std::deque<Choice> agenda_;  ///< chosen, not yet started
-  bool running_ = false;
-  std::uint64_t finished_count_ = 0;
-  std::optional<std::uint64_t> stalled_at_;  ///< `finished_count_` when the host last ran out of patience
+  std::deque<Choice> agenda_;              ///< chosen, not yet started
+  const StreamWorker* in_turn_ = nullptr;  ///< whose entry the others wait for
+  std::uint64_t turns_ = 0;
+  /// By worker: entries that have started, or follow one that has, and that nobody waits for.
+  std::map<const StreamWorker*, std::size_t> overdue_;
   std::condition_variable settled_;
 
   std::uint64_t calls_ = 0;

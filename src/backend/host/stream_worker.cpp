@@ -94,7 +94,7 @@ void StreamWorker::execute(Entry entry) {
   }
   entry.task.reset();  // what it held is released before anybody hears that it is done
   progress_->complete();
-  if (entry.origin == Origin::dispatched) observer_.on_finished();
+  if (entry.origin == Origin::dispatched) observer_.on_finished(*this);
 }
 
 }  // namespace tutti::backend::host

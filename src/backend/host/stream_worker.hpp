@@ -25,7 +25,7 @@ class StreamWorker {
   /// Called on the worker after each entry has finished.
   class Observer {
    public:
-    virtual void on_finished() = 0;
+    virtual void on_finished(const StreamWorker& worker) = 0;
 
    protected:
     ~Observer() = default;
