@@ -3,9 +3,13 @@
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
 #include "tutti/error.hpp"
+#include "tutti/event.hpp"
 #include "tutti/tensor.hpp"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -90,15 +94,65 @@ void copy_within(const TensorView& target, const TensorView& source) {
   }
 }
 
-/// The host's end of a copy that has been queued on `stream`: waits, or leaves pinned memory to the stream.
+/// Pinned memory on the way between pageable memory and a device.
+class PinnedPiece {
+ public:
+  static constexpr std::size_t largest = std::size_t{4} << 20;
+
+  PinnedPiece(std::size_t bytes, backend::StreamRef stream)
+      : memory_(empty({static_cast<std::int64_t>(bytes)},
+                      {.dtype = DType::uint8, .host_memory = HostMemory::pinned})),
+        stream_(stream),
+        queue_(StreamAccess::make(stream)) {}
+
+  [[nodiscard]] std::byte* data() const { return bytes_of(memory_); }
+  void move(std::byte* target, const std::byte* source, std::size_t bytes) {
+    Runtime::get().backend().copy(stream_, {.target = target, .source = source, .row_bytes = bytes});
+    memory_.record_stream(queue_);
+    moved_.record(queue_);
+  }
+  /// Until the last `move` is over.
+  void wait() const { moved_.synchronize(); }
+
+ private:
+  Tensor memory_;
+  Event moved_;
+  backend::StreamRef stream_;
+  Stream queue_;
+};
+
+/// A copy to or from pageable memory: one piece is on its way while the host copies another. Returns when the
+/// bytes have arrived.
 ///
-/// Pageable memory always waits. The system may still be reading it or writing to it, and nobody keeps it
-/// alive.
-void finish_with_host(const Tensor& host_end, backend::StreamRef stream, Blocking blocking) {
-  if (blocking == Blocking::no && host_end.is_pinned()) {
-    host_end.record_stream(StreamAccess::make(stream));
-  } else {
-    Runtime::get().backend().synchronize_stream(stream);
+/// CUDA would do the same, but while it keeps a thread waiting for a stream, no other launches on that
+/// device: where kernels of several devices wait for one another, the next of them would never come.
+void copy_through_pinned(const backend::Copy2D& task, bool is_upload, backend::StreamRef stream) {
+  const std::size_t bytes = task.row_bytes;
+  const std::size_t step = std::min(bytes, PinnedPiece::largest);
+  const auto bytes_from = [&](std::size_t offset) { return std::min(step, bytes - offset); };
+  std::vector<PinnedPiece> pieces;
+  for (std::size_t i = 0; i < (bytes > step ? 2U : 1U); ++i) pieces.emplace_back(step, stream);
+  const auto piece_of = [&](std::size_t offset) -> PinnedPiece& { return pieces[offset / step % 2]; };
+
+  if (is_upload) {
+    for (std::size_t offset = 0; offset < bytes; offset += step) {
+      PinnedPiece& piece = piece_of(offset);
+      piece.wait();
+      std::copy_n(task.source + offset, bytes_from(offset), piece.data());
+      piece.move(task.target + offset, piece.data(), bytes_from(offset));
+    }
+    for (const PinnedPiece& piece : pieces) piece.wait();
+    return;
+  }
+  const auto send = [&](std::size_t offset) {
+    PinnedPiece& piece = piece_of(offset);
+    piece.move(piece.data(), task.source + offset, bytes_from(offset));
+  };
+  send(0);
+  for (std::size_t offset = 0; offset < bytes; offset += step) {
+    if (offset + step < bytes) send(offset + step);
+    piece_of(offset).wait();
+    std::copy_n(piece_of(offset).data(), bytes_from(offset), task.target + offset);
   }
 }
 
@@ -106,20 +160,25 @@ void finish_with_host(const Tensor& host_end, backend::StreamRef stream, Blockin
 void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) {
   Runtime& runtime = Runtime::get();
   const backend::Copy2D task = byte_copy(target, source);
-  if (source.device().is_host()) {
-    const backend::StreamRef stream = current_stream_ref(runtime, target.device().index());
-    runtime.backend().copy(stream, task);
-    finish_with_host(source, stream, blocking);
-  } else if (target.device().is_host()) {
-    const backend::StreamRef stream = current_stream_ref(runtime, source.device().index());
-    runtime.backend().copy(stream, task);
-    finish_with_host(target, stream, blocking);
-  } else {
+  if (!source.device().is_host() && !target.device().is_host()) {
     const backend::StreamRef source_stream = current_stream_ref(runtime, source.device().index());
     const backend::StreamRef target_stream = current_stream_ref(runtime, target.device().index());
     runtime.order(target_stream, source_stream);
     runtime.backend().copy(source_stream, task);
     runtime.order(source_stream, target_stream);
+    return;
+  }
+  const bool is_upload = source.device().is_host();
+  const Tensor& on_host = is_upload ? source : target;
+  const backend::StreamRef stream =
+      current_stream_ref(runtime, (is_upload ? target : source).device().index());
+  if (!on_host.is_pinned() && !runtime.backend().is_capturing(stream))
+    return copy_through_pinned(task, is_upload, stream);
+  runtime.backend().copy(stream, task);
+  if (on_host.is_pinned() && blocking == Blocking::no) {
+    on_host.record_stream(StreamAccess::make(stream));
+  } else {
+    runtime.backend().synchronize_stream(stream);
   }
 }
 

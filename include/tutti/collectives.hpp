@@ -71,9 +71,10 @@ enum class Collective : std::uint8_t {
 /// What carries the bytes.
 ///
 /// NCCL launches a kernel on each device, and they wait for one another. If another thread meanwhile queues a
-/// copy to or from pageable memory on a stream of such a call, CUDA makes that thread wait for the kernel
-/// before it, and may make NCCL's next launch wait for the thread: then neither ends. Let such a copy wait
-/// until the call has returned. Between processes, with one device each, this cannot happen.
+/// copy of its own (`cudaMemcpyAsync`) to or from pageable memory on a stream of such a call, CUDA makes that
+/// thread wait for the kernel before it, and may make NCCL's next launch wait for the thread: then neither
+/// ends. Let such a copy wait until the call has returned, or use `Tensor::copy_`, which holds nobody up.
+/// Between processes, with one device each, this cannot happen.
 enum class TransportKind : std::uint8_t {
   automatic,  ///< chosen by topology, size, element type, layout and required determinism
   p2p,     ///< devices access one another's memory; pairs that cannot are bridged through pinned host memory,

@@ -4,7 +4,10 @@
 #include "support/exercise.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <thread>
+#include <vector>
 
 /// The promises about streams, for every collective alike: an input is read after the work queued before on
 /// the current stream of its device and before work queued there later; an output is complete for work queued
@@ -29,6 +32,27 @@ class StreamOrder : public EveryCollective {
       copies.back().copy_(tensor);
     }
     return copies;
+  }
+  /// Makes calls from several threads, on the streams that are current where `on_streams` runs them, and
+  /// looks at all results.
+  static void call_from_several_threads(
+      const std::function<void(const std::function<void()>& calls)>& on_streams) {
+    const Exercise run = exercise(101);
+    const auto call = [&](std::uint64_t seed) {
+      for (std::uint64_t round = 0; round < static_cast<std::uint64_t>(scaled(10)); ++round) {
+        const std::vector<HostArray> values = run.values(seed * 1000 + round);
+        std::vector<Tensor> inputs = make_inputs(run, values);
+        const std::vector<Tensor> results = make(run, inputs);
+        for (const Tensor& input : inputs) input.fill_(0);
+        inputs.clear();
+        EXPECT_TRUE(all_hold(run, results, run.expect(values))) << "thread " << seed << " round " << round;
+      }
+    };
+    std::vector<std::thread> threads;
+    for (std::uint64_t seed = 0; seed < 4; ++seed)
+      threads.emplace_back([&, seed] { on_streams([&] { call(seed); }); });
+    for (std::thread& thread : threads) thread.join();
+    synchronize_all();
   }
   /// Where memory lies and how much it is.
   struct Memory {
@@ -234,22 +258,15 @@ TEST_P(StreamOrder, FollowsTheStreamsThatAreCurrentAtTheCall) {
 }
 
 TEST_P(StreamOrder, HoldsForCallsFromSeveralThreads) {
-  const Exercise run = exercise(101);
-  const auto body = [&](std::uint64_t seed) {
+  call_from_several_threads([](const std::function<void()>& calls) {
     const PooledStreams streams;
-    for (std::uint64_t round = 0; round < static_cast<std::uint64_t>(scaled(10)); ++round) {
-      const std::vector<HostArray> values = run.values(seed * 1000 + round);
-      std::vector<Tensor> inputs = make_inputs(run, values);
-      const std::vector<Tensor> results = make(run, inputs);
-      for (const Tensor& input : inputs) input.fill_(0);
-      inputs.clear();
-      EXPECT_TRUE(all_hold(run, results, run.expect(values))) << "thread " << seed << " round " << round;
-    }
-  };
-  std::vector<std::thread> threads;
-  for (std::uint64_t thread = 0; thread < 4; ++thread) threads.emplace_back(body, thread);
-  for (std::thread& thread : threads) thread.join();
-  synchronize_all();
+    calls();
+  });
+}
+
+/// Their copies to and from pageable memory wait on streams of one another's calls.
+TEST_P(StreamOrder, HoldsForCallsFromSeveralThreadsOnTheSameStreams) {
+  call_from_several_threads([](const std::function<void()>& calls) { calls(); });
 }
 
 }  // namespace

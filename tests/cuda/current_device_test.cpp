@@ -37,8 +37,9 @@ TEST_P(NativeDevice, IsTheCallersAfterEveryCall) {
       EXPECT_EQ(native_device(), device);
     }
   };
-  // One after another: a call by NCCL and a copy to pageable memory at the same time may wait for each other.
-  for (const Device device : first_devices()) std::thread(call_from, device.index()).join();
+  std::vector<std::thread> threads;
+  for (const Device device : first_devices()) threads.emplace_back(call_from, device.index());
+  for (std::thread& thread : threads) thread.join();
 }
 
 class DeviceScopes : public testing::Test {
