@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -183,62 +184,40 @@ void TeamCall::post() {
       arguments_.unsupported("transport is nccl, which cannot carry this call: {}", to_words(refusal));
   }
   choose_transport();
-  if (is_relayed_ && !by_nccl_ && pattern() == transport::RanksPattern::reduce) add_shares();
+  if (is_relayed() && !by_nccl_ && pattern() == transport::RanksPattern::reduce) add_shares();
   sequence_ = team_.post(signature_, context_.launcher.captured().has_value());
 }
 
-std::uint64_t TeamCall::low_latency_limit() const {
-  const backend::TeamWindowLayout& layout = team_.windows().layout();
-  // Messages start at multiples of so much, and shares are cut at multiples of `split_alignment`.
-  const std::uint64_t padding =
-      (members() - 1) * (columns_.size() * layout.message_alignment() + transport::split_alignment);
-  const std::uint64_t room = layout.most_in_inbox();
-  return std::min(transport::low_latency_to(pattern(), layout.lines, context_.runtime.backend().kind()),
-                  room - std::min(room, padding));
-}
-
-bool TeamCall::could_be_low_latency() const {
-  if (members() < 2 || !moves()) return false;
-  if (has_own_numbers(signature_.operation) && geometry_.rows > 1) return false;
-  return busiest_member() <= low_latency_limit();
-}
-
-bool TeamCall::could_relay() const {
-  const std::uint64_t limit = low_latency_limit();
-  if (members() < 3 || limit == 0) return false;
-  const transport::RanksTuning tuning = transport::ranks_tuning_of(context_.runtime.backend().kind());
-  switch (pattern()) {
-    case transport::RanksPattern::all_reduce:
-      return busiest_member() > std::min(tuning.sums_relayed_from_sent, limit) &&
-             busiest_member() / members() <= limit;
-    case transport::RanksPattern::reduce:
-      return busiest_member() > std::min(tuning.root_sums_relayed_from, limit) &&
-             busiest_member() / members() <= limit;
-    case transport::RanksPattern::broadcast:
-      return busiest_member() > std::min(tuning.copies_relayed_from_sent, limit) && payload_bytes() <= limit;
-    default:
-      return false;
+transport::ranks::CallShape TeamCall::shape() const {
+  transport::ranks::CallShape shape{.pattern = pattern(), .members = members(), .tensors = columns_.size()};
+  if (has_own_numbers(signature_.operation)) {
+    const auto bytes_of = [this](std::uint64_t length) {
+      return length * geometry_.slab_bytes * geometry_.rows;
+    };
+    shape.has_rows_apart = geometry_.rows > 1;
+    if (lengths_.empty()) return shape;  // not all ranks have told their parts' lengths yet
+    shape.payload = bytes_of(std::accumulate(lengths_.begin(), lengths_.end(), std::uint64_t{0}));
+    shape.kept_by_root = bytes_of(lengths_[root_]);
+    shape.largest_tensor = columns_.front().bytes();
+    return shape;
   }
+  for (const TeamColumn& column : columns_) {
+    shape.payload += column.bytes();
+    shape.largest_tensor = std::max(shape.largest_tensor, column.bytes());
+  }
+  if (signature_.operation == Operation::all_gather) shape.payload *= members();
+  return shape;
 }
 
-bool TeamCall::could_be_direct() const {
-  if (team_.registrations() == nullptr || members() < 2 || !moves()) return false;
-  const auto is_too_large = [](const TeamColumn& column) {
-    return column.bytes() >= backend::SourcePlace::most_bytes;
-  };
-  const std::size_t operands = 2 * columns_.size() * team_.most_members_of_a_rank();
-  return operands <= transport::ranks::Registrations::most_given &&
-         largest_message() > transport::ranks_tuning_of(context_.runtime.backend().kind()).direct_from &&
-         std::ranges::none_of(columns_, is_too_large);
+transport::ranks::TeamMeans TeamCall::means() const {
+  return {.backend = context_.runtime.backend().kind(),
+          .layout = team_.windows().layout(),
+          .most_given = team_.registrations() == nullptr ? 0 : transport::ranks::Registrations::most_given,
+          .most_members_of_a_rank = team_.most_members_of_a_rank()};
 }
 
 void TeamCall::choose_transport() {
-  is_relayed_ = could_relay();
-  if (is_relayed_ || could_be_low_latency()) {
-    protocol_ = Protocol::low_latency;
-  } else {
-    protocol_ = could_be_direct() ? Protocol::direct : Protocol::slots;
-  }
+  rounds_ = moves() ? choose_rounds(shape(), means()) : transport::ranks::RoundChoice{};
   const NcclObjection objection = nccl_objection();
   by_nccl_ = objection == NcclObjection::none;
   if (!by_nccl_ && context_.launcher.captured() && team_.spans_hosts()) {
@@ -392,10 +371,10 @@ std::span<std::byte* const> TeamCall::addresses() const {
 transport::RanksTuning TeamCall::tuning() const noexcept {
   transport::RanksTuning tuning = transport::ranks_tuning_of(context_.runtime.backend().kind());
   tuning.message_bytes = std::min(tuning.message_bytes, team_.windows().layout().slot_bytes);
-  if (protocol_ == Protocol::slots) return tuning;
+  if (rounds_.protocol == Protocol::slots) return tuning;
   // There are no messages to cut. Directly, no member may write what others read.
   tuning.message_bytes = std::numeric_limits<std::uint64_t>::max() / 2;
-  const bool shares_sums = protocol_ == Protocol::direct || is_relayed_;
+  const bool shares_sums = rounds_.protocol == Protocol::direct || is_relayed();
   tuning.shared_sums_from = shares_sums ? 0 : tuning.message_bytes;
   return tuning;
 }
@@ -414,9 +393,10 @@ TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::
   return cached(key, [&] {
     TeamProblem problem(members(), columns_.size());
     describe(problem);
-    return transport::ranks::plan_rounds(
-        problem.work(), members(), first(), locals(),
-        {.message_bytes = tuning().message_bytes, .protocol = protocol_, .layout = team_.windows().layout()});
+    return transport::ranks::plan_rounds(problem.work(), members(), first(), locals(),
+                                         {.message_bytes = tuning().message_bytes,
+                                          .protocol = rounds_.protocol,
+                                          .layout = team_.windows().layout()});
   });
 }
 

@@ -6,6 +6,7 @@
 #include "collectives/team_problem.hpp"
 #include "runtime.hpp"
 #include "transport/plan_cache.hpp"
+#include "transport/ranks/round_choice.hpp"
 #include "transport/ranks/round_launcher.hpp"
 #include "transport/ranks/round_plan.hpp"
 #include "transport/ranks/signature.hpp"
@@ -145,7 +146,7 @@ class TeamCall {
   void launch_barrier();
   [[nodiscard]] transport::RanksTuning tuning() const noexcept;
   /// Members hand on what they have got or added, with low latency. Known once it is posted.
-  [[nodiscard]] bool is_relayed() const noexcept { return is_relayed_; }
+  [[nodiscard]] bool is_relayed() const noexcept { return rounds_.is_relayed; }
 
   /// A whole call: `parts` of own members, and the root's `whole`, along `dim`. Every rank knows the lengths
   /// of its own parts alone: the plan is made when all have told theirs.
@@ -199,23 +200,11 @@ class TeamCall {
   [[nodiscard]] std::string to_words(NcclObjection objection) const;
   void enqueue_nccl();
   [[nodiscard]] std::vector<transport::ranks::NcclCall> nccl_calls() const;
-  /// Bytes of what a root or each member has, or of the whole that is scattered or gathered.
-  [[nodiscard]] std::uint64_t payload_bytes() const;
-  /// Bytes that the member with most to put has to put.
-  [[nodiscard]] std::uint64_t largest_message() const;
   void add_transfers(std::vector<transport::ranks::NcclCall>& calls) const;
   void choose_transport();
   [[nodiscard]] transport::RanksPattern pattern() const;
-  /// Bytes that some member has to send or to receive, if all are sent at once to those who add or keep them.
-  [[nodiscard]] std::uint64_t busiest_member() const;
-  /// What it may be in low-latency rounds.
-  [[nodiscard]] std::uint64_t low_latency_limit() const;
-  // What rounds could be, and should. The same on all ranks.
-  [[nodiscard]] bool could_be_low_latency() const;
-  /// Members read one another's operands where they lie.
-  [[nodiscard]] bool could_be_direct() const;
-  /// Each member gets or adds a share of what others want, and hands it on with low latency.
-  [[nodiscard]] bool could_relay() const;
+  [[nodiscard]] transport::ranks::CallShape shape() const;
+  [[nodiscard]] transport::ranks::TeamMeans means() const;
   /// Gives own members memory for their shares of a sum that they hand on to the root.
   void add_shares();
   /// Has what the plan gives opened by the others; what cannot be opened is replaced by a stand-in.
@@ -252,8 +241,7 @@ class TeamCall {
   };
   std::vector<StandIn> stand_ins_;
   bool by_nccl_ = false;
-  transport::ranks::Protocol protocol_ = transport::ranks::Protocol::slots;
-  bool is_relayed_ = false;
+  transport::ranks::RoundChoice rounds_;
   // Of scatter and gather.
   Cut geometry_;
   std::vector<std::uint64_t> lengths_;  ///< of all members' parts, along the dimension

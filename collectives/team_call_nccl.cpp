@@ -3,7 +3,6 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -15,7 +14,6 @@ namespace {
 
 using transport::ranks::NcclCall;
 using transport::ranks::Operation;
-using transport::ranks::Protocol;
 
 bool is_sum(Operation operation) {
   switch (operation) {
@@ -70,18 +68,9 @@ TeamCall::NcclObjection TeamCall::nccl_objection() const {
   if (team_.spans_hosts()) return NcclObjection::none;  // it alone reaches from GPU to GPU
   // Making its connections cannot be captured.
   if (context_.launcher.captured() && !context_.nccl->is_connected()) return NcclObjection::not_connected;
-  const bool is_list = columns_.size() > 1;
-  const transport::RanksZones zones = transport::ranks_zones_of(pattern(), members(), is_list);
-  const std::uint64_t bytes = payload_bytes();
-  const bool needs_cuts = protocol_ == Protocol::slots && largest_message() > tuning().message_bytes;
-  if (bytes <= zones.rounds_to && !needs_cuts) return NcclObjection::not_faster;
-  if (protocol_ == Protocol::direct && bytes >= zones.direct_from && bytes <= zones.direct_to)
-    return NcclObjection::not_faster;
-  if (protocol_ == Protocol::low_latency && team_.windows().layout().lines == backend::TeamLines::wide &&
-      bytes <= transport::wide_lines_beat_nccl_to(pattern(), members(), is_list)) {
-    return NcclObjection::not_faster;
-  }
-  if (bytes / columns_.size() < transport::ranks_nccl_tensor) return NcclObjection::small_tensors;
+  const transport::ranks::CallShape shape = this->shape();
+  if (rounds_match_nccl(shape, means(), rounds_)) return NcclObjection::not_faster;
+  if (shape.payload / shape.tensors < transport::ranks_nccl_tensor) return NcclObjection::small_tensors;
   return NcclObjection::none;
 }
 
@@ -102,53 +91,13 @@ std::string TeamCall::to_words(NcclObjection objection) const {
     case NcclObjection::dtype:
       return "it does not add all of the element types";
     case NcclObjection::not_faster:
-      return fmt::format("it is not faster for {} bytes", payload_bytes());
+      return fmt::format("it is not faster for {} bytes", shape().payload);
     case NcclObjection::small_tensors:
       return "the tensors are small";
     case NcclObjection::not_connected:
       return "the call is captured before the first one that goes by NCCL";
   }
   return {};
-}
-
-std::uint64_t TeamCall::payload_bytes() const {
-  if (has_own_numbers(signature_.operation)) {
-    // Known when all ranks have told their parts' lengths.
-    return geometry_.slab_bytes * geometry_.rows *
-           std::accumulate(lengths_.begin(), lengths_.end(), std::uint64_t{0});
-  }
-  std::uint64_t bytes = 0;
-  for (const TeamColumn& column : columns_) bytes += column.bytes();
-  return signature_.operation == Operation::all_gather ? bytes * members() : bytes;
-}
-
-std::uint64_t TeamCall::largest_message() const {
-  const std::uint64_t payload = payload_bytes();
-  switch (signature_.operation) {
-    case Operation::scatter:
-    case Operation::reduce_scatter_add:
-      return payload / members() * (members() - 1);
-    case Operation::gather:
-    case Operation::all_gather:
-      return payload / members();
-    default:
-      return payload;
-  }
-}
-
-std::uint64_t TeamCall::busiest_member() const {
-  const std::uint64_t others = members() - 1;
-  switch (signature_.operation) {
-    case Operation::scatter:
-    case Operation::gather:
-      // Once the lengths are known.
-      return lengths_.empty() ? 0 : payload_bytes() - lengths_[root_] * geometry_.slab_bytes * geometry_.rows;
-    case Operation::all_gather:
-    case Operation::reduce_scatter_add:
-      return payload_bytes() / members() * others;
-    default:
-      return payload_bytes() * others;
-  }
 }
 
 void TeamCall::enqueue_nccl() {

@@ -1,0 +1,209 @@
+#include "transport/ranks/round_choice.hpp"
+
+#include "rounding.hpp"
+#include "transport/ranks/registrations.hpp"
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+/// How calls between processes go, by pattern, members and size.
+namespace tutti::transport::ranks {
+namespace {
+
+constexpr std::uint64_t kib = 1024;
+constexpr std::uint64_t mib = 1024 * kib;
+
+/// A team whose members reach one another's memory.
+TeamMeans means_of(std::size_t members, BackendKind backend, backend::TeamLines lines) {
+  TeamMeans means{
+      .backend = backend,
+      .layout = {.members = static_cast<std::uint32_t>(members), .slot_bytes = mib, .lines = lines},
+      .most_given = Registrations::most_given};
+  means.layout.inbox_bytes =
+      round_up(means.layout.in_lines(low_latency_to(RanksPattern::all_reduce, lines, backend)) + 64 * kib,
+               backend::TeamWindowLayout::alignment);
+  return means;
+}
+TeamMeans gpus(std::size_t members) {
+  return means_of(members, BackendKind::cuda, backend::TeamLines::wide);
+}
+
+CallShape one_tensor(RanksPattern pattern, std::size_t members, std::uint64_t payload) {
+  return {.pattern = pattern, .members = members, .payload = payload, .largest_tensor = payload};
+}
+
+enum class Way : std::uint8_t { low_latency, relayed, direct, slots, nccl };
+
+/// With NCCL at hand.
+Way way_of(const CallShape& shape, const TeamMeans& means) {
+  const RoundChoice rounds = choose_rounds(shape, means);
+  if (!rounds_match_nccl(shape, means, rounds)) return Way::nccl;
+  if (rounds.is_relayed) return Way::relayed;
+  switch (rounds.protocol) {
+    case Protocol::low_latency:
+      return Way::low_latency;
+    case Protocol::direct:
+      return Way::direct;
+    case Protocol::slots:
+      break;
+  }
+  return Way::slots;
+}
+
+struct Row {
+  RanksPattern pattern;
+  std::size_t members;
+  std::uint64_t payload;
+  Way expected;
+};
+
+TEST(RoundChoice, IsWhatWasMeasuredToBeFastest) {
+  using enum RanksPattern;
+  const std::vector<Row> table{
+      {broadcast, 2, 64 * kib, Way::low_latency},
+      {broadcast, 2, 2 * mib, Way::low_latency},
+      {broadcast, 2, 256 * mib, Way::direct},
+      {broadcast, 4, 64 * kib, Way::low_latency},
+      {broadcast, 4, 256 * kib, Way::low_latency},
+      {broadcast, 4, 512 * kib, Way::relayed},
+      {broadcast, 4, 2 * mib, Way::relayed},
+      {broadcast, 4, 4 * mib, Way::nccl},
+      {broadcast, 4, 256 * mib, Way::nccl},
+      {broadcast, 8, 64 * kib, Way::low_latency},
+      {broadcast, 8, 1 * mib, Way::relayed},
+      {broadcast, 8, 4 * mib, Way::nccl},
+      {reduce, 2, 1 * mib, Way::low_latency},
+      {reduce, 2, 16 * mib, Way::nccl},
+      {reduce, 4, 256 * kib, Way::low_latency},
+      {reduce, 4, 512 * kib, Way::low_latency},
+      {reduce, 4, 1 * mib, Way::relayed},
+      {reduce, 4, 4 * mib, Way::nccl},
+      {reduce, 8, 64 * kib, Way::low_latency},
+      {reduce, 8, 1 * mib, Way::relayed},
+      {all_reduce, 2, 1 * mib, Way::low_latency},
+      {all_reduce, 2, 16 * mib, Way::direct},
+      {all_reduce, 4, 64 * kib, Way::low_latency},
+      {all_reduce, 4, 1 * mib, Way::relayed},
+      {all_reduce, 4, 4 * mib, Way::relayed},
+      {all_reduce, 4, 16 * mib, Way::nccl},
+      {all_reduce, 8, 1 * mib, Way::relayed},
+      {all_reduce, 8, 16 * mib, Way::nccl},
+      {all_gather, 4, 1 * mib, Way::low_latency},
+      {all_gather, 4, 256 * mib, Way::direct},
+      {reduce_scatter, 4, 1 * mib, Way::low_latency},
+      {reduce_scatter, 4, 256 * mib, Way::direct},
+      {reduce_scatter, 8, 16 * mib, Way::direct},
+      {reduce_scatter, 8, 64 * mib, Way::nccl},
+      {scatter, 4, 1 * mib, Way::low_latency},
+      {scatter, 4, 8 * mib, Way::nccl},
+      {scatter, 4, 16 * mib, Way::direct},
+      {scatter, 8, 4 * mib, Way::direct},
+      {gather, 2, 16 * mib, Way::direct},
+      {gather, 4, 4 * mib, Way::low_latency},
+      {gather, 4, 16 * mib, Way::nccl},
+  };
+  for (const Row& row : table) {
+    EXPECT_EQ(way_of(one_tensor(row.pattern, row.members, row.payload), gpus(row.members)), row.expected)
+        << "pattern " << static_cast<int>(row.pattern) << " of " << row.payload << " bytes among "
+        << row.members;
+  }
+}
+
+TEST(RoundChoice, ListsGoByRoundsForLongerAsNcclTakesThemOneByOne) {
+  CallShape list = one_tensor(RanksPattern::reduce, 4, 4 * mib);
+  EXPECT_EQ(way_of(list, gpus(4)), Way::nccl);
+  list.tensors = 16;
+  list.largest_tensor = list.payload / list.tensors;
+  EXPECT_EQ(way_of(list, gpus(4)), Way::relayed);
+}
+
+TEST(RoundChoice, MessagesOfManyTensorsMustFitAnInbox) {
+  const TeamMeans means = gpus(4);
+  CallShape list = one_tensor(RanksPattern::all_gather, 4, 1 * mib);
+  EXPECT_EQ(choose_rounds(list, means).protocol, Protocol::low_latency);
+  list.tensors = means.layout.most_in_inbox() / means.layout.message_alignment();
+  EXPECT_EQ(choose_rounds(list, means).protocol, Protocol::slots) << "more than can be given, too";
+}
+
+TEST(RoundChoice, OnlyWhatCanBeGivenIsReadWhereItLies) {
+  const CallShape large = one_tensor(RanksPattern::all_gather, 4, 64 * mib);
+  TeamMeans means = gpus(4);
+  EXPECT_EQ(choose_rounds(large, means).protocol, Protocol::direct);
+  means.most_members_of_a_rank = 4;
+  means.most_given = 8;
+  EXPECT_EQ(choose_rounds(large, means).protocol, Protocol::direct);
+  means.most_given = 7;  // an input and an output of each member
+  EXPECT_EQ(choose_rounds(large, means).protocol, Protocol::slots);
+  means = gpus(4);
+  CallShape too_large = large;
+  too_large.largest_tensor = backend::SourcePlace::most_bytes;
+  EXPECT_EQ(choose_rounds(too_large, means).protocol, Protocol::slots);
+}
+
+TEST(RoundChoice, SlotsAreLeftToNcclWhereMessagesWouldBeCut) {
+  TeamMeans means = gpus(4);
+  means.most_given = 0;
+  means.layout.inbox_bytes = 0;
+  CallShape shape = one_tensor(RanksPattern::all_gather, 4, 4 * mib);
+  EXPECT_EQ(way_of(shape, means), Way::slots);
+  shape.payload += 4;
+  EXPECT_EQ(way_of(shape, means), Way::nccl);
+  means.layout.slot_bytes = 512 * kib;
+  shape.payload = 4 * mib;
+  EXPECT_EQ(way_of(shape, means), Way::nccl);
+}
+
+TEST(RoundChoice, RowsApartAreNoMessages) {
+  CallShape shape = one_tensor(RanksPattern::scatter, 4, 64 * kib);
+  EXPECT_EQ(choose_rounds(shape, gpus(4)).protocol, Protocol::low_latency);
+  shape.has_rows_apart = true;
+  EXPECT_EQ(choose_rounds(shape, gpus(4)).protocol, Protocol::slots);
+  shape.payload = 64 * mib;
+  EXPECT_EQ(choose_rounds(shape, gpus(4)).protocol, Protocol::direct);
+}
+
+TEST(RoundChoice, WhatARootKeepsIsNotSent) {
+  CallShape shape = one_tensor(RanksPattern::gather, 2, 6 * mib);
+  EXPECT_EQ(shape.busiest_member(), 6 * mib);
+  EXPECT_EQ(choose_rounds(shape, gpus(2)).protocol, Protocol::direct);
+  shape.kept_by_root = 5 * mib;
+  EXPECT_EQ(shape.busiest_member(), 1 * mib);
+  EXPECT_EQ(choose_rounds(shape, gpus(2)).protocol, Protocol::low_latency);
+}
+
+/// For every team, pattern and size.
+TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
+  for (const auto& [backend, lines] : {std::pair{BackendKind::cuda, backend::TeamLines::wide},
+                                       std::pair{BackendKind::cuda, backend::TeamLines::narrow},
+                                       std::pair{BackendKind::host, backend::TeamLines::narrow}}) {
+    for (std::size_t members = 1; members <= 16; ++members) {
+      const TeamMeans means = means_of(members, backend, lines);
+      for (int pattern = 0; pattern <= static_cast<int>(RanksPattern::gather); ++pattern) {
+        for (std::uint64_t payload = 1; payload <= 1024 * mib; payload *= 2) {
+          const CallShape shape = one_tensor(static_cast<RanksPattern>(pattern), members, payload);
+          const RoundChoice rounds = choose_rounds(shape, means);
+          const auto what = fmt::format("pattern {} of {} bytes among {}", pattern, payload, members);
+          if (members == 1) {
+            EXPECT_EQ(rounds, RoundChoice{}) << what;
+            continue;
+          }
+          if (rounds.is_relayed) {
+            EXPECT_EQ(rounds.protocol, Protocol::low_latency) << what;
+            EXPECT_GE(members, 3U) << what;
+          } else if (rounds.protocol == Protocol::low_latency) {
+            EXPECT_LE(shape.busiest_member(), means.layout.most_in_inbox()) << what;
+          } else if (rounds.protocol == Protocol::direct) {
+            EXPECT_GT(shape.largest_message(), ranks_tuning_of(backend).direct_from) << what;
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,96 @@
+#include "transport/ranks/round_choice.hpp"
+
+#include <algorithm>
+
+namespace tutti::transport::ranks {
+namespace {
+
+/// What a member may send or receive in low-latency rounds.
+std::uint64_t low_latency_limit(const CallShape& shape, const TeamMeans& means) noexcept {
+  // Messages start at multiples of so much, and shares are cut at multiples of `split_alignment`.
+  const std::uint64_t padding =
+      (shape.members - 1) * (shape.tensors * means.layout.message_alignment() + split_alignment);
+  const std::uint64_t room = means.layout.most_in_inbox();
+  return std::min(low_latency_to(shape.pattern, means.layout.lines, means.backend),
+                  room - std::min(room, padding));
+}
+
+bool can_relay(const CallShape& shape, const TeamMeans& means) noexcept {
+  const std::uint64_t limit = low_latency_limit(shape, means);
+  if (shape.members < 3 || limit == 0) return false;
+  const RanksTuning tuning = ranks_tuning_of(means.backend);
+  const std::uint64_t busiest = shape.busiest_member();
+  switch (shape.pattern) {
+    case RanksPattern::all_reduce:
+      return busiest > std::min(tuning.sums_relayed_from_sent, limit) && busiest / shape.members <= limit;
+    case RanksPattern::reduce:
+      return busiest > std::min(tuning.root_sums_relayed_from, limit) && busiest / shape.members <= limit;
+    case RanksPattern::broadcast:
+      return busiest > std::min(tuning.copies_relayed_from_sent, limit) && shape.payload <= limit;
+    default:
+      return false;
+  }
+}
+
+bool can_be_direct(const CallShape& shape, const TeamMeans& means) noexcept {
+  return 2 * shape.tensors * means.most_members_of_a_rank <= means.most_given &&
+         shape.largest_message() > ranks_tuning_of(means.backend).direct_from &&
+         shape.largest_tensor < backend::SourcePlace::most_bytes;
+}
+
+}  // namespace
+
+std::uint64_t CallShape::largest_message() const noexcept {
+  switch (pattern) {
+    case RanksPattern::scatter:
+    case RanksPattern::reduce_scatter:
+      return payload / members * (members - 1);
+    case RanksPattern::gather:
+    case RanksPattern::all_gather:
+      return payload / members;
+    default:
+      return payload;
+  }
+}
+
+std::uint64_t CallShape::busiest_member() const noexcept {
+  switch (pattern) {
+    case RanksPattern::scatter:
+    case RanksPattern::gather:
+      return payload - kept_by_root;
+    case RanksPattern::all_gather:
+    case RanksPattern::reduce_scatter:
+      return payload / members * (members - 1);
+    default:
+      return payload * (members - 1);
+  }
+}
+
+RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept {
+  if (shape.members < 2) return {};
+  if (can_relay(shape, means)) return {.protocol = Protocol::low_latency, .is_relayed = true};
+  if (!shape.has_rows_apart && shape.busiest_member() <= low_latency_limit(shape, means))
+    return {.protocol = Protocol::low_latency};
+  return {.protocol = can_be_direct(shape, means) ? Protocol::direct : Protocol::slots};
+}
+
+bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) noexcept {
+  const bool is_list = shape.tensors > 1;
+  const RanksZones zones = ranks_zones_of(shape.pattern, shape.members, is_list);
+  const std::uint64_t message_bytes =
+      std::min(ranks_tuning_of(means.backend).message_bytes, means.layout.slot_bytes);
+  switch (rounds.protocol) {
+    case Protocol::slots:
+      return shape.payload <= zones.rounds_to && shape.largest_message() <= message_bytes;
+    case Protocol::direct:
+      return shape.payload <= zones.rounds_to ||
+             (shape.payload >= zones.direct_from && shape.payload <= zones.direct_to);
+    case Protocol::low_latency:
+      return shape.payload <= zones.rounds_to ||
+             (means.layout.lines == backend::TeamLines::wide &&
+              shape.payload <= wide_lines_beat_nccl_to(shape.pattern, shape.members, is_list));
+  }
+  return false;
+}
+
+}  // namespace tutti::transport::ranks
