@@ -97,7 +97,7 @@ void copy_within(const TensorView& target, const TensorView& source) {
 /// Pinned memory on the way between pageable memory and a device.
 class PinnedPiece {
  public:
-  static constexpr std::size_t largest = std::size_t{4} << 20;
+  static constexpr std::size_t largest = std::size_t{1} << 20;
 
   PinnedPiece(std::size_t bytes, backend::StreamRef stream)
       : memory_(empty({static_cast<std::int64_t>(bytes)},
@@ -109,9 +109,9 @@ class PinnedPiece {
   void move(std::byte* target, const std::byte* source, std::size_t bytes) {
     Runtime::get().backend().copy(stream_, {.target = target, .source = source, .row_bytes = bytes});
     memory_.record_stream(queue_);
-    moved_.record(queue_);
   }
-  /// Until the last `move` is over.
+  /// `wait` returns when what has been moved so far has arrived.
+  void mark() { moved_.record(queue_); }
   void wait() const { moved_.synchronize(); }
 
  private:
@@ -127,6 +127,7 @@ class PinnedPiece {
 /// CUDA would do the same, but while it keeps a thread waiting for a stream, no other launches on that
 /// device: where kernels of several devices wait for one another, the next of them would never come.
 void copy_through_pinned(const backend::Copy2D& task, bool is_upload, backend::StreamRef stream) {
+  backend::Backend& backend = Runtime::get().backend();
   const std::size_t bytes = task.row_bytes;
   const std::size_t step = std::min(bytes, PinnedPiece::largest);
   const auto bytes_from = [&](std::size_t offset) { return std::min(step, bytes - offset); };
@@ -140,18 +141,23 @@ void copy_through_pinned(const backend::Copy2D& task, bool is_upload, backend::S
       piece.wait();
       std::copy_n(task.source + offset, bytes_from(offset), piece.data());
       piece.move(task.target + offset, piece.data(), bytes_from(offset));
+      if (offset + 2 * step < bytes) piece.mark();
     }
-    for (const PinnedPiece& piece : pieces) piece.wait();
-    return;
+    return backend.synchronize_stream(stream);
   }
   const auto send = [&](std::size_t offset) {
     PinnedPiece& piece = piece_of(offset);
     piece.move(piece.data(), task.source + offset, bytes_from(offset));
+    if (offset + step < bytes) piece.mark();
   };
   send(0);
   for (std::size_t offset = 0; offset < bytes; offset += step) {
-    if (offset + step < bytes) send(offset + step);
-    piece_of(offset).wait();
+    if (offset + step < bytes) {
+      send(offset + step);
+      piece_of(offset).wait();
+    } else {
+      backend.synchronize_stream(stream);
+    }
     std::copy_n(piece_of(offset).data(), bytes_from(offset), task.target + offset);
   }
 }

@@ -96,6 +96,26 @@ TEST(TensorCopyOrder, PinnedMemoryMayBeLetGoOfAtOnce) {
   });
 }
 
+/// Copies of pageable memory go in pieces of a mebibyte.
+TEST(TensorCopyOrder, LargePageableMemoryArrivesWhole) {
+  constexpr std::int64_t mebibyte = 1 << 20;
+  for (const std::int64_t bytes :
+       {mebibyte - 1, mebibyte, mebibyte + 1, 2 * mebibyte, 2 * mebibyte + 3, 5 * mebibyte + 7}) {
+    const HostArray values = test::random_bits(DType::uint8, {bytes}, test::test_seed());
+    test::for_each_interleaving(3, [&](std::uint64_t) {
+      const test::PooledStreams streams;
+      const Tensor source = test::make_tensor(values, Device::host());
+      const Tensor target = zeros({bytes}, {.dtype = DType::uint8, .device = Device(0)});
+      test::keep_busy(current_stream(0));
+      target.copy_(source);
+      source.fill_(0);
+      const TestTensor back = TestTensor::poisoned(DType::uint8, {bytes}, Device::host(), Placement::misaligned);
+      back.tensor().copy_(target);
+      ASSERT_TRUE(back.holds(values)) << bytes << " bytes";
+    });
+  }
+}
+
 TEST(TensorCopyOrder, StridedPinnedSourcesAreGatheredAtTheCall) {
   constexpr std::int64_t rows = 500;
   test::for_each_interleaving(10, [&](std::uint64_t) {
