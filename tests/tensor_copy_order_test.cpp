@@ -109,7 +109,8 @@ TEST(TensorCopyOrder, LargePageableMemoryArrivesWhole) {
       test::keep_busy(current_stream(0));
       target.copy_(source);
       source.fill_(0);
-      const TestTensor back = TestTensor::poisoned(DType::uint8, {bytes}, Device::host(), Placement::misaligned);
+      const TestTensor back =
+          TestTensor::poisoned(DType::uint8, {bytes}, Device::host(), Placement::misaligned);
       back.tensor().copy_(target);
       ASSERT_TRUE(back.holds(values)) << bytes << " bytes";
     });
