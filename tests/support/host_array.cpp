@@ -137,13 +137,18 @@ std::vector<HostArray> split(const HostArray& array, int dim, const Sizes& chunk
   return parts;
 }
 
+bool equal_bytes(std::span<const std::byte> left, std::span<const std::byte> right) {
+  return left.size() == right.size() &&
+         (left.empty() || std::memcmp(left.data(), right.data(), left.size()) == 0);
+}
+
 std::string first_difference(const HostArray& expected, const HostArray& found) {
   if (expected.dtype != found.dtype) {
     return fmt::format("element type is {}, expected {}", name_of(found.dtype), name_of(expected.dtype));
   }
   if (expected.sizes != found.sizes)
     return fmt::format("sizes are {}, expected {}", found.sizes, expected.sizes);
-  if (expected.bytes == found.bytes) return {};
+  if (equal_bytes(expected.bytes, found.bytes)) return {};
   const std::size_t width = size_of(expected.dtype);
   const auto [a, b] = std::mismatch(expected.bytes.begin(), expected.bytes.end(), found.bytes.begin());
   const std::size_t element = static_cast<std::size_t>(a - expected.bytes.begin()) / width;

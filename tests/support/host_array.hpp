@@ -40,7 +40,10 @@ struct HostArray {
 /// Cuts `array` into chunks of the given sizes.
 [[nodiscard]] std::vector<HostArray> split(const HostArray& array, int dim, const Sizes& chunk_sizes);
 
-/// Where `a` and `b` differ first, in words; empty if they are equal.
+/// Faster than comparing vectors, which goes byte by byte.
+[[nodiscard]] bool equal_bytes(std::span<const std::byte> left, std::span<const std::byte> right);
+
+/// Where two arrays differ first, in words; empty if they are equal.
 [[nodiscard]] std::string first_difference(const HostArray& expected, const HostArray& found);
 
 /// 64-bit FNV-1a over the bytes.

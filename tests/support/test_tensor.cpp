@@ -81,12 +81,11 @@ TestTensor::TestTensor(const HostArray& values, Device device, Placement placeme
   initial_.assign(start_ + span_of(values.sizes, strides, width) + guard_bytes, poison);
 
   const auto bytes = static_cast<std::int64_t>(initial_.size());
-  // The view is made first, over nothing, because `byte_offset` needs its strides.
+  // The view is made first, over nothing, because runs need its strides.
   tensor_ = Tensor(TensorView(nullptr, make_layout(values.dtype, values.sizes, strides), device));
-  for (std::int64_t e = 0; e < values.numel(); ++e) {
-    std::memcpy(initial_.data() + byte_offset(e), values.bytes.data() + static_cast<std::size_t>(e) * width,
-                width);
-  }
+  for_each_run([&](Run run) {
+    std::memcpy(initial_.data() + run.offset, values.bytes.data() + run.packed_offset, run.bytes);
+  });
   memory_ = from_host(initial_.data(), {bytes},
                       {.dtype = DType::uint8, .device = device, .host_memory = host_memory});
   auto* const first = memory_.data<std::uint8_t>() + start_;
@@ -109,28 +108,36 @@ std::size_t TestTensor::byte_offset(std::int64_t element) const {
   return start_ + static_cast<std::size_t>(offset) * size_of(tensor_.dtype());
 }
 
+template <class Visit>
+void TestTensor::for_each_run(const Visit& visit) const {
+  const std::int64_t elements = tensor_.numel();
+  std::int64_t length = 1;
+  if (tensor_.is_contiguous()) {
+    length = elements;
+  } else if (tensor_.strides().back() == 1) {
+    length = tensor_.sizes().back();
+  }
+  const std::size_t width = size_of(tensor_.dtype());
+  for (std::int64_t element = 0; element < elements; element += length) {
+    visit(Run{.offset = byte_offset(element),
+              .packed_offset = static_cast<std::size_t>(element) * width,
+              .bytes = static_cast<std::size_t>(length) * width});
+  }
+}
+
 testing::AssertionResult TestTensor::holds(const HostArray& expected) const {
   const std::vector<std::byte> found = memory_.to_bytes();
-  const std::size_t width = size_of(expected.dtype);
   HostArray elements{tensor_.dtype(), {tensor_.sizes().begin(), tensor_.sizes().end()}, {}};
+  elements.bytes.resize(tensor_.nbytes());
   std::vector<std::byte> around = found;
-  if (tensor_.is_contiguous()) {
-    elements.bytes.assign(found.begin() + static_cast<std::ptrdiff_t>(start_),
-                          found.begin() + static_cast<std::ptrdiff_t>(start_ + tensor_.nbytes()));
-    std::copy_n(initial_.begin() + static_cast<std::ptrdiff_t>(start_), tensor_.nbytes(),
-                around.begin() + static_cast<std::ptrdiff_t>(start_));
-  } else {
-    elements.bytes.resize(tensor_.nbytes());
-    for (std::int64_t e = 0; e < tensor_.numel(); ++e) {
-      const std::size_t offset = byte_offset(e);
-      std::memcpy(elements.bytes.data() + static_cast<std::size_t>(e) * width, found.data() + offset, width);
-      std::memcpy(around.data() + offset, initial_.data() + offset, width);
-    }
-  }
+  for_each_run([&](Run run) {
+    std::memcpy(elements.bytes.data() + run.packed_offset, found.data() + run.offset, run.bytes);
+    std::memcpy(around.data() + run.offset, initial_.data() + run.offset, run.bytes);
+  });
   if (const std::string difference = first_difference(expected, elements); !difference.empty()) {
     return testing::AssertionFailure() << difference;
   }
-  if (around != initial_) {
+  if (!equal_bytes(around, initial_)) {
     const auto [a, b] = std::mismatch(around.begin(), around.end(), initial_.begin());
     return testing::AssertionFailure()
            << fmt::format("a byte outside the tensor changed, {} bytes from its start",
@@ -141,7 +148,7 @@ testing::AssertionResult TestTensor::holds(const HostArray& expected) const {
 
 testing::AssertionResult TestTensor::untouched() const {
   const std::vector<std::byte> found = memory_.to_bytes();
-  if (found == initial_) return testing::AssertionSuccess();
+  if (equal_bytes(found, initial_)) return testing::AssertionSuccess();
   const auto [a, b] = std::mismatch(found.begin(), found.end(), initial_.begin());
   return testing::AssertionFailure() << fmt::format(
              "byte {} from the tensor's start changed from {:#04x} to {:#04x}",

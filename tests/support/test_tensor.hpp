@@ -46,7 +46,16 @@ class TestTensor {
   [[nodiscard]] testing::AssertionResult untouched() const;
 
  private:
+  /// Elements that lie in memory as they follow one another.
+  struct Run {
+    std::size_t offset = 0;         ///< of bytes in the memory
+    std::size_t packed_offset = 0;  ///< without gaps
+    std::size_t bytes = 0;
+  };
+
   [[nodiscard]] std::size_t byte_offset(std::int64_t element) const;
+  template <class Visit>
+  void for_each_run(const Visit& visit) const;
 
   std::vector<std::byte> initial_;
   Tensor memory_;
