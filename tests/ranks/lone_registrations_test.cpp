@@ -78,6 +78,26 @@ TEST(Registrations, HoldMemoryUntilOthersHaveClosedIt) {
   });
 }
 
+TEST(Registrations, WhoWaitsForThisRanksCallClosesNothingBefore) {
+  expect_all_right(1, [](Exchange&) {
+    AloneRank alone;
+    const FullSegment segment(0, 1);
+    alone.give(1, segment.first, 0);
+    (*alone).will_free(address_of(segment.first));
+    auto& boards = alone.shared().boards;
+    boards[0].last_sequence = 7;
+    boards[1].last_sequence = 7;
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::passing);
+    boards[1].last_sequence = 8;
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
+    boards[0].last_sequence = 8;
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::passing);
+    boards[1].last_sequence = 9;
+    alone.follow(0);
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::none) << "it has closed it";
+  });
+}
+
 TEST(Registrations, WhoHasLeftHasClosedEverything) {
   expect_all_right(1, [](Exchange&) {
     AloneRank alone;

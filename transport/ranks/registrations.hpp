@@ -126,8 +126,9 @@ class Registrations final : public SegmentObserver {
   void close() noexcept;
 
   void will_free(const std::byte* address) noexcept override;
-  /// Passing while others have to close it; lasting if the team has been ended: the memory is free when this
-  /// object is gone.
+  /// Passing while others have to close it. Lasting if one of them has made a call that this rank has not,
+  /// before which it closes nothing, and if the team has been ended: then the memory is free when this object
+  /// is gone.
   [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override;
 
  private:
@@ -161,6 +162,8 @@ class Registrations final : public SegmentObserver {
   void ring_all() noexcept;
   /// Whether all others have followed the entry to its version, or are gone.
   [[nodiscard]] bool is_followed(std::uint32_t entry) const noexcept;
+  /// Whether one that has not has made a call that this rank has not made yet.
+  [[nodiscard]] bool is_held_by_who_is_ahead(std::uint32_t entry) const noexcept;
   [[nodiscard]] std::string failure_of(std::uint32_t entry) const;
 
   void stop_observing() noexcept;
