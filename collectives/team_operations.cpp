@@ -22,9 +22,11 @@ void launch_broadcast(TeamCall& call, const std::vector<std::uint64_t>& to_itsel
         if (call.is_relayed())
           return describe_relayed_broadcast(builder, call.columns(), call.root(), to_itself);
         for (std::size_t t = 0; t < call.columns().size(); ++t) {
-          auto targets = builder.other_outputs(call.root(), t);
-          if (to_itself[t] != 0) targets.push_back(builder.output(call.root(), t));
-          builder.flow(builder.input(call.root(), t), targets, call.columns()[t].bytes());
+          const transport::Place source = builder.input(call.root(), t);
+          builder.flow(source, builder.other_outputs(call.root(), t), call.columns()[t].bytes());
+          // By a flow of its own: what only the root knows must not change what goes to the others.
+          if (to_itself[t] != 0)
+            builder.flow(source, {builder.output(call.root(), t)}, call.columns()[t].bytes());
         }
       },
       to_itself);

@@ -125,8 +125,8 @@ void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> colu
 void describe_relayed_reduce(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root);
 
 /// A broadcast of which the root sends each other member a share, who hands it on to the rest: so the root
-/// sends once what it would else send to all. `to_itself`: by column, whether it has an output too, which is
-/// not its input.
+/// sends once what it would else send to all. `to_itself`: by column, whether the root has an output too,
+/// which is not its input.
 void describe_relayed_broadcast(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root,
                                 std::span<const std::uint64_t> to_itself);
 

@@ -20,6 +20,8 @@ namespace {
 
 /// How long memory that others have open is waited for.
 constexpr std::chrono::seconds patience{1};
+/// The same where they seem to keep it: what is known of them may be some milliseconds old.
+constexpr std::chrono::milliseconds short_patience{20};
 constexpr std::chrono::microseconds asks_every{50};
 
 }  // namespace
@@ -173,19 +175,20 @@ void CachingAllocator::Impl::free_held(GrowthLock& growth) noexcept {
   for (const Extent& segment : held_) {
     for (SegmentObserver* const observer : observers_) observer->will_free(segment.address);
   }
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto begin = std::chrono::steady_clock::now();
   for (;;) {
-    bool is_worth_waiting = false;
+    bool is_one_passing = false;
     std::erase_if(held_, [&](const Extent& segment) {
       auto hold = SegmentObserver::Hold::none;
       for (SegmentObserver* const observer : observers_)
         hold = std::max(hold, observer->hold_on(segment.address));
-      is_worth_waiting |= hold == SegmentObserver::Hold::passing;
+      is_one_passing |= hold == SegmentObserver::Hold::passing;
       if (hold != SegmentObserver::Hold::none) return false;
       backend_.free_device(device_, segment.address);
       return true;
     });
-    if (!is_worth_waiting || std::chrono::steady_clock::now() > deadline) return;
+    const auto waited = std::chrono::steady_clock::now() - begin;
+    if (held_.empty() || waited > (is_one_passing ? patience : short_patience)) return;
     // Others may close it only after a call of this process that another thread needs memory for.
     growth.unlock();
     std::this_thread::sleep_for(asks_every);

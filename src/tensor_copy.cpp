@@ -107,8 +107,8 @@ class PinnedPiece {
 
   [[nodiscard]] std::byte* data() const { return bytes_of(memory_); }
   void move(std::byte* target, const std::byte* source, std::size_t bytes) {
-    Runtime::get().backend().copy(stream_, {.target = target, .source = source, .row_bytes = bytes});
     memory_.record_stream(queue_);
+    Runtime::get().backend().copy(stream_, {.target = target, .source = source, .row_bytes = bytes});
   }
   /// `wait` returns when what has been moved so far has arrived.
   void mark() { moved_.record(queue_); }
@@ -121,18 +121,30 @@ class PinnedPiece {
   Stream queue_;
 };
 
+/// For a copy of so many bytes: none if there is no pinned memory left.
+std::vector<PinnedPiece> pinned_pieces(std::size_t bytes, backend::StreamRef stream) {
+  std::vector<PinnedPiece> pieces;
+  try {
+    const bool is_one = bytes <= PinnedPiece::largest;
+    for (int i = 0; i < (is_one ? 1 : 2); ++i)
+      pieces.emplace_back(std::min(bytes, PinnedPiece::largest), stream);
+  } catch (const OutOfMemoryError&) {
+    pieces.clear();
+  }
+  return pieces;
+}
+
 /// A copy to or from pageable memory: one piece is on its way while the host copies another. Returns when the
 /// bytes have arrived.
 ///
 /// CUDA would do the same, but while it keeps a thread waiting for a stream, no other launches on that
 /// device: where kernels of several devices wait for one another, the next of them would never come.
-void copy_through_pinned(const backend::Copy2D& task, bool is_upload, backend::StreamRef stream) {
+void copy_through(std::vector<PinnedPiece>& pieces, const backend::Copy2D& task, bool is_upload,
+                  backend::StreamRef stream) {
   backend::Backend& backend = Runtime::get().backend();
   const std::size_t bytes = task.row_bytes;
   const std::size_t step = std::min(bytes, PinnedPiece::largest);
   const auto bytes_from = [&](std::size_t offset) { return std::min(step, bytes - offset); };
-  std::vector<PinnedPiece> pieces;
-  for (std::size_t i = 0; i < (bytes > step ? 2U : 1U); ++i) pieces.emplace_back(step, stream);
   const auto piece_of = [&](std::size_t offset) -> PinnedPiece& { return pieces[offset / step % 2]; };
 
   if (is_upload) {
@@ -178,8 +190,10 @@ void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) 
   const Tensor& on_host = is_upload ? source : target;
   const backend::StreamRef stream =
       current_stream_ref(runtime, (is_upload ? target : source).device().index());
-  if (!on_host.is_pinned() && !runtime.backend().is_capturing(stream))
-    return copy_through_pinned(task, is_upload, stream);
+  if (!on_host.is_pinned() && !runtime.backend().is_capturing(stream)) {
+    if (auto pieces = pinned_pieces(task.row_bytes, stream); !pieces.empty())
+      return copy_through(pieces, task, is_upload, stream);
+  }
   runtime.backend().copy(stream, task);
   if (on_host.is_pinned() && blocking == Blocking::no) {
     on_host.record_stream(StreamAccess::make(stream));

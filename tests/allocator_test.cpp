@@ -167,7 +167,7 @@ TEST_F(AllocatorTest, ReturnsCachedSegmentsToTheDevice) {
   EXPECT_EQ(memory_reserved(0), reserved);
 }
 
-/// Has the segment open until it is told that it does no longer.
+/// Somebody who has a segment open, for as long as the test wants.
 class HasOneSegmentOpen final : public SegmentObserver {
  public:
   HasOneSegmentOpen(CachingAllocator& allocator, const void* segment)

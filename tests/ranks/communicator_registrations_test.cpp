@@ -113,6 +113,41 @@ TEST(RegistrationsOfACommunicator, TheCacheIsEmptiedBesideLargeCalls) {
   });
 }
 
+TEST(RegistrationsOfACommunicator, ARankThatIsAheadGivesMemoryBackUnlessItWaits) {
+  expect_all_right(2, [](Exchange& exchange) {
+    using transport::ranks::synchronize;
+    const int device = exchange.rank();
+    Communicator communicator = make(exchange);
+    for (const bool is_waiting : {false, true}) {
+      const Tensor small = numbers(device, 1, 4);
+      {
+        const Tensor large = numbers(device, 2, 3'000'000);  // of a segment of its own
+        communicator.all_reduce_add({large}, {large});
+        EXPECT_TRUE(holds(large, 4));
+      }
+      communicator.barrier();
+      tutti::synchronize(device);
+      // The root of a broadcast is done without the others, and nobody else is.
+      const int root = is_waiting ? 1 : 0;
+      if (exchange.rank() == 0) {
+        communicator.broadcast({small}, root);
+        if (!is_waiting) tutti::synchronize(device);
+      }
+      synchronize(exchange);
+      if (exchange.rank() == 1) {
+        const std::size_t before = free_memory(device);
+        const auto took = time_of([] { empty_cache(); });
+        EXPECT_LT(took, at_once);
+        EXPECT_EQ(free_memory(device) > before, !is_waiting) << "free " << free_memory(device);
+      }
+      synchronize(exchange);
+      if (exchange.rank() == 1) communicator.broadcast({small}, root);
+      tutti::synchronize(device);
+      EXPECT_TRUE(holds(small, 1));
+    }
+  });
+}
+
 TEST(RegistrationsOfACommunicator, TwoHaveTheSameTensorsOpen) {
   expect_all_right(2, [](Exchange& exchange) {
     const int device = exchange.rank();

@@ -216,6 +216,35 @@ void broadcast_leaves_its_source_alone(Group& group) {
   }
 }
 
+/// Every second tensor of the root's list is written in place, which the others do not know.
+void broadcast_takes_lists_that_are_partly_in_place(Group& group) {
+  const int root = group.members() - 1;
+  for (const std::int64_t count : {5, 300, 70'001}) {
+    const auto values = [&](std::size_t t) { return random_bits(DType::float32, {count}, 920 + t); };
+    std::vector<std::vector<TestTensor>> lists;
+    std::vector<TestTensor> sources;
+    std::vector<std::vector<Tensor>> out;
+    std::vector<Tensor> given;
+    for (int i = 0; i < group.locals(); ++i) {
+      auto& list = lists.emplace_back();
+      for (std::size_t t = 0; t < 4; ++t) {
+        const bool is_in_place = group.member(i) == root && t % 2 == 1;
+        list.push_back(is_in_place ? TestTensor(values(t), group.device(i))
+                                   : TestTensor::poisoned(DType::float32, {count}, group.device(i)));
+        if (group.member(i) == root) sources.emplace_back(values(t), group.device(i));
+      }
+      out.push_back(tensors_of(list));
+      if (group.member(i) != root) continue;
+      given = tensors_of(sources);
+      for (std::size_t t = 1; t < 4; t += 2) given[t] = list[t];
+    }
+    group.communicator.broadcast_coalesced(given, out, root);
+    for (const auto& list : lists) {
+      for (std::size_t t = 0; t < 4; ++t) EXPECT_TRUE(list[t].holds(values(t))) << count << " " << t;
+    }
+  }
+}
+
 void all_gather_takes_inputs_that_are_in_their_place(Group& group) {
   for (const std::int64_t count : {1, 1000, 40'001}) {
     const auto inputs = numbers_for(group.members(), DType::int32, {count}, 950);
@@ -417,6 +446,7 @@ const std::vector<Rule>& contract() {
       {"CallsFollowOneAnotherWhateverTheirStreams", check<calls_follow_one_another_whatever_their_streams>},
       {"ABarrierHoldsBackWorkQueuedAfterIt", check<a_barrier_holds_back_work_queued_after_it>},
       {"BroadcastLeavesItsSourceAlone", check<broadcast_leaves_its_source_alone>},
+      {"BroadcastTakesListsThatArePartlyInPlace", check<broadcast_takes_lists_that_are_partly_in_place>},
       {"AllGatherTakesInputsThatAreInTheirPlace", check<all_gather_takes_inputs_that_are_in_their_place>},
       {"LargeCallsAreAllRight", check<large_calls_are_all_right>, Determinism::fastest},
       {"LargeOperandsMayLieAnywhere", check<large_operands_may_lie_anywhere>},

@@ -78,21 +78,17 @@ TEST(Registrations, HoldMemoryUntilOthersHaveClosedIt) {
   });
 }
 
-TEST(Registrations, WhoWaitsForThisRanksCallClosesNothingBefore) {
+TEST(Registrations, HoldMemoryForLongWhereOthersCloseNothing) {
   expect_all_right(1, [](Exchange&) {
     AloneRank alone;
     const FullSegment segment(0, 1);
     alone.give(1, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
-    auto& boards = alone.shared().boards;
-    boards[0].last_sequence = 7;
-    boards[1].last_sequence = 7;
-    EXPECT_EQ(alone.hold_on(segment.first), Hold::passing);
-    boards[1].last_sequence = 8;
+    alone.shared().closes_nothing = true;
     EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
-    boards[0].last_sequence = 8;
+    alone.shared().closes_nothing = false;
     EXPECT_EQ(alone.hold_on(segment.first), Hold::passing);
-    boards[1].last_sequence = 9;
+    alone.shared().closes_nothing = true;
     alone.follow(0);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::none) << "it has closed it";
   });

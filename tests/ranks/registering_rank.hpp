@@ -31,6 +31,7 @@ struct Shared {
   std::array<RegistrationBoard, 2> registrations;
   std::array<RegistrationView, std::size_t{2} * RegistrationBoard::capacity * 2> views;
   std::atomic<bool> is_over;
+  std::atomic<bool> closes_nothing;
 };
 
 /// Registrations of one of the two, whose device has its number.
@@ -57,6 +58,7 @@ class Rank {
                               work();
                               return true;
                             },
+                        .closes_nothing = [&shared](std::size_t) { return shared.closes_nothing.load(); },
                         .is_over = [&shared] { return shared.is_over.load(); },
                         .capacity = capacity}) {}
 

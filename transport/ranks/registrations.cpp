@@ -150,13 +150,12 @@ bool Registrations::is_followed(std::uint32_t entry) const noexcept {
   return true;
 }
 
-bool Registrations::is_held_by_who_is_ahead(std::uint32_t entry) const noexcept {
+bool Registrations::is_held_for_long(std::uint32_t entry) const {
   const std::uint64_t version = own().entries[entry].version.load();
-  const std::uint64_t sequence = team_.boards[team_.rank].last_sequence.load();
   const std::span<const RegistrationView> views = views_of(team_.rank, entry);
   for (std::size_t member = 0; member < views.size(); ++member) {
     if (is_own(member) || views[member].version.load() == version) continue;
-    if (team_.boards[team_.rank_of_member[member]].last_sequence.load() > sequence) return true;
+    if (team_.closes_nothing(team_.rank_of_member[member])) return true;
   }
   return false;
 }
@@ -225,10 +224,9 @@ SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept 
   if (team_.is_over()) return Hold::lasting;
   std::erase_if(retired_, [&](const auto& retired) { return is_its(retired) && is_followed(retired.first); });
   if (std::ranges::none_of(retired_, is_its)) return Hold::none;
-  const bool is_this_rank_waited_for = std::ranges::any_of(retired_, [&](const auto& retired) {
-    return is_its(retired) && is_held_by_who_is_ahead(retired.first);
-  });
-  return is_this_rank_waited_for ? Hold::lasting : Hold::passing;
+  const bool is_lasting = std::ranges::any_of(
+      retired_, [&](const auto& retired) { return is_its(retired) && is_held_for_long(retired.first); });
+  return is_lasting ? Hold::lasting : Hold::passing;
 }
 
 template <class Visitor>

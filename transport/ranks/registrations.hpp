@@ -76,6 +76,9 @@ class Registrations final : public SegmentObserver {
     /// Calls the function if all own work of the team is over, and keeps calls from being made meanwhile.
     /// Returns whether it has.
     std::function<bool(const std::function<void()>& work)> while_idle;
+    /// Whether another rank closes nothing before this one makes another call, for which it waits; or nothing
+    /// ever, as calls have been captured. It may have gone on some milliseconds ago.
+    std::function<bool(std::size_t rank)> closes_nothing;
     /// The team has been ended: what others still do nobody knows.
     std::function<bool()> is_over;
     /// How many segments of this rank may be open at a time.
@@ -126,9 +129,8 @@ class Registrations final : public SegmentObserver {
   void close() noexcept;
 
   void will_free(const std::byte* address) noexcept override;
-  /// Passing while others have to close it. Lasting if one of them has made a call that this rank has not,
-  /// before which it closes nothing, and if the team has been ended: then the memory is free when this object
-  /// is gone.
+  /// Passing while others have to close it. Lasting if one of them closes nothing for now, and if the team
+  /// has been ended: then the memory is free when this object is gone.
   [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override;
 
  private:
@@ -162,8 +164,8 @@ class Registrations final : public SegmentObserver {
   void ring_all() noexcept;
   /// Whether all others have followed the entry to its version, or are gone.
   [[nodiscard]] bool is_followed(std::uint32_t entry) const noexcept;
-  /// Whether one that has not has made a call that this rank has not made yet.
-  [[nodiscard]] bool is_held_by_who_is_ahead(std::uint32_t entry) const noexcept;
+  /// Whether one that has not closes nothing for now.
+  [[nodiscard]] bool is_held_for_long(std::uint32_t entry) const;
   [[nodiscard]] std::string failure_of(std::uint32_t entry) const;
 
   void stop_observing() noexcept;

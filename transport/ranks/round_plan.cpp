@@ -44,9 +44,10 @@ class Lowering {
   }
 
  private:
-  /// Whether the flows carry nothing but sums of the stage, each to where its inputs lie in the targets' own
-  /// memory: then what comes back is made of what it may overwrite. (Buffers are not compared: an output that
-  /// shares memory with an input does so with one that it is made of.) Or to members without any input.
+  /// Whether the flows carry nothing but sums of the stage, each to members that have no inputs in it, or to
+  /// where its inputs lie in the targets' own memory: then what comes back is made of what it may overwrite.
+  /// (Buffers are not compared: an output that shares memory with an input does so with one that it is made
+  /// of.)
   [[nodiscard]] bool hands_on_sums(const TeamWork::Stage& stage) const {
     if (limits_.protocol != Protocol::low_latency) return false;
     std::map<std::pair<BufferId, std::uint64_t>, const Reduction*> sums;
@@ -101,7 +102,8 @@ class Lowering {
   }
 
   void add_flows(std::span<const Flow> flows) {
-    // Flows along one route are one sequence of bytes.
+    // Flows along one route are one sequence of bytes. What stays on a member has a route of its own, so that
+    // members who do not know of it find the others' bytes in the same places.
     std::map<std::pair<LaneId, std::vector<LaneId>>, Group> routes;
     std::map<LaneId, std::uint64_t> messages;
     for (std::size_t i = 0; i < flows.size(); ++i) {

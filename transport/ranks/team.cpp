@@ -94,7 +94,7 @@ std::uint64_t Team::post(const Signature& signature, bool is_captured) {
     });
   }
   entry.write(sequence, signature, is_captured, RankBoard::now());
-  has_captured_ |= is_captured;
+  if (is_captured) has_captured_ = true;
   if (!is_captured) last_awaited_.store(sequence, std::memory_order_release);
   own().last_sequence.store(sequence, std::memory_order_release);
   // Both write their entries before they read: of two neighbours that differ, one sees it at least. Where all

@@ -217,7 +217,7 @@ class Team {
   RegistrationBoard* registration_boards_ = nullptr;
   RegistrationView* registration_views_ = nullptr;
   std::mutex calls_mutex_;
-  bool has_captured_ = false;  ///< guarded by `calls_mutex_`
+  std::atomic<bool> has_captured_ = false;  ///< changed under `calls_mutex_`
 
   /// Where a stream was when a call without rounds had been queued.
   struct Mark {

@@ -184,6 +184,12 @@ void Team::share_registrations(Exchange& exchange) {
                                const std::function<bool()>& holds) { wait_for(sequence, holds); },
             .is_complete = [this](std::uint64_t sequence) { return has_completed(own(), sequence); },
             .while_idle = [this](const std::function<void()>& work) { return while_idle(work); },
+            .closes_nothing =
+                [this](std::size_t rank) {
+                  const std::uint64_t posted = board(rank).last_sequence.load();
+                  return has_captured_ ||
+                         (posted > own().last_sequence.load() && !has_completed(board(rank), posted));
+                },
             .is_over = [this] { return abort_->is_set(); }});
   } catch (const std::exception& error) {
     complaint = error.what();

@@ -17,7 +17,8 @@
 
 namespace tutti::backend::host {
 
-/// Runs the entries of all streams one at a time, in an order drawn from a seed.
+/// Runs the entries of all streams one at a time, but for those that take long, in an order drawn from a
+/// seed.
 ///
 /// While on, entries do not go to their worker but are held here. Two things are kept apart:
 ///  - The *order* is decided from logical state only: which entries were submitted, and which were chosen
@@ -33,7 +34,8 @@ namespace tutti::backend::host {
 ///    host does next, or another stream's entry: one that takes long is overdue, and is waited for no more.
 ///
 /// A host that waits by other means than the backend makes no choices; if it submits nothing for a while,
-/// entries are chosen for it, one after another. Only then does time decide something.
+/// entries are chosen for it, one after another. Only then, and where entries are overdue, does time decide
+/// something.
 class Interleaver final : public StreamWorker::Observer {
  public:
   Interleaver() = default;
