@@ -14,8 +14,8 @@
 ///
 /// That a line of an inbox has been read before its place is written anew is what `finished` flags are for,
 /// as with slots. Sums whose own inputs are what is put may have them as outputs: tiles of both are alike, so
-/// the lane that overwrites a chunk is the one that has put it. What a relay's copy overwrites, if it is put at
-/// all, has been put before, too, in whichever warp: the sum that comes back could not be made without it.
+/// the lane that overwrites a chunk is the one that has put it. What a relay's copy overwrites, if it is put
+/// at all, has been put before, too, in whichever warp: the sum that comes back could not be made without it.
 namespace tutti::backend::cuda {
 
 /// By one warp: waits until everyone has finished the round whose inboxes `round` uses again. The result is
