@@ -9,6 +9,9 @@
 /// Calls of a communicator with known data, and what must come of them.
 namespace tutti::test::ranks {
 
+/// From nothing to several chunks, with odd ends.
+inline const Sizes element_counts{0, 1, 7, 1000, 33'333, 300'001};
+
 /// What every rank knows of a case: all members' data, from which it takes its own part and predicts the
 /// results.
 struct Group {

@@ -1,6 +1,7 @@
 #include "ranks/contract.hpp"
 
 #include "ranks/checks.hpp"
+#include "ranks/contract_in_place.hpp"
 #include "ranks/contract_memory.hpp"
 #include "runtime.hpp"
 #include "support/environment.hpp"
@@ -25,9 +26,6 @@
 
 namespace tutti::test::ranks {
 namespace {
-
-/// From nothing to several chunks, with odd ends.
-const Sizes element_counts{0, 1, 7, 1000, 33'333, 300'001};
 
 void broadcast_reaches_all_from_every_root(Group& group) {
   std::uint64_t seed = 1;
@@ -164,101 +162,6 @@ void a_barrier_holds_back_work_queued_after_it(Group& group) {
   for (int round = 0; round < 20; ++round) group.communicator.barrier();
   for (int i = 0; i < group.locals(); ++i) synchronize(group.device(i).index());
   EXPECT_TRUE(group.communicator.is_running());
-}
-
-void broadcast_leaves_its_source_alone(Group& group) {
-  const int root = group.members() - 1;
-  for (const std::int64_t count : element_counts) {
-    const HostArray source = random_bits(DType::float32, {count}, 800);
-    std::optional<TestTensor> given;
-    std::vector<TestTensor> out;
-    for (int i = 0; i < group.locals(); ++i) {
-      if (group.member(i) == root) given.emplace(source, group.device(i));
-      out.push_back(TestTensor::poisoned(DType::float32, {count}, group.device(i)));
-    }
-    group.communicator.broadcast(given ? given->tensor() : Tensor(), tensors_of(out), root);
-    for (const TestTensor& tensor : out) EXPECT_TRUE(tensor.holds(source));
-    EXPECT_TRUE(!given || given->untouched());
-  }
-  // The root's own tensor as its output, in an order of its own.
-  std::vector<TestTensor> turned;
-  std::optional<Tensor> same;
-  for (int i = 0; i < group.locals(); ++i) {
-    const HostArray values = random_bits(DType::float32, {30, 40}, 850);
-    const auto placement = group.member(i) == root ? Placement::transposed : Placement::contiguous;
-    turned.push_back(group.member(i) == root
-                         ? TestTensor(values, group.device(i), placement)
-                         : TestTensor::poisoned(DType::float32, {30, 40}, group.device(i)));
-    if (group.member(i) == root) same = turned.back().tensor();
-  }
-  group.communicator.broadcast(same.value_or(Tensor()), tensors_of(turned), root);
-  for (const TestTensor& tensor : turned)
-    EXPECT_TRUE(tensor.holds(random_bits(DType::float32, {30, 40}, 850)));
-  // Lists, the root's written in place.
-  const std::vector<std::int64_t> counts{7, 0, 70'001, 3};
-  std::vector<std::vector<TestTensor>> lists;
-  std::vector<std::vector<Tensor>> out;
-  std::vector<Tensor> given;
-  for (int i = 0; i < group.locals(); ++i) {
-    auto& list = lists.emplace_back();
-    for (std::size_t t = 0; t < counts.size(); ++t) {
-      list.push_back(group.member(i) == root
-                         ? TestTensor(random_bits(DType::int16, {counts[t]}, 900 + t), group.device(i))
-                         : TestTensor::poisoned(DType::int16, {counts[t]}, group.device(i)));
-    }
-    out.push_back(tensors_of(list));
-    if (group.member(i) == root) given = tensors_of(list);
-  }
-  group.communicator.broadcast_coalesced(given, out, root);
-  for (const auto& list : lists) {
-    for (std::size_t t = 0; t < counts.size(); ++t)
-      EXPECT_TRUE(list[t].holds(random_bits(DType::int16, {counts[t]}, 900 + t))) << t;
-  }
-}
-
-/// Every second tensor of the root's list is written in place, which the others do not know.
-void broadcast_takes_lists_that_are_partly_in_place(Group& group) {
-  const int root = group.members() - 1;
-  for (const std::int64_t count : {5, 300, 70'001}) {
-    const auto values = [&](std::size_t t) { return random_bits(DType::float32, {count}, 920 + t); };
-    std::vector<std::vector<TestTensor>> lists;
-    std::vector<TestTensor> sources;
-    std::vector<std::vector<Tensor>> out;
-    std::vector<Tensor> given;
-    for (int i = 0; i < group.locals(); ++i) {
-      auto& list = lists.emplace_back();
-      for (std::size_t t = 0; t < 4; ++t) {
-        const bool is_in_place = group.member(i) == root && t % 2 == 1;
-        list.push_back(is_in_place ? TestTensor(values(t), group.device(i))
-                                   : TestTensor::poisoned(DType::float32, {count}, group.device(i)));
-        if (group.member(i) == root) sources.emplace_back(values(t), group.device(i));
-      }
-      out.push_back(tensors_of(list));
-      if (group.member(i) != root) continue;
-      given = tensors_of(sources);
-      for (std::size_t t = 1; t < 4; t += 2) given[t] = list[t];
-    }
-    group.communicator.broadcast_coalesced(given, out, root);
-    for (const auto& list : lists) {
-      for (std::size_t t = 0; t < 4; ++t) EXPECT_TRUE(list[t].holds(values(t))) << count << " " << t;
-    }
-  }
-}
-
-void all_gather_takes_inputs_that_are_in_their_place(Group& group) {
-  for (const std::int64_t count : {1, 1000, 40'001}) {
-    const auto inputs = numbers_for(group.members(), DType::int32, {count}, 950);
-    std::vector<Tensor> whole;
-    std::vector<Tensor> mine;
-    for (int i = 0; i < group.locals(); ++i) {
-      whole.push_back(zeros({count * group.members()}, {.dtype = DType::int32, .device = group.device(i)}));
-      mine.push_back(whole.back().narrow(0, group.member(i) * count, count));
-      const TestTensor values(inputs[static_cast<std::size_t>(group.member(i))], group.device(i));
-      mine.back().copy_(values);
-    }
-    group.communicator.all_gather(mine, whole);
-    for (const Tensor& tensor : whole) EXPECT_EQ(read(tensor).bytes, concatenate(inputs, 0).bytes);
-  }
 }
 
 /// Payloads of many rounds, which go by NCCL where there is one; numbers whose sums are exact in any order.
