@@ -172,7 +172,7 @@ struct RanksZones {
   switch (pattern) {
     case RanksPattern::broadcast:
     case RanksPattern::reduce:
-      // Relayed, the larger ones.
+      // Relayed, the larger ones. Measured among four; among more, kept to what should hold there too.
       if (members > 4) return is_list ? 2048 * kib : 1536 * kib;
       return is_list ? 4096 * kib : 3072 * kib;
     case RanksPattern::all_reduce:

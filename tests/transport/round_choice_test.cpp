@@ -61,7 +61,7 @@ struct Row {
   Way expected;
 };
 
-TEST(RoundChoice, IsWhatWasMeasuredToBeFastest) {
+TEST(RoundChoice, GoesByPatternMembersAndSize) {
   using enum RanksPattern;
   const std::vector<Row> table{
       {broadcast, 2, 64 * kib, Way::low_latency},
