@@ -370,7 +370,7 @@ std::span<std::byte* const> TeamCall::addresses() const {
 
 transport::RanksTuning TeamCall::tuning() const noexcept {
   transport::RanksTuning tuning = transport::ranks_tuning_of(context_.runtime.backend().kind());
-  tuning.message_bytes = std::min(tuning.message_bytes, team_.windows().layout().slot_bytes);
+  tuning.message_bytes = message_bytes(means());
   if (rounds_.protocol == Protocol::slots) return tuning;
   // There are no messages to cut. Directly, no member may write what others read.
   tuning.message_bytes = std::numeric_limits<std::uint64_t>::max() / 2;

@@ -66,6 +66,10 @@ std::uint64_t CallShape::busiest_member() const noexcept {
   }
 }
 
+std::uint64_t message_bytes(const TeamMeans& means) noexcept {
+  return std::min(ranks_tuning_of(means.backend).message_bytes, means.layout.slot_bytes);
+}
+
 RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept {
   if (shape.members < 2) return {};
   if (can_relay(shape, means)) return {.protocol = Protocol::low_latency, .is_relayed = true};
@@ -77,11 +81,9 @@ RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexce
 bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) noexcept {
   const bool is_list = shape.tensors > 1;
   const RanksZones zones = ranks_zones_of(shape.pattern, shape.members, is_list);
-  const std::uint64_t message_bytes =
-      std::min(ranks_tuning_of(means.backend).message_bytes, means.layout.slot_bytes);
   switch (rounds.protocol) {
     case Protocol::slots:
-      return shape.payload <= zones.rounds_to && shape.largest_message() <= message_bytes;
+      return shape.payload <= zones.rounds_to && shape.largest_message() <= message_bytes(means);
     case Protocol::direct:
       return shape.payload <= zones.rounds_to ||
              (shape.payload >= zones.direct_from && shape.payload <= zones.direct_to);

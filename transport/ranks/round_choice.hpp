@@ -44,6 +44,9 @@ struct RoundChoice {
   friend bool operator==(const RoundChoice&, const RoundChoice&) = default;
 };
 
+/// Messages through slots are cut into pieces of so many bytes.
+[[nodiscard]] std::uint64_t message_bytes(const TeamMeans& means) noexcept;
+
 /// Which rounds carry it best, if rounds do.
 [[nodiscard]] RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept;
 
