@@ -19,27 +19,38 @@ void copy_rows(std::byte* target, std::size_t target_pitch, const std::byte* sou
     row_bytes *= rows;
     rows = 1;
   }
+  const std::size_t last = (rows == 0 ? 0 : rows - 1) * std::max(target_pitch, source_pitch) + row_bytes;
+  const bool overlap = target < source + last && source < target + last;
+  const Stores stores = stores_for(row_bytes * rows);
   for (std::size_t row = 0; row < rows; ++row) {
-    std::memmove(target + row * target_pitch, source + row * source_pitch, row_bytes);
+    std::byte* const to = target + row * target_pitch;
+    const std::byte* const from = source + row * source_pitch;
+    if (overlap) {
+      std::memmove(to, from, row_bytes);
+    } else {
+      put(to, from, row_bytes, stores);
+    }
   }
+  finish(stores);
 }
 
 void fan_out_segment(const FanOutSegment& segment, const std::byte* source,
-                     std::span<std::byte* const> targets) {
+                     std::span<std::byte* const> targets, Stores stores) {
   if (segment.row_bytes == 0) return;
   for (std::uint32_t row = 0; row < segment.rows; ++row) {
     const std::byte* source_row = source + row * segment.source_pitch;
     if (targets.size() == 1) {
-      std::memcpy(targets.front() + row * segment.target_pitch, source_row, segment.row_bytes);
+      put(targets.front() + row * segment.target_pitch, source_row, segment.row_bytes, stores);
       continue;
     }
     for (std::uint64_t begin = 0; begin < segment.row_bytes; begin += block_bytes) {
       const std::size_t bytes = std::min<std::uint64_t>(block_bytes, segment.row_bytes - begin);
       for (std::byte* target : targets) {
-        std::memcpy(target + row * segment.target_pitch + begin, source_row + begin, bytes);
+        put(target + row * segment.target_pitch + begin, source_row + begin, bytes, stores);
       }
     }
   }
+  finish(stores);
 }
 
 void fill_elements(const Fill& task, std::byte* target) {

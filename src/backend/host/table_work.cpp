@@ -40,17 +40,20 @@ void FanOutWork::operator()(Translation& translation) const {
   std::vector<std::byte*> targets;
   sources.reserve(segments_.size());
   targets.reserve(pointers_.size());
+  std::uint64_t written = 0;
   for (const FanOutSegment& segment : segments_) {
     translation.begin_segment();
     sources.push_back(
         translation.read(pointers_[segment.source], {segment.row_bytes, segment.rows, segment.source_pitch}));
+    written += segment.row_bytes * segment.rows * segment.target_count;
     for (std::byte* target : std::span(pointers_).subspan(segment.first_target, segment.target_count)) {
       targets.push_back(translation.write(target, {segment.row_bytes, segment.rows, segment.target_pitch}));
     }
   }
+  const Stores stores = stores_for(written);
   std::span<std::byte* const> remaining = targets;
   for (std::size_t i = 0; i < segments_.size(); ++i) {
-    fan_out_segment(segments_[i], sources[i], remaining.first(segments_[i].target_count));
+    fan_out_segment(segments_[i], sources[i], remaining.first(segments_[i].target_count), stores);
     remaining = remaining.subspan(segments_[i].target_count);
   }
 }
@@ -76,8 +79,10 @@ void OrderedSumWork::operator()(Translation& translation) const {
   std::vector<std::byte*> outputs;
   inputs.reserve(segments_.size() * input_count_);
   outputs.reserve(segments_.size() * output_count_);
+  std::uint64_t written = 0;
   for (const OrderedSumSegment& segment : segments_) {
     const std::size_t bytes = segment.count * size_of(dtype_);
+    written += bytes * output_count_;
     translation.begin_segment();
     for (const std::byte* input : std::span(pointers_).subspan(segment.first_input, input_count_)) {
       inputs.push_back(translation.read(input, bytes));
@@ -86,9 +91,10 @@ void OrderedSumWork::operator()(Translation& translation) const {
       outputs.push_back(translation.write(output, bytes));
     }
   }
+  const Stores stores = stores_for(written);
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     ordered_sum_segment(dtype_, segments_[i].count, std::span(inputs).subspan(i * input_count_, input_count_),
-                        std::span(outputs).subspan(i * output_count_, output_count_));
+                        std::span(outputs).subspan(i * output_count_, output_count_), stores);
   }
 }
 
