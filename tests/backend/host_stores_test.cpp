@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <numeric>
 #include <random>
 
@@ -24,7 +25,7 @@ Bytes random_bytes(std::size_t count, std::uint32_t seed) {
 TEST(HostStores, PutJustTheBytesWhateverTheirAlignment) {
   const Bytes source = random_bytes(512, 1);
   for (const Stores stores : {Stores::cached, Stores::streamed}) {
-    for (std::size_t offset = 0; offset < 17; ++offset) {
+    for (std::size_t offset = 0; offset <= line_bytes; ++offset) {  // wherever in its line the memory begins
       for (const std::size_t bytes : {0U, 1U, 15U, 16U, 63U, 64U, 65U, 200U, 384U}) {
         Bytes target(512, untouched);
         Bytes expected = target;
@@ -43,27 +44,43 @@ std::vector<const std::byte*> places_of(const std::vector<Bytes>& arrays) {
   return places;
 }
 
-/// What `ordered_sum_segment` leaves in two outputs, `gap` bytes into their memory.
+/// What `ordered_sum_segment` leaves in two outputs, `gap` bytes after beginnings of lines.
 std::array<Bytes, 2> sums(DType dtype, const std::vector<Bytes>& inputs, std::size_t gap, Stores stores) {
   const std::size_t bytes = inputs.front().size();
-  std::array<Bytes, 2> made{Bytes(bytes + 2 * gap, untouched), Bytes(bytes + 2 * gap, untouched)};
-  const std::array<std::byte*, 2> outputs{made[0].data() + gap, made[1].data() + gap};
+  std::array<Bytes, 2> memory;
+  std::array<std::byte*, 2> outputs{};
+  for (std::size_t i = 0; i < 2; ++i) {
+    memory[i].assign(bytes + 2 * gap + line_bytes, untouched);
+    void* line = memory[i].data();
+    std::size_t space = memory[i].size();
+    outputs[i] = static_cast<std::byte*>(std::align(line_bytes, bytes + 2 * gap, line, space)) + gap;
+  }
   ordered_sum_segment(dtype, bytes / size_of(dtype), places_of(inputs), outputs, stores);
-  return made;
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(Bytes(outputs[i] - gap, outputs[i]), Bytes(gap, untouched));
+    EXPECT_EQ(Bytes(outputs[i] + bytes, outputs[i] + bytes + gap), Bytes(gap, untouched));
+    memory[i] = Bytes(outputs[i], outputs[i] + bytes);
+  }
+  return memory;
 }
 
 class HostStreamedSums : public testing::TestWithParam<DType> {};
 
 TEST_P(HostStreamedSums, AreThoseOfTheCaches) {
-  constexpr std::size_t count = 1100;  // more than a block of either kind, and a rest
+  constexpr std::size_t count = 4100;  // more than a few lines, more than a block of either kind, and a rest
+  const std::size_t element = size_of(GetParam());
+  // At the beginnings of lines, and behind them.
+  std::vector<std::size_t> gaps{0, element, line_bytes - element};
+  // Where no element is at the beginning of a line.
+  if (GetParam() == DType::complex64 || GetParam() == DType::complex128) gaps.push_back(element / 2);
   for (const std::size_t input_count : {1U, 2U, 3U, 4U, 5U, 8U, 9U}) {
     std::vector<Bytes> inputs;
     for (std::size_t i = 0; i < input_count; ++i)
-      inputs.push_back(random_bytes(count * size_of(GetParam()), static_cast<std::uint32_t>(i)));
-    for (const std::size_t gap : {std::size_t{0}, size_of(GetParam())}) {
+      inputs.push_back(random_bytes(count * element, static_cast<std::uint32_t>(i)));
+    for (const std::size_t gap : gaps) {
       EXPECT_EQ(sums(GetParam(), inputs, gap, Stores::streamed),
                 sums(GetParam(), inputs, gap, Stores::cached))
-          << input_count << " inputs";
+          << input_count << " inputs, " << gap << " bytes after a line";
     }
   }
 }
@@ -71,18 +88,21 @@ TEST_P(HostStreamedSums, AreThoseOfTheCaches) {
 INSTANTIATE_TEST_SUITE_P(DTypes, HostStreamedSums, testing::ValuesIn(all_dtypes),
                          [](const auto& parameter) { return std::string(name_of(parameter.param)); });
 
-TEST(HostStores, StreamedSumsMayBeStoredOverAnInput) {
+/// Then they are not streamed; nor is a second output that is none.
+TEST(HostStores, SumsMayBeStoredOverAnyInput) {
+  constexpr std::size_t count = 5000;
   for (const std::size_t input_count : {2U, 6U}) {
     std::vector<Bytes> inputs;
     for (std::size_t i = 0; i < input_count; ++i)
-      inputs.push_back(random_bytes(4000, static_cast<std::uint32_t>(i)));
+      inputs.push_back(random_bytes(count * sizeof(int), static_cast<std::uint32_t>(i)));
     const Bytes expected = sums(DType::int32, inputs, 0, Stores::cached)[0];
     for (std::size_t over = 0; over < input_count; ++over) {
       std::vector<Bytes> memory = inputs;
-      const std::vector<const std::byte*> places = places_of(memory);
-      std::byte* const output = memory[over].data();
-      ordered_sum_segment(DType::int32, 1000, places, {&output, 1}, Stores::streamed);
+      Bytes other(count * sizeof(int));
+      const std::array<std::byte*, 2> outputs{other.data(), memory[over].data()};
+      ordered_sum_segment(DType::int32, count, places_of(memory), outputs, Stores::streamed);
       EXPECT_EQ(memory[over], expected) << "over input " << over << " of " << input_count;
+      EXPECT_EQ(other, expected);
     }
   }
 }
@@ -114,6 +134,16 @@ TEST(HostStores, LargeCopiesWithinAnArrayMoveIt) {
     copy_rows(down.data(), large, down.data() + shift, large, large, 1);
     EXPECT_EQ(std::memcmp(down.data(), bytes.data() + shift, large), 0);
   }
+}
+
+TEST(HostStores, LargeRectanglesWithinAnArrayMoveTheirRows) {
+  constexpr std::size_t rows = 3;
+  constexpr std::size_t pitch = large / rows + 1;
+  const Bytes bytes = random_bytes(rows * pitch + 100, 5);
+  Bytes moved = bytes;
+  copy_rows(moved.data() + 100, pitch, moved.data(), pitch, pitch - 100, rows);
+  for (std::size_t row = 0; row < rows; ++row)
+    EXPECT_EQ(std::memcmp(moved.data() + 100 + row * pitch, bytes.data() + row * pitch, pitch - 100), 0);
 }
 
 class HostLargeStores : public HostMachine {};

@@ -21,7 +21,7 @@ void copy_rows(std::byte* target, std::size_t target_pitch, const std::byte* sou
   }
   const std::size_t last = (rows == 0 ? 0 : rows - 1) * std::max(target_pitch, source_pitch) + row_bytes;
   const bool overlap = target < source + last && source < target + last;
-  const Stores stores = stores_for(row_bytes * rows);
+  const Stores stores = stores_for_rows(stores_for(row_bytes * rows), row_bytes);
   for (std::size_t row = 0; row < rows; ++row) {
     std::byte* const to = target + row * target_pitch;
     const std::byte* const from = source + row * source_pitch;
@@ -36,15 +36,22 @@ void copy_rows(std::byte* target, std::size_t target_pitch, const std::byte* sou
 
 void fan_out_segment(const FanOutSegment& segment, const std::byte* source,
                      std::span<std::byte* const> targets, Stores stores) {
-  if (segment.row_bytes == 0) return;
-  for (std::uint32_t row = 0; row < segment.rows; ++row) {
+  std::uint64_t row_bytes = segment.row_bytes;
+  std::uint64_t rows = segment.rows;
+  if (row_bytes == 0) return;
+  if (row_bytes == segment.source_pitch && row_bytes == segment.target_pitch) {
+    row_bytes *= rows;
+    rows = 1;
+  }
+  stores = stores_for_rows(stores, row_bytes);
+  for (std::uint64_t row = 0; row < rows; ++row) {
     const std::byte* source_row = source + row * segment.source_pitch;
     if (targets.size() == 1) {
-      put(targets.front() + row * segment.target_pitch, source_row, segment.row_bytes, stores);
+      put(targets.front() + row * segment.target_pitch, source_row, row_bytes, stores);
       continue;
     }
-    for (std::uint64_t begin = 0; begin < segment.row_bytes; begin += block_bytes) {
-      const std::size_t bytes = std::min<std::uint64_t>(block_bytes, segment.row_bytes - begin);
+    for (std::uint64_t begin = 0; begin < row_bytes; begin += block_bytes) {
+      const std::size_t bytes = std::min<std::uint64_t>(block_bytes, row_bytes - begin);
       for (std::byte* target : targets) {
         put(target + row * segment.target_pitch + begin, source_row + begin, bytes, stores);
       }

@@ -13,10 +13,7 @@ namespace tutti::backend::host {
 
 namespace {
 
-constexpr std::size_t vector_bytes = sizeof(__m128i);
-constexpr std::size_t line_bytes = 64;
-
-/// A whole line at a time, as it leaves the processor.
+/// `target` is the beginning of a line.
 void stream_line(std::byte* target, const std::byte* source) noexcept {
   auto* const to = reinterpret_cast<__m128i*>(target);
   const auto* const from = reinterpret_cast<const __m128i*>(source);
@@ -31,8 +28,8 @@ void stream_line(std::byte* target, const std::byte* source) noexcept {
 }
 
 void stream(std::byte* target, const std::byte* source, std::size_t bytes) noexcept {
-  const std::size_t past_vector = reinterpret_cast<std::uintptr_t>(target) % vector_bytes;
-  const std::size_t head = past_vector == 0 ? 0 : std::min(vector_bytes - past_vector, bytes);
+  const std::size_t into_line = reinterpret_cast<std::uintptr_t>(target) % line_bytes;
+  const std::size_t head = into_line == 0 ? 0 : std::min(line_bytes - into_line, bytes);
   std::memcpy(target, source, head);
   std::size_t done = head;
   for (; bytes - done >= line_bytes; done += line_bytes) stream_line(target + done, source + done);

@@ -2,7 +2,7 @@
 #include "backend/host/kernels.hpp"
 
 #include <algorithm>
-#include <iterator>
+#include <optional>
 
 namespace tutti::backend::host {
 
@@ -81,22 +81,50 @@ void add_all(AccumulatorOf<T>* sums, StorageOf<T>* made, std::span<const std::by
   add_some<T, false, true>(sums, made, inputs, begin, size);
 }
 
+/// Bytes from the outputs' beginnings to those of lines, if they are the same number of whole elements.
+std::optional<std::size_t> bytes_to_line(std::span<std::byte* const> outputs, std::size_t element_bytes) {
+  const auto into_line = [](const std::byte* output) {
+    return reinterpret_cast<std::uintptr_t>(output) % line_bytes;
+  };
+  const std::size_t first = into_line(outputs.front());
+  const std::size_t rest = (line_bytes - first) % line_bytes;
+  const bool are_alike =
+      std::ranges::all_of(outputs, [&](const std::byte* output) { return into_line(output) == first; });
+  if (!are_alike || rest % element_bytes != 0) return std::nullopt;
+  return rest;
+}
+
 template <class T>
-void ordered_sum_of(std::size_t count, std::span<const std::byte* const> inputs,
-                    std::span<std::byte* const> outputs, Stores stores) {
-  const bool streams = stores == Stores::streamed;
+void sum_in_caches(std::size_t count, std::span<const std::byte* const> inputs,
+                   std::span<std::byte* const> outputs) {
   AccumulatorOf<T> sums[block_elements];
-  alignas(64) StorageOf<T> streamed[streamed_bytes / sizeof(T)];
-  const std::size_t most = streams ? std::size(streamed) : block_elements;
-  for (std::size_t begin = 0; begin < count; begin += most) {
-    const std::size_t size = std::min(most, count - begin);
-    auto* const made = streams ? streamed : reinterpret_cast<StorageOf<T>*>(outputs.front()) + begin;
+  for (std::size_t begin = 0; begin < count; begin += block_elements) {
+    const std::size_t size = std::min(block_elements, count - begin);
+    auto* const made = reinterpret_cast<StorageOf<T>*>(outputs.front()) + begin;
     add_all<T>(sums, made, inputs, begin, size);
-    for (std::byte* output : outputs.subspan(streams ? 0 : 1)) {
-      put(output + begin * sizeof(T), reinterpret_cast<const std::byte*>(made), size * sizeof(T), stores);
+    for (std::byte* output : outputs.subspan(1)) {
+      put(output + begin * sizeof(T), reinterpret_cast<const std::byte*>(made), size * sizeof(T),
+          Stores::cached);
     }
   }
-  finish(stores);
+}
+
+/// No output is an input. A line of each begins `to_line` bytes from its beginning.
+template <class T>
+void sum_past_caches(std::size_t count, std::span<const std::byte* const> inputs,
+                     std::span<std::byte* const> outputs, std::size_t to_line) {
+  constexpr std::size_t most = streamed_bytes / sizeof(T);
+  AccumulatorOf<T> sums[most];
+  alignas(line_bytes) StorageOf<T> made[most];
+  std::size_t size = std::min(to_line == 0 ? most : to_line / sizeof(T), count);
+  for (std::size_t begin = 0; begin < count; begin += size, size = std::min(most, count - begin)) {
+    add_all<T>(sums, made, inputs, begin, size);
+    for (std::byte* output : outputs) {
+      put(output + begin * sizeof(T), reinterpret_cast<const std::byte*>(made), size * sizeof(T),
+          Stores::streamed);
+    }
+  }
+  finish(Stores::streamed);
 }
 
 /// What is read is in the caches anyway, and had better stay there.
@@ -108,8 +136,16 @@ bool is_in_place(std::span<const std::byte* const> inputs, std::span<std::byte* 
 
 void ordered_sum_segment(DType dtype, std::size_t count, std::span<const std::byte* const> inputs,
                          std::span<std::byte* const> outputs, Stores stores) {
-  if (is_in_place(inputs, outputs)) stores = Stores::cached;
-  visit_dtype(dtype, [&]<class T>() { ordered_sum_of<T>(count, inputs, outputs, stores); });
+  const std::optional<std::size_t> to_line = bytes_to_line(outputs, size_of(dtype));
+  stores = stores_for_rows(stores, count * size_of(dtype));
+  const bool streams = stores == Stores::streamed && to_line && !is_in_place(inputs, outputs);
+  visit_dtype(dtype, [&]<class T>() {
+    if (streams) {
+      sum_past_caches<T>(count, inputs, outputs, *to_line);
+    } else {
+      sum_in_caches<T>(count, inputs, outputs);
+    }
+  });
 }
 
 }  // namespace tutti::backend::host
