@@ -30,7 +30,7 @@ MPI_Datatype moved_type(DType dtype) {
 }
 
 /// The type MPI sums; MPI_DATATYPE_NULL where it has none.
-MPI_Datatype summed_type(DType dtype) {
+MPI_Datatype summable_type(DType dtype) {
   switch (dtype) {
     case DType::boolean:
       return MPI_C_BOOL;
@@ -96,7 +96,8 @@ class MpiPeer final : public Peer {
     if (!operation.sums()) return "";
     for (const Buffer& input : call.input_buffers) {
       const DType dtype = input.tensor.dtype();
-      if (summed_type(dtype) == MPI_DATATYPE_NULL) return fmt::format("MPI has no sum of {}", name_of(dtype));
+      if (summable_type(dtype) == MPI_DATATYPE_NULL)
+        return fmt::format("MPI has no sum of {}", name_of(dtype));
     }
     return "";
   }
@@ -128,7 +129,7 @@ class MpiPeer final : public Peer {
         if (input.numel() == 0) return;
         void* const output = is_root(call) ? call.outputs.back()[tensor].data() : nullptr;
         require(MPI_Reduce(unless_in_place(input.data(), output), output, count_of(input),
-                           summed_type(input.dtype()), sum_of(input.dtype()), call.root, comm_),
+                           summable_type(input.dtype()), sum_of(input.dtype()), call.root, comm_),
                 "MPI_Reduce");
         return;
       }
@@ -137,7 +138,7 @@ class MpiPeer final : public Peer {
         if (input.numel() == 0) return;
         void* const output = call.outputs[0][tensor].data();
         require(MPI_Allreduce(unless_in_place(input.data(), output), output, count_of(input),
-                              summed_type(input.dtype()), sum_of(input.dtype()), comm_),
+                              summable_type(input.dtype()), sum_of(input.dtype()), comm_),
                 "MPI_Allreduce");
         return;
       }
@@ -147,7 +148,7 @@ class MpiPeer final : public Peer {
         const Tensor& input = call.inputs[0][0];
         const Tensor& output = call.outputs[0][0];
         require(MPI_Reduce_scatter_block(input.data(), output.data(), count_of(output),
-                                         summed_type(input.dtype()), sum_of(input.dtype()), comm_),
+                                         summable_type(input.dtype()), sum_of(input.dtype()), comm_),
                 "MPI_Reduce_scatter_block");
         return;
       }
