@@ -269,5 +269,17 @@ TEST_P(StreamOrder, HoldsForCallsFromSeveralThreadsOnTheSameStreams) {
   call_from_several_threads([](const std::function<void()>& calls) { calls(); });
 }
 
+/// Which has not asked for anything else before.
+TEST_P(StreamOrder, HoldsForTheFirstCallOfAThread) {
+  const Exercise run = exercise();
+  for (std::uint64_t seed = 0; seed < static_cast<std::uint64_t>(seeds()); ++seed) {
+    const std::vector<HostArray> values = run.values(seed);
+    const std::vector<Tensor> inputs = make_inputs(run, values);
+    std::vector<Tensor> results;
+    std::thread([&] { results = make(run, inputs); }).join();
+    EXPECT_TRUE(all_hold(run, results, run.expect(values)));
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test
