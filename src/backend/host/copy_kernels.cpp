@@ -10,25 +10,32 @@ namespace {
 /// Bytes read by one target's copy and still in the first-level cache for the next one's.
 constexpr std::size_t block_bytes = 16 * 1024;
 
+struct Rows {
+  std::size_t bytes;  ///< of each
+  std::size_t count;
+};
+/// Those that lie end to end on both sides are one.
+Rows merged(Rows rows, std::size_t target_pitch, std::size_t source_pitch) {
+  const bool are_one = rows.bytes == target_pitch && rows.bytes == source_pitch;
+  return are_one ? Rows{rows.bytes * rows.count, 1} : rows;
+}
+
 }  // namespace
 
 void copy_rows(std::byte* target, std::size_t target_pitch, const std::byte* source, std::size_t source_pitch,
                std::size_t row_bytes, std::size_t rows) {
-  if (row_bytes == 0) return;
-  if (row_bytes == target_pitch && row_bytes == source_pitch) {
-    row_bytes *= rows;
-    rows = 1;
-  }
-  const std::size_t last = (rows == 0 ? 0 : rows - 1) * std::max(target_pitch, source_pitch) + row_bytes;
-  const bool overlap = target < source + last && source < target + last;
-  const Stores stores = stores_for_rows(stores_for(row_bytes * rows), row_bytes);
-  for (std::size_t row = 0; row < rows; ++row) {
+  if (row_bytes == 0 || rows == 0) return;
+  const auto [bytes, count] = merged({row_bytes, rows}, target_pitch, source_pitch);
+  const std::size_t extent = (count - 1) * std::max(target_pitch, source_pitch) + bytes;
+  const bool overlap = target < source + extent && source < target + extent;
+  const Stores stores = stores_for_rows(stores_for(bytes * count), bytes);
+  for (std::size_t row = 0; row < count; ++row) {
     std::byte* const to = target + row * target_pitch;
     const std::byte* const from = source + row * source_pitch;
     if (overlap) {
-      std::memmove(to, from, row_bytes);
+      std::memmove(to, from, bytes);
     } else {
-      put(to, from, row_bytes, stores);
+      put(to, from, bytes, stores);
     }
   }
   finish(stores);
@@ -36,22 +43,14 @@ void copy_rows(std::byte* target, std::size_t target_pitch, const std::byte* sou
 
 void fan_out_segment(const FanOutSegment& segment, const std::byte* source,
                      std::span<std::byte* const> targets, Stores stores) {
-  std::uint64_t row_bytes = segment.row_bytes;
-  std::uint64_t rows = segment.rows;
-  if (row_bytes == 0) return;
-  if (row_bytes == segment.source_pitch && row_bytes == segment.target_pitch) {
-    row_bytes *= rows;
-    rows = 1;
-  }
-  stores = stores_for_rows(stores, row_bytes);
-  for (std::uint64_t row = 0; row < rows; ++row) {
-    const std::byte* source_row = source + row * segment.source_pitch;
-    if (targets.size() == 1) {
-      put(targets.front() + row * segment.target_pitch, source_row, row_bytes, stores);
-      continue;
-    }
-    for (std::uint64_t begin = 0; begin < row_bytes; begin += block_bytes) {
-      const std::size_t bytes = std::min<std::uint64_t>(block_bytes, row_bytes - begin);
+  const Rows rows = merged({segment.row_bytes, segment.rows}, segment.target_pitch, segment.source_pitch);
+  stores = stores_for_rows(stores, rows.bytes);
+  for (std::size_t row = 0; row < rows.count; ++row) {
+    const std::byte* const source_row = source + row * segment.source_pitch;
+    // For a single target nothing has to be kept at hand.
+    const std::size_t block = targets.size() == 1 ? rows.bytes : block_bytes;
+    for (std::size_t begin = 0; begin < rows.bytes; begin += block) {
+      const std::size_t bytes = std::min(block, rows.bytes - begin);
       for (std::byte* target : targets) {
         put(target + row * segment.target_pitch + begin, source_row + begin, bytes, stores);
       }

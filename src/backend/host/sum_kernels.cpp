@@ -2,6 +2,7 @@
 #include "backend/host/kernels.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 namespace tutti::backend::host {
@@ -36,6 +37,7 @@ void add_pass(AccumulatorOf<T>* sums, StorageOf<T>* made, const std::byte* const
               std::size_t size) {
   const StorageOf<T>* values[Inputs];
   for (std::size_t k = 0; k < Inputs; ++k) values[k] = element<T>(inputs[k], begin);
+    // An element of `made` may lie where one of the arrays has that element, but none of the others.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC ivdep
 #endif
@@ -103,8 +105,7 @@ void sum_in_caches(std::size_t count, std::span<const std::byte* const> inputs,
     auto* const made = reinterpret_cast<StorageOf<T>*>(outputs.front()) + begin;
     add_all<T>(sums, made, inputs, begin, size);
     for (std::byte* output : outputs.subspan(1)) {
-      put(output + begin * sizeof(T), reinterpret_cast<const std::byte*>(made), size * sizeof(T),
-          Stores::cached);
+      std::memcpy(output + begin * sizeof(T), made, size * sizeof(T));
     }
   }
 }
@@ -136,11 +137,11 @@ bool is_in_place(std::span<const std::byte* const> inputs, std::span<std::byte* 
 
 void ordered_sum_segment(DType dtype, std::size_t count, std::span<const std::byte* const> inputs,
                          std::span<std::byte* const> outputs, Stores stores) {
-  const std::optional<std::size_t> to_line = bytes_to_line(outputs, size_of(dtype));
-  stores = stores_for_rows(stores, count * size_of(dtype));
-  const bool streams = stores == Stores::streamed && to_line && !is_in_place(inputs, outputs);
+  std::optional<std::size_t> to_line;  // if they are streamed
+  if (stores_for_rows(stores, count * size_of(dtype)) == Stores::streamed && !is_in_place(inputs, outputs))
+    to_line = bytes_to_line(outputs, size_of(dtype));
   visit_dtype(dtype, [&]<class T>() {
-    if (streams) {
+    if (to_line) {
       sum_past_caches<T>(count, inputs, outputs, *to_line);
     } else {
       sum_in_caches<T>(count, inputs, outputs);
