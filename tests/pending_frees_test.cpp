@@ -5,6 +5,7 @@
 
 #include <map>
 #include <set>
+#include <span>
 #include <stdexcept>
 #include <vector>
 
@@ -79,6 +80,9 @@ class ScriptedBackend final : public backend::Backend {
   void launch_host_function(StreamRef, void (*)(void*), void*) override { unexpected(); }
   void synchronize_event(EventHandle) override { unexpected(); }
   float elapsed_time(EventHandle, EventHandle) override { unexpected(); }
+  backend::SignalSupport signal_support() const noexcept override { return backend::SignalSupport::none; }
+  void signal(StreamRef, backend::SharedFlag&, std::uint32_t) override { unexpected(); }
+  void wait_signals(StreamRef, std::span<backend::SharedFlag>, std::uint32_t) override { unexpected(); }
   void copy(StreamRef, const backend::Copy2D&) override { unexpected(); }
   void fan_out(StreamRef, const backend::FanOut&) override { unexpected(); }
   void ordered_sum(StreamRef, const backend::OrderedSum&) override { unexpected(); }

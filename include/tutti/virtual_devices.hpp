@@ -60,6 +60,7 @@ enum class Operation : std::uint8_t {
   enable_peer,
   create_stream,
   create_event,
+  signal,  ///< queueing a signal, or a wait for some
   share,  ///< making a block of device memory known to other processes
   open,   ///< opening another process's block
 };

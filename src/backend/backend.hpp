@@ -68,6 +68,12 @@ struct Link {
   double gigabytes_per_s = 0.0;  ///< nominal payload rate in one direction, 0 if unknown
 };
 
+/// Whether a backend has signals, and whether several of them cost the host less than as many events between
+/// devices.
+enum class SignalSupport : std::uint8_t { none, available, cheaper };
+/// How many signals one call can wait for.
+inline constexpr std::size_t most_signals = 16;
+
 enum class EventTiming : std::uint8_t { off, on };
 enum class EventWait : std::uint8_t { spin, block };  ///< what a host wait does with its CPU
 
@@ -134,6 +140,8 @@ class Backend {
   /// Tells streams apart that had the same handle and device one after the other, of which the earlier may
   /// have unfinished work. Not while `stream` is being captured.
   [[nodiscard]] virtual std::uint64_t stream_id(StreamRef stream) = 0;
+  /// Whether the handle stands for another stream on another thread.
+  [[nodiscard]] virtual bool is_of_calling_thread(StreamRef /*stream*/) const noexcept { return false; }
   /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;
   /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the
@@ -148,6 +156,15 @@ class Backend {
   virtual void synchronize_event(EventHandle event) = 0;
   /// Milliseconds between two completed recordings with timing on.
   [[nodiscard]] virtual float elapsed_time(EventHandle start, EventHandle end) = 0;
+
+  // Signals: flags in pinned memory that streams set and wait for. The backend does not know who waits for
+  // whom, and streams may share hardware queues: a wait must be queued after the signals it waits for, or
+  // neither may ever come.
+  [[nodiscard]] virtual SignalSupport signal_support() const noexcept = 0;
+  /// Sets the flag once all earlier work of `stream` is done and, for devices that NVLink joins, can be seen.
+  virtual void signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) = 0;
+  /// Later work on `stream` waits until each of the flags has come to `value`; `most_signals` at most.
+  virtual void wait_signals(StreamRef stream, std::span<SharedFlag> flags, std::uint32_t value) = 0;
 
   // Operations. `copy` goes between any two memories the backend knows (copy engines on GPUs); a copy between
   // two devices needs no peer access, but is staged by the system without it. With pageable memory it may

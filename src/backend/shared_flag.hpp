@@ -6,8 +6,9 @@
 #include <cstdint>
 #include <string_view>
 
-/// Words by which processes order their streams. They lie in memory that all of them map, and that each has
-/// registered with its backend (`Backend::register_pinned`), or in that of a device.
+/// Words by which streams are ordered. Those between processes lie in memory that all of them map, and that
+/// each has registered with its backend (`Backend::register_pinned`), or in that of a device; those of one
+/// process in pinned memory.
 namespace tutti::backend {
 
 /// A number that only grows, in steps of its one writer at a time; it may pass 2^32 and begin anew.

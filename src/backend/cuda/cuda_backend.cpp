@@ -2,6 +2,7 @@
 
 #include "backend/cuda/cuda_error.hpp"
 #include "backend/cuda/current_device.hpp"
+#include "backend/cuda/driver_function.hpp"
 #include "backend/cuda/handles.hpp"
 #include "backend/cuda/nvlink.hpp"
 #include "tutti/error.hpp"
@@ -28,16 +29,6 @@ int attribute(cudaDeviceAttr which, int device) {
   check(cudaDeviceGetAttribute(&value, which, device), "cudaDeviceGetAttribute", device);
   return value;
 }
-
-#if CUDART_VERSION >= 12050
-cudaError_t driver_function(const char* name, void** function, cudaDriverEntryPointQueryResult* found) {
-  return cudaGetDriverEntryPointByVersion(name, function, 12000, cudaEnableDefault, found);
-}
-#else
-cudaError_t driver_function(const char* name, void** function, cudaDriverEntryPointQueryResult* found) {
-  return cudaGetDriverEntryPoint(name, function, cudaEnableDefault, found);
-}
-#endif
 
 /// The NUMA node a PCI device hangs on, -1 if the system does not say.
 int numa_node_of(std::string pci_bus_id) {
@@ -312,13 +303,8 @@ PointerInfo CudaBackend::pointer_info(const void* address) {
 
   // The runtime does not tell an allocation's extent; the driver does.
   using GetAddressRange = int (*)(unsigned long long*, std::size_t*, unsigned long long);
-  static const auto get_address_range = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found{};
-    const cudaError_t status = forget(driver_function("cuMemGetAddressRange", &function, &found));
-    return reinterpret_cast<GetAddressRange>(
-        status == cudaSuccess && found == cudaDriverEntryPointSuccess ? function : nullptr);
-  }();
+  static const auto get_address_range =
+      reinterpret_cast<GetAddressRange>(driver_function("cuMemGetAddressRange"));
   const CurrentDevice current(info.device);
   unsigned long long base = 0;
   std::size_t bytes = 0;
@@ -364,6 +350,10 @@ std::uint64_t CudaBackend::stream_id(StreamRef stream) {
   unsigned long long id = 0;
   check(cudaStreamGetId(native(stream), &id), "cudaStreamGetId", stream.device);
   return id;
+}
+
+bool CudaBackend::is_of_calling_thread(StreamRef stream) const noexcept {
+  return native(stream) == cudaStreamPerThread;
 }
 
 void CudaBackend::wait_event(StreamRef stream, EventHandle event) {

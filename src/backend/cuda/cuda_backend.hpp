@@ -58,6 +58,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool query_stream(StreamRef stream) override;
   void synchronize_stream(StreamRef stream) override;
   [[nodiscard]] std::uint64_t stream_id(StreamRef stream) override;
+  [[nodiscard]] bool is_of_calling_thread(StreamRef stream) const noexcept override;
   void wait_event(StreamRef stream, EventHandle event) override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
@@ -67,6 +68,10 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool query_event(EventHandle event) override;
   void synchronize_event(EventHandle event) override;
   [[nodiscard]] float elapsed_time(EventHandle start, EventHandle end) override;
+
+  [[nodiscard]] SignalSupport signal_support() const noexcept override;
+  void signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) override;
+  void wait_signals(StreamRef stream, std::span<SharedFlag> flags, std::uint32_t value) override;
 
   void copy(StreamRef stream, const Copy2D& copy) override;
   void fan_out(StreamRef stream, const FanOut& task) override;

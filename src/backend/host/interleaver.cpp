@@ -61,10 +61,14 @@ void Interleaver::choose_until(const std::shared_ptr<Progress>& progress, std::u
   ++calls_;
   while (active() && progress->chosen.load() < position && !progress->reached(position)) {
     if (choose_one()) continue;
-    start_next();  // what is held may wait for flags that chosen entries set
-    // Or everything held waits for entries submitted before the seed was set, by threads that raced with that
-    // call.
-    settled_.wait_for(lock, milliseconds(1));
+    start_next();
+    if (!settled()) {
+      settle(lock);  // what is held may wait for flags that chosen entries set
+    } else {
+      // Or for those of other processes, or for entries submitted before the seed was set, by threads that
+      // raced with that call.
+      settled_.wait_for(lock, milliseconds(1));
+    }
   }
   start_next();
 }

@@ -79,6 +79,11 @@ class Machine final : public Backend, public VirtualMachineControl {
   void synchronize_event(EventHandle event) override;
   [[nodiscard]] float elapsed_time(EventHandle start, EventHandle end) override;
 
+  // Backend: signals.
+  [[nodiscard]] SignalSupport signal_support() const noexcept override { return SignalSupport::available; }
+  void signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) override;
+  void wait_signals(StreamRef stream, std::span<SharedFlag> flags, std::uint32_t value) override;
+
   // Backend: operations.
   void copy(StreamRef stream, const Copy2D& copy) override;
   void fan_out(StreamRef stream, const FanOut& task) override;
@@ -131,6 +136,8 @@ class Machine final : public Backend, public VirtualMachineControl {
   /// True for memory the machine knows nothing about.
   [[nodiscard]] bool is_pageable(const std::byte* address) const;
 
+  /// Throws if an injected fault says so.
+  void require_signals(StreamRef stream);
   /// Of one round of a team, without a relay.
   void enqueue_part(StreamRef stream, const TeamRound& task);
   /// What a task does that runs `body(translation)`: an operation that faults apply to. Counts it.

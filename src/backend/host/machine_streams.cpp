@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-/// Streams and events of the virtual machine.
+/// Streams, events and signals of the virtual machine.
 namespace tutti::backend::host {
 
 using virtual_devices::Operation;
@@ -146,6 +146,37 @@ float Machine::elapsed_time(EventHandle start, EventHandle end) {
   const auto from = time_of(event_of(start), "start");
   const auto to = time_of(event_of(end), "end");
   return std::chrono::duration<float, std::milli>(to - from).count();
+}
+
+void SignalsTask::run() {
+  static const AbortWord never;
+  constexpr int turn = 1000;  // milliseconds
+  for (SharedFlag& flag : flags_) {
+    while (!wait_for_flag(flag, value_, never, turn)) {
+    }
+  }
+}
+
+bool SignalsTask::ready() const noexcept {
+  return std::ranges::all_of(flags_, [this](const SharedFlag& flag) {
+    return has_reached(flag.value.load(std::memory_order_acquire), value_);
+  });
+}
+
+void Machine::signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) {
+  require_signals(stream);
+  interleaver_->submit(worker_of(stream), make_task("signal", [&flag, value] { set_flag(flag, value); }));
+}
+
+void Machine::wait_signals(StreamRef stream, std::span<SharedFlag> flags, std::uint32_t value) {
+  require_signals(stream);
+  interleaver_->submit(worker_of(stream), std::make_unique<SignalsTask>(flags, value));
+}
+
+void Machine::require_signals(StreamRef stream) {
+  if (!faults_.disturb(Operation::signal, stream.device).refused) return;
+  throw Error(ErrorCode::device_failure,
+              fmt::format("a signal on device {} was refused by an injected fault", stream.device));
 }
 
 }  // namespace tutti::backend::host

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,7 +26,7 @@ class Task {
   virtual void run() = 0;
   /// The ticket a waiting entry waits for; nullptr for entries that do work.
   [[nodiscard]] virtual const Ticket* awaited() const noexcept { return nullptr; }
-  /// Whether `run` would not block on something that other processes do.
+  /// Whether `run` would not block on flags that others set.
   [[nodiscard]] virtual bool ready() const noexcept { return true; }
   /// What failures call it.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
@@ -70,6 +71,19 @@ class TeamTask final : public Task {
   std::shared_ptr<const Allocation> window_;
   const AbortWord& abort_;
   std::function<void()> work_;
+};
+
+/// Holds back what is queued behind it until all flags have come to a value.
+class SignalsTask final : public Task {
+ public:
+  SignalsTask(std::span<SharedFlag> flags, std::uint32_t value)
+      : Task("wait_signals"), flags_(flags), value_(value) {}
+  void run() override;
+  [[nodiscard]] bool ready() const noexcept override;
+
+ private:
+  std::span<SharedFlag> flags_;
+  std::uint32_t value_;
 };
 
 template <class Function>
