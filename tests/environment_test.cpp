@@ -36,6 +36,8 @@ TEST(Environment, HasDefaults) {
        {parse({}), parse({{"TUTTI_BACKEND", ""}, {"TUTTI_VIRTUAL_DEVICES", ""}})}) {
     EXPECT_EQ(environment.backend, BackendChoice::automatic);
     EXPECT_EQ(environment.transport, TransportKind::automatic);
+    EXPECT_EQ(environment.signals, SignalChoice::automatic);
+    EXPECT_FALSE(environment.launch_threads.has_value());
     EXPECT_EQ(environment.log, LogLevel::warn);
     EXPECT_FALSE(environment.virtual_devices.has_value());
     EXPECT_FALSE(environment.virtual_topology.has_value());
@@ -55,6 +57,8 @@ TEST(Environment, TakesEveryVariable) {
                                          {"TUTTI_TRANSPORT", "staged"},
                                          {"TUTTI_NCCL_LIBRARY", "/opt/libnccl.so"},
                                          {"TUTTI_HOST_ID", "node 7"},
+                                         {"TUTTI_SIGNALS", "on"},
+                                         {"TUTTI_LAUNCH_THREADS", "0"},
                                          {"TUTTI_LOG", "off"}});
   EXPECT_EQ(environment.backend, BackendChoice::host);
   EXPECT_EQ(environment.virtual_devices, 3);
@@ -64,6 +68,8 @@ TEST(Environment, TakesEveryVariable) {
   EXPECT_EQ(environment.transport, TransportKind::staged);
   EXPECT_EQ(environment.nccl_library, "/opt/libnccl.so");
   EXPECT_EQ(environment.host_id, "node 7");
+  EXPECT_EQ(environment.signals, SignalChoice::on);
+  EXPECT_EQ(environment.launch_threads, 0);
   EXPECT_EQ(environment.log, LogLevel::off);
 }
 
@@ -78,6 +84,9 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_MEMORY", "0", "a number of bytes"));
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_SEED", "-1", "a number from 0"));
   EXPECT_TRUE(refused("TUTTI_TRANSPORT", "mpi", "auto, p2p, nccl or staged"));
+  EXPECT_TRUE(refused("TUTTI_SIGNALS", "yes", "auto, on or off"));
+  EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "-1", "a number from 0 to 15"));
+  EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "16", "a number from 0 to 15"));
   EXPECT_TRUE(refused("TUTTI_LOG", "debug", "off, warn or info"));
 }
 

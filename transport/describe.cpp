@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <set>
+#include <string_view>
 
 #include <fmt/format.h>
 
@@ -28,8 +29,8 @@ class Description {
                     ? fmt::format("step: {} x {}, {} bytes in all\n", line.launches, line.what, line.bytes)
                     : fmt::format("step: {}, {} bytes\n", line.what, line.bytes);
     }
-    result += fmt::format("order: {} waits before, {} inside, {} after\n", waits(Phase::entry),
-                          waits(Phase::body), waits(Phase::exit));
+    result += fmt::format("order: {} waits before, {} inside, {} after{}\n", waits(Phase::entry),
+                          waits(Phase::body), waits(Phase::exit), signals());
     std::uint64_t staging = 0;
     for (const Temporary& temporary : plan_.temporaries) staging += temporary.bytes;
     result += fmt::format("pinned staging memory: {} bytes\n", staging);
@@ -107,6 +108,18 @@ class Description {
     return std::ranges::count_if(plan_.steps, [phase](const PlannedStep& planned) {
       return planned.phase == phase && std::holds_alternative<WaitStep>(planned.step);
     });
+  }
+
+  [[nodiscard]] std::string_view signals() const {
+    switch (plan_.signals) {
+      case SignalUse::with_help:
+        return ", by signals while threads help";
+      case SignalUse::always:
+        return ", by signals";
+      case SignalUse::never:
+        break;
+    }
+    return "";
   }
 
   const Plan& plan_;

@@ -2,6 +2,8 @@
 
 #include "log.hpp"
 #include "storage.hpp"
+#include "transport/crew.hpp"
+#include "transport/signals.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -100,6 +102,39 @@ class Launcher {
   Marks marks_;
   std::vector<std::byte*> pointers_;
 };
+
+/// Orders the plan's star by `flags` and enqueues its body. Every wait is enqueued after what it waits for.
+void launch_star(Runtime& runtime, const Plan& plan, const Operands& operands, const Signals::Flags& flags,
+                 Crew::Shift& shift) {
+  backend::Backend& backend = runtime.backend();
+  const backend::StreamRef home = operands.lanes[plan.home_lane];
+  const auto& [before, after] = *plan.star;
+  shift.for_each(before.size(), [&](std::size_t i) {
+    backend.signal(operands.lanes[before[i]], flags.ready[i], flags.value);
+  });
+  if (!before.empty()) backend.wait_signals(home, flags.ready, flags.value);
+  Launcher(runtime, plan, operands).run_body(plan.steps);
+  backend.signal(home, *flags.done, flags.value);
+  shift.for_each(after.size(), [&](std::size_t i) {
+    backend.wait_signals(operands.lanes[after[i]], {flags.done, 1}, flags.value);
+  });
+}
+
+void launch_steps(Runtime& runtime, const Plan& plan, const Operands& operands) {
+  if (plan.signals != SignalUse::never) {
+    // Helpers would take such a lane for one of their own.
+    const bool is_one_threads = std::ranges::any_of(operands.lanes, [&](backend::StreamRef lane) {
+      return runtime.backend().is_of_calling_thread(lane);
+    });
+    const auto& [before, after] = *plan.star;
+    Crew::Shift shift(runtime.extension<Crew>(), is_one_threads ? 0 : before.size() + after.size());
+    if (plan.signals == SignalUse::always || shift.has_help()) {
+      const auto flags = runtime.extension<Signals>().take(before.size());
+      if (flags) return launch_star(runtime, plan, operands, *flags, shift);
+    }
+  }
+  Launcher(runtime, plan, operands).run(plan.steps);
+}
 
 /// Adds the plan's temporaries to the operands.
 void bind_temporaries(Operands& operands, std::span<const detail::IntrusivePtr<Storage>> temporaries) {
@@ -230,7 +265,7 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
   }
   bind_side_lanes(runtime, *plan, operands);
   try {
-    Launcher(runtime, *plan, operands).run(plan->steps);
+    launch_steps(runtime, *plan, operands);
   } catch (...) {
     record_all_uses(operands);
     throw;

@@ -52,7 +52,8 @@ struct Operands {
 
 /// Enqueues all steps. If a lane's stream is being captured, all operand streams join the
 /// capture before and are joined back afterwards, and what the plan uses stays alive until the graph is
-/// destroyed. Throws OutOfMemoryError before anything is enqueued.
+/// destroyed. Throws OutOfMemoryError before anything is enqueued. Other threads may help (`crew.hpp`), but
+/// it returns when all is enqueued.
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands);
 
 /// Enqueues the body alone, between a fork from and a join to `home`, which takes the place of the home lane;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -95,6 +96,16 @@ struct PlannedStep {
   Phase phase = Phase::body;
 };
 
+/// The order of a plan whose body runs on the home lane alone.
+struct Star {
+  std::vector<LaneId> before;  ///< lanes whose queued work must be done before the body
+  std::vector<LaneId> after;   ///< lanes whose later work must come after it
+};
+
+/// When eager launches order the star by signals, in place of the steps at the ends
+/// (`transport/signals.hpp`).
+enum class SignalUse : std::uint8_t { never, with_help, always };
+
 /// Steps are enqueued in order, each on its lane. The lanes of the operands come first; side lanes follow.
 struct Plan {
   PlanSummary summary;
@@ -108,6 +119,8 @@ struct Plan {
   std::vector<Temporary> temporaries;
   std::vector<PlannedStep> steps;
   std::uint32_t mark_count = 0;
+  std::optional<Star> star;  ///< what the steps of `entry` and `exit` come to, where they have this form
+  SignalUse signals = SignalUse::never;
   std::vector<LaneId> used_lanes;  ///< lanes with work in the body, ascending
   /// Host buffers and the lanes that touch them; nothing else keeps these buffers from early reuse.
   std::vector<std::pair<BufferId, LaneId>> host_uses;

@@ -195,6 +195,14 @@ void PlanBuilder::touch_all(LaneId lane, const std::vector<Place>& places) {
   for (const Place& place : places) touch(lane, place.buffer);
 }
 
+std::optional<Star> PlanBuilder::star() const {
+  if (used_.size() != 1) return std::nullopt;
+  Star star;
+  for (const auto& [pair, step] : entry_) star.before.push_back(pair.earlier);
+  for (const auto& [pair, step] : exit_) star.after.push_back(pair.later);
+  return star;
+}
+
 /// The body, with the orders at its two ends where they cost least: pairwise ones as late and as early as
 /// lanes need them, so that they overlap with other work; orders through the home lane all at the ends.
 std::vector<PlannedStep> PlanBuilder::assemble() {
@@ -235,6 +243,7 @@ Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
   } else if (!used_.empty()) {
     plan_.home_lane = *used_.begin();
   }
+  plan_.star = star();
   plan_.steps = assemble();
   plan_.host_uses.assign(host_uses_.begin(), host_uses_.end());
   return std::move(plan_);

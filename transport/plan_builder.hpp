@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -79,6 +80,7 @@ class PlanBuilder {
   void touch(LaneId lane, BufferId buffer);
   void touch_all(LaneId lane, const std::vector<Place>& places);
   void add(LaneId lane, Step step);
+  [[nodiscard]] std::optional<Star> star() const;
   [[nodiscard]] std::vector<PlannedStep> assemble();
 
   const Problem& problem_;

@@ -4,6 +4,7 @@
 #include "transport/connectivity.hpp"
 #include "transport/lowering.hpp"
 #include "transport/nccl.hpp"
+#include "transport/signals.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 
@@ -146,6 +147,12 @@ Plan select(Runtime& runtime, const Problem& problem) {
     if (candidate.kind == TransportKind::p2p && p2p.bridged_pairs() > 0) {
       reasons.push_back(fmt::format("{} pairs without direct access are bridged through pinned host memory",
                                     p2p.bridged_pairs()));
+    }
+    if (problem.mode == LaunchMode::eager) {
+      backend::Backend& backend = runtime.backend();
+      plan.signals =
+          choose_signals(plan, Environment::get().signals, backend.signal_support(),
+                         [&](int a, int b) { return backend.link(a, b).kind == backend::LinkKind::nvlink; });
     }
     plan.reasons = std::move(reasons);
     plan.is_provisional = p2p.found_untested();

@@ -42,12 +42,19 @@ constexpr std::array backend_names{Name{"auto", BackendChoice::automatic}, Name{
 constexpr std::array transport_names{Name{"auto", TransportKind::automatic}, Name{"p2p", TransportKind::p2p},
                                      Name{"nccl", TransportKind::nccl},
                                      Name{"staged", TransportKind::staged}};
+constexpr std::array signal_names{Name{"auto", SignalChoice::automatic}, Name{"on", SignalChoice::on},
+                                  Name{"off", SignalChoice::off}};
 constexpr std::array log_names{Name{"off", LogLevel::off}, Name{"warn", LogLevel::warn},
                                Name{"info", LogLevel::info}};
 
 std::optional<int> parse_device_count(std::string_view text) noexcept {
   const auto count = parse_number<int>(text);
   return count && *count >= 1 && *count <= 1024 ? count : std::nullopt;
+}
+
+std::optional<int> parse_thread_count(std::string_view text) noexcept {
+  const auto count = parse_number<int>(text);
+  return count && *count >= 0 && *count <= 15 ? count : std::nullopt;
 }
 
 std::optional<std::size_t> parse_memory(std::string_view text) noexcept {
@@ -102,6 +109,8 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   assign(
       result.host_id, "TUTTI_HOST_ID", [](std::string_view text) { return std::optional<std::string>(text); },
       "a name");
+  assign(result.signals, "TUTTI_SIGNALS", one_of(signal_names), "auto, on or off");
+  assign(result.launch_threads, "TUTTI_LAUNCH_THREADS", parse_thread_count, "a number from 0 to 15");
   assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");
   return result;
 }

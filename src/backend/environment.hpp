@@ -12,6 +12,8 @@
 namespace tutti {
 
 enum class BackendChoice : std::uint8_t { automatic, cuda, host };
+/// Whether launches order many lanes by signals instead of events (`transport/signals.hpp`).
+enum class SignalChoice : std::uint8_t { automatic, on, off };
 enum class LogLevel : std::uint8_t { off, warn, info };
 
 /// Every environment variable the library reads. An unset or empty variable leaves its member as initialised
@@ -36,6 +38,11 @@ struct Environment {
   /// `TUTTI_HOST_ID`: what tells hosts apart for a `Communicator`, instead of the machine's own identity. For
   /// containers that look like one host and are not, or the other way round; and for tests.
   std::optional<std::string> host_id;
+  /// `TUTTI_SIGNALS`: `auto` (where they are faster), `on` (wherever they can be used) or `off`.
+  SignalChoice signals = SignalChoice::automatic;
+  /// `TUTTI_LAUNCH_THREADS`: how many threads at most help with launches that use signals, 0 to 15; unset: as
+  /// the number of processors suggests.
+  std::optional<int> launch_threads;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).
   LogLevel log = LogLevel::warn;

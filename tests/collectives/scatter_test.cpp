@@ -51,6 +51,35 @@ TEST_P(Scatter, CutsEveryElementTypeAlongEveryDimension) {
   }
 }
 
+/// Calls that follow one another as closely as the host can make them, each on many streams, default ones
+/// too.
+TEST_P(Scatter, FollowsItselfInBurstsOnManyStreams) {
+  constexpr int calls = 300;
+  constexpr std::int64_t length = 100;
+  std::vector<Stream> streams;
+  std::vector<Tensor> outputs;
+  for (const Device device : first_devices(2)) {
+    for (const Stream& stream :
+         {default_stream(device.index()), Stream(device.index()), Stream(device.index())}) {
+      streams.push_back(stream);
+      outputs.push_back(zeros({length}, {.dtype = DType::int32, .device = device.index()}));
+    }
+  }
+  const auto root = first_devices(2).back();
+  const Tensor source = zeros({length * static_cast<std::int64_t>(outputs.size())},
+                              {.dtype = DType::int32, .device = root.index()});
+  synchronize_all();
+  for (int call = 1; call <= calls; ++call) {
+    source.fill_(call);
+    carry([&](const CollectiveOptions& options) { scatter(source, outputs, 0, streams, options); });
+  }
+  synchronize_all();
+  for (const Tensor& output : outputs) {
+    const std::vector<std::int32_t> elements = output.to_vector<std::int32_t>();
+    EXPECT_EQ(std::ranges::count(elements, calls), length);
+  }
+}
+
 TEST_P(Scatter, CutsEverySize) {
   const std::vector<Device> devices = first_devices();
   for (const std::int64_t bytes : telling_sizes()) {

@@ -26,8 +26,8 @@ TEST_P(FailingOperations, AreReportedByTheCallThatCouldNotEnqueue) {
   const MemoryInUse before = memory_in_use();
 
   int failures = 0;
-  for (const Operation operation :
-       {Operation::kernel, Operation::copy, Operation::create_event, Operation::create_stream}) {
+  for (const Operation operation : {Operation::kernel, Operation::copy, Operation::create_event,
+                                    Operation::create_stream, Operation::signal}) {
     for (std::uint64_t passed = 0; passed < 60; ++passed) {
       try {
         const InjectedFault fault({.operation = operation, .skip = passed, .count = 1});

@@ -1,0 +1,104 @@
+#pragma once
+
+#include "runtime.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+namespace tutti::transport {
+
+/// Threads that help the calling thread with many short calls, none of which needs another: on GPUs each call
+/// that a device must act upon costs the host more than a microsecond, and drivers take calls for different
+/// devices at the same time.
+///
+/// They help with bursts alone. A thread that has had nothing to do for `patience` sleeps, and waking it
+/// takes longer than the calls it could help with, so only a shift that comes soon after another wakes it; a
+/// thread that calls now and then does all by itself, and burns no processor but its own. A runtime
+/// extension.
+class Crew {
+ public:
+  /// As many threads as the environment says or, if it leaves that open, as suit the processors that the
+  /// thread may use whose shift starts them. Limits on processor time that are not limits on processors count
+  /// for nothing there.
+  explicit Crew(Runtime& runtime);
+  /// `size` threads, started by the first shift that needs them.
+  explicit Crew(std::size_t size) : size_(size) {}
+  Crew(const Crew&) = delete;
+  Crew& operator=(const Crew&) = delete;
+  ~Crew();
+
+  static constexpr std::chrono::microseconds patience{100};
+
+  /// A launch's time with the crew, to make about so many calls. Threads that want it at the same time work
+  /// alone, and so does who has fewer than two calls.
+  class Shift {
+   public:
+    Shift(Crew& crew, std::size_t calls);
+
+    /// Whether any of the crew is awake.
+    [[nodiscard]] bool has_help() const noexcept {
+      return lock_.owns_lock() && crew_.sleepers_.load() < crew_.threads_.size();
+    }
+
+    /// Calls `work(i)` once for each i below `count`, on this thread and on those that are awake, and returns
+    /// when all are done. Rethrows the first failure; others may not have been called then.
+    template <class Work>
+    void for_each(std::size_t count, const Work& work) {
+      crew_.for_each(
+          lock_.owns_lock(), static_cast<std::uint32_t>(count),
+          {&work, [](const void* context, std::size_t i) { (*static_cast<const Work*>(context))(i); }});
+    }
+
+   private:
+    Crew& crew_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Work {
+    const void* context = nullptr;
+    void (*call)(const void* context, std::size_t i) = nullptr;
+  };
+  /// What is left of a job. Whoever takes a part may have read this while it was another job's that had come
+  /// as far: the part is one of the present job all the same.
+  struct Agenda {
+    std::uint32_t count = 0;
+    std::uint32_t next = 0;
+    [[nodiscard]] bool is_open() const noexcept { return next < count; }
+  };
+  static_assert(std::atomic<Agenda>::is_always_lock_free);
+
+  void for_each(bool has_crew, std::uint32_t count, Work work);
+  /// Does parts of the job on the agenda until none is left.
+  void take_part() noexcept;
+  void start() noexcept;
+  void run();
+  /// Returns when there may be something to do, or the crew is dismissed.
+  void rest();
+
+  std::optional<std::size_t> size_;
+  std::mutex mutex_;                ///< held by a shift
+  Clock::time_point last_shift_{};  ///< guarded by `mutex_`, as are the next two
+  bool is_started_ = false;
+  std::vector<std::thread> threads_;
+
+  // Written by the shift before the agenda that they belong to, and read by whoever has a part of it.
+  Work work_;
+  std::exception_ptr failure_;  ///< written by the one who sets `has_failed_`
+  std::atomic<bool> has_failed_ = false;
+  alignas(64) std::atomic<Agenda> agenda_{};
+  alignas(64) std::atomic<std::uint32_t> done_ = 0;
+  alignas(64) std::atomic<std::uint32_t> sleepers_ = 0;
+  std::atomic<std::uint32_t> bell_ = 0;
+  std::atomic<bool> is_dismissed_ = false;
+};
+
+}  // namespace tutti::transport
