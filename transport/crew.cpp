@@ -28,8 +28,8 @@ void relax() noexcept {
 void relax() noexcept {}
 #endif
 
-/// Five halve the time of the calls for eight devices; more stand in each other's way in the driver. They
-/// spin between the launches of a burst, and so need processors that others do not miss.
+/// Five halve the time of the calls for eight contexts of two GPUs; more stand in each other's way in the
+/// driver. They spin between the launches of a burst, and so need processors that others do not miss.
 std::size_t suitable_size() noexcept {
   constexpr std::size_t most = 5;
   constexpr std::size_t processors_each = 4;
@@ -48,9 +48,11 @@ std::optional<std::size_t> size_asked_for() {
 class SystemSignalsBlocked {
  public:
   SystemSignalsBlocked() noexcept {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
+    sigset_t blocked;
+    sigfillset(&blocked);
+    // What a thread brings upon itself, its handlers are to hear of.
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&blocked, own);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
   }
   SystemSignalsBlocked(const SystemSignalsBlocked&) = delete;
   SystemSignalsBlocked& operator=(const SystemSignalsBlocked&) = delete;
@@ -124,9 +126,9 @@ void Crew::for_each(bool has_crew, std::uint32_t count, Work work) {
 void Crew::take_part() noexcept {
   Agenda agenda = agenda_.load(std::memory_order_acquire);
   while (agenda.is_open()) {
-    Agenda rest = agenda;
-    ++rest.next;
-    if (!agenda_.compare_exchange_weak(agenda, rest, std::memory_order_acq_rel, std::memory_order_acquire))
+    Agenda left = agenda;
+    ++left.next;
+    if (!agenda_.compare_exchange_weak(agenda, left, std::memory_order_acq_rel, std::memory_order_acquire))
       continue;
     try {
       work_.call(work_.context, agenda.next);

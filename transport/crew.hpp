@@ -21,12 +21,11 @@ namespace tutti::transport {
 /// They help with bursts alone. A thread that has had nothing to do for `patience` sleeps, and waking it
 /// takes longer than the calls it could help with, so only a shift that comes soon after another wakes it; a
 /// thread that calls now and then does all by itself, and burns no processor but its own. A runtime
-/// extension.
+/// extension. A forked child has no crew, and does all by itself.
 class Crew {
  public:
-  /// As many threads as the environment says or, if it leaves that open, as suit the processors that the
-  /// thread may use whose shift starts them. Limits on processor time that are not limits on processors count
-  /// for nothing there.
+  /// As many threads as the environment says, else one for four processors that the thread which starts them
+  /// may use, up to five. A limit on processor time, as a container may have, is not seen.
   explicit Crew(Runtime& runtime);
   /// `size` threads, started by the first shift that needs them.
   explicit Crew(std::size_t size) : size_(size) {}
@@ -37,7 +36,7 @@ class Crew {
   static constexpr std::chrono::microseconds patience{100};
 
   /// A launch's time with the crew, to make about so many calls. Threads that want it at the same time work
-  /// alone, and so does who has fewer than two calls.
+  /// alone, and so does a launch with fewer than two calls.
   class Shift {
    public:
     Shift(Crew& crew, std::size_t calls);

@@ -123,11 +123,11 @@ void launch_star(Runtime& runtime, const Plan& plan, const Operands& operands, c
 void launch_steps(Runtime& runtime, const Plan& plan, const Operands& operands) {
   if (plan.signals != SignalUse::never) {
     // Helpers would take such a lane for one of their own.
-    const bool is_one_threads = std::ranges::any_of(operands.lanes, [&](backend::StreamRef lane) {
+    const bool has_thread_stream = std::ranges::any_of(operands.lanes, [&](backend::StreamRef lane) {
       return runtime.backend().is_of_calling_thread(lane);
     });
     const auto& [before, after] = *plan.star;
-    Crew::Shift shift(runtime.extension<Crew>(), is_one_threads ? 0 : before.size() + after.size());
+    Crew::Shift shift(runtime.extension<Crew>(), has_thread_stream ? 0 : before.size() + after.size());
     if (plan.signals == SignalUse::always || shift.has_help()) {
       const auto flags = runtime.extension<Signals>().take(before.size());
       if (flags) return launch_star(runtime, plan, operands, *flags, shift);

@@ -65,10 +65,14 @@ std::optional<Signals::Flags> Signals::take(std::size_t lanes) {
   Set& set = sets_[chosen];
   std::uint32_t& value = values_[chosen];
   // Of a launch that failed half-way the end never comes, and its set is never used again: its lanes may
-  // signal at any time. (That a value is 2^31 launches of a set behind, and looks as if it were ahead, takes
-  // longer than a process runs.)
+  // signal at any time.
   if (set.done.value.load(std::memory_order_acquire) != value) return std::nullopt;
   ++value;
+  // A flag that smaller launches have left alone must not fall behind so far that it seems to be ahead.
+  constexpr std::uint32_t often_enough = 1U << 30U;
+  if (value % often_enough == 0) {
+    for (backend::SharedFlag& flag : set.ready) flag.value.store(value - 1, std::memory_order_relaxed);
+  }
   return Flags{std::span(set.ready).first(lanes), &set.done, value};
 }
 

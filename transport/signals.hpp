@@ -39,8 +39,8 @@ class Signals {
     std::uint32_t value;
   };
   /// Flags for a launch that must signal `done` at last, behind everything that waits for `ready`: once
-  /// `done` is there, they are another launch's. Nothing if so many launches are under way that none are
-  /// left.
+  /// `done` is there, they are another launch's. Nothing if the launch that had the next ones is still under
+  /// way, or failed.
   [[nodiscard]] std::optional<Flags> take(std::size_t lanes);
 
  private:

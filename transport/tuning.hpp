@@ -46,7 +46,7 @@ inline constexpr std::uint64_t smallest_staging_chunk = 16 << 10;
 
 /// Orders between lanes from which signals with helping threads cost the host less than events, of which each
 /// order takes about 1.5 µs. Among fewer the devices, not the host, set the pace, and they pass an event on
-/// sooner.
+/// sooner. Measured on 2x H200, with up to eight streams in contexts of their own.
 inline constexpr std::size_t signals_from_orders = 7;
 
 /// Between processes, where one way of doing a thing overtakes another. Measured on 2x, 4x and 8x H200 with

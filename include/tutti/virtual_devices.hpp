@@ -61,8 +61,8 @@ enum class Operation : std::uint8_t {
   create_stream,
   create_event,
   signal,  ///< queueing a signal, or a wait for some
-  share,  ///< making a block of device memory known to other processes
-  open,   ///< opening another process's block
+  share,   ///< making a block of device memory known to other processes
+  open,    ///< opening another process's block
 };
 
 /// What goes wrong.

@@ -2,7 +2,6 @@
 #include "runtime.hpp"
 #include "support/environment.hpp"
 #include "support/stream_gate.hpp"
-#include "support/test_tensor.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 

@@ -1,17 +1,21 @@
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/cuda_error.hpp"
+#include "backend/cuda/current_device.hpp"
 #include "backend/cuda/driver_function.hpp"
 #include "backend/cuda/handles.hpp"
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <span>
 
 #include <cuda.h>
 
 /// Signals are stream memory operations. One costs the host about as much as an event between devices, but
-/// several of one stream in a batch hardly more than one. CUDA advises to express such orders by events, too,
-/// as it does not know of them and may let streams share a queue in any order of its choice; what it does
-/// choose is the order of the host's calls, and that is why waits must be queued after their signals.
+/// several of one stream in a batch hardly more than one. CUDA advises that such orders be expressed by
+/// events as well, since it does not know of them and may serialise the work of streams that share a queue.
+/// In practice it does so in the order of the host's calls, and that is why waits must be queued after their
+/// signals.
 namespace tutti::backend::cuda {
 namespace {
 
@@ -36,7 +40,7 @@ void enqueue(StreamRef stream, std::span<CUstreamBatchMemOpParams> operations) {
   if (status == CUDA_ERROR_INVALID_CONTEXT) {
     // A default stream, on a thread that has called nothing of the runtime yet: the runtime would make its
     // device current then, the driver does not.
-    check(cudaSetDevice(stream.device), "cudaSetDevice", stream.device);
+    thread_device.set(stream.device);
     status = enqueue_all();
   }
   check(static_cast<cudaError_t>(status), "cuStreamBatchMemOp", stream.device);  // the same numbers

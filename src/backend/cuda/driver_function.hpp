@@ -2,8 +2,8 @@
 
 namespace tutti::backend::cuda {
 
-/// A function of the driver as CUDA 12.0 knows it; nullptr if the driver has none of that name. The library
-/// links with the runtime alone, which finds the driver where there is one.
+/// A function of the driver, in the form it has since CUDA 12.0; nullptr if the driver has none of that name.
+/// The library links with the runtime alone, which finds the driver where there is one.
 [[nodiscard]] void* driver_function(const char* name) noexcept;
 
 }  // namespace tutti::backend::cuda

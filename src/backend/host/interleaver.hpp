@@ -26,7 +26,9 @@ namespace tutti::backend::host {
 ///    every submission the generator draws how many entries to choose now (often none: that is the delay),
 ///    and for each draws a stream among those whose oldest entry waits for nothing that has not been chosen
 ///    yet. A host that blocks makes choices until what it waits for has been chosen. No clock and no thread
-///    takes part, so a program that submits from one thread sees the same order each time.
+///    takes part, so a program that submits from one thread sees the same order each time. (Entries that wait
+///    for flags may be drawn once these are set. That repeats itself, too, as what was chosen has run by the
+///    next choice, but for flags that other processes set.)
 ///  - The *execution* follows that order on the streams' own workers, the next entry starting when the last
 ///  one ends.
 ///    The host is let go only when all chosen entries have finished, so that what it reads too early is
