@@ -13,8 +13,8 @@ namespace {
 /// Launches that may be under way at a time. A host that is further ahead has time for events.
 constexpr std::size_t set_count = 128;
 
-/// A GPU's write over NVLink is acknowledged, and so is done when a fence lets a signal pass that goes to the
-/// host. A write over PCIe is not, and may arrive later.
+/// The fence before a signal is relied on for what a GPU has written over NVLink alone: over PCIe only the
+/// way to each place keeps writes in order, and the flags lie elsewhere.
 bool are_joined(const Plan& plan, const std::function<bool(int, int)>& have_nvlink) {
   const int home = plan.lane_devices[plan.home_lane];
   const auto is_joined = [&](LaneId lane) {
