@@ -284,10 +284,10 @@ void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> m
 }
 
 void TeamCall::add_shares() {
-  const auto shares = shares_of(columns_, members());
-  for (std::size_t own_member = 0; own_member < locals(); ++own_member) {
-    if (first() + own_member == root_) continue;
-    for (const transport::Slice& slice : shares[first() + own_member]) {
+  for (const Share& own : shares_beside(root_, members(), columns_)) {
+    if (own.member < first() || own.member >= first() + locals()) continue;
+    const std::size_t own_member = own.member - first();
+    for (const transport::Slice& slice : own.slices) {
       // Whole, so that a share lies in it as in the input.
       Tensor& share = outputs_[own_member * columns_.size() + slice.item];
       const Tensor& input = inputs_[own_member * columns_.size() + slice.item];

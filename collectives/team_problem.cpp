@@ -4,6 +4,7 @@
 #include "transport/tuning.hpp"
 
 #include <numeric>
+#include <utility>
 
 namespace tutti::collectives {
 namespace {
@@ -45,20 +46,23 @@ void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> colu
   }
 }
 
-std::vector<std::vector<transport::Slice>> shares_of(std::span<const TeamColumn> columns, std::size_t count) {
-  return transport::split_evenly(sizes_of(columns), count, transport::split_alignment);
+std::vector<Share> shares_beside(std::size_t root, std::size_t members, std::span<const TeamColumn> columns) {
+  auto slices = transport::split_evenly(sizes_of(columns), members - 1, transport::split_alignment);
+  std::vector<Share> shares;
+  for (std::size_t i = 0; i < slices.size(); ++i)
+    shares.push_back({.member = i < root ? i : i + 1, .slices = std::move(slices[i])});
+  return shares;
 }
 
 void describe_relayed_reduce(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root) {
-  const auto shares = shares_of(columns, problem.members());
-  for (std::size_t member = 0; member < shares.size(); ++member) {
-    for (const transport::Slice& slice : shares[member]) {
+  for (const Share& share : shares_beside(root, problem.members(), columns)) {
+    for (const transport::Slice& slice : share.slices) {
       const TeamColumn& column = columns[slice.item];
       const std::uint64_t width = size_of(column.dtype);
-      const transport::Place output = problem.output(member, slice.item, slice.begin);
-      problem.sum(slice.item, column, slice.begin / width, (slice.end - slice.begin) / width, output);
-      if (member != root)
-        problem.flow(output, {problem.output(root, slice.item, slice.begin)}, slice.end - slice.begin);
+      const std::uint64_t bytes = slice.end - slice.begin;
+      const transport::Place output = problem.output(share.member, slice.item, slice.begin);
+      problem.sum(slice.item, column, slice.begin / width, bytes / width, output);
+      problem.flow(output, {problem.output(root, slice.item, slice.begin)}, bytes);
     }
   }
 }
@@ -66,14 +70,12 @@ void describe_relayed_reduce(TeamProblem& problem, std::span<const TeamColumn> c
 void describe_relayed_broadcast(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root,
                                 std::span<const std::uint64_t> to_itself) {
   problem.outputs_are_apart();
-  const auto shares = shares_of(columns, problem.members() - 1);
-  for (std::size_t share = 0; share < shares.size(); ++share) {
-    const std::size_t member = share < root ? share : share + 1;
-    for (const transport::Slice& slice : shares[share]) {
+  for (const Share& share : shares_beside(root, problem.members(), columns)) {
+    for (const transport::Slice& slice : share.slices) {
       const std::uint64_t bytes = slice.end - slice.begin;
-      const transport::Place output = problem.output(member, slice.item, slice.begin);
+      const transport::Place output = problem.output(share.member, slice.item, slice.begin);
       problem.sum_of_one(problem.input(root, slice.item, slice.begin), bytes, output);
-      problem.flow(output, problem.other_outputs(root, member, slice.item, slice.begin), bytes);
+      problem.flow(output, problem.other_outputs(root, share.member, slice.item, slice.begin), bytes);
     }
   }
   for (std::size_t column = 0; column < columns.size(); ++column) {

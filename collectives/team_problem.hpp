@@ -117,11 +117,18 @@ class TeamProblem {
 void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> columns,
                           const transport::RanksTuning& tuning);
 
-/// A payload cut into nearly even shares. One may be empty.
-[[nodiscard]] std::vector<std::vector<transport::Slice>> shares_of(std::span<const TeamColumn> columns,
-                                                                   std::size_t count);
+/// What one member does of a payload.
+struct Share {
+  std::size_t member;
+  std::vector<transport::Slice> slices;  ///< by column; may be none
+};
+/// A payload cut into nearly even shares, one for each member but the root. (With a share for the root, too,
+/// its link would have more to carry than the others': the whole payload goes over it anyway.)
+[[nodiscard]] std::vector<Share> shares_beside(std::size_t root, std::size_t members,
+                                               std::span<const TeamColumn> columns);
 
-/// A sum of which every member makes a share, in an output of its own, and hands it on to the root.
+/// A sum of which each member but the root makes a share, in an output of its own, and hands it on to the
+/// root.
 void describe_relayed_reduce(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root);
 
 /// A broadcast of which the root sends each other member a share, who hands it on to the rest: so the root

@@ -64,10 +64,10 @@ class ReductionLowering {
     });
   }
 
-  /// At least three devices take part, and each reaches all others.
+  /// Two devices or more besides the root's give inputs, and all reach one another. The root adds nothing: its
+  /// link has the whole result to receive, and for a part of its own would have that of all others, too.
   [[nodiscard]] bool can_split() {
     std::set<int> devices{builder_.device_of(root_)};
-    split_lanes_ = {root_};
     for (const Reduction& reduction : reductions_) {
       for (const Place& input : inputs_of(reduction)) {
         if (devices.insert(problem_.device_of(input)).second) split_lanes_.push_back(problem_.lane_of(input));
@@ -76,7 +76,7 @@ class ReductionLowering {
     const auto reaches_all = [&](int device) {
       return std::ranges::all_of(devices, [&](int peer) { return reach_(device, peer); });
     };
-    return devices.size() >= 3 && std::ranges::all_of(devices, reaches_all);
+    return split_lanes_.size() >= 2 && std::ranges::all_of(devices, reaches_all);
   }
 
   /// Adds elements [begin, end) of a reduction to the kernel of `lane`.

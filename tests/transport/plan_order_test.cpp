@@ -335,6 +335,39 @@ TEST(PlanOrder, MoreRowsThanAKernelCanCountTakeSeveralPieces) {
   EXPECT_EQ(bytes, 2 * rows);
 }
 
+/// The root's link carries the result; a share for the root would double what it has to carry.
+TEST(PlanOrder, ASplitSumIsMadeByAllButTheRoot) {
+  constexpr std::uint64_t count = std::uint64_t{4} << 20U;
+  for (const bool in_place : {false, true}) {
+    ProblemMaker make(4, 2);
+    make.reduce(count, in_place);
+    const Plan plan = lower(make.problem(), reaches_all);
+    EXPECT_EQ(plan.summary.algorithm, "split sums");
+    std::map<LaneId, std::uint64_t> shares;
+    for (const PlannedStep& planned : plan.steps) {
+      const auto* const sum = std::get_if<SumStep>(&planned.step);
+      if (sum == nullptr) continue;
+      EXPECT_EQ(sum->input_count, 4U);
+      for (const backend::OrderedSumSegment& segment : sum->segments) shares[sum->lane] += segment.count;
+    }
+    ASSERT_EQ(shares.size(), 3U);
+    EXPECT_FALSE(shares.contains(2));
+    std::uint64_t total = 0;
+    for (const auto& [lane, share] : shares) {
+      EXPECT_NEAR(static_cast<double>(share), count / 3.0, 256) << "lane " << lane;
+      total += share;
+    }
+    EXPECT_EQ(total, count);
+  }
+}
+
+/// With one other device there is nothing to split.
+TEST(PlanOrder, TheRootAddsWhatOneOtherDeviceGives) {
+  ProblemMaker make(2, 0);
+  make.reduce(std::uint64_t{4} << 20U, false);
+  EXPECT_EQ(lower(make.problem(), reaches_all).summary.algorithm, "root sum");
+}
+
 /// The receivers' waits stand between the copies, so that the next call finds the first of them done.
 TEST(PlanOrder, AScatterReleasesEachReceiverAfterItsOwnCopy) {
   ProblemMaker make(3, 0);

@@ -265,25 +265,28 @@ TEST(RoundPlan, HandsOnWhatOneMemberHasGiven) {
     EXPECT_TRUE(std::ranges::none_of(parts, &RoundPart::is_relay));
 }
 
-/// A sum for one member by shares of all: its own share is not handed on, but it takes the others in the
-/// kernel that makes it.
+/// A sum for one member by shares of the others: it takes them in the kernel in which it gives its inputs.
 TEST(RoundPlan, HandsOnSharesOfASumForOneMember) {
   constexpr std::uint64_t share = 240;
+  constexpr LaneId root = 2;
   Work reduce(4);
-  for (LaneId member = 0; member < 4; ++member) {
-    const std::uint64_t begin = member * share;
+  std::uint64_t begin = 0;
+  for (const LaneId member : {LaneId{0}, LaneId{1}, LaneId{3}}) {
     reduce.sum(begin, share, reduce.output(member, begin));
-    if (member != 2) reduce.flow(reduce.output(member, begin), {reduce.output(2, begin)}, share);
+    reduce.flow(reduce.output(member, begin), {reduce.output(root, begin)}, share);
+    begin += share;
   }
   const RoundPlan plan = reduce.plan();
   ASSERT_EQ(plan.protocol, Protocol::low_latency);
   ASSERT_EQ(plan.round_count, 2U);
   for (LaneId member = 0; member < 4; ++member) {
-    ASSERT_EQ(plan.parts[member].size(), 2U);
-    EXPECT_EQ(plan.parts[member][0].sums.segments.size(), 1U);
-    EXPECT_TRUE(plan.parts[member][1].is_relay);
-    EXPECT_EQ(plan.parts[member][1].puts.segments.size(), member == 2 ? 0U : 1U);
-    EXPECT_EQ(plan.parts[member][1].copies.segments.size(), member == 2 ? 3U : 0U);
+    const std::vector<RoundPart>& parts = plan.parts[member];
+    ASSERT_EQ(parts.size(), 2U);
+    EXPECT_EQ(parts[0].puts.segments.size(), member == root ? 3U : 2U);
+    EXPECT_EQ(parts[0].sums.segments.size(), member == root ? 0U : 1U);
+    EXPECT_TRUE(parts[1].is_relay);
+    EXPECT_EQ(parts[1].puts.segments.size(), member == root ? 0U : 1U);
+    EXPECT_EQ(parts[1].copies.segments.size(), member == root ? 3U : 0U);
   }
 }
 

@@ -24,7 +24,7 @@ bool can_relay(const CallShape& shape, const TeamMeans& means) noexcept {
     case RanksPattern::all_reduce:
       return busiest > std::min(tuning.sums_relayed_from_sent, limit) && busiest / shape.members <= limit;
     case RanksPattern::reduce:
-      return busiest > std::min(tuning.root_sums_relayed_from, limit) && busiest / shape.members <= limit;
+      return busiest > std::min(tuning.root_sums_relayed_from, limit) && shape.payload <= limit;
     case RanksPattern::broadcast:
       return busiest > std::min(tuning.copies_relayed_from_sent, limit) && shape.payload <= limit;
     default:
