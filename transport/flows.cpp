@@ -141,21 +141,33 @@ class FlowLowering {
     return split_lanes_.size() >= 2 && std::ranges::all_of(split_lanes_, reaches_all);
   }
 
+  /// Each other device takes a share to all of them. What stays on the source's device is its own work: no
+  /// share comes back to it.
   void emit_split() {
+    const LaneId source_lane = lane_of(direct_.front().flow.source);
+    std::vector<Leg> outward;
     std::vector<std::uint64_t> sizes;
-    for (const Leg& leg : direct_) sizes.push_back(leg.flow.bytes());
+    for (const Leg& leg : direct_) {
+      Leg& out = outward.emplace_back(Leg{leg.flow, {}});
+      Leg local{leg.flow, {}};
+      for (const Place& target : leg.targets)
+        (device_of(target) == device_of(leg.flow.source) ? local : out).targets.push_back(target);
+      if (!local.targets.empty()) move_all(source_lane, local);
+      sizes.push_back(leg.flow.bytes());
+    }
     const auto parts = split_evenly(sizes, split_lanes_.size(), split_alignment);
     for (std::size_t part = 0; part < parts.size(); ++part) {
       const LaneId lane = split_lanes_[part];
-      if (host_copies_) builder_.order(lane_of(direct_.front().flow.source), lane);
+      if (host_copies_) builder_.order(source_lane, lane);
       for (const Slice& slice : parts[part]) {
-        const Leg& leg = direct_[slice.item];
+        const Leg& leg = outward[slice.item];
         for_each_piece(leg.flow, slice.begin, slice.end, [&](const Piece& piece) {
           builder_.move(lane, piece.move, shifted(leg.targets, piece.target_offset));
         });
       }
       builder_.launch_moves(lane);
     }
+    builder_.launch_moves(source_lane);
     words_.insert("split and fan out");
   }
 

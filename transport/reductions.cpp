@@ -64,8 +64,8 @@ class ReductionLowering {
     });
   }
 
-  /// Two devices or more besides the root's give inputs, and all reach one another. The root adds nothing: its
-  /// link has the whole result to receive, and for a part of its own would have that of all others, too.
+  /// Two devices or more besides the root's give inputs, and all reach one another. The root adds nothing:
+  /// its link has the whole result to receive, and for a part of its own would have that of all others, too.
   [[nodiscard]] bool can_split() {
     std::set<int> devices{builder_.device_of(root_)};
     for (const Reduction& reduction : reductions_) {

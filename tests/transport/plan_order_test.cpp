@@ -225,11 +225,11 @@ class ProblemMaker {
                                 .target_pitch = row_bytes * parts});
     }
   }
-  void broadcast(LaneId home, std::uint64_t bytes, LaneId ready_of_copies) {
+  void broadcast(LaneId home, std::uint64_t bytes, LaneId ready_of_copies, bool has_copy_at_home) {
     const BufferId source = buffer(home);
     std::vector<Place> copies;
     for (LaneId lane = 0; lane < lane_count(); ++lane) {
-      if (lane != home)
+      if (lane != home || has_copy_at_home)
         copies.push_back({buffer(lane, ready_of_copies == host_lane ? lane : ready_of_copies), 0});
     }
     problem_.flows.push_back({.source = {source, 0}, .targets = places(copies), .row_bytes = bytes});
@@ -271,12 +271,13 @@ TEST(PlanOrder, HoldsForEveryKindOfProblem) {
     const bool from_host = pick(0, 3) == 0;
     const LaneId home = from_host ? host_lane : root;
     const LaneId ready = pick(0, 1) == 0 && !from_host ? root : host_lane;
+    const bool has_copy_at_home = pick(0, 1) == 0;
     for (int column = 0; column < (kind == 1 || kind == 2 ? 1 : columns); ++column) {
       const std::uint64_t bytes = (std::uint64_t{1} << random.between(0, 26)) * 4;
       const auto rows = static_cast<std::uint64_t>(pick(0, 1) == 0 ? 1 : pick(2, 9));
       switch (kind) {
         case 0:
-          make.broadcast(home, bytes, ready);
+          make.broadcast(home, bytes, ready, has_copy_at_home);
           break;
         case 1:
           make.scatter(home, bytes / rows + 4, rows, ready);
@@ -333,6 +334,36 @@ TEST(PlanOrder, MoreRowsThanAKernelCanCountTakeSeveralPieces) {
     for (const backend::FanOutSegment& segment : kernel->segments) bytes += segment.row_bytes * segment.rows;
   }
   EXPECT_EQ(bytes, 2 * rows);
+}
+
+/// The root's link carries what goes out; nothing of it comes back for the root's own copy.
+TEST(PlanOrder, ASplitBroadcastCopiesAtHomeWhatStaysThere) {
+  constexpr std::uint64_t bytes = std::uint64_t{16} << 20U;
+  constexpr LaneId root = 1;
+  ProblemMaker make(4, root);
+  make.broadcast(root, bytes, host_lane, true);
+  const Plan plan = lower(make.problem(), reaches_all);
+  EXPECT_EQ(plan.summary.algorithm, "split and fan out");
+  std::map<std::pair<LaneId, LaneId>, std::uint64_t> written;  // by the kernel's lane and the target's
+  for (const PlannedStep& planned : plan.steps) {
+    const auto* const kernel = std::get_if<FanOutStep>(&planned.step);
+    if (kernel == nullptr) continue;
+    for (const backend::FanOutSegment& segment : kernel->segments) {
+      for (std::uint32_t i = 0; i < segment.target_count; ++i) {
+        const LaneId home = plan.homes[kernel->pointers[segment.first_target + i].buffer];
+        written[{kernel->lane, home}] += segment.row_bytes * segment.rows;
+      }
+    }
+  }
+  for (LaneId target = 0; target < 4; ++target) {
+    std::uint64_t total = 0;
+    for (LaneId lane = 0; lane < 4; ++lane) {
+      const std::uint64_t part = written[{lane, target}];
+      EXPECT_EQ(part != 0, (lane == root) == (target == root)) << lane << " to " << target;
+      total += part;
+    }
+    EXPECT_EQ(total, bytes) << "at " << target;
+  }
 }
 
 /// The root's link carries the result; a share for the root would double what it has to carry.
