@@ -61,7 +61,7 @@ class CudaTiles : public testing::Test {
     for (std::uint32_t tile = 0; tile < shape.tile_count; ++tile) tiles[tile] = tile;
     std::ranges::shuffle(tiles, random_);
     for (const std::uint32_t tile : tiles) {
-      const Entry& entry = find_entry(view.entries, shape.segment_count, tile);
+      const Entry& entry = find_entry(view.entries, shape, tile);
       for (std::uint32_t lane = 0; lane < warp_lanes; ++lane) run(entry, view.pointers, tile, lane);
     }
   }
@@ -229,6 +229,40 @@ TEST_F(CudaTiles, OrderedSumAddsInAscendingOrderWhateverTheAlignment) {
     if (HasFatalFailure()) return;
   }
   EXPECT_EQ(seen.size(), 3U) << "a path was never taken";
+}
+
+/// Every tile of a table, against counting through it.
+void expect_tiles_found(const std::vector<std::uint64_t>& segment_bytes) {
+  std::vector<FanOutSegment> segments;
+  for (const std::uint64_t bytes : segment_bytes)
+    segments.push_back({.row_bytes = bytes, .rows = 1, .source = 0, .first_target = 1, .target_count = 1});
+  const std::vector<std::byte*> pointers(2, nullptr);
+  SegmentTable table;
+  build_table(FanOut{segments, pointers}, 132, table);
+  const auto* const entries = view_of<FanOutEntry>(table.blob.data(), table.shape).entries;
+  std::uint32_t index = 0;
+  for (std::uint32_t tile = 0; tile < table.shape.tile_count; ++tile) {
+    while (index + 1 < table.shape.segment_count && entries[index + 1].first_tile <= tile) ++index;
+    ASSERT_EQ(&find_entry(entries, table.shape, tile) - entries, index)
+        << "tile " << tile << " of " << table.shape.tile_count;
+  }
+}
+
+TEST_F(CudaTiles, EachTileIsFoundInItsSegment) {
+  for (const std::size_t count : {1U, 2U, 3U, 16U, 1000U}) {
+    for (const std::uint64_t bytes : {64U, 1024U, 5000U, 100'000U})
+      expect_tiles_found(std::vector<std::uint64_t>(count, bytes));
+    for (const std::size_t large : {std::size_t{0}, count / 2, count - 1}) {
+      std::vector<std::uint64_t> uneven(count, 64);
+      uneven[large] = 50 << 20;
+      expect_tiles_found(uneven);
+    }
+    for (int draws = 0; draws < 20; ++draws) {
+      std::vector<std::uint64_t> random(count);
+      std::ranges::generate(random, [&] { return draw(1, std::uint64_t{1} << draw(0, 18)); });
+      expect_tiles_found(random);
+    }
+  }
 }
 
 TEST_F(CudaTiles, LargeWorkIsCutIntoManyEqualTilesAndSmallWorkIntoFew) {

@@ -18,7 +18,7 @@ __device__ inline void for_each_tile(const std::byte* table, const TableShape& s
   const std::uint32_t warps = gridDim.x * blockDim.x / warp_lanes;
   for (std::uint64_t tile = warp; tile < shape.tile_count; tile += warps) {
     const auto number = static_cast<std::uint32_t>(tile);
-    work(view, find_entry(view.entries, shape.segment_count, number), number, lane);
+    work(view, find_entry(view.entries, shape, number), number, lane);
   }
 }
 

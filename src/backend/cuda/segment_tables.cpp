@@ -53,6 +53,13 @@ Entry* lay_out(TableBlob& blob, TableShape& shape, std::size_t segments,
   return reinterpret_cast<Entry*>(table);
 }
 
+/// Once all tiles have been handed out.
+void set_tile_count(TableShape& shape, std::uint32_t tiles) {
+  shape.tile_count = tiles;
+  shape.segments_per_tile =
+      tiles == 0 ? 0 : static_cast<float>(shape.segment_count) / static_cast<float>(tiles);
+}
+
 /// Hands out consecutive tile numbers.
 class TileCounter {
  public:
@@ -203,7 +210,7 @@ TableShape append_table(const FanOut& task, Cut cut, TableBlob& blob) {
         tiles.take(cut.exact_bytes != 0 ? divide_up(entry->row_bytes, cut.exact_bytes) : tile_count(*entry));
     ++entry;
   }
-  shape.tile_count = tiles.count();
+  set_tile_count(shape, tiles.count());
   return shape;
 }
 
@@ -233,7 +240,7 @@ TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob) {
                                                         : tiles_for(bytes, shape.tile_bytes));
     ++entry;
   }
-  shape.tile_count = tiles.count();
+  set_tile_count(shape, tiles.count());
   return shape;
 }
 

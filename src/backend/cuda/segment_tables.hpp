@@ -10,7 +10,7 @@
 /// How segment lists are cut into work for warps.
 ///
 /// The bytes of all segments are divided into tiles of at most `largest_tile` bytes; a warp takes one tile at
-/// a time and finds its segment by binary search over the first tile of each. Cutting by bytes, not by
+/// a time and looks for its segment among the first tiles of each. Cutting by bytes, not by
 /// segment, keeps one big tensor among a thousand tiny ones from running alone; using warps, not blocks, lets
 /// a thousand tiny ones run at once.
 ///
@@ -70,6 +70,7 @@ struct TableShape {
   std::uint32_t tile_count = 0;
   std::uint32_t tile_bytes = 0;
   std::uint32_t pointers_offset = 0;  ///< bytes from the start of the table
+  float segments_per_tile = 0;        ///< on average: tells in which segment a tile is, if all are alike
 };
 
 /// A launch that passes a table in a kernel's parameters copies as many bytes as the parameter has, whatever
