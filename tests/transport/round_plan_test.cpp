@@ -265,6 +265,42 @@ TEST(RoundPlan, HandsOnWhatOneMemberHasGiven) {
     EXPECT_TRUE(std::ranges::none_of(parts, &RoundPart::is_relay));
 }
 
+/// Whose inboxes member `writer` fills in a part, in which order.
+std::vector<LaneId> readers_in_order(const RoundPlan& plan, LaneId writer) {
+  std::vector<LaneId> readers;
+  const RoundPart& part = plan.parts[writer].front();
+  const std::size_t first_inbox = 2 * plan.operand_count + plan.member_count;
+  for (const backend::FanOutSegment& put : part.puts.segments) {
+    for (std::uint32_t i = 0; i < put.target_count; ++i) {
+      const Place target = part.puts.pointers[put.first_target + i];
+      readers.push_back(static_cast<LaneId>(target.buffer - first_inbox));
+    }
+  }
+  return readers;
+}
+
+/// If all wrote to one member first, its link would hold up all of them.
+TEST(RoundPlan, EveryMemberWritesToTheOneAfterItFirst) {
+  Work gather(4);
+  for (LaneId member = 0; member < 4; ++member) {
+    std::vector<Place> others;
+    for (LaneId other = 0; other < 4; ++other) {
+      if (other != member) others.push_back(gather.output(other, member * 100));
+    }
+    gather.flow({member, 0}, others, 100);
+  }
+  const RoundPlan messages = gather.plan();
+  const RoundPlan shares = shared_sum(4).plan();
+  ASSERT_EQ(messages.protocol, Protocol::low_latency);
+  ASSERT_EQ(shares.protocol, Protocol::low_latency);
+  for (LaneId member = 0; member < 4; ++member) {
+    const auto after = [member](int steps) { return static_cast<LaneId>((member + steps) % 4); };
+    EXPECT_EQ(readers_in_order(messages, member), (std::vector<LaneId>{after(1), after(2), after(3)}));
+    EXPECT_EQ(readers_in_order(shares, member),
+              (std::vector<LaneId>{after(1), after(1), after(2), after(2), after(3), after(3)}));
+  }
+}
+
 /// A sum for one member by shares of the others: it takes them in the kernel in which it gives its inputs.
 TEST(RoundPlan, HandsOnSharesOfASumForOneMember) {
   constexpr std::uint64_t share = 240;

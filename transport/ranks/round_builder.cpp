@@ -136,10 +136,26 @@ void RoundBuilder::finish() {
     case Protocol::direct:
       return stagger();
     case Protocol::low_latency:
+      stagger_messages();
       for (std::size_t member = 0; member < parts_.size(); ++member) {
         for (const Message& message : messages_[member])
           add(part(member).puts, message.move, message.targets);
       }
+  }
+}
+
+std::size_t RoundBuilder::steps_between(std::size_t member, std::size_t other) const {
+  return (other + parts_.size() - member - 1) % parts_.size();
+}
+
+void RoundBuilder::stagger_messages() {
+  for (std::size_t member = 0; member < parts_.size(); ++member) {
+    std::vector<Message>& messages = messages_[member];
+    const auto steps_to = [&](Place inbox) { return steps_between(member, inbox.buffer - first_inbox()); };
+    for (Message& message : messages) std::ranges::sort(message.targets, {}, steps_to);
+    if (puts_what_it_adds(member)) continue;
+    std::ranges::stable_sort(messages, {},
+                             [&](const Message& message) { return steps_to(message.targets.front()); });
   }
 }
 
@@ -149,10 +165,9 @@ void RoundBuilder::stagger() {
     const auto source_of = [&](const backend::FanOutSegment& segment) {
       return owner(parts_[reader].copies.pointers[segment.source], reader);
     };
-    const auto distance = [&](const backend::FanOutSegment& segment) {
-      return (source_of(segment) + parts_.size() - reader - 1) % parts_.size();
-    };
-    std::ranges::stable_sort(segments, {}, distance);
+    std::ranges::stable_sort(segments, {}, [&](const backend::FanOutSegment& segment) {
+      return steps_between(reader, source_of(segment));
+    });
     std::uint64_t own_bytes = 0;
     bool are_single_rows = true;
     for (const backend::FanOutSegment& segment : segments) {

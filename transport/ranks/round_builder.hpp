@@ -76,6 +76,11 @@ class RoundBuilder {
   /// the same one, its link would hold up all of them. What it has itself comes last; if that is much, it is
   /// copied slice by slice beside the rest, as it takes another way.
   void stagger();
+  /// Likewise every member writes to the member after it first, as long as it need not put in the order in
+  /// which it adds.
+  void stagger_messages();
+  /// From the member after `member` on: 0 for that one, and the most for `member` itself.
+  [[nodiscard]] std::size_t steps_between(std::size_t member, std::size_t other) const;
   /// The member whose slot or memory a source of `reader` is in.
   [[nodiscard]] std::size_t owner(Place source, std::size_t reader) const;
   /// The first slices of all segments, then the second ones, and so on.
