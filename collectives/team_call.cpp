@@ -284,7 +284,7 @@ void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> m
 }
 
 void TeamCall::add_shares() {
-  for (const Share& own : shares_beside(root_, members(), columns_)) {
+  for (const Share& own : shares_of_others(root_, members(), columns_)) {
     if (own.member < first() || own.member >= first() + locals()) continue;
     const std::size_t own_member = own.member - first();
     for (const transport::Slice& slice : own.slices) {

@@ -46,7 +46,8 @@ void describe_shared_sums(TeamProblem& problem, std::span<const TeamColumn> colu
   }
 }
 
-std::vector<Share> shares_beside(std::size_t root, std::size_t members, std::span<const TeamColumn> columns) {
+std::vector<Share> shares_of_others(std::size_t root, std::size_t members,
+                                    std::span<const TeamColumn> columns) {
   auto slices = transport::split_evenly(sizes_of(columns), members - 1, transport::split_alignment);
   std::vector<Share> shares;
   for (std::size_t i = 0; i < slices.size(); ++i)
@@ -55,7 +56,7 @@ std::vector<Share> shares_beside(std::size_t root, std::size_t members, std::spa
 }
 
 void describe_relayed_reduce(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root) {
-  for (const Share& share : shares_beside(root, problem.members(), columns)) {
+  for (const Share& share : shares_of_others(root, problem.members(), columns)) {
     for (const transport::Slice& slice : share.slices) {
       const TeamColumn& column = columns[slice.item];
       const std::uint64_t width = size_of(column.dtype);
@@ -70,7 +71,7 @@ void describe_relayed_reduce(TeamProblem& problem, std::span<const TeamColumn> c
 void describe_relayed_broadcast(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root,
                                 std::span<const std::uint64_t> to_itself) {
   problem.outputs_are_apart();
-  for (const Share& share : shares_beside(root, problem.members(), columns)) {
+  for (const Share& share : shares_of_others(root, problem.members(), columns)) {
     for (const transport::Slice& slice : share.slices) {
       const std::uint64_t bytes = slice.end - slice.begin;
       const transport::Place output = problem.output(share.member, slice.item, slice.begin);

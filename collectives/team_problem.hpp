@@ -124,8 +124,8 @@ struct Share {
 };
 /// A payload cut into nearly even shares, one for each member but the root. (With a share for the root, too,
 /// its link would have more to carry than the others': the whole payload goes over it anyway.)
-[[nodiscard]] std::vector<Share> shares_beside(std::size_t root, std::size_t members,
-                                               std::span<const TeamColumn> columns);
+[[nodiscard]] std::vector<Share> shares_of_others(std::size_t root, std::size_t members,
+                                                  std::span<const TeamColumn> columns);
 
 /// A sum of which each member but the root makes a share, in an output of its own, and hands it on to the
 /// root.

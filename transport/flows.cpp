@@ -116,23 +116,25 @@ class FlowLowering {
     }
   }
 
-  /// Every flow goes to the same lanes, at least two of which lie on other devices than the source and reach
-  /// everything.
+  /// Every flow goes to the same lanes of other devices than the source's, of which there are at least two,
+  /// and they reach everything.
   [[nodiscard]] bool can_split() {
-    const auto lanes_of = [&](const Leg& leg) {
+    const auto lanes_abroad = [&](const Leg& leg) {
       std::vector<LaneId> lanes;
-      for (const Place& target : leg.targets) lanes.push_back(lane_of(target));
+      for (const Place& target : leg.targets) {
+        if (!is_at_home(leg, target)) lanes.push_back(lane_of(target));
+      }
       return lanes;
     };
-    const std::vector<LaneId> lanes = lanes_of(direct_.front());
+    const std::vector<LaneId> lanes = lanes_abroad(direct_.front());
     for (const Leg& leg : direct_) {
-      if (lanes_of(leg) != lanes) return false;
+      if (lanes_abroad(leg) != lanes) return false;
     }
     const int source_device = device_of(direct_.front().flow.source);
     std::set<int> devices;
     for (const LaneId lane : lanes) {
       const int device = builder_.device_of(lane);
-      if (device != source_device && devices.insert(device).second) split_lanes_.push_back(lane);
+      if (devices.insert(device).second) split_lanes_.push_back(lane);
     }
     devices.insert(source_device);
     const auto reaches_all = [&](LaneId lane) {
@@ -141,8 +143,8 @@ class FlowLowering {
     return split_lanes_.size() >= 2 && std::ranges::all_of(split_lanes_, reaches_all);
   }
 
-  /// Each other device takes a share to all of them. What stays on the source's device is its own work: no
-  /// share comes back to it.
+  /// Each other device reads a share and writes it to all other devices. What stays on the source's device
+  /// is copied there: no share comes back to it.
   void emit_split() {
     const LaneId source_lane = lane_of(direct_.front().flow.source);
     std::vector<Leg> outward;
@@ -151,7 +153,7 @@ class FlowLowering {
       Leg& out = outward.emplace_back(Leg{leg.flow, {}});
       Leg local{leg.flow, {}};
       for (const Place& target : leg.targets)
-        (device_of(target) == device_of(leg.flow.source) ? local : out).targets.push_back(target);
+        (is_at_home(leg, target) ? local : out).targets.push_back(target);
       if (!local.targets.empty()) move_all(source_lane, local);
       sizes.push_back(leg.flow.bytes());
     }
@@ -162,13 +164,19 @@ class FlowLowering {
       for (const Slice& slice : parts[part]) {
         const Leg& leg = outward[slice.item];
         for_each_piece(leg.flow, slice.begin, slice.end, [&](const Piece& piece) {
-          builder_.move(lane, piece.move, shifted(leg.targets, piece.target_offset));
+          builder_.move(lane, piece.move, staggered(shifted(leg.targets, piece.target_offset), part));
         });
       }
       builder_.launch_moves(lane);
     }
     builder_.launch_moves(source_lane);
     words_.insert("split and fan out");
+  }
+
+  /// Each part begins with another target: if all began with the same one, its link would hold up all.
+  [[nodiscard]] static std::vector<Place> staggered(std::vector<Place> targets, std::size_t part) {
+    std::ranges::rotate(targets, targets.begin() + static_cast<std::ptrdiff_t>(part % targets.size()));
+    return targets;
   }
 
   /// Narrow rows are left to kernels.
@@ -197,9 +205,10 @@ class FlowLowering {
     words_.insert("copy engines");
   }
 
-  [[nodiscard]] bool is_local(const Leg& leg) const {
-    return device_of(leg.flow.source) == device_of(leg.targets.front());
+  [[nodiscard]] bool is_at_home(const Leg& leg, Place target) const {
+    return device_of(leg.flow.source) == device_of(target);
   }
+  [[nodiscard]] bool is_local(const Leg& leg) const { return is_at_home(leg, leg.targets.front()); }
 
   [[nodiscard]] bool pulls_all(LaneId lane) const {
     return std::ranges::all_of(direct_, [&](const Leg& leg) {

@@ -32,7 +32,7 @@
 ///
 /// A member that hands on the sums it makes in a low-latency round has its part in the next one as a *relay*:
 /// both are given together, and a backend may do them at once, handing on each sum as soon as it is made.
-/// Others cannot tell.
+/// So has one that only takes such sums, if it gave something for them. Others cannot tell.
 ///
 /// A member without work in a round leaves it out; its next one says that it has come past it. So nobody
 /// waits for the host of another process, and members are at most as many rounds apart as there are slots.

@@ -100,6 +100,9 @@ class TeamExercise {
   /// overwritten. `counts` are of one share, segment by segment.
   void add_shared_sum(TeamCall& call, std::uint32_t round, DType dtype, std::span<const std::uint64_t> counts,
                       bool is_in_place);
+  /// Likewise, but all members except `root` add shares, and hand them on to `root` alone.
+  void add_sum_for_root(TeamCall& call, std::uint32_t round, std::uint32_t root, DType dtype,
+                        std::span<const std::uint64_t> counts, bool is_in_place);
   /// Everyone waits for everyone.
   void add_barrier(TeamCall& call, std::uint32_t round) const;
 
@@ -166,6 +169,16 @@ class TeamExercise {
     AbortWord abort;
     std::array<SharedFlag, 8> done;
   };
+
+  /// Random elements of every member, in its output, where they are expected to stay, and their sums.
+  struct Terms {
+    std::vector<std::byte*> inputs;  ///< by member
+    std::vector<std::byte> sums;
+  };
+  Terms make_terms(DType dtype, std::uint64_t count);
+  /// `member` adds so many bytes of all inputs, `at` bytes into them, in a low-latency round.
+  void add_share(TeamCall& call, std::uint32_t round, std::uint32_t member, const Terms& terms,
+                 std::uint64_t at, std::uint64_t bytes, std::byte* output);
 
   /// Where in the inputs the numbers of a type are, at a distance from a multiple of 16.
   [[nodiscard]] static std::size_t numbers_offset(DType dtype, SumAlignment alignment);

@@ -240,9 +240,40 @@ void TeamExercise::add_barrier(TeamCall& call, std::uint32_t round) const {
   }
 }
 
+TeamExercise::Terms TeamExercise::make_terms(DType dtype, std::uint64_t count) {
+  Terms terms;
+  std::vector<test::HostArray> arrays;
+  for (Member& member : members_) {
+    const test::HostArray& own =
+        arrays.emplace_back(test::random_numbers(dtype, {static_cast<std::int64_t>(count)}, random_.next()));
+    const std::size_t offset = output_place(member, own.bytes.size(), vector_bytes, 0);
+    terms.inputs.push_back(member.output + offset);
+    std::ranges::copy(own.bytes, member.expected.data() + offset);
+    transfer(member.side_stream, terms.inputs.back(), own.bytes.data(), own.bytes.size());
+    machine_.synchronize_stream(member.side_stream);
+  }
+  terms.sums = test::reference_sum(arrays).bytes;
+  return terms;
+}
+
+void TeamExercise::add_share(TeamCall& call, std::uint32_t round, std::uint32_t member, const Terms& terms,
+                             std::uint64_t at, std::uint64_t bytes, std::byte* output) {
+  std::vector<std::byte*> places;
+  for (std::uint32_t from = 0; from < members(); ++from) {
+    places.push_back(from == member
+                         ? SourcePlace::own(terms.inputs[from] + at)
+                         : send(call, round, from, {member}, terms.inputs[from] + at, bytes).front());
+  }
+  TeamPart& part = call.part(member, round);
+  const auto first = static_cast<std::uint32_t>(part.sum_pointers.size());
+  part.sums.push_back(
+      {.count = bytes / size_of(part.dtype), .first_input = first, .first_output = first + members()});
+  part.sum_pointers.insert(part.sum_pointers.end(), places.begin(), places.end());
+  part.sum_pointers.push_back(output);
+}
+
 void TeamExercise::add_shared_sum(TeamCall& call, std::uint32_t round, DType dtype,
                                   std::span<const std::uint64_t> counts, bool is_in_place) {
-  const std::size_t element = size_of(dtype);
   for (std::uint32_t member = 0; member < members(); ++member) {
     for (const std::uint32_t step : {round, round + 1}) {
       TeamPart& part = call.part(member, step);
@@ -254,52 +285,17 @@ void TeamExercise::add_shared_sum(TeamCall& call, std::uint32_t round, DType dty
     call.part(member, round + 1).is_relay = random_.one_in(2);
   }
   for (const std::uint64_t count : counts) {
-    const std::uint64_t bytes = count * element;
-    // Of all shares of all members: inputs[m] is member m's.
-    std::vector<std::byte*> inputs(members());
-    std::vector<test::HostArray> shares;
-    for (std::uint32_t member = 0; member < members(); ++member) {
-      const test::HostArray all =
-          test::random_numbers(dtype, {static_cast<std::int64_t>(count * members())}, random_.next());
-      Member& owner = members_[member];
-      // An output, too, if it is in place.
-      const std::size_t offset = output_place(owner, all.bytes.size(), vector_bytes, 0);
-      inputs[member] = owner.output + offset;
-      std::ranges::copy(all.bytes, owner.expected.data() + offset);
-      transfer(owner.side_stream, inputs[member], all.bytes.data(), all.bytes.size());
-      machine_.synchronize_stream(owner.side_stream);
-      shares.push_back(all);
-    }
-    std::vector<std::byte*> outputs = inputs;
-    std::vector<std::byte> sums;
-    for (std::uint32_t share = 0; share < members(); ++share) {
-      std::vector<test::HostArray> terms;
-      for (const test::HostArray& all : shares) {
-        const auto begin = all.bytes.begin() + static_cast<std::ptrdiff_t>(share * bytes);
-        terms.push_back(
-            {dtype, {static_cast<std::int64_t>(count)}, {begin, begin + static_cast<std::ptrdiff_t>(bytes)}});
-      }
-      std::ranges::copy(test::reference_sum(terms).bytes, std::back_inserter(sums));
-    }
+    const std::uint64_t bytes = count * size_of(dtype);
+    const Terms terms = make_terms(dtype, count * members());
+    std::vector<std::byte*> outputs = terms.inputs;
     for (std::uint32_t member = 0; member < members(); ++member) {
       Member& owner = members_[member];
-      if (!is_in_place) outputs[member] = owner.output + output_place(owner, sums.size(), vector_bytes, 0);
-      std::ranges::copy(sums, owner.expected.data() + (outputs[member] - owner.output));
+      if (!is_in_place)
+        outputs[member] = owner.output + output_place(owner, terms.sums.size(), vector_bytes, 0);
+      std::ranges::copy(terms.sums, owner.expected.data() + (outputs[member] - owner.output));
     }
-    for (std::uint32_t share = 0; share < members(); ++share) {
-      const std::uint64_t at = share * bytes;
-      std::vector<std::byte*> terms;
-      for (std::uint32_t member = 0; member < members(); ++member) {
-        terms.push_back(member == share
-                            ? SourcePlace::own(inputs[member] + at)
-                            : send(call, round, member, {share}, inputs[member] + at, bytes).front());
-      }
-      TeamPart& part = call.part(share, round);
-      const auto first = static_cast<std::uint32_t>(part.sum_pointers.size());
-      part.sums.push_back({.count = count, .first_input = first, .first_output = first + members()});
-      part.sum_pointers.insert(part.sum_pointers.end(), terms.begin(), terms.end());
-      part.sum_pointers.push_back(outputs[share] + at);
-    }
+    for (std::uint32_t share = 0; share < members(); ++share)
+      add_share(call, round, share, terms, share * bytes, bytes, outputs[share] + share * bytes);
     for (std::uint32_t share = 0; share < members(); ++share) {
       const std::uint64_t at = share * bytes;
       const Numbers readers = everyone_but(share);
@@ -307,6 +303,47 @@ void TeamExercise::add_shared_sum(TeamCall& call, std::uint32_t round, DType dty
           send(call, round + 1, share, readers, outputs[share] + at, bytes);
       for (std::size_t i = 0; i < readers.size(); ++i)
         copy(call.part(readers[i], round + 1), places[i], outputs[readers[i]] + at, bytes);
+    }
+  }
+}
+
+void TeamExercise::add_sum_for_root(TeamCall& call, std::uint32_t round, std::uint32_t root, DType dtype,
+                                    std::span<const std::uint64_t> counts, bool is_in_place) {
+  const Numbers adders = everyone_but(root);
+  for (std::uint32_t member = 0; member < members(); ++member) {
+    TeamPart& gives = call.part(member, round);
+    gives.is_low_latency = true;
+    gives.readers = adders;
+    std::erase(gives.readers, member);
+    if (member == root) continue;
+    gives.sources = everyone_but(member);
+    gives.dtype = dtype;
+    gives.input_count = members();
+  }
+  for (std::uint32_t member = 0; member < members(); ++member) {
+    TeamPart& hands_on = call.part(member, round + 1);
+    hands_on.is_low_latency = true;
+    hands_on.is_relay = random_.one_in(2);
+    (member == root ? hands_on.sources : hands_on.readers) = member == root ? adders : Numbers{root};
+  }
+  for (const std::uint64_t count : counts) {
+    const std::uint64_t bytes = count * size_of(dtype);
+    const Terms terms = make_terms(dtype, count * adders.size());
+    Member& owner = members_[root];
+    std::byte* const result = is_in_place
+                                  ? terms.inputs[root]
+                                  : owner.output + output_place(owner, terms.sums.size(), vector_bytes, 0);
+    std::ranges::copy(terms.sums, owner.expected.data() + (result - owner.output));
+    std::uint64_t at = 0;
+    for (const std::uint32_t adder : adders) {
+      const auto share = std::span(terms.sums).subspan(at, bytes);
+      std::byte* const output = is_in_place ? terms.inputs[adder] + at : expect(adder, share);
+      if (is_in_place)
+        std::ranges::copy(share, members_[adder].expected.data() + (output - members_[adder].output));
+      add_share(call, round, adder, terms, at, bytes, output);
+      copy(call.part(root, round + 1), send(call, round + 1, adder, {root}, output, bytes).front(),
+           result + at, bytes);
+      at += bytes;
     }
   }
 }

@@ -269,7 +269,12 @@ TEST_P(TeamRounds, HandOnSumsAtOnceOrInARoundOfTheirOwn) {
         const auto most = static_cast<std::int64_t>(TeamExercise::numbers_bytes / size_of(dtype));
         std::vector<std::uint64_t> counts(draw(1, 4));
         std::ranges::generate(counts, [&] { return draw(0, team().random().one_in(3) ? most : 200); });
-        team().add_shared_sum(call, round++, dtype, counts, team().random().one_in(2));
+        const bool is_in_place = team().random().one_in(2);
+        if (team().random().one_in(2)) {
+          team().add_shared_sum(call, round++, dtype, counts, is_in_place);
+        } else {
+          team().add_sum_for_root(call, round++, any_member(), dtype, counts, is_in_place);
+        }
       }
       if (HasFatalFailure()) return;
     }

@@ -184,10 +184,14 @@ TEST_P(Broadcast, SkipsTheOutputThatIsTheSource) {
 }
 
 TEST_P(Broadcast, WritesSeveralOutputsOnOneDevice) {
-  const std::vector<Device> devices = first_devices(2);
   const HostArray values = random_bits(DType::uint8, {scaled(1 << 20) + 1}, test_seed());
-  check_into(values, TestTensor(values, devices.front()),
-             {devices.back(), devices.back(), devices.front(), devices.front()}, Placement::misaligned);
+  for (const int count : {2, 3}) {
+    const std::vector<Device> devices = first_devices(count);
+    std::vector<Device> twice = devices;
+    twice.insert(twice.end(), devices.rbegin(), devices.rend());
+    check_into(values, TestTensor(values, devices.front()), twice, Placement::misaligned);
+    check_into(values, TestTensor(values, Device::host()), twice, Placement::misaligned);
+  }
 }
 
 TEST_P(Broadcast, KeepsShapesWithoutElements) {

@@ -123,7 +123,9 @@ void check_coalesced_calls(Group& group, std::int64_t largest) {
 
 void coalesced_calls_move_lists_of_all_sizes(Group& group) {
   check_coalesced_calls(group, 100'003);
-  check_coalesced_calls(group, 301);  // shares of three members and more are relayed, of several types
+  // Shares of three members and more are relayed, of several types: on virtual devices, and on GPUs.
+  check_coalesced_calls(group, 301);
+  check_coalesced_calls(group, 300'001);
 }
 
 void calls_follow_one_another_whatever_their_streams(Group& group) {

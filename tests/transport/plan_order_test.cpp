@@ -366,7 +366,7 @@ TEST(PlanOrder, ASplitBroadcastCopiesAtHomeWhatStaysThere) {
   }
 }
 
-/// The root's link carries the result; a share for the root would double what it has to carry.
+/// The root's link carries the result; a share for the root would nearly double what it has to carry.
 TEST(PlanOrder, ASplitSumIsMadeByAllButTheRoot) {
   constexpr std::uint64_t count = std::uint64_t{4} << 20U;
   for (const bool in_place : {false, true}) {
@@ -390,6 +390,16 @@ TEST(PlanOrder, ASplitSumIsMadeByAllButTheRoot) {
     }
     EXPECT_EQ(total, count);
   }
+}
+
+/// Some outputs at home are the source itself, others are not: what goes abroad is split all the same.
+TEST(PlanOrder, ASplitBroadcastOfAListMayStayHomeInPart) {
+  ProblemMaker make(4, 0);
+  make.broadcast(0, std::uint64_t{4} << 20U, host_lane, true);
+  make.broadcast(0, std::uint64_t{4} << 20U, host_lane, false);
+  const Plan plan = lower(make.problem(), reaches_all);
+  EXPECT_EQ(plan.summary.algorithm, "split and fan out");
+  EXPECT_EQ(OrderChecker(make.problem(), plan).check_launch(), "");
 }
 
 /// With one other device there is nothing to split.

@@ -38,7 +38,8 @@ struct TeamMeans {
 
 struct RoundChoice {
   Protocol protocol = Protocol::slots;
-  /// Each member gets or adds a share of what others want, and hands it on with low latency.
+  /// Each member, but the root where there is one, gets or adds a share of what others want, and hands it on
+  /// with low latency.
   bool is_relayed = false;
 
   friend bool operator==(const RoundChoice&, const RoundChoice&) = default;

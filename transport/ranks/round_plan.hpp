@@ -64,7 +64,7 @@ struct RoundPart {
   DType dtype = DType::float32;            ///< of the sums
   std::uint32_t input_count = 0;           ///< likewise
   std::vector<BufferId> given;             ///< own buffers that readers are given
-  /// Hands on the sums of the member's part before, which is of the round before:
+  /// Hands on the sums of the member's part before, which is of the round before, or takes such sums:
   /// `backend::TeamRound::relay`.
   bool is_relay = false;
 };

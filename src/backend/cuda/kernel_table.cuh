@@ -59,17 +59,22 @@ inline TileLaunch launch_for(std::uint32_t tile_count, int multiprocessors,
   return {dim3(wanted < most ? wanted : most), dim3(block)};
 }
 
+/// Where the entry of a tile would be if all had as many tiles, as those of a list of small tensors do.
+TUTTI_HOST_DEVICE inline std::uint32_t likely_entry(const TableShape& shape, std::uint32_t tile) {
+  const std::uint32_t last = shape.segment_count - 1;
+  const auto expected =
+      static_cast<std::uint32_t>((static_cast<float>(tile) + 0.5F) * shape.segments_per_tile);
+  return expected < last ? expected : last;
+}
+
 /// The entry whose tiles include `tile`: the last one that does not start after it. Every step of a search
-/// waits for the one before, and a table is read but once: so the first look is where the entry would be if
-/// all had as many tiles, as those of a list of small tensors do.
+/// waits for the one before, and a table is read but once: so the likely entry is looked at first.
 template <class Entry>
 TUTTI_HOST_DEVICE inline const Entry& find_entry(const Entry* entries, const TableShape& shape,
                                                  std::uint32_t tile) {
   const std::uint32_t last = shape.segment_count - 1;
   if (last == 0) return entries[0];
-  const auto expected =
-      static_cast<std::uint32_t>((static_cast<float>(tile) + 0.5F) * shape.segments_per_tile);
-  const std::uint32_t guess = expected < last ? expected : last;
+  const std::uint32_t guess = likely_entry(shape, tile);
   const std::uint32_t begin = entries[guess].first_tile;
   const std::uint32_t end = guess == last ? shape.tile_count : entries[guess + 1].first_tile;
   if (begin <= tile && tile < end) return entries[guess];

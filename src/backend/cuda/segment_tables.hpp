@@ -70,7 +70,7 @@ struct TableShape {
   std::uint32_t tile_count = 0;
   std::uint32_t tile_bytes = 0;
   std::uint32_t pointers_offset = 0;  ///< bytes from the start of the table
-  float segments_per_tile = 0;        ///< on average: tells in which segment a tile is, if all are alike
+  float segments_per_tile = 0;        ///< on average: where all are alike, it tells in which one a tile is
 };
 
 /// A launch that passes a table in a kernel's parameters copies as many bytes as the parameter has, whatever
