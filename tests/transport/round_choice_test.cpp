@@ -121,6 +121,16 @@ TEST(RoundChoice, ListsGoByRoundsForLongerAsNcclTakesThemOneByOne) {
   EXPECT_EQ(way_of(list, gpus(4)), Way::relayed);
 }
 
+TEST(RoundChoice, SumsForARootAreRelayedAsFarAsAnInboxHolds) {
+  const auto rounds_of = [](std::uint64_t payload) {
+    return choose_rounds(one_tensor(RanksPattern::reduce, 4, payload), gpus(4));
+  };
+  const std::uint64_t limit =
+      low_latency_to(RanksPattern::reduce, backend::TeamLines::wide, BackendKind::cuda);
+  EXPECT_TRUE(rounds_of(limit - 64 * kib).is_relayed);
+  EXPECT_EQ(rounds_of(limit + 64 * kib), RoundChoice{.protocol = Protocol::direct});
+}
+
 TEST(RoundChoice, MessagesOfManyTensorsMustFitAnInbox) {
   const TeamMeans means = gpus(4);
   CallShape list = one_tensor(RanksPattern::all_gather, 4, 1 * mib);
@@ -194,6 +204,10 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
           if (rounds.is_relayed) {
             EXPECT_EQ(rounds.protocol, Protocol::low_latency) << what;
             EXPECT_GE(members, 3U) << what;
+            // With a root, whoever makes a share gets as much as the root sends or receives.
+            const bool has_root = shape.pattern != RanksPattern::all_reduce;
+            EXPECT_LE(has_root ? payload : shape.busiest_member() / members, means.layout.most_in_inbox())
+                << what;
           } else if (rounds.protocol == Protocol::low_latency) {
             EXPECT_LE(shape.busiest_member(), means.layout.most_in_inbox()) << what;
           } else if (rounds.protocol == Protocol::direct) {
