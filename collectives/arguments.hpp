@@ -69,6 +69,16 @@ namespace tutti::collectives {
   return is_plain(tensor, device) && *tensor.layout() == *pattern.layout();
 }
 
+/// Asks the memory for what checks look at of the tensor some places behind `index`: storages and layouts of
+/// long lists lie anywhere, and waiting for one after the other takes longer than all else.
+inline void fetch_ahead(std::span<const Tensor> tensors, std::size_t index) noexcept {
+  constexpr std::size_t places = 8;
+  if (index + places >= tensors.size()) return;
+  const Tensor& later = tensors[index + places];
+  __builtin_prefetch(later.storage().get());
+  __builtin_prefetch(later.layout().get());
+}
+
 /// Checks of one call's arguments. Every message starts with the function's name and names argument, index,
 /// what was given and what was expected. All checks throw Error(invalid_argument).
 class Arguments {

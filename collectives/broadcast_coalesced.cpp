@@ -15,6 +15,7 @@ bool check_sources(const Arguments& arguments, TensorList tensors) {
   arguments.not_empty(tensors.size(), "tensors");
   bool are_plain = true;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
+    fetch_ahead(tensors, t);
     if (is_plain(tensors[t], tensors[0].device())) continue;
     are_plain = false;
     arguments.usable(tensors[t], Name("tensors", t));
@@ -56,6 +57,7 @@ bool add_targets(const Arguments& arguments, TensorList tensors, TensorLists out
     call.add_row(device);
     runs.start_outputs();
     for (std::size_t t = 0; t < tensors.size(); ++t) {
+      fetch_ahead(out[d], t);
       const Tensor& output = out[d][t];
       const bool is_plain = is_plain_as(tensors[t], output, device);
       if (!is_plain) {

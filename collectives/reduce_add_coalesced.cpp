@@ -34,6 +34,7 @@ bool add_inputs(const Arguments& arguments, TensorLists inputs, MemoryRuns& runs
     call.add_row(device);
     runs.start_inputs();
     for (std::size_t t = 0; t < inputs[d].size(); ++t) {
+      fetch_ahead(inputs[d], t);
       const Tensor& input = inputs[d][t];
       if (!is_plain_as(inputs[0][t], input, device)) {
         are_plain = false;
@@ -80,6 +81,7 @@ bool add_outputs(const Arguments& arguments, TensorLists inputs, TensorList out,
   call.mark_root();
   runs.start_outputs();
   for (std::size_t t = 0; t < out.size(); ++t) {
+    fetch_ahead(out, t);
     if (!is_plain_as(inputs[0][t], out[t], device)) {
       are_plain = false;
       check_output(arguments, inputs, out, t);
