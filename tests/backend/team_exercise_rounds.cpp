@@ -337,9 +337,10 @@ void TeamExercise::add_sum_for_root(TeamCall& call, std::uint32_t round, std::ui
     std::uint64_t at = 0;
     for (const std::uint32_t adder : adders) {
       const auto share = std::span(terms.sums).subspan(at, bytes);
-      std::byte* const output = is_in_place ? terms.inputs[adder] + at : expect(adder, share);
-      if (is_in_place)
-        std::ranges::copy(share, members_[adder].expected.data() + (output - members_[adder].output));
+      Member& maker = members_[adder];
+      std::byte* const output =
+          is_in_place ? terms.inputs[adder] + at : maker.output + output_place(maker, bytes, vector_bytes, 0);
+      std::ranges::copy(share, maker.expected.data() + (output - maker.output));
       add_share(call, round, adder, terms, at, bytes, output);
       copy(call.part(root, round + 1), send(call, round + 1, adder, {root}, output, bytes).front(),
            result + at, bytes);
