@@ -75,6 +75,7 @@ inline void fetch_ahead(std::span<const Tensor> tensors, std::size_t index) noex
   constexpr std::size_t places = 8;
   if (index + places >= tensors.size()) return;
   const Tensor& later = tensors[index + places];
+  if (!later.defined()) return;
   __builtin_prefetch(later.storage().get());
   __builtin_prefetch(later.layout().get());
 }

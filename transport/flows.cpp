@@ -164,7 +164,7 @@ class FlowLowering {
       for (const Slice& slice : parts[part]) {
         const Leg& leg = outward[slice.item];
         for_each_piece(leg.flow, slice.begin, slice.end, [&](const Piece& piece) {
-          builder_.move(lane, piece.move, staggered(shifted(leg.targets, piece.target_offset), part));
+          builder_.move(lane, piece.move, from_its_own(shifted(leg.targets, piece.target_offset), lane));
         });
       }
       builder_.launch_moves(lane);
@@ -173,9 +173,12 @@ class FlowLowering {
     words_.insert("split and fan out");
   }
 
-  /// Each part begins with another target: if all began with the same one, its link would hold up all.
-  [[nodiscard]] static std::vector<Place> staggered(std::vector<Place> targets, std::size_t part) {
-    std::ranges::rotate(targets, targets.begin() + static_cast<std::ptrdiff_t>(part % targets.size()));
+  /// The targets from the first one on the lane's own device on: if all lanes began with the same one, its
+  /// link would hold up all.
+  [[nodiscard]] std::vector<Place> from_its_own(std::vector<Place> targets, LaneId lane) const {
+    const int own = builder_.device_of(lane);
+    std::ranges::rotate(targets,
+                        std::ranges::find(targets, own, [this](Place target) { return device_of(target); }));
     return targets;
   }
 

@@ -60,6 +60,16 @@ class Written {
   std::map<std::pair<transport::BufferId, std::uint64_t>, std::uint64_t> ranges_;
 };
 
+/// The column whose output of `member` a place is in.
+std::size_t column_of(const TeamProblem& problem, const Columns& columns, std::size_t member,
+                      transport::Place output) {
+  for (std::size_t column = 0; column < columns.size(); ++column) {
+    if (problem.output(member, column).buffer == output.buffer) return column;
+  }
+  ADD_FAILURE() << "no output of member " << member;
+  return 0;
+}
+
 TEST(TeamProblem, OthersThanTheRootHaveNearlyEvenShares) {
   for_each_call([](const Columns& columns, std::size_t members, std::size_t root) {
     const std::vector<Share> shares = shares_of_others(root, members, columns);
@@ -92,15 +102,15 @@ TEST(TeamProblem, ARelayedSumIsMadeByOthersAndHandedOnToTheRoot) {
       EXPECT_NE(work.member_of(made), root);
       const auto inputs = work.places_of(reductions[i].inputs);
       ASSERT_EQ(inputs.size(), members);
-      for (std::size_t member = 0; member < members; ++member) {
-        EXPECT_EQ(work.member_of(inputs[member]), member) << "in ascending order";
-        EXPECT_EQ(inputs[member].offset, made.offset);
-      }
+      const auto column = column_of(problem, columns, work.member_of(made), made);
+      EXPECT_EQ(reductions[i].dtype, columns[column].dtype);
+      for (std::size_t member = 0; member < members; ++member)
+        EXPECT_EQ(inputs[member], problem.input(member, column, made.offset)) << "in ascending order";
       EXPECT_EQ(flows[i].source, made);
       EXPECT_EQ(flows[i].bytes(), reductions[i].bytes());
       const auto targets = work.places_of(flows[i].targets);
       ASSERT_EQ(targets.size(), 1U);
-      EXPECT_EQ(targets[0].offset, made.offset);
+      EXPECT_EQ(targets[0], problem.output(root, column, made.offset));
       result.add(targets[0], flows[i].bytes());
     }
     for (std::size_t t = 0; t < columns.size(); ++t)
@@ -117,11 +127,16 @@ TEST(TeamProblem, ARelayedBroadcastGivesAllOfItToEveryOtherMember) {
     for (const transport::Reduction& taken : work.stages[0].reductions) {
       const auto inputs = work.places_of(taken.inputs);
       ASSERT_EQ(inputs.size(), 1U);
-      EXPECT_EQ(work.member_of(inputs[0]), root);
+      const auto column = column_of(problem, columns, work.member_of(taken.output), taken.output);
+      EXPECT_EQ(inputs[0], problem.input(root, column, taken.output.offset));
       results.add(taken.output, taken.bytes());
     }
     for (const transport::Flow& flow : work.stages[0].flows) {
-      for (const transport::Place target : work.places_of(flow.targets)) results.add(target, flow.bytes());
+      const auto column = column_of(problem, columns, work.member_of(flow.source), flow.source);
+      for (const transport::Place target : work.places_of(flow.targets)) {
+        EXPECT_EQ(target, problem.output(work.member_of(target), column, flow.source.offset));
+        results.add(target, flow.bytes());
+      }
     }
     for (std::size_t member = 0; member < members; ++member) {
       for (std::size_t t = 0; t < columns.size(); ++t) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -345,10 +346,12 @@ TEST(PlanOrder, ASplitBroadcastCopiesAtHomeWhatStaysThere) {
   const Plan plan = lower(make.problem(), reaches_all);
   EXPECT_EQ(plan.summary.algorithm, "split and fan out");
   std::map<std::pair<LaneId, LaneId>, std::uint64_t> written;  // by the kernel's lane and the target's
+  std::set<LaneId> first_targets;
   for (const PlannedStep& planned : plan.steps) {
     const auto* const kernel = std::get_if<FanOutStep>(&planned.step);
     if (kernel == nullptr) continue;
     for (const backend::FanOutSegment& segment : kernel->segments) {
+      first_targets.insert(plan.homes[kernel->pointers[segment.first_target].buffer]);
       for (std::uint32_t i = 0; i < segment.target_count; ++i) {
         const LaneId home = plan.homes[kernel->pointers[segment.first_target + i].buffer];
         written[{kernel->lane, home}] += segment.row_bytes * segment.rows;
@@ -364,6 +367,7 @@ TEST(PlanOrder, ASplitBroadcastCopiesAtHomeWhatStaysThere) {
     }
     EXPECT_EQ(total, bytes) << "at " << target;
   }
+  EXPECT_EQ(first_targets.size(), 4U) << "each kernel begins with another one";
 }
 
 /// The root's link carries the result; a share for the root would nearly double what it has to carry.

@@ -121,14 +121,18 @@ TEST(RoundChoice, ListsGoByRoundsForLongerAsNcclTakesThemOneByOne) {
   EXPECT_EQ(way_of(list, gpus(4)), Way::relayed);
 }
 
-TEST(RoundChoice, SumsForARootAreRelayedAsFarAsAnInboxHolds) {
-  const auto rounds_of = [](std::uint64_t payload) {
-    return choose_rounds(one_tensor(RanksPattern::reduce, 4, payload), gpus(4));
+TEST(RoundChoice, SumsForARootAreRelayedAsFarAsItPaysAndAnInboxHolds) {
+  TeamMeans means = gpus(4);
+  const auto rounds_of = [&means](std::uint64_t payload) {
+    return choose_rounds(one_tensor(RanksPattern::reduce, 4, payload), means);
   };
-  const std::uint64_t limit =
-      low_latency_to(RanksPattern::reduce, backend::TeamLines::wide, BackendKind::cuda);
+  const RoundChoice direct{.protocol = Protocol::direct};
+  const std::uint64_t limit = low_latency_to(RanksPattern::reduce, means.layout.lines, means.backend);
   EXPECT_TRUE(rounds_of(limit - 64 * kib).is_relayed);
-  EXPECT_EQ(rounds_of(limit + 64 * kib), RoundChoice{.protocol = Protocol::direct});
+  EXPECT_EQ(rounds_of(limit + 64 * kib), direct);
+  means.layout.inbox_bytes /= 2;
+  EXPECT_TRUE(rounds_of(means.layout.most_in_inbox() - 64 * kib).is_relayed);
+  EXPECT_EQ(rounds_of(means.layout.most_in_inbox()), direct);
 }
 
 TEST(RoundChoice, MessagesOfManyTensorsMustFitAnInbox) {

@@ -301,6 +301,43 @@ TEST(RoundPlan, EveryMemberWritesToTheOneAfterItFirst) {
   }
 }
 
+/// On a GPU the lane that overwrites an input must be the one that has put it.
+TEST(RoundPlan, WhoPutsWhatItAddsKeepsTheOrder) {
+  Work work(3);
+  work.sum_of_one({1, 0}, 100, work.output(1));
+  work.sum_of_one({1, 0}, 100, work.output(0));
+  work.sum_of_one({1, 100}, 50, work.output(1, 100));
+  work.sum_of_one({1, 100}, 50, work.output(2));
+  const RoundPlan plan = work.plan();
+  ASSERT_EQ(plan.protocol, Protocol::low_latency);
+  EXPECT_EQ(readers_in_order(plan, 1), (std::vector<LaneId>{0, 2}));
+}
+
+TEST(RoundPlan, LongListsOfSumsAreHandedOnInTheirOrder) {
+  constexpr LaneId members = 3;
+  constexpr std::uint64_t segments = 40;
+  Work work(members);
+  for (LaneId member = 0; member < members; ++member) {
+    for (std::uint64_t i = 0; i < segments; ++i) {
+      const std::uint64_t begin = (member * segments + i) * 16;
+      work.sum(begin, 16, work.output(member, begin));
+      std::vector<Place> others;
+      for (LaneId other = 0; other < members; ++other) {
+        if (other != member) others.push_back(work.output(other, begin));
+      }
+      work.flow(work.output(member, begin), others, 16);
+    }
+  }
+  RoundLimits wide = limits;
+  wide.layout.inbox_bytes = 64 * bytes;
+  const RoundPlan plan = work.plan(wide);
+  ASSERT_EQ(plan.protocol, Protocol::low_latency);
+  for (const std::vector<RoundPart>& parts : plan.parts) {
+    ASSERT_EQ(parts.size(), 2U);
+    EXPECT_TRUE(parts[1].is_relay);
+  }
+}
+
 /// A sum for one member by shares of the others: it takes them in the kernel in which it gives its inputs.
 TEST(RoundPlan, HandsOnSharesOfASumForOneMember) {
   constexpr std::uint64_t share = 240;
