@@ -82,15 +82,16 @@ function(tutti_test_run test_name)
   endif()
 endfunction()
 
-# tutti_mpi_test(<name> SOURCES <file>... [RANKS <count>...] [PLACES <hosts of ranks>...] [LIBRARIES <target>...]
-#                [TIMEOUT <seconds>])
+# tutti_mpi_test(<name> SOURCES <file>... [RANKS <count>...] [GPU_RANKS <count>...] [PLACES <hosts of ranks>...]
+#                [LIBRARIES <target>...] [TIMEOUT <seconds>])
 #
 # Builds the GoogleTest program test_mpi_<name>, with tests/mpi/main.cpp or a main function of its own, and registers one
 # ctest entry for each number of ranks, named host.mpi.<name>.<count> and labelled mpi. All ranks run the same tests; a
-# failure on any of them is a failure of the entry. Each of PLACES, one character per rank, is one more entry, whose ranks
+# failure on any of them is a failure of the entry. GPU_RANKS are the same on GPUs, cuda.mpi.<name>.<count>, which share
+# them where they are more: that is slow, and as exact. Each of PLACES, one character per rank, is one more entry, whose ranks
 # pretend to be on these hosts: 0010 are four ranks on two.
 function(tutti_mpi_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;PLACES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;GPU_RANKS;PLACES;LIBRARIES")
   if(NOT arg_SOURCES OR NOT (arg_RANKS OR arg_PLACES) OR arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tutti_mpi_test(${name}): SOURCES or RANKS missing, or unknown '${arg_UNPARSED_ARGUMENTS}'")
   endif()
@@ -104,6 +105,11 @@ function(tutti_mpi_test name)
                   COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}>
                           --gtest_brief=1)
   endforeach()
+  foreach(count IN LISTS arg_GPU_RANKS)
+    tutti_mpi_run(cuda.mpi.${name}.${count} BACKEND cuda RANKS ${count} TIMEOUT ${arg_TIMEOUT} LABELS multi_gpu forks
+                  COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}>
+                          --gtest_brief=1)
+  endforeach()
   foreach(places IN LISTS arg_PLACES)
     string(LENGTH ${places} count)
     tutti_mpi_run(host.mpi.${name}.hosts_${places} RANKS ${count} TIMEOUT ${arg_TIMEOUT} PLACES ${places}
@@ -112,21 +118,24 @@ function(tutti_mpi_test name)
   endforeach()
 endfunction()
 
-# tutti_mpi_run(<test name> RANKS <count> COMMAND <command>... [PLACES <hosts of ranks>] [LABELS <label>...]
-#               [TIMEOUT <seconds>])
+# tutti_mpi_run(<test name> RANKS <count> COMMAND <command>... [BACKEND host|cuda] [PLACES <hosts of ranks>]
+#               [LABELS <label>...] [TIMEOUT <seconds>])
 #
-# One ctest entry: a command that starts RANKS ranks at a time on virtual devices, by tests/mpi/run_ranks. Where there is
-# no mpirun, it is not registered.
+# One ctest entry: a command that starts RANKS ranks at a time, by default on virtual devices, by tests/mpi/run_ranks.
+# Where there is no mpirun, or the build lacks the backend, it is not registered.
 function(tutti_mpi_run test_name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS;PLACES;TIMEOUT" "COMMAND;LABELS")
-  if(NOT MPIEXEC_EXECUTABLE)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS;BACKEND;PLACES;TIMEOUT" "COMMAND;LABELS")
+  if(NOT arg_BACKEND)
+    set(arg_BACKEND host)
+  endif()
+  if(NOT MPIEXEC_EXECUTABLE OR (arg_BACKEND STREQUAL cuda AND NOT TUTTI_HAS_CUDA))
     return()
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
   endif()
   math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${TUTTI_TEST_TIMEOUT_SCALE}")
-  set(environment TUTTI_BACKEND=host MPIRUN=${MPIEXEC_EXECUTABLE})
+  set(environment TUTTI_BACKEND=${arg_BACKEND} MPIRUN=${MPIEXEC_EXECUTABLE})
   if(arg_PLACES)
     list(APPEND environment HOST_OF_RANK=${arg_PLACES})
   endif()
@@ -137,5 +146,8 @@ function(tutti_mpi_run test_name)
                TIMEOUT ${arg_TIMEOUT}
                PROCESSORS ${arg_RANKS}
                FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
-               LABELS "host;mpi;${arg_LABELS}")
+               LABELS "${arg_BACKEND};mpi;${arg_LABELS}")
+  if(arg_BACKEND STREQUAL cuda)
+    set_tests_properties(${test_name} PROPERTIES RESOURCE_LOCK gpus)
+  endif()
 endfunction()
