@@ -70,7 +70,7 @@ namespace tutti::collectives {
 }
 
 /// Asks the memory for what checks look at of the tensor some places behind `index`: storages and layouts of
-/// long lists lie anywhere, and waiting for one after the other takes longer than all else.
+/// long lists lie anywhere, and would be waited for one after the other.
 inline void fetch_ahead(std::span<const Tensor> tensors, std::size_t index) noexcept {
   constexpr std::size_t places = 8;
   if (index + places >= tensors.size()) return;
