@@ -145,7 +145,7 @@ Tensor gather(TensorList tensors, int dim, std::optional<Device> destination,
   if (!device.is_host()) arguments.existing_device(device, "destination");
 
   const MemoryFormat format = collectives::common_format(tensors);
-  const auto layout = LayoutPtr::adopt(new Layout(tensors[0].dtype(), sizes, format));
+  const LayoutPtr layout = make_layout(tensors[0].dtype(), sizes, format);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = tensors, .devices = DeviceList(std::span(&device, 1))});
   collectives::Call call =

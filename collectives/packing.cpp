@@ -45,7 +45,7 @@ bool same_order(const Layout& a, const Layout& b) {
 LayoutPtr layout_in(const Layout& layout, MemoryFormat format) {
   const bool is_so = format == MemoryFormat::contiguous ? layout.is_contiguous() : layout.is_channels_last();
   if (is_so) return LayoutPtr::share(&layout);
-  return LayoutPtr::adopt(new Layout(layout.dtype(), layout.sizes(), format));
+  return make_layout(layout.dtype(), layout.sizes(), format);
 }
 
 Cut cut_along(const Layout& layout, int dim) {
@@ -81,7 +81,7 @@ LayoutPtr resized_in_order(const Layout& layout, std::span<const std::int64_t> s
     strides[order[i]] = stride;
     stride *= std::max<std::int64_t>(sizes[order[i]], 1);
   }
-  return LayoutPtr::adopt(new Layout(layout.dtype(), sizes, std::span(strides).first(sizes.size())));
+  return make_layout(layout.dtype(), sizes, std::span(strides).first(sizes.size()));
 }
 
 void Packing::refuse(const Tensor& tensor, const Layout& layout, const Name& name) const {

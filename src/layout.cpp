@@ -1,5 +1,6 @@
 #include "tutti/layout.hpp"
 
+#include "layout_pool.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -171,12 +172,12 @@ void Layout::derive() {
 }
 
 LayoutPtr make_layout(DType dtype, std::span<const std::int64_t> sizes, MemoryFormat format) {
-  return LayoutPtr::adopt(new Layout(dtype, sizes, format));
+  return LayoutPool::get().find_or_make(Layout(dtype, sizes, format));
 }
 
 LayoutPtr make_layout(DType dtype, std::span<const std::int64_t> sizes,
                       std::span<const std::int64_t> strides) {
-  return LayoutPtr::adopt(new Layout(dtype, sizes, strides));
+  return LayoutPool::get().find_or_make(Layout(dtype, sizes, strides));
 }
 
 }  // namespace tutti

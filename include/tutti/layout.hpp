@@ -97,7 +97,8 @@ class TUTTI_EXPORT Layout final : public detail::RefCounted {
 
 using LayoutPtr = detail::IntrusivePtr<const Layout>;
 
-/// A new layout to share among tensors; arguments and errors as for the constructors.
+/// A layout to share among tensors; arguments and errors as for the constructors. The first 4096 different
+/// ones a process asks for are kept for good, so that equal ones are the same object. Thread-safe.
 [[nodiscard]] TUTTI_EXPORT LayoutPtr make_layout(DType dtype, std::span<const std::int64_t> sizes,
                                                  MemoryFormat format = MemoryFormat::contiguous);
 [[nodiscard]] TUTTI_EXPORT LayoutPtr make_layout(DType dtype, std::span<const std::int64_t> sizes,

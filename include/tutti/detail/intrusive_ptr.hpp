@@ -16,17 +16,17 @@ class RefCounted {
   virtual ~RefCounted() = default;
 
   void add_references(std::uint32_t count) const noexcept {
-    references_.fetch_add(count, std::memory_order_relaxed);
+    if (!is_permanent_) references_.fetch_add(count, std::memory_order_relaxed);
   }
   void drop_reference() const noexcept {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+    if (!is_permanent_ && references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
-  [[nodiscard]] std::uint32_t reference_count() const noexcept {
-    return references_.load(std::memory_order_relaxed);
-  }
+  /// Owners are not counted from now on, and the last does not delete the object. Before it is shared.
+  void make_permanent() noexcept { is_permanent_ = true; }
 
  private:
   mutable std::atomic<std::uint32_t> references_{1};  // the creator's
+  bool is_permanent_ = false;
 };
 
 /// Owns one reference to a `RefCounted`.
