@@ -112,8 +112,9 @@ FanOutPath choose_path(const FanOutEntry& entry, std::span<std::byte* const> poi
   return difference % vector_bytes == 0 ? FanOutPath::strips : FanOutPath::shifted_strips;
 }
 
-FanOutEntry entry_of(const FanOutSegment& segment, std::uint32_t tile_bytes) {
-  FanOutEntry entry{};
+/// Fills `entry` but for its path and first tile. Returns how many tiles it has, which may be more than a
+/// table can have, and than the entry's fields hold.
+std::uint64_t cut_segment(const FanOutSegment& segment, std::uint32_t tile_bytes, FanOutEntry& entry) {
   entry.row_bytes = segment.row_bytes;
   entry.source_pitch = segment.source_pitch;
   entry.target_pitch = segment.target_pitch;
@@ -127,28 +128,24 @@ FanOutEntry entry_of(const FanOutSegment& segment, std::uint32_t tile_bytes) {
   }
   if (entry.row_bytes > tile_bytes) {
     // Tiles of nearly equal width: a row a little longer than one tile must not make every other tile tiny.
-    const std::uint64_t parts = tiles_for(entry.row_bytes, tile_bytes);
-    const std::uint64_t width = divide_up(divide_up(entry.row_bytes, parts), smallest_tile) * smallest_tile;
+    std::uint64_t across = tiles_for(entry.row_bytes, tile_bytes);
+    std::uint64_t width = tile_bytes;
+    if (entry.row_bytes != across * tile_bytes) {
+      width = divide_up(divide_up(entry.row_bytes, across), smallest_tile) * smallest_tile;
+      across = divide_up(entry.row_bytes, width);
+    }
     entry.tile_width = static_cast<std::uint16_t>(width);
-    entry.tiles_per_row = static_cast<std::uint32_t>(divide_up(entry.row_bytes, width));
+    entry.tiles_per_row = static_cast<std::uint32_t>(across);
     entry.rows_per_tile = 1;
-  } else {
-    entry.tile_width = static_cast<std::uint16_t>(entry.row_bytes);
-    entry.tiles_per_row = 1;
-    entry.rows_per_tile =
-        entry.rows == 1
-            ? std::uint16_t{1}
-            : static_cast<std::uint16_t>(std::min<std::uint64_t>(tile_bytes / entry.row_bytes, entry.rows));
+    return across * entry.rows;
   }
-  return entry;
-}
-
-/// May be more than a table can have, and than its fields hold.
-std::uint64_t tile_count(const FanOutEntry& entry) {
-  const bool is_one_across = entry.row_bytes <= entry.tile_width;
-  const std::uint64_t across = is_one_across ? 1 : divide_up(entry.row_bytes, entry.tile_width);
-  const std::uint64_t down = entry.rows == 1 ? 1 : divide_up(entry.rows, entry.rows_per_tile);
-  return across * down;
+  entry.tile_width = static_cast<std::uint16_t>(entry.row_bytes);
+  entry.tiles_per_row = 1;
+  entry.rows_per_tile = 1;
+  if (entry.rows == 1) return 1;
+  entry.rows_per_tile =
+      static_cast<std::uint16_t>(std::min<std::uint64_t>(tile_bytes / entry.row_bytes, entry.rows));
+  return divide_up(entry.rows, entry.rows_per_tile);
 }
 
 SumPath choose_path(const OrderedSum& task, const OrderedSumSegment& segment, std::size_t component_bytes) {
@@ -163,7 +160,7 @@ SumPath choose_path(const OrderedSum& task, const OrderedSumSegment& segment, st
       common |= address_of(pointer);
     }
   }
-  if (common % component_bytes != 0) return SumPath::bytes;
+  if ((common & (component_bytes - 1)) != 0) return SumPath::bytes;  // a power of two
   return difference % vector_bytes == 0 ? SumPath::vectors : SumPath::elements;
 }
 
@@ -204,10 +201,10 @@ TableShape append_table(const FanOut& task, Cut cut, TableBlob& blob) {
   TileCounter tiles("fan_out");
   for (const FanOutSegment& segment : task.segments) {
     if (is_empty(segment)) continue;
-    *entry = entry_of(segment, shape.tile_bytes);
+    const std::uint64_t count = cut_segment(segment, shape.tile_bytes, *entry);
     entry->path = choose_path(*entry, task.pointers);
     entry->first_tile =
-        tiles.take(cut.exact_bytes != 0 ? divide_up(entry->row_bytes, cut.exact_bytes) : tile_count(*entry));
+        tiles.take(cut.exact_bytes != 0 ? divide_up(entry->row_bytes, cut.exact_bytes) : count);
     ++entry;
   }
   set_tile_count(shape, tiles.count());
@@ -230,7 +227,6 @@ TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob) {
   TileCounter tiles("ordered_sum");
   for (const OrderedSumSegment& segment : task.segments) {
     if (segment.count == 0 || task.output_count == 0) continue;
-    *entry = SumEntry{};
     entry->count = segment.count * components;
     entry->first_input = segment.first_input;
     entry->first_output = segment.first_output;
