@@ -58,6 +58,13 @@ Tensor tensor_on(tutti::Device device, std::int64_t elements) {
   return tutti::empty({elements}, {.device = device});
 }
 
+/// As the parameters of a model: each with memory of its own.
+std::vector<Tensor> list_on(tutti::Device device, std::size_t count) {
+  std::vector<Tensor> tensors;
+  for (std::size_t index = 0; index < count; ++index) tensors.push_back(tensor_on(device, tiny));
+  return tensors;
+}
+
 std::vector<Tensor> one_per_device(std::int64_t elements) {
   std::vector<Tensor> tensors;
   for (const tutti::Device device : all_devices()) tensors.push_back(tensor_on(device, elements));
@@ -169,15 +176,20 @@ BENCHMARK(broadcast_returning_new_tensors);
 
 void broadcast_coalesced_dispatch(State& state) {
   const auto count = static_cast<std::size_t>(state.range(0));
-  const std::vector<Tensor> sources(count, tensor_on(0, tiny));
+  const std::vector<Tensor> sources = list_on(0, count);
   std::vector<std::vector<Tensor>> out;
-  for (const tutti::Device device : all_devices()) {
-    std::vector<Tensor>& list = out.emplace_back();
-    for (std::size_t index = 0; index < count; ++index) list.push_back(tensor_on(device, tiny));
-  }
+  for (const tutti::Device device : all_devices()) out.push_back(list_on(device, count));
   measure_enqueueing(state, [&] { tutti::broadcast_coalesced(sources, out); });
 }
-BENCHMARK(broadcast_coalesced_dispatch)->Arg(16)->Arg(256);
+BENCHMARK(broadcast_coalesced_dispatch)->Arg(16)->Arg(256)->Arg(1000);
+
+void broadcast_coalesced_returning_new_tensors(State& state) {
+  const std::vector<Tensor> sources = list_on(0, static_cast<std::size_t>(state.range(0)));
+  const std::vector<tutti::Device> devices = all_devices();
+  measure_enqueueing(state,
+                     [&] { benchmark::DoNotOptimize(tutti::broadcast_coalesced(sources, devices).data()); });
+}
+BENCHMARK(broadcast_coalesced_returning_new_tensors)->Arg(16)->Arg(256)->Arg(1000);
 
 void reduce_add_dispatch(State& state) {
   const std::vector<Tensor> inputs = one_per_device(tiny);
@@ -189,12 +201,11 @@ BENCHMARK(reduce_add_dispatch);
 void reduce_add_coalesced_dispatch(State& state) {
   const auto count = static_cast<std::size_t>(state.range(0));
   std::vector<std::vector<Tensor>> inputs;
-  for (const tutti::Device device : all_devices()) inputs.emplace_back(count, tensor_on(device, tiny));
-  std::vector<Tensor> out;
-  for (std::size_t index = 0; index < count; ++index) out.push_back(tensor_on(0, tiny));
+  for (const tutti::Device device : all_devices()) inputs.push_back(list_on(device, count));
+  const std::vector<Tensor> out = list_on(0, count);
   measure_enqueueing(state, [&] { tutti::reduce_add_coalesced(inputs, out); });
 }
-BENCHMARK(reduce_add_coalesced_dispatch)->Arg(16)->Arg(256);
+BENCHMARK(reduce_add_coalesced_dispatch)->Arg(16)->Arg(256)->Arg(1000);
 
 void scatter_dispatch(State& state) {
   const Tensor source = tensor_on(0, tiny * tutti::device_count());
