@@ -58,13 +58,14 @@ backend::StreamRef Call::first_use(backend::StreamRef own, std::uint64_t bytes) 
 }
 
 transport::PlanKey Call::key(transport::LaunchMode mode) const {
-  constexpr std::size_t plain_numbers = 6;  // two beside the lists, and each list's length
+  constexpr std::size_t plain_numbers = 7;  // three beside the lists, and each list's length
   transport::PlanKey key(plain_numbers + operands_.lanes.size() + rows_.size() + ready_.size() +
                          shape_.size());
   key.add(static_cast<std::uint64_t>(collective_) | static_cast<std::uint64_t>(mode) << 8U |
           static_cast<std::uint64_t>(options_.transport) << 16U |
           static_cast<std::uint64_t>(options_.determinism) << 24U | static_cast<std::uint64_t>(root_) << 32U);
   key.add(staging_bytes_);
+  key.add(columns_);  // how much of the shape is about them
   key.add(operands_.lanes.size());
   for (const backend::StreamRef lane : operands_.lanes) key.add(static_cast<std::uint64_t>(lane.device));
   key.add_all(rows_);

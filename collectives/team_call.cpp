@@ -383,6 +383,7 @@ TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::
   PlanKey& key = context_.scratch.key;
   key.clear();
   key.add(static_cast<std::uint64_t>(signature_.operation) << 32U | root_);
+  key.add(columns().size());
   for (const TeamColumn& column : columns_) {
     key.add(column.elements);
     key.add(static_cast<std::uint64_t>(column.dtype));

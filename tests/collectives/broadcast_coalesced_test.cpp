@@ -162,6 +162,34 @@ TEST_P(BroadcastCoalesced, SkipsOutputsThatAreTheSources) {
   }
 }
 
+/// Numbers of buffers in place, and of bytes, are both what plans are told apart by.
+TEST_P(BroadcastCoalesced, TellsListsInPlaceFromLongerLists) {
+  const std::vector<Device> devices = first_devices();
+  for (std::size_t root = 0; root < devices.size(); ++root) {
+    const auto one = [&](float value) { return full({1}, value, {.device = devices[root]}); };
+    for (const std::size_t count : {1U, 2U, 3U, 2U, 1U}) {
+      for (const bool in_place : {true, false}) {
+        std::vector<Tensor> tensors;
+        for (std::size_t t = 0; t < count; ++t) tensors.push_back(one(1.0F + static_cast<float>(t)));
+        std::vector<std::vector<Tensor>> out(devices.size());
+        for (std::size_t d = 0; d < devices.size(); ++d) {
+          for (std::size_t t = 0; t < count; ++t)
+            out[d].push_back(in_place && d == root ? tensors[t] : full({1}, -1, {.device = devices[d]}));
+        }
+        carry([&](const CollectiveOptions& options) {
+          broadcast_coalesced(tensors, out, default_buffer_size, options);
+        });
+        for (const auto& list : out) {
+          for (std::size_t t = 0; t < count; ++t)
+            ASSERT_EQ(list[t].item<float>(), 1.0F + static_cast<float>(t)) << count << " tensors";
+        }
+        for (std::size_t t = 0; t < count; ++t)
+          ASSERT_EQ(tensors[t].item<float>(), 1.0F + static_cast<float>(t)) << count << " tensors";
+      }
+    }
+  }
+}
+
 TEST_P(BroadcastCoalesced, LeavesSourcesAloneThatAreOutputsHoweverAnyoneIsLaidOut) {
   const Device root = first_devices().front();
   const Device other = first_devices(2).back();
