@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <utility>
 
 namespace tutti::backend::cuda {
@@ -24,20 +25,28 @@ std::unique_ptr<TableStore::Slot> TableStore::acquire(std::size_t bytes) {
   const RelaxedCapture relaxed;  // queries of events recorded elsewhere are refused during a capture, too
   {
     const std::scoped_lock lock(mutex_);
-    const auto still_used = [](const auto& slot) {
-      return forget(cudaEventQuery(slot->done)) == cudaErrorNotReady;
-    };
-    const auto finished = std::stable_partition(pending_.begin(), pending_.end(), still_used);
-    std::move(finished, pending_.end(), std::back_inserter(idle_));
-    pending_.erase(finished, pending_.end());
-    const auto fits = std::ranges::find_if(idle_, [&](const auto& slot) { return slot->capacity >= bytes; });
-    if (fits != idle_.end()) {
+    collect();
+    // From the back: what was used last is the likeliest in the caches.
+    const auto fits =
+        std::find_if(idle_.rbegin(), idle_.rend(), [&](const auto& slot) { return slot->capacity >= bytes; });
+    if (fits != idle_.rend()) {
       auto slot = std::move(*fits);
-      idle_.erase(fits);
+      idle_.erase(std::next(fits).base());
       return slot;
     }
   }
   return create(bytes);
+}
+
+void TableStore::collect() {
+  for (auto stream = pending_.begin(); stream != pending_.end();) {
+    auto& slots = stream->second;
+    while (!slots.empty() && forget(cudaEventQuery(slots.front()->done)) != cudaErrorNotReady) {
+      idle_.push_back(std::move(slots.front()));
+      slots.pop_front();
+    }
+    stream = slots.empty() ? pending_.erase(stream) : std::next(stream);
+  }
 }
 
 std::unique_ptr<TableStore::Slot> TableStore::create(std::size_t bytes) {
@@ -56,7 +65,7 @@ std::unique_ptr<TableStore::Slot> TableStore::create(std::size_t bytes) {
 void TableStore::release_after(std::unique_ptr<Slot> slot, cudaStream_t stream) {
   check(cudaEventRecord(slot->done, stream), "cudaEventRecord", device_);
   const std::scoped_lock lock(mutex_);
-  pending_.push_back(std::move(slot));
+  pending_[stream].push_back(std::move(slot));
 }
 
 void TableStore::release(std::unique_ptr<Slot> slot) noexcept {

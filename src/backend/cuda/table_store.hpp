@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -38,11 +40,14 @@ class TableStore {
 
  private:
   [[nodiscard]] std::unique_ptr<Slot> create(std::size_t bytes);
+  /// Moves what has become idle. With the mutex held.
+  void collect();
 
   int device_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> idle_;
-  std::vector<std::unique_ptr<Slot>> pending_;
+  /// By stream, in the order in which they become idle: only the first of each need be asked about.
+  std::map<cudaStream_t, std::deque<std::unique_ptr<Slot>>> pending_;
 };
 
 }  // namespace tutti::backend::cuda
