@@ -38,7 +38,11 @@ class Group {
   Group(CLI::App& app, const char* name) : app_(app), name_(name) {}
 
   void value(const char* flag, std::string& target, const char* type, const char* help) {
-    app_.add_option(flag, target, help)->group(name_)->type_name(type);
+    // An unset variable of a script must not pass for the default.
+    const auto is_given = [](const std::string& text) {
+      return text.empty() ? std::string("expected a value, got an empty one") : std::string();
+    };
+    app_.add_option(flag, target, help)->group(name_)->type_name(type)->check(is_given);
   }
   void flag(const char* flag, bool& target, const char* help) {
     app_.add_flag(flag, target, help)->group(name_);

@@ -14,12 +14,10 @@ extern "C" void note_interrupt(int signal) {
 
 }  // namespace
 
-void watch_interrupt() {
+void watch_interrupts() {
   std::signal(SIGINT, note_interrupt);
-}
-
-void watch_termination() {
   std::signal(SIGTERM, note_interrupt);
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 void check_interrupt() {

@@ -10,10 +10,10 @@ class Interrupted : public std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
 };
 
-/// From now on the first SIGINT is noted for `check_interrupt`; a second one ends the process at once.
-void watch_interrupt();
-/// The same for SIGTERM, which is what launchers send to the processes they started.
-void watch_termination();
+/// From now on the first SIGINT is noted for `check_interrupt`; a second one ends the process at once. The
+/// same for SIGTERM, which is what launchers and batch systems send. A reader of the output that has gone is
+/// no reason to end.
+void watch_interrupts();
 /// Throws Interrupted if a signal was noted. A few nanoseconds.
 void check_interrupt();
 

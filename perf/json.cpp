@@ -18,6 +18,8 @@ constexpr const char* recorded_environment[] = {
     "TUTTI_VIRTUAL_MEMORY",
     "TUTTI_VIRTUAL_SEED",
     "TUTTI_HOST_ID",
+    "TUTTI_SIGNALS",
+    "TUTTI_LAUNCH_THREADS",
     "CUDA_VISIBLE_DEVICES",
     "CUDA_DEVICE_ORDER",
     "CUDA_LAUNCH_BLOCKING",
@@ -190,12 +192,12 @@ std::string to_json(const Options& options, const Results& results,
                      {"failure", nullptr}}}};
   if (!results.peer.empty()) document["peer"] = results.peer;
   if (!results.failure.empty()) document["summary"]["failure"] = results.failure;
-  if (options.check) document["summary"]["wrong"] = results.wrong();
+  if (options.check && !results.rows.empty()) document["summary"]["wrong"] = results.wrong();
   for (const Row& row : results.rows) document["rows"].push_back(row_of(row, options.headline));
   for (const Skipped& skipped : results.skipped) {
     document["not_measured"].push_back({{"case", skipped.what}, {"reason", skipped.reason}});
   }
-  return document.dump(2) + "\n";
+  return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace tutti::perf

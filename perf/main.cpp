@@ -14,7 +14,9 @@
 #include <fstream>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -44,17 +46,19 @@ class Output {
  public:
   explicit Output(bool speaks) : speaks_(speaks) {}
   [[nodiscard]] bool speaks() const noexcept { return speaks_; }
+  /// What cannot be written, to a full disk or a reader that has gone, is no reason to stop measuring.
   void print(const std::string& text) const {
-    if (!speaks_) return;
-    std::fputs(text.c_str(), stdout);
-    std::fflush(stdout);
+    if (!speaks_ || is_broken_) return;
+    is_broken_ = std::fputs(text.c_str(), stdout) == EOF || std::fflush(stdout) == EOF;
   }
+  [[nodiscard]] bool is_broken() const noexcept { return is_broken_; }
   void complain(const std::string& text) const {
     if (speaks_) fmt::print(stderr, "tutti-perf: {}\n", text);
   }
 
  private:
   bool speaks_;
+  mutable bool is_broken_ = false;
 };
 
 /// Prints the table row by row.
@@ -170,8 +174,7 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   results.device_count = session.members().count;
   if (peer) results.peer = peer->describe();
 
-  watch_interrupt();
-  if (processes.are_ranks()) watch_termination();
+  watch_interrupts();
   output.print(format_header(options, results));
   TablePrinter printer(options, output);
   try {
@@ -200,7 +203,7 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   return results.wrong() == 0 ? all_right : wrong_data;
 }
 
-int explain_operation(const Options& options, Processes& processes) {
+int explain_operation(const Options& options, Processes& processes, const Output& output) {
   const Session session(options, processes);
   const Operation& operation = *options.operations.front();
   Workload workload;
@@ -220,11 +223,31 @@ int explain_operation(const Options& options, Processes& processes) {
       workload.tensor_bytes.push_back(Layout(*spec.dtype, spec.sizes).nbytes());
     }
   }
-  std::fputs(explain(workload).c_str(), stdout);
+  output.print(explain(workload));
   return all_right;
 }
 
+/// Ranks that were told different things would wait for one another. Each may write a JSON file of its own.
+void require_same_arguments(std::span<char* const> arguments, Processes& processes) {
+  std::string mine;
+  for (std::size_t i = 1; i < arguments.size(); ++i) {
+    if (std::string_view(arguments[i]) == "-J") {
+      ++i;
+    } else {
+      mine += fmt::format(" {}", arguments[i]);
+    }
+  }
+  const std::vector<std::string> all = processes.gather(mine);
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    throw UsageError(
+        fmt::format("rank {} was started with the arguments '{}', expected those of rank 0, '{}'", rank,
+                    all[rank].empty() ? "" : all[rank].substr(1), all[0].empty() ? "" : all[0].substr(1)));
+  }
+}
+
 int run(int argc, char** argv, Processes& processes, const Output& output) {
+  require_same_arguments({argv, static_cast<std::size_t>(argc)}, processes);
   const Options options =
       parse_options(argc, argv, processes.are_ranks() ? Mode::ranks : Mode::single_process);
   switch (options.command) {
@@ -235,7 +258,7 @@ int run(int argc, char** argv, Processes& processes, const Output& output) {
       output.print(to_string(Session(options, processes).topology()));
       return all_right;
     case Command::explain:
-      return explain_operation(options, processes);
+      return explain_operation(options, processes, output);
     case Command::tensors:
       output.print(format_tensor_lines(options.tensors));
       return all_right;
@@ -270,6 +293,10 @@ int run_alone_or_together(int argc, char** argv) {
     return guarded(output, [&] {
       int status = run_failed;
       processes->together([&] { status = run(argc, argv, *processes, output); });
+      if (output.is_broken()) {
+        output.complain("the standard output could not be written");
+        status = run_failed;
+      }
       return status;
     });
   });

@@ -92,6 +92,8 @@ void parse_launches(const TypedOptions& typed, Options& options) {
   options.buffer_sets = optional_number(typed.buffer_sets, "--buffer-sets", 1, 1024);
   if (typed.latency) options.headline = Headline::latency;
   const int graph_launches = parse_number(typed.graph_launches, "-G", 0, any_number);
+  if (graph_launches > 0 && !typed.iterations.empty())
+    throw UsageError("-G and -n exclude each other: both are launches per batch");
   if (graph_launches > 0) options.timing.iterations = graph_launches;
   if (graph_launches > 0 || typed.persistent) options.launch = LaunchForm::persistent;
 }
@@ -181,6 +183,11 @@ void parse_explain(const TypedOptions& typed, Options& options) {
   if (options.mode == Mode::ranks) {
     throw UsageError("explain shows the plans of one process: start it without a launcher");
   }
+  if (find_operation(words[1], Mode::single_process) == nullptr &&
+      find_operation(words[1], Mode::ranks) != nullptr) {
+    throw UsageError(fmt::format(
+        "explain shows the plans of one process, and {} is an operation between processes", words[1]));
+  }
   options.operations = parse_operations(words[1], options.mode);
   if (options.operations.size() != 1 || !options.operations.front()->collective()) {
     throw UsageError(fmt::format("explain: '{}' is not one collective", words[1]));
@@ -188,7 +195,20 @@ void parse_explain(const TypedOptions& typed, Options& options) {
   if (words.size() < 3 && typed.tensors.empty()) {
     throw UsageError(fmt::format("explain: which size? For instance: tutti-perf explain {} 64M", words[1]));
   }
+  if (words.size() >= 3 && !typed.tensors.empty()) {
+    throw UsageError(
+        fmt::format("explain: '{}' and --tensors exclude each other: both say how much there is", words[2]));
+  }
   if (words.size() >= 3) options.explain_bytes = parse_size(words[2], "explain");
+}
+
+/// One plan is shown, of a call.
+void require_one_plan(const TypedOptions& typed, const Options& options) {
+  if (options.dtypes.size() > 1) throw UsageError("explain: -d is all, expected one type");
+  if (!options.root) throw UsageError("explain: -r is all, expected one root");
+  if (options.dims.size() > 1) throw UsageError("explain: --dim is all, expected 0 or 1");
+  if (options.launch == LaunchForm::persistent || !typed.iterations.empty())
+    throw UsageError("explain: expected no -n, -G or --persistent: nothing is launched");
 }
 
 /// One after another, each once.
@@ -276,6 +296,9 @@ Options parse_options(int argc, const char* const* argv, Mode mode) {
   options.seed = parse_seed(typed->seed);
   options.json_file = typed->json_file;
   if (!options.operations.empty()) require_consistency(*typed, options);
+  if (options.command == Command::explain) require_one_plan(*typed, options);
+  if (options.command != Command::measure && !options.json_file.empty())
+    throw UsageError("-J writes what has been measured: expected an operation to measure");
   return options;
 }
 

@@ -56,6 +56,7 @@ struct Row {
     return out_of_place ? out_of_place : in_place;
   }
   [[nodiscard]] std::uint64_t wrong() const noexcept;
+  [[nodiscard]] bool is_checked() const noexcept { return leading() && leading()->wrong.has_value(); }
 };
 
 /// Gigabytes (10^9) per second.

@@ -139,6 +139,7 @@ void Session::join_ranks(const Options& options) {
   CommunicatorOptions settings;
   settings.devices = members_.own;
   settings.transport = options.collective.transport;
+  settings.determinism = options.collective.determinism;
   try {
     communicator_ = processes_.make_communicator(settings);
   } catch (const Error& error) {

@@ -74,6 +74,12 @@ std::vector<std::size_t> sizes_of(const SizeSweep& sweep) {
   if (sweep.increment == 0 && sweep.begin == 0 && sweep.end != 0) {
     throw UsageError("-b: a size of 0 cannot be multiplied (-f): give an increment (-i) or a larger size");
   }
+  constexpr std::size_t most = 100'000;
+  if (sweep.increment != 0 && (sweep.end - sweep.begin) / sweep.increment >= most) {
+    throw UsageError(fmt::format("-i: steps of {} from {} to {} are more than {} sizes",
+                                 format_size(sweep.increment), format_size(sweep.begin),
+                                 format_size(sweep.end), most));
+  }
   std::vector<std::size_t> sizes{sweep.begin};
   while (true) {
     const std::size_t last = sizes.back();

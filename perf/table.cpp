@@ -186,7 +186,9 @@ std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline
         chosen.push_back(&row);
         wrong += row.wrong();
       }
-      const std::string about = fmt::format("{}, {} wrong", format_size(bytes), wrong);
+      const bool is_checked = std::ranges::all_of(chosen, [](const Row* row) { return row->is_checked(); });
+      const std::string about = fmt::format("{}, {}", format_size(bytes),
+                                            is_checked ? fmt::format("{} wrong", wrong) : "not checked");
       if (bytes == *sizes.begin()) {
         text += format_matrix(chosen, devices, fmt::format("{}latency (us), {}", who, about), latency_of,
                               headline);
