@@ -129,7 +129,8 @@ std::string refusal(Runtime& runtime, const Problem& problem) {
   if (const Availability known = availability(runtime); !known.available) return known.detail;
   const auto calls = calls_for(problem);
   const auto* refused = std::get_if<Refusal>(&calls);
-  return refused != nullptr ? refused->reason : std::string();
+  if (refused != nullptr) return refused->reason;
+  return runtime.extension<Cliques>().refusal(std::get<CallList>(calls).devices);
 }
 
 Plan lower(Runtime& runtime, const Problem& problem) {

@@ -18,11 +18,10 @@ struct Availability {
 
 /// Why NCCL cannot carry `problem`; empty if it can. It carries: all operands on devices, each device at most
 /// once per role, contiguous flows (one row), element types NCCL has where it sums, and only without bitwise
-/// determinism.
+/// determinism. Connects the devices on first use, which may take seconds; if that fails, it is why.
 [[nodiscard]] std::string refusal(Runtime& runtime, const Problem& problem);
 
-/// The problem as one grouped call, when `refusal` is empty. Creates the communicator of these devices on
-/// first use (cached; this may take seconds). Throws Error(transport_failure).
+/// The problem as one grouped call, when `refusal` is empty.
 [[nodiscard]] Plan lower(Runtime& runtime, const Problem& problem);
 
 }  // namespace tutti::transport::nccl

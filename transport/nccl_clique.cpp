@@ -47,11 +47,28 @@ ncclResult_t Clique::asynchronous_error(ncclComm_t communicator) const {
   return error == ncclInProgress ? ncclSuccess : error;
 }
 
+const Cliques::Entry& Cliques::entry(const std::vector<int>& devices) {
+  const auto [found, is_new] = entries_.try_emplace(devices);
+  Entry& entry = found->second;
+  if (!is_new) return entry;
+  try {
+    entry.clique = std::make_shared<const Clique>(Library::get(), devices);
+  } catch (const Error& error) {
+    entry.failure = error.what();
+    log_warning(
+        fmt::format("NCCL is not used among devices {}: {}", fmt::join(devices, ", "), entry.failure));
+  }
+  return entry;
+}
+
+std::string Cliques::refusal(const std::vector<int>& devices) {
+  const std::lock_guard lock(mutex_);
+  return entry(devices).failure;
+}
+
 std::shared_ptr<const Clique> Cliques::of(const std::vector<int>& devices) {
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<const Clique>& clique = cliques_[devices];
-  if (!clique) clique = std::make_shared<const Clique>(Library::get(), devices);
-  return clique;
+  return entry(devices).clique;
 }
 
 }  // namespace tutti::transport::nccl

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace tutti::transport::nccl {
@@ -38,11 +39,21 @@ class Cliques {
  public:
   explicit Cliques(Runtime& /*runtime*/) {}
 
+  /// Why `devices` cannot be connected; empty if they are. Tried once: a failure, which may take seconds and
+  /// is logged, is remembered.
+  [[nodiscard]] std::string refusal(const std::vector<int>& devices);
+  /// Of devices that are not refused.
   [[nodiscard]] std::shared_ptr<const Clique> of(const std::vector<int>& devices);
 
  private:
+  struct Entry {
+    std::shared_ptr<const Clique> clique;
+    std::string failure;
+  };
+  [[nodiscard]] const Entry& entry(const std::vector<int>& devices);
+
   std::mutex mutex_;
-  std::map<std::vector<int>, std::shared_ptr<const Clique>> cliques_;
+  std::map<std::vector<int>, Entry> entries_;
 };
 
 }  // namespace tutti::transport::nccl

@@ -24,6 +24,69 @@ namespace {
 
 using nccl::Library;
 
+/// Communicators in the making, which takes all ranks: by a thread of its own, because it does not return
+/// while one of them is gone.
+class Connecting {
+ public:
+  Connecting(Runtime& runtime, const Team& team, const nccl::Functions& functions, const ncclUniqueId& id)
+      : runtime_(runtime),
+        nccl_(functions),
+        id_(id),
+        devices_(team.devices()),
+        first_(team.first_local()),
+        members_(team.member_count()),
+        communicators_(devices_.size()) {}
+
+  /// Starts the thread, which shares `connecting`. Whoever lets go of it first leaves the rest to the other.
+  static void start(const std::shared_ptr<Connecting>& connecting) {
+    std::thread([connecting] { connecting->run(); }).detach();
+  }
+  Connecting(const Connecting&) = delete;
+  Connecting& operator=(const Connecting&) = delete;
+  ~Connecting() {
+    for (const ncclComm_t communicator : communicators_) {
+      if (communicator != nullptr) static_cast<void>(nccl_.comm_abort(communicator));
+    }
+  }
+
+  [[nodiscard]] bool is_over() const noexcept { return is_over_.load(std::memory_order_acquire); }
+  /// Once over.
+  [[nodiscard]] ncclResult_t outcome() const noexcept { return outcome_; }
+  /// Once over, with success.
+  [[nodiscard]] std::vector<ncclComm_t> take() noexcept { return std::move(communicators_); }
+
+ private:
+  void run() noexcept {
+    ncclResult_t result = nccl_.group_start();
+    for (std::size_t own = 0; own < communicators_.size() && result == ncclSuccess; ++own)
+      result = begin(own);
+    const ncclResult_t end = nccl_.group_end();
+    outcome_ = result != ncclSuccess ? result : end;
+    is_over_.store(true, std::memory_order_release);
+  }
+
+  [[nodiscard]] ncclResult_t begin(std::size_t own) noexcept {
+    try {
+      runtime_.backend().set_current_device(devices_[own]);
+    } catch (const Error& error) {
+      log_warning(error.what());
+      return ncclUnhandledCudaError;
+    }
+    return nccl_.comm_init_rank(&communicators_[own], static_cast<int>(members_), id_,
+                                static_cast<int>(first_ + own));
+  }
+
+  Runtime& runtime_;
+  const nccl::Functions& nccl_;
+  ncclUniqueId id_;
+  std::vector<int> devices_;
+  std::size_t first_;
+  std::size_t members_;
+  std::vector<ncclComm_t> communicators_;
+  ncclResult_t outcome_ = ncclSuccess;
+  std::atomic<bool> is_over_ = false;
+};
+
 /// Communicators that do not block would let a rank that waits for another be told to stop; but they hand
 /// every group to a thread of their own, which costs about 80 µs a call.
 class TeamCommunicators final : public TeamNccl {
@@ -40,7 +103,6 @@ class TeamCommunicators final : public TeamNccl {
   void enqueue(std::span<const NcclCall> calls, std::span<const backend::StreamRef> streams) override;
 
  private:
-  void make_communicators(const ncclUniqueId& id);
   [[nodiscard]] ncclResult_t enqueue(const NcclCall& call, backend::StreamRef stream) const;
   /// Throws if the team has been ended, or if NCCL has failed.
   void require_healthy();
@@ -80,30 +142,13 @@ void TeamCommunicators::connect(std::uint64_t sequence) {
   complaint = first_complaint(exchange, complaint);
   if (!complaint.empty()) throw Error(ErrorCode::transport_failure, complaint);
   id = gather(exchange, id).front();
-  make_communicators(id);
+  const auto connecting = std::make_shared<Connecting>(runtime_, team_, nccl_, id);
+  Connecting::start(connecting);
+  team_.wait_for(sequence, [&] { return connecting->is_over(); });
+  library_.check(connecting->outcome(), "ncclCommInitRank");
+  communicators_ = connecting->take();
   team_.set_abort_handler([this] { abort(); });
   is_connected_ = true;
-}
-
-void TeamCommunicators::make_communicators(const ncclUniqueId& id) {
-  const int current = current_device();
-  communicators_.resize(team_.local_count());
-  ncclResult_t result = nccl_.group_start();
-  for (std::size_t own = 0; own < communicators_.size() && result == ncclSuccess; ++own) {
-    runtime_.backend().set_current_device(team_.devices()[own]);
-    result = nccl_.comm_init_rank(&communicators_[own], static_cast<int>(team_.member_count()), id,
-                                  static_cast<int>(team_.first_local() + own));
-  }
-  const ncclResult_t end = nccl_.group_end();
-  runtime_.backend().set_current_device(current);
-  for (const ncclResult_t outcome : {result, end}) {
-    if (outcome == ncclSuccess) continue;
-    for (const ncclComm_t communicator : communicators_) {
-      if (communicator != nullptr) static_cast<void>(nccl_.comm_abort(communicator));
-    }
-    communicators_.clear();
-    library_.check(outcome, "ncclCommInitRank");
-  }
 }
 
 void TeamCommunicators::require_healthy() {
