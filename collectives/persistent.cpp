@@ -20,7 +20,7 @@ using transport::Plan;
 /// Streams of its own for every lane, which nobody else can be using.
 class LaneStreams {
  public:
-  LaneStreams(Runtime& runtime, const std::vector<int>& devices) : runtime_(runtime) {
+  LaneStreams(Runtime& runtime, const std::vector<int>& devices) : LaneStreams(runtime) {
     for (const int device : devices) streams_.push_back(runtime.backend().create_stream(device, 0));
   }
   LaneStreams(const LaneStreams&) = delete;
@@ -31,6 +31,9 @@ class LaneStreams {
   [[nodiscard]] const std::vector<backend::StreamRef>& streams() const noexcept { return streams_; }
 
  private:
+  /// The one above delegates to this, so that streams already made go when making another fails.
+  explicit LaneStreams(Runtime& runtime) : runtime_(runtime) {}
+
   Runtime& runtime_;
   std::vector<backend::StreamRef> streams_;
 };

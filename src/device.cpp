@@ -118,7 +118,9 @@ MemoryInfo mem_get_info(int device) {
   return runtime.backend().memory_info(device);
 }
 
-DeviceGuard::DeviceGuard(Device device) : original_(current_device()), restores_(device.index() >= 0) {
+DeviceGuard::DeviceGuard(Device device) : restores_(device.index() >= 0) {
+  // A guard that does nothing does so where there is no device, too.
+  original_ = restores_ || is_available() ? current_device() : -1;
   if (restores_) set_device(device.index());
 }
 

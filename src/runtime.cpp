@@ -7,21 +7,55 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <new>
 #include <string>
 #include <utility>
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 namespace tutti {
 namespace {
 
 std::mutex boot_mutex;
 std::atomic<Runtime*> current_runtime{nullptr};
+std::atomic<bool> is_forked_off{false};  ///< this process was forked when a runtime was there already
 std::atomic<std::uint64_t> last_generation{0};
 
 std::unique_ptr<Runtime> boot_virtual_machine(const virtual_devices::VirtualMachine& machine) {
   backend::HostBackend host = backend::make_host_backend(machine);
   return std::make_unique<Runtime>(std::move(host.backend), host.control);
+}
+
+/// An event of the pool for as long as the scope.
+class PooledEvent {
+ public:
+  PooledEvent(EventPool& pool, int device) : pool_(pool), device_(device), handle_(pool.acquire(device)) {}
+  PooledEvent(const PooledEvent&) = delete;
+  PooledEvent& operator=(const PooledEvent&) = delete;
+  ~PooledEvent() { pool_.release(device_, handle_); }
+  [[nodiscard]] backend::EventHandle handle() const noexcept { return handle_; }
+
+ private:
+  EventPool& pool_;
+  int device_;
+  backend::EventHandle handle_;
+};
+
+/// In a child just forked: the runtime's threads are its parent's, its locks may be held forever, and GPUs
+/// don't answer. It stays for what is still bound to it, such as tensors that are destroyed.
+void leave_runtime_to_parent() noexcept {
+  if (current_runtime.exchange(nullptr) != nullptr) is_forked_off.store(true);
+}
+
+/// Makes `booted` the current runtime. With the mutex held.
+Runtime& enter(std::unique_ptr<Runtime> booted) {
+  static const int watches_forks = pthread_atfork(nullptr, nullptr, leave_runtime_to_parent);
+  if (watches_forks != 0) throw std::bad_alloc();
+  Runtime* const runtime = booted.release();
+  current_runtime.store(runtime, std::memory_order_release);
+  return *runtime;
 }
 
 /// What the environment asks for.
@@ -56,13 +90,15 @@ struct Runtime::StreamPool {
 Runtime& Runtime::get() {
   if (Runtime* runtime = get_if_initialized()) [[likely]]
     return *runtime;
-  const std::lock_guard lock(boot_mutex);
-  Runtime* runtime = get_if_initialized();
-  if (runtime == nullptr) {
-    runtime = boot().release();
-    current_runtime.store(runtime, std::memory_order_release);
+  if (is_forked_off.load()) {
+    throw Error(
+        ErrorCode::unsupported,
+        "tutti: this process was forked from one that was using devices already, expected a fork before "
+        "their first use, or exec after it");
   }
-  return *runtime;
+  const std::lock_guard lock(boot_mutex);
+  Runtime* const runtime = get_if_initialized();
+  return runtime != nullptr ? *runtime : enter(boot());
 }
 
 Runtime* Runtime::get_if_initialized() noexcept {
@@ -77,7 +113,7 @@ void Runtime::replace(const virtual_devices::VirtualMachine& machine) {
   backend::HostBackend host = backend::make_host_backend(machine);
   delete old;  // still the current runtime while its extensions are destroyed
   current_runtime.store(nullptr, std::memory_order_release);
-  current_runtime.store(new Runtime(std::move(host.backend), host.control), std::memory_order_release);
+  enter(std::make_unique<Runtime>(std::move(host.backend), host.control));
 }
 
 Runtime::Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMachineControl* control)
@@ -88,11 +124,9 @@ Runtime::Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMach
       events_(std::make_unique<EventPool>(*backend_)),
       pinned_(std::make_unique<PinnedAllocator>(*backend_, *events_)),
       peer_enabled_(static_cast<std::size_t>(device_count_ * device_count_)) {
-  const auto [least, greatest] = backend_->stream_priority_range();
   for (int device = 0; device < device_count_; ++device) {
     allocators_.push_back(std::make_unique<CachingAllocator>(*backend_, *events_, device));
     stream_pools_.push_back(std::make_unique<StreamPool>());
-    stream_pools_.back()->levels.resize(static_cast<std::size_t>(least - greatest + 1));
   }
 }
 
@@ -108,18 +142,20 @@ Runtime::~Runtime() {
   }
 }
 
-int Runtime::clamped_priority(int priority) const noexcept {
-  const auto [least, greatest] = backend_->stream_priority_range();
+int Runtime::clamped_priority(int device, int priority) const {
+  const auto [least, greatest] = backend_->stream_priority_range(device);
   return std::clamp(priority, greatest, least);
 }
 
 backend::StreamRef Runtime::pooled_stream(int device, int priority) {
-  const auto [least, greatest] = backend_->stream_priority_range();
+  const auto [least, greatest] = backend_->stream_priority_range(device);
+  const int clamped = clamped_priority(device, priority);
   StreamPool& pool = *stream_pools_[static_cast<std::size_t>(device)];
   const std::lock_guard lock(pool.mutex);
-  StreamPool::Level& level = pool.levels[static_cast<std::size_t>(clamped_priority(priority) - greatest)];
+  pool.levels.resize(static_cast<std::size_t>(least - greatest + 1));
+  StreamPool::Level& level = pool.levels[static_cast<std::size_t>(clamped - greatest)];
   if (level.next == level.created) {
-    level.streams[level.created] = backend_->create_stream(device, clamped_priority(priority));
+    level.streams[level.created] = backend_->create_stream(device, clamped);
     ++level.created;
   }
   const backend::StreamRef stream = level.streams[level.next];
@@ -146,15 +182,15 @@ void Runtime::require_device(int device, std::string_view function) const {
 
 void Runtime::order(backend::StreamRef earlier, backend::StreamRef later) {
   if (earlier == later) return;
-  const backend::EventHandle event = events_->acquire(earlier.device);
-  try {
-    backend_->record_event(event, earlier);
-    backend_->wait_event(later, event);
-  } catch (...) {
-    events_->release(earlier.device, event);
-    throw;
-  }
-  events_->release(earlier.device, event);  // the wait keeps to this mark, whatever is recorded next
+  const PooledEvent event(*events_, earlier.device);
+  backend_->record_event(event.handle(), earlier);
+  backend_->wait_event(later, event.handle());  // keeps to this mark, whatever is recorded next
+}
+
+void Runtime::finish(backend::StreamRef stream) {
+  const PooledEvent event(*events_, stream.device);
+  backend_->record_event(event.handle(), stream);
+  backend_->synchronize_event(event.handle());
 }
 
 void Runtime::release_later(std::shared_ptr<void> resource) {

@@ -74,8 +74,8 @@ class Runtime {
   }
   [[nodiscard]] PinnedAllocator& pinned() noexcept { return *pinned_; }
   [[nodiscard]] EventPool& events() noexcept { return *events_; }
-  /// The priority a stream gets that asks for `priority`: the nearest one in the devices' range.
-  [[nodiscard]] int clamped_priority(int priority) const noexcept;
+  /// The priority a stream of `device` gets that asks for `priority`: the nearest one in its range.
+  [[nodiscard]] int clamped_priority(int device, int priority) const;
   /// The next pooled stream of `device` at `priority` (clamped), round robin over 32, made on first use.
   [[nodiscard]] backend::StreamRef pooled_stream(int device, int priority);
   /// `enable_peer_access` once per ordered pair; afterwards one atomic load.
@@ -87,6 +87,8 @@ class Runtime {
   /// Makes work queued later on `later` wait for work queued so far on `earlier`. Nothing if they are one
   /// stream.
   void order(backend::StreamRef earlier, backend::StreamRef later);
+  /// Waits for the work queued so far on `stream`, and for nothing else.
+  void finish(backend::StreamRef stream);
 
   /// Lets go of `resource` at the library's next call from an ordinary thread: for callers on threads where
   /// the backend must not be entered, such as a graph's destructor.

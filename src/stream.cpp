@@ -13,7 +13,7 @@ namespace tutti {
 Stream::Stream(int device, int priority) {
   Runtime& runtime = Runtime::get();
   device_ = device_or_current(runtime, device, "Stream");
-  priority_ = runtime.clamped_priority(priority);
+  priority_ = runtime.clamped_priority(device_, priority);
   handle_ = runtime.pooled_stream(device_, priority_).handle;
 }
 

@@ -56,7 +56,7 @@ class ScriptedBackend final : public backend::Backend {
   const DeviceProperties& properties(int) const override { unexpected(); }
   MemoryInfo memory_info(int) override { unexpected(); }
   void set_current_device(int) override { unexpected(); }
-  std::pair<int, int> stream_priority_range() const noexcept override { return {0, 0}; }
+  std::pair<int, int> stream_priority_range(int /*device*/) const override { return {0, 0}; }
   backend::Link link(int, int) override { unexpected(); }
   bool can_access_peer(int, int) override { unexpected(); }
   void enable_peer_access(int, int) override { unexpected(); }

@@ -35,7 +35,7 @@ TEST(Stream, ComesFromAPoolOf32RoundRobin) {
 }
 
 TEST(Stream, HasAPoolForEachPriorityAndClampsWhatIsOutOfRange) {
-  const auto [least, greatest] = Runtime::get().backend().stream_priority_range();
+  const auto [least, greatest] = Runtime::get().backend().stream_priority_range(0);
   EXPECT_EQ(Stream(0, 1000).priority(), least);
   EXPECT_EQ(Stream(0, -1000).priority(), greatest);
   std::unordered_set<Stream> streams;

@@ -68,12 +68,15 @@ struct DeviceProperties {
 /// The backend is the one named by the environment variable `TUTTI_BACKEND` (`auto`, `cuda`, `host`): `auto`,
 /// the default, takes GPUs if there are any and virtual devices otherwise. Throws Error(unsupported) if
 /// `cuda` is asked for and no GPU is usable, Error(invalid_argument) if the variable holds anything else.
+///
+/// A process that is forked afterwards cannot use its parent's devices: there, everything that needs a device
+/// throws Error(unsupported), but for `virtual_devices::start`, which gives it devices of its own.
 TUTTI_EXPORT void init();
 /// The backend in use.
 [[nodiscard]] TUTTI_EXPORT BackendKind backend_kind();
 
-/// Number of devices of the selected backend, 1 or more. Throws as `init` does, if it has to select one and
-/// there are no devices: `is_available` asks without throwing.
+/// Number of devices of the selected backend; 0 only of a virtual machine that was started without. Throws as
+/// `init` does, if it has to select a backend and there are no devices: `is_available` asks without throwing.
 [[nodiscard]] TUTTI_EXPORT int device_count();
 /// The calling thread's current device; a new thread starts at device 0.
 [[nodiscard]] TUTTI_EXPORT int current_device();

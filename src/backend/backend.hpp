@@ -96,8 +96,8 @@ class Backend {
   /// See `DeviceScope`. No-ops on virtual devices.
   virtual void open_device_scope() {}
   virtual void close_device_scope() noexcept {}
-  /// Least and greatest priority as (least, greatest); numerically lower is more urgent.
-  [[nodiscard]] virtual std::pair<int, int> stream_priority_range() const noexcept = 0;
+  /// Least and greatest priority of streams as (least, greatest); numerically lower is more urgent.
+  [[nodiscard]] virtual std::pair<int, int> stream_priority_range(int device) const = 0;
   [[nodiscard]] virtual Link link(int device, int peer) = 0;
   /// Whether it is NVLink, for certain, that leads to a GPU: one that this process sees, or one of another
   /// process, which must then say the same. Virtual devices have no bus.

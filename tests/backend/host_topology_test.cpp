@@ -137,7 +137,7 @@ TEST_F(VirtualTopology, PropertiesTellWhatAVirtualDeviceIs) {
   EXPECT_EQ(host.backend->device_count(), 2);
   EXPECT_EQ(host.backend->properties(1).name, "virtual device");
   EXPECT_EQ(host.backend->properties(1).total_memory, 1U << 20);
-  EXPECT_EQ(host.backend->stream_priority_range(), std::pair(0, -5));
+  EXPECT_EQ(host.backend->stream_priority_range(0), std::pair(0, -5));
 }
 
 }  // namespace

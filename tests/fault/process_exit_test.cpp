@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include <sys/wait.h>
@@ -122,6 +123,50 @@ TEST_F(ProcessExit, OfForkedChildrenThatDoNotUseTheLibrary) {
     // The parent goes on as if nothing had happened.
     const bool right = results.back().to_vector<float>() == std::vector<float>(1 << 20, 3.0F);
     std::exit(child_ended_well && right ? 0 : 1);
+  });
+}
+
+/// The message of the error that `body` throws, else nothing.
+template <class Body>
+std::string message_of(Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+TEST_F(ProcessExit, OfForkedChildrenThatUseTheParentsDevices) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    const std::vector<Tensor> results = broadcast_slowly();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(hang_seconds);
+      const std::string expected = "forked from one that was using devices";
+      const bool are_refused =
+          message_of([] { synchronize(0); }).find(expected) != std::string::npos &&
+          message_of([&] { static_cast<void>(results[0].to_bytes()); }).find(expected) != std::string::npos &&
+          message_of([&] { results[0].fill_(1); }).find(expected) != std::string::npos;
+      std::exit(are_refused && !is_available() && !is_initialized() ? 0 : 1);
+    }
+    std::exit(ended_well(child) ? 0 : 1);
+  });
+}
+
+TEST_F(ProcessExit, OfForkedChildrenWithDevicesOfTheirOwn) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    const std::vector<Tensor> results = broadcast_slowly();
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(hang_seconds);
+      virtual_devices::VirtualMachine machine;
+      machine.device_count = 2;
+      virtual_devices::start(machine);
+      const Tensor own = full({1000}, 5, {.device = 1});
+      std::exit(own.to_vector<float>() == std::vector<float>(1000, 5.0F) ? 0 : 1);
+    }
+    std::exit(ended_well(child) ? 0 : 1);
   });
 }
 

@@ -122,10 +122,10 @@ void CudaBackend::keep_late_failure(cudaError_t status, int device) noexcept {
 
 // Devices.
 
-std::pair<int, int> CudaBackend::stream_priority_range() const noexcept {
-  // Asked for late, because it creates a context on the current device, and the same for all devices of
-  // today.
-  std::call_once(priorities_known_, [this] {
+std::pair<int, int> CudaBackend::stream_priority_range(int device) const {
+  // The same for all devices of today. Asking makes a context, on the device where a stream is wanted.
+  std::call_once(priorities_known_, [this, device] {
+    const CurrentDevice current(device);
     forget(cudaDeviceGetStreamPriorityRange(&priorities_.first, &priorities_.second));
   });
   return priorities_;

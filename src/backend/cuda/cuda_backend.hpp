@@ -31,7 +31,7 @@ class CudaBackend final : public Backend {
     return at(device).properties;
   }
   [[nodiscard]] MemoryInfo memory_info(int device) override;
-  [[nodiscard]] std::pair<int, int> stream_priority_range() const noexcept override;
+  [[nodiscard]] std::pair<int, int> stream_priority_range(int device) const override;
   [[nodiscard]] Link link(int device, int peer) override;
   [[nodiscard]] bool has_nvlink_to(int device, const std::string& pci_bus_id) override;
   [[nodiscard]] bool can_access_peer(int device, int peer) override;

@@ -40,7 +40,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] const DeviceProperties& properties(int device) const override;
   [[nodiscard]] MemoryInfo memory_info(int device) override;
   void set_current_device(int /*device*/) override {}
-  [[nodiscard]] std::pair<int, int> stream_priority_range() const noexcept override { return {0, -5}; }
+  [[nodiscard]] std::pair<int, int> stream_priority_range(int /*device*/) const override { return {0, -5}; }
   [[nodiscard]] Link link(int device, int peer) override;
   [[nodiscard]] bool can_access_peer(int device, int peer) override;
   void enable_peer_access(int device, int peer) override;
