@@ -10,10 +10,11 @@ void Arguments::not_empty(std::size_t count, std::string_view argument) const {
 }
 
 void Arguments::existing_device(Device device, const Name& name) const {
-  if (device.index() < 0 || device.index() >= runtime_.device_count()) {
-    fail("{} is {}, expected a device from 0 to {}", name,
-         device.is_host() ? "the host (-1)" : std::to_string(device.index()), runtime_.device_count() - 1);
-  }
+  const int count = runtime_.device_count();
+  if (device.index() >= 0 && device.index() < count) return;
+  const std::string given = device.is_host() ? "the host (-1)" : std::to_string(device.index());
+  if (count == 0) fail("{} is {}, but there are no devices", name, given);
+  fail("{} is {}, expected a device from 0 to {}", name, given, count - 1);
 }
 
 void Arguments::existing_devices(DeviceList devices, std::string_view argument) const {
@@ -26,8 +27,9 @@ void Arguments::existing_devices(DeviceList devices, std::string_view argument) 
 void Arguments::look_into(const Tensor& tensor, const Name& name) const {
   if (!tensor.defined()) fail("{} is undefined, expected a tensor", name);
   const Device device = tensor.device();
-  if (device.index() >= runtime_.device_count())
-    existing_device(device, fmt::format("the device of {}", name));
+  const bool may_exist =
+      device.is_host() || (device.index() >= 0 && device.index() < runtime_.device_count());
+  if (!may_exist) existing_device(device, fmt::format("the device of {}", name));
 
   const std::size_t bytes = tensor.layout()->span_bytes();
   if (bytes == 0) return;

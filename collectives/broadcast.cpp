@@ -55,7 +55,7 @@ Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tenso
     arguments.same_sizes(out[i], name, tensor.sizes(), "tensor");
     arguments.writable(out[i], name);
   }
-  const std::array inputs{Named{"tensor", std::span(&tensor, 1), -2}};
+  const std::array inputs{Named::one("tensor", tensor)};
   const std::array outputs{Named{"out", out}};
   require_disjoint(arguments, inputs, outputs, InPlace::allowed);
 

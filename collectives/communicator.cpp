@@ -19,6 +19,7 @@ namespace {
 
 using collectives::Arguments;
 using collectives::MemberOperands;
+using collectives::Named;
 using collectives::TeamCall;
 using collectives::TeamContext;
 using transport::ranks::Operation;
@@ -138,7 +139,7 @@ void Communicator::broadcast(TensorList tensors, int root, StreamList streams) {
 
 void Communicator::broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::broadcast, streams);
-  collectives::broadcast_into(call, std::span(&tensor, 1), MemberOperands::one_each(out), root);
+  collectives::broadcast_into(call, Named::one("tensor", tensor), MemberOperands::one_each(out), root);
 }
 
 void Communicator::broadcast_coalesced(TensorLists tensors, int root, StreamList streams) {
@@ -148,7 +149,7 @@ void Communicator::broadcast_coalesced(TensorLists tensors, int root, StreamList
 
 void Communicator::broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams) {
   TeamCall call(impl_->context, Operation::broadcast_coalesced, streams);
-  collectives::broadcast_into(call, tensors, MemberOperands::lists(out), root);
+  collectives::broadcast_into(call, {"tensors", tensors}, MemberOperands::lists(out), root);
 }
 
 void Communicator::reduce_add(TensorList inputs, TensorList out, int root, StreamList streams) {

@@ -58,9 +58,9 @@ bool have_storages_of_their_own(std::span<const Named> inputs, std::span<const N
 }  // namespace
 
 Name Named::name(std::size_t index) const {
-  if (row == -2) return argument;
-  if (row == -1) return {argument, index};
-  return {argument, static_cast<std::size_t>(row), index};
+  if (row < 0) return is_one ? Name(argument) : Name(argument, index);
+  const auto first = static_cast<std::size_t>(row);
+  return is_one ? Name(argument, first) : Name(argument, first, index);
 }
 
 void MemoryRuns::start_list(bool is_output) {

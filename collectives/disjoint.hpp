@@ -19,11 +19,16 @@ enum class InPlace : std::uint8_t {
   same_index,  ///< only an input at the same place of its list
 };
 
-/// A tensor and the name messages give it; for lists the index is part of the name, made when it is needed.
+/// Tensors and the name messages give them; for lists the index is part of the name, made when it is needed.
 struct Named {
   std::string_view argument;
   std::span<const Tensor> tensors;
-  int row = -1;  ///< of a list of lists; -1 for a plain list, -2 for a single tensor
+  int row = -1;         ///< of a list of lists, or of tensors; -1: the argument itself
+  bool is_one = false;  ///< a single tensor, not a list
+  /// A tensor that is an argument of its own, or one of a list.
+  [[nodiscard]] static Named one(std::string_view argument, const Tensor& tensor, int row = -1) {
+    return {argument, std::span(&tensor, 1), row, true};
+  }
   [[nodiscard]] Name name(std::size_t index) const;
 };
 

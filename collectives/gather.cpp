@@ -18,18 +18,19 @@ std::vector<std::int64_t> check_inputs(const Arguments& arguments, TensorList te
     arguments.on_some_device(tensors[i], name);
     arguments.same_dtype(tensors[i], name, tensors[0].dtype(), "tensors[0]");
     arguments.same_sizes_but_one(tensors[i], name, tensors[0], "tensors[0]", along);
-    sum += tensors[i].sizes()[static_cast<std::size_t>(along)];
+    if (__builtin_add_overflow(sum, tensors[i].sizes()[static_cast<std::size_t>(along)], &sum)) {
+      arguments.fail("the sizes of tensors along dimension {} add up to more than 2^63 - 1", along);
+    }
   }
   sizes[static_cast<std::size_t>(along)] = sum;
   return sizes;
 }
 
-/// Channels-last if all inputs are, contiguous otherwise.
+/// Channels-last if all inputs are and not all are contiguous just as well; contiguous otherwise.
 MemoryFormat common_format(TensorList tensors) {
-  const bool channels_last = std::ranges::all_of(tensors, [](const Tensor& tensor) {
-    return tensor.layout()->preferred_format() == MemoryFormat::channels_last;
-  });
-  return channels_last ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  const bool are_channels_last = std::ranges::all_of(tensors, &Tensor::is_channels_last);
+  const bool are_contiguous = std::ranges::all_of(tensors, &Tensor::is_contiguous);
+  return are_channels_last && !are_contiguous ? MemoryFormat::channels_last : MemoryFormat::contiguous;
 }
 
 Call make_call(const Arguments& arguments, Packing& packing, TensorList tensors, const Layout& result,
@@ -70,10 +71,7 @@ void finish_on_host(Call& call, std::size_t inputs, Blocking blocking) {
   const backend::StreamRef first = call.stream_of(0);
   for (std::size_t i = 1; i < inputs; ++i) runtime.order(call.stream_of(i), first);
   if (blocking == Blocking::no) return;
-  const backend::EventHandle done = runtime.events().acquire(first.device);
-  runtime.backend().record_event(done, first);
-  runtime.backend().synchronize_event(done);
-  runtime.events().release(first.device, done);
+  runtime.finish(first);
 }
 
 }  // namespace
@@ -98,7 +96,7 @@ Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList ten
   }
   arguments.writable(out, "out");
   const std::array inputs{Named{"tensors", tensors}};
-  const std::array outputs{Named{"out", std::span(&out, 1), -2}};
+  const std::array outputs{Named::one("out", out)};
   require_disjoint(arguments, inputs, outputs, InPlace::forbidden);
 
   MemoryFormat format = common_format(tensors);

@@ -68,7 +68,7 @@ Call prepare_reduce_add(const Arguments& arguments, Packing& packing, TensorList
   arguments.same_sizes(out, "out", inputs[0].sizes(), "inputs[0]");
   arguments.writable(out, "out");
   const std::array given{Named{"inputs", inputs}};
-  const std::array outputs{Named{"out", std::span(&out, 1), -2}};
+  const std::array outputs{Named::one("out", out)};
   require_disjoint(arguments, given, outputs, InPlace::allowed);
 
   const LayoutPtr layout = common_layout(inputs);

@@ -13,11 +13,12 @@ namespace {
 /// Equal chunks, the last smaller, empty ones where nothing is left.
 std::vector<std::int64_t> equal_chunks(std::int64_t size, std::size_t count) {
   const auto parts = static_cast<std::int64_t>(count);
-  const std::int64_t chunk = (size + parts - 1) / parts;
+  const std::int64_t chunk = size / parts + (size % parts != 0 ? 1 : 0);
   std::vector<std::int64_t> sizes;
   sizes.reserve(count);
-  for (std::int64_t i = 0; i < parts; ++i) {
-    sizes.push_back(std::min(chunk, size - std::min(size, i * chunk)));
+  for (std::size_t i = 0; i < count; ++i) {
+    sizes.push_back(std::min(chunk, size));
+    size -= sizes.back();
   }
   return sizes;
 }
@@ -105,6 +106,17 @@ Stream stream_for(StreamList streams, std::size_t i, Device device) {
   return streams.empty() ? current_stream(device.index()) : streams[i];
 }
 
+/// Lets `stream` use what the current stream of its device has computed.
+void hand_on(Runtime& runtime, const Tensor& tensor, const Stream& stream) {
+  const backend::StreamRef home = current_stream_ref(runtime, tensor.device().index());
+  const backend::StreamRef user = StreamAccess::ref(stream);
+  if (user == home) return;
+  runtime.order(home, user);
+  tensor.record_stream(stream);
+  // As with every stream of a call: what a capture reached is joined to it again.
+  if (runtime.backend().is_capturing(home)) runtime.order(user, home);
+}
+
 }  // namespace
 
 /// Rows: the source, then the chunks. Shape: see `cut.hpp`.
@@ -130,7 +142,11 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
     arguments.same_dtype(out[i], name, tensor.dtype(), "tensor");
     arguments.same_sizes_but_one(out[i], name, tensor, "tensor", along);
     arguments.writable(out[i], name);
-    sum += size_of_chunk(out[i]);
+    if (__builtin_add_overflow(sum, size_of_chunk(out[i]), &sum)) {
+      arguments.fail(
+          "the sizes of out along dimension {} add up to more than 2^63 - 1, expected {} as tensor", along,
+          tensor.size(along));
+    }
     devices.push_back(out[i].device());
   }
   if (sum != tensor.size(along)) {
@@ -138,7 +154,7 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
                    tensor.size(along));
   }
   arguments.streams(streams, devices);
-  const std::array inputs{Named{"tensor", std::span(&tensor, 1), -2}};
+  const std::array inputs{Named::one("tensor", tensor)};
   const std::array outputs{Named{"out", out}};
   require_disjoint(arguments, inputs, outputs, InPlace::forbidden);
 
@@ -202,6 +218,9 @@ std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices, ListOf<std
     start += sizes[i];
   }
   call.call().launch();
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    if (devices[i] == tensor.device()) collectives::hand_on(arguments.runtime(), results[i], streams[i]);
+  }
   return results;
 }
 

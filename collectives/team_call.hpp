@@ -48,7 +48,7 @@ class MemberOperands {
     return are_lists_ ? Name(argument, own_member, index) : Name(argument, own_member);
   }
   [[nodiscard]] Named named(std::string_view argument, std::size_t own_member) const {
-    return {argument, (*this)[own_member], are_lists_ ? static_cast<int>(own_member) : -2};
+    return {argument, (*this)[own_member], static_cast<int>(own_member), !are_lists_};
   }
 
  private:

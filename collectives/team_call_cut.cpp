@@ -43,7 +43,7 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   if (root) {
     check(whole, whole_name, *root);
     if (!apart) arguments_.writable(whole, whole_name);
-    const Named whole_named{whole_name, std::span(&whole, 1), -2};
+    const Named whole_named = Named::one(whole_name, whole);
     const Named parts_named{parts_name, parts};
     require_disjoint(arguments_, std::span(apart ? &whole_named : &parts_named, 1),
                      std::span(apart ? &parts_named : &whole_named, 1), InPlace::forbidden);

@@ -65,13 +65,14 @@ void set_sum_operands(TeamCall& call, const MemberOperands& inputs, const Member
 /// An input overlaps its member's output nowhere, or is the part of it where it belongs.
 void require_gathered_in_place(const TeamCall& call, const Tensor& input, const Tensor& out,
                                std::size_t own_member) {
+  const int row = static_cast<int>(own_member);
   if (out.is_contiguous() && input.is_contiguous() &&
       static_cast<const std::byte*>(input.data()) ==
           static_cast<const std::byte*>(out.data()) + (call.first() + own_member) * input.nbytes()) {
     return;
   }
-  const Named given{"inputs", std::span(&input, 1), -2};
-  const Named outputs{"out", std::span(&out, 1), -2};
+  const Named given = Named::one("inputs", input, row);
+  const Named outputs = Named::one("out", out, row);
   require_disjoint(call.arguments(), std::span(&given, 1), std::span(&outputs, 1), InPlace::forbidden);
 }
 
@@ -102,36 +103,37 @@ void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root)
   launch_broadcast(call, std::vector<std::uint64_t>(call.columns().size()));
 }
 
-void broadcast_into(TeamCall& call, TensorList tensors, const MemberOperands& out, int root) {
+void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& out, int root) {
   call.set_root(root);
   call.check_alike(out, "out");
-  const std::optional<std::size_t> source = call.own(call.root());
+  const std::span<const Tensor> tensors = source.tensors;
+  const std::optional<std::size_t> owner = call.own(call.root());
+  if (owner) {
+    const std::span<const Tensor> own = out[*owner];
+    if (tensors.size() != own.size()) {
+      call.arguments().fail("{} has {} entries, expected {} as {}", source.argument, tensors.size(),
+                            own.size(), Name("out", *owner));
+    }
+    for (std::size_t t = 0; t < tensors.size(); ++t) {
+      call.on_member(tensors[t], source.name(t), *owner);
+      call.arguments().same_dtype(tensors[t], source.name(t), own[t].dtype(), out.name("out", *owner, t));
+      call.arguments().same_sizes(tensors[t], source.name(t), own[t].sizes(), out.name("out", *owner, t));
+    }
+  }
   for (std::size_t i = 0; i < out.size(); ++i) {
     for (std::size_t t = 0; t < out[i].size(); ++t)
       call.arguments().writable(out[i][t], out.name("out", i, t));
     const Named outputs = out.named("out", i);
-    const Named inputs{"tensors", source == i ? std::span<const Tensor>(tensors) : std::span<const Tensor>()};
-    require_disjoint(call.arguments(), std::span(&inputs, 1), std::span(&outputs, 1), InPlace::same_index);
-  }
-  if (source) {
-    const std::span<const Tensor> own = out[*source];
-    if (tensors.size() != own.size()) {
-      call.arguments().fail("tensors has {} entries, expected {} as out[0]", tensors.size(), own.size());
-    }
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      const Name name("tensors", t);
-      call.on_member(tensors[t], name, *source);
-      call.arguments().same_dtype(tensors[t], name, own[t].dtype(), out.name("out", *source, t));
-      call.arguments().same_sizes(tensors[t], name, own[t].sizes(), out.name("out", *source, t));
-    }
+    const std::span<const Named> inputs(&source, owner == i ? 1 : 0);
+    require_disjoint(call.arguments(), inputs, std::span(&outputs, 1), InPlace::same_index);
   }
   call.begin(out[0]);
   std::vector<std::uint64_t> to_itself(call.columns().size());
   for (std::size_t i = 0; i < out.size(); ++i) {
     for (std::size_t t = 0; t < out[i].size(); ++t) {
       call.set_output(i, t, out[i][t], out.name("out", i, t));
-      if (source != i) continue;
-      call.set_input(i, t, tensors[t], Name("tensors", t));
+      if (owner != i) continue;
+      call.set_input(i, t, tensors[t], source.name(t));
       // Also where one stands in for the other.
       to_itself[t] = call.input_address(i, t) != call.output_address(i, t) ? 1 : 0;
     }
@@ -205,8 +207,8 @@ void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out) {
     const Name name("out", i);
     call.check_output(out[i], name, i, out[0], "out[0]");
     call.arguments().same_dtype(out[i], name, inputs[0].dtype(), "inputs[0]");
-    const Named given{"inputs", inputs.subspan(i, 1), -2};
-    const Named outputs{"out", out.subspan(i, 1), -2};
+    const Named given = Named::one("inputs", inputs[i], static_cast<int>(i));
+    const Named outputs = Named::one("out", out[i], static_cast<int>(i));
     require_disjoint(call.arguments(), std::span(&given, 1), std::span(&outputs, 1), InPlace::forbidden);
   }
   if (inputs[0].numel() != elements * static_cast<std::int64_t>(call.members())) {

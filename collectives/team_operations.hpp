@@ -10,7 +10,7 @@ namespace tutti::collectives {
 /// From the root's tensors into all others.
 void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root);
 /// From the root's tensors into all members' outputs.
-void broadcast_into(TeamCall& call, TensorList tensors, const MemberOperands& out, int root);
+void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& out, int root);
 void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, int root);
 void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
 void gather_to_all(TeamCall& call, TensorList inputs, TensorList out);

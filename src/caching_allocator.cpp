@@ -198,11 +198,14 @@ void CachingAllocator::Impl::free_held(GrowthLock& growth) noexcept {
 
 void CachingAllocator::Impl::empty_cache() {
   GrowthLock growth(growth_mutex_);
-  {
-    const std::lock_guard lock(mutex_);
-    reap_locked();
+  std::exception_ptr failure;  // of work queued earlier, which keeps no memory
+  try {
+    finish_pending();
+  } catch (...) {
+    failure = std::current_exception();
   }
   return_cached(growth);
+  if (failure) std::rethrow_exception(failure);
 }
 
 void CachingAllocator::Impl::finish_pending() {

@@ -218,9 +218,12 @@ TensorView view_of(const DLTensor& tensor) {
 DLManagedTensor* to_dlpack(const Tensor& tensor, const Stream* consumer) {
   require_defined(tensor, "to_dlpack", "tensor");
   auto exported = std::make_unique<Exported>(tensor);
-  if (consumer != nullptr && !tensor.device().is_host()) {
-    Runtime& runtime = Runtime::get();
-    runtime.order(current_stream_ref(runtime, tensor.device().index()), StreamAccess::ref(*consumer));
+  if (consumer != nullptr) {
+    if (!tensor.device().is_host()) {
+      Runtime& runtime = Runtime::get();
+      runtime.require_device(tensor.device().index(), "to_dlpack");
+      runtime.order(current_stream_ref(runtime, tensor.device().index()), StreamAccess::ref(*consumer));
+    }
     // The consumer may call the deleter while its own work is still queued.
     tensor.record_stream(*consumer);
   }

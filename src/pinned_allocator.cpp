@@ -155,11 +155,14 @@ void PinnedAllocator::Impl::record_stream(PinnedBlock& block, backend::StreamRef
 
 void PinnedAllocator::Impl::empty_cache() {
   const std::lock_guard growth_lock(growth_mutex_);
-  {
-    const std::lock_guard lock(mutex_);
-    reap_locked();
+  std::exception_ptr failure;  // of work queued earlier, which keeps no memory
+  try {
+    finish_pending();
+  } catch (...) {
+    failure = std::current_exception();
   }
   return_cached();
+  if (failure) std::rethrow_exception(failure);
 }
 
 void PinnedAllocator::Impl::finish_pending() {

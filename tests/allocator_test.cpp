@@ -167,6 +167,19 @@ TEST_F(AllocatorTest, ReturnsCachedSegmentsToTheDevice) {
   EXPECT_EQ(memory_reserved(0), reserved);
 }
 
+TEST_F(AllocatorTest, ReturnsSegmentsThatOtherStreamsStillUse) {
+  const Stream stream(0);
+  const Stream reader(0);
+  const std::size_t reserved = memory_reserved(0);
+  Block* const block = allocate(32 * mebibyte, stream);
+  StreamGate gate(reader);
+  allocator().record_stream(block, StreamAccess::ref(reader));
+  allocator().free(block);
+  gate.open_soon();
+  empty_cache();
+  EXPECT_EQ(memory_reserved(0), reserved);
+}
+
 /// Somebody who has a segment open, for as long as the test wants.
 class HasOneSegmentOpen final : public SegmentObserver {
  public:

@@ -144,6 +144,34 @@ TEST(DLPackExport, TheConsumerWaitsForTheTensorAndTheMemoryForTheConsumer) {
   });
 }
 
+TEST(DLPackExport, OfPinnedMemoryIsNotReusedBeforeTheConsumerHasReadIt) {
+  constexpr std::int64_t count = 4000;
+  test::for_each_interleaving(20, [&](std::uint64_t) {
+    const Stream consumer(0);
+    const Tensor seen = empty({count}, {.dtype = DType::int32, .device = Device(0)});
+    synchronize(0);
+    {
+      const Managed managed(
+          to_dlpack(full({count}, 5, {.dtype = DType::int32, .host_memory = HostMemory::pinned}), &consumer));
+      const StreamGuard guard(consumer);
+      test::keep_busy(consumer);
+      const auto* const bytes = static_cast<const std::byte*>(managed->dl_tensor.data);
+      seen.copy_(Tensor(TensorView(const_cast<std::byte*>(bytes), DType::int32, {count}, Device::host())),
+                 Blocking::no);
+    }
+    const Tensor next = full({count}, -1, {.dtype = DType::int32, .host_memory = HostMemory::pinned});
+    consumer.synchronize();
+    ASSERT_EQ(seen.to_vector<std::int32_t>(), std::vector<std::int32_t>(count, 5));
+  });
+}
+
+TEST(DLPackExport, RefusesDevicesThatAreNotThere) {
+  const Stream consumer(0);
+  const Tensor nowhere(TensorView(nullptr, DType::int32, {0}, Device(device_count())));
+  EXPECT_TRUE(refuses([&] { static_cast<void>(to_dlpack(nowhere, &consumer)); }, invalid,
+                      {"to_dlpack", std::to_string(device_count())}));
+}
+
 TEST(DLPackImport, SharesTheMemoryAndReturnsItOnce) {
   std::vector<float> memory{1, 2, 3, 4, 5, 6};
   Foreign foreign(memory.data(), dl_float32, {2, 3});

@@ -5,6 +5,7 @@
 #include "transport/tuning.hpp"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -113,9 +114,21 @@ class ReductionLowering {
 
   using Chunk = std::vector<ChunkPart>;
 
+  /// How many rings of pinned memory the inputs of one device need at most.
+  [[nodiscard]] std::uint64_t rings_per_device() const {
+    std::uint64_t most = 1;
+    for (const Reduction& reduction : reductions_) {
+      std::map<int, std::uint64_t> far;
+      for (const Place& input : inputs_of(reduction)) {
+        if (is_far(input)) most = std::max(most, ++far[problem_.device_of(input)]);
+      }
+    }
+    return most;
+  }
+
   void cut_into_chunks() {
     constexpr std::uint64_t slot_alignment = 16;
-    chunk_bytes_ = staging_chunk_bytes(bytes_, problem_.staging_bytes);
+    chunk_bytes_ = staging_chunk_bytes(bytes_, problem_.staging_bytes / rings_per_device());
     chunks_.emplace_back();
     std::uint64_t fill = 0;
     for (const Reduction& reduction : reductions_) {

@@ -37,7 +37,8 @@
 /// device is being captured; the others join the capture. Their operands must need no stand-ins: be dense and
 /// laid out alike (`gather`: like the output), and an output on the host pinned. Nor can they wait for an
 /// output on the host: that takes `Blocking::no`. Otherwise they throw Error(unsupported), with nothing
-/// enqueued.
+/// enqueued. Links are tested and NCCL is connected at first use, which waits for devices: make one such call
+/// before the capture.
 namespace tutti {
 
 /// A list argument; accepts `{a, b}`, vectors, arrays and spans. Valid for the full expression.
@@ -104,7 +105,8 @@ struct CollectiveOptions {
   Blocking blocking = Blocking::yes;
 };
 
-/// Bound on the staging memory of coalesced calls, in bytes per device.
+/// Bound on the staging memory of coalesced calls, in bytes per device that needs some. Less than 64 KiB per
+/// tensor at a time, such as inputs of one sum that are on one device, is not taken.
 inline constexpr std::size_t default_buffer_size = std::size_t{10} << 20U;
 
 /// Copies `tensor`, on the host or any device, to every device of the list; one result per entry, in order.
@@ -205,8 +207,9 @@ struct Workload {
   int dim = 0;                       ///< 0, or 1 for a two-dimensional tensor cut along its rows
   CollectiveOptions options = {};
 };
-/// The plan a call would use, without running anything: the transport and why, the transports refused and
-/// why, and the steps with who moves how much to whom. Several lines.
+/// The plan a call would use, without moving anything of the caller's: the transport and why, the transports
+/// refused and why, and the steps with who moves how much to whom. Several lines. The first time, it tests the
+/// links between the devices and connects NCCL, as the call would.
 [[nodiscard]] TUTTI_EXPORT std::string explain(const Workload& workload);
 
 }  // namespace tutti

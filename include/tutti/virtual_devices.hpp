@@ -32,7 +32,7 @@ struct VirtualMachine {
   std::size_t memory_bytes = std::size_t{1} << 30;  ///< per device; a bound, committed only as used
   /// links[i][j]: what device i sees of device j. Empty: every pair has `nvlink`.
   std::vector<std::vector<VirtualLink>> links;
-  std::string name = "island";  ///< printed by `topo`
+  std::string name = "island";  ///< a label; nothing depends on it
 
   /// One of the presets "island" (all pairs NVLink), "two-islands" (the first and second half, no peer access
   /// between them), "pcie" (no peer access at all), "pcie-p2p" (all pairs PCIe peer access), or the path of a
@@ -47,8 +47,8 @@ struct VirtualMachine {
 
 /// Makes `machine` this process's devices, whatever backend was in use; the new machine starts as if freshly
 /// booted. All tensors, streams in use and other objects of the library must be gone: throws
-/// Error(invalid_argument) while device or pinned memory is still allocated. Call while no other thread uses
-/// the library.
+/// Error(invalid_argument) while device or pinned memory is still allocated. Random number generators start
+/// anew, also if it throws. Call while no other thread uses the library.
 TUTTI_EXPORT void start(const VirtualMachine& machine);
 
 /// Operations at the seam that can be made to fail.

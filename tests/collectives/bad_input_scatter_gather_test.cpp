@@ -61,6 +61,11 @@ std::vector<BadInput> scatter_lines() {
          return [source = good(scene)] { static_cast<void>(scatter(source, {device_count(), 0})); };
        },
        {"scatter", "devices[0]", "#count", "0 to #last"}},
+      {"NegativeDeviceOfNoElements",
+       scatter_source([](Scene&) {
+         return Tensor(TensorView(nullptr, DType::float32, {0, 6}, Device(-7)));
+       }),
+       {"scatter", "the device of tensor", "-7", "0 to #last"}},
       {"UndefinedTensor",
        scatter_source([](Scene&) { return Tensor(); }),
        {"scatter", "tensor", "undefined"}},
@@ -189,6 +194,14 @@ auto gathered_into(MakeOutput make_output) {
 
 std::vector<BadInput> gather_lines() {
   return {
+      {"SizesThatAddUpToTooMuch",
+       [](Scene&) -> std::function<void()> {
+         const auto huge = [](int device) {
+           return Tensor(TensorView(nullptr, DType::uint8, {std::int64_t{1} << 62, 0}, Device(device)));
+         };
+         return [inputs = std::vector{huge(0), huge(1)}] { static_cast<void>(gather(inputs, 0)); };
+       },
+       {"gather", "sizes of tensors along dimension 0", "more than 2^63 - 1"}},
       {"NoTensors",
        [](Scene&) -> std::function<void()> {
          return [] { static_cast<void>(gather(TensorList{}, 0, Device(0))); };

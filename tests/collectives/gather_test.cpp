@@ -183,6 +183,22 @@ TEST_P(Gather, IsChannelsLastWhenAllInputsAre) {
   EXPECT_TRUE(holds(result, devices.front(), concatenate(parts, 0)));
 }
 
+/// One channel lies the same in both formats.
+TEST_P(Gather, KeepsChannelsLastBesideInputsOfOneChannel) {
+  const std::vector<Device> devices = first_devices(2);
+  const auto parts = parts_of(DType::float32, {2, 4, 4, 4}, 1, {3, 1});
+  std::vector<TestTensor> inputs;
+  for (std::size_t i = 0; i < parts.size(); ++i)
+    inputs.emplace_back(parts[i], devices[i % devices.size()], Placement::channels_last);
+  Tensor result;
+  carry([&](const CollectiveOptions& options) {
+    result = gather(tensors_of(inputs), 1, devices.front(), options);
+  });
+  EXPECT_TRUE(result.is_channels_last());
+  EXPECT_FALSE(result.is_contiguous());
+  EXPECT_TRUE(holds(result, devices.front(), concatenate(parts, 1)));
+}
+
 TEST_P(Gather, WorksWithOneTensor) {
   const std::vector<Device> devices = first_devices(2);
   const auto parts = parts_of(DType::float32, {2, 3}, 0, {4});

@@ -231,6 +231,29 @@ TEST_P(Scatter, UsesTheGivenStreams) {
   }
 }
 
+/// Of the chunk that stays where it is, too, which nothing is queued for.
+TEST_P(Scatter, CompletesEveryChunkForItsGivenStream) {
+  const std::vector<Device> devices = first_devices();
+  constexpr std::int64_t rows = 1000;
+  for_each_interleaving(10, [&](std::uint64_t) {
+    const PooledStreams current;
+    std::vector<Stream> streams;
+    for (const Device device : devices) streams.emplace_back(device.index());
+    const Tensor source = zeros({rows * std::ssize(devices)}, {.device = devices.front()});
+    synchronize(devices.front().index());
+    keep_busy(current_stream(devices.front().index()));
+    source.fill_(7);
+    std::vector<Tensor> chunks;
+    carry([&](const CollectiveOptions& options) {
+      chunks = scatter(source, devices, {}, 0, streams, options);
+    });
+    for (std::size_t i = 0; i < devices.size(); ++i) {
+      const StreamGuard guard(streams[i]);
+      ASSERT_EQ(chunks.at(i).to_vector<float>(), std::vector<float>(rows, 7)) << i;
+    }
+  });
+}
+
 TEST_P(Scatter, ChunksOfOneStorageMayBeFreedWhileEitherOfTheirStreamsUsesThem) {
   const Device root = first_devices().front();
   const Device other = first_devices(2).back();

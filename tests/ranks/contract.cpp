@@ -309,6 +309,12 @@ void refuses_bad_arguments_and_goes_on(Group& group) {
   EXPECT_TRUE(
       refuses([&] { communicator.broadcast({}, 0); }, invalid, {"tensors has 0 entries", "own member"}));
   EXPECT_TRUE(refuses([&] { communicator.broadcast(undefined, 0); }, invalid, {"tensors[0]"}));
+  if (communicator.rank() == 0) {
+    EXPECT_TRUE(
+        refuses([&] { communicator.broadcast(Tensor(), threes, 0); }, invalid, {"tensor is undefined"}));
+    EXPECT_TRUE(refuses([&] { communicator.broadcast(fours[0], threes, 0); }, invalid,
+                        {"broadcast: tensor has sizes [4], expected [3] as out[0]"}));
+  }
   EXPECT_TRUE(refuses([&] { communicator.broadcast(misplaced, 0); }, invalid,
                       {"tensors[0]", to_string(Device(elsewhere)), to_string(group.device(0))}));
   EXPECT_TRUE(

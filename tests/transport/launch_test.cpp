@@ -91,6 +91,23 @@ TEST_F(Launch, BesideOneStreamDoesNotWaitForWorkBesideAnother) {
   gate.open();
 }
 
+TEST_F(Launch, WorksAgainAfterAStreamBesideCouldNotBeMade) {
+  const Tensor whole = full({4 * mebi}, 3, {.dtype = DType::float32, .device = 0});
+  std::vector<Tensor> out;
+  for (int device = 0; device < 2; ++device)
+    out.push_back(zeros({2 * mebi}, {.dtype = DType::float32, .device = device}));
+  static_cast<void>(scatter(whole.narrow(0, 0, 1024), {0, 1}));  // which needs no stream beside
+  for (const int device : {0, 1}) synchronize(device);
+  {
+    const InjectedFault fault({.operation = Operation::create_stream});
+    EXPECT_TRUE(test::refuses([&] { scatter(whole, out, 0); }, ErrorCode::device_failure, {"injected"}));
+  }
+  scatter(whole, out, 0);
+  for (const Tensor& part : out) {
+    EXPECT_EQ(std::ranges::count(part.to_vector<float>(), 3.0F), 2 * mebi);
+  }
+}
+
 /// A pair that could not be tested for lack of memory is asked about again.
 TEST_F(Launch, PlansMadeWithoutMemoryForTheTestAreMadeAgain) {
   const Tensor source = full({1000}, 3, {.dtype = DType::float32, .device = 0});
