@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <new>
 #include <thread>
 
 #include <linux/futex.h>
@@ -24,7 +25,24 @@ long futex(const std::atomic<std::uint32_t>& word, int operation, std::uint32_t 
   return syscall(SYS_futex, &word, operation, value, timeout, nullptr, 0);
 }
 
+AbortReason* reasons_behind(const AbortWord& abort) {
+  return std::launder(reinterpret_cast<AbortReason*>(const_cast<AbortWord*>(&abort) + 1));
+}
+
 }  // namespace
+
+const AbortReason& AbortWord::reason() const noexcept {
+  return reasons_behind(*this)[state.load(std::memory_order_acquire) - 1];
+}
+
+void AbortWord::set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept {
+  if (is_set()) return;  // others may be reading the process's reason
+  AbortReason& own = reasons_behind(*this)[process];
+  own.code = code;
+  own.length = static_cast<std::uint32_t>(text.copy(own.bytes.data(), own.bytes.size()));
+  std::uint32_t expected = running;
+  state.compare_exchange_strong(expected, process + 1);
+}
 
 void ring(SharedFlag& bell) noexcept {
   ++bell.value;

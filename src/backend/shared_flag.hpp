@@ -23,20 +23,28 @@ static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
   return static_cast<std::int32_t>(value - target) >= 0;
 }
 
-/// Where the first process that gives up says so; everyone who waits for a flag looks at it.
-struct alignas(64) AbortWord {
-  static constexpr std::uint32_t running = 0;
-  static constexpr std::uint32_t being_written = 1;
-  static constexpr std::uint32_t aborted = 2;
-
-  std::atomic<std::uint32_t> state{running};
+/// Why a process gives up.
+struct alignas(64) AbortReason {
   std::uint32_t code = 0;  ///< an ErrorCode
   std::uint32_t length = 0;
-  std::array<char, 2036> text{};
+  std::array<char, 2040> bytes{};
 
-  [[nodiscard]] bool is_set() const noexcept { return state.load(std::memory_order_acquire) == aborted; }
+  [[nodiscard]] std::string_view text() const noexcept { return {bytes.data(), length}; }
+};
+
+/// Where the first process that gives up says so; everyone who waits for a flag looks at it. The reasons of
+/// all processes, one each, lie behind it: a process that is killed or stopped before it has written its own
+/// has not given up yet, and keeps no other from doing so.
+struct alignas(64) AbortWord {
+  static constexpr std::uint32_t running = 0;
+
+  std::atomic<std::uint32_t> state{running};  ///< or the number of the process that gave up, from 1
+
+  [[nodiscard]] bool is_set() const noexcept { return state.load(std::memory_order_acquire) != running; }
   /// Once set.
-  [[nodiscard]] std::string_view reason() const noexcept { return {text.data(), length}; }
+  [[nodiscard]] const AbortReason& reason() const noexcept;
+  /// By one thread of the process at a time. The first reason is kept; a long one is cut.
+  void set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept;
 };
 
 /// A flag as a bell: whoever rings it counts it up, many at once if they like.

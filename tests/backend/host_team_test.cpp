@@ -2,8 +2,11 @@
 #include "backend/shared_flag.hpp"
 #include "backend/team_round.hpp"
 
+#include <array>
 #include <chrono>
+#include <csignal>
 #include <numeric>
+#include <string>
 #include <thread>
 
 #include <gmock/gmock.h>
@@ -37,15 +40,16 @@ class SharedPages {
   void* pages_;
 };
 
-void give_up(AbortWord& abort, std::string_view reason) {
-  reason.copy(abort.text.data(), reason.size());
-  abort.length = static_cast<std::uint32_t>(reason.size());
-  abort.state = AbortWord::aborted;
-}
+/// With room for what so many processes say.
+template <std::size_t processes>
+struct AbortWordOf {
+  AbortWord word;
+  std::array<AbortReason, processes> reasons;
+};
 
 TEST(SharedFlags, OrderProcesses) {
   struct Shared {
-    AbortWord abort;
+    AbortWordOf<1> abort;
     SharedFlag there;
     SharedFlag back;
   };
@@ -55,21 +59,49 @@ TEST(SharedFlags, OrderProcesses) {
   const pid_t other = fork();
   if (other == 0) {
     for (std::uint32_t round = 1; round <= rounds; ++round) {
-      if (!wait_for_flag(shared.there, round, shared.abort, 20'000)) _exit(1);
+      if (!wait_for_flag(shared.there, round, shared.abort.word, 20'000)) _exit(1);
       set_flag(shared.back, round);
     }
     _exit(0);
   }
   for (std::uint32_t round = 1; round <= rounds; ++round) {
     set_flag(shared.there, round);
-    EXPECT_TRUE(wait_for_flag(shared.back, round, shared.abort, 20'000));
+    EXPECT_TRUE(wait_for_flag(shared.back, round, shared.abort.word, 20'000));
   }
   int status = -1;
   waitpid(other, &status, 0);
   EXPECT_EQ(status, 0);
   // What is set after somebody gave up stands for nothing.
-  give_up(shared.abort, "no more");
-  EXPECT_FALSE(wait_for_flag(shared.back, rounds, shared.abort, 1000));
+  shared.abort.word.set(0, 0, "no more");
+  EXPECT_FALSE(wait_for_flag(shared.back, rounds, shared.abort.word, 1000));
+}
+
+TEST(AbortWord, IsNotHeldByAProcessThatIsKilledWhileItSaysWhy) {
+  const SharedPages<AbortWordOf<2>> pages;
+  AbortWordOf<2>& abort = *pages.get();
+  const pid_t other = fork();
+  if (other == 0) {
+    // As far as it gets.
+    abort.reasons[0].code = 7;
+    abort.reasons[0].length = 1000;
+    std::raise(SIGKILL);
+  }
+  int status = -1;
+  waitpid(other, &status, 0);
+  EXPECT_FALSE(abort.word.is_set());
+  abort.word.set(1, 3, "the other one is gone");
+  ASSERT_TRUE(abort.word.is_set());
+  EXPECT_EQ(abort.word.reason().code, 3U);
+  EXPECT_EQ(abort.word.reason().text(), "the other one is gone");
+}
+
+TEST(AbortWord, KeepsTheFirstReason) {
+  AbortWordOf<2> abort;
+  abort.word.set(1, 3, std::string(5000, 'a'));
+  abort.word.set(0, 4, "later");
+  abort.word.set(1, 5, "later still");
+  EXPECT_EQ(abort.word.reason().code, 3U);
+  EXPECT_EQ(abort.word.reason().text(), std::string(abort.reasons[1].bytes.size(), 'a'));
 }
 
 TEST(SharedFlags, GoOnPastTheLargestNumber) {
@@ -100,7 +132,7 @@ class HostTeam : public HostMachine {
     task.layout = layout;
     task.windows = addresses_;
     task.member = member;
-    task.abort = &abort_;
+    task.abort = &abort_.word;
     task.rounds_before = rounds_[member]++;
     return task;
   }
@@ -148,7 +180,7 @@ class HostTeam : public HostMachine {
   SharedPages<std::byte> windows_;
   std::vector<std::byte*> addresses_;
   std::vector<StreamRef> streams_;
-  AbortWord abort_;
+  AbortWordOf<1> abort_;
   std::uint32_t rounds_[members] = {};
 };
 
@@ -186,7 +218,7 @@ TEST_F(HostTeam, WaitsEndWhenSomebodyGivesUp) {
   pass_on(2, numbers, numbers + 16);
   std::this_thread::sleep_for(10ms);
   EXPECT_FALSE(machine().query_stream(streams_[2]));
-  give_up(abort_, "no more");
+  abort_.word.set(0, 0, "no more");
   EXPECT_THAT(error_message(ErrorCode::device_failure, [&] { machine().synchronize_stream(streams_[2]); }),
               AllOf(HasSubstr("team_round"), HasSubstr("device 2"), HasSubstr("no more")));
 }

@@ -141,7 +141,7 @@ class TeamExercise {
   void check_if_full();
   /// Waits for a member's stream. False if work failed because the abort word is set.
   bool synchronize(std::uint32_t member);
-  void give_up() { words_->abort.state = AbortWord::aborted; }
+  void give_up() { words_->abort.set(0, 0, "the exercise is over"); }
 
   /// In `member`'s window: how far `from` says it has put, and how far it has finished.
   [[nodiscard]] std::uint32_t ready_flag(std::uint32_t member, std::uint32_t from);
@@ -167,6 +167,7 @@ class TeamExercise {
   };
   struct Words {
     AbortWord abort;
+    AbortReason reason;
     std::array<SharedFlag, 8> done;
   };
 

@@ -292,11 +292,11 @@ void Courier::add_news(Writer& news) {
     state_ = state;
   }
   if (!abort_ && team_.abort_word().is_set()) {
-    const std::string_view reason = team_.abort_word().reason();
+    const backend::AbortReason& reason = team_.abort_word().reason();
     news.add(Record::abort);
-    news.add(team_.abort_word().code);
-    news.add(static_cast<std::uint32_t>(reason.size()));
-    news.add_bytes(std::as_bytes(std::span(reason)));
+    news.add(reason.code);
+    news.add(reason.length);
+    news.add_bytes(std::as_bytes(std::span(reason.text())));
     abort_ = true;
   }
 }

@@ -153,19 +153,17 @@ std::vector<std::uint64_t> Team::agree(std::uint64_t sequence, const Signature& 
 }
 
 void Team::abort(ErrorCode code, const std::string& reason) noexcept {
-  std::uint32_t expected = backend::AbortWord::running;
-  if (!abort_->state.compare_exchange_strong(expected, backend::AbortWord::being_written)) return;
-  abort_->code = static_cast<std::uint32_t>(code);
-  abort_->length = static_cast<std::uint32_t>(std::min(reason.size(), abort_->text.size()));
-  std::copy_n(reason.begin(), abort_->length, abort_->text.begin());
-  abort_->state.store(backend::AbortWord::aborted);
+  {
+    const std::lock_guard lock(abort_mutex_);
+    abort_->set(static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(code), reason);
+  }
   if (courier_ != nullptr) courier_->wake();
 }
 
 void Team::require_running() const {
-  if (abort_->state.load() == backend::AbortWord::running) return;
-  while (!abort_->is_set()) std::this_thread::yield();
-  throw Error(static_cast<ErrorCode>(abort_->code), fmt::format("Communicator: {}", abort_->reason()));
+  if (!abort_->is_set()) return;
+  const backend::AbortReason& reason = abort_->reason();
+  throw Error(static_cast<ErrorCode>(reason.code), fmt::format("Communicator: {}", reason.text()));
 }
 
 }  // namespace tutti::transport::ranks

@@ -204,7 +204,8 @@ std::size_t Team::lay_out(std::byte* memory) {
     used = round_up(used, alignment);
     return std::exchange(used, used + bytes);
   };
-  const std::size_t abort = place(sizeof(backend::AbortWord), alignof(backend::AbortWord));
+  const std::size_t abort = place(sizeof(backend::AbortWord) + rank_count_ * sizeof(backend::AbortReason),
+                                  alignof(backend::AbortWord));
   const std::size_t boards = place(rank_count_ * sizeof(RankBoard), alignof(RankBoard));
   const std::size_t done = place(member_count() * sizeof(backend::SharedFlag), alignof(backend::SharedFlag));
   const std::size_t passed =

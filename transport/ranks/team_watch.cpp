@@ -156,7 +156,7 @@ void Team::give_up(std::uint64_t sequence) {
 void Team::watch() {
   std::unique_lock lock(watch_mutex_);
   while (!watch_stops_.wait_for(lock, watch_period, [this] { return stop_watching_; })) {
-    if (abort_->state.load() != backend::AbortWord::running) {
+    if (abort_->is_set()) {
       if (const auto handler = std::exchange(abort_handler_, nullptr)) handler();
       continue;
     }
@@ -229,7 +229,7 @@ std::string Team::record(std::uint64_t most_calls) const {
                    {"written_by", rank_},
                    {"aborted", nullptr},
                    {"ranks", std::move(ranks)}};
-  if (abort_->is_set()) document["aborted"] = abort_->reason();
+  if (abort_->is_set()) document["aborted"] = abort_->reason().text();
   return document.dump();
 }
 

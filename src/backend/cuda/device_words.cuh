@@ -33,7 +33,7 @@ __device__ inline bool is_turn_to_look(std::uint32_t polls) {
   return (polls / polls_per_turn + turn) % turns == 0;
 }
 __device__ inline bool is_aborted(std::uint32_t* abort) {
-  return SystemWord(*abort).load(::cuda::memory_order_relaxed) == AbortWord::aborted;
+  return SystemWord(*abort).load(::cuda::memory_order_relaxed) != AbortWord::running;
 }
 
 static_assert(offsetof(SharedFlag, value) == 0, "kernels reach a flag's value by the flag's address");

@@ -49,7 +49,7 @@ void TeamTask::run() {
         window.make_way();
     }
   }
-  if (abort_.is_set()) throw Error(ErrorCode::aborted, std::string(abort_.reason()));
+  if (abort_.is_set()) throw Error(ErrorCode::aborted, std::string(abort_.reason().text()));
   work_();
 }
 
