@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -282,6 +283,29 @@ TEST(LostRanks, TheFlightRecordTellsWhatEveryRankDid) {
       EXPECT_EQ(rank["calls"][2]["completed"], true);
     }
     EXPECT_EQ(record["ranks"][static_cast<std::size_t>(exchange.rank())]["process"], getpid());
+  });
+}
+
+TEST(LostRanks, TheFlightRecordIsTextWhateverTheReasonIs) {
+  std::string umlauts = "x";
+  for (int i = 0; i < 5000; ++i) umlauts += "\xc3\xa4";
+  for (const std::string& reason : {std::string("caf\xe9"), umlauts, umlauts.substr(1)}) {
+    expect_all_right(1, [&](Exchange& exchange) {
+      Communicator communicator = make(exchange);
+      communicator.abort(reason);
+      const auto record = nlohmann::json::parse(communicator.flight_record());
+      EXPECT_TRUE(mentions(record["aborted"], {"rank 0 gave up", reason.substr(0, 3)}));
+    });
+  }
+}
+
+TEST(LostRanks, AHostMayHaveANameOfAnyBytes) {
+  expect_all_right(2, [](Exchange& exchange) {
+    setenv("TUTTI_HOST_ID", "caf\xe9", 1);
+    Communicator communicator = make(exchange);
+    if (exchange.rank() == 1) std::this_thread::sleep_for(2 * timeout);  // the other one writes to the log
+    const std::string text = failure_of(0, [&] { communicator.barrier(); });
+    EXPECT_TRUE(mentions(text, {"1500 ms", "rank 1 has not made it"}));
   });
 }
 

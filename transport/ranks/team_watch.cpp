@@ -230,7 +230,8 @@ std::string Team::record(std::uint64_t most_calls) const {
                    {"aborted", nullptr},
                    {"ranks", std::move(ranks)}};
   if (abort_->is_set()) document["aborted"] = abort_->reason().text();
-  return document.dump();
+  // Reasons and names of hosts may be any bytes, and a reason may have been cut within a character.
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace tutti::transport::ranks
