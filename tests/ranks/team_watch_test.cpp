@@ -1,0 +1,84 @@
+#include "backend/shared_flag.hpp"
+#include "runtime.hpp"
+#include "support/errors.hpp"
+#include "support/ranks.hpp"
+#include "support/timing.hpp"
+#include "transport/ranks/agreement.hpp"
+#include "transport/ranks/boards.hpp"
+#include "transport/ranks/signature.hpp"
+#include "transport/ranks/team.hpp"
+#include "tutti/error.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <thread>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+/// Which of a team's calls count as late, when nothing but what the ranks leave for one another says how far
+/// they have come.
+namespace tutti::test::ranks {
+namespace {
+
+using namespace std::chrono_literals;
+using transport::ranks::Operation;
+using transport::ranks::RankBoard;
+using transport::ranks::Signature;
+using transport::ranks::Team;
+
+constexpr std::chrono::milliseconds limit{1000};
+constexpr std::chrono::seconds slack{3};
+
+/// A team of one member per rank, whose calls have no work: the test says when they are complete.
+class Calls {
+ public:
+  explicit Calls(Exchange& exchange)
+      : team_(Runtime::get(), exchange, {.timeout = limit, .window_bytes = 1U << 20U, .devices = {0}}) {}
+
+  [[nodiscard]] Team& team() { return team_; }
+  std::uint64_t post() {
+    return team_.post(Signature{.operation = Operation::barrier}, false);
+  }
+  void complete(std::uint64_t sequence) {
+    backend::set_flag(team_.done_flag(team_.first_local()), static_cast<std::uint32_t>(sequence));
+  }
+  /// As if there had been so many, all by rounds or all by marks.
+  void pretend_to_have_completed(std::uint64_t count, bool by_rounds) {
+    backend::SharedFlag& flag =
+        by_rounds ? team_.done_flag(team_.first_local()) : team_.passed_flag(team_.first_local());
+    backend::set_flag(flag, static_cast<std::uint32_t>(count));
+    team_.board(static_cast<std::size_t>(team_.rank())).last_sequence.store(count);
+  }
+  void expect_late(std::uint64_t sequence) {
+    const Stopwatch watch;
+    while (!team_.abort_word().is_set() && watch.elapsed() < limit + slack) std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(refuses([&] { team_.require_running(); }, ErrorCode::timeout,
+                        {fmt::format("barrier (#{})", sequence), "1000 ms"}));
+  }
+
+ private:
+  Team team_;
+};
+
+TEST(TeamWatch, CallsAreLateWhateverTheirNumbers) {
+  constexpr std::uint64_t half = std::uint64_t{1} << 31U;
+  for (const std::uint64_t count : {half - 3, half + 3, 2 * half - 3, 2 * half + 3, 3 * half + 3}) {
+    for (const bool by_rounds : {true, false}) {
+      SCOPED_TRACE(fmt::format("after {} calls by {}", count, by_rounds ? "rounds" : "marks"));
+      expect_all_right(2, [&](Exchange& exchange) {
+        Calls calls(exchange);
+        calls.pretend_to_have_completed(count, by_rounds);
+        transport::ranks::synchronize(exchange);
+        EXPECT_FALSE(calls.team().has_calls_under_way());
+        const std::uint64_t call = calls.post();
+        EXPECT_TRUE(calls.team().has_calls_under_way());
+        calls.expect_late(call);
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test::ranks
