@@ -19,7 +19,8 @@ struct CommunicatorOptions {
   /// The devices this process brings in, one or more; each is a member. Empty: the current device.
   std::vector<Device> devices{};
   /// How long a call may wait for other ranks before all ranks give up; a second more where a GPU does not
-  /// say how far it has come.
+  /// say how far it has come. It counts from when the call is made, or from when the call before it has been
+  /// completed here, whichever is later: so this rank's own work that its streams do in between counts too.
   std::chrono::milliseconds timeout{60'000};
   /// Memory through which a member gives its data to the others, the same on all ranks: on its device, if all
   /// devices reach one another's memory, else on every host. On GPUs, low-latency messages take up to five

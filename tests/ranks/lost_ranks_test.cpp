@@ -325,15 +325,22 @@ TEST(LostRanks, WhoCannotJoinFailsForAll) {
   });
 }
 
+/// Own work of this rank, on its current stream.
+template <int milliseconds>
+void work_for() {
+  Runtime::get().backend().launch_host_function(
+      StreamAccess::ref(current_stream(0)),
+      [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }, nullptr);
+}
+
 TEST(LostRanks, AHostThatIsAlwaysACallAheadIsNotLate) {
-  expect_all_right(1, [](Exchange& exchange) {
+  expect_all_right(2, [](Exchange& exchange) {
     Communicator communicator = make(exchange, 400ms);
-    const Tensor tensor = some_tensor();
+    const Tensor tensor = some_tensor(0);
     Event previous;
     for (int call = 0; call < 60; ++call) {
-      Runtime::get().backend().launch_host_function(
-          StreamAccess::ref(current_stream(0)), [](void*) { std::this_thread::sleep_for(20ms); }, nullptr);
-      communicator.broadcast({tensor}, 0);  // of one member: no rounds
+      work_for<20>();
+      communicator.broadcast({tensor}, 0);  // of nothing: no rounds
       Event now;
       now.record();
       if (call > 0) previous.synchronize();
@@ -341,6 +348,45 @@ TEST(LostRanks, AHostThatIsAlwaysACallAheadIsNotLate) {
     }
     synchronize(0);
     EXPECT_TRUE(communicator.is_running());
+  });
+}
+
+TEST(LostRanks, AHostThatIsFarAheadIsNotLate) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 500ms);
+    const Tensor tensor = some_tensor();
+    for (int call = 0; call < 25; ++call) {
+      work_for<50>();
+      communicator.all_reduce_add({tensor}, {tensor});
+    }
+    synchronize(0);
+    EXPECT_TRUE(communicator.is_running());
+  });
+}
+
+TEST(LostRanks, ARankAloneIsNotLateHoweverLongItWorks) {
+  expect_all_right(1, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 200ms);
+    const Tensor tensor = some_tensor();
+    work_for<800>();
+    communicator.all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    EXPECT_TRUE(communicator.is_running());
+  });
+}
+
+TEST(LostRanks, WhoHasGotTooFarAheadNamesTheRankThatIsBehind) {
+  expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    const Tensor nothing = some_tensor(0);  // nobody waits for data
+    if (exchange.rank() == 2) std::this_thread::sleep_for(2 * timeout);
+    const std::string text = failure_of(0, [&] {
+      for (std::size_t call = 0; call < transport::ranks::RankBoard::history; ++call)
+        communicator.broadcast({nothing}, 0);
+    });
+    EXPECT_TRUE(mentions(text, {"1500 ms", "rank 2 has not made it, its last call is nothing yet"}));
+    EXPECT_EQ(text.find("rank 0 has not made it"), std::string::npos) << text;
+    EXPECT_EQ(text.find("rank 1 has not made it"), std::string::npos) << text;
   });
 }
 

@@ -4,7 +4,6 @@
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"
-#include "transport/ranks/boards.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/team.hpp"
 #include "tutti/error.hpp"
@@ -24,7 +23,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using transport::ranks::Operation;
-using transport::ranks::RankBoard;
 using transport::ranks::Signature;
 using transport::ranks::Team;
 
@@ -38,8 +36,8 @@ class Calls {
       : team_(Runtime::get(), exchange, {.timeout = limit, .window_bytes = 1U << 20U, .devices = {0}}) {}
 
   [[nodiscard]] Team& team() { return team_; }
-  std::uint64_t post() {
-    return team_.post(Signature{.operation = Operation::barrier}, false);
+  std::uint64_t post(bool is_captured = false) {
+    return team_.post(Signature{.operation = Operation::barrier}, is_captured);
   }
   void complete(std::uint64_t sequence) {
     backend::set_flag(team_.done_flag(team_.first_local()), static_cast<std::uint32_t>(sequence));
@@ -61,6 +59,35 @@ class Calls {
  private:
   Team team_;
 };
+
+TEST(TeamWatch, CapturedCallsAreNotLateHoweverLongTheyAreReplayed) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Calls calls(exchange);
+    calls.complete(calls.post());
+    for (int captured = 0; captured < 3; ++captured) calls.post(true);
+    std::this_thread::sleep_for(limit + limit / 2);
+    const std::uint64_t call = calls.post();
+    std::this_thread::sleep_for(limit / 4);
+    calls.complete(call);
+    EXPECT_NO_THROW(calls.team().require_running());
+    transport::ranks::synchronize(exchange);
+    calls.post(true);
+    calls.expect_late(calls.post());
+  });
+}
+
+TEST(TeamWatch, TheTimeOfACallBeginsWhenTheOneBeforeIsComplete) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Calls calls(exchange);
+    for (int call = 0; call < 6; ++call) calls.post();
+    for (std::uint64_t call = 1; call < 6; ++call) {
+      std::this_thread::sleep_for(limit / 3);
+      calls.complete(call);
+    }
+    EXPECT_NO_THROW(calls.team().require_running());
+    calls.expect_late(6);
+  });
+}
 
 TEST(TeamWatch, CallsAreLateWhateverTheirNumbers) {
   constexpr std::uint64_t half = std::uint64_t{1} << 31U;

@@ -84,9 +84,9 @@ std::uint64_t Team::post(const Signature& signature, bool is_captured) {
   const std::uint64_t sequence = own().last_sequence.load() + 1;
   RankBoard::Entry& entry = own().entries[sequence % RankBoard::history];
   // Nobody may still want to compare with what stands there. How far the others are is asked now and then: it
-  // lies in their processors' caches.
+  // lies in their processors' caches. Who is waited for is late with a call long before this one.
   if (sequence > all_have_posted_ + RankBoard::furthest_ahead) {
-    wait_until(sequence, [&] {
+    wait_until(sequence - RankBoard::furthest_ahead, [&] {
       all_have_posted_ = sequence;
       for (const RankBoard& peer : std::span(boards_, rank_count_))
         all_have_posted_ = std::min(all_have_posted_, peer.last_sequence.load());

@@ -179,6 +179,9 @@ class Team {
   /// The sequence number of the last call that the member has completed.
   [[nodiscard]] std::uint32_t completed_by(std::size_t member) const noexcept;
   [[nodiscard]] std::uint64_t completed() const noexcept;
+  /// Of the own calls that are waited for and not complete, the oldest that is still remembered: captured
+  /// ones are not waited for.
+  [[nodiscard]] std::optional<std::uint64_t> oldest_under_way() const noexcept;
   [[nodiscard]] bool has_completed(const RankBoard& of, std::uint64_t sequence) const noexcept;
   void give_up(std::uint64_t sequence);
   [[nodiscard]] std::string who_is_late(std::uint64_t sequence) const;

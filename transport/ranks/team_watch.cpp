@@ -52,6 +52,17 @@ std::uint64_t Team::completed() const noexcept {
   return posted - behind >= last_awaited_.load() ? posted : posted - behind;
 }
 
+std::optional<std::uint64_t> Team::oldest_under_way() const noexcept {
+  const std::uint64_t posted = own().last_sequence.load();
+  const std::uint64_t remembered =
+      posted < RankBoard::furthest_ahead ? 1 : posted - RankBoard::furthest_ahead;
+  for (std::uint64_t sequence = std::max(completed() + 1, remembered); sequence <= posted; ++sequence) {
+    const RankBoard::Entry& entry = own().entries[sequence % RankBoard::history];
+    if (entry.is(sequence) && !entry.is_captured()) return sequence;
+  }
+  return std::nullopt;
+}
+
 void Team::record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream) {
   if (mark.event == nullptr) mark.event = runtime_.events().acquire(stream.device);
   runtime_.backend().record_event(mark.event, stream);
@@ -158,6 +169,8 @@ void Team::give_up(std::uint64_t sequence) {
 }
 
 void Team::watch() {
+  std::uint64_t done = 0;
+  std::int64_t done_since = 0;
   std::unique_lock lock(watch_mutex_);
   while (!watch_stops_.wait_for(lock, watch_period, [this] { return stop_watching_; })) {
     if (abort_->is_set()) {
@@ -166,20 +179,19 @@ void Team::watch() {
     }
     look_for_lost_ranks();
     look_at_marks();
-    const std::uint64_t done = completed();
-    if (done == own().last_sequence.load()) continue;
-    // The oldest that is still remembered.
-    const std::uint64_t posted = own().last_sequence.load();
-    const std::uint64_t first =
-        std::max(done + 1, posted < RankBoard::furthest_ahead ? 1 : posted - RankBoard::furthest_ahead);
-    const RankBoard::Entry& oldest = own().entries[first % RankBoard::history];
-    if (!oldest.is(first)) continue;
+    if (const std::uint64_t now_done = completed(); now_done != done) {
+      done = now_done;
+      done_since = RankBoard::now();
+    }
+    const auto oldest = oldest_under_way();
+    if (!oldest || rank_count_ == 1) continue;  // a rank alone waits for nobody
+    const std::int64_t since = std::max(own().entries[*oldest % RankBoard::history].posted_at(), done_since);
     const auto is_too_late = [&](std::int64_t now) {
-      return std::chrono::nanoseconds(now - oldest.posted_at()) > settings_.timeout;
+      return std::chrono::nanoseconds(now - since) > settings_.timeout;
     };
     if (!is_too_late(RankBoard::now())) continue;
     if (!progress_ || is_too_late(progress_->known_until()) || progress_->silence() > longest_silence)
-      give_up(done + 1);
+      give_up(*oldest);
   }
 }
 
@@ -193,13 +205,12 @@ bool Team::is_known_to_be_gone(std::size_t rank) const noexcept {
 void Team::look_for_lost_ranks() {
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     if (!is_known_to_be_gone(rank) || board(rank).state.load() >= RankBoard::leaving) continue;
-    const std::uint64_t sequence = completed() + 1;
-    const bool is_waiting = sequence <= own().last_sequence.load();
+    const auto waits_in = oldest_under_way();
     abort(
         ErrorCode::peer_unavailable,
         fmt::format("rank {} (process {}) is gone; its last call was {}{}", rank, board(rank).process,
                     call_of(board(rank), board(rank).last_sequence.load()),
-                    is_waiting ? fmt::format("; rank {} waits in {}", rank_, call_of(own(), sequence)) : ""));
+                    waits_in ? fmt::format("; rank {} waits in {}", rank_, call_of(own(), *waits_in)) : ""));
     return;
   }
 }
