@@ -145,7 +145,6 @@ void TeamCall::begin(const TeamColumn& column) {
 }
 
 void TeamCall::begin() {
-  team_.require_running();
   signature_.tensors = static_cast<std::uint32_t>(columns_.size());
   signature_.dtype = columns_.front().dtype;
   for (const TeamColumn& column : columns_) {
@@ -153,9 +152,9 @@ void TeamCall::begin() {
     signature_.add_to_shape(column.elements);
     signature_.add_to_shape(static_cast<std::uint64_t>(column.dtype));
   }
+  context_.launcher.begin(streams_);
   inputs_.resize(locals() * columns_.size());
   outputs_.resize(locals() * columns_.size());
-  context_.launcher.begin(streams_);
 }
 
 void TeamCall::set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name) {
@@ -175,6 +174,7 @@ std::uint64_t TeamCall::post_without_work() {
   if (context_.launcher.captured()) arguments_.unsupported("the current stream is being captured");
   post();
   context_.launcher.finish(sequence_, streams_);
+  context_.launcher.end(streams_);
   return sequence_;
 }
 
@@ -254,6 +254,11 @@ template <class Work>
 void TeamCall::carry_out(Work work) {
   const auto give_up = [this](ErrorCode code, const char* what) {
     team_.abort(code, fmt::format("rank {} failed in {}: {}", team_.rank(), to_string(signature_), what));
+    try {
+      context_.launcher.end(streams_);
+    } catch (const Error&) {
+      // A stream that takes nothing more has failed, and with it what it has taken.
+    }
   };
   try {
     work();

@@ -163,6 +163,15 @@ backend::StreamRef Runtime::pooled_stream(int device, int priority) {
   return stream;
 }
 
+bool Runtime::owns(backend::StreamRef stream) {
+  if (stream == backend_->default_stream(stream.device)) return true;
+  StreamPool& pool = *stream_pools_[static_cast<std::size_t>(stream.device)];
+  const std::lock_guard lock(pool.mutex);
+  return std::ranges::any_of(pool.levels, [stream](const StreamPool::Level& level) {
+    return std::ranges::find(level.streams, stream) != level.streams.end();
+  });
+}
+
 void Runtime::enable_peer_access(int device, int peer) {
   if (device == peer) return;
   std::atomic<bool>& enabled = peer_enabled_[static_cast<std::size_t>(device * device_count_ + peer)];

@@ -78,6 +78,8 @@ class Runtime {
   [[nodiscard]] int clamped_priority(int device, int priority) const;
   /// The next pooled stream of `device` at `priority` (clamped), round robin over 32, made on first use.
   [[nodiscard]] backend::StreamRef pooled_stream(int device, int priority);
+  /// Whether `stream` is the library's, and lives as long as the runtime: a default stream or a pooled one.
+  [[nodiscard]] bool owns(backend::StreamRef stream);
   /// `enable_peer_access` once per ordered pair; afterwards one atomic load.
   void enable_peer_access(int device, int peer);
 

@@ -49,6 +49,7 @@ class ScriptedBackend final : public backend::Backend {
     if (queries_fail) throw Error(ErrorCode::device_failure, "earlier work failed");
     return completed.contains(event);
   }
+  bool has_passed(EventHandle event) noexcept override { return completed.contains(event); }
   std::uint64_t stream_id(StreamRef) override { return stream_generation; }
   bool is_capturing(StreamRef stream) override { return capturing.contains(stream.handle); }
 

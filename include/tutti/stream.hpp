@@ -56,7 +56,7 @@ class TUTTI_EXPORT Stream {
 };
 
 /// Wraps a stream made elsewhere (a `cudaStream_t` of `device` on GPUs); never destroys it. The caller keeps
-/// it alive while the library uses it.
+/// it alive while the library uses it: as long as there are tensors that have been used on it.
 class TUTTI_EXPORT ExternalStream : public Stream {
  public:
   /// Throws Error(invalid_argument) for an unknown device.

@@ -153,6 +153,8 @@ class Backend {
   virtual void destroy_event(EventHandle event) noexcept = 0;
   virtual void record_event(EventHandle event, StreamRef stream) = 0;
   [[nodiscard]] virtual bool query_event(EventHandle event) = 0;  ///< true if complete or never recorded
+  /// Likewise, and true of failed work. Failures are not reported: they stay for who asks for them.
+  [[nodiscard]] virtual bool has_passed(EventHandle event) noexcept = 0;
   virtual void synchronize_event(EventHandle event) = 0;
   /// Milliseconds between two completed recordings with timing on.
   [[nodiscard]] virtual float elapsed_time(EventHandle start, EventHandle end) = 0;

@@ -56,7 +56,14 @@ std::uint64_t bytes_put(const RoundPart& part) {
 
 }  // namespace
 
+RoundLauncher::~RoundLauncher() {
+  for (const Latest& latest : latest_) {
+    if (latest.event != nullptr) runtime_.events().release(latest.stream.device, latest.event);
+  }
+}
+
 void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
+  team_.require_running();
   captured_.reset();
   for (const backend::StreamRef stream : streams) {
     if (runtime_.backend().is_capturing(stream)) captured_ = stream;
@@ -70,22 +77,56 @@ void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
     latest_captured_.assign(streams.begin(), streams.end());
     return;
   }
-  for (std::size_t i = 0; i < latest_streams_.size(); ++i) {
-    if (latest_streams_[i] == streams[i]) continue;
-    if (runtime_.backend().is_capturing(latest_streams_[i])) {
-      throw Error(
-          ErrorCode::unsupported,
-          "Communicator: the stream of the call before is being captured, and this call, on another stream, "
-          "would have to follow it");
-    }
-    runtime_.order(latest_streams_[i], streams[i]);
+  for (std::size_t i = 0; i < latest_.size(); ++i) follow(latest_[i], streams[i]);
+}
+
+void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
+  if (!latest.is_owned) return runtime_.backend().wait_event(stream, latest.event);
+  if (latest.stream == stream) return;
+  if (runtime_.backend().is_capturing(latest.stream)) {
+    throw Error(
+        ErrorCode::unsupported,
+        "Communicator: the stream of the call before is being captured, and this call, on another stream, "
+        "would have to follow it");
   }
-  latest_streams_.assign(streams.begin(), streams.end());
+  runtime_.order(latest.stream, stream);
 }
 
 void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
-  if (!captured_) return;
-  for (const backend::StreamRef stream : streams) runtime_.order(stream, *captured_);
+  if (captured_) {
+    for (const backend::StreamRef stream : streams) runtime_.order(stream, *captured_);
+    return;
+  }
+  latest_.resize(streams.size());
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    Latest& latest = latest_[i];
+    if (latest.stream != streams[i]) {
+      latest.is_owned = runtime_.owns(streams[i]);
+      latest.stream = streams[i];
+    }
+    if (!latest.is_owned) record(latest);
+  }
+}
+
+void RoundLauncher::record(Latest& latest) {
+  if (latest.event == nullptr) latest.event = runtime_.events().acquire(latest.stream.device);
+  runtime_.backend().record_event(latest.event, latest.stream);
+}
+
+void RoundLauncher::mark() noexcept {
+  for (Latest& latest : latest_) {
+    try {
+      if (latest.is_owned && !runtime_.backend().is_capturing(latest.stream)) record(latest);
+    } catch (const Error&) {
+      // What has failed is over.
+    }
+  }
+}
+
+bool RoundLauncher::has_passed() const noexcept {
+  return std::ranges::all_of(latest_, [this](const Latest& latest) {
+    return latest.event == nullptr || runtime_.backend().has_passed(latest.event);
+  });
 }
 
 void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,

@@ -19,11 +19,11 @@ class RoundLauncher {
   RoundLauncher(Runtime& runtime, Team& team) : runtime_(runtime), team_(team) {}
   RoundLauncher(const RoundLauncher&) = delete;
   RoundLauncher& operator=(const RoundLauncher&) = delete;
-  ~RoundLauncher() = default;
+  ~RoundLauncher();
 
-  /// Before anything else of a call is queued: makes `streams`, one per own member, follow the calls before.
-  /// If one of them is being captured, the others join the capture, and the calls before are left alone: who
-  /// launches the graph orders it with them.
+  /// Throws what ended the team. Before anything else of a call is queued: makes `streams`, one per own
+  /// member, follow the calls before. If one of them is being captured, the others join the capture, and the
+  /// calls before are left alone: who launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
   /// `addresses` by buffer of the plan's work; those of other ranks' members are not looked at. What they
   /// point to stays alive until the streams have passed. What the plan gives has been added to the team's
@@ -32,12 +32,29 @@ class RoundLauncher {
               std::span<const backend::StreamRef> streams);
   /// For a call that needs no rounds: it is complete when the streams have come here.
   void finish(std::uint64_t sequence, std::span<const backend::StreamRef> streams);
-  /// After everything of the call has been queued.
+  /// After everything of the call has been queued, or as much as there will be if it has failed.
   void end(std::span<const backend::StreamRef> streams);
+
+  /// After the last call: notes how far its streams have to come, for `has_passed`.
+  void mark() noexcept;
+  /// They have come there, or have failed.
+  [[nodiscard]] bool has_passed() const noexcept;
+  /// Graphs may hold own work, on whatever streams they are launched.
+  [[nodiscard]] bool has_captured() const noexcept { return !latest_captured_.empty(); }
   /// The stream whose capture the call belongs to.
   [[nodiscard]] const std::optional<backend::StreamRef>& captured() const noexcept { return captured_; }
 
  private:
+  /// Where an own member's calls have got to. A stream that is not the library's may be destroyed, and its
+  /// handle be another's, before the next call: an event stands for it.
+  struct Latest {
+    backend::StreamRef stream;
+    bool is_owned = false;  ///< by the library
+    backend::EventHandle event = nullptr;
+  };
+  void record(Latest& latest);
+  void follow(const Latest& latest, backend::StreamRef stream);
+
   /// A part in the backend's terms, and the pointer tables that it points to.
   struct Task {
     backend::TeamRound round;
@@ -56,7 +73,7 @@ class RoundLauncher {
   Runtime& runtime_;
   Team& team_;
   std::uint32_t rounds_ = 0;                         ///< of all calls so far
-  std::vector<backend::StreamRef> latest_streams_;   ///< of own members; empty before the first call
+  std::vector<Latest> latest_;                       ///< of own members; empty before the first call
   std::vector<backend::StreamRef> latest_captured_;  ///< likewise, of captured calls
   std::optional<backend::StreamRef> captured_;
   Task task_;

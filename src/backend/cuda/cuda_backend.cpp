@@ -394,6 +394,11 @@ bool CudaBackend::query_event(EventHandle event) {
   return true;
 }
 
+bool CudaBackend::has_passed(EventHandle event) noexcept {
+  const RelaxedCapture relaxed;
+  return forget(cudaEventQuery(native(event))) != cudaErrorNotReady;
+}
+
 void CudaBackend::synchronize_event(EventHandle event) {
   check_event(cudaEventSynchronize(native(event)), "cudaEventSynchronize");
 }

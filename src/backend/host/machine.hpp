@@ -76,6 +76,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   void destroy_event(EventHandle event) noexcept override;
   void record_event(EventHandle event, StreamRef stream) override;
   [[nodiscard]] bool query_event(EventHandle event) override;
+  [[nodiscard]] bool has_passed(EventHandle event) noexcept override;
   void synchronize_event(EventHandle event) override;
   [[nodiscard]] float elapsed_time(EventHandle start, EventHandle end) override;
 

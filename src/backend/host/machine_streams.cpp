@@ -128,9 +128,13 @@ void Machine::record_event(EventHandle event, StreamRef stream) {
   recorded.set_ticket({worker.progress(), position, std::move(stamp)});
 }
 
-bool Machine::query_event(EventHandle event) {
+bool Machine::has_passed(EventHandle event) noexcept {
   interleaver_->pass_time();
-  const bool complete = event_of(event).ticket().complete();
+  return event_of(event).ticket().complete();
+}
+
+bool Machine::query_event(EventHandle event) {
+  const bool complete = has_passed(event);
   report_failures(event_of(event).device());
   return complete;
 }
