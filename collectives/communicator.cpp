@@ -4,15 +4,22 @@
 #include "collectives/team_call.hpp"
 #include "collectives/team_explain.hpp"
 #include "collectives/team_operations.hpp"
+#include "log.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team_exchange.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <memory>
+#include <mutex>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 namespace tutti {
 namespace {
@@ -25,23 +32,35 @@ using collectives::TeamContext;
 using transport::ranks::Operation;
 using transport::ranks::Team;
 
+/// Until the process ends, as others than this process or thread still use it.
+void keep(std::unique_ptr<TeamContext> context) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<std::unique_ptr<TeamContext>>;
+  const std::lock_guard lock(mutex);
+  kept->push_back(std::move(context));
+}
+
 }  // namespace
 
 class Communicator::Impl {
  public:
   Impl(Exchange& exchange, const CommunicatorOptions& options)
-      : context(exchange, checked(exchange, options)) {}
+      : context(std::make_unique<TeamContext>(exchange, checked(exchange, options))) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
 
-  TeamContext context;
+  std::unique_ptr<TeamContext> context;
 
  private:
+  /// What calls have queued uses the shared memory. False if some of it may be still to come.
+  [[nodiscard]] bool end_own_work();
   static std::vector<Device> checked_devices(const CommunicatorOptions& options);
   /// `settings`. What it throws is told to the other ranks, who wait for this one.
   static Team::Settings checked(Exchange& exchange, const CommunicatorOptions& options);
   static Team::Settings settings(const CommunicatorOptions& options);
+
+  const pid_t process_ = getpid();
 };
 
 std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOptions& options) {
@@ -82,21 +101,49 @@ Team::Settings Communicator::Impl::checked(Exchange& exchange, const Communicato
 }
 
 Communicator::Impl::~Impl() {
-  Team& team = context.team;
-  // Queued work uses the shared memory. What does not end by itself is ended.
-  const auto deadline = std::chrono::steady_clock::now() + team.timeout();
-  while (!team.is_idle() && std::chrono::steady_clock::now() < deadline) {
-    if (team.abort_word().is_set()) break;
-    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  // A forked child has none of the threads, and the team is its parent's.
+  const bool is_forked_off = getpid() != process_;
+  if (!is_forked_off) {
+    if (end_own_work()) return;
+    log_warning("Communicator: own calls have not come to their end, and keep what they use");
   }
-  if (!team.is_idle()) team.abort(ErrorCode::aborted, "a rank left with calls under way");
-  for (const Device device : context.devices) {
-    try {
-      context.runtime.backend().synchronize_device(device.index());
-    } catch (const Error&) {
-      continue;  // failed work is over as well
+  keep(std::move(context));
+}
+
+bool Communicator::Impl::end_own_work() {
+  using Clock = std::chrono::steady_clock;
+  // Calls are complete a moment before their last work is over. Behind it the streams may have work of
+  // others, which may wait for what happens only after this.
+  constexpr std::chrono::milliseconds moment{100};
+  constexpr std::chrono::seconds least_patience{1};
+  Team& team = context->team;
+  const auto deadline = Clock::now() + team.timeout();
+  const auto wait_until = [](Clock::time_point end, const auto& holds) {
+    while (!holds() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    return holds();
+  };
+  const auto has_passed = [this] { return context->launcher.has_passed(); };
+  context->launcher.mark();
+  static_cast<void>(wait_until(deadline, [&team] { return team.is_idle() || team.abort_word().is_set(); }));
+  bool is_over = team.is_idle();
+  if (is_over) {
+    static_cast<void>(wait_until(Clock::now() + moment, has_passed));
+  } else {
+    // What does not end by itself is ended.
+    team.abort(ErrorCode::aborted, "a rank left with calls under way");
+    is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
+  }
+  if (is_over && context->launcher.has_captured()) {
+    // Launches of graphs may be queued anywhere.
+    for (const Device device : context->devices) {
+      try {
+        context->runtime.backend().synchronize_device(device.index());
+      } catch (const Error&) {
+        continue;  // failed work is over as well
+      }
     }
   }
+  return is_over;
 }
 
 Team::Settings Communicator::Impl::settings(const CommunicatorOptions& options) {
@@ -117,85 +164,86 @@ Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
 int Communicator::rank() const noexcept {
-  return impl_->context.team.rank();
+  return impl_->context->team.rank();
 }
 int Communicator::rank_count() const noexcept {
-  return impl_->context.team.rank_count();
+  return impl_->context->team.rank_count();
 }
 int Communicator::member_count() const noexcept {
-  return static_cast<int>(impl_->context.team.member_count());
+  return static_cast<int>(impl_->context->team.member_count());
 }
 int Communicator::first_member() const noexcept {
-  return static_cast<int>(impl_->context.team.first_local());
+  return static_cast<int>(impl_->context->team.first_local());
 }
 const std::vector<Device>& Communicator::devices() const noexcept {
-  return impl_->context.devices;
+  return impl_->context->devices;
 }
 
 void Communicator::broadcast(TensorList tensors, int root, StreamList streams) {
-  TeamCall call(impl_->context, Operation::broadcast, streams);
+  TeamCall call(*impl_->context, Operation::broadcast, streams);
   collectives::broadcast_in_place(call, MemberOperands::one_each(tensors), root);
 }
 
 void Communicator::broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams) {
-  TeamCall call(impl_->context, Operation::broadcast, streams);
-  collectives::broadcast_into(call, Named::one("tensor", tensor), MemberOperands::one_each(out), root);
+  TeamCall call(*impl_->context, Operation::broadcast, streams);
+  collectives::broadcast_into(call, collectives::Named::one("tensor", tensor), MemberOperands::one_each(out),
+                              root);
 }
 
 void Communicator::broadcast_coalesced(TensorLists tensors, int root, StreamList streams) {
-  TeamCall call(impl_->context, Operation::broadcast_coalesced, streams);
+  TeamCall call(*impl_->context, Operation::broadcast_coalesced, streams);
   collectives::broadcast_in_place(call, MemberOperands::lists(tensors), root);
 }
 
 void Communicator::broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams) {
-  TeamCall call(impl_->context, Operation::broadcast_coalesced, streams);
+  TeamCall call(*impl_->context, Operation::broadcast_coalesced, streams);
   collectives::broadcast_into(call, {"tensors", tensors}, MemberOperands::lists(out), root);
 }
 
 void Communicator::reduce_add(TensorList inputs, TensorList out, int root, StreamList streams) {
-  TeamCall call(impl_->context, Operation::reduce_add, streams);
+  TeamCall call(*impl_->context, Operation::reduce_add, streams);
   collectives::reduce_to_root(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out), root);
 }
 
 void Communicator::reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams) {
-  TeamCall call(impl_->context, Operation::reduce_add_coalesced, streams);
+  TeamCall call(*impl_->context, Operation::reduce_add_coalesced, streams);
   collectives::reduce_to_root(call, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
 }
 
 void Communicator::all_reduce_add(TensorList inputs, TensorList out, StreamList streams) {
-  TeamCall call(impl_->context, Operation::all_reduce_add, streams);
+  TeamCall call(*impl_->context, Operation::all_reduce_add, streams);
   collectives::reduce_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
 }
 
 void Communicator::all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
-  TeamCall call(impl_->context, Operation::all_reduce_add_coalesced, streams);
+  TeamCall call(*impl_->context, Operation::all_reduce_add_coalesced, streams);
   collectives::reduce_to_all(call, MemberOperands::lists(inputs), MemberOperands::lists(out));
 }
 
 void Communicator::all_gather(TensorList inputs, TensorList out, StreamList streams) {
-  TeamCall call(impl_->context, Operation::all_gather, streams);
+  TeamCall call(*impl_->context, Operation::all_gather, streams);
   collectives::gather_to_all(call, inputs, out);
 }
 
 void Communicator::reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams) {
-  TeamCall call(impl_->context, Operation::reduce_scatter_add, streams);
+  TeamCall call(*impl_->context, Operation::reduce_scatter_add, streams);
   collectives::reduce_and_scatter(call, inputs, out);
 }
 
 void Communicator::scatter(const Tensor& tensor, TensorList out, int root, int dim, StreamList streams) {
-  TeamCall call(impl_->context, Operation::scatter, streams);
+  TeamCall call(*impl_->context, Operation::scatter, streams);
   call.set_root(root);
   call.cut_apart(tensor, out, dim);
 }
 
 void Communicator::gather(TensorList tensors, const Tensor& out, int root, int dim, StreamList streams) {
-  TeamCall call(impl_->context, Operation::gather, streams);
+  TeamCall call(*impl_->context, Operation::gather, streams);
   call.set_root(root);
   call.join(tensors, out, dim);
 }
 
 void Communicator::barrier(StreamList streams) {
-  TeamCall(impl_->context, Operation::barrier, streams).launch_barrier();
+  TeamCall(*impl_->context, Operation::barrier, streams).launch_barrier();
 }
 
 std::optional<Communicator> Communicator::split(std::optional<int> color, int key) {
@@ -205,7 +253,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
     int key = 0;
     std::uint64_t start = 0;
   };
-  TeamContext& context = impl_->context;
+  TeamContext& context = *impl_->context;
   TeamCall call(context, Operation::split, {});
   const std::uint64_t sequence = call.post_without_work();
   transport::ranks::TeamExchange all(context.team, sequence);
@@ -233,8 +281,8 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
 }
 
 PlanSummary Communicator::last_plan() const {
-  const std::lock_guard lock(impl_->context.team.calls_mutex());
-  const auto& last = impl_->context.last_plan;
+  const std::lock_guard lock(impl_->context->team.calls_mutex());
+  const auto& last = impl_->context->last_plan;
   if (const auto* const operation = std::get_if<Operation>(&last))
     return {"nccl", std::string(transport::ranks::name_of(*operation))};
   const auto& plan = std::get<0>(last);
@@ -242,18 +290,18 @@ PlanSummary Communicator::last_plan() const {
 }
 
 std::string Communicator::explain() const {
-  return collectives::explain(impl_->context);
+  return collectives::explain(*impl_->context);
 }
 
 void Communicator::abort(std::string_view reason) noexcept {
-  impl_->context.team.abort(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank(), reason));
+  impl_->context->team.abort(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank(), reason));
 }
 bool Communicator::is_running() const noexcept {
-  return !impl_->context.team.abort_word().is_set();
+  return !impl_->context->team.abort_word().is_set();
 }
 std::string Communicator::flight_record() const {
-  static_cast<void>(impl_->context.team.is_idle());  // looks what is complete
-  return impl_->context.team.record();
+  static_cast<void>(impl_->context->team.is_idle());  // looks what is complete
+  return impl_->context->team.record();
 }
 
 }  // namespace tutti

@@ -63,7 +63,8 @@ struct CommunicatorOptions {
 ///
 /// Calls may be captured into CUDA graphs, by all ranks alike; their operands must be contiguous. Launches of
 /// such a graph and other calls on the same members follow one another in stream order, which is the caller's
-/// to see to. Replays are not compared among ranks, nor watched for being late.
+/// to see to. Replays are not compared among ranks, nor watched for being late. An `ExternalStream` that a
+/// captured call is made on stays alive until the next captured call, or the communicator's destruction.
 ///
 /// Several hosts, told apart by themselves or by `TUTTI_HOST_ID`, need an exchange that has a `Network`. GPUs
 /// reach one another by NCCL then, which carries every call that it can, whatever its size. The rest, and all
@@ -91,8 +92,10 @@ class TUTTI_EXPORT Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   /// Waits for own calls that are still under way, and where data goes through device memory or ranks are on
-  /// several hosts, for the other ranks to come here too: for the timeout each, at most,
-  /// and for none whose process is known to be gone.
+  /// several hosts, for the other ranks to come here too: for the timeout each, at most, and for none whose
+  /// process is known to be gone. Own calls that are not complete by then are ended; what they use is kept
+  /// until the process ends if their streams do not come to them. Not for other work of the devices, unless
+  /// calls have been captured. In a forked child nothing is done.
   ~Communicator();
 
   [[nodiscard]] int rank() const noexcept;

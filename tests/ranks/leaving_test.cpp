@@ -1,0 +1,159 @@
+#include "ranks/lost_ranks.hpp"
+#include "runtime.hpp"
+#include "support/errors.hpp"
+#include "support/ranks.hpp"
+#include "support/stream_gate.hpp"
+#include "support/timing.hpp"
+#include "transport/ranks/agreement.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/virtual_devices.hpp"
+
+#include <chrono>
+#include <cstdlib>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/// A communicator that is destroyed waits for its own calls, and leaves everything else of its devices, of
+/// the process and of other processes as it is. And streams that are destroyed before it.
+namespace tutti::test::ranks {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Leaving, KeepsFailuresOfOtherWork) {
+  expect_all_right(2, [](Exchange& exchange) {
+    std::optional<Communicator> communicator = make(exchange);
+    const Tensor tensor = some_tensor();
+    communicator->all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    virtual_devices::inject({.operation = virtual_devices::Operation::kernel,
+                             .kind = virtual_devices::FaultKind::fail_asynchronously});
+    tensor.fill_(5);
+    communicator.reset();
+    EXPECT_TRUE(refuses([] { synchronize(0); }, ErrorCode::device_failure, {"injected"}));
+  });
+}
+
+TEST(Leaving, DoesNotWaitForCallsOfOtherCommunicators) {
+  for (const bool is_on_own_stream : {true, false}) {
+    SCOPED_TRACE(is_on_own_stream);
+    expect_all_right(2, [&](Exchange& exchange) {
+      Communicator stays = make(exchange);
+      std::optional<Communicator> leaves = make(exchange, 60s);
+      const Tensor tensor = full({1000}, exchange.rank(), {.device = 0});
+      leaves->all_reduce_add({tensor}, {tensor});
+      synchronize(0);
+      transport::ranks::synchronize(exchange);
+      const Tensor sent = full({1000}, exchange.rank(), {.device = 0});
+      synchronize(0);
+      const std::vector<Stream> streams{is_on_own_stream ? Stream(0) : current_stream(0)};
+      if (exchange.rank() == 0) stays.broadcast({sent}, 1, streams);
+      leaves.reset();
+      if (exchange.rank() == 1) stays.broadcast({sent}, 1, streams);
+      streams[0].synchronize();
+      EXPECT_EQ(sent.to_vector<float>(), std::vector<float>(1000, 1.0F));
+    });
+  }
+}
+
+TEST(Leaving, DoesNotWaitForWorkThatWaitsForTheProgram) {
+  for (const bool is_on_own_stream : {true, false}) {
+    SCOPED_TRACE(is_on_own_stream);
+    expect_all_right(2, [&](Exchange& exchange) {
+      std::optional<Communicator> communicator = make(exchange, 60s);
+      const Tensor tensor = some_tensor();
+      communicator->all_reduce_add({tensor}, {tensor});
+      StreamGate gate(is_on_own_stream ? Stream(0) : current_stream(0));
+      EXPECT_LT(time_of([&] { communicator.reset(); }), slack);
+      gate.open();
+      synchronize(0);
+    });
+  }
+}
+
+TEST(Leaving, KeepsWhatCallsUseThatHaveNotBegun) {
+  expect_all_right(2, [](Exchange& exchange) {
+    std::optional<Communicator> communicator = make(exchange);
+    const Tensor tensor = some_tensor();
+    communicator->all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    StreamGate gate(current_stream(0));
+    communicator->all_reduce_add({tensor}, {tensor});
+    EXPECT_LT(time_of([&] { communicator.reset(); }), timeout + slack);
+    gate.open();
+    EXPECT_TRUE(refuses([] { synchronize(0); }, ErrorCode::device_failure, {"rank"}));
+    tensor.fill_(1);
+    synchronize(0);
+  });
+}
+
+TEST(Leaving, IsNotDoneByAForkedChild) {
+  expect_all_right(2, [](Exchange& exchange) {
+    static std::optional<Communicator> communicator;
+    communicator.emplace(make(exchange));
+    const Tensor tensor = full({1000}, 1, {.device = 0});
+    communicator->all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    if (exchange.rank() == 0) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(20);
+        std::exit(0);
+      }
+      int status = -1;
+      EXPECT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    }
+    transport::ranks::synchronize(exchange);
+    communicator->all_reduce_add({tensor}, {tensor});
+    EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1000, 4.0F));
+    communicator.reset();
+  });
+}
+
+TEST(Leaving, StreamsMayGoBeforeTheNextCall) {
+  expect_all_right(2, [](Exchange& exchange) {
+    backend::Backend& backend = Runtime::get().backend();
+    Communicator communicator = make(exchange);
+    for (int round = 0; round < 20; ++round) {
+      const backend::StreamRef made = backend.create_stream(0, 0);
+      {
+        const Stream stream = ExternalStream(made.handle, 0);
+        const StreamGuard guard(stream);
+        const Tensor first = ones({100'000}, {.device = 0});
+        communicator.all_reduce_add({first}, {first});
+        if (round % 2 == 0) stream.synchronize();
+      }
+      backend.destroy_stream(made);
+      backend.destroy_stream(backend.create_stream(0, 0));  // now the first one's handle may be reused
+      const Tensor second = ones({1000}, {.device = 0});
+      communicator.all_reduce_add({second}, {second});
+      EXPECT_EQ(second.to_vector<float>(), std::vector<float>(1000, 2.0F));
+    }
+  });
+}
+
+TEST(Leaving, StreamsMayGoBeforeTheCommunicator) {
+  expect_all_right(2, [](Exchange& exchange) {
+    backend::Backend& backend = Runtime::get().backend();
+    std::optional<Communicator> communicator = make(exchange);
+    const backend::StreamRef made = backend.create_stream(0, 0);
+    {
+      const Stream stream = ExternalStream(made.handle, 0);
+      communicator->barrier({stream});
+      stream.synchronize();
+    }
+    backend.destroy_stream(made);
+    backend.destroy_stream(backend.create_stream(0, 0));
+    communicator.reset();
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test::ranks
