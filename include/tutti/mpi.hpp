@@ -38,7 +38,8 @@ namespace tutti::mpi {
 /// exchange works on a duplicate.
 class TUTTI_EXPORT Exchange final : public tutti::Exchange {
  public:
-  /// Returns when all processes have come. `timeout` is how long an `all_gather` waits for the others.
+  /// Returns when all processes have come. `timeout` is how long this and an `all_gather` wait for the
+  /// others: Error(timeout) otherwise.
   explicit Exchange(MPI_Comm comm, std::chrono::milliseconds timeout = std::chrono::minutes(1));
   /// Frees the duplicate, unless MPI has been finalised.
   ~Exchange() override;
@@ -60,7 +61,8 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   bool is_abandoned_ = false;
 };
 
-/// This process's number among those of `comm` that share its host.
+/// This process's number among those of `comm` that share its host. Throws Error(timeout) if others do not
+/// come within a minute.
 [[nodiscard]] TUTTI_EXPORT int local_rank(MPI_Comm comm);
 
 /// A communicator of all processes of `comm`, which may be freed right away.
@@ -69,8 +71,8 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
 /// the job numbers its processes anew: to keep a process on one device in several communicators, give it
 /// `.devices = {tutti::mpi::local_rank(MPI_COMM_WORLD) % tutti::device_count()}`.
 ///
-/// Throws what the constructor of `Communicator` throws, and Error(timeout) if another process fails before
-/// it joins: after a minute, or after `options.timeout` if that is longer. Cost: a few small all-gathers.
+/// Throws what the constructor of `Communicator` throws, and Error(timeout) if another process does not come:
+/// after a minute, or after `options.timeout` if that is longer. Cost: a few small all-gathers.
 [[nodiscard]] TUTTI_EXPORT Communicator make_communicator(MPI_Comm comm,
                                                           const CommunicatorOptions& options = {});
 

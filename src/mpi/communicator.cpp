@@ -1,28 +1,65 @@
 #include "mpi/checks.hpp"
 #include "tutti/device.hpp"
+#include "tutti/error.hpp"
 #include "tutti/mpi.hpp"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <fstream>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace tutti::mpi {
+namespace {
+
+/// What tells hosts apart, whatever `TUTTI_HOST_ID` says: devices are shared by those that are one in
+/// earnest. The name alone may be that of many containers.
+struct Host {
+  std::array<char, 64> boot{};
+  std::array<char, MPI_MAX_PROCESSOR_NAME + 1> name{};
+  friend bool operator==(const Host&, const Host&) = default;
+};
+
+Host this_host() {
+  Host host;
+  std::string boot;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  boot.copy(host.boot.data(), host.boot.size() - 1);
+  int length = 0;
+  check(MPI_Get_processor_name(host.name.data(), &length), "MPI_Get_processor_name");
+  std::fill(host.name.begin() + length, host.name.end(), '\0');
+  return host;
+}
+
+int local_rank_in(Exchange& exchange) {
+  const Host mine = this_host();
+  std::vector<Host> hosts(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(hosts)));
+  return static_cast<int>(std::count(hosts.begin(), hosts.begin() + exchange.rank(), mine));
+}
+
+}  // namespace
 
 int local_rank(MPI_Comm comm) {
   require_usable(comm, "tutti::mpi::local_rank");
-  MPI_Comm host = MPI_COMM_NULL;
-  check(MPI_Comm_split_type(comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host), "MPI_Comm_split_type");
-  int rank = 0;
-  check(MPI_Comm_rank(host, &rank), "MPI_Comm_rank");
-  check(MPI_Comm_free(&host), "MPI_Comm_free");
-  return rank;
+  Exchange exchange(comm);
+  return local_rank_in(exchange);
 }
 
 Communicator make_communicator(MPI_Comm comm, const CommunicatorOptions& options) {
   require_usable(comm, "tutti::mpi::make_communicator");
   Exchange exchange(comm, std::max(options.timeout, std::chrono::milliseconds(std::chrono::minutes(1))));
   // All ranks ask, also those that name their devices: it is collective.
-  const int local = local_rank(comm);
+  const int local = local_rank_in(exchange);
   CommunicatorOptions chosen = options;
-  if (chosen.devices.empty()) chosen.devices.emplace_back(local % device_count());
+  try {
+    if (chosen.devices.empty()) chosen.devices.emplace_back(local % device_count());
+  } catch (const Error&) {
+    // A rank that has no devices: the constructor finds out again, and tells the others.
+  }
   return Communicator(exchange, chosen);
 }
 

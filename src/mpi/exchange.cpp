@@ -15,13 +15,9 @@
 namespace tutti::mpi {
 namespace {
 
-MPI_Comm duplicate(MPI_Comm comm) {
+MPI_Comm checked(MPI_Comm comm) {
   require_usable(comm, "tutti::mpi::Exchange");
-  MPI_Comm copy = MPI_COMM_NULL;
-  check(MPI_Comm_dup(comm, &copy), "MPI_Comm_dup");
-  // From here on, failures are returned instead of ending the job.
-  check(MPI_Comm_set_errhandler(copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  return copy;
+  return comm;
 }
 
 int rank_in(MPI_Comm comm) {
@@ -39,7 +35,10 @@ int size_of(MPI_Comm comm) {
 }  // namespace
 
 Exchange::Exchange(MPI_Comm comm, std::chrono::milliseconds timeout)
-    : comm_(duplicate(comm)), timeout_(timeout), rank_(rank_in(comm_)), size_(size_of(comm_)) {}
+    : comm_(duplicate(checked(comm), timeout)),
+      timeout_(timeout),
+      rank_(rank_in(comm_)),
+      size_(size_of(comm_)) {}
 
 Exchange::~Exchange() {
   // An all_gather that was given up is still under way.

@@ -278,20 +278,10 @@ void require_any_thread(tutti::Exchange& exchange) {
 std::unique_ptr<tutti::Network> make_network(MPI_Comm comm, tutti::Exchange& exchange,
                                              std::chrono::milliseconds timeout) {
   require_any_thread(exchange);
-  // MPI has the address of what it is to fill in.
-  auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Comm_idup(comm, copy.get(), &request), "MPI_Comm_idup");
-  if (!completes_within(request, timeout, "MPI_Comm_idup")) {
-    static_cast<void>(copy.release());
-    throw Error(
-        ErrorCode::timeout,
-        fmt::format("MPI: after {} ms, other ranks have not duplicated the communicator", timeout.count()));
-  }
-  check(MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  MPI_Comm copy = duplicate(comm, timeout);
   std::vector<int> ranks(static_cast<std::size_t>(exchange.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return std::make_unique<MessageNetwork>(std::make_shared<Line>(*copy), 0, std::move(ranks));
+  return std::make_unique<MessageNetwork>(std::make_shared<Line>(copy), 0, std::move(ranks));
 }
 
 }  // namespace tutti::mpi

@@ -1,10 +1,14 @@
 #include "mpi/waiting.hpp"
 
 #include "mpi/checks.hpp"
+#include "tutti/error.hpp"
 
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace tutti::mpi {
 
@@ -21,6 +25,21 @@ bool completes_within(MPI_Request& request, std::chrono::milliseconds timeout, c
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
+}
+
+MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout) {
+  // MPI has the address of what it is to fill in.
+  auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+  MPI_Request request = MPI_REQUEST_NULL;
+  check(MPI_Comm_idup(comm, copy.get(), &request), "MPI_Comm_idup");
+  if (!completes_within(request, timeout, "MPI_Comm_idup")) {
+    static_cast<void>(copy.release());
+    throw Error(
+        ErrorCode::timeout,
+        fmt::format("MPI: after {} ms, other ranks have not duplicated the communicator", timeout.count()));
+  }
+  check(MPI_Comm_set_errhandler(*copy, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return *copy;
 }
 
 void leave_to_mpi(std::vector<std::byte> bytes) {

@@ -103,6 +103,17 @@ TEST(MpiExchange, GivesUpOnRanksThatDoNotCome) {
   MPI_Barrier(MPI_COMM_WORLD);
 }
 
+TEST(MpiExchange, IsNotMadeWithoutRanksThatDoNotCome) {
+  const Part all(0, world_rank());
+  if (world_rank() != world_size() - 1) {
+    EXPECT_TRUE(refuses([&] { mpi::Exchange(all, 300ms); }, ErrorCode::timeout, {"300 ms", "duplicated"}));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (world_rank() == world_size() - 1)
+    mpi::Exchange(all, 10s);  // what the others have begun comes to an end
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
 TEST(MpiExchange, NeedsThreadsForSeveralHosts) {
   // main asks MPI for no more than MPI_THREAD_FUNNELED.
   int level = MPI_THREAD_SINGLE;

@@ -1,0 +1,22 @@
+#include "mpi/world.hpp"
+#include "support/errors.hpp"
+#include "tutti/mpi.hpp"
+
+#include <cstdlib>
+
+#include <gtest/gtest.h>
+
+/// A program of its own: a process looks for its devices once.
+namespace tutti {
+namespace {
+
+TEST(MpiCommunicator, ARankWithoutDevicesIsNamedToTheOthers) {
+  const bool has_none = test::world_rank() == 1;
+  if (has_none) setenv("TUTTI_VIRTUAL_DEVICES", "many", 1);
+  EXPECT_TRUE(test::refuses([] { static_cast<void>(mpi::make_communicator(MPI_COMM_WORLD)); },
+                            has_none ? ErrorCode::invalid_argument : ErrorCode::peer_unavailable,
+                            {"TUTTI_VIRTUAL_DEVICES", has_none ? "many" : "rank 1:"}));
+}
+
+}  // namespace
+}  // namespace tutti
