@@ -55,6 +55,9 @@ class Communicator::Impl {
  private:
   /// What calls have queued uses the shared memory. False if some of it may be still to come.
   [[nodiscard]] bool end_own_work();
+  /// Virtual devices keep that work failed because the team was ended, which would be taken for a failure of
+  /// what comes next.
+  void take_failures();
   static std::vector<Device> checked_devices(const CommunicatorOptions& options);
   /// `settings`. What it throws is told to the other ranks, who wait for this one.
   static Team::Settings checked(Exchange& exchange, const CommunicatorOptions& options);
@@ -132,6 +135,7 @@ bool Communicator::Impl::end_own_work() {
     // What does not end by itself is ended.
     team.abort(ErrorCode::aborted, "a rank left with calls under way");
     is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
+    if (is_over) take_failures();
   }
   if (is_over && context->launcher.has_captured()) {
     // Launches of graphs may be queued anywhere.
@@ -144,6 +148,18 @@ bool Communicator::Impl::end_own_work() {
     }
   }
   return is_over;
+}
+
+void Communicator::Impl::take_failures() {
+  for (std::size_t own = 0; own < context->devices.size(); ++own) {
+    try {
+      context->launcher.check();  // throws for one device at a time
+    } catch (const Error& error) {
+      const std::string_view what = error.what();
+      if (what.find(context->team.abort_word().reason()) == std::string_view::npos)
+        log_warning(fmt::format("Communicator: destroyed after a failure of other work: {}", what));
+    }
+  }
 }
 
 Team::Settings Communicator::Impl::settings(const CommunicatorOptions& options) {

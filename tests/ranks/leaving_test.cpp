@@ -93,6 +93,18 @@ TEST(Leaving, KeepsWhatCallsUseThatHaveNotBegun) {
   });
 }
 
+TEST(Leaving, LeavesNoFailuresOfItsOwn) {
+  expect_all_right(2, [](Exchange& exchange) {
+    std::optional<Communicator> communicator = make(exchange, 60s);
+    if (exchange.rank() == 0) communicator->barrier();
+    transport::ranks::synchronize(exchange);
+    if (exchange.rank() == 1) communicator->abort("enough");
+    communicator.reset();
+    const Communicator next = make(exchange);
+    EXPECT_TRUE(mentions(next.explain(), {"rounds: p2p"}));
+  });
+}
+
 TEST(Leaving, IsNotDoneByAForkedChild) {
   expect_all_right(2, [](Exchange& exchange) {
     static std::optional<Communicator> communicator;

@@ -129,6 +129,12 @@ bool RoundLauncher::has_passed() const noexcept {
   });
 }
 
+void RoundLauncher::check() const {
+  for (const Latest& latest : latest_) {
+    if (latest.event != nullptr) static_cast<void>(runtime_.backend().query_event(latest.event));
+  }
+}
+
 void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
                            std::span<std::byte* const> addresses,
                            std::span<const backend::StreamRef> streams) {

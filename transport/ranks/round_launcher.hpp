@@ -39,6 +39,8 @@ class RoundLauncher {
   void mark() noexcept;
   /// They have come there, or have failed.
   [[nodiscard]] bool has_passed() const noexcept;
+  /// Throws what has failed on the devices since somebody asked.
+  void check() const;
   /// Graphs may hold own work, on whatever streams they are launched.
   [[nodiscard]] bool has_captured() const noexcept { return !latest_captured_.empty(); }
   /// The stream whose capture the call belongs to.
