@@ -156,7 +156,7 @@ void Communicator::Impl::take_failures() {
       context->launcher.check();  // throws for one device at a time
     } catch (const Error& error) {
       const std::string_view what = error.what();
-      if (what.find(context->team.abort_word().reason()) == std::string_view::npos)
+      if (what.find(context->team.abort_word().reason().text()) == std::string_view::npos)
         log_warning(fmt::format("Communicator: destroyed after a failure of other work: {}", what));
     }
   }
@@ -202,8 +202,7 @@ void Communicator::broadcast(TensorList tensors, int root, StreamList streams) {
 
 void Communicator::broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams) {
   TeamCall call(*impl_->context, Operation::broadcast, streams);
-  collectives::broadcast_into(call, collectives::Named::one("tensor", tensor), MemberOperands::one_each(out),
-                              root);
+  collectives::broadcast_into(call, Named::one("tensor", tensor), MemberOperands::one_each(out), root);
 }
 
 void Communicator::broadcast_coalesced(TensorLists tensors, int root, StreamList streams) {
