@@ -161,11 +161,23 @@ TEST(PerfRanksCommandLine, RanksThatWereToldDifferentThingsEnd) {
   const Outcome flags =
       run_with(3, "flag=; if ((rank == 2)); then flag=--no-such-flag; fi", "broadcast $flag");
   EXPECT_EQ(flags.status, 2);
-  expect_one_line_about(own_lines(flags.error), "rank 2: ");
-  const Outcome operations =
-      run_with(2, "op=all_gather; if ((rank == 1)); then op=broadcast; fi", "$op -b 8 -e 8 -n 1");
-  EXPECT_EQ(operations.status, 3);
-  expect_one_line_about(own_lines(operations.error), "does not match");
+  expect_one_line_about(own_lines(flags.error),
+                        "rank 2 was started with the arguments 'broadcast --no-such-flag'");
+  for (const std::string other :
+       {"broadcast -b 8 -e 8 -n 1", "all_gather -b 8 -e 8 -n 2", "topo", "--help"}) {
+    const Outcome outcome = run_with(
+        2, "what='all_gather -b 8 -e 8 -n 1'; if ((rank == 1)); then what='" + other + "'; fi", "$what");
+    EXPECT_EQ(outcome.status, 2);
+    expect_one_line_about(own_lines(outcome.error),
+                          "rank 1 was started with the arguments '" + other +
+                              "', expected those of rank 0, 'all_gather -b 8 -e 8 -n 1'");
+  }
+}
+
+TEST(PerfRanksCommandLine, RanksMayWriteFilesOfTheirOwn) {
+  const Outcome outcome = run_with(2, "file=/dev/null; if ((rank == 1)); then file=/dev/zero; fi",
+                                   "broadcast -b 8 -e 8 -n 1 -J $file");
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
 }
 
 TEST(PerfRanksCommandLine, AnInterruptOfOneRankEndsAll) {
