@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <ctime>
+#include <mutex>
 #include <new>
 #include <thread>
 
@@ -36,7 +37,9 @@ const AbortReason& AbortWord::reason() const noexcept {
 }
 
 void AbortWord::set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept {
-  if (is_set()) return;  // others may be reading the process's reason
+  static std::mutex mutex;  // the process has one reason
+  const std::lock_guard lock(mutex);
+  if (is_set()) return;  // others may be reading it
   AbortReason& own = reasons_behind(*this)[process];
   own.code = code;
   own.length = static_cast<std::uint32_t>(text.copy(own.bytes.data(), own.bytes.size()));

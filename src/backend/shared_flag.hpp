@@ -43,7 +43,7 @@ struct alignas(64) AbortWord {
   [[nodiscard]] bool is_set() const noexcept { return state.load(std::memory_order_acquire) != running; }
   /// Once set.
   [[nodiscard]] const AbortReason& reason() const noexcept;
-  /// By one thread of the process at a time. The first reason is kept; a long one is cut.
+  /// The first reason is kept; a long one is cut. Thread-safe.
   void set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept;
 };
 

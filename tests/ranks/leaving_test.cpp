@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -38,6 +39,37 @@ TEST(Leaving, KeepsFailuresOfOtherWork) {
     communicator.reset();
     EXPECT_TRUE(refuses([] { synchronize(0); }, ErrorCode::device_failure, {"injected"}));
   });
+}
+
+/// A kernel that fails leaves data of an earlier time, which later rounds must not make others take for its
+/// own.
+TEST(FailedWork, EndsTheTeamAndIsNamed) {
+  for (const std::int64_t count : {1000, 300'000}) {
+    SCOPED_TRACE(count);
+    expect_all_right(2, [&](Exchange& exchange) {
+      const int rank = exchange.rank();
+      Communicator communicator = make(exchange, 60s);
+      const Tensor input = full({count}, 1, {.device = 0});
+      const Tensor first = full({count}, -5, {.device = 0});
+      const Tensor second = full({count}, -5, {.device = 0});
+      communicator.barrier();
+      synchronize(0);
+      if (rank == 1) {
+        virtual_devices::inject({.operation = virtual_devices::Operation::kernel,
+                                 .kind = virtual_devices::FaultKind::fail_asynchronously});
+      }
+      std::string failure;
+      try {
+        communicator.all_reduce_add({input}, {first});
+        communicator.all_reduce_add({input}, {second});
+        synchronize(0);
+      } catch (const Error& error) {
+        failure = error.what();
+      }
+      EXPECT_TRUE(mentions(failure, {"injected"}));
+      EXPECT_FALSE(communicator.is_running());
+    });
+  }
 }
 
 TEST(Leaving, DoesNotWaitForCallsOfOtherCommunicators) {

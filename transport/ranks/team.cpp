@@ -153,10 +153,7 @@ std::vector<std::uint64_t> Team::agree(std::uint64_t sequence, const Signature& 
 }
 
 void Team::abort(ErrorCode code, const std::string& reason) noexcept {
-  {
-    const std::lock_guard lock(abort_mutex_);
-    abort_->set(static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(code), reason);
-  }
+  abort_->set(static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(code), reason);
   if (courier_ != nullptr) courier_->wake();
 }
 

@@ -210,7 +210,6 @@ class Team {
   std::optional<HostShare> memory_;
   std::optional<HostShare> window_memory_;  ///< none where windows are on devices
   backend::AbortWord* abort_ = nullptr;     ///< behind it, a reason of each rank
-  std::mutex abort_mutex_;                  ///< held while the own reason is written
   RankBoard* boards_ = nullptr;
   // By member, the sequence number of the last call it has completed: by rounds, by marks. Two, because a
   // device writes the one and the host the other.

@@ -50,7 +50,13 @@ void TeamTask::run() {
     }
   }
   if (abort_.is_set()) throw Error(ErrorCode::aborted, std::string(abort_.reason().text()));
-  work_();
+  try {
+    work_();
+  } catch (const Error& error) {
+    abort_.set(process_, static_cast<std::uint32_t>(error.code()),
+               fmt::format("rank {}: {}", process_, error.what()));
+    throw;
+  }
 }
 
 bool TeamTask::ready() const noexcept {
@@ -133,8 +139,8 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
         if (!has_second_half) say_finished(translation);
       });
   StreamWorker& worker = worker_of(stream);
-  interleaver_->submit(worker,
-                       std::make_unique<TeamTask>(std::move(room), own_window, *task.abort, std::move(put)));
+  interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(room), own_window, *task.abort,
+                                                          task.process, std::move(put)));
   const auto submit_end = [&] {
     if (!gives) return;
     std::vector<TeamTask::Condition> over;
@@ -143,8 +149,8 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
     }
     auto end = accept(stream, virtual_devices::Operation::kernel, "team_round",
                       [say_done](Translation&) { say_done(); });
-    interleaver_->submit(
-        worker, std::make_unique<TeamTask>(std::move(over), own_window, *task.abort, std::move(end)));
+    interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(over), own_window, *task.abort,
+                                                            task.process, std::move(end)));
   };
   if (!has_second_half) return submit_end();
 
@@ -159,8 +165,8 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
                         work(translation);
                         say_finished(translation);
                       });
-    interleaver_->submit(
-        worker, std::make_unique<TeamTask>(std::move(arrived), own_window, *task.abort, std::move(get)));
+    interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(arrived), own_window, *task.abort,
+                                                            task.process, std::move(get)));
   };
   const Sources sources(task, own_flags, shift);
   if (!task.sums.segments.empty()) {

@@ -54,13 +54,15 @@ class TeamTask final : public Task {
     SharedFlag* flag;
     std::uint32_t value;
   };
-  /// `work` runs once all conditions hold. Their flags lie in `window`.
-  TeamTask(std::vector<Condition> conditions, std::shared_ptr<const Allocation> window,
-           const AbortWord& abort, std::function<void()> work)
+  /// `work` runs once all conditions hold. Their flags lie in `window`. If it fails, the team has: the others
+  /// would take the flags of later rounds for those of this one. `process` then sets `abort`.
+  TeamTask(std::vector<Condition> conditions, std::shared_ptr<const Allocation> window, AbortWord& abort,
+           std::uint32_t process, std::function<void()> work)
       : Task("team_round"),
         conditions_(std::move(conditions)),
         window_(std::move(window)),
         abort_(abort),
+        process_(process),
         work_(std::move(work)) {}
   /// Throws Error(aborted) if the team has given up.
   void run() override;
@@ -69,7 +71,8 @@ class TeamTask final : public Task {
  private:
   std::vector<Condition> conditions_;
   std::shared_ptr<const Allocation> window_;
-  const AbortWord& abort_;
+  AbortWord& abort_;
+  std::uint32_t process_;
   std::function<void()> work_;
 };
 
