@@ -9,9 +9,9 @@
 namespace tutti {
 
 /// Layouts to share among all tensors that have them. Programs use few: the pool keeps what it has been asked
-/// for until it is full, and never lets go. So its layouts need no counting, which for results by the
-/// thousand would cost as much as the memory traffic of making them, and equal ones are one object, which is
-/// found in the caches and told equal by its address. Thread-safe, without locks.
+/// for until it is full, and never lets go. So its layouts need no counting, which is half the time of
+/// letting results by the thousand go, and equal ones are one object, which is found in the caches and told
+/// equal by its address. Thread-safe, without locks.
 class LayoutPool {
  public:
   /// With room for `capacity` layouts.
