@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -29,11 +30,11 @@ bool completes_within(MPI_Request& request, std::chrono::milliseconds timeout, c
 
 MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout) {
   // MPI has the address of what it is to fill in.
-  auto copy = std::make_unique<MPI_Comm>(MPI_COMM_NULL);
+  auto copy = std::make_shared<MPI_Comm>(MPI_COMM_NULL);
   MPI_Request request = MPI_REQUEST_NULL;
   check(MPI_Comm_idup(comm, copy.get(), &request), "MPI_Comm_idup");
   if (!completes_within(request, timeout, "MPI_Comm_idup")) {
-    static_cast<void>(copy.release());
+    leave_to_mpi(std::move(copy));
     throw Error(
         ErrorCode::timeout,
         fmt::format("MPI: after {} ms, other ranks have not duplicated the communicator", timeout.count()));
@@ -42,11 +43,15 @@ MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout) {
   return *copy;
 }
 
-void leave_to_mpi(std::vector<std::byte> bytes) {
+void leave_to_mpi(std::shared_ptr<void> memory) {
   static std::mutex mutex;
-  static auto* const given_up = new std::vector<std::vector<std::byte>>;
+  static auto* const given_up = new std::vector<std::shared_ptr<void>>;
   const std::scoped_lock lock(mutex);
-  given_up->push_back(std::move(bytes));
+  given_up->push_back(std::move(memory));
+}
+
+void leave_to_mpi(std::vector<std::byte> bytes) {
+  leave_to_mpi(std::make_shared<std::vector<std::byte>>(std::move(bytes)));
 }
 
 }  // namespace tutti::mpi

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include <mpi.h>
@@ -19,6 +20,7 @@ namespace tutti::mpi {
 
 /// Keeps what a request that is given up may still read or write, until the process ends: MPI cannot cancel
 /// most of them.
+void leave_to_mpi(std::shared_ptr<void> memory);
 void leave_to_mpi(std::vector<std::byte> bytes);
 
 }  // namespace tutti::mpi
