@@ -1,6 +1,5 @@
 #include "ranks/checks.hpp"
 
-#include "support/random.hpp"
 #include "support/reference_sum.hpp"
 #include "support/test_tensor.hpp"
 
@@ -21,7 +20,7 @@ std::vector<HostArray> numbers_for(int members, DType dtype, const Sizes& sizes,
   return arrays;
 }
 
-void check_broadcast(const Group& group, DType dtype, const Sizes& sizes, int root, std::uint64_t seed) {
+Check start_broadcast(const Group& group, DType dtype, const Sizes& sizes, int root, std::uint64_t seed) {
   const HostArray source = random_bits(dtype, sizes, seed);
   std::vector<TestTensor> tensors;
   for (int i = 0; i < group.locals(); ++i) {
@@ -29,7 +28,9 @@ void check_broadcast(const Group& group, DType dtype, const Sizes& sizes, int ro
                                               : TestTensor::poisoned(dtype, sizes, group.device(i)));
   }
   group.communicator.broadcast(tensors_of(tensors), root);
-  for (const TestTensor& tensor : tensors) EXPECT_TRUE(tensor.holds(source));
+  return [=] {
+    for (const TestTensor& tensor : tensors) EXPECT_TRUE(tensor.holds(source));
+  };
 }
 
 namespace {
@@ -43,51 +44,64 @@ struct Operands {
       out.push_back(TestTensor::poisoned(own.dtype, out_sizes, group.device(i)));
     }
   }
+  [[nodiscard]] const std::vector<TestTensor>& outputs(bool are_in_place) const {
+    return are_in_place ? mine : out;
+  }
   std::vector<TestTensor> mine;
   std::vector<TestTensor> out;
 };
 
 }  // namespace
 
-void check_reduce(const Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
-                  std::uint64_t seed) {
+Check start_reduce(const Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
+                   std::uint64_t seed) {
   const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
   const HostArray sum = reference_sum(inputs);
-  const auto [mine, out] = Operands(group, inputs, sizes);
-  group.communicator.reduce_add(tensors_of(mine), tensors_of(in_place ? mine : out), root);
-  for (int i = 0; i < group.locals(); ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    const bool is_root = group.member(i) == root;
-    EXPECT_TRUE(is_root && in_place ? mine[at].holds(sum) : mine[at].untouched());
-    EXPECT_TRUE(is_root && !in_place ? out[at].holds(sum) : out[at].untouched());
-  }
+  const Operands operands(group, inputs, sizes);
+  group.communicator.reduce_add(tensors_of(operands.mine), tensors_of(operands.outputs(in_place)), root);
+  return [=] {
+    for (int i = 0; i < group.locals(); ++i) {
+      const TestTensor& mine = operands.mine[static_cast<std::size_t>(i)];
+      const TestTensor& out = operands.out[static_cast<std::size_t>(i)];
+      const bool is_root = group.member(i) == root;
+      EXPECT_TRUE(is_root && in_place ? mine.holds(sum) : mine.untouched());
+      EXPECT_TRUE(is_root && !in_place ? out.holds(sum) : out.untouched());
+    }
+  };
 }
 
-void check_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place,
-                      std::uint64_t seed) {
+Check start_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place,
+                       std::uint64_t seed) {
   const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
   const HostArray sum = reference_sum(inputs);
-  const auto [mine, out] = Operands(group, inputs, sizes);
-  group.communicator.all_reduce_add(tensors_of(mine), tensors_of(in_place ? mine : out));
-  for (const TestTensor& tensor : in_place ? mine : out) EXPECT_TRUE(tensor.holds(sum));
+  const Operands operands(group, inputs, sizes);
+  group.communicator.all_reduce_add(tensors_of(operands.mine), tensors_of(operands.outputs(in_place)));
+  return [=] {
+    for (const TestTensor& tensor : operands.outputs(in_place)) EXPECT_TRUE(tensor.holds(sum));
+  };
 }
 
-void check_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
+Check start_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
   const auto inputs = numbers_for(group.members(), dtype, {count}, seed);
-  const auto [mine, out] = Operands(group, inputs, {count * group.members()});
-  group.communicator.all_gather(tensors_of(mine), tensors_of(out));
-  for (const TestTensor& tensor : out) EXPECT_TRUE(tensor.holds(concatenate(inputs, 0)));
+  const Operands operands(group, inputs, {count * group.members()});
+  group.communicator.all_gather(tensors_of(operands.mine), tensors_of(operands.out));
+  return [=] {
+    for (const TestTensor& tensor : operands.out) EXPECT_TRUE(tensor.holds(concatenate(inputs, 0)));
+  };
 }
 
-void check_reduce_scatter(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
+Check start_reduce_scatter(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
   const auto inputs = numbers_for(group.members(), dtype, {count * group.members()}, seed);
   const HostArray sum = reference_sum(inputs);
-  const auto [mine, out] = Operands(group, inputs, {count});
-  group.communicator.reduce_scatter_add(tensors_of(mine), tensors_of(out));
-  for (int i = 0; i < group.locals(); ++i) {
-    EXPECT_TRUE(out[static_cast<std::size_t>(i)].holds(slice(sum, 0, group.member(i) * count, count)));
-    EXPECT_TRUE(mine[static_cast<std::size_t>(i)].untouched());
-  }
+  const Operands operands(group, inputs, {count});
+  group.communicator.reduce_scatter_add(tensors_of(operands.mine), tensors_of(operands.out));
+  return [=] {
+    for (int i = 0; i < group.locals(); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      EXPECT_TRUE(operands.out[at].holds(slice(sum, 0, group.member(i) * count, count)));
+      EXPECT_TRUE(operands.mine[at].untouched());
+    }
+  };
 }
 
 namespace {
@@ -102,8 +116,8 @@ Sizes lengths_for(int members, std::uint64_t seed) {
 
 }  // namespace
 
-void check_scatter_and_gather(const Group& group, DType dtype, Sizes sizes, int dim, int root,
-                              std::uint64_t seed) {
+Check start_scatter_and_gather(const Group& group, DType dtype, Sizes sizes, int dim, int root,
+                               std::uint64_t seed) {
   const Sizes lengths = lengths_for(group.members(), seed);
   sizes[static_cast<std::size_t>(dim)] = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   const HostArray whole = random_bits(dtype, sizes, seed);
@@ -125,10 +139,36 @@ void check_scatter_and_gather(const Group& group, DType dtype, Sizes sizes, int 
                            : std::nullopt;
   group.communicator.scatter(source ? source->tensor() : Tensor(), tensors_of(out), root, dim);
   group.communicator.gather(tensors_of(mine), joined ? joined->tensor() : Tensor(), root, dim - 3);
-  for (int i = 0; i < group.locals(); ++i) {
-    EXPECT_TRUE(out[static_cast<std::size_t>(i)].holds(parts[static_cast<std::size_t>(group.member(i))]));
+  return [=] {
+    for (int i = 0; i < group.locals(); ++i) {
+      EXPECT_TRUE(out[static_cast<std::size_t>(i)].holds(parts[static_cast<std::size_t>(group.member(i))]));
+    }
+    EXPECT_TRUE(!joined || joined->holds(whole));
+  };
+}
+
+Check start_random_call(const Group& group, Random& random, std::uint64_t seed) {
+  const DType dtype = random.pick(all_dtypes);
+  const std::int64_t count = random.between(0, std::int64_t{1} << random.between(0, 15));
+  const int root = static_cast<int>(random.between(0, group.members() - 1));
+  switch (random.between(0, 5)) {
+    case 0:
+      return start_broadcast(group, dtype, {count}, root, seed);
+    case 1:
+      return start_reduce(group, dtype, {count}, root, random.one_in(2), seed);
+    case 2:
+      return start_all_reduce(group, dtype, {count}, random.one_in(2), seed);
+    case 3:
+      return start_all_gather(group, dtype, count, seed);
+    case 4:
+      return start_reduce_scatter(group, dtype, count, seed);
+    default: {
+      Sizes sizes;
+      for (int dim = 0; dim < 3; ++dim) sizes.push_back(random.between(0, 9));
+      return start_scatter_and_gather(group, dtype, sizes, static_cast<int>(random.between(0, 2)), root,
+                                      seed);
+    }
   }
-  EXPECT_TRUE(!joined || joined->holds(whole));
 }
 
 }  // namespace tutti::test::ranks

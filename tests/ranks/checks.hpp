@@ -1,9 +1,11 @@
 #pragma once
 
 #include "support/host_array.hpp"
+#include "support/random.hpp"
 #include "tutti/communicator.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 /// Calls of a communicator with known data, and what must come of them.
@@ -32,15 +34,46 @@ struct Group {
 [[nodiscard]] std::vector<HostArray> numbers_for(int members, DType dtype, const Sizes& sizes,
                                                  std::uint64_t seed);
 
-// Each makes one call, on new tensors, and expects the right bytes in all outputs and no others touched.
-void check_broadcast(const Group& group, DType dtype, const Sizes& sizes, int root, std::uint64_t seed);
-void check_reduce(const Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
-                  std::uint64_t seed);
-void check_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place, std::uint64_t seed);
-void check_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed);
-void check_reduce_scatter(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed);
+/// Expects the right bytes in all outputs of a call, and no others touched. Waits for them.
+using Check = std::function<void()>;
+
+// Each makes one call, or two that undo one another, on new tensors, on current streams.
+[[nodiscard]] Check start_broadcast(const Group& group, DType dtype, const Sizes& sizes, int root,
+                                    std::uint64_t seed);
+[[nodiscard]] Check start_reduce(const Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
+                                 std::uint64_t seed);
+[[nodiscard]] Check start_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place,
+                                     std::uint64_t seed);
+[[nodiscard]] Check start_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed);
+[[nodiscard]] Check start_reduce_scatter(const Group& group, DType dtype, std::int64_t count,
+                                         std::uint64_t seed);
 /// Parts of unequal lengths along `dim`, whose size among `sizes` is not looked at.
-void check_scatter_and_gather(const Group& group, DType dtype, Sizes sizes, int dim, int root,
-                              std::uint64_t seed);
+[[nodiscard]] Check start_scatter_and_gather(const Group& group, DType dtype, Sizes sizes, int dim, int root,
+                                             std::uint64_t seed);
+/// One of them, drawn from `random`, which is in the same state on all ranks; `seed` is that of its data.
+[[nodiscard]] Check start_random_call(const Group& group, Random& random, std::uint64_t seed);
+
+inline void check_broadcast(const Group& group, DType dtype, const Sizes& sizes, int root,
+                            std::uint64_t seed) {
+  start_broadcast(group, dtype, sizes, root, seed)();
+}
+inline void check_reduce(const Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
+                         std::uint64_t seed) {
+  start_reduce(group, dtype, sizes, root, in_place, seed)();
+}
+inline void check_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place,
+                             std::uint64_t seed) {
+  start_all_reduce(group, dtype, sizes, in_place, seed)();
+}
+inline void check_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
+  start_all_gather(group, dtype, count, seed)();
+}
+inline void check_reduce_scatter(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
+  start_reduce_scatter(group, dtype, count, seed)();
+}
+inline void check_scatter_and_gather(const Group& group, DType dtype, const Sizes& sizes, int dim, int root,
+                                     std::uint64_t seed) {
+  start_scatter_and_gather(group, dtype, sizes, dim, root, seed)();
+}
 
 }  // namespace tutti::test::ranks

@@ -256,31 +256,7 @@ void random_calls_are_all_right(Group& group) {
   Random random(77);  // the same on all ranks
   for (int call = 0; call < 120; ++call) {
     SCOPED_TRACE(testing::Message() << "call " << call);
-    const DType dtype = random.pick(all_dtypes);
-    const std::int64_t count = random.between(0, std::int64_t{1} << random.between(0, 15));
-    const int root = static_cast<int>(random.between(0, group.members() - 1));
-    const auto seed = static_cast<std::uint64_t>(1000 + call);
-    switch (random.between(0, 5)) {
-      case 0:
-        check_broadcast(group, dtype, {count}, root, seed);
-        break;
-      case 1:
-        check_reduce(group, dtype, {count}, root, random.one_in(2), seed);
-        break;
-      case 2:
-        check_all_reduce(group, dtype, {count}, random.one_in(2), seed);
-        break;
-      case 3:
-        check_all_gather(group, dtype, count, seed);
-        break;
-      case 4:
-        check_reduce_scatter(group, dtype, count, seed);
-        break;
-      default:
-        check_scatter_and_gather(group, dtype,
-                                 {random.between(0, 9), random.between(0, 9), random.between(0, 9)},
-                                 static_cast<int>(random.between(0, 2)), root, seed);
-    }
+    start_random_call(group, random, static_cast<std::uint64_t>(1000 + call))();
   }
 }
 

@@ -232,6 +232,22 @@ TEST(LostRanks, CallsThatDifferEndOnAllRanksWithBothSignatures) {
   }
 }
 
+TEST(LostRanks, CallsThatDifferDoNothingWhoeverIsStillToCome) {
+  expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    if (exchange.rank() != 1) {
+      const Tensor tensor = some_tensor(exchange.rank() == 2 ? 20 : 10);
+      tensor.fill_(exchange.rank());
+      const std::string text = failure_of(0, [&] { communicator.broadcast({tensor}, 0); });
+      EXPECT_TRUE(mentions(text, {"does not match", "rank 0", "10 float32", "rank 2", "20 float32"}));
+      EXPECT_EQ(std::ranges::count(tensor.to_vector<float>(), static_cast<float>(exchange.rank())),
+                tensor.numel());
+    }
+    transport::ranks::synchronize(exchange);
+    EXPECT_TRUE(refuses([&] { communicator.barrier(); }, ErrorCode::invalid_argument, {"does not match"}));
+  });
+}
+
 TEST(LostRanks, AbortEndsWaitsOfAllRanksAtOnce) {
   expect_all_right(3, [](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);

@@ -130,7 +130,7 @@ TEST(SeveralHosts, CallsThatDifferEndOnAllRanksWithBothSignatures) {
       const std::string text =
           failure_of(0, [&] { communicator.broadcast({some_tensor(exchange.rank() < 2 ? 10 : 20)}, 0); });
       EXPECT_LT(watch.elapsed(), timeout + slack);
-      EXPECT_TRUE(mentions(text, {"does not match", "rank 1", "rank 2", "10 float32", "20 float32"}));
+      EXPECT_TRUE(mentions(text, {"does not match", "10 float32", "20 float32"}));
     });
   }
 }

@@ -6,10 +6,21 @@
 #include <string>
 
 namespace tutti::test {
+namespace {
+
+std::size_t entries_of(const char* directory) {
+  const std::filesystem::directory_iterator entries(directory);
+  return static_cast<std::size_t>(std::distance(begin(entries), end(entries)));
+}
+
+}  // namespace
 
 std::size_t open_descriptors() {
-  const std::filesystem::directory_iterator open("/proc/self/fd");
-  return static_cast<std::size_t>(std::distance(begin(open), end(open)));
+  return entries_of("/proc/self/fd");
+}
+
+std::size_t threads() {
+  return entries_of("/proc/self/task");
 }
 
 std::size_t shared_mappings() {

@@ -6,6 +6,7 @@
 namespace tutti::test {
 
 [[nodiscard]] std::size_t open_descriptors();
+[[nodiscard]] std::size_t threads();
 /// Mappings of memory that the library shares with other processes.
 [[nodiscard]] std::size_t shared_mappings();
 

@@ -22,13 +22,30 @@ void RankBoard::Entry::write(std::uint64_t sequence, const Signature& signature,
   for (std::size_t i = 0; i < count; ++i) words_[i].store(words[i], std::memory_order_relaxed);
   posted_at_.store(now, std::memory_order_relaxed);
   is_captured_.store(is_captured, std::memory_order_relaxed);
-  sequence_.store(sequence, std::memory_order_seq_cst);
+  sequence_.store(sequence, std::memory_order_release);
 }
 
 Signature RankBoard::Entry::words(std::size_t count) const noexcept {
   std::array<std::uint64_t, word_count> words{};
   for (std::size_t i = 0; i < count; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
   return std::bit_cast<Signature>(words);
+}
+
+bool FirstCalls::agree(std::uint64_t sequence, const Signature& signature, bool is_captured) noexcept {
+  constexpr std::uint64_t lap_bits = 8;
+  constexpr std::uint64_t lap_mask = (std::uint64_t{1} << lap_bits) - 1;
+  // No lap is 0, which is what the memory holds at first.
+  const std::uint64_t lap = 1 + sequence / RankBoard::history % lap_mask;
+  const std::uint64_t captured = is_captured ? std::uint64_t{1} << lap_bits : 0;
+  const std::uint64_t mine = ((signature.digest() << lap_bits) ^ captured) | lap;
+
+  std::atomic<std::uint64_t>& word = words_[sequence % RankBoard::history];
+  std::uint64_t first = word.load(std::memory_order_acquire);
+  while ((first & lap_mask) != lap) {
+    if (word.compare_exchange_weak(first, mine, std::memory_order_acq_rel, std::memory_order_acquire))
+      return true;
+  }
+  return first == mine;
 }
 
 }  // namespace tutti::transport::ranks

@@ -33,9 +33,8 @@ struct alignas(64) RankBoard {
     /// One writer at a time.
     void write(std::uint64_t sequence, const Signature& signature, bool is_captured,
                std::int64_t now) noexcept;
-    /// In one order with `write` for all, on which `Team::post` relies.
     [[nodiscard]] bool is(std::uint64_t sequence) const noexcept {
-      return sequence_.load(std::memory_order_seq_cst) == sequence;
+      return sequence_.load(std::memory_order_acquire) == sequence;
     }
     /// All of it but `own`, which is empty.
     [[nodiscard]] Signature common() const noexcept { return words(common_words); }
@@ -67,6 +66,20 @@ struct alignas(64) RankBoard {
   std::atomic<std::uint64_t> last_sequence{0};
   std::atomic<std::int64_t> carried_at{0};  ///< when its courier, if there is one, was last seen to work
   Entry entries[history];
+};
+
+/// What those who came first have made of the last calls: all others compare with it, one word each. So two
+/// ranks that differ never both go on, whoever else is still to come.
+class alignas(64) FirstCalls {
+ public:
+  /// Whether the call is like the one that came first; the first one is. What its rank has written before is
+  /// seen by all who find that theirs differs. Each rank of this host, and whoever hands on a call of another
+  /// host, asks once per call, and nobody is more than `RankBoard::furthest_ahead` calls ahead of anyone.
+  [[nodiscard]] bool agree(std::uint64_t sequence, const Signature& signature, bool is_captured) noexcept;
+
+ private:
+  /// A digest of the call above the number of the lap around the array, which tells old words from new ones.
+  std::array<std::atomic<std::uint64_t>, RankBoard::history> words_{};
 };
 
 /// Where a rank leaves bytes for others; see `TeamExchange`.

@@ -361,12 +361,9 @@ void Courier::deliver_call(std::size_t rank, Reader& message) {
   RankBoard& board = team_.board(rank);
   board.entries[sequence % RankBoard::history].write(sequence, signature, is_captured,
                                                      RankBoard::now() - age);
+  // Before others may go further ahead, to where words are written over.
+  team_.compare_with_first(rank, signature, is_captured, sequence);
   board.last_sequence.store(sequence);
-  // Its neighbours may have looked before it came.
-  for (const std::size_t neighbour : {rank - 1, rank + 1}) {
-    if (neighbour < static_cast<std::size_t>(team_.rank_count()) && team_.is_here(neighbour))
-      team_.compare(rank, signature, neighbour, sequence);
-  }
 }
 
 void Courier::deliver_mail(std::size_t rank, Reader& message) {
@@ -398,6 +395,7 @@ void Courier::deliver_parcel(Reader& message) {
   std::vector<std::uint32_t> readers(message.take_below<std::uint32_t>(team_.member_count()));
   for (std::uint32_t& reader : readers) reader = message.take_below<std::uint32_t>(team_.member_count());
   const auto payload = message.take_bytes(bytes);
+  if (team_.abort_word().is_set()) return;  // maybe because the readers have called for something else
   std::ranges::copy(payload, team_.host_window(member) + layout.slots_offset() + layout.slot_shift(round));
   for (const std::uint32_t reader : readers)
     backend::set_flag(flag_at(team_.host_window(reader), layout.ready_offset(member)), round);

@@ -46,13 +46,26 @@ struct Signature {
   /// Own members' lengths along `dim`, where `has_own_numbers`.
   std::array<std::uint64_t, most_own_members> own{};
 
-  void add_to_shape(std::uint64_t number) noexcept {
-    shape = (shape ^ number) * 0xff51afd7ed558ccdU;
-    shape ^= shape >> 32U;
-  }
+  void add_to_shape(std::uint64_t number) noexcept { shape = mix(shape, number); }
   [[nodiscard]] bool matches(const Signature& other) const noexcept {
     return operation == other.operation && dtype == other.dtype && root == other.root && dim == other.dim &&
            tensors == other.tensors && elements == other.elements && shape == other.shape;
+  }
+  /// A hash of all that `matches` compares.
+  [[nodiscard]] std::uint64_t digest() const noexcept {
+    std::uint64_t hash = shape;
+    for (const std::uint64_t number : {static_cast<std::uint64_t>(operation),
+                                       static_cast<std::uint64_t>(dtype), static_cast<std::uint64_t>(root),
+                                       static_cast<std::uint64_t>(dim), std::uint64_t{tensors}, elements}) {
+      hash = mix(hash, number);
+    }
+    return hash;
+  }
+
+ private:
+  [[nodiscard]] static constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t number) noexcept {
+    hash = (hash ^ number) * 0xff51afd7ed558ccdU;
+    return hash ^ (hash >> 32U);
   }
 };
 /// For instance "broadcast of 1024 float32 from member 0".

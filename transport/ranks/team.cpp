@@ -97,15 +97,18 @@ std::uint64_t Team::post(const Signature& signature, bool is_captured) {
   if (is_captured) has_captured_ = true;
   if (!is_captured) last_awaited_.store(sequence, std::memory_order_release);
   own().last_sequence.store(sequence, std::memory_order_release);
-  // Both write their entries before they read: of two neighbours that differ, one sees it at least. Where all
-  // neighbours are alike, all are.
-  const auto self = static_cast<std::size_t>(rank_);
-  for (const std::size_t rank : {self + 1, self - 1}) {
-    if (rank < rank_count_) compare(self, signature, rank, sequence);
-  }
+  compare_with_first(static_cast<std::size_t>(rank_), signature, is_captured, sequence);
   if (courier_ != nullptr) courier_->wake();
   require_running();
   return sequence;
+}
+
+void Team::compare_with_first(std::size_t rank, const Signature& signature, bool is_captured,
+                              std::uint64_t sequence) noexcept {
+  if (first_calls_->agree(sequence, signature, is_captured)) return;
+  for (std::size_t other = 0; other < rank_count_; ++other) {
+    if (other != rank) compare(rank, signature, other, sequence);
+  }
 }
 
 void Team::compare(std::size_t rank, const Signature& signature, std::size_t other,
@@ -138,7 +141,8 @@ std::vector<std::uint64_t> Team::agree(std::uint64_t sequence, const Signature& 
     return std::ranges::all_of(std::span(boards_, rank_count_),
                                [&](const RankBoard& peer) { return peer.last_sequence.load() >= sequence; });
   });
-  // Other calls have no numbers of their own, and neighbours of this rank's neighbours may not be alike.
+  // Other calls have no numbers of their own, and who makes one has announced it before it is told that it
+  // differs.
   const auto self = static_cast<std::size_t>(rank_);
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     if (rank != self) compare(self, signature, rank, sequence);

@@ -117,13 +117,13 @@ class Team {
 
   /// Held while a call is being made.
   [[nodiscard]] std::mutex& calls_mutex() noexcept { return calls_mutex_; }
-  /// Announces this rank's next call and compares it with its neighbours'. Returns its sequence number.
+  /// Announces this rank's next call and compares it with the others'. Returns its sequence number.
   /// Throws what ended the team; Error(invalid_argument) with both signatures if a rank makes another call.
   [[nodiscard]] std::uint64_t post(const Signature& signature, bool is_captured);
-  /// Ends the team if `other` has made call `sequence` too, and another one than `rank`, whose is
-  /// `signature`.
-  void compare(std::size_t rank, const Signature& signature, std::size_t other,
-               std::uint64_t sequence) noexcept;
+  /// Ends the team if the call of `rank`, which is on its board, is another one than what the first rank of
+  /// which this host knows has made of it.
+  void compare_with_first(std::size_t rank, const Signature& signature, bool is_captured,
+                          std::uint64_t sequence) noexcept;
   /// Waits until all ranks have made the call, whose signature here is `signature`. Returns their `own`
   /// numbers, by member. Throws Error(invalid_argument) with both signatures if a rank makes another call.
   [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence, const Signature& signature);
@@ -173,6 +173,10 @@ class Team {
   void share_registrations(Exchange& exchange);
   bool while_idle(const std::function<void()>& work);
   void leave() noexcept;
+  /// Ends the team if `other` has made call `sequence` too, and another one than `rank`, whose is
+  /// `signature`.
+  void compare(std::size_t rank, const Signature& signature, std::size_t other,
+               std::uint64_t sequence) noexcept;
   /// Calls `holds` until it is true; gives up like a call that waits too long.
   template <class Condition>
   void wait_until(std::uint64_t sequence, Condition holds);
@@ -211,6 +215,7 @@ class Team {
   std::optional<HostShare> window_memory_;  ///< none where windows are on devices
   backend::AbortWord* abort_ = nullptr;     ///< behind it, a reason of each rank
   RankBoard* boards_ = nullptr;
+  FirstCalls* first_calls_ = nullptr;
   // By member, the sequence number of the last call it has completed: by rounds, by marks. Two, because a
   // device writes the one and the host the other.
   backend::SharedFlag* done_ = nullptr;

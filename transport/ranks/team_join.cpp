@@ -207,6 +207,7 @@ std::size_t Team::lay_out(std::byte* memory) {
   const std::size_t abort = place(sizeof(backend::AbortWord) + rank_count_ * sizeof(backend::AbortReason),
                                   alignof(backend::AbortWord));
   const std::size_t boards = place(rank_count_ * sizeof(RankBoard), alignof(RankBoard));
+  const std::size_t first_calls = place(sizeof(FirstCalls), alignof(FirstCalls));
   const std::size_t done = place(member_count() * sizeof(backend::SharedFlag), alignof(backend::SharedFlag));
   const std::size_t passed =
       place(member_count() * sizeof(backend::SharedFlag), alignof(backend::SharedFlag));
@@ -220,6 +221,7 @@ std::size_t Team::lay_out(std::byte* memory) {
   if (memory != nullptr) {
     abort_ = std::launder(reinterpret_cast<backend::AbortWord*>(memory + abort));
     boards_ = std::launder(reinterpret_cast<RankBoard*>(memory + boards));
+    first_calls_ = std::launder(reinterpret_cast<FirstCalls*>(memory + first_calls));
     done_ = std::launder(reinterpret_cast<backend::SharedFlag*>(memory + done));
     passed_ = std::launder(reinterpret_cast<backend::SharedFlag*>(memory + passed));
     mailboxes_ = std::launder(reinterpret_cast<Mailbox*>(memory + mailboxes));

@@ -1,0 +1,56 @@
+#include "ranks/checks.hpp"
+#include "support/environment.hpp"
+#include "support/footprint.hpp"
+#include "support/random.hpp"
+#include "support/ranks.hpp"
+#include "tutti/stream.hpp"
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <iostream>
+#include <span>
+
+/// Random calls between processes: operations, sizes, element types, roots and streams.
+namespace tutti::test::ranks {
+namespace {
+
+/// Keeps several calls in flight. All ranks make the same ones.
+void make_random_calls(const Group& group, std::span<const Stream> streams, std::uint64_t seed,
+                       std::int64_t calls) {
+  constexpr std::size_t in_flight = 6;
+  Random random(seed);
+  std::deque<Check> queue;
+  for (std::int64_t call = 0; call < calls; ++call) {
+    const StreamGuard guard(random.pick(streams));
+    queue.push_back(start_random_call(group, random, seed + static_cast<std::uint64_t>(call)));
+    if (queue.size() < in_flight) continue;
+    SCOPED_TRACE(testing::Message() << "call " << call + 1 - std::int64_t{in_flight});
+    queue.front()();
+    queue.pop_front();
+  }
+  for (const Check& check : queue) check();
+}
+
+TEST(CommunicatorStress, ThousandsOfCallsAreAllRightAndGrowNothing) {
+  const std::uint64_t seed = test_seed();
+  std::cout << "TUTTI_TEST_SEED=" << seed << '\n';
+  expect_all_right(3, [seed](Exchange& exchange) {
+    CommunicatorOptions options{.devices = {exchange.rank() % device_count()}};
+    options.determinism = Determinism::bitwise;
+    Communicator communicator(exchange, options);
+    const Group group(communicator);
+    // The same calls every round: what the first rounds did not need, later ones must not need either.
+    const int device = group.device(0).index();
+    const std::array streams{current_stream(device), Stream(device), Stream(device)};
+    const auto round = [&] { make_random_calls(group, streams, seed, scaled(500)); };
+    round();
+    round();
+    const Footprint before = Footprint::now();
+    for (int repetition = 0; repetition < 3; ++repetition) round();
+    EXPECT_TRUE(Footprint::now().has_not_grown_since(before));
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test::ranks

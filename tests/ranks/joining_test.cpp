@@ -1,0 +1,142 @@
+#include "ranks/lost_ranks.hpp"
+#include "support/errors.hpp"
+#include "support/process_resources.hpp"
+#include "support/timing.hpp"
+#include "transport/ranks/agreement.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+/// What goes wrong while ranks come together.
+namespace tutti::test::ranks {
+namespace {
+
+using namespace std::chrono_literals;
+
+/// As an exchange among ranks of which rank 1 is killed when it comes to step `step`.
+class ExchangeThatLosesARank final : public Exchange {
+ public:
+  ExchangeThatLosesARank(Exchange& exchange, int step) : exchange_(exchange), steps_left_(step) {}
+
+  [[nodiscard]] int rank() const override { return exchange_.rank(); }
+  [[nodiscard]] int size() const override { return exchange_.size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    if (steps_left_-- == 0) {
+      if (rank() == 1) std::raise(SIGKILL);
+      throw std::runtime_error("rank 1 does not come");
+    }
+    exchange_.all_gather(mine, all);
+  }
+  [[nodiscard]] std::unique_ptr<Network> network() override { return exchange_.network(); }
+
+ private:
+  Exchange& exchange_;
+  int steps_left_;
+};
+
+TEST(Joining, EndsWithTheExchangeWhenARankIsKilled) {
+  int step = 0;
+  for (bool have_joined = false; !have_joined; ++step) {
+    SCOPED_TRACE(testing::Message() << "step " << step);
+    Ranks ranks(3, [step](Exchange& exchange) {
+      const Tensor tensor = some_tensor();
+      const std::size_t descriptors = open_descriptors();
+      const std::size_t mappings = shared_mappings();
+      ExchangeThatLosesARank losing(exchange, step);
+      try {
+        Communicator communicator = make(losing);
+        communicator.barrier();
+        synchronize(0);
+      } catch (const std::exception& error) {
+        EXPECT_TRUE(mentions(error.what(), {"rank 1 does not come"}));
+      }
+      EXPECT_EQ(open_descriptors(), descriptors);
+      EXPECT_EQ(shared_mappings(), mappings);
+    });
+    const std::vector<Ending> endings = ranks.wait(60s);
+    EXPECT_EQ(endings[0], all_right);
+    EXPECT_EQ(endings[2], all_right);
+    have_joined = endings[1] == all_right;
+    ASSERT_TRUE(have_joined || endings[1] == killed) << endings[1];
+  }
+  EXPECT_GT(step, 3) << "ranks exchange something";
+}
+
+TEST(Joining, ARankKilledWhileAllSplitIsNamed) {
+  for (const auto delay : {0us, 300us, 1000us, 3000us, 10'000us, 30'000us}) {
+    SCOPED_TRACE(testing::Message() << delay.count() << " us");
+    Ranks ranks(3, [delay](Exchange& exchange) {
+      Communicator communicator = make(exchange, 60s);
+      communicator.barrier();
+      synchronize(0);
+      transport::ranks::synchronize(exchange);
+      std::jthread killer;
+      if (exchange.rank() == 1) {
+        killer = std::jthread([delay] {
+          std::this_thread::sleep_for(delay);
+          std::raise(SIGKILL);
+        });
+      }
+      const Stopwatch watch;
+      const std::string text = failure_of(0, [&] {
+        std::optional<Communicator> part = communicator.split(0);
+        part->barrier();
+      });
+      EXPECT_TRUE(mentions(text, {"rank 1", "is gone"}));
+      EXPECT_LT(watch.elapsed(), slack);
+      // This one's own watch may be a moment behind the part's.
+      EXPECT_TRUE(mentions(failure_of(0, [&] { communicator.barrier(); }), {"rank 1", "is gone"}));
+    });
+    expect_endings(ranks, {all_right, killed, all_right});
+  }
+}
+
+/// No file, and no shared memory, may become longer; for the scope's lifetime.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(std::size_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit limit{bytes, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(Joining, WithoutSharedMemoryFailsForAllAndMayBeTriedAgain) {
+  expect_all_right(3, [](Exchange& exchange) {
+    const Tensor tensor = some_tensor();
+    const std::size_t descriptors = open_descriptors();
+    const std::size_t mappings = shared_mappings();
+    // Room for nothing; for what ranks tell one another, but not for their data.
+    for (const std::size_t bytes : {std::size_t{4} << 10U, std::size_t{1} << 20U}) {
+      std::optional<FileSizeLimit> limit;
+      if (exchange.rank() == 0) limit.emplace(bytes);
+      EXPECT_TRUE(refuses([&] { make(exchange); }, ErrorCode::peer_unavailable,
+                          {"rank 0:", "shared memory", "bytes cannot be had"}));
+      EXPECT_EQ(open_descriptors(), descriptors);
+      EXPECT_EQ(shared_mappings(), mappings);
+    }
+    Communicator communicator = make(exchange);
+    communicator.all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test::ranks
