@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What the scripts share. Source it after `set -euo pipefail`; it leaves the shell in the root of the project.
 
+script=$(realpath "$0")
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 # Debian packages unpacked for machines without network or root (see scripts/fetch-offline-deps).
@@ -15,7 +16,7 @@ die() {
 jobs() { nproc; }
 
 # The comment at the head of a script is its help.
-usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$0"; }
+usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$script"; }
 
 # What a person running the script with or without GPUs needs to know: how many a program will find. These are the ones
 # nvidia-smi lists, of which CUDA_VISIBLE_DEVICES, if set, lets those through that it names by index or by the beginning
