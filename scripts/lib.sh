@@ -2,6 +2,7 @@
 # What the scripts share. Source it after `set -euo pipefail`; it leaves the shell in the root of the project.
 
 script=$(realpath "$0")
+caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 # Debian packages unpacked for machines without network or root (see scripts/fetch-offline-deps).
@@ -14,6 +15,11 @@ die() {
 }
 
 jobs() { nproc; }
+
+# callers_path PATH: what the caller means by it, who may be elsewhere.
+callers_path() {
+  if [[ $1 == /* ]]; then echo "$1"; else echo "$caller/$1"; fi
+}
 
 # The comment at the head of a script is its help.
 usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$script"; }
