@@ -8,6 +8,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 # Debian packages unpacked for machines without network or root (see scripts/fetch-offline-deps).
 deps_prefix=$PWD/.deps/prefix/usr
 
+# CMake finds only some of what is in a conda environment by itself.
+if [[ -n ${CONDA_PREFIX:-} ]]; then
+  export CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH:+$CMAKE_PREFIX_PATH:}$CONDA_PREFIX
+fi
+
 say() { printf '\n=== %s\n' "$*" >&2; }
 die() {
   printf '%s: %s\n' "$(basename "$0")" "$*" >&2
