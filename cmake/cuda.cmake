@@ -3,10 +3,21 @@
 
 set(tutti_oldest_cuda 12.0) # the first nvcc that compiles C++20
 
+set(tutti_architectures 80-real 90-real 90-virtual)
+set(tutti_oldest_architecture 70)
+
 set(TUTTI_HAS_CUDA OFF)
 if(TUTTI_CUDA)
-  if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES AND NOT DEFINED ENV{CUDAARCHS})
-    set(CMAKE_CUDA_ARCHITECTURES 80-real 90-real 90-virtual)
+  # Where tutti is a part of another project, CMAKE_CUDA_ARCHITECTURES is that one's, or what CMake chooses for it.
+  if(NOT PROJECT_IS_TOP_LEVEL)
+    set(TUTTI_CUDA_ARCHITECTURES "${tutti_architectures}" CACHE STRING "CUDA_ARCHITECTURES of tutti in another project")
+    set(tutti_architectures ${TUTTI_CUDA_ARCHITECTURES})
+  elseif(DEFINED CMAKE_CUDA_ARCHITECTURES)
+    set(tutti_architectures ${CMAKE_CUDA_ARCHITECTURES})
+  elseif(DEFINED ENV{CUDAARCHS})
+    set(tutti_architectures $ENV{CUDAARCHS})
+  else()
+    set(CMAKE_CUDA_ARCHITECTURES ${tutti_architectures})
   endif()
   # The toolkit's own installer leaves nvcc here without putting it on the PATH.
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
@@ -32,7 +43,17 @@ endif()
 if(TUTTI_HAS_CUDA)
   # The runtime is linked by name (CUDA::cudart_static), so that consumers need not enable the language.
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)
+  foreach(architecture IN LISTS tutti_architectures)
+    if(architecture MATCHES "^[0-9]+" AND CMAKE_MATCH_0 LESS tutti_oldest_architecture)
+      message(FATAL_ERROR "tutti's kernels need sm_${tutti_oldest_architecture} or newer, not ${architecture}: set "
+                          "CMAKE_CUDA_ARCHITECTURES (in a project that adds tutti: TUTTI_CUDA_ARCHITECTURES), or "
+                          "TUTTI_CUDA to OFF.")
+    endif()
+  endforeach()
   enable_language(CUDA)
+  if(NOT PROJECT_IS_TOP_LEVEL)
+    set(CMAKE_CUDA_ARCHITECTURES ${tutti_architectures})
+  endif()
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake 3.25 does not know that nvcc has it
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
