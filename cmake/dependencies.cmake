@@ -10,11 +10,15 @@ endfunction()
 
 find_package(Threads REQUIRED)
 
-find_package(fmt QUIET)
-tutti_require("${fmt_FOUND}" "fmt" libfmt-dev)
-
-find_package(nlohmann_json QUIET)
-tutti_require("${nlohmann_json_FOUND}" "nlohmann_json" nlohmann-json3-dev)
+# A parent project may have brought its own.
+if(NOT TARGET fmt::fmt-header-only)
+  find_package(fmt QUIET)
+  tutti_require("${fmt_FOUND}" "fmt" libfmt-dev)
+endif()
+if(NOT TARGET nlohmann_json::nlohmann_json)
+  find_package(nlohmann_json QUIET)
+  tutti_require("${nlohmann_json_FOUND}" "nlohmann_json" nlohmann-json3-dev)
+endif()
 
 find_path(TUTTI_DLPACK_INCLUDE_DIR dlpack/dlpack.h)
 mark_as_advanced(TUTTI_DLPACK_INCLUDE_DIR)
