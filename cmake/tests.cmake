@@ -10,7 +10,7 @@ mark_as_advanced(TUTTI_TEST_TIMEOUT_SCALE)
 #            [BACKENDS host cuda]      default: both
 #            [TRANSPORTS p2p staged nccl]  one run each, with TUTTI_TRANSPORT set; nccl only on cuda; default: one run, unset
 #            [LABELS multi_gpu ...]    multi_gpu marks the cuda runs that need two GPUs or more, kernels those that
-#                                      are worth a race check, forks those whose processes fork
+#                                      test kernels (for runs by hand), forks those whose processes fork
 #            [ENVIRONMENT NAME=value ...]
 #            [LIBRARIES <target>...]
 #            [TIMEOUT <seconds>])      default: 120
