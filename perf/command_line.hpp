@@ -29,7 +29,7 @@ struct TypedOptions {
   std::string topology;
   std::string iterations;
   std::string warmup;
-  std::string repetitions = "5";
+  std::string repetitions;
   std::string buffer_sets;
   std::string graph_launches = "0";
   std::string peer = "none";

@@ -88,7 +88,7 @@ std::vector<DType> parse_dtypes(const std::string& text) {
 void parse_launches(const TypedOptions& typed, Options& options) {
   options.timing.iterations = optional_number(typed.iterations, "-n", 1, any_number);
   options.timing.warmup = optional_number(typed.warmup, "-w", 0, any_number);
-  options.timing.repetitions = parse_number(typed.repetitions, "--repetitions", 1, any_number);
+  options.timing.repetitions = optional_number(typed.repetitions, "--repetitions", 1, any_number);
   options.buffer_sets = optional_number(typed.buffer_sets, "--buffer-sets", 1, 1024);
   if (typed.latency) options.headline = Headline::latency;
   const int graph_launches = parse_number(typed.graph_launches, "-G", 0, any_number);

@@ -15,6 +15,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double batch_microseconds = 50e3;   ///< what a batch may take
 constexpr double total_microseconds = 300e3;  ///< what all batches may take, and all latencies
 constexpr int default_warmup = 5;
+constexpr int default_repetitions = 5;
 constexpr int most_iterations = 200;
 constexpr int most_latencies = 200;
 
@@ -73,10 +74,9 @@ Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& proc
   }
 
   const int iterations = plan.iterations.value_or(fitting(batch_microseconds, estimate, 1, most_iterations));
-  const int repetitions =
-      plan.iterations
-          ? plan.repetitions
-          : std::min(plan.repetitions, fitting(total_microseconds, estimate * iterations, 2, 1000));
+  const int repetitions = plan.repetitions.value_or(
+      plan.iterations ? default_repetitions
+                      : fitting(total_microseconds, estimate * iterations, 2, default_repetitions));
   const auto launches = static_cast<std::size_t>(iterations);
   Timing timing;
   timing.iterations = launches * launcher.operations_per_launch;

@@ -28,9 +28,9 @@ struct Launcher {
 /// How much to measure. What is not given is chosen so that short operations are repeated often and long ones
 /// do not take more than a second or two.
 struct TimingPlan {
-  std::optional<int> iterations;  ///< launches in a batch
-  std::optional<int> warmup;      ///< launches before the first measurement
-  int repetitions = 5;            ///< batches; fewer of long operations unless `iterations` is given
+  std::optional<int> iterations;   ///< launches in a batch
+  std::optional<int> warmup;       ///< launches before the first measurement
+  std::optional<int> repetitions;  ///< batches; 5, but fewer of long operations unless `iterations` is given
 };
 
 /// Microseconds per operation, of the slowest rank.

@@ -113,6 +113,15 @@ TEST(PerfTiming, IsTheSlowestRanks) {
   EXPECT_EQ(timing.latency.minimum, 70e3);
 }
 
+TEST(PerfTiming, RepeatsSlowOperationsAsOftenAsAskedTo) {
+  Counted counted;
+  WithASlowerRank processes(70e3);
+  EXPECT_EQ(measure(counted.launcher(), {}, processes).back_to_back.count, 4U);  // as many as take 300 ms
+  TimingPlan plan;
+  plan.repetitions = 9;
+  EXPECT_EQ(measure(counted.launcher(), plan, processes).back_to_back.count, 9U);
+}
+
 TEST(PerfTiming, StartsAllRanksInStep) {
   Counted counted;
   WithASlowerRank processes(1.0);
