@@ -62,13 +62,14 @@ void set_sum_operands(TeamCall& call, const MemberOperands& inputs, const Member
   }
 }
 
-/// An input overlaps its member's output nowhere, or is the part of it where it belongs.
-void require_gathered_in_place(const TeamCall& call, const Tensor& input, const Tensor& out,
-                               std::size_t own_member) {
+/// An input and its member's output overlap nowhere, or `part`, which is one of them, lies in `whole` where
+/// that member's belongs.
+void require_part_in_place(const TeamCall& call, const Tensor& input, const Tensor& out, const Tensor& part,
+                           const Tensor& whole, std::size_t own_member) {
   const int row = static_cast<int>(own_member);
-  if (out.is_contiguous() && input.is_contiguous() &&
-      static_cast<const std::byte*>(input.data()) ==
-          static_cast<const std::byte*>(out.data()) + (call.first() + own_member) * input.nbytes()) {
+  if (part.is_contiguous() && whole.is_contiguous() &&
+      static_cast<const std::byte*>(part.data()) ==
+          static_cast<const std::byte*>(whole.data()) + (call.first() + own_member) * part.nbytes()) {
     return;
   }
   const Named given = Named::one("inputs", input, row);
@@ -177,7 +178,7 @@ void gather_to_all(TeamCall& call, TensorList inputs, TensorList out) {
                             out[i].numel(), elements * static_cast<std::int64_t>(call.members()), elements,
                             call.members());
     }
-    require_gathered_in_place(call, inputs[i], out[i], i);
+    require_part_in_place(call, inputs[i], out[i], inputs[i], out[i], i);
   }
   call.begin(inputs.first(1));
   const std::uint64_t bytes = call.columns()[0].bytes();
@@ -207,9 +208,7 @@ void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out) {
     const Name name("out", i);
     call.check_output(out[i], name, i, out[0], "out[0]");
     call.arguments().same_dtype(out[i], name, inputs[0].dtype(), "inputs[0]");
-    const Named given = Named::one("inputs", inputs[i], static_cast<int>(i));
-    const Named outputs = Named::one("out", out[i], static_cast<int>(i));
-    require_disjoint(call.arguments(), std::span(&given, 1), std::span(&outputs, 1), InPlace::forbidden);
+    require_part_in_place(call, inputs[i], out[i], out[i], inputs[i], i);
   }
   if (inputs[0].numel() != elements * static_cast<std::int64_t>(call.members())) {
     call.arguments().fail("inputs[0] has {} elements, expected {}: {} for each of {} members",

@@ -59,7 +59,7 @@ class TeamProblem {
     return targets;
   }
 
-  /// Said of calls of which no output in the work is an input.
+  /// Said of calls of which no output in the work is in memory that its member gives to others.
   void outputs_are_apart() { work_.outputs_are_apart = true; }
   /// What is added from now on may use what was added before.
   void next_stage() { work_.stages.emplace_back(); }

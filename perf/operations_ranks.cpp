@@ -118,7 +118,7 @@ constexpr std::array descriptions{
                 [](Communicator& communicator, const Call& call) {
                   communicator.all_gather(call.inputs[0], call.outputs[0]);
                 }},
-    Description{"reduce_scatter_add", OperationKind::reduce_scatter, false, false, &prepare_reduce_scatter,
+    Description{"reduce_scatter_add", OperationKind::reduce_scatter, false, true, &prepare_reduce_scatter,
                 [](Communicator& communicator, const Call& call) {
                   communicator.reduce_scatter_add(call.inputs[0], call.outputs[0]);
                 }},

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <limits>
 
 #include <fmt/format.h>
@@ -144,14 +145,8 @@ class MpiPeer final : public Peer {
       }
       case OperationKind::all_gather:
         return all_gather(call.inputs[0][0], call.outputs[0][0]);
-      case OperationKind::reduce_scatter: {
-        const Tensor& input = call.inputs[0][0];
-        const Tensor& output = call.outputs[0][0];
-        require(MPI_Reduce_scatter_block(input.data(), output.data(), count_of(output),
-                                         summable_type(input.dtype()), sum_of(input.dtype()), comm_),
-                "MPI_Reduce_scatter_block");
-        return;
-      }
+      case OperationKind::reduce_scatter:
+        return reduce_scatter(call.inputs[0][0], call.outputs[0][0]);
       case OperationKind::scatter:
         return scatter(call);
       case OperationKind::gather:
@@ -160,6 +155,18 @@ class MpiPeer final : public Peer {
         break;
     }
     throw Error(ErrorCode::internal, "--peer mpi: not a collective");
+  }
+
+  void reduce_scatter(const Tensor& whole, const Tensor& part) const {
+    const std::byte* const place =
+        static_cast<std::byte*>(whole.data()) + static_cast<std::size_t>(rank_) * part.nbytes();
+    const bool is_in_place = part.data() == place;
+    require(MPI_Reduce_scatter_block(is_in_place ? MPI_IN_PLACE : whole.data(),
+                                     is_in_place ? whole.data() : part.data(), count_of(part),
+                                     summable_type(part.dtype()), sum_of(part.dtype()), comm_),
+            "MPI_Reduce_scatter_block");
+    // In place, MPI leaves the part at the beginning of the whole.
+    if (is_in_place) std::memmove(part.data(), whole.data(), part.nbytes());
   }
 
   void all_gather(const Tensor& part, const Tensor& whole) const {

@@ -237,16 +237,23 @@ Call prepare_all_gather(const Case& what, Placement placement) {
   return call;
 }
 
-Call prepare_reduce_scatter(const Case& what, [[maybe_unused]] Placement placement) {
+Call prepare_reduce_scatter(const Case& what, Placement placement) {
   const TensorSpec part = equal_part(what);
   const TensorSpec spec = all_parts(part, what);
   const std::int64_t elements = part.sizes.front();
   Call call = call_of(what, {spec});
+  call.repeatable = placement != Placement::in_place;
   for (std::size_t own = 0; own < what.members.own.size(); ++own) {
     const int member = what.members.number_of(own);
-    call.add_input(0, make_tensor(spec, what, member), summand(spec, what, 0, member));
-    call.add_output(0, make_tensor(part, what, member),
-                    columns_of(sum_of_all(spec, what, 0), member * elements, elements, spec.sizes.front()));
+    const std::int64_t start = member * elements;
+    const Tensor input = make_tensor(spec, what, member);
+    const Content sum = columns_of(sum_of_all(spec, what, 0), start, elements, spec.sizes.front());
+    call.add_input(0, input, summand(spec, what, 0, member));
+    if (placement == Placement::in_place) {
+      call.add_aliasing_output(0, input.narrow(0, start, elements), sum);
+    } else {
+      call.add_output(0, make_tensor(part, what, member), sum);
+    }
   }
   return call;
 }

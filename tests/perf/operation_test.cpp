@@ -33,11 +33,12 @@ TEST(PerfOperation, OnlySomeHaveARoot) {
   }
 }
 
-TEST(PerfOperation, InPlaceMeansThatTheInputIsThePartOfTheOutputWhereItBelongs) {
-  for (const char* name : {"broadcast", "reduce_add", "all_reduce_add_coalesced", "all_gather"}) {
+TEST(PerfOperation, InPlaceAnInputOrOutputIsThePartOfTheOtherWhereItBelongs) {
+  for (const char* name :
+       {"broadcast", "reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add"}) {
     EXPECT_TRUE(between_ranks(name).has(Placement::in_place)) << name;
   }
-  for (const char* name : {"scatter", "gather", "reduce_scatter_add"}) {
+  for (const char* name : {"scatter", "gather"}) {
     EXPECT_FALSE(between_ranks(name).has(Placement::in_place)) << name;
     EXPECT_TRUE(between_ranks(name).has(Placement::out_of_place)) << name;
   }

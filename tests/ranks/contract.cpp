@@ -335,6 +335,8 @@ const std::vector<Rule>& contract() {
       {"BroadcastLeavesItsSourceAlone", check<broadcast_leaves_its_source_alone>},
       {"BroadcastTakesListsThatArePartlyInPlace", check<broadcast_takes_lists_that_are_partly_in_place>},
       {"AllGatherTakesInputsThatAreInTheirPlace", check<all_gather_takes_inputs_that_are_in_their_place>},
+      {"ReduceScatterTakesOutputsThatAreInTheirPlace",
+       check<reduce_scatter_takes_outputs_that_are_in_their_place>},
       {"LargeCallsAreAllRight", check<large_calls_are_all_right>, Determinism::fastest},
       {"LargeOperandsMayLieAnywhere", check<large_operands_may_lie_anywhere>},
       {"OperandsMayBeWrittenRightAfterALargeCall", check<operands_may_be_written_right_after_a_large_call>},

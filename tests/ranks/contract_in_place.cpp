@@ -1,6 +1,7 @@
 #include "ranks/contract_in_place.hpp"
 
 #include "support/host_array.hpp"
+#include "support/reference_sum.hpp"
 #include "support/test_tensor.hpp"
 
 #include <cstddef>
@@ -104,6 +105,43 @@ void all_gather_takes_inputs_that_are_in_their_place(Group& group) {
     }
     group.communicator.all_gather(mine, whole);
     for (const Tensor& tensor : whole) EXPECT_EQ(read(tensor).bytes, concatenate(inputs, 0).bytes);
+  }
+}
+
+/// Of every second member, which the others do not know, and of all.
+void reduce_scatter_takes_outputs_that_are_in_their_place(Group& group) {
+  const int members = group.members();
+  for (const std::int64_t count : {1, 300, 4000, 70'001}) {
+    for (const int step : {2, 1}) {
+      const auto inputs = numbers_for(members, DType::float32, {count * members}, 970);
+      const HostArray sum = reference_sum(inputs);
+      std::vector<TestTensor> mine;
+      std::vector<TestTensor> apart;
+      std::vector<Tensor> out;
+      for (int i = 0; i < group.locals(); ++i) {
+        const int member = group.member(i);
+        mine.emplace_back(inputs[static_cast<std::size_t>(member)], group.device(i));
+        apart.push_back(TestTensor::poisoned(DType::float32, {count}, group.device(i)));
+        out.push_back(member % step == 0 ? mine.back().tensor().narrow(0, member * count, count)
+                                         : apart.back().tensor());
+      }
+      group.communicator.reduce_scatter_add(tensors_of(mine), out);
+      for (int i = 0; i < group.locals(); ++i) {
+        const int member = group.member(i);
+        const auto at = static_cast<std::size_t>(i);
+        const HostArray part = slice(sum, 0, member * count, count);
+        if (member % step != 0) {
+          EXPECT_TRUE(apart[at].holds(part));
+          EXPECT_TRUE(mine[at].untouched());
+          continue;
+        }
+        const HostArray& before = inputs[static_cast<std::size_t>(member)];
+        const std::int64_t end = (member + 1) * count;
+        EXPECT_TRUE(mine[at].holds(concatenate(std::vector{slice(before, 0, 0, member * count), part,
+                                                           slice(before, 0, end, count * members - end)},
+                                               0)));
+      }
+    }
   }
 }
 

@@ -8,5 +8,6 @@ namespace tutti::test::ranks {
 void broadcast_leaves_its_source_alone(Group& group);
 void broadcast_takes_lists_that_are_partly_in_place(Group& group);
 void all_gather_takes_inputs_that_are_in_their_place(Group& group);
+void reduce_scatter_takes_outputs_that_are_in_their_place(Group& group);
 
 }  // namespace tutti::test::ranks

@@ -22,8 +22,8 @@ struct TeamWork {
     std::vector<Flow> flows;            ///< to any members, the source's own included
   };
 
-  /// No output in the work shares memory with inputs of its member, not even with its own. Otherwise what is
-  /// written may share it with the bytes it is made of, and no others.
+  /// No output in the work shares memory with what its member gives to others. Otherwise, bytes that are
+  /// given may be written by what is made of them, and by nothing else.
   bool outputs_are_apart = false;
   std::vector<LaneId> homes;  ///< of each buffer
   std::vector<Place> places;  ///< pool for the ranges of reductions and flows
