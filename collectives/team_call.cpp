@@ -57,8 +57,18 @@ TeamContext::TeamContext(Exchange& exchange, const transport::ranks::Team::Setti
   }
 }
 
+TeamContext& TeamContext::require_own_process() {
+  if (Runtime::get_if_initialized() != &runtime) {
+    static_cast<void>(Runtime::get());  // says so, unless the child has devices of its own
+    throw Error(
+        ErrorCode::unsupported,
+        "Communicator: this process was forked from the one that made it, expected calls by that one");
+  }
+  return *this;
+}
+
 TeamCall::TeamCall(TeamContext& context, Operation operation, StreamList streams)
-    : context_(context),
+    : context_(context.require_own_process()),
       team_(context.team),
       lock_(context.team.calls_mutex()),
       arguments_(context.runtime, transport::ranks::name_of(operation)),
@@ -173,8 +183,7 @@ std::uint64_t TeamCall::post_without_work() {
   context_.launcher.begin(streams_);
   if (context_.launcher.captured()) arguments_.unsupported("the current stream is being captured");
   post();
-  context_.launcher.finish(sequence_, streams_);
-  context_.launcher.end(streams_);
+  carry_out([this] { context_.launcher.finish(sequence_, streams_); });
   return sequence_;
 }
 

@@ -78,6 +78,9 @@ struct TeamContext {
   /// Collective over the exchange.
   TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings);
 
+  /// Throws Error(unsupported) in a forked child. Returns itself.
+  TeamContext& require_own_process();
+
   Runtime& runtime = Runtime::get();
   std::vector<Device> devices;
   transport::ranks::Team team;

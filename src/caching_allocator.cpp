@@ -1,6 +1,7 @@
 #include "caching_allocator.hpp"
 
 #include "block_pool.hpp"
+#include "fork_mark.hpp"
 #include "format_bytes.hpp"
 #include "growth.hpp"
 #include "pending_frees.hpp"
@@ -65,6 +66,7 @@ class alignas(64) CachingAllocator::Impl {
   const int device_;
   /// Held while segments come or go, which takes long and may wait for devices, but not while others are
   /// waited for. Taken before `mutex_`.
+  ForkMark fork_mark_;
   std::mutex growth_mutex_;
   std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_mutex_`, as is the next
   std::vector<Extent> held_;                 ///< no segments any more, but not to be freed yet
@@ -134,6 +136,7 @@ bool CachingAllocator::Impl::may_take_unasked(std::size_t bytes) noexcept {
 }
 
 void CachingAllocator::Impl::free(Block& block) noexcept {
+  if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
   pool_.release(block);
   if (block.streams.empty()) {

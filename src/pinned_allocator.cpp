@@ -1,4 +1,5 @@
 #include "caching_allocator.hpp"
+#include "fork_mark.hpp"
 #include "format_bytes.hpp"
 #include "growth.hpp"
 #include "pending_frees.hpp"
@@ -77,6 +78,7 @@ class PinnedAllocator::Impl {
 
   backend::Backend& backend_;
   /// Held while blocks come from the system or go back. Taken before `mutex_`.
+  ForkMark fork_mark_;
   std::mutex growth_mutex_;
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
   mutable std::mutex mutex_;
@@ -139,6 +141,7 @@ PinnedBlock* PinnedAllocator::Impl::allocate(std::size_t bytes) {
 }
 
 void PinnedAllocator::Impl::free(PinnedBlock& block) noexcept {
+  if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
   bytes_in_use_ -= bytes_of(block.size_class);
   if (block.streams.empty()) {

@@ -2,6 +2,7 @@
 
 #include "backend/environment.hpp"
 #include "backend/host/host_backend.hpp"
+#include "fork_mark.hpp"
 #include "log.hpp"
 #include "tutti/error.hpp"
 
@@ -20,6 +21,7 @@ namespace {
 
 std::mutex boot_mutex;
 std::atomic<Runtime*> current_runtime{nullptr};
+std::atomic<bool> is_booting{false};
 std::atomic<bool> is_forked_off{false};  ///< this process was forked when a runtime was there already
 std::atomic<std::uint64_t> last_generation{0};
 
@@ -46,13 +48,31 @@ class PooledEvent {
 /// In a child just forked: the runtime's threads are its parent's, its locks may be held forever, and GPUs
 /// don't answer. It stays for what is still bound to it, such as tensors that are destroyed.
 void leave_runtime_to_parent() noexcept {
-  if (current_runtime.exchange(nullptr) != nullptr) is_forked_off.store(true);
+  ForkMark::count_fork();
+  const bool was_booting = is_booting.exchange(false);
+  if (current_runtime.exchange(nullptr) != nullptr || was_booting) is_forked_off.store(true);
+  new (&boot_mutex) std::mutex;  // its owner, if it has one, is a thread of the parent
 }
 
-/// Makes `booted` the current runtime. With the mutex held.
+const int no_memory_to_watch_forks = pthread_atfork(nullptr, nullptr, leave_runtime_to_parent);
+
+/// Holds the mutex while devices are started, and has children that are forked off meanwhile know of it.
+class Booting {
+ public:
+  Booting() : lock_(boot_mutex) {
+    if (no_memory_to_watch_forks != 0) throw std::bad_alloc();
+    is_booting.store(true);
+  }
+  Booting(const Booting&) = delete;
+  Booting& operator=(const Booting&) = delete;
+  ~Booting() { is_booting.store(false); }
+
+ private:
+  std::lock_guard<std::mutex> lock_;
+};
+
+/// Makes `booted` the current runtime. While booting.
 Runtime& enter(std::unique_ptr<Runtime> booted) {
-  static const int watches_forks = pthread_atfork(nullptr, nullptr, leave_runtime_to_parent);
-  if (watches_forks != 0) throw std::bad_alloc();
   Runtime* const runtime = booted.release();
   current_runtime.store(runtime, std::memory_order_release);
   return *runtime;
@@ -96,7 +116,7 @@ Runtime& Runtime::get() {
         "tutti: this process was forked from one that was using devices already, expected a fork before "
         "their first use, or exec after it");
   }
-  const std::lock_guard lock(boot_mutex);
+  const Booting booting;
   Runtime* const runtime = get_if_initialized();
   return runtime != nullptr ? *runtime : enter(boot());
 }
@@ -106,7 +126,7 @@ Runtime* Runtime::get_if_initialized() noexcept {
 }
 
 void Runtime::replace(const virtual_devices::VirtualMachine& machine) {
-  const std::lock_guard lock(boot_mutex);
+  const Booting booting;
   Runtime* old = get_if_initialized();
   if (old != nullptr) old->require_unused();
   // Made before the old one goes, so that a machine that contradicts itself leaves everything as it was.

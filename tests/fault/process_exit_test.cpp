@@ -8,7 +8,9 @@
 #include <csignal>
 #include <cstdlib>
 #include <optional>
+#include <stop_token>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include <sys/wait.h>
@@ -167,6 +169,49 @@ TEST_F(ProcessExit, OfForkedChildrenWithDevicesOfTheirOwn) {
       std::exit(own.to_vector<float>() == std::vector<float>(1000, 5.0F) ? 0 : 1);
     }
     std::exit(ended_well(child) ? 0 : 1);
+  });
+}
+
+TEST_F(ProcessExit, OfForkedChildrenWhileThreadsAllocate) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    static std::vector<Tensor> tensors = broadcast_slowly();
+    std::jthread allocating([](const std::stop_token& stop) {
+      while (!stop.stop_requested()) static_cast<void>(empty({1 << 20}, {.device = 0}));
+    });
+    bool are_right = true;
+    for (int repetition = 0; repetition < 50; ++repetition) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(hang_seconds / 4);
+        tensors.clear();
+        std::_Exit(0);
+      }
+      are_right &= ended_well(child);
+    }
+    allocating.request_stop();
+    allocating.join();
+    std::exit(are_right ? 0 : 1);
+  });
+}
+
+TEST_F(ProcessExit, OfForkedChildrenWhileDevicesAreStarted) {
+  const char* const backend = std::getenv("TUTTI_BACKEND");
+  if (backend != nullptr && backend == std::string_view("cuda"))
+    GTEST_SKIP() << "children would start all GPUs, one after another";
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    bool are_right = true;
+    std::jthread starting([] { static_cast<void>(device_count()); });
+    for (int repetition = 0; repetition < 50; ++repetition) {
+      const pid_t child = fork();
+      if (child == 0) {
+        alarm(hang_seconds / 4);
+        static_cast<void>(message_of([] { synchronize(0); }));  // refused or not, but at once
+        std::_Exit(0);
+      }
+      are_right &= ended_well(child);
+    }
+    starting.join();
+    std::exit(are_right ? 0 : 1);
   });
 }
 
