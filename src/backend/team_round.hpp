@@ -111,9 +111,11 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::size_t finished_offset(std::uint32_t from) const noexcept {
     return (members + from) * sizeof(SharedFlag);
   }
+  /// Rounds from one milestone to the next.
+  static constexpr std::uint32_t milestone_distance = std::uint32_t{1} << 29U;
   /// Whether a member that comes from `before` to `finished` rounds sets all its flags to that.
   [[nodiscard]] static constexpr bool is_milestone(std::uint32_t before, std::uint32_t finished) noexcept {
-    return (before ^ finished) >> 29U != 0;
+    return before / milestone_distance != finished / milestone_distance;
   }
   [[nodiscard]] constexpr std::size_t inboxes_offset() const noexcept {
     return (2 * members * sizeof(SharedFlag) + alignment - 1) / alignment * alignment;

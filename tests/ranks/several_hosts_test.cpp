@@ -1,9 +1,14 @@
+#include "backend/shared_flag.hpp"
+#include "backend/team_round.hpp"
 #include "ranks/lost_ranks.hpp"
+#include "runtime.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/courier.hpp"
+#include "transport/ranks/team.hpp"
 #include "tutti/communicator.hpp"
 
 #include <algorithm>
@@ -12,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -133,6 +139,36 @@ TEST(SeveralHosts, CallsThatDifferEndOnAllRanksWithBothSignatures) {
       EXPECT_TRUE(mentions(text, {"does not match", "10 float32", "20 float32"}));
     });
   }
+}
+
+TEST(SeveralHosts, FlagsStayComparableHoweverManyRoundsAreForOthers) {
+  expect_all_right(2, [](Exchange& exchange) {
+    pretend_host(exchange.rank());
+    transport::ranks::Team team(Runtime::get(), exchange,
+                                {.timeout = timeout, .window_bytes = 1U << 20U, .devices = {0}});
+    const backend::TeamWindowLayout& layout = team.windows().layout();
+    const auto flag = [&](std::size_t offset) -> backend::SharedFlag& {
+      return *std::launder(reinterpret_cast<backend::SharedFlag*>(team.host_window(0) + offset));
+    };
+    backend::SharedFlag& ready = flag(layout.ready_offset(1));
+    // As if rank 1 had put nothing for rank 0 in so many rounds.
+    for (const std::uint32_t finished :
+         {0x3000'0000U, 0x7000'0000U, 0xb000'0000U, 0xf000'0000U, 0x1000'0000U}) {
+      const std::uint32_t before = ready.value.load();
+      if (exchange.rank() == 1) {
+        auto& own = *std::launder(
+            reinterpret_cast<backend::SharedFlag*>(team.host_window(1) + layout.finished_offset(1)));
+        backend::set_flag(own, finished);
+        team.courier()->wake();
+      } else {
+        for (const Stopwatch watch; ready.value.load() == before && watch.elapsed() < slack;)
+          std::this_thread::sleep_for(1ms);
+        EXPECT_FALSE(backend::has_reached(ready.value.load(), finished - 8)) << finished;
+        EXPECT_TRUE(backend::has_reached(ready.value.load(), finished - 0x4000'0000U)) << finished;
+      }
+      transport::ranks::synchronize(exchange);
+    }
+  });
 }
 
 TEST(SeveralHosts, AbortEndsWaitsOnAllHosts) {

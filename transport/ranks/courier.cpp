@@ -380,9 +380,16 @@ void Courier::deliver_mail(std::size_t rank, Reader& message) {
 void Courier::deliver_progress(Reader& message) {
   const auto member = message.take_below<std::uint32_t>(team_.member_count());
   const auto now = message.take<Progress>();
-  const std::size_t offset = team_.windows().layout().finished_offset(member);
-  for (const std::uint32_t here : members_here_)
-    raise(flag_at(team_.host_window(here), offset), now.finished);
+  const backend::TeamWindowLayout& layout = team_.windows().layout();
+  for (const std::uint32_t here : members_here_) {
+    raise(flag_at(team_.host_window(here), layout.finished_offset(member)), now.finished);
+    // Parcels are for some readers only. The flags of the others stay comparable, behind the parcels of the
+    // last rounds, which may still be on their way.
+    constexpr std::uint32_t furthest = backend::TeamWindowLayout::milestone_distance;
+    backend::SharedFlag& ready = flag_at(team_.host_window(here), layout.ready_offset(member));
+    if (!backend::has_reached(ready.value.load(std::memory_order_relaxed), now.finished - furthest))
+      backend::set_flag(ready, now.finished - furthest / 2);
+  }
   raise(team_.done_flag(member), now.done);
   raise(team_.passed_flag(member), now.passed);
 }
