@@ -41,9 +41,16 @@ std::unique_ptr<TableStore::Slot> TableStore::acquire(std::size_t bytes) {
 void TableStore::collect() {
   for (auto stream = pending_.begin(); stream != pending_.end();) {
     auto& slots = stream->second;
-    while (!slots.empty() && forget(cudaEventQuery(slots.front()->done)) != cudaErrorNotReady) {
-      idle_.push_back(std::move(slots.front()));
-      slots.pop_front();
+    const bool is_in_order = stream->first != cudaStreamPerThread;  // else one of each thread
+    for (auto slot = slots.begin(); slot != slots.end();) {
+      if (forget(cudaEventQuery((*slot)->done)) != cudaErrorNotReady) {
+        idle_.push_back(std::move(*slot));
+        slot = slots.erase(slot);
+      } else if (is_in_order) {
+        break;
+      } else {
+        ++slot;
+      }
     }
     stream = slots.empty() ? pending_.erase(stream) : std::next(stream);
   }
