@@ -113,7 +113,7 @@ TEST_P(TeamRounds, FollowOneAnotherByTheThousand) {
 
 TEST_P(TeamRounds, KeepWhatSlowReadersHaveNotReadYet) {
   // The writer runs ahead by all slots, and further only as the reader comes after.
-  for (int i = 0; i < 50; ++i) {
+  for (std::int64_t i = 0; i < test::scaled(50); ++i) {
     const std::uint32_t writer = any_member();
     TeamCall call = call_of(20);
     for (std::uint32_t member = 0; member < members(); ++member) call.part(member, 1);
@@ -132,7 +132,7 @@ TEST_P(TeamRounds, KeepWhatSlowReadersHaveNotReadYet) {
 TEST_P(TeamRounds, GivenMemoryIsFreeWhenItsReadersHaveFinished) {
   // What comes next on a writer's stream overwrites what slow readers were given.
   constexpr std::uint64_t bytes = 20'000;
-  for (int i = 0; i < 50; ++i) {
+  for (std::int64_t i = 0; i < test::scaled(50); ++i) {
     const std::uint32_t writer = any_member();
     std::byte* const memory = team().allocate(writer, bytes);
     const auto pattern = team().input_bytes(writer).subspan(draw(0, 100'000), bytes);
@@ -162,7 +162,7 @@ TEST_P(TeamRounds, TakeTablesOfEverySize) {
   // From tables in a kernel's parameters to ones in device memory.
   for (const std::size_t segments :
        {std::size_t{1}, std::size_t{5}, std::size_t{25}, std::size_t{150}, std::size_t{2'000}}) {
-    for (int repetition = 0; repetition < 20; ++repetition) {
+    for (std::int64_t repetition = 0; repetition < test::scaled(20); ++repetition) {
       TeamCall call = call_of(2);
       std::vector<Rectangle> rectangles(segments);
       std::ranges::generate(rectangles, [&] { return Rectangle{1, draw(0, 60)}; });
@@ -205,7 +205,7 @@ TEST_P(TeamRounds, AddEveryTypeInAscendingOrder) {
 
 TEST_P(TeamRounds, WriteSumsWhereTheirOwnInputsWereWithLowLatency) {
   if (!has_inboxes()) GTEST_SKIP() << "no low-latency rounds through host memory";
-  for (int i = 0; i < 200; ++i) {
+  for (std::int64_t i = 0; i < test::scaled(200); ++i) {
     // Segments of one memory, which is input and output of its member.
     std::vector<std::uint64_t> counts(draw(1, 5));
     std::ranges::generate(counts, [&] { return draw(1, team().random().one_in(5) ? 5'000 : 200); });
