@@ -207,7 +207,8 @@ struct Workload {
   int dim = 0;                       ///< 0, or 1 for a two-dimensional tensor cut along its rows
   CollectiveOptions options = {};
 };
-/// The plan a call would use, without moving anything of the caller's: the transport and why, the transports
+/// The plan a call would use (with `dim` 1, one on 256 rows, as the length of rows decides how they travel),
+/// without moving anything of the caller's: the transport and why, the transports
 /// refused and why, and the steps with who moves how much to whom. Several lines. The first time, it tests
 /// the links between the devices and connects NCCL, as the call would.
 [[nodiscard]] TUTTI_EXPORT std::string explain(const Workload& workload);

@@ -27,8 +27,8 @@ enum class BackendKind : std::uint8_t {
 class Device {
  public:
   constexpr Device() = default;  ///< the host
-  /// Device `index`; implicit, so that a list of devices can be written {0, 1, 2}. A negative index is
-  /// refused by every call that needs a device.
+  /// Device `index`; implicit, so that a list of devices can be written {0, 1, 2}. -1 is the host; what is
+  /// below that is refused by every call that takes a device.
   constexpr Device(int index) noexcept : index_(index) {}
   [[nodiscard]] static constexpr Device host() noexcept { return Device{}; }
 
@@ -83,6 +83,8 @@ TUTTI_EXPORT void init();
 /// Makes `device` current for the calling thread, and on GPUs also for the CUDA runtime. A negative index
 /// does nothing. Throws Error(invalid_argument) if there is no such device.
 TUTTI_EXPORT void set_device(int device);
+
+// All below throw Error(invalid_argument) if there is no such device; -1 is none.
 
 [[nodiscard]] TUTTI_EXPORT const DeviceProperties& get_device_properties(int device);
 [[nodiscard]] TUTTI_EXPORT std::string get_device_name(int device);

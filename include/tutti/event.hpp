@@ -15,7 +15,8 @@ struct EventOptions {
 
 /// A mark in a stream that other streams, any thread and the host can wait for.
 ///
-/// Created lazily at the first `record`, on the recording stream's device. Move-only; not thread-safe itself.
+/// Created lazily at the first `record`, on the recording stream's device. Move-only. Threads may wait and
+/// query at the same time, but not while another one records or moves the event.
 class TUTTI_EXPORT Event {
  public:
   Event() = default;

@@ -110,8 +110,9 @@ class TUTTI_EXPORT Tensor {
       : storage_(std::move(storage)), view_(std::move(view)) {}
   /// A tensor over memory it does not own: as `view` says, the owner keeps it alive.
   explicit Tensor(TensorView view) noexcept : view_(std::move(view)) {}
-  /// Takes over memory made elsewhere; `release` is called once with `view.data()`'s last owner gone. The
-  /// memory must by then not be in use by queued work: `release` arranges that.
+  /// Takes over memory made elsewhere; `release` is called once with `view.data()`'s last owner gone, on the
+  /// thread that lets go of it, and must not throw: that ends the program. The memory must by then not be in
+  /// use by queued work: `release` arranges that.
   [[nodiscard]] static Tensor from_blob(const TensorView& view, std::function<void()> release);
 
   [[nodiscard]] bool defined() const noexcept { return view_.defined(); }
@@ -143,7 +144,7 @@ class TUTTI_EXPORT Tensor {
   [[nodiscard]] bool is_pinned() const;
 
   /// A tensor with the same values on `device`; *this* if it is there already. Dense strides are kept. To the
-  /// host with Blocking::no the result is pinned. Stream order as for `copy_`.
+  /// host with Blocking::no the result is pinned, else pageable. Stream order as for `copy_`.
   [[nodiscard]] Tensor to(Device device, Blocking blocking = Blocking::yes) const;
   /// The same values converted; *this* if the type is the same. See `copy_` for conversions.
   [[nodiscard]] Tensor to(DType dtype) const;
@@ -162,22 +163,27 @@ class TUTTI_EXPORT Tensor {
   /// *this* if already dense in `format`, else a copy that is.
   [[nodiscard]] Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
   /// The part `start <= index < start + length` of `dimension` (negative counts from the end); shares memory.
+  /// Throws Error(invalid_argument) if there is no such dimension or part.
   [[nodiscard]] Tensor narrow(int dimension, std::int64_t start, std::int64_t length) const;
   /// The same elements under other sizes; shares memory. One size may be -1 and is inferred. Throws
   /// Error(invalid_argument) if the counts differ or the strides do not allow it.
   [[nodiscard]] Tensor view(IntList sizes) const;
-  /// Two dimensions exchanged; shares memory.
+  /// Two dimensions (negative count from the end) exchanged; shares memory. Throws Error(invalid_argument) if
+  /// there is none such.
   [[nodiscard]] Tensor transpose(int a, int b) const;
   /// Sets every element to `value` (converted as `copy_` does), in stream order.
   const Tensor& fill_(double value) const;
-  /// A copy in pinned host memory; *this* if it is there already. The tensor must be on the host.
+  /// A copy in pinned host memory; *this* if it is there already. Throws Error(invalid_argument) if the
+  /// tensor is not on the host.
   [[nodiscard]] Tensor pin_memory() const;
   /// Tells the allocator that `stream` uses this memory (see `Storage::record_stream`).
   void record_stream(const Stream& stream) const {
     if (storage_) storage_->record_stream(stream);
   }
 
-  /// The elements in index order, copied to the host; waits for the device. T must be the element type.
+  /// The elements in index order, copied to the host as `copy_` does: what other streams than the device's
+  /// current one still write there is not waited for. Throws Error(invalid_argument) if T is not the element
+  /// type.
   template <class T>
   [[nodiscard]] std::vector<T> to_vector() const {
     static_assert(!std::is_same_v<T, bool>,
@@ -187,10 +193,10 @@ class TUTTI_EXPORT Tensor {
     copy_to_host(result.data());
     return result;
   }
-  /// The elements' bytes in index order, copied to the host; waits for the device.
+  /// The elements' bytes in index order, copied to the host as `to_vector` does.
   [[nodiscard]] std::vector<std::byte> to_bytes() const;
-  /// The value of a tensor with one element; waits for the device. Throws Error(invalid_argument) if there
-  /// are more or none, or if T is not the element type.
+  /// The value of a tensor with one element, copied to the host as `to_vector` does. Throws
+  /// Error(invalid_argument) if there are more or none, or if T is not the element type.
   template <class T>
   [[nodiscard]] T item() const {
     require_dtype(dtype_of<T>, "Tensor::item");
@@ -224,12 +230,15 @@ struct TensorOptions {
 [[nodiscard]] TUTTI_EXPORT Tensor zeros(IntList sizes, const TensorOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor ones(IntList sizes, const TensorOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor full(IntList sizes, double value, const TensorOptions& options = {});
-/// Same sizes, element type, device and memory format as `other` (dense strides are kept).
+/// Same sizes, element type, device and memory format as `other` (dense strides are kept). On the host, in
+/// pageable memory.
 [[nodiscard]] TUTTI_EXPORT Tensor empty_like(const Tensor& other);
 [[nodiscard]] TUTTI_EXPORT Tensor zeros_like(const Tensor& other);
 [[nodiscard]] TUTTI_EXPORT Tensor ones_like(const Tensor& other);
 [[nodiscard]] TUTTI_EXPORT Tensor full_like(const Tensor& other, double value);
-/// Copies `nbytes` of contiguous host elements into a new tensor; the source may be reused on return.
+/// Copies the elements at `data`, in host memory in index order, as many as `sizes` say, into a new tensor;
+/// the source may be reused on return. With spans and vectors, Error(invalid_argument) if there are more or
+/// fewer.
 [[nodiscard]] TUTTI_EXPORT Tensor from_host(const void* data, IntList sizes, const TensorOptions& options);
 template <class T>
 [[nodiscard]] Tensor from_host(std::span<const T> values, IntList sizes, Device device = Device::host());

@@ -85,7 +85,8 @@ struct Fault {
 
 /// Adds a fault to the running virtual machine. Thread-safe. Throws Error(unsupported) on GPUs.
 TUTTI_EXPORT void inject(const Fault& fault);
-/// Removes all faults, those half used up included.
+/// Removes all faults, those half used up included. Thread-safe. Throws Error(unsupported) on GPUs, as do the
+/// functions below.
 TUTTI_EXPORT void clear_faults();
 /// Operations of each kind accepted so far: what a test compares to show that nothing was enqueued.
 [[nodiscard]] TUTTI_EXPORT std::uint64_t operations_enqueued();
