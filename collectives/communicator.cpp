@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <stop_token>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -32,6 +34,9 @@ using collectives::TeamContext;
 using transport::ranks::Operation;
 using transport::ranks::Team;
 
+/// Longer ones would not fit where time is counted in nanoseconds.
+constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);
+
 /// Until the process ends, as others than this process or thread still use it.
 void keep(std::unique_ptr<TeamContext> context) {
   static std::mutex mutex;
@@ -49,6 +54,9 @@ class Communicator::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
+
+  /// A forked child has none of the threads, and the team is its parent's.
+  [[nodiscard]] bool is_forked_off() const noexcept { return getpid() != process_; }
 
   std::unique_ptr<TeamContext> context;
 
@@ -104,9 +112,7 @@ Team::Settings Communicator::Impl::checked(Exchange& exchange, const Communicato
 }
 
 Communicator::Impl::~Impl() {
-  // A forked child has none of the threads, and the team is its parent's.
-  const bool is_forked_off = getpid() != process_;
-  if (!is_forked_off) {
+  if (!is_forked_off()) {
     if (end_own_work()) return;
     log_warning("Communicator: own calls have not come to their end, and keep what they use");
   }
@@ -115,8 +121,8 @@ Communicator::Impl::~Impl() {
 
 bool Communicator::Impl::end_own_work() {
   using Clock = std::chrono::steady_clock;
-  // Calls are complete a moment before their last work is over. Behind it the streams may have work of
-  // others, which may wait for what happens only after this.
+  // Calls are complete a moment before their last work is over. Where they are not marked, the streams may
+  // have work of others behind it, which may wait for what happens only after this.
   constexpr std::chrono::milliseconds moment{100};
   constexpr std::chrono::seconds least_patience{1};
   Team& team = context->team;
@@ -130,7 +136,8 @@ bool Communicator::Impl::end_own_work() {
   static_cast<void>(wait_until(deadline, [&team] { return team.is_idle() || team.abort_word().is_set(); }));
   bool is_over = team.is_idle();
   if (is_over) {
-    static_cast<void>(wait_until(Clock::now() + moment, has_passed));
+    static_cast<void>(
+        wait_until(context->launcher.marks_calls() ? deadline : Clock::now() + moment, has_passed));
   } else {
     // What does not end by itself is ended.
     team.abort(ErrorCode::aborted, "a rank left with calls under way");
@@ -138,7 +145,16 @@ bool Communicator::Impl::end_own_work() {
     if (is_over) take_failures();
   }
   if (is_over && context->launcher.has_captured()) {
-    // Launches of graphs may be queued anywhere.
+    // Launches of graphs may be queued anywhere, and nobody watches whether they wait for ranks that have
+    // left.
+    const std::jthread ender([&](const std::stop_token& are_over) {
+      std::mutex mutex;
+      std::unique_lock lock(mutex);
+      std::condition_variable_any never;
+      never.wait_until(lock, are_over, std::max(deadline, Clock::now() + least_patience),
+                       [] { return false; });
+      if (!are_over.stop_requested()) team.abort(ErrorCode::aborted, "a rank left with launches under way");
+    });
     for (const Device device : context->devices) {
       try {
         context->runtime.backend().synchronize_device(device.index());
@@ -163,7 +179,7 @@ void Communicator::Impl::take_failures() {
 }
 
 Team::Settings Communicator::Impl::settings(const CommunicatorOptions& options) {
-  Team::Settings settings{.timeout = options.timeout,
+  Team::Settings settings{.timeout = std::min(options.timeout, longest_timeout),
                           .window_bytes = options.window_bytes,
                           .transport = options.transport,
                           .determinism = options.determinism,
@@ -296,6 +312,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
 }
 
 PlanSummary Communicator::last_plan() const {
+  impl_->context->require_own_process();
   const std::lock_guard lock(impl_->context->team.calls_mutex());
   const auto& last = impl_->context->last_plan;
   if (const auto* const operation = std::get_if<Operation>(&last))
@@ -309,13 +326,14 @@ std::string Communicator::explain() const {
 }
 
 void Communicator::abort(std::string_view reason) noexcept {
+  if (impl_->is_forked_off()) return;
   impl_->context->team.abort(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank(), reason));
 }
 bool Communicator::is_running() const noexcept {
   return !impl_->context->team.abort_word().is_set();
 }
 std::string Communicator::flight_record() const {
-  static_cast<void>(impl_->context->team.is_idle());  // looks what is complete
+  if (!impl_->is_forked_off()) static_cast<void>(impl_->context->team.is_idle());  // looks what is complete
   return impl_->context->team.record();
 }
 

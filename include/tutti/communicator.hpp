@@ -16,15 +16,16 @@
 namespace tutti {
 
 struct CommunicatorOptions {
-  /// The devices this process brings in, one or more; each is a member. Empty: the current device.
+  /// The devices this process brings in, 1 to 16, each once; each is a member. Empty: the current device.
   std::vector<Device> devices{};
   /// How long a call may wait for other ranks before all ranks give up; a second more where a GPU does not
   /// say how far it has come. It counts from when the call is made, or from when the call before it has been
   /// completed here, whichever is later: so this rank's own work that its streams do in between counts too.
+  /// More than 0; more than a year is a year.
   std::chrono::milliseconds timeout{60'000};
-  /// Memory through which a member gives its data to the others, the same on all ranks: on its device, if all
-  /// devices reach one another's memory, else on every host. On GPUs, low-latency messages take up to five
-  /// times as much again: 35 MiB at most, and 9 MiB where NVLink does not join all members.
+  /// Memory through which a member gives its data to the others, the same on all ranks, 512 KiB to 1 GiB: on
+  /// its device, if all devices reach one another's memory, else on every host. On GPUs, low-latency messages
+  /// take up to five times as much again: 35 MiB at most, and 9 MiB where NVLink does not join all members.
   std::size_t window_bytes = std::size_t{8} << 20U;
   /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
   /// that is named and cannot be had is Error(unsupported).
@@ -80,6 +81,8 @@ struct CommunicatorOptions {
 /// virtual devices, by whatever synchronises with work that waited. An ended communicator can only be
 /// destroyed.
 ///
+/// A child forked off later cannot use it: calls throw Error(unsupported) there.
+///
 /// Thread safety: one call at a time, from any thread; `abort`, `is_running` and `flight_record` at any time.
 class TUTTI_EXPORT Communicator {
  public:
@@ -122,10 +125,11 @@ class TUTTI_EXPORT Communicator {
   /// The sum goes to all. Each `out` may be that member's input.
   void all_reduce_add(TensorList inputs, TensorList out, StreamList streams = {});
   void all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
-  /// Every `out` becomes the concatenation of all members' inputs, flat, in order of members. An input may be
-  /// the part of its member's `out` where it belongs.
+  /// Every `out` becomes the concatenation of all members' inputs, which are equally long, flat, in order of
+  /// members. An input may be the part of its member's `out` where it belongs.
   void all_gather(TensorList inputs, TensorList out, StreamList streams = {});
-  /// The sum of all inputs, flat, is cut into one part per member; every `out` is that member's part.
+  /// The sum of all inputs, flat, is cut into equal parts, one per member; every `out` is that member's part,
+  /// of as many elements. An `out` may be the part of its member's input where it belongs.
   void reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams = {});
   /// Cuts the root's `tensor` along `dim` (negative counts from the end): member i gets the part that its
   /// `out` has room for. Processes without the root give an undefined tensor.
@@ -133,12 +137,13 @@ class TUTTI_EXPORT Communicator {
   /// Joins all members' tensors along `dim` in the root's `out`.
   void gather(TensorList tensors, const Tensor& out, int root, int dim = 0, StreamList streams = {});
   /// Work queued afterwards on these streams, on all ranks, comes after all that was queued on any of them
-  /// before.
+  /// before. Like the other calls it returns without waiting.
   void barrier(StreamList streams = {});
 
   /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank, with their
   /// devices and this one's options; nothing for ranks that give no color. Collective: all ranks call it.
   /// This one goes on as before. Waits on the host for the others; what has been queued need not be complete.
+  /// Throws as other calls and the constructor do; Error(unsupported) while the current stream is captured.
   [[nodiscard]] std::optional<Communicator> split(std::optional<int> color, int key = 0);
 
   /// How the last call of this process travels; empty strings before the first.
@@ -149,6 +154,7 @@ class TUTTI_EXPORT Communicator {
 
   /// Ends the communicator on all ranks. Returns at once.
   void abort(std::string_view reason) noexcept;
+  /// False once the communicator has been ended, by whatever.
   [[nodiscard]] bool is_running() const noexcept;
   /// Every rank's last calls, whether they are complete and how long ago they were made, as one line of JSON.
   /// Written to the log when a call times out. What other ranks' GPUs have completed may be known some 50 ms

@@ -51,12 +51,15 @@ int local_rank(MPI_Comm comm) {
 
 Communicator make_communicator(MPI_Comm comm, const CommunicatorOptions& options) {
   require_usable(comm, "tutti::mpi::make_communicator");
-  Exchange exchange(comm, std::max(options.timeout, std::chrono::milliseconds(std::chrono::minutes(1))));
+  constexpr std::chrono::milliseconds shortest = std::chrono::minutes(1);
+  constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);
+  Exchange exchange(comm, std::clamp(options.timeout, shortest, longest));
   // All ranks ask, also those that name their devices: it is collective.
   const int local = local_rank_in(exchange);
   CommunicatorOptions chosen = options;
   try {
-    if (chosen.devices.empty()) chosen.devices.emplace_back(local % device_count());
+    const int count = device_count();
+    if (chosen.devices.empty() && count > 0) chosen.devices.emplace_back(local % count);
   } catch (const Error&) {
     // A rank that has no devices: the constructor finds out again, and tells the others.
   }

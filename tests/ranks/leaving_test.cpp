@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -54,6 +55,7 @@ TEST(FailedWork, EndsTheTeamAndIsNamed) {
       const Tensor second = full({count}, -5, {.device = 0});
       communicator.barrier();
       synchronize(0);
+      transport::ranks::synchronize(exchange);  // nobody is still in the barrier
       if (rank == 1) {
         virtual_devices::inject({.operation = virtual_devices::Operation::kernel,
                                  .kind = virtual_devices::FaultKind::fail_asynchronously});
@@ -148,7 +150,15 @@ TEST(Leaving, IsNotDoneByAForkedChild) {
       const pid_t child = fork();
       if (child == 0) {
         alarm(20);
-        std::exit(0);
+        const auto forked = [&](const std::function<void()>& call) {
+          return refuses(call, ErrorCode::unsupported, {"forked"});
+        };
+        EXPECT_TRUE(forked([&] { communicator->barrier(); }));
+        EXPECT_TRUE(forked([&] { static_cast<void>(communicator->split(0)); }));
+        virtual_devices::start(virtual_devices::VirtualMachine{});
+        EXPECT_TRUE(forked([&] { communicator->all_reduce_add({tensor}, {tensor}); }));
+        communicator->abort("by a child");
+        std::exit(testing::Test::HasFailure() ? 1 : 0);
       }
       int status = -1;
       EXPECT_EQ(waitpid(child, &status, 0), child);

@@ -74,10 +74,15 @@ class alignas(64) FirstCalls {
  public:
   /// Whether the call is like the one that came first; the first one is. What its rank has written before is
   /// seen by all who find that theirs differs. Each rank of this host, and whoever hands on a call of another
-  /// host, asks once per call, and nobody is more than `RankBoard::furthest_ahead` calls ahead of anyone.
+  /// host, asks once per call, before this host's ranks may go further ahead of it.
   [[nodiscard]] bool agree(std::uint64_t sequence, const Signature& signature, bool is_captured) noexcept;
 
  private:
+  // Nobody comes to a word again before all have been there: whoever makes the call of the next lap has heard
+  // that all others have made one `furthest_ahead` before it, who had heard the same of one as far before
+  // that.
+  static_assert(RankBoard::history >= 2 * RankBoard::furthest_ahead);
+
   /// A digest of the call above the number of the lap around the array, which tells old words from new ones.
   std::array<std::atomic<std::uint64_t>, RankBoard::history> words_{};
 };

@@ -100,23 +100,23 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
   latest_.resize(streams.size());
   for (std::size_t i = 0; i < streams.size(); ++i) {
     Latest& latest = latest_[i];
-    if (latest.stream != streams[i]) {
-      latest.is_owned = runtime_.owns(streams[i]);
-      latest.stream = streams[i];
-    }
-    if (!latest.is_owned) record(latest);
+    const bool is_owned = latest.stream == streams[i] ? latest.is_owned : runtime_.owns(streams[i]);
+    if (!is_owned || marks_calls_) record(latest, streams[i]);
+    latest.stream = streams[i];
+    latest.is_owned = is_owned;
   }
 }
 
-void RoundLauncher::record(Latest& latest) {
-  if (latest.event == nullptr) latest.event = runtime_.events().acquire(latest.stream.device);
-  runtime_.backend().record_event(latest.event, latest.stream);
+void RoundLauncher::record(Latest& latest, backend::StreamRef stream) {
+  if (latest.event == nullptr) latest.event = runtime_.events().acquire(stream.device);
+  runtime_.backend().record_event(latest.event, stream);
 }
 
 void RoundLauncher::mark() noexcept {
   for (Latest& latest : latest_) {
     try {
-      if (latest.is_owned && !runtime_.backend().is_capturing(latest.stream)) record(latest);
+      if (latest.is_owned && !marks_calls_ && !runtime_.backend().is_capturing(latest.stream))
+        record(latest, latest.stream);
     } catch (const Error&) {
       // What has failed is over.
     }

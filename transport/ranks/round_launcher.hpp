@@ -16,7 +16,8 @@ namespace tutti::transport::ranks {
 /// the same order on all ranks, as `Team::post` sees to.
 class RoundLauncher {
  public:
-  RoundLauncher(Runtime& runtime, Team& team) : runtime_(runtime), team_(team) {}
+  RoundLauncher(Runtime& runtime, Team& team)
+      : runtime_(runtime), team_(team), marks_calls_(runtime.backend().kind() == BackendKind::host) {}
   RoundLauncher(const RoundLauncher&) = delete;
   RoundLauncher& operator=(const RoundLauncher&) = delete;
   ~RoundLauncher();
@@ -35,8 +36,10 @@ class RoundLauncher {
   /// After everything of the call has been queued, or as much as there will be if it has failed.
   void end(std::span<const backend::StreamRef> streams);
 
-  /// After the last call: notes how far its streams have to come, for `has_passed`.
+  /// After the last call: notes how far its streams have to come, for `has_passed`. Behind what others have
+  /// queued since, unless calls are marked as they are made.
   void mark() noexcept;
+  [[nodiscard]] bool marks_calls() const noexcept { return marks_calls_; }
   /// They have come there, or have failed.
   [[nodiscard]] bool has_passed() const noexcept;
   /// Throws what has failed on the devices since somebody asked.
@@ -54,7 +57,7 @@ class RoundLauncher {
     bool is_owned = false;  ///< by the library
     backend::EventHandle event = nullptr;
   };
-  void record(Latest& latest);
+  void record(Latest& latest, backend::StreamRef stream);
   void follow(const Latest& latest, backend::StreamRef stream);
 
   /// A part in the backend's terms, and the pointer tables that it points to.
@@ -74,6 +77,7 @@ class RoundLauncher {
 
   Runtime& runtime_;
   Team& team_;
+  bool marks_calls_;                                 ///< on all streams, where that costs next to nothing
   std::uint32_t rounds_ = 0;                         ///< of all calls so far
   std::vector<Latest> latest_;                       ///< of own members; empty before the first call
   std::vector<backend::StreamRef> latest_captured_;  ///< likewise, of captured calls

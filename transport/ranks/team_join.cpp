@@ -240,15 +240,16 @@ void Team::leave() noexcept {
     if (windows_->transport() == TransportKind::p2p) {
       soon.reset();  // each step counts
     } else if (courier_ == nullptr) {
-      return;
+      return true;
     }
     while (!holds() && (courier_ == nullptr || !courier_->is_broken())) {
       const auto now = Clock::now();
       // After an abort the others come soon, or not at all.
       if (abort_->is_set() && !soon) soon = now + std::chrono::seconds(1);
-      if (now >= (soon ? std::min(*soon, deadline) : deadline)) return;
+      if (now >= (soon ? std::min(*soon, deadline) : deadline)) return false;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+    return true;
   };
   const auto all_are = [&](std::uint32_t state) {
     for (std::size_t rank = 0; rank < rank_count_; ++rank) {
@@ -261,12 +262,16 @@ void Team::leave() noexcept {
     if (courier_ != nullptr) courier_->wake();
   };
   say(RankBoard::leaving);
-  wait_until_all([&] { return all_are(RankBoard::leaving); });
+  static_cast<void>(wait_until_all([&] { return all_are(RankBoard::leaving); }));
   windows_->close();
   if (registrations_) registrations_->close();
   say(RankBoard::left);
-  wait_until_all(
+  const bool have_all_left = wait_until_all(
       [&] { return all_are(RankBoard::left) && (courier_ == nullptr || courier_->has_delivered()); });
+  if (!have_all_left && windows_->transport() == TransportKind::p2p) {
+    log_warning("Communicator: not all ranks have let go of this one's device memory, which stays allocated");
+    windows_->leave_allocated();
+  }
 }
 
 }  // namespace tutti::transport::ranks

@@ -27,11 +27,10 @@ constexpr std::chrono::seconds longest_silence{1};
 std::uint32_t Team::completed_by(std::size_t member) const noexcept {
   const std::uint32_t by_rounds = done_[member].value.load();
   const std::uint32_t by_marks = passed_[member].value.load();
-  // One of them may have stood still for more calls than they can tell apart; the other one is near what has
-  // been posted.
+  // One of them may have stood still for more calls than they can tell apart; the other one is not far behind
+  // what has been posted, and neither ahead of it.
   const auto posted = static_cast<std::uint32_t>(board(rank_of_member_[member]).last_sequence.load());
-  const auto distance = [=](std::uint32_t value) { return std::min(posted - value, value - posted); };
-  return distance(by_rounds) <= distance(by_marks) ? by_rounds : by_marks;
+  return posted - by_rounds <= posted - by_marks ? by_rounds : by_marks;
 }
 
 bool Team::has_completed(const RankBoard& of, std::uint64_t sequence) const noexcept {

@@ -42,6 +42,8 @@ class Windows {
   void close() noexcept;
   /// Frees the own ones: nobody has them open any more.
   void free() noexcept;
+  /// Never frees the own ones: work of others, which does not end, may still write there.
+  void leave_allocated() noexcept { allocated_.clear(); }
 
   [[nodiscard]] const backend::TeamWindowLayout& layout() const noexcept { return layout_; }
   /// p2p or staged.

@@ -2,6 +2,8 @@
 #include "backend/host/table_work.hpp"
 
 #include <algorithm>
+#include <exception>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -54,6 +56,10 @@ void TeamTask::run() {
     work_();
   } catch (const Error& error) {
     abort_.set(process_, static_cast<std::uint32_t>(error.code()),
+               fmt::format("rank {}: {}", process_, error.what()));
+    throw;
+  } catch (const std::exception& error) {
+    abort_.set(process_, static_cast<std::uint32_t>(ErrorCode::internal),
                fmt::format("rank {}: {}", process_, error.what()));
     throw;
   }
