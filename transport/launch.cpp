@@ -107,14 +107,14 @@ class Launcher {
 void launch_star(Runtime& runtime, const Plan& plan, const Operands& operands, const Signals::Flags& flags,
                  Crew::Shift& shift) {
   backend::Backend& backend = runtime.backend();
-  const backend::StreamRef home = operands.lanes[plan.home_lane];
+  const backend::StreamRef hub = operands.lanes[plan.hub_lane];
   const auto& [before, after] = *plan.star;
   shift.for_each(before.size(), [&](std::size_t i) {
     backend.signal(operands.lanes[before[i]], flags.ready[i], flags.value);
   });
-  if (!before.empty()) backend.wait_signals(home, flags.ready, flags.value);
+  if (!before.empty()) backend.wait_signals(hub, flags.ready, flags.value);
   Launcher(runtime, plan, operands).run_body(plan.steps);
-  backend.signal(home, *flags.done, flags.value);
+  backend.signal(hub, *flags.done, flags.value);
   shift.for_each(after.size(), [&](std::size_t i) {
     backend.wait_signals(operands.lanes[after[i]], {flags.done, 1}, flags.value);
   });

@@ -96,7 +96,7 @@ struct PlannedStep {
   Phase phase = Phase::body;
 };
 
-/// The order of a plan whose body runs on the home lane alone.
+/// The order of a plan whose body runs on the hub lane alone.
 struct Star {
   std::vector<LaneId> before;  ///< lanes whose queued work must be done before the body
   std::vector<LaneId> after;   ///< lanes whose later work must come after it
@@ -116,6 +116,7 @@ struct Plan {
   std::vector<LaneId> homes;         ///< of operands, then of temporaries
   std::size_t operand_count = 0;
   LaneId home_lane = 0;  ///< where a persistent launch starts and ends: the root's, or the first used
+  LaneId hub_lane = 0;   ///< the same if it has work in the body, else the first that has
   std::vector<Temporary> temporaries;
   std::vector<PlannedStep> steps;
   std::uint32_t mark_count = 0;

@@ -204,9 +204,9 @@ std::optional<Star> PlanBuilder::star() const {
 }
 
 /// The body, with the orders at its two ends where they cost least: pairwise ones as late and as early as
-/// lanes need them, so that they overlap with other work; orders through the home lane all at the ends.
+/// lanes need them, so that they overlap with other work; orders through the hub lane all at the ends.
 std::vector<PlannedStep> PlanBuilder::assemble() {
-  const LaneId hub = plan_.home_lane;
+  const LaneId hub = plan_.hub_lane;
   Orders entry(Phase::entry, body_.size(), plan_.mark_count);
   if (is_cheaper_through(hub, entry_)) {
     entry.add_through(hub, entry_, 0);
@@ -238,11 +238,8 @@ Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
   }
   plan_.summary = {std::move(transport), std::move(algorithm)};
   plan_.used_lanes.assign(used_.begin(), used_.end());
-  if (used_.contains(problem_.root)) {
-    plan_.home_lane = problem_.root;
-  } else if (!used_.empty()) {
-    plan_.home_lane = *used_.begin();
-  }
+  if (!used_.empty()) plan_.hub_lane = used_.contains(problem_.root) ? problem_.root : *used_.begin();
+  plan_.home_lane = problem_.root < problem_.lane_devices.size() ? problem_.root : plan_.hub_lane;
   plan_.star = star();
   plan_.steps = assemble();
   plan_.host_uses.assign(host_uses_.begin(), host_uses_.end());

@@ -16,10 +16,10 @@ constexpr std::size_t set_count = 128;
 /// The fence before a signal is relied on for what a GPU has written over NVLink alone: over PCIe only the
 /// way to each place keeps writes in order, and the flags lie elsewhere.
 bool are_joined(const Plan& plan, const std::function<bool(int, int)>& have_nvlink) {
-  const int home = plan.lane_devices[plan.home_lane];
+  const int hub = plan.lane_devices[plan.hub_lane];
   const auto is_joined = [&](LaneId lane) {
     const int device = plan.lane_devices[lane];
-    return device == home || have_nvlink(home, device);
+    return device == hub || have_nvlink(hub, device);
   };
   return std::ranges::all_of(plan.star->before, is_joined) &&
          std::ranges::all_of(plan.star->after, is_joined);

@@ -187,6 +187,37 @@ TEST_P(Persistent, LaunchesOnTheCurrentStreamOfItsHomeDevice) {
   EXPECT_TRUE(all_hold(outputs, run.expect(values)));
 }
 
+TEST(PersistentHome, IsTheRootsDeviceWhoeverDoesTheWork) {
+  const std::vector<Device> devices = first_devices();
+  if (devices.size() < 2) GTEST_SKIP() << "needs two devices";
+  const Device root = devices.back();
+  for (const std::int64_t count : {16, 1 << 20}) {
+    SCOPED_TRACE(count);
+    const TensorOptions there{.dtype = DType::int32, .device = root};
+    const Tensor source = full({count}, 3, there);
+    const Tensor sum = zeros({count}, there);
+    std::vector<Tensor> copies;
+    std::vector<Tensor> summands;
+    for (const Device device : devices) {
+      const TensorOptions here{.dtype = DType::int32, .device = device};
+      if (device != root) copies.push_back(zeros({count}, here));
+      summands.push_back(full({count}, device.index() + 1, here));
+    }
+    synchronize_all();
+    PersistentCollective broadcast = persistent_broadcast(source, copies);
+    PersistentCollective reduce = persistent_reduce_add(summands, sum);
+    EXPECT_EQ(broadcast.home_device(), root.index()) << broadcast.explain();
+    EXPECT_EQ(reduce.home_device(), root.index()) << reduce.explain();
+    const Stream stream(root.index());
+    broadcast.launch(stream);
+    reduce.launch(stream);
+    stream.synchronize();
+    for (const Tensor& copy : copies) EXPECT_TRUE(holds(copy, 3));
+    const auto members = static_cast<std::int32_t>(devices.size());
+    EXPECT_TRUE(holds(sum, members * (members + 1) / 2));
+  }
+}
+
 TEST_P(Persistent, CompletesAfterItsDestruction) {
   const Exercise run = exercise(scaled(50'000));
   const std::vector<HostArray> values = run.values(test_seed());
