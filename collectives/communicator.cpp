@@ -15,6 +15,7 @@
 #include <mutex>
 #include <stop_token>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -63,6 +64,8 @@ class Communicator::Impl {
  private:
   /// What calls have queued uses the shared memory. False if some of it may be still to come.
   [[nodiscard]] bool end_own_work();
+  /// Waits for all work of the devices, as launches of graphs may be queued anywhere.
+  void end_launches();
   /// Virtual devices keep that work failed because the team was ended, which would be taken for a failure of
   /// what comes next.
   void take_failures();
@@ -135,35 +138,44 @@ bool Communicator::Impl::end_own_work() {
   context->launcher.mark();
   static_cast<void>(wait_until(deadline, [&team] { return team.is_idle() || team.abort_word().is_set(); }));
   bool is_over = team.is_idle();
-  if (is_over) {
-    static_cast<void>(
-        wait_until(context->launcher.marks_calls() ? deadline : Clock::now() + moment, has_passed));
+  if (is_over && context->launcher.marks_calls()) {
+    is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
+  } else if (is_over) {
+    static_cast<void>(wait_until(Clock::now() + moment, has_passed));
   } else {
     // What does not end by itself is ended.
     team.abort(ErrorCode::aborted, "a rank left with calls under way");
     is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
     if (is_over) take_failures();
   }
-  if (is_over && context->launcher.has_captured()) {
-    // Launches of graphs may be queued anywhere, and nobody watches whether they wait for ranks that have
-    // left.
-    const std::jthread ender([&](const std::stop_token& are_over) {
-      std::mutex mutex;
-      std::unique_lock lock(mutex);
-      std::condition_variable_any never;
-      never.wait_until(lock, are_over, std::max(deadline, Clock::now() + least_patience),
-                       [] { return false; });
-      if (!are_over.stop_requested()) team.abort(ErrorCode::aborted, "a rank left with launches under way");
-    });
-    for (const Device device : context->devices) {
-      try {
-        context->runtime.backend().synchronize_device(device.index());
-      } catch (const Error&) {
-        continue;  // failed work is over as well
-      }
+  if (is_over && context->launcher.has_captured()) end_launches();
+  return is_over;
+}
+
+void Communicator::Impl::end_launches() {
+  // Nobody watches whether they wait for ranks that have left.
+  const auto give_up = [&team = context->team](const std::stop_token& are_over) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any never;
+    never.wait_for(lock, are_over, team.timeout(), [] { return false; });
+    if (are_over.stop_requested()) return;
+    log_warning("Communicator: launches of graphs that have not come to their end are ended");
+    team.abort(ErrorCode::aborted, "a rank left with launches under way");
+  };
+  std::jthread ender;
+  try {
+    ender = std::jthread(give_up);
+  } catch (const std::system_error& error) {
+    log_warning(fmt::format("Communicator: launches of graphs are waited for without end: {}", error.what()));
+  }
+  for (const Device device : context->devices) {
+    try {
+      context->runtime.backend().synchronize_device(device.index());
+    } catch (const Error&) {
+      continue;  // failed work is over as well
     }
   }
-  return is_over;
 }
 
 void Communicator::Impl::take_failures() {

@@ -1,6 +1,7 @@
 #include "tutti/persistent.hpp"
 
 #include "collectives/prepare.hpp"
+#include "fork_mark.hpp"
 #include "transport/select.hpp"
 #include "tutti/error.hpp"
 
@@ -26,6 +27,7 @@ class LaneStreams {
   LaneStreams(const LaneStreams&) = delete;
   LaneStreams& operator=(const LaneStreams&) = delete;
   ~LaneStreams() {
+    if (fork_mark_.is_in_child()) return;
     for (const backend::StreamRef stream : streams_) runtime_.backend().destroy_stream(stream);
   }
   [[nodiscard]] const std::vector<backend::StreamRef>& streams() const noexcept { return streams_; }
@@ -34,6 +36,7 @@ class LaneStreams {
   /// The one above delegates to this, so that streams already made go when making another fails.
   explicit LaneStreams(Runtime& runtime) : runtime_(runtime) {}
 
+  ForkMark fork_mark_;
   Runtime& runtime_;
   std::vector<backend::StreamRef> streams_;
 };
@@ -60,6 +63,7 @@ class PersistentCollective::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
+    if (fork_mark_.is_in_child()) return;  // all of it is its parent's
     // Launches may still be running: the allocators hand the memory out again only when these streams have
     // passed.
     for (const Stream& stream : launched_on_) {
@@ -123,6 +127,7 @@ class PersistentCollective::Impl {
   }
 
   Runtime& runtime_;
+  ForkMark fork_mark_;
   std::vector<Tensor> tensors_;
   std::shared_ptr<const Plan> plan_;
   Operands operands_;

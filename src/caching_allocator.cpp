@@ -64,9 +64,9 @@ class alignas(64) CachingAllocator::Impl {
 
   backend::Backend& backend_;
   const int device_;
+  const ForkMark fork_mark_;
   /// Held while segments come or go, which takes long and may wait for devices, but not while others are
   /// waited for. Taken before `mutex_`.
-  ForkMark fork_mark_;
   std::mutex growth_mutex_;
   std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_mutex_`, as is the next
   std::vector<Extent> held_;                 ///< no segments any more, but not to be freed yet
@@ -148,6 +148,7 @@ void CachingAllocator::Impl::free(Block& block) noexcept {
 
 void CachingAllocator::Impl::record_stream(Block& block, backend::StreamRef stream) {
   if (stream == block.segment->stream) return;  // its own order keeps that one safe
+  if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
   block.add(stream);
 }

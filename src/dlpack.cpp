@@ -1,5 +1,6 @@
 #include "tutti/dlpack.hpp"
 
+#include "fork_mark.hpp"
 #include "log.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
@@ -115,6 +116,7 @@ class ImportedStorage final : public Storage {
 
   ~ImportedStorage() override {
     const std::shared_ptr<void> owner(managed_, call_deleter);
+    if (fork_mark_.is_in_child()) return;  // the streams are its parent's
     for (const backend::StreamRef stream : streams_) finish(stream, owner);
   }
 
@@ -144,6 +146,7 @@ class ImportedStorage final : public Storage {
     }
   }
 
+  ForkMark fork_mark_;
   DLManagedTensor* managed_;
   std::mutex mutex_;
   std::vector<backend::StreamRef> streams_;

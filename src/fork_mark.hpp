@@ -12,7 +12,7 @@ class ForkMark {
   [[nodiscard]] bool is_in_child() const noexcept {
     return forks_.load(std::memory_order_relaxed) != made_at_;
   }
-  /// In the child. `Runtime` sees to it, from its first use on.
+  /// In the child. `Runtime` sees to it.
   static void count_fork() noexcept { forks_.fetch_add(1, std::memory_order_relaxed); }
 
  private:

@@ -1,5 +1,6 @@
 #include "tutti/graph.hpp"
 
+#include "fork_mark.hpp"
 #include "runtime.hpp"
 #include "tutti/error.hpp"
 
@@ -15,7 +16,9 @@ class Graph::Impl {
       : backend_(backend), graph_(graph), device_(device) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
-  ~Impl() { backend_.destroy_graph(graph_); }
+  ~Impl() {
+    if (!fork_mark_.is_in_child()) backend_.destroy_graph(graph_);
+  }
 
   void launch(const Stream& stream) const {
     if (stream.device() != device_) {
@@ -29,6 +32,7 @@ class Graph::Impl {
   }
 
  private:
+  ForkMark fork_mark_;
   backend::Backend& backend_;
   backend::GraphHandle graph_;
   int device_;

@@ -77,8 +77,8 @@ class PinnedAllocator::Impl {
   [[noreturn]] void throw_out_of_memory(std::size_t bytes);
 
   backend::Backend& backend_;
+  const ForkMark fork_mark_;
   /// Held while blocks come from the system or go back. Taken before `mutex_`.
-  ForkMark fork_mark_;
   std::mutex growth_mutex_;
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
   mutable std::mutex mutex_;
@@ -152,6 +152,7 @@ void PinnedAllocator::Impl::free(PinnedBlock& block) noexcept {
 }
 
 void PinnedAllocator::Impl::record_stream(PinnedBlock& block, backend::StreamRef stream) {
+  if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
   block.add(stream);
 }

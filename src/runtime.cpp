@@ -22,7 +22,7 @@ namespace {
 std::mutex boot_mutex;
 std::atomic<Runtime*> current_runtime{nullptr};
 std::atomic<bool> is_booting{false};
-std::atomic<bool> is_forked_off{false};  ///< this process was forked when a runtime was there already
+std::atomic<bool> is_forked_off{false};  ///< this process was forked when a runtime was there, or being made
 std::atomic<std::uint64_t> last_generation{0};
 
 std::unique_ptr<Runtime> boot_virtual_machine(const virtual_devices::VirtualMachine& machine) {

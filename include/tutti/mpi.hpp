@@ -54,8 +54,8 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   [[nodiscard]] std::unique_ptr<Network> network() override;
 
  private:
-  MPI_Comm comm_;
   std::chrono::milliseconds timeout_;
+  MPI_Comm comm_;
   int rank_;
   int size_;
   bool is_abandoned_ = false;

@@ -32,11 +32,14 @@ int size_of(MPI_Comm comm) {
   return size;
 }
 
+/// Longer ones would not fit where time is counted in nanoseconds.
+constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);
+
 }  // namespace
 
 Exchange::Exchange(MPI_Comm comm, std::chrono::milliseconds timeout)
-    : comm_(duplicate(checked(comm), timeout)),
-      timeout_(timeout),
+    : timeout_(std::min(timeout, longest_timeout)),
+      comm_(duplicate(checked(comm), timeout_)),
       rank_(rank_in(comm_)),
       size_(size_of(comm_)) {}
 

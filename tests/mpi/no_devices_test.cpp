@@ -1,6 +1,7 @@
 #include "mpi/world.hpp"
 #include "support/errors.hpp"
 #include "tutti/mpi.hpp"
+#include "tutti/virtual_devices.hpp"
 
 #include <cstdlib>
 
@@ -16,6 +17,14 @@ TEST(MpiCommunicator, ARankWithoutDevicesIsNamedToTheOthers) {
   EXPECT_TRUE(test::refuses([] { static_cast<void>(mpi::make_communicator(MPI_COMM_WORLD)); },
                             has_none ? ErrorCode::invalid_argument : ErrorCode::peer_unavailable,
                             {"TUTTI_VIRTUAL_DEVICES", has_none ? "many" : "rank 1:"}));
+  // A machine may be started without any, too.
+  unsetenv("TUTTI_VIRTUAL_DEVICES");
+  virtual_devices::VirtualMachine machine;
+  machine.device_count = has_none ? 0 : 2;
+  virtual_devices::start(machine);
+  EXPECT_TRUE(test::refuses([] { static_cast<void>(mpi::make_communicator(MPI_COMM_WORLD)); },
+                            has_none ? ErrorCode::invalid_argument : ErrorCode::peer_unavailable,
+                            {has_none ? "device" : "rank 1:"}));
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ void make_random_calls(const Group& group, std::span<const Stream> streams, std:
     queue.front()();
     queue.pop_front();
   }
+  synchronize(group.device(0).index());
   for (const Check& check : queue) check();
 }
 

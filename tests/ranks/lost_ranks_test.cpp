@@ -234,7 +234,7 @@ TEST(LostRanks, CallsThatDifferEndOnAllRanksWithBothSignatures) {
 
 TEST(LostRanks, CallsThatDifferDoNothingWhoeverIsStillToCome) {
   expect_all_right(3, [](Exchange& exchange) {
-    Communicator communicator = make(exchange);
+    Communicator communicator = make(exchange, 60s);
     if (exchange.rank() != 1) {
       const Tensor tensor = some_tensor(exchange.rank() == 2 ? 20 : 10);
       tensor.fill_(exchange.rank());
@@ -412,6 +412,16 @@ TEST(LostRanks, RanksThatPlanDifferentlyAreRefused) {
     EXPECT_TRUE(refuses(
         [&] { const Communicator refused(exchange, {.devices = {Device(0)}, .determinism = determinism}); },
         ErrorCode::invalid_argument, {"options.determinism is fastest on rank 1", "bitwise as on rank 0"}));
+  });
+}
+
+TEST(LostRanks, ATimeoutMayBeAsLongAsThereIs) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, std::chrono::milliseconds::max());
+    const Tensor tensor = full({1000}, 1, {.device = 0});
+    if (exchange.rank() == 1) std::this_thread::sleep_for(100ms);
+    communicator.all_reduce_add({tensor}, {tensor});
+    EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1000, 2.0F));
   });
 }
 

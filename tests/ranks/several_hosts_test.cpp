@@ -155,6 +155,7 @@ TEST(SeveralHosts, FlagsStayComparableHoweverManyRoundsAreForOthers) {
     for (const std::uint32_t finished :
          {0x3000'0000U, 0x7000'0000U, 0xb000'0000U, 0xf000'0000U, 0x1000'0000U}) {
       const std::uint32_t before = ready.value.load();
+      transport::ranks::synchronize(exchange);
       if (exchange.rank() == 1) {
         auto& own = *std::launder(
             reinterpret_cast<backend::SharedFlag*>(team.host_window(1) + layout.finished_offset(1)));

@@ -101,22 +101,21 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
   for (std::size_t i = 0; i < streams.size(); ++i) {
     Latest& latest = latest_[i];
     const bool is_owned = latest.stream == streams[i] ? latest.is_owned : runtime_.owns(streams[i]);
-    if (!is_owned || marks_calls_) record(latest, streams[i]);
     latest.stream = streams[i];
+    if (!is_owned || marks_calls_) record(latest);
     latest.is_owned = is_owned;
   }
 }
 
-void RoundLauncher::record(Latest& latest, backend::StreamRef stream) {
-  if (latest.event == nullptr) latest.event = runtime_.events().acquire(stream.device);
-  runtime_.backend().record_event(latest.event, stream);
+void RoundLauncher::record(Latest& latest) {
+  if (latest.event == nullptr) latest.event = runtime_.events().acquire(latest.stream.device);
+  runtime_.backend().record_event(latest.event, latest.stream);
 }
 
 void RoundLauncher::mark() noexcept {
   for (Latest& latest : latest_) {
     try {
-      if (latest.is_owned && !marks_calls_ && !runtime_.backend().is_capturing(latest.stream))
-        record(latest, latest.stream);
+      if (latest.is_owned && !marks_calls_ && !runtime_.backend().is_capturing(latest.stream)) record(latest);
     } catch (const Error&) {
       // What has failed is over.
     }

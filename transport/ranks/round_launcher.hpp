@@ -57,7 +57,7 @@ class RoundLauncher {
     bool is_owned = false;  ///< by the library
     backend::EventHandle event = nullptr;
   };
-  void record(Latest& latest, backend::StreamRef stream);
+  void record(Latest& latest);
   void follow(const Latest& latest, backend::StreamRef stream);
 
   /// A part in the backend's terms, and the pointer tables that it points to.

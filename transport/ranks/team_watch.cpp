@@ -28,7 +28,7 @@ std::uint32_t Team::completed_by(std::size_t member) const noexcept {
   const std::uint32_t by_rounds = done_[member].value.load();
   const std::uint32_t by_marks = passed_[member].value.load();
   // One of them may have stood still for more calls than they can tell apart; the other one is not far behind
-  // what has been posted, and neither ahead of it.
+  // what has been posted. No own one is ahead of it.
   const auto posted = static_cast<std::uint32_t>(board(rank_of_member_[member]).last_sequence.load());
   return posted - by_rounds <= posted - by_marks ? by_rounds : by_marks;
 }

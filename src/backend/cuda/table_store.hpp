@@ -46,7 +46,8 @@ class TableStore {
   int device_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<Slot>> idle_;
-  /// By stream, in the order in which they become idle: only the first of each need be asked about.
+  /// By stream, in the order in which they become idle: only the first of each need be asked about, but for
+  /// those of `cudaStreamPerThread`, which is many.
   std::map<cudaStream_t, std::deque<std::unique_ptr<Slot>>> pending_;
 };
 
