@@ -60,8 +60,8 @@ TEST(Joining, EndsWithTheExchangeWhenARankIsKilled) {
       } catch (const std::exception& error) {
         EXPECT_TRUE(mentions(error.what(), {"rank 1 does not come"}));
       }
-      EXPECT_EQ(open_descriptors(), descriptors);
-      EXPECT_EQ(shared_mappings(), mappings);
+      EXPECT_LE(open_descriptors(), descriptors);
+      EXPECT_LE(shared_mappings(), mappings);
     });
     const std::vector<Ending> endings = ranks.wait(60s);
     EXPECT_EQ(endings[0], all_right);
@@ -129,8 +129,8 @@ TEST(Joining, WithoutSharedMemoryFailsForAllAndMayBeTriedAgain) {
       if (exchange.rank() == 0) limit.emplace(bytes);
       EXPECT_TRUE(refuses([&] { make(exchange); }, ErrorCode::peer_unavailable,
                           {"rank 0:", "shared memory", "bytes cannot be had"}));
-      EXPECT_EQ(open_descriptors(), descriptors);
-      EXPECT_EQ(shared_mappings(), mappings);
+      EXPECT_LE(open_descriptors(), descriptors);
+      EXPECT_LE(shared_mappings(), mappings);
     }
     Communicator communicator = make(exchange);
     communicator.all_reduce_add({tensor}, {tensor});
