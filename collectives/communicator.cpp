@@ -4,6 +4,7 @@
 #include "collectives/team_call.hpp"
 #include "collectives/team_explain.hpp"
 #include "collectives/team_operations.hpp"
+#include "fork_mark.hpp"
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team_exchange.hpp"
@@ -21,8 +22,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <sys/types.h>
-#include <unistd.h>
 
 namespace tutti {
 namespace {
@@ -57,7 +56,7 @@ class Communicator::Impl {
   ~Impl();
 
   /// A forked child has none of the threads, and the team is its parent's.
-  [[nodiscard]] bool is_forked_off() const noexcept { return getpid() != process_; }
+  [[nodiscard]] bool is_forked_off() const noexcept { return fork_mark_.is_in_child(); }
 
   std::unique_ptr<TeamContext> context;
 
@@ -74,7 +73,7 @@ class Communicator::Impl {
   static Team::Settings checked(Exchange& exchange, const CommunicatorOptions& options);
   static Team::Settings settings(const CommunicatorOptions& options);
 
-  const pid_t process_ = getpid();
+  const ForkMark fork_mark_;
 };
 
 std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOptions& options) {
