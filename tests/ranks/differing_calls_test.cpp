@@ -1,0 +1,128 @@
+#include "ranks/lost_ranks.hpp"
+#include "support/errors.hpp"
+#include "support/ranks.hpp"
+#include "support/timing.hpp"
+#include "transport/ranks/agreement.hpp"
+#include "transport/ranks/boards.hpp"
+#include "tutti/communicator.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// Ranks of one host that call something else than the others: all must hear of it, and nobody takes the
+/// data.
+namespace tutti::test::ranks {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(DifferingCalls, PartsAreNotCutByTheirLengths) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int rank = exchange.rank();
+    for (int repetition = 0; repetition < 20; ++repetition) {
+      Communicator communicator = make(exchange);
+      const Tensor whole = rank == 0 ? some_tensor(100) : Tensor();
+      const Tensor part = some_tensor(rank == 0 ? 70 : 30);
+      communicator.scatter(whole, {part}, 0);
+      // Until what the scatter has left would be overwritten.
+      for (std::size_t call = 1; call < transport::ranks::RankBoard::history; ++call) communicator.barrier();
+      const auto differ = [&] {
+        if (rank == 0) return communicator.scatter(whole, {part}, 0);
+        communicator.broadcast({part}, 0);
+        for (;;) communicator.barrier();
+      };
+      EXPECT_TRUE(refuses(differ, ErrorCode::invalid_argument, {"does not match", "scatter", "broadcast"}));
+    }
+  });
+}
+
+struct Difference {
+  const char* name;
+  std::function<void(Communicator&, int rank)> call;
+  std::vector<std::string> mentions;
+};
+
+TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
+  const std::vector<Difference> differences{
+      {"operation",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = some_tensor();
+         if (rank == 1) return communicator.broadcast({tensor}, 0);
+         communicator.all_reduce_add({tensor}, {tensor});
+       },
+       {"broadcast", "all_reduce_add"}},
+      {"element type",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = zeros({8}, {.dtype = rank == 1 ? DType::float16 : DType::int16, .device = 0});
+         communicator.all_reduce_add({tensor}, {tensor});
+       },
+       {"float16", "int16"}},
+      {"count",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = some_tensor(rank == 1 ? 10 : 20);
+         communicator.broadcast({tensor}, 0);
+       },
+       {"10 float32", "20 float32"}},
+      {"root",
+       [](Communicator& communicator, int rank) {
+         communicator.broadcast({some_tensor()}, rank == 1 ? 1 : 0);
+       },
+       {"root 0", "root 1"}},
+      {"order",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = some_tensor();
+         if (rank == 1) communicator.barrier();
+         communicator.broadcast({tensor}, 0);
+         if (rank != 1) communicator.barrier();
+       },
+       {"broadcast", "barrier"}},
+      {"sizes of a list",
+       [](Communicator& communicator, int rank) {
+         const std::vector<std::vector<Tensor>> lists{
+             {some_tensor(rank == 1 ? 3 : 5), some_tensor(rank == 1 ? 5 : 3)}};
+         communicator.broadcast_coalesced(lists, 0);
+       },
+       {"broadcast_coalesced", "2 tensors", "shapes"}},
+      {"sum of the parts",
+       [](Communicator& communicator, int rank) {
+         communicator.scatter(rank == 0 ? some_tensor(100) : Tensor(), {some_tensor(30)}, 0);
+       },
+       {"scatter", "90 long in all", "is 100"}},
+  };
+  for (const Difference& difference : differences) {
+    SCOPED_TRACE(difference.name);
+    expect_all_right(3, [&](Exchange& exchange) {
+      Communicator communicator = make(exchange);
+      const Stopwatch watch;
+      const std::string text = failure_of(0, [&] { difference.call(communicator, exchange.rank()); });
+      EXPECT_LT(watch.elapsed(), timeout + slack);
+      EXPECT_TRUE(mentions(text, difference.mentions));
+      EXPECT_TRUE(refuses([&] { communicator.barrier(); }, ErrorCode::invalid_argument, difference.mentions));
+    });
+  }
+}
+
+TEST(DifferingCalls, DoNothingWhoeverIsStillToCome) {
+  expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    if (exchange.rank() != 1) {
+      const Tensor tensor = some_tensor(exchange.rank() == 2 ? 20 : 10);
+      tensor.fill_(exchange.rank());
+      const std::string text = failure_of(0, [&] { communicator.broadcast({tensor}, 0); });
+      EXPECT_TRUE(mentions(text, {"does not match", "rank 0", "10 float32", "rank 2", "20 float32"}));
+      EXPECT_EQ(std::ranges::count(tensor.to_vector<float>(), static_cast<float>(exchange.rank())),
+                tensor.numel());
+    }
+    transport::ranks::synchronize(exchange);
+    EXPECT_TRUE(refuses([&] { communicator.barrier(); }, ErrorCode::invalid_argument, {"does not match"}));
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test::ranks
