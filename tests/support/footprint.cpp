@@ -15,6 +15,13 @@ Footprint Footprint::now() {
   return footprint;
 }
 
+testing::AssertionResult Footprint::does_not_grow(const std::function<void()>& round) {
+  for (int repetition = 0; repetition < 2; ++repetition) round();
+  const Footprint before = now();
+  for (int repetition = 0; repetition < 3; ++repetition) round();
+  return now().has_not_grown_since(before);
+}
+
 testing::AssertionResult Footprint::has_not_grown_since(const Footprint& before) const {
   // When memory that other streams used returns depends on timing, so a little slack is no leak.
   const std::size_t most_reserved = before.reserved_ * 2 + (std::size_t{32} << 20U);

@@ -3,21 +3,24 @@
 #include "support/machines.hpp"
 
 #include <cstddef>
+#include <functional>
 
 #include <gtest/gtest.h>
 
 namespace tutti::test {
 
-/// What must not grow, however long a process uses the library.
+/// What must not grow, however long this process uses the library.
 class Footprint {
  public:
+  /// Repeats `round`: what the first repetitions did not need, later ones must not need either.
+  [[nodiscard]] static testing::AssertionResult does_not_grow(const std::function<void()>& round);
+
+ private:
+  Footprint() = default;
   /// That of this process. Waits for the devices.
   [[nodiscard]] static Footprint now();
 
   [[nodiscard]] testing::AssertionResult has_not_grown_since(const Footprint& before) const;
-
- private:
-  Footprint() = default;
 
   MemoryInUse in_use_;
   std::size_t reserved_ = 0;  ///< on all devices
