@@ -208,9 +208,9 @@ struct Workload {
   CollectiveOptions options = {};
 };
 /// The plan a call would use (with `dim` 1, one on 256 rows, as the length of rows decides how they travel),
-/// without moving anything of the caller's: the transport and why, the transports
-/// refused and why, and the steps with who moves how much to whom. Several lines. The first time, it tests
-/// the links between the devices and connects NCCL, as the call would.
+/// without moving anything of the caller's: the transport and why, the transports refused and why, and the
+/// steps with who moves how much to whom. Several lines. The first time, it tests the links between the
+/// devices and connects NCCL, as the call would.
 [[nodiscard]] TUTTI_EXPORT std::string explain(const Workload& workload);
 
 }  // namespace tutti
