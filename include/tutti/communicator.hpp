@@ -97,8 +97,9 @@ class TUTTI_EXPORT Communicator {
   /// Waits for own calls that are still under way, and where data goes through device memory or ranks are on
   /// several hosts, for the other ranks to come here too: for the timeout each, at most, and for none whose
   /// process is known to be gone. Own calls that are not complete by then are ended; what they use is kept
-  /// until the process ends if their streams do not come to them. Not for other work of the devices, unless
-  /// calls have been captured. In a forked child nothing is done.
+  /// until the process ends if their streams do not come to them. Not for other work of the devices; but if
+  /// calls have been captured, for all of it, and after the timeout what waits for other ranks there is
+  /// ended. In a forked child nothing is done.
   ~Communicator();
 
   [[nodiscard]] int rank() const noexcept;
