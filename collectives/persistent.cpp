@@ -57,7 +57,7 @@ class PersistentCollective::Impl {
     } else if (!plan_->steps.empty()) {
       replayed_on_.emplace(runtime_, plan_->lane_devices);
       operands_.lanes = replayed_on_->streams();
-      done_ = runtime_.events().acquire(home_device());
+      done_ = PooledEvent(runtime_.events(), home_device());
     }
   }
   Impl(const Impl&) = delete;
@@ -71,7 +71,6 @@ class PersistentCollective::Impl {
       for (const auto& temporary : temporaries_) temporary->record_stream(stream);
     }
     if (graph_ != nullptr) runtime_.backend().destroy_graph(graph_);
-    if (done_ != nullptr) runtime_.events().release(home_device(), done_);
   }
 
   void launch(const Stream& stream) {
@@ -88,10 +87,10 @@ class PersistentCollective::Impl {
       runtime_.backend().launch_graph(graph_, StreamAccess::ref(stream));
     } else {
       // As graphs do: a launch waits for the one before, whatever stream that was on.
-      runtime_.backend().wait_event(StreamAccess::ref(stream), done_);
+      runtime_.backend().wait_event(StreamAccess::ref(stream), done_.handle());
       Operands operands = operands_;
       transport::launch_body(runtime_, *plan_, operands, StreamAccess::ref(stream), temporaries_);
-      runtime_.backend().record_event(done_, StreamAccess::ref(stream));
+      runtime_.backend().record_event(done_.handle(), StreamAccess::ref(stream));
     }
   }
 
@@ -133,8 +132,8 @@ class PersistentCollective::Impl {
   Operands operands_;
   std::vector<detail::IntrusivePtr<Storage>> temporaries_;
   backend::GraphHandle graph_ = nullptr;
-  std::optional<LaneStreams> replayed_on_;  ///< without graphs: streams of all lanes but the home lane's
-  backend::EventHandle done_ = nullptr;     ///< without graphs: the last launch
+  std::optional<LaneStreams> replayed_on_;  ///< without graphs; that of the home lane is not used
+  PooledEvent done_;                        ///< without graphs: behind the last launch
   std::vector<Stream> launched_on_;
 };
 

@@ -247,7 +247,7 @@ void TeamCall::keep_memory() {
     auto tensors = std::make_shared<std::vector<Tensor>>(inputs_);
     tensors->insert(tensors->end(), outputs_.begin(), outputs_.end());
     for (const StandIn& replaced : stand_ins_) tensors->push_back(replaced.operand);
-    transport::retain_until_graph_destroyed(context_.runtime, *capture, std::move(tensors));
+    context_.runtime.retain_until_graph_destroyed(*capture, std::move(tensors));
     return;
   }
   for (std::size_t i = 0; i < inputs_.size(); ++i) {

@@ -1,16 +1,12 @@
 #include "caching_allocator.hpp"
 
-#include "block_pool.hpp"
-#include "fork_mark.hpp"
 #include "format_bytes.hpp"
 #include "growth.hpp"
-#include "pending_frees.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <exception>
-#include <mutex>
 #include <thread>
 
 #include <fmt/format.h>
@@ -27,59 +23,9 @@ constexpr std::chrono::microseconds asks_every{50};
 
 }  // namespace
 
-// On cache lines of its own, so that threads on different devices share nothing.
-class alignas(64) CachingAllocator::Impl {
- public:
-  Impl(backend::Backend& backend, EventPool& events, int device)
-      : backend_(backend), device_(device), pool_(device), pending_(backend, events) {}
-
-  Block* allocate(std::size_t bytes, backend::StreamRef stream);
-  void free(Block& block) noexcept;
-  void record_stream(Block& block, backend::StreamRef stream);
-  Block* find(const void* address);
-  Extent segment_of(const void* address);
-  void add_observer(SegmentObserver& observer);
-  void remove_observer(SegmentObserver& observer) noexcept;
-  void empty_cache();
-  void finish_pending();
-  MemoryStats stats() const;
-  std::vector<MemorySegment> snapshot() const;
-  void reset_peak_stats();
-  std::size_t bytes_active() const;
-
- private:
-  struct Source;
-  using GrowthLock = std::unique_lock<std::mutex>;
-
-  /// Whether a request is served from the cache before any events are asked for, which costs more than the
-  /// rest of a hit. Small ones nearly always are: what waits meanwhile is asked for before the device is
-  /// asked for memory. Large ones never: they would cut blocks that are better kept whole.
-  [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
-  void reap_locked();
-  /// `growth`: the caller's hold of `growth_mutex_`, which is let go while observers are waited for.
-  void return_cached(GrowthLock& growth);
-  /// Frees what observers let go of, waiting for that a while.
-  void free_held(GrowthLock& growth) noexcept;
-  [[noreturn]] void throw_out_of_memory(std::size_t bytes);
-
-  backend::Backend& backend_;
-  const int device_;
-  const ForkMark fork_mark_;
-  /// Held while segments come or go, which takes long and may wait for devices, but not while others are
-  /// waited for. Taken before `mutex_`.
-  std::mutex growth_mutex_;
-  std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_mutex_`, as is the next
-  std::vector<Extent> held_;                 ///< no segments any more, but not to be freed yet
-  /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
-  mutable std::mutex mutex_;
-  BlockPool pool_;
-  PendingFrees pending_;
-  std::size_t small_requests_ = 0;
-};
-
 /// One request on its way through `grow`.
-struct CachingAllocator::Impl::Source {
-  Impl& allocator;
+struct CachingAllocator::Source {
+  CachingAllocator& allocator;
   GrowthLock& growth;
   std::size_t bytes;
   backend::StreamRef stream;
@@ -113,7 +59,22 @@ struct CachingAllocator::Impl::Source {
   void finish_pending() { allocator.finish_pending(); }
 };
 
-Block* CachingAllocator::Impl::allocate(std::size_t bytes, backend::StreamRef stream) {
+CachingAllocator::CachingAllocator(backend::Backend& backend, EventPool& events, int device)
+    : backend_(backend), device_(device), pool_(device), pending_(backend, events) {}
+
+CachingAllocator::~CachingAllocator() {
+  try {
+    empty_cache();
+  } catch (const std::exception&) {
+    // The device is in trouble, or going away: so is its memory.
+  }
+}
+
+void* CachingAllocator::address(const Block* block) noexcept {
+  return block->address;
+}
+
+Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream) {
   if (bytes > BlockPool::max_bytes) throw_out_of_memory(bytes);
   {
     const std::lock_guard lock(mutex_);
@@ -130,51 +91,51 @@ Block* CachingAllocator::Impl::allocate(std::size_t bytes, backend::StreamRef st
   throw_out_of_memory(bytes);
 }
 
-bool CachingAllocator::Impl::may_take_unasked(std::size_t bytes) noexcept {
+bool CachingAllocator::may_take_unasked(std::size_t bytes) noexcept {
   constexpr std::size_t requests_per_reap = 64;
   return BlockPool::is_small(bytes) && ++small_requests_ % requests_per_reap != 0;
 }
 
-void CachingAllocator::Impl::free(Block& block) noexcept {
+void CachingAllocator::free(Block* block) noexcept {
   if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
-  pool_.release(block);
-  if (block.streams.empty()) {
-    pool_.give_back(block);
+  pool_.release(*block);
+  if (block->streams.empty()) {
+    pool_.give_back(*block);
   } else {
-    pending_.add(block);
+    pending_.add(*block);
   }
 }
 
-void CachingAllocator::Impl::record_stream(Block& block, backend::StreamRef stream) {
-  if (stream == block.segment->stream) return;  // its own order keeps that one safe
+void CachingAllocator::record_stream(Block* block, backend::StreamRef stream) {
+  if (stream == block->segment->stream) return;  // its own order keeps that one safe
   if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
-  block.add(stream);
+  block->add(stream);
 }
 
-Block* CachingAllocator::Impl::find(const void* address) {
+Block* CachingAllocator::find(const void* address) {
   const std::lock_guard lock(mutex_);
   return pool_.find(address);
 }
 
-CachingAllocator::Extent CachingAllocator::Impl::segment_of(const void* address) {
+CachingAllocator::Extent CachingAllocator::segment_of(const void* address) {
   const std::lock_guard lock(mutex_);
   const Block* const block = pool_.find(address);
   return block == nullptr ? Extent{} : Extent{block->segment->address, block->segment->bytes};
 }
 
-void CachingAllocator::Impl::add_observer(SegmentObserver& observer) {
+void CachingAllocator::add_observer(SegmentObserver& observer) {
   const std::lock_guard lock(growth_mutex_);
   observers_.push_back(&observer);
 }
 
-void CachingAllocator::Impl::remove_observer(SegmentObserver& observer) noexcept {
+void CachingAllocator::remove_observer(SegmentObserver& observer) noexcept {
   const std::lock_guard lock(growth_mutex_);
   std::erase(observers_, &observer);
 }
 
-void CachingAllocator::Impl::free_held(GrowthLock& growth) noexcept {
+void CachingAllocator::free_held(GrowthLock& growth) noexcept {
   // All are told of all before anybody waits.
   for (const Extent& segment : held_) {
     for (SegmentObserver* const observer : observers_) observer->will_free(segment.address);
@@ -200,19 +161,13 @@ void CachingAllocator::Impl::free_held(GrowthLock& growth) noexcept {
   }
 }
 
-void CachingAllocator::Impl::empty_cache() {
+void CachingAllocator::empty_cache() {
   GrowthLock growth(growth_mutex_);
-  std::exception_ptr failure;  // of work queued earlier, which keeps no memory
-  try {
-    finish_pending();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  return_cached(growth);
-  if (failure) std::rethrow_exception(failure);
+  Source source{*this, growth, 0, {}};
+  return_all(source);
 }
 
-void CachingAllocator::Impl::finish_pending() {
+void CachingAllocator::finish_pending() {
   std::vector<backend::EventHandle> events;
   {
     const std::lock_guard lock(mutex_);
@@ -224,31 +179,31 @@ void CachingAllocator::Impl::finish_pending() {
   reap_locked();
 }
 
-MemoryStats CachingAllocator::Impl::stats() const {
+MemoryStats CachingAllocator::stats() const {
   const std::lock_guard lock(mutex_);
   return pool_.stats();
 }
 
-std::vector<MemorySegment> CachingAllocator::Impl::snapshot() const {
+std::vector<MemorySegment> CachingAllocator::snapshot() const {
   const std::lock_guard lock(mutex_);
   return pool_.snapshot();
 }
 
-void CachingAllocator::Impl::reset_peak_stats() {
+void CachingAllocator::reset_peak_stats() {
   const std::lock_guard lock(mutex_);
   pool_.reset_peak_stats();
 }
 
-std::size_t CachingAllocator::Impl::bytes_active() const {
+std::size_t CachingAllocator::bytes_active() const {
   const std::lock_guard lock(mutex_);
   return static_cast<std::size_t>(pool_.stats().active_bytes.all.current);
 }
 
-void CachingAllocator::Impl::reap_locked() {
+void CachingAllocator::reap_locked() {
   pending_.reap([this](StreamUses& block) { pool_.give_back(static_cast<Block&>(block)); });
 }
 
-void CachingAllocator::Impl::return_cached(GrowthLock& growth) {
+void CachingAllocator::return_cached(GrowthLock& growth) {
   std::vector<Segment> segments;
   {
     const std::lock_guard lock(mutex_);
@@ -275,7 +230,7 @@ void CachingAllocator::Impl::return_cached(GrowthLock& growth) {
   if (failure) std::rethrow_exception(failure);
 }
 
-void CachingAllocator::Impl::throw_out_of_memory(std::size_t bytes) {
+void CachingAllocator::throw_out_of_memory(std::size_t bytes) {
   OutOfMemoryError::Figures figures;
   {
     const std::lock_guard lock(mutex_);
@@ -289,70 +244,12 @@ void CachingAllocator::Impl::throw_out_of_memory(std::size_t bytes) {
   figures.total = memory.total;
   throw OutOfMemoryError(
       fmt::format("out of memory on device {}: requested {}, free {} of {}, reserved by tutti {}, of which "
-                  "allocated {}. "
-                  "Free tensors that are no longer needed, or use smaller ones. If much more is reserved "
-                  "than allocated, "
-                  "the cache is fragmented or belongs to other streams: allocate the largest tensors first, "
-                  "and on few "
-                  "streams.",
+                  "allocated {}. Free tensors that are no longer needed, or use smaller ones. If much more "
+                  "is reserved than allocated, the cache is fragmented or belongs to other streams: allocate "
+                  "the largest tensors first, and on few streams.",
                   device_, format_bytes(bytes), format_bytes(memory.free), format_bytes(memory.total),
                   format_bytes(figures.reserved), format_bytes(figures.allocated)),
       figures);
-}
-
-CachingAllocator::CachingAllocator(backend::Backend& backend, EventPool& events, int device)
-    : impl_(std::make_unique<Impl>(backend, events, device)) {}
-
-CachingAllocator::~CachingAllocator() {
-  try {
-    impl_->finish_pending();
-    impl_->empty_cache();
-  } catch (const std::exception&) {
-    // The device is in trouble, or going away: so is its memory.
-  }
-}
-
-Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream) {
-  return impl_->allocate(bytes, stream);
-}
-void CachingAllocator::free(Block* block) noexcept {
-  impl_->free(*block);
-}
-void CachingAllocator::record_stream(Block* block, backend::StreamRef stream) {
-  impl_->record_stream(*block, stream);
-}
-void* CachingAllocator::address(const Block* block) noexcept {
-  return block->address;
-}
-Block* CachingAllocator::find(const void* address) {
-  return impl_->find(address);
-}
-CachingAllocator::Extent CachingAllocator::segment_of(const void* address) {
-  return impl_->segment_of(address);
-}
-void CachingAllocator::add_observer(SegmentObserver& observer) {
-  impl_->add_observer(observer);
-}
-void CachingAllocator::remove_observer(SegmentObserver& observer) noexcept {
-  impl_->remove_observer(observer);
-}
-void CachingAllocator::empty_cache() {
-  impl_->empty_cache();
-}
-void CachingAllocator::finish_pending() {
-  impl_->finish_pending();
-}
-MemoryStats CachingAllocator::stats() const {
-  return impl_->stats();
-}
-std::vector<MemorySegment> CachingAllocator::snapshot() const {
-  return impl_->snapshot();
-}
-void CachingAllocator::reset_peak_stats() {
-  impl_->reset_peak_stats();
-}
-std::size_t CachingAllocator::bytes_active() const {
-  return impl_->bytes_active();
 }
 
 }  // namespace tutti

@@ -1,21 +1,18 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "block_pool.hpp"
+#include "event_pool.hpp"
+#include "fork_mark.hpp"
+#include "pending_frees.hpp"
 #include "tutti/memory.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <mutex>
 #include <vector>
 
 namespace tutti {
-
-class EventPool;
-
-/// One piece of a segment, in use or cached. Opaque outside the allocator.
-struct Block;
-/// One piece of pinned memory, in use or cached. Opaque outside the allocator.
-struct PinnedBlock;
 
 /// Wants to know before memory goes back to the device: somebody else may have it open. Neither call may call
 /// the allocator.
@@ -46,8 +43,9 @@ class SegmentObserver {
 /// capture has ended.
 ///
 /// Thread-safe. A hit costs a lock and a search in an ordered set, and takes no memory from the heap. Only
-/// one thread at a time asks the device for memory, without holding up hits of others.
-class CachingAllocator {
+/// one thread at a time asks the device for memory, without holding up hits of others. Threads on different
+/// devices share no cache line.
+class alignas(64) CachingAllocator {
  public:
   CachingAllocator(backend::Backend& backend, EventPool& events, int device);
   CachingAllocator(const CachingAllocator&) = delete;
@@ -90,42 +88,33 @@ class CachingAllocator {
   [[nodiscard]] std::size_t bytes_active() const;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
-};
+  struct Source;
+  using GrowthLock = std::unique_lock<std::mutex>;
 
-/// Caching allocator for pinned host memory.
-///
-/// A block belongs to no stream: it returns once events recorded at free time on every stream named with
-/// `record_stream` have completed. Requests are rounded up to size classes, four per power of two from 4 KiB
-/// on, so that at most a fifth of a block above 16 KiB is unused; a block serves its class only and is never
-/// split. Thread-safe.
-class PinnedAllocator {
- public:
-  PinnedAllocator(backend::Backend& backend, EventPool& events);
-  PinnedAllocator(const PinnedAllocator&) = delete;
-  PinnedAllocator& operator=(const PinnedAllocator&) = delete;
-  ~PinnedAllocator();
+  /// Whether a request is served from the cache before any events are asked for, which costs more than the
+  /// rest of a hit. Small ones nearly always are: what waits meanwhile is asked for before the device is
+  /// asked for memory. Large ones never: they would cut blocks that are better kept whole.
+  [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
+  void reap_locked();
+  /// `growth`: the caller's hold of `growth_mutex_`, which is let go while observers are waited for.
+  void return_cached(GrowthLock& growth);
+  /// Frees what observers let go of, waiting for that a while.
+  void free_held(GrowthLock& growth) noexcept;
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes);
 
-  /// At least `bytes` bytes. Tries as hard as `CachingAllocator::allocate` before it throws OutOfMemoryError,
-  /// whose `free` and `total` are 0: nobody knows how much memory the system can pin.
-  [[nodiscard]] PinnedBlock* allocate(std::size_t bytes);
-  void free(PinnedBlock* block) noexcept;
-  void record_stream(PinnedBlock* block, backend::StreamRef stream);
-  [[nodiscard]] static void* address(const PinnedBlock* block) noexcept;
-
-  /// Returns cached blocks to the system.
-  void empty_cache();
-  /// Waits for the events that freed blocks wait for, and returns those blocks to the cache.
-  void finish_pending();
-  /// Bytes in blocks in use or waiting for events.
-  [[nodiscard]] std::size_t bytes_active() const;
-  /// Bytes in all blocks, cached ones included.
-  [[nodiscard]] std::size_t bytes_reserved() const;
-
- private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  backend::Backend& backend_;
+  const int device_;
+  const ForkMark fork_mark_;
+  /// Held while segments come or go, which takes long and may wait for devices, but not while others are
+  /// waited for. Taken before `mutex_`.
+  std::mutex growth_mutex_;
+  std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_mutex_`, as is the next
+  std::vector<Extent> held_;                 ///< no segments any more, but not to be freed yet
+  /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
+  mutable std::mutex mutex_;
+  BlockPool pool_;
+  PendingFrees pending_;
+  std::size_t small_requests_ = 0;
 };
 
 }  // namespace tutti

@@ -136,10 +136,7 @@ class ImportedStorage final : public Storage {
         backend.synchronize_stream(stream);
         return;
       }
-      // Graphs may be destroyed on threads on which the deleter, which may call the device's driver, must not
-      // run.
-      const auto release = [&runtime, owner](void*) { runtime.release_later(owner); };
-      backend.retain_until_graph_destroyed(stream, std::shared_ptr<void>(owner.get(), release));
+      runtime.retain_until_graph_destroyed(stream, owner);
     } catch (const Error& error) {
       // The stream's work is over, and nobody is there to receive its failure.
       log_warning(fmt::format("while an imported tensor was given back: {}", error.what()));

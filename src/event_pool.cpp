@@ -1,4 +1,4 @@
-#include "runtime.hpp"
+#include "event_pool.hpp"
 
 #include <exception>
 
@@ -29,6 +29,7 @@ backend::EventHandle EventPool::acquire(int device) {
 }
 
 void EventPool::release(int device, backend::EventHandle event) noexcept {
+  if (fork_mark_.is_in_child()) return;
   PerDevice& pool = *devices_[static_cast<std::size_t>(device)];
   try {
     const std::lock_guard lock(pool.mutex);

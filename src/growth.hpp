@@ -1,5 +1,7 @@
 #pragma once
 
+#include <exception>
+
 namespace tutti {
 
 /// What a caching allocator does when a request finds nothing cached: asks the system, and if that refuses,
@@ -31,6 +33,20 @@ template <class Source>
   source.return_cached();
   if (auto* block = source.from_cache()) return block;
   return source.from_system();
+}
+
+/// Hands back everything cached, and before that what waits for streams. Throws a failure of work queued
+/// earlier, which keeps no memory, at the end.
+template <class Source>
+void return_all(Source& source) {
+  std::exception_ptr failure;
+  try {
+    source.finish_pending();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  source.return_cached();
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace tutti

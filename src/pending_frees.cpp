@@ -1,9 +1,8 @@
 #include "pending_frees.hpp"
 
-#include "runtime.hpp"
-
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 namespace tutti {
 
@@ -19,7 +18,7 @@ void PendingFrees::add(StreamUses& block) noexcept {
 
 std::vector<backend::EventHandle> PendingFrees::open_events() const {
   std::vector<backend::EventHandle> events;
-  for (const Queue& queue : queues_) events.push_back(queue.marks.back().event);
+  for (const Queue& queue : queues_) events.push_back(queue.marks.back().event.handle());
   return events;
 }
 
@@ -40,14 +39,9 @@ bool PendingFrees::try_mark(StreamUses& block) noexcept {
 }
 
 void PendingFrees::mark(StreamUses& block, backend::StreamRef stream) {
-  const backend::EventHandle event = events_.acquire(stream.device);
-  try {
-    backend_.record_event(event, stream);
-    append(stream, {&block, event});
-  } catch (...) {
-    events_.release(stream.device, event);
-    throw;
-  }
+  PooledEvent event(events_, stream.device);
+  backend_.record_event(event.handle(), stream);
+  append(stream, {&block, std::move(event)});
   ++block.open_marks;
 }
 
@@ -57,9 +51,12 @@ void PendingFrees::append(backend::StreamRef stream, Mark mark) {
     return queue.stream == stream && queue.stream_id == id;
   });
   if (found != queues_.end()) {
-    found->marks.push_back(mark);
+    found->marks.push_back(std::move(mark));
   } else {
-    queues_.push_back({stream, id, {mark}});
+    std::list<Queue> fresh;
+    fresh.push_back({stream, id, {}});
+    fresh.back().marks.push_back(std::move(mark));
+    queues_.splice(queues_.end(), fresh);
   }
 }
 
@@ -75,7 +72,7 @@ void PendingFrees::mark_unmarked() noexcept {
 }
 
 std::size_t PendingFrees::completed(const std::deque<Mark>& marks) {
-  const auto is_complete = [this](const Mark& mark) { return backend_.query_event(mark.event); };
+  const auto is_complete = [this](const Mark& mark) { return backend_.query_event(mark.event.handle()); };
   if (is_complete(marks.back())) return marks.size();
   // Where the host is far ahead of the device, most marks are open.
   std::size_t known = 0;
@@ -90,10 +87,9 @@ std::size_t PendingFrees::completed(const std::deque<Mark>& marks) {
 }
 
 StreamUses& PendingFrees::pop(Queue& queue) {
-  const Mark mark = queue.marks.front();
-  events_.release(queue.stream.device, mark.event);
+  StreamUses& block = *queue.marks.front().block;
   queue.marks.pop_front();
-  return *mark.block;
+  return block;
 }
 
 }  // namespace tutti

@@ -1,16 +1,16 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "event_pool.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <iterator>
+#include <list>
 #include <vector>
 
 namespace tutti {
-
-class EventPool;
 
 /// The part of an allocator's block that says which streams have used it besides its own.
 struct StreamUses {
@@ -42,7 +42,7 @@ class PendingFrees {
  private:
   struct Mark {
     StreamUses* block;
-    backend::EventHandle event;
+    PooledEvent event;
   };
   /// Marks of one stream, in order: where one is complete, so are those before it.
   struct Queue {
@@ -63,7 +63,7 @@ class PendingFrees {
 
   backend::Backend& backend_;
   EventPool& events_;
-  std::vector<Queue> queues_;  // without empty ones
+  std::list<Queue> queues_;  // without empty ones
   StreamUses* unmarked_ = nullptr;
 };
 

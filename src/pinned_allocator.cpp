@@ -1,28 +1,16 @@
-#include "caching_allocator.hpp"
-#include "fork_mark.hpp"
+#include "pinned_allocator.hpp"
+
 #include "format_bytes.hpp"
 #include "growth.hpp"
-#include "pending_frees.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <exception>
-#include <list>
-#include <mutex>
-#include <vector>
 
 #include <fmt/format.h>
 
 namespace tutti {
-
-struct PinnedBlock : StreamUses {
-  void* address = nullptr;
-  std::size_t size_class = 0;
-  PinnedBlock* next_cached = nullptr;
-  std::list<PinnedBlock>::iterator self;
-};
 
 namespace {
 
@@ -55,44 +43,9 @@ static_assert(bytes_of(class_count - 1) == largest_bytes);
 
 }  // namespace
 
-class PinnedAllocator::Impl {
- public:
-  Impl(backend::Backend& backend, EventPool& events) : backend_(backend), pending_(backend, events) {}
-
-  PinnedBlock* allocate(std::size_t bytes);
-  void free(PinnedBlock& block) noexcept;
-  void record_stream(PinnedBlock& block, backend::StreamRef stream);
-  void empty_cache();
-  void finish_pending();
-  std::size_t bytes_active() const;
-  std::size_t bytes_reserved() const;
-
- private:
-  struct Source;
-
-  PinnedBlock* take(std::size_t size_class) noexcept;
-  void give_back(PinnedBlock& block) noexcept;
-  void reap_locked();
-  void return_cached();
-  [[noreturn]] void throw_out_of_memory(std::size_t bytes);
-
-  backend::Backend& backend_;
-  const ForkMark fork_mark_;
-  /// Held while blocks come from the system or go back. Taken before `mutex_`.
-  std::mutex growth_mutex_;
-  /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
-  mutable std::mutex mutex_;
-  std::list<PinnedBlock> blocks_;
-  std::array<PinnedBlock*, class_count> cached_{};  // the first of a list for each class
-  PendingFrees pending_;
-  std::size_t bytes_reserved_ = 0;
-  std::size_t bytes_active_ = 0;
-  std::size_t bytes_in_use_ = 0;
-};
-
 /// One request on its way through `grow`. The caller holds `growth_mutex_`.
-struct PinnedAllocator::Impl::Source {
-  Impl& allocator;
+struct PinnedAllocator::Source {
+  PinnedAllocator& allocator;
   std::size_t size_class;
 
   PinnedBlock* from_cache() {
@@ -124,7 +77,22 @@ struct PinnedAllocator::Impl::Source {
   void finish_pending() { allocator.finish_pending(); }
 };
 
-PinnedBlock* PinnedAllocator::Impl::allocate(std::size_t bytes) {
+PinnedAllocator::PinnedAllocator(backend::Backend& backend, EventPool& events)
+    : backend_(backend), cached_(class_count), pending_(backend, events) {}
+
+PinnedAllocator::~PinnedAllocator() {
+  try {
+    empty_cache();
+  } catch (const std::exception&) {
+    // The system is in trouble, or going away: so is its memory.
+  }
+}
+
+void* PinnedAllocator::address(const PinnedBlock* block) noexcept {
+  return block->address;
+}
+
+PinnedBlock* PinnedAllocator::allocate(std::size_t bytes) {
   if (bytes > largest_bytes) throw_out_of_memory(bytes);
   const std::size_t size_class = class_of(bytes);
   {
@@ -140,36 +108,30 @@ PinnedBlock* PinnedAllocator::Impl::allocate(std::size_t bytes) {
   throw_out_of_memory(bytes);
 }
 
-void PinnedAllocator::Impl::free(PinnedBlock& block) noexcept {
+void PinnedAllocator::free(PinnedBlock* block) noexcept {
   if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
-  bytes_in_use_ -= bytes_of(block.size_class);
-  if (block.streams.empty()) {
-    give_back(block);
+  bytes_in_use_ -= bytes_of(block->size_class);
+  if (block->streams.empty()) {
+    give_back(*block);
   } else {
-    pending_.add(block);
+    pending_.add(*block);
   }
 }
 
-void PinnedAllocator::Impl::record_stream(PinnedBlock& block, backend::StreamRef stream) {
+void PinnedAllocator::record_stream(PinnedBlock* block, backend::StreamRef stream) {
   if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
-  block.add(stream);
+  block->add(stream);
 }
 
-void PinnedAllocator::Impl::empty_cache() {
+void PinnedAllocator::empty_cache() {
   const std::lock_guard growth_lock(growth_mutex_);
-  std::exception_ptr failure;  // of work queued earlier, which keeps no memory
-  try {
-    finish_pending();
-  } catch (...) {
-    failure = std::current_exception();
-  }
-  return_cached();
-  if (failure) std::rethrow_exception(failure);
+  Source source{*this, 0};
+  return_all(source);
 }
 
-void PinnedAllocator::Impl::finish_pending() {
+void PinnedAllocator::finish_pending() {
   std::vector<backend::EventHandle> events;
   {
     const std::lock_guard lock(mutex_);
@@ -181,17 +143,17 @@ void PinnedAllocator::Impl::finish_pending() {
   reap_locked();
 }
 
-std::size_t PinnedAllocator::Impl::bytes_active() const {
+std::size_t PinnedAllocator::bytes_active() const {
   const std::lock_guard lock(mutex_);
   return bytes_active_;
 }
 
-std::size_t PinnedAllocator::Impl::bytes_reserved() const {
+std::size_t PinnedAllocator::bytes_reserved() const {
   const std::lock_guard lock(mutex_);
   return bytes_reserved_;
 }
 
-PinnedBlock* PinnedAllocator::Impl::take(std::size_t size_class) noexcept {
+PinnedBlock* PinnedAllocator::take(std::size_t size_class) noexcept {
   PinnedBlock* block = cached_[size_class];
   if (block == nullptr) return nullptr;
   cached_[size_class] = block->next_cached;
@@ -200,17 +162,17 @@ PinnedBlock* PinnedAllocator::Impl::take(std::size_t size_class) noexcept {
   return block;
 }
 
-void PinnedAllocator::Impl::give_back(PinnedBlock& block) noexcept {
+void PinnedAllocator::give_back(PinnedBlock& block) noexcept {
   bytes_active_ -= bytes_of(block.size_class);
   block.next_cached = cached_[block.size_class];
   cached_[block.size_class] = &block;
 }
 
-void PinnedAllocator::Impl::reap_locked() {
+void PinnedAllocator::reap_locked() {
   pending_.reap([this](StreamUses& block) { give_back(static_cast<PinnedBlock&>(block)); });
 }
 
-void PinnedAllocator::Impl::return_cached() {
+void PinnedAllocator::return_cached() {
   std::list<PinnedBlock> returned;
   {
     const std::lock_guard lock(mutex_);
@@ -224,7 +186,7 @@ void PinnedAllocator::Impl::return_cached() {
   for (const PinnedBlock& block : returned) backend_.free_pinned(block.address);
 }
 
-void PinnedAllocator::Impl::throw_out_of_memory(std::size_t bytes) {
+void PinnedAllocator::throw_out_of_memory(std::size_t bytes) {
   OutOfMemoryError::Figures figures;
   {
     const std::lock_guard lock(mutex_);
@@ -238,43 +200,6 @@ void PinnedAllocator::Impl::throw_out_of_memory(std::size_t bytes) {
           "tensors that are no longer needed, or raise the limit on locked memory.",
           format_bytes(bytes), format_bytes(figures.reserved), format_bytes(figures.allocated)),
       figures);
-}
-
-PinnedAllocator::PinnedAllocator(backend::Backend& backend, EventPool& events)
-    : impl_(std::make_unique<Impl>(backend, events)) {}
-
-PinnedAllocator::~PinnedAllocator() {
-  try {
-    impl_->finish_pending();
-    impl_->empty_cache();
-  } catch (const std::exception&) {
-    // The system is in trouble, or going away: so is its memory.
-  }
-}
-
-PinnedBlock* PinnedAllocator::allocate(std::size_t bytes) {
-  return impl_->allocate(bytes);
-}
-void PinnedAllocator::free(PinnedBlock* block) noexcept {
-  impl_->free(*block);
-}
-void PinnedAllocator::record_stream(PinnedBlock* block, backend::StreamRef stream) {
-  impl_->record_stream(*block, stream);
-}
-void* PinnedAllocator::address(const PinnedBlock* block) noexcept {
-  return block->address;
-}
-void PinnedAllocator::empty_cache() {
-  impl_->empty_cache();
-}
-void PinnedAllocator::finish_pending() {
-  impl_->finish_pending();
-}
-std::size_t PinnedAllocator::bytes_active() const {
-  return impl_->bytes_active();
-}
-std::size_t PinnedAllocator::bytes_reserved() const {
-  return impl_->bytes_reserved();
 }
 
 }  // namespace tutti

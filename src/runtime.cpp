@@ -30,21 +30,6 @@ std::unique_ptr<Runtime> boot_virtual_machine(const virtual_devices::VirtualMach
   return std::make_unique<Runtime>(std::move(host.backend), host.control);
 }
 
-/// An event of the pool for as long as the scope.
-class PooledEvent {
- public:
-  PooledEvent(EventPool& pool, int device) : pool_(pool), device_(device), handle_(pool.acquire(device)) {}
-  PooledEvent(const PooledEvent&) = delete;
-  PooledEvent& operator=(const PooledEvent&) = delete;
-  ~PooledEvent() { pool_.release(device_, handle_); }
-  [[nodiscard]] backend::EventHandle handle() const noexcept { return handle_; }
-
- private:
-  EventPool& pool_;
-  int device_;
-  backend::EventHandle handle_;
-};
-
 /// In a child just forked: the runtime's threads are its parent's, its locks may be held forever, and GPUs
 /// don't answer. It stays for what is still bound to it, such as tensors that are destroyed.
 void leave_runtime_to_parent() noexcept {
@@ -226,6 +211,15 @@ void Runtime::release_later(std::shared_ptr<void> resource) {
   const std::lock_guard lock(collected_mutex_);
   collected_.push_back(std::move(resource));
   has_collected_.store(true, std::memory_order_release);
+}
+
+void Runtime::retain_until_graph_destroyed(backend::StreamRef stream, std::shared_ptr<void> resource) {
+  auto held = std::make_unique<std::shared_ptr<void>>(std::move(resource));
+  const std::shared_ptr<void> handle(static_cast<void*>(held.release()), [this](void* object) {
+    const std::unique_ptr<std::shared_ptr<void>> owner(static_cast<std::shared_ptr<void>*>(object));
+    release_later(std::move(*owner));
+  });
+  backend_->retain_until_graph_destroyed(stream, handle);
 }
 
 void Runtime::release_collected() {

@@ -2,6 +2,8 @@
 
 #include "backend/backend.hpp"
 #include "caching_allocator.hpp"
+#include "event_pool.hpp"
+#include "pinned_allocator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
@@ -20,28 +22,6 @@ namespace tutti {
 namespace backend {
 class VirtualMachineControl;
 }
-
-/// Events without timing for the library's own ordering, reused because creating one costs more than
-/// recording it. One pool per runtime, keyed by the recording stream's device. Thread-safe.
-class EventPool {
- public:
-  explicit EventPool(backend::Backend& backend);
-  EventPool(const EventPool&) = delete;
-  EventPool& operator=(const EventPool&) = delete;
-  ~EventPool();
-
-  [[nodiscard]] backend::EventHandle acquire(int device);
-  /// The event may still be pending: recording it again starts a new mark.
-  void release(int device, backend::EventHandle event) noexcept;
-
- private:
-  struct PerDevice {
-    std::mutex mutex;
-    std::vector<backend::EventHandle> free;
-  };
-  backend::Backend& backend_;
-  std::vector<std::unique_ptr<PerDevice>> devices_;
-};
 
 /// The process-wide state behind all modules: one backend and what belongs to it.
 ///
@@ -95,6 +75,9 @@ class Runtime {
   /// Lets go of `resource` at the library's next call from an ordinary thread: for callers on threads where
   /// the backend must not be entered, such as a graph's destructor.
   void release_later(std::shared_ptr<void> resource);
+  /// While `stream` is being captured: keeps `resource` until the graph, and everything made from it, is
+  /// destroyed, and lets go of it by `release_later`, as graphs may be destroyed on threads of the driver's.
+  void retain_until_graph_destroyed(backend::StreamRef stream, std::shared_ptr<void> resource);
   /// Lets go of what `release_later` collected. One atomic load when there is nothing.
   void release_collected();
 

@@ -18,28 +18,20 @@ namespace {
 class Marks {
  public:
   Marks(Runtime& runtime, std::size_t count) : runtime_(runtime), marks_(count) {}
-  Marks(const Marks&) = delete;
-  Marks& operator=(const Marks&) = delete;
-  ~Marks() {
-    for (const Mark& mark : marks_) {
-      if (mark.event != nullptr) runtime_.events().release(mark.device, mark.event);
-    }
-  }
 
   void record(MarkId id, backend::StreamRef stream) {
     Mark& mark = marks_[id];
-    mark = {runtime_.events().acquire(stream.device), stream.device, stream};
-    runtime_.backend().record_event(mark.event, stream);
+    mark = {PooledEvent(runtime_.events(), stream.device), stream};
+    runtime_.backend().record_event(mark.event.handle(), stream);
   }
   void wait(MarkId id, backend::StreamRef stream) {
     // Lanes may share a stream (captures, replays), and then its own order is enough.
-    if (marks_[id].stream != stream) runtime_.backend().wait_event(stream, marks_[id].event);
+    if (marks_[id].stream != stream) runtime_.backend().wait_event(stream, marks_[id].event.handle());
   }
 
  private:
   struct Mark {
-    backend::EventHandle event = nullptr;
-    int device = 0;
+    PooledEvent event;
     backend::StreamRef stream;
   };
   Runtime& runtime_;
@@ -195,7 +187,7 @@ void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, 
   }
   resources->storages.insert(resources->storages.end(), temporaries.begin(), temporaries.end());
   resources->plan = plan;
-  retain_until_graph_destroyed(runtime, origin, std::move(resources));
+  runtime.retain_until_graph_destroyed(origin, std::move(resources));
 
   for (const backend::StreamRef lane : operands.lanes) runtime.order(origin, lane);
   // A stream of the library's own must not become part of the capture: other threads use it.
@@ -239,17 +231,6 @@ std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime
     storages.push_back(PinnedStorage::allocate(runtime, temporary.bytes));
   }
   return storages;
-}
-
-void retain_until_graph_destroyed(Runtime& runtime, backend::StreamRef stream,
-                                  std::shared_ptr<void> resources) {
-  auto* const raw = new std::shared_ptr<void>(std::move(resources));
-  const std::shared_ptr<void> handle(static_cast<void*>(raw), [&runtime](void* object) {
-    auto* const held = static_cast<std::shared_ptr<void>*>(object);
-    runtime.release_later(std::move(*held));
-    delete held;
-  });
-  runtime.backend().retain_until_graph_destroyed(stream, handle);
 }
 
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands) {

@@ -50,21 +50,16 @@ struct Operands {
   std::vector<BufferId> unrecorded;
 };
 
-/// Enqueues all steps. If a lane's stream is being captured, all operand streams join the
+/// Enqueues all steps. If the stream of one of the `operands`' lanes is being captured, the others join the
 /// capture before and are joined back afterwards, and what the plan uses stays alive until the graph is
 /// destroyed. Throws OutOfMemoryError before anything is enqueued. Other threads may help (`crew.hpp`), but
 /// it returns when all is enqueued.
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands);
 
-/// Enqueues the body alone, between a fork from and a join to `home`, which takes the place of the home lane;
-/// the other lanes run on `lanes`. `pinned` holds the plan's temporaries.
+/// Enqueues the body alone, between a fork from and a join to `home`, which takes the place of the home
+/// lane's stream in `operands`. `temporaries` are the plan's.
 void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend::StreamRef home,
                  std::span<const detail::IntrusivePtr<Storage>> temporaries);
-
-/// While `stream` is being captured: keeps `resources` alive until the graph, and everything made from it, is
-/// destroyed. They are let go on an ordinary thread, because the allocators talk to the backend.
-void retain_until_graph_destroyed(Runtime& runtime, backend::StreamRef stream,
-                                  std::shared_ptr<void> resources);
 
 /// Pinned memory for a plan's temporaries. Throws OutOfMemoryError.
 [[nodiscard]] std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime,

@@ -33,7 +33,6 @@ DeviceProgress::~DeviceProgress() {
     } catch (const Error&) {
       // A device that fails copies nothing any more.
     }
-    if (question.event != nullptr) runtime_.events().release(question.device.stream.device, question.event);
   }
 }
 
@@ -46,19 +45,19 @@ void DeviceProgress::ask() noexcept {
   const std::lock_guard lock(mutex_);
   for (Question& question : questions_) {
     try {
-      if (question.is_open && runtime_.backend().query_event(question.event)) {
+      if (question.is_open && runtime_.backend().query_event(question.event.handle())) {
         question.known_until = question.asked_at.load();
         question.is_open = false;
       }
       if (question.is_open || !is_behind_()) continue;
       const backend::StreamRef stream = question.device.stream;
-      if (question.event == nullptr) question.event = runtime_.events().acquire(stream.device);
+      if (question.event.handle() == nullptr) question.event = PooledEvent(runtime_.events(), stream.device);
       question.asked_at = RankBoard::now();
       runtime_.backend().copy(
           stream, {.target = reinterpret_cast<std::byte*>(&question.device.known->value),
                    .source = reinterpret_cast<const std::byte*>(&question.device.on_device->value),
                    .row_bytes = sizeof(question.device.known->value)});
-      runtime_.backend().record_event(question.event, stream);
+      runtime_.backend().record_event(question.event.handle(), stream);
       question.is_open = true;
     } catch (const Error& error) {
       fail_(error);

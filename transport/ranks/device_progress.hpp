@@ -48,7 +48,7 @@ class DeviceProgress {
  private:
   struct Question {
     Device device;
-    backend::EventHandle event = nullptr;  ///< behind the copy
+    PooledEvent event;  ///< behind the copy
     std::atomic<bool> is_open = false;
     std::atomic<std::int64_t> asked_at = 0;
     std::atomic<std::int64_t> known_until = 0;  ///< when the last question was asked that has been answered

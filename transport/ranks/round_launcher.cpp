@@ -56,12 +56,6 @@ std::uint64_t bytes_put(const RoundPart& part) {
 
 }  // namespace
 
-RoundLauncher::~RoundLauncher() {
-  for (const Latest& latest : latest_) {
-    if (latest.event != nullptr) runtime_.events().release(latest.stream.device, latest.event);
-  }
-}
-
 void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
   team_.require_running();
   captured_.reset();
@@ -81,7 +75,7 @@ void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
 }
 
 void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
-  if (!latest.is_owned) return runtime_.backend().wait_event(stream, latest.event);
+  if (!latest.is_owned) return runtime_.backend().wait_event(stream, latest.event.handle());
   if (latest.stream == stream) return;
   if (runtime_.backend().is_capturing(latest.stream)) {
     throw Error(
@@ -108,8 +102,8 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
 }
 
 void RoundLauncher::record(Latest& latest) {
-  if (latest.event == nullptr) latest.event = runtime_.events().acquire(latest.stream.device);
-  runtime_.backend().record_event(latest.event, latest.stream);
+  if (latest.event.handle() == nullptr) latest.event = PooledEvent(runtime_.events(), latest.stream.device);
+  runtime_.backend().record_event(latest.event.handle(), latest.stream);
 }
 
 void RoundLauncher::mark() noexcept {
@@ -124,13 +118,14 @@ void RoundLauncher::mark() noexcept {
 
 bool RoundLauncher::has_passed() const noexcept {
   return std::ranges::all_of(latest_, [this](const Latest& latest) {
-    return latest.event == nullptr || runtime_.backend().has_passed(latest.event);
+    return latest.event.handle() == nullptr || runtime_.backend().has_passed(latest.event.handle());
   });
 }
 
 void RoundLauncher::check() const {
   for (const Latest& latest : latest_) {
-    if (latest.event != nullptr) static_cast<void>(runtime_.backend().query_event(latest.event));
+    if (latest.event.handle() != nullptr)
+      static_cast<void>(runtime_.backend().query_event(latest.event.handle()));
   }
 }
 

@@ -20,7 +20,6 @@ class RoundLauncher {
       : runtime_(runtime), team_(team), marks_calls_(runtime.backend().kind() == BackendKind::host) {}
   RoundLauncher(const RoundLauncher&) = delete;
   RoundLauncher& operator=(const RoundLauncher&) = delete;
-  ~RoundLauncher();
 
   /// Throws what ended the team. Before anything else of a call is queued: makes `streams`, one per own
   /// member, follow the calls before. If one of them is being captured, the others join the capture, and the
@@ -55,7 +54,7 @@ class RoundLauncher {
   struct Latest {
     backend::StreamRef stream;
     bool is_owned = false;  ///< by the library
-    backend::EventHandle event = nullptr;
+    PooledEvent event;
   };
   void record(Latest& latest);
   void follow(const Latest& latest, backend::StreamRef stream);

@@ -48,11 +48,6 @@ Team::~Team() {
   for (const int process : processes_) {
     if (process >= 0) ::close(process);
   }
-  for (std::size_t own = 0; own < marks_.size(); ++own) {
-    for (const Mark& mark : {marks_[own].oldest, marks_[own].latest}) {
-      if (mark.event != nullptr) runtime_.events().release(settings_.devices[own], mark.event);
-    }
-  }
 }
 
 template <class Condition>

@@ -229,7 +229,7 @@ class Team {
 
   /// Where a stream was when a call without rounds had been queued.
   struct Mark {
-    backend::EventHandle event = nullptr;
+    PooledEvent event;
     std::uint32_t sequence = 0;
     bool is_pending = false;
   };

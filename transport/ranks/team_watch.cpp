@@ -63,14 +63,14 @@ std::optional<std::uint64_t> Team::oldest_under_way() const noexcept {
 }
 
 void Team::record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream) {
-  if (mark.event == nullptr) mark.event = runtime_.events().acquire(stream.device);
-  runtime_.backend().record_event(mark.event, stream);
+  if (mark.event.handle() == nullptr) mark.event = PooledEvent(runtime_.events(), stream.device);
+  runtime_.backend().record_event(mark.event.handle(), stream);
   mark.sequence = static_cast<std::uint32_t>(sequence);
   mark.is_pending = true;
 }
 
 bool Team::is_passed(Mark& mark) {
-  if (!mark.is_pending || !runtime_.backend().query_event(mark.event)) return false;
+  if (!mark.is_pending || !runtime_.backend().query_event(mark.event.handle())) return false;
   mark.is_pending = false;
   return true;
 }

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "event_pool.hpp"
+#include "fork_mark.hpp"
+#include "pending_frees.hpp"
+
+#include <cstddef>
+#include <list>
+#include <mutex>
+#include <vector>
+
+namespace tutti {
+
+/// One piece of pinned memory, in use or cached. Opaque outside the allocator.
+struct PinnedBlock : StreamUses {
+  void* address = nullptr;
+  std::size_t size_class = 0;
+  PinnedBlock* next_cached = nullptr;
+  std::list<PinnedBlock>::iterator self;
+};
+
+/// Caching allocator for pinned host memory.
+///
+/// A block belongs to no stream: it returns once events recorded at free time on every stream named with
+/// `record_stream` have completed. Requests are rounded up to size classes, four per power of two from 4 KiB
+/// on, so that at most a fifth of a block above 16 KiB is unused; a block serves its class only and is never
+/// split. Thread-safe.
+class PinnedAllocator {
+ public:
+  PinnedAllocator(backend::Backend& backend, EventPool& events);
+  PinnedAllocator(const PinnedAllocator&) = delete;
+  PinnedAllocator& operator=(const PinnedAllocator&) = delete;
+  ~PinnedAllocator();
+
+  /// At least `bytes` bytes. Tries as hard as `CachingAllocator::allocate` before it throws OutOfMemoryError,
+  /// whose `free` and `total` are 0: nobody knows how much memory the system can pin.
+  [[nodiscard]] PinnedBlock* allocate(std::size_t bytes);
+  void free(PinnedBlock* block) noexcept;
+  void record_stream(PinnedBlock* block, backend::StreamRef stream);
+  [[nodiscard]] static void* address(const PinnedBlock* block) noexcept;
+
+  /// Returns cached blocks to the system.
+  void empty_cache();
+  /// Waits for the events that freed blocks wait for, and returns those blocks to the cache.
+  void finish_pending();
+  /// Bytes in blocks in use or waiting for events.
+  [[nodiscard]] std::size_t bytes_active() const;
+  /// Bytes in all blocks, cached ones included.
+  [[nodiscard]] std::size_t bytes_reserved() const;
+
+ private:
+  struct Source;
+
+  PinnedBlock* take(std::size_t size_class) noexcept;
+  void give_back(PinnedBlock& block) noexcept;
+  void reap_locked();
+  void return_cached();
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes);
+
+  backend::Backend& backend_;
+  const ForkMark fork_mark_;
+  /// Held while blocks come from the system or go back. Taken before `mutex_`.
+  std::mutex growth_mutex_;
+  /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
+  mutable std::mutex mutex_;
+  std::list<PinnedBlock> blocks_;
+  std::vector<PinnedBlock*> cached_;  ///< by size class, the first of a list
+  PendingFrees pending_;
+  std::size_t bytes_reserved_ = 0;
+  std::size_t bytes_active_ = 0;
+  std::size_t bytes_in_use_ = 0;
+};
+
+}  // namespace tutti
