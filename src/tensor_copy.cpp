@@ -183,7 +183,13 @@ void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) 
     const backend::StreamRef target_stream = current_stream_ref(runtime, target.device().index());
     runtime.order(target_stream, source_stream);
     runtime.backend().copy(source_stream, task);
-    runtime.order(source_stream, target_stream);
+    try {
+      runtime.order(source_stream, target_stream);
+    } catch (...) {
+      // The copy is under way, and the target's stream does not know.
+      target.record_stream(StreamAccess::make(source_stream));
+      throw;
+    }
     return;
   }
   const bool is_upload = source.device().is_host();
@@ -239,6 +245,10 @@ const Tensor& Tensor::copy_(const Tensor& source, Blocking blocking) const {
   // The host can only rearrange what has arrived.
   copy_across(arriving, departing, rearranged_on_arrival && device().is_host() ? Blocking::yes : blocking);
   if (rearranged_on_arrival) copy_within(view_, arriving);
+  for (const Device place : {source.device(), device()}) {
+    if (departing.data() != source.data()) keep_if_captured(departing, place);
+    if (rearranged_on_arrival) keep_if_captured(arriving, place);
+  }
   return *this;
 }
 

@@ -4,6 +4,8 @@
 #include "tutti/error.hpp"
 #include "tutti/tensor.hpp"
 
+#include <memory>
+
 #include <fmt/format.h>
 
 namespace tutti {
@@ -53,6 +55,14 @@ Tensor allocate_tensor(LayoutPtr layout, Device device, HostMemory host_memory, 
   }
   void* const data = storage->data();
   return {std::move(storage), TensorView(data, std::move(layout), device)};
+}
+
+void keep_if_captured(const Tensor& temporary, Device place) {
+  if (place.is_host()) return;
+  Runtime& runtime = Runtime::get();
+  const backend::StreamRef stream = current_stream_ref(runtime, place.index());
+  if (runtime.backend().is_capturing(stream))
+    runtime.retain_until_graph_destroyed(stream, std::make_shared<Tensor>(temporary));
 }
 
 LayoutPtr dense_layout(const LayoutPtr& layout) {

@@ -12,6 +12,10 @@ namespace tutti {
 [[nodiscard]] Tensor allocate_tensor(LayoutPtr layout, Device device, HostMemory host_memory,
                                      std::string_view function);
 
+/// While the current stream of the device `place` is being captured: keeps `temporary`, which the caller of
+/// the library does not know of, until the graph is destroyed. Else nothing, as for the host.
+void keep_if_captured(const Tensor& temporary, Device place);
+
 /// `layout` itself if it is dense, else the contiguous one of its sizes: what a copy of a tensor gets.
 [[nodiscard]] LayoutPtr dense_layout(const LayoutPtr& layout);
 

@@ -63,6 +63,7 @@ void fill_on_device(const TensorView& target, const ElementBytes& value) {
                                          target.device(), HostMemory::pageable, "Tensor::fill_");
   runtime.backend().fill(stream, fill_task(element.data(), *element.layout(), value));
   runtime.backend().convert(stream, spread_task(target, element.data()));
+  keep_if_captured(element, target.device());
 }
 
 }  // namespace
