@@ -45,10 +45,16 @@ void Arguments::look_into(const Tensor& tensor, const Name& name) const {
     fail("{} claims to be on {}, but its memory belongs to {}", name, to_string(device),
          on_device ? to_string(Device(info.device)) : "the host");
   }
-  if (info.base != nullptr && info.bytes != 0 && data + bytes > info.base + info.bytes) {
-    fail("{} needs {} bytes from its address, but the allocation holds {}", name, bytes,
-         info.base + info.bytes - data);
+  const std::byte* end = info.base != nullptr && info.bytes != 0 ? info.base + info.bytes : data + bytes;
+  if (on_device) {
+    // What the backend knows of the allocator's memory is the segment around many tensors.
+    if (const auto block = runtime_.allocator(device.index()).block_around(data)) {
+      if (block->address == nullptr) fail("{} is in memory that is not allocated", name);
+      end = block->address + block->bytes;
+    }
   }
+  if (data + bytes > end)
+    fail("{} needs {} bytes from its address, but the allocation holds {}", name, bytes, end - data);
 }
 
 void Arguments::on_some_device(const Tensor& tensor, const Name& name) const {

@@ -194,13 +194,20 @@ std::vector<Segment> BlockPool::remove_cached_segments() {
   return removed;
 }
 
-Block* BlockPool::find(const void* address) {
+Segment* BlockPool::segment_around(const void* address) {
   const auto* target = static_cast<const std::byte*>(address);
-  auto entry = segments_.upper_bound(target);
+  const auto entry = segments_.upper_bound(target);
   if (entry == segments_.begin()) return nullptr;
   Segment& segment = std::prev(entry)->second;
+  return static_cast<std::size_t>(target - segment.address) < segment.bytes ? &segment : nullptr;
+}
+
+Block* BlockPool::find(const void* address) {
+  Segment* const around = segment_around(address);
+  if (around == nullptr) return nullptr;
+  Segment& segment = *around;
+  const auto* target = static_cast<const std::byte*>(address);
   const auto offset = static_cast<std::size_t>(target - segment.address);
-  if (offset >= segment.bytes) return nullptr;
 
   // A block starting later in the same granule does not contain the address: the one before it does.
   std::size_t index = offset / granule(segment.pool);

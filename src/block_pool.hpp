@@ -83,6 +83,8 @@ class BlockPool {
 
   /// The block in use that contains `address`, nullptr if there is none.
   [[nodiscard]] Block* find(const void* address);
+  /// The segment that contains `address`, nullptr if there is none.
+  [[nodiscard]] Segment* segment_around(const void* address);
   [[nodiscard]] MemoryStats& stats() noexcept { return stats_; }
   [[nodiscard]] const MemoryStats& stats() const noexcept { return stats_; }
   void reset_peak_stats() noexcept;

@@ -119,6 +119,13 @@ Block* CachingAllocator::find(const void* address) {
   return pool_.find(address);
 }
 
+std::optional<CachingAllocator::Extent> CachingAllocator::block_around(const void* address) {
+  const std::lock_guard lock(mutex_);
+  if (pool_.segment_around(address) == nullptr) return std::nullopt;
+  const Block* const block = pool_.find(address);
+  return block == nullptr ? Extent{} : Extent{block->address, block->bytes};
+}
+
 CachingAllocator::Extent CachingAllocator::segment_of(const void* address) {
   const std::lock_guard lock(mutex_);
   const Block* const block = pool_.find(address);

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace tutti {
@@ -71,6 +72,9 @@ class alignas(64) CachingAllocator {
     std::byte* address = nullptr;
     std::size_t bytes = 0;
   };
+  /// The block in use that contains `address`, if the address is this allocator's: without one if it lies in
+  /// memory that nobody uses.
+  [[nodiscard]] std::optional<Extent> block_around(const void* address);
   /// The segment of the block in use that contains `address`; without an address if there is none.
   [[nodiscard]] Extent segment_of(const void* address);
   /// `observer` is asked from now on, until it is removed.

@@ -72,7 +72,7 @@ void PendingFrees::mark_unmarked() noexcept {
 }
 
 std::size_t PendingFrees::completed(const std::deque<Mark>& marks) {
-  const auto is_complete = [this](const Mark& mark) { return backend_.query_event(mark.event.handle()); };
+  const auto is_complete = [this](const Mark& mark) { return backend_.has_passed(mark.event.handle()); };
   if (is_complete(marks.back())) return marks.size();
   // Where the host is far ahead of the device, most marks are open.
   std::size_t known = 0;

@@ -31,8 +31,8 @@ class PendingFrees {
   /// Records an event on each of the block's streams. A stream that cannot be marked now, because it is being
   /// captured or its device is in trouble, keeps the block waiting and is tried again by `reap`.
   void add(StreamUses& block) noexcept;
-  /// Calls `done(block)` for each block whose streams have got past their marks. Throws what the backend's
-  /// queries throw (a pending failure of a device); blocks not reported by then are reported by a later call.
+  /// Calls `done(block)` for each block whose streams have got past their marks, or have failed. Failures
+  /// stay with the backend, for who synchronises with the device.
   template <class Done>
   void reap(const Done& done);
   /// The events blocks wait for. They stay valid as long as the pool; what they mark may be newer by the time

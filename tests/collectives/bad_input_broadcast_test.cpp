@@ -67,6 +67,13 @@ std::vector<BadInput> broadcast_to_devices() {
       {"MoreBytesThanTheStorage",
        to_devices([](Scene& scene) { return oversized(good(scene), KeepStorage::yes); }, {0, 1}),
        {"broadcast", "tensor", "1073741824 bytes"}},
+      {"BytesOfTheNextTensor",
+       to_devices(
+           [](Scene& scene) {
+             return Tensor(TensorView(good(scene).data(), DType::float32, {256}, good(scene).device()));
+           },
+           {0, 1}),
+       {"broadcast", "tensor", "1024 bytes", "allocation holds"}},
       {"NullAddress",
        to_devices([](Scene& scene) { return Tensor(TensorView(nullptr, good(scene).layout(), Device(0))); },
                   {1}),
