@@ -288,7 +288,12 @@ void TeamCall::launch(const Describe& describe, std::span<const std::uint64_t> m
       enqueue_nccl();
     } else {
       const PlanPtr chosen = plan(describe, more);
-      if (chosen->protocol == Protocol::direct) give(*chosen);
+      try {
+        if (chosen->protocol == Protocol::direct) give(*chosen);
+      } catch (...) {
+        keep_memory();  // of copies to stand-ins that have been queued
+        throw;
+      }
       keep_memory();
       enqueue(chosen);
       copy_stand_ins_back();
@@ -417,16 +422,19 @@ TeamCall::PlanPtr TeamCall::plan(const Describe& describe, std::span<const std::
 
 template <class Make>
 TeamCall::PlanPtr TeamCall::cached(const PlanKey& key, Make make) {
-  if (context_.plans.size() >= transport::PlanCache::capacity) context_.plans.clear();
-  PlanPtr& known = context_.plans[key];
-  if (known == nullptr) {
-    RoundPlan made = make();
-    made.summary.transport = made.round_count == 0 ? "none" : name_of(team_.windows().transport());
-    made.summary.algorithm = fmt::format("{} {}{}", made.round_count, adjective_of(made.protocol),
-                                         made.round_count == 1 ? "round" : "rounds");
-    known = std::make_shared<const RoundPlan>(std::move(made));
+  if (const auto found = context_.plans.find(key); found != context_.plans.end()) return found->second;
+  RoundPlan made = make();
+  made.summary.transport = made.round_count == 0 ? "none" : name_of(team_.windows().transport());
+  made.summary.algorithm = fmt::format("{} {}{}", made.round_count, adjective_of(made.protocol),
+                                       made.round_count == 1 ? "round" : "rounds");
+  const std::size_t bytes = key.bytes() + made.bytes();
+  if (context_.plans.size() >= transport::PlanCache::capacity ||
+      context_.plan_bytes + bytes > transport::PlanCache::most_bytes) {
+    context_.plans.clear();
+    context_.plan_bytes = 0;
   }
-  return known;
+  context_.plan_bytes += bytes;
+  return context_.plans.emplace(key, std::make_shared<const RoundPlan>(std::move(made))).first->second;
 }
 
 }  // namespace tutti::collectives

@@ -88,6 +88,7 @@ struct TeamContext {
   std::unique_ptr<transport::ranks::TeamNccl> nccl;  ///< nullptr: not used
   std::string nccl_refusal;                          ///< why not
   Plans plans;
+  std::size_t plan_bytes = 0;  ///< that they take, about
   std::variant<std::shared_ptr<const transport::ranks::RoundPlan>, transport::ranks::Operation>
       last_plan;  ///< an operation: NCCL's
   TeamScratch scratch;

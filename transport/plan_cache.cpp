@@ -1,6 +1,35 @@
 #include "transport/plan_cache.hpp"
 
+#include <variant>
+
 namespace tutti::transport {
+namespace {
+
+template <class T>
+std::size_t bytes_in(const std::vector<T>& list) noexcept {
+  return list.capacity() * sizeof(T);
+}
+
+template <class Step>
+std::size_t bytes_in_tables(const Step&) noexcept {
+  return 0;
+}
+std::size_t bytes_in_tables(const FanOutStep& step) noexcept {
+  return bytes_in(step.segments) + bytes_in(step.pointers);
+}
+std::size_t bytes_in_tables(const SumStep& step) noexcept {
+  return bytes_in(step.segments) + bytes_in(step.pointers);
+}
+
+/// Without what a transport of others keeps with its step.
+std::size_t bytes_of(const Plan& plan) noexcept {
+  std::size_t bytes = sizeof(Plan) + bytes_in(plan.steps) + bytes_in(plan.homes) + bytes_in(plan.temporaries);
+  for (const PlannedStep& planned : plan.steps)
+    bytes += std::visit([](const auto& step) { return bytes_in_tables(step); }, planned.step);
+  return bytes;
+}
+
+}  // namespace
 
 std::shared_ptr<const Plan> PlanCache::find_or_make(const PlanKey& key, const std::function<Plan()>& make) {
   {
@@ -12,8 +41,14 @@ std::shared_ptr<const Plan> PlanCache::find_or_make(const PlanKey& key, const st
   auto plan = std::make_shared<const Plan>(make());
   if (plan->is_provisional) return plan;
   const std::scoped_lock lock(mutex_);
-  if (plans_.size() >= capacity) plans_.clear();
-  return plans_.try_emplace(key, std::move(plan)).first->second;
+  const std::size_t bytes = key.bytes() + bytes_of(*plan);
+  if (plans_.size() >= capacity || bytes_ + bytes > most_bytes) {
+    plans_.clear();
+    bytes_ = 0;
+  }
+  const auto [kept, is_new] = plans_.try_emplace(key, std::move(plan));
+  if (is_new) bytes_ += bytes;
+  return kept->second;
 }
 
 }  // namespace tutti::transport

@@ -28,6 +28,7 @@ class PlanKey {
     add(range.size());  // so that neighbouring lists cannot run into each other
     words_.insert(words_.end(), range.begin(), range.end());
   }
+  [[nodiscard]] std::size_t bytes() const noexcept { return words_.capacity() * sizeof(words_.front()); }
   friend bool operator==(const PlanKey&, const PlanKey&) = default;
 
   struct Hash {
@@ -53,11 +54,12 @@ class PlanKey {
   std::vector<std::uint64_t> words_;
 };
 
-/// Plans by shape. A runtime extension; thread-safe. Holds at most `capacity` plans and starts over when
-/// full: programs that meet so many shapes do not repeat them.
+/// Plans by shape. A runtime extension; thread-safe. Holds at most `capacity` plans, which take at most about
+/// `most_bytes`, and starts over when full: programs that meet so many shapes do not repeat them.
 class PlanCache {
  public:
   static constexpr std::size_t capacity = 4096;
+  static constexpr std::size_t most_bytes = std::size_t{64} << 20U;
 
   explicit PlanCache(Runtime& runtime) { static_cast<void>(runtime); }
 
@@ -69,6 +71,7 @@ class PlanCache {
  private:
   std::shared_mutex mutex_;
   std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKey::Hash> plans_;
+  std::size_t bytes_ = 0;  ///< of all of them, about
 };
 
 }  // namespace tutti::transport

@@ -223,6 +223,20 @@ RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t fir
   return number(*rounds, work, Protocol::slots, members, first_own, own_count);
 }
 
+std::size_t RoundPlan::bytes() const noexcept {
+  const auto bytes_in = [](const auto& list) { return list.capacity() * sizeof(list[0]); };
+  std::size_t total = sizeof(RoundPlan);
+  for (const std::vector<RoundPart>& own : parts) {
+    total += bytes_in(own);
+    for (const RoundPart& part : own) {
+      total += bytes_in(part.puts.segments) + bytes_in(part.puts.pointers) + bytes_in(part.copies.segments) +
+               bytes_in(part.copies.pointers) + bytes_in(part.sums.segments) + bytes_in(part.sums.pointers) +
+               bytes_in(part.given);
+    }
+  }
+  return total;
+}
+
 RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t own_count) {
   const TeamWork nothing;
   const RoundLimits no_limits;

@@ -81,6 +81,8 @@ struct RoundPlan {
   std::vector<std::vector<BufferId>>
       given;  ///< by own member: buffers that it gives in some round, each once
 
+  /// That it takes, about.
+  [[nodiscard]] std::size_t bytes() const noexcept;
   [[nodiscard]] BufferId slot_buffer(std::size_t member) const noexcept {
     return static_cast<BufferId>(operand_count + member);
   }
