@@ -119,14 +119,30 @@ void Packing::refuse_in_capture(const Tensor& tensor, const Layout& layout, cons
   is_eager_ = true;
 }
 
+void Packing::refuse_pageable_in_capture(const Name& name, backend::StreamRef stream) {
+  if (is_eager_ || !is_captured(stream)) return;
+  arguments_.unsupported(
+      "{} is in pageable host memory, expected pinned memory: a call that is being captured is replayed "
+      "without the host",
+      name);
+}
+
 const Tensor& Packing::input(const Tensor& input, const Layout& layout, const Name& name) {
-  if (same_order(*input.layout(), layout)) return input;
-  if (policy_ == PackingPolicy::refuse) refuse(input, layout, name);
   const bool on_host = input.device().is_host();
+  const bool is_pageable = on_host && !input.is_pinned();
+  const bool is_in_order = same_order(*input.layout(), layout);
+  if (is_in_order && !is_pageable) return input;
+  if (policy_ == PackingPolicy::refuse) {
+    if (is_in_order) return input;  // whether pageable memory will do is the caller's to say
+    refuse(input, layout, name);
+  }
   const Stream stream = on_host ? default_stream(0) : current_stream(input.device().index());
+  if (is_pageable) refuse_pageable_in_capture(name, StreamAccess::ref(stream));
   refuse_in_capture(input, layout, name, StreamAccess::ref(stream));
-  Tensor packed =
-      allocate_tensor(LayoutPtr::share(&layout), input.device(), HostMemory::pageable, "Packing::input");
+  // Pinned, because CUDA lets no other thread launch on a device while it waits there to copy from pageable
+  // memory: where kernels of several devices wait for one another, the next of them would never come.
+  Tensor packed = allocate_tensor(LayoutPtr::share(&layout), input.device(),
+                                  on_host ? HostMemory::pinned : HostMemory::pageable, "Packing::input");
   packed.copy_(input);
   if (!on_host) input.record_stream(stream);
   return inputs_.emplace_back(std::move(packed));
@@ -155,12 +171,7 @@ const Tensor& Packing::host_output(const Tensor& output, const Layout& layout, c
     refuse(output, layout, name);
   }
   const Stream stream = default_stream(0);
-  if (!is_eager_ && !output.is_pinned() && is_captured(StreamAccess::ref(stream))) {
-    arguments_.unsupported(
-        "{} is in pageable host memory, expected pinned memory: a call that is being captured is replayed "
-        "without the host",
-        name);
-  }
+  if (!output.is_pinned()) refuse_pageable_in_capture(name, StreamAccess::ref(stream));
   refuse_in_capture(output, layout, name, StreamAccess::ref(stream));
   Tensor stand_in =
       allocate_tensor(LayoutPtr::share(&layout), Device::host(), HostMemory::pinned, "Packing::host_output");

@@ -31,9 +31,9 @@ struct Participants {
   StreamList streams = {};
 };
 
-/// Dense stand-ins for operands that are strided or in another order. Stand-ins live as long as this object;
-/// the caching allocator keeps their memory in stream order after that. So does it with the operands' own,
-/// which are used on the streams that copy from them and to them.
+/// Dense stand-ins for operands that are strided or in another order, and pinned ones for pageable memory.
+/// Stand-ins live as long as this object; the caching allocator keeps their memory in stream order after
+/// that. So does it with the operands' own, which are used on the streams that copy from them and to them.
 ///
 /// The copies are not part of what a launch captures: while one of the call's streams is being captured, what
 /// needs a stand-in is refused with Error(unsupported). Nothing is asked of the streams until then.
@@ -44,7 +44,7 @@ class Packing {
       : arguments_(arguments), policy_(policy), participants_(participants) {}
 
   /// The references returned live as long as this object or the tensor given.
-  /// `input`, or a copy of it in order of `layout` (same sizes, dense).
+  /// `input`, or a copy of it in order of `layout` (same sizes, dense): pinned, if it is on the host.
   [[nodiscard]] const Tensor& input(const Tensor& input, const Layout& layout, const Name& name);
   /// `output`, or a stand-in in order of `layout` that `unpack` copies back; on `stream` of the output's
   /// device.
@@ -68,6 +68,7 @@ class Packing {
   /// Allows a copy on `stream`, unless the call is being captured.
   void refuse_in_capture(const Tensor& tensor, const Layout& layout, const Name& name,
                          backend::StreamRef stream);
+  void refuse_pageable_in_capture(const Name& name, backend::StreamRef stream);
   [[nodiscard]] bool is_captured(backend::StreamRef stream) const;
 
   const Arguments& arguments_;
