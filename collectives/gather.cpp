@@ -72,6 +72,9 @@ void finish_on_host(Call& call, std::size_t inputs, Blocking blocking) {
   for (std::size_t i = 1; i < inputs; ++i) runtime.order(call.stream_of(i), first);
   if (blocking == Blocking::no) return;
   runtime.finish(first);
+  // That reports what has failed on its own device.
+  for (std::size_t i = 1; i < inputs; ++i)
+    static_cast<void>(runtime.backend().query_stream(call.stream_of(i)));
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ class PersistentCollective::Impl {
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
     if (fork_mark_.is_in_child()) return;  // all of it is its parent's
+    if (has_failed_) finish_lanes();
     // Launches may still be running: the allocators hand the memory out again only when these streams have
     // passed.
     for (const Stream& stream : launched_on_) {
@@ -87,10 +88,16 @@ class PersistentCollective::Impl {
       runtime_.backend().launch_graph(graph_, StreamAccess::ref(stream));
     } else {
       // As graphs do: a launch waits for the one before, whatever stream that was on.
-      runtime_.backend().wait_event(StreamAccess::ref(stream), done_.handle());
+      const backend::StreamRef home = StreamAccess::ref(stream);
+      runtime_.backend().wait_event(home, done_.handle());
+      if (has_failed_) {
+        for (const backend::StreamRef lane : replayed_on_->streams()) runtime_.order(lane, home);
+      }
       Operands operands = operands_;
-      transport::launch_body(runtime_, *plan_, operands, StreamAccess::ref(stream), temporaries_);
-      runtime_.backend().record_event(done_.handle(), StreamAccess::ref(stream));
+      has_failed_ = true;  // until all lanes have been joined
+      transport::launch_body(runtime_, *plan_, operands, home, temporaries_);
+      runtime_.backend().record_event(done_.handle(), home);
+      has_failed_ = false;
     }
   }
 
@@ -116,6 +123,17 @@ class PersistentCollective::Impl {
     graph_ = backend.end_capture(home);
   }
 
+  /// What a launch that failed half-way has queued, nobody else waits for.
+  void finish_lanes() noexcept {
+    for (const backend::StreamRef lane : replayed_on_->streams()) {
+      try {
+        runtime_.backend().synchronize_stream(lane);
+      } catch (const Error&) {
+        continue;  // failed work is over as well
+      }
+    }
+  }
+
   /// Ends a capture that failed half-way; the failure that caused it is the one to report.
   void abandon_capture(backend::StreamRef home) noexcept {
     try {
@@ -134,6 +152,7 @@ class PersistentCollective::Impl {
   backend::GraphHandle graph_ = nullptr;
   std::optional<LaneStreams> replayed_on_;  ///< without graphs; that of the home lane is not used
   PooledEvent done_;                        ///< without graphs: behind the last launch
+  bool has_failed_ = false;                 ///< without graphs: the last launch, half-way
   std::vector<Stream> launched_on_;
 };
 

@@ -2,6 +2,7 @@
 
 #include "thread_current.hpp"
 
+#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -57,7 +58,15 @@ std::vector<MemorySegment> memory_snapshot() {
 void empty_cache() {
   Runtime& runtime = Runtime::get();
   runtime.release_collected();
-  for (int device = 0; device < runtime.device_count(); ++device) runtime.allocator(device).empty_cache();
+  std::exception_ptr failure;  // of work queued earlier, which keeps no memory
+  for (int device = 0; device < runtime.device_count(); ++device) {
+    try {
+      runtime.allocator(device).empty_cache();
+    } catch (...) {
+      if (!failure) failure = std::current_exception();
+    }
+  }
+  if (failure) std::rethrow_exception(failure);
 }
 
 void empty_pinned_cache() {
