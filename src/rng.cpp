@@ -101,6 +101,10 @@ bool remember_before_initialization(const Seeding& seeding) {
   RememberedSeedings& remembered = remembered_seedings();
   const std::lock_guard lock(remembered.mutex);
   if (Runtime::get_if_initialized() != nullptr) return false;
+  // Only the last seeding of a device counts.
+  std::erase_if(remembered.seedings, [&](const Seeding& earlier) {
+    return seeding.device == every_device || earlier.device == seeding.device;
+  });
   remembered.seedings.push_back(seeding);
   return true;
 }
@@ -252,7 +256,11 @@ void uniform_(const Tensor& tensor, double low, double high) {
   const double largest = largest_of(tensor, "uniform_");
   require_within(low, largest, "uniform_", "low", tensor.dtype());
   require_within(high, largest, "uniform_", "high", tensor.dtype());
-  if (low > high || high - low > largest) {
+  // The width counts in the arithmetic that makes the elements: float32's, but for float64.
+  const bool is_too_wide = tensor.dtype() == DType::float64
+                               ? high - low > largest
+                               : static_cast<float>(high) - static_cast<float>(low) > largest;
+  if (low > high || is_too_wide) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("uniform_: low is {} and high is {}, expected low <= high and high - low <= {}",
                             low, high, largest));

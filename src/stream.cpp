@@ -74,15 +74,20 @@ void set_stream(const Stream& stream) {
 }
 
 StreamGuard::StreamGuard(const Stream& stream)
-    : device_guard_(stream.device()), previous_(current_stream(stream.device())) {
+    : device_guard_(stream.device()),
+      previous_(current_stream(stream.device())),
+      generation_(Runtime::get().generation()) {
   set_stream(stream);
 }
 
 StreamGuard::~StreamGuard() {
+  // If the devices were replaced within the scope, nothing is left to restore.
+  const Runtime* const runtime = Runtime::get_if_initialized();
+  if (runtime == nullptr || runtime->generation() != generation_) return;
   try {
     set_stream(previous_);
   } catch (const std::exception&) {
-    // The devices were replaced within the scope: nothing is left to restore.
+    // Without memory for the thread's streams it has none.
   }
 }
 

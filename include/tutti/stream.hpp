@@ -4,6 +4,7 @@
 #include "tutti/export.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 
 namespace tutti {
@@ -83,6 +84,7 @@ class TUTTI_EXPORT StreamGuard {
  private:
   DeviceGuard device_guard_;
   Stream previous_;
+  std::uint64_t generation_;  ///< of the devices
 };
 
 }  // namespace tutti
