@@ -42,7 +42,8 @@ SharedMemory::SharedMemory(std::size_t bytes) {
   if (descriptor < 0) fail(ErrorCode::out_of_memory, "shared memory: memfd_create", errno);
   handle_ = {getpid(), descriptor, bytes, status_of(descriptor).st_ino};
   // Reserved now: later a page that the system has not got would end the process with SIGBUS.
-  const int status = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  int status = EINTR;
+  while (status == EINTR) status = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
   if (status != 0) {
     seal();
     fail(ErrorCode::out_of_memory, fmt::format("shared memory: {} bytes cannot be had", bytes), status);

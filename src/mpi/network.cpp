@@ -249,10 +249,20 @@ bool MessageNetwork::is_delivered() {
 }
 
 std::unique_ptr<tutti::Network> MessageNetwork::part(std::span<const int> ranks, tutti::Exchange& exchange) {
-  // One tag for all: the first rank's choice.
-  const int mine = exchange.rank() == 0 ? line_->new_tag() : 0;
+  // One tag for all: the first rank's choice. If it has none, all learn of it.
+  constexpr int no_tag = -1;
+  int mine = no_tag;
+  std::optional<Error> refusal;
+  try {
+    if (exchange.rank() == 0) mine = line_->new_tag();
+  } catch (const Error& error) {
+    refusal = error;
+  }
   std::vector<int> tags(ranks.size());
   exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(tags)));
+  if (refusal) throw Error(*refusal);
+  if (tags.front() == no_tag)
+    throw Error(ErrorCode::unsupported, "tutti::mpi: the first rank could not get a tag for the messages");
   std::vector<int> on_line;
   for (const int rank : ranks) on_line.push_back(ranks_[static_cast<std::size_t>(rank)]);
   return std::make_unique<MessageNetwork>(line_, tags.front(), std::move(on_line));
