@@ -69,7 +69,7 @@ void declare(CLI::App& app, TypedOptions& typed) {
   Group operations(app, "Operations");
   operations.value("-d", typed.dtype, "TYPE",
                    "element type, such as float32, half, int8, or all (default float32)");
-  operations.value("-o", typed.reduction, "NAME", "reduction: sum");
+  operations.value("-o", typed.reduction, "NAME", "reduction: sum, or all, which is the same");
   operations.value("-r", typed.root, "N",
                    "root, or all (default 0): a device; between ranks, counted through all");
   operations.value("--dim", typed.dim, "N", "scatter and gather: dimension 0 (default), 1, or all");
@@ -108,7 +108,7 @@ void declare(CLI::App& app, TypedOptions& typed) {
                "devices also mpi, on host memory");
 
   Group check(app, "Check and output");
-  check.value("-c", typed.check, "0|1", "compare every element on every device (default 1)");
+  check.value("-c", typed.check, "N", "compare every element on every device (default 1); 0: do not");
   check.value("--seed", typed.seed, "N", "varies the data (default 1)");
   check.flag("--inject-corruption", typed.inject_corruption,
              "virtual devices: damage transfers (between ranks: outputs), to see the check find it");

@@ -33,7 +33,7 @@ class Progress {
  public:
   explicit Progress(bool speaks) : visible_(speaks && isatty(STDERR_FILENO) == 1) {}
   void show(const std::string& text) const {
-    if (visible_) fmt::print(stderr, "\r\033[K{}", text);
+    if (visible_) static_cast<void>(std::fputs(fmt::format("\r\033[K{}", text).c_str(), stderr));
   }
   void clear() const { show(""); }
 
@@ -53,7 +53,7 @@ class Output {
   }
   [[nodiscard]] bool is_broken() const noexcept { return is_broken_; }
   void complain(const std::string& text) const {
-    if (speaks_) fmt::print(stderr, "tutti-perf: {}\n", text);
+    if (speaks_) static_cast<void>(std::fputs(fmt::format("tutti-perf: {}\n", text).c_str(), stderr));
   }
 
  private:

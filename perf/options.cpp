@@ -126,7 +126,8 @@ void parse_collective(const TypedOptions& typed, Options& options) {
   } else if (typed.results != "out") {
     refuse("--results", typed.results, "out or new");
   }
-  if (typed.reduction != "sum") refuse("-o", typed.reduction, "sum, the only reduction there is");
+  if (typed.reduction != "sum" && typed.reduction != "all")
+    refuse("-o", typed.reduction, "sum or all: there is no other reduction");
   options.root =
       typed.root == "all" ? std::nullopt : std::optional(parse_number(typed.root, "-r", 0, any_number));
   if (typed.dim == "all") {
@@ -261,7 +262,7 @@ void parse_comparison(const TypedOptions& typed, Options& options) {
   } else if (typed.peer != "none") {
     refuse("--peer", typed.peer, "nccl or mpi");
   }
-  options.check = parse_number(typed.check, "-c", 0, 1) == 1;
+  options.check = parse_number(typed.check, "-c", 0, any_number) > 0;
   options.inject_corruption = typed.inject_corruption;
   if (options.inject_corruption && !options.check)
     throw UsageError("--inject-corruption needs the check (-c 1)");

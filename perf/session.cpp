@@ -28,6 +28,7 @@ std::string with_option_named(std::string error, const Options& options) {
     if (error.starts_with(variable)) error.replace(0, variable.size(), option);
   };
   if (!options.virtual_topology.empty()) rename("TUTTI_VIRTUAL_TOPOLOGY: ", "--topology: ");
+  if (options.backend == "cuda") rename("TUTTI_BACKEND is ", "--backend is ");
   if (options.virtual_devices) rename("TUTTI_VIRTUAL_DEVICES: ", "--devices: ");
   return error;
 }

@@ -153,7 +153,7 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "-n", "0"}, "-n: '0'"},
       {{"broadcast", "-n", "many"}, "-n: 'many'"},
       {{"broadcast", "-w", "-1"}, "-w"},
-      {{"broadcast", "-c", "2"}, "-c: '2'"},
+      {{"broadcast", "-c", "yes"}, "-c: 'yes'"},
       {{"broadcast", "-g", "0"}, "-g: '0'"},
       {{"broadcast", "-r", "x"}, "-r: 'x'"},
       {{"broadcast", "-d", "float33"}, "-d"},
