@@ -62,6 +62,17 @@ gpu_count() {
   echo "$count"
 }
 
+# NCCL often comes with a Python package rather than with the system. Lets the build find its nccl.h and the programs its
+# library, where the system has none and NCCL_HOME does not name another.
+find_nccl() {
+  local home
+  [[ -z ${NCCL_HOME:-} ]] || return 0
+  [[ $(PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2>/dev/null) != *libnccl.so.2* ]] || return 0
+  home=$(timeout 60 python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null || true)
+  [[ -n $home ]] || return 0
+  export NCCL_HOME=$home LD_LIBRARY_PATH=$home/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+}
+
 # configure PRESET [CMAKE_ARGUMENT...]
 configure() {
   local arguments=(--preset "$@")
