@@ -25,7 +25,8 @@ struct CommunicatorOptions {
   std::chrono::milliseconds timeout{60'000};
   /// Memory through which a member gives its data to the others, the same on all ranks, 512 KiB to 1 GiB: on
   /// its device, if all devices reach one another's memory, else on every host. On GPUs, low-latency messages
-  /// take up to five times as much again: 35 MiB at most, and 9 MiB where NVLink does not join all members.
+  /// take up to five times as much again: 35 MiB at most, and 9 MiB where NVLink does not join all members or
+  /// one is of a compute capability below 9.0.
   std::size_t window_bytes = std::size_t{8} << 20U;
   /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
   /// that is named and cannot be had is Error(unsupported).
