@@ -67,6 +67,7 @@ enum class Collective : std::uint8_t {
   scatter,
   gather,
 };
+/// The enumerator's name, for instance "reduce_add".
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(Collective collective) noexcept;
 
 /// What carries the bytes.
@@ -83,8 +84,9 @@ enum class TransportKind : std::uint8_t {
   nccl,    ///< NVIDIA's library
   staged,  ///< through pinned host memory, in overlapped chunks
 };
+/// The enumerator's name, but "auto" for `automatic`.
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(TransportKind kind) noexcept;
-/// The inverse of `name_of`; "auto" is `automatic`. Throws Error(invalid_argument).
+/// The inverse of `name_of`. Throws Error(invalid_argument).
 [[nodiscard]] TUTTI_EXPORT TransportKind parse_transport(std::string_view text);
 
 /// What a sum promises.

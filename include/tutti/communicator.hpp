@@ -15,6 +15,8 @@
 /// Collectives between processes.
 namespace tutti {
 
+/// What a communicator is made with. Unless a member says that it is the same on all ranks, it is each rank's
+/// own.
 struct CommunicatorOptions {
   /// The devices this process brings in, 1 to 16, each once; each is a member. Empty: the current device.
   std::vector<Device> devices{};

@@ -19,6 +19,7 @@ enum class BackendKind : std::uint8_t {
   cuda,  ///< NVIDIA GPUs
 };
 
+/// The enumerator's name: "host" or "cuda".
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(BackendKind kind) noexcept;
 
 /// A place memory lives in: the host, or one device (a GPU or a virtual device) by index.
@@ -106,10 +107,14 @@ TUTTI_EXPORT void synchronize(int device);
 /// The same for the current device.
 TUTTI_EXPORT void synchronize();
 
+/// Memory of a device.
 struct MemoryInfo {
   std::size_t free = 0;   ///< bytes
   std::size_t total = 0;  ///< bytes
 };
+/// Of a GPU as a whole, whichever processes use it; of a virtual device as this process has it, as every
+/// process has its own. What the caching allocator keeps is not free. A negative index is no device here,
+/// neither the host nor the current one: Error(invalid_argument).
 [[nodiscard]] TUTTI_EXPORT MemoryInfo mem_get_info(int device);
 
 /// Makes a device current for the scope's lifetime; restores the previous one. Guards nest. A negative index

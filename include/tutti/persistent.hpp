@@ -33,7 +33,8 @@ class TUTTI_EXPORT PersistentCollective {
   ~PersistentCollective();
 
   /// Enqueues one run on `stream`, which must be a stream of `home_device()`; throws Error(invalid_argument)
-  /// otherwise. Cost on GPUs: about a microsecond of host time.
+  /// otherwise. Cost on GPUs: launches of 1 KiB, one after another, take 2.6 to 3.7 µs each from end to end
+  /// (2, 4 and 8x H200).
   void launch(const Stream& stream);
   /// On the current stream of `home_device()`.
   void launch();

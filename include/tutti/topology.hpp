@@ -17,6 +17,7 @@ enum class LinkClass : std::uint8_t {
   pcie,         ///< peer access over PCIe
   host_bridge,  ///< no peer access: through host memory
 };
+/// The enumerator's name, for instance "nvlink".
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(LinkClass link) noexcept;
 
 /// Whether the pair may be used directly.
@@ -26,6 +27,7 @@ enum class PeerState : std::uint8_t {
   unreachable,  ///< the system reports no peer access, or refuses to enable it
   corrupting,   ///< the system reports peer access, but bytes do not arrive intact: never used
 };
+/// The enumerator's name, for instance "usable".
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(PeerState state) noexcept;
 
 /// What one device sees of another.
