@@ -10,8 +10,10 @@ namespace tutti::perf {
 /// All figures of a run as a JSON document of schema "tutti-perf/2": bytes, microseconds, GB/s (10^9). Of the
 /// environment it has only variables that change how devices and transports behave.
 ///
-/// Since "tutti-perf/1": `mode`, `ranks`, `devices_per_rank`, `hosts`, `members` and `start_up_ms` have come;
-/// the `root` of an operation that has none is -1.
+/// `mode` is "single_process" or "ranks". `members` are all devices that take part, each with its rank and
+/// host; `devices` and `links` are those that the process which writes sees. `start_up_ms` is null in one
+/// process. The `root` of an operation that has none is -1. A `rows` entry is of tutti or of a peer (`by`);
+/// what it does not have, `in_place` for instance, is null. `not_measured` says what was left out, and why.
 [[nodiscard]] std::string to_json(const Options& options, const Results& results,
                                   const std::vector<std::string>& command_line);
 

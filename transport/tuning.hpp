@@ -7,8 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
-/// Sizes at which one way of doing a thing overtakes another, in bytes of payload. Measured on 8x H200 with
-/// NVSwitch.
+/// Sizes at which one way of doing a thing overtakes another, in bytes of payload.
 namespace tutti::transport {
 
 struct Tuning {

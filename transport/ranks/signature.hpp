@@ -68,7 +68,7 @@ struct Signature {
     return hash ^ (hash >> 32U);
   }
 };
-/// For instance "broadcast of 1024 float32 from member 0".
+/// For instance "broadcast of 1024 float32, root 0 (shapes 1b2c3d4e)".
 [[nodiscard]] std::string to_string(const Signature& signature);
 
 }  // namespace tutti::transport::ranks
