@@ -1,5 +1,6 @@
 // A collective that runs again and again over the same tensors: bound once, then launched, which on GPUs is
-// one CUDA graph that spans the devices. Small ones that follow one another take about 3 µs each (2, 4, 8x H200).
+// one CUDA graph that spans the devices. Small ones, one after another, take about 3 µs each (2, 4 and 8x
+// H200).
 
 #include "tutti/tutti.hpp"
 
