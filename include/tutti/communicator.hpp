@@ -87,6 +87,8 @@ struct CommunicatorOptions {
 /// A child forked off later cannot use it: calls throw Error(unsupported) there.
 ///
 /// Thread safety: one call at a time, from any thread; `abort`, `is_running` and `flight_record` at any time.
+/// Calls of several communicators on the same stream are made in the same order on all ranks, too: each waits
+/// there for the other ranks, and what is queued behind it waits with it.
 class TUTTI_EXPORT Communicator {
  public:
   /// Collective: all processes of the exchange make it together. The exchange is not used afterwards. Throws
@@ -100,9 +102,14 @@ class TUTTI_EXPORT Communicator {
   /// Waits for own calls that are still under way, and where data goes through device memory or ranks are on
   /// several hosts, for the other ranks to come here too: for the timeout each, at most, and for none whose
   /// process is known to be gone. Own calls that are not complete by then are ended; what they use is kept
-  /// until the process ends if their streams do not come to them. Not for other work of the devices; but if
-  /// calls have been captured, for all of it, and after the timeout what waits for other ranks there is
-  /// ended. In a forked child nothing is done.
+  /// until the process ends if their streams do not come to them. Not for other work of virtual devices. On
+  /// GPUs, memory of the own devices is freed, for which the driver waits for all their work; and if calls
+  /// have been captured, after the timeout what waits for other ranks there is ended. In a forked child
+  /// nothing is done.
+  ///
+  /// If other ranks do not come within the timeout, the own windows on devices stay allocated until the
+  /// process ends. All ranks should destroy their communicators in the same order: in different orders, those
+  /// that wait for other ranks wait until the timeout.
   ~Communicator();
 
   [[nodiscard]] int rank() const noexcept;

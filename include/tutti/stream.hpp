@@ -57,7 +57,13 @@ class TUTTI_EXPORT Stream {
 };
 
 /// Wraps a stream made elsewhere (a `cudaStream_t` of `device` on GPUs); never destroys it. The caller keeps
-/// it alive while the library uses it: as long as there are tensors that have been used on it.
+/// it alive while the library uses it: as long as there are tensors that have been used on it. When it is
+/// destroyed, its work has to be done: memory that was freed on it is handed out again, without waiting, to a
+/// stream that has the same handle.
+///
+/// `cudaStreamPerThread` is one handle for a stream of each thread, which the allocators take for one stream:
+/// use it on one thread, or have what one thread queued done before another allocates there or uses its
+/// tensors.
 class TUTTI_EXPORT ExternalStream : public Stream {
  public:
   /// Throws Error(invalid_argument) for an unknown device.
