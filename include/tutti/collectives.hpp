@@ -30,12 +30,13 @@
 ///
 /// Thread safety: any thread may call, on any devices, concurrently.
 ///
-/// With given outputs nothing is allocated except staging memory some transports need, and dense stand-ins
-/// for tensors that are strided or not laid out alike, which are copied on their own devices.
+/// With given outputs nothing is allocated except staging memory some transports need, dense stand-ins for
+/// tensors that are strided or not laid out alike, which are copied on their own devices, and pinned ones for
+/// pageable host memory.
 ///
 /// Calls with given outputs may be captured into a CUDA graph when the current stream of one participating
 /// device is being captured; the others join the capture. Their operands must need no stand-ins: be dense and
-/// laid out alike (`gather`: like the output), and an output on the host pinned. Nor can they wait for an
+/// laid out alike (`gather`: like the output), and what is on the host pinned. Nor can they wait for an
 /// output on the host: that takes `Blocking::no`. Otherwise they throw Error(unsupported), with nothing
 /// enqueued. Links are tested and NCCL is connected at first use, which waits for devices: make one such call
 /// before the capture.
