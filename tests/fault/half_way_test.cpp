@@ -45,6 +45,7 @@ TEST_F(HalfWay, CopiesBetweenDevicesKeepTheirTarget) {
       has_failed = skip == 1;
     }
   }
+  EXPECT_TRUE(has_failed);
   target.reset();
   const Tensor other = filled(1, 1);
   gate.open();
