@@ -173,18 +173,34 @@ void BlockPool::give_back(Block& released) noexcept {
   put_into_cache(*block);
 }
 
-std::vector<Segment> BlockPool::remove_cached_segments() {
+Block* BlockPool::cached_whole(const Segment& segment) noexcept {
+  Block* const first = segment.starts.front();
+  return first->state == BlockState::cached && !is_part(*first) ? first : nullptr;
+}
+
+std::vector<int> BlockPool::devices_of_cached_segments() const {
+  std::vector<int> devices;
+  for (const auto& [address, segment] : segments_) {
+    if (cached_whole(segment) == nullptr) continue;
+    for (const int device : {device_, segment.stream.device}) {
+      if (std::ranges::find(devices, device) == devices.end()) devices.push_back(device);
+    }
+  }
+  return devices;
+}
+
+std::vector<Segment> BlockPool::remove_segments_cached_before(Moment moment) {
   std::vector<Segment> removed;
   removed.reserve(segments_.size());
   for (auto entry = segments_.begin(); entry != segments_.end();) {
     Segment& segment = entry->second;
-    Block& first = *segment.starts.front();
-    if (first.state != BlockState::cached || is_part(first)) {
+    Block* const whole = cached_whole(segment);
+    if (whole == nullptr || segment.cached_since >= moment) {
       ++entry;
       continue;
     }
-    take_out_of_cache(first);
-    discard(first);
+    take_out_of_cache(*whole);
+    discard(*whole);
     decrease(stats_.segment, segment.pool, 1);
     decrease(stats_.reserved_bytes, segment.pool, segment.bytes);
     ++stats_.num_device_free;
@@ -276,6 +292,8 @@ void BlockPool::put_into_cache(Block& block) noexcept {
   if (is_part(block)) {
     increase(stats_.inactive_split, pool, 1);
     increase(stats_.inactive_split_bytes, pool, block.bytes);
+  } else {
+    block.segment->cached_since = moment_;
   }
   block.place = cached(pool).insert(std::move(block.node)).position;
 }

@@ -48,6 +48,7 @@ struct Segment {
   std::size_t bytes = 0;
   MemoryPool pool = MemoryPool::small_pool;
   backend::StreamRef stream;
+  std::uint64_t cached_since = 0;  ///< the moment, of a segment that is cached as a whole
   /// The block that starts in each granule of the segment, nullptr where none does. Blocks are at least a
   /// granule long.
   std::vector<Block*> starts;
@@ -78,8 +79,14 @@ class BlockPool {
   void release(Block& block) noexcept;
   /// A released block may be taken again. Joins it with its cached neighbours.
   void give_back(Block& block) noexcept;
-  /// Takes out all segments that are cached as a whole, for the caller to free.
-  [[nodiscard]] std::vector<Segment> remove_cached_segments();
+  /// A point between two calls.
+  using Moment = std::uint64_t;
+  [[nodiscard]] Moment now() noexcept { return ++moment_; }
+  /// The pool's own device and those of the streams of all segments that are cached as a whole; none if there
+  /// is none.
+  [[nodiscard]] std::vector<int> devices_of_cached_segments() const;
+  /// Takes out all segments that have been cached as a whole since before `moment`, for the caller to free.
+  [[nodiscard]] std::vector<Segment> remove_segments_cached_before(Moment moment);
 
   /// The block in use that contains `address`, nullptr if there is none.
   [[nodiscard]] Block* find(const void* address);
@@ -103,7 +110,11 @@ class BlockPool {
   /// Appends `block->next`, which is in no set, to `block`.
   void absorb_next(Block& block) noexcept;
 
+  /// The block that is all of the segment, cached; nullptr if it is not.
+  [[nodiscard]] static Block* cached_whole(const Segment& segment) noexcept;
+
   int device_;
+  Moment moment_ = 0;
   std::map<const std::byte*, Segment> segments_;  // by address
   CachedBlocks cached_small_;
   CachedBlocks cached_large_;

@@ -1,7 +1,6 @@
 #include "caching_allocator.hpp"
 
 #include "format_bytes.hpp"
-#include "growth.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -56,7 +55,9 @@ struct CachingAllocator::Source {
     allocator.reap_locked();
   }
   void return_cached() { allocator.return_cached(growth); }
-  void finish_pending() { allocator.finish_pending(); }
+  void finish_pending() {
+    growth.let_go([this] { allocator.finish_pending(); });
+  }
 };
 
 CachingAllocator::CachingAllocator(backend::Backend& backend, EventPool& events, int device)
@@ -85,7 +86,7 @@ Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream) 
     if (!pending_.empty() && !backend_.is_capturing(stream)) reap_locked();
     if (Block* block = pool_.take(bytes, stream)) return block;
   }
-  GrowthLock growth(growth_mutex_);
+  GrowthLock growth(growth_);
   Source source{*this, growth, bytes, stream};
   if (Block* block = grow(source)) return block;
   throw_out_of_memory(bytes);
@@ -133,12 +134,12 @@ CachingAllocator::Extent CachingAllocator::segment_of(const void* address) {
 }
 
 void CachingAllocator::add_observer(SegmentObserver& observer) {
-  const std::lock_guard lock(growth_mutex_);
+  const GrowthLock lock(growth_);
   observers_.push_back(&observer);
 }
 
 void CachingAllocator::remove_observer(SegmentObserver& observer) noexcept {
-  const std::lock_guard lock(growth_mutex_);
+  const GrowthLock lock(growth_);
   std::erase(observers_, &observer);
 }
 
@@ -150,26 +151,29 @@ void CachingAllocator::free_held(GrowthLock& growth) noexcept {
   const auto begin = std::chrono::steady_clock::now();
   for (;;) {
     bool is_one_passing = false;
-    std::erase_if(held_, [&](const Extent& segment) {
+    for (std::size_t i = 0; i < held_.size();) {
+      const Extent segment = held_[i];
       auto hold = SegmentObserver::Hold::none;
       for (SegmentObserver* const observer : observers_)
         hold = std::max(hold, observer->hold_on(segment.address));
       is_one_passing |= hold == SegmentObserver::Hold::passing;
-      if (hold != SegmentObserver::Hold::none) return false;
-      backend_.free_device(device_, segment.address);
-      return true;
-    });
+      if (hold != SegmentObserver::Hold::none) {
+        ++i;
+        continue;
+      }
+      held_[i] = held_.back();
+      held_.pop_back();
+      growth.let_go_to_return([&] { backend_.free_device(device_, segment.address); });
+    }
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (held_.empty() || waited > (is_one_passing ? patience : short_patience)) return;
     // Others may close it only after a call of this process that another thread needs memory for.
-    growth.unlock();
-    std::this_thread::sleep_for(asks_every);
-    growth.lock();
+    growth.let_go([] { std::this_thread::sleep_for(asks_every); });
   }
 }
 
 void CachingAllocator::empty_cache() {
-  GrowthLock growth(growth_mutex_);
+  GrowthLock growth(growth_);
   Source source{*this, growth, 0, {}};
   return_all(source);
 }
@@ -211,29 +215,33 @@ void CachingAllocator::reap_locked() {
 }
 
 void CachingAllocator::return_cached(GrowthLock& growth) {
-  std::vector<Segment> segments;
+  // A cached block may still be in use by work queued on its stream, which freeing does not wait for. The
+  // stream itself may be one of the user's and gone by now; its device is not. Meanwhile the cache serves
+  // others: what they free after this moment is not waited for here, and stays.
+  std::vector<int> devices;
+  BlockPool::Moment moment{};
   {
     const std::lock_guard lock(mutex_);
-    segments = pool_.remove_cached_segments();
-  }
-  // A cached block may still be in use by work queued on its stream, which freeing does not wait for. The
-  // stream itself may be one of the user's and gone by now; its device is not.
-  std::vector<int> devices;
-  for (const Segment& segment : segments) {
-    for (const int device : {device_, segment.stream.device}) {
-      if (std::find(devices.begin(), devices.end(), device) == devices.end()) devices.push_back(device);
-    }
+    moment = pool_.now();
+    devices = pool_.devices_of_cached_segments();
   }
   std::exception_ptr failure;
-  for (const int device : devices) {
-    try {
-      backend_.synchronize_device(device);
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
+  growth.let_go([&] {
+    for (const int device : devices) {
+      try {
+        backend_.synchronize_device(device);
+      } catch (...) {
+        if (!failure) failure = std::current_exception();
+      }
     }
+  });
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Segment& segment : pool_.remove_segments_cached_before(moment))
+      held_.push_back({segment.address, segment.bytes});
   }
-  for (const Segment& segment : segments) held_.push_back({segment.address, segment.bytes});
   free_held(growth);
+  growth.await_returns();
   if (failure) std::rethrow_exception(failure);
 }
 

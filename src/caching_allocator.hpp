@@ -4,6 +4,7 @@
 #include "block_pool.hpp"
 #include "event_pool.hpp"
 #include "fork_mark.hpp"
+#include "growth.hpp"
 #include "pending_frees.hpp"
 #include "tutti/memory.hpp"
 
@@ -93,14 +94,13 @@ class alignas(64) CachingAllocator {
 
  private:
   struct Source;
-  using GrowthLock = std::unique_lock<std::mutex>;
 
   /// Whether a request is served from the cache before any events are asked for, which costs more than the
   /// rest of a hit. Small ones nearly always are: what waits meanwhile is asked for before the device is
   /// asked for memory. Large ones never: they would cut blocks that are better kept whole.
   [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
   void reap_locked();
-  /// `growth`: the caller's hold of `growth_mutex_`, which is let go while observers are waited for.
+  /// Lets go of `growth` to wait for devices and observers.
   void return_cached(GrowthLock& growth);
   /// Frees what observers let go of, waiting for that a while.
   void free_held(GrowthLock& growth) noexcept;
@@ -109,10 +109,8 @@ class alignas(64) CachingAllocator {
   backend::Backend& backend_;
   const int device_;
   const ForkMark fork_mark_;
-  /// Held while segments come or go, which takes long and may wait for devices, but not while others are
-  /// waited for. Taken before `mutex_`.
-  std::mutex growth_mutex_;
-  std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_mutex_`, as is the next
+  Growth growth_;                            ///< its turn is taken before `mutex_`
+  std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_`, as is the next
   std::vector<Extent> held_;                 ///< no segments any more, but not to be freed yet
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
   mutable std::mutex mutex_;

@@ -1,8 +1,64 @@
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <exception>
+#include <mutex>
 
 namespace tutti {
+
+/// What of an allocator's threads one at a time may do: ask the system for memory, and decide what goes back.
+class Growth {
+ private:
+  friend class GrowthLock;
+  std::mutex mutex_;
+  std::condition_variable returned_;
+  int returns_ = 0;  ///< threads that give memory back
+};
+
+/// A thread's turn. Let go of wherever the thread waits for streams or devices, as giving memory back to the
+/// system does, too: what it waits for may need another thread, and that one memory.
+class GrowthLock {
+ public:
+  explicit GrowthLock(Growth& growth) : growth_(growth), lock_(growth.mutex_) {}
+  GrowthLock(const GrowthLock&) = delete;
+  GrowthLock& operator=(const GrowthLock&) = delete;
+  ~GrowthLock() = default;
+
+  /// `wait()` without the turn.
+  template <class Wait>
+  void let_go(const Wait& wait) {
+    const Pause pause(lock_);
+    wait();
+  }
+  /// `give_back()` without the turn, but so that others can wait for it. It throws nothing.
+  template <class GiveBack>
+  void let_go_to_return(const GiveBack& give_back) noexcept {
+    ++growth_.returns_;
+    let_go(give_back);
+    if (--growth_.returns_ == 0) growth_.returned_.notify_all();
+  }
+  /// Until no thread gives memory back, but not for long: it may wait for what this one does next.
+  void await_returns() {
+    constexpr std::chrono::seconds patience{1};
+    growth_.returned_.wait_for(lock_, patience, [this] { return growth_.returns_ == 0; });
+  }
+
+ private:
+  class Pause {
+   public:
+    explicit Pause(std::unique_lock<std::mutex>& lock) : lock_(lock) { lock_.unlock(); }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+    ~Pause() { lock_.lock(); }
+
+   private:
+    std::unique_lock<std::mutex>& lock_;
+  };
+
+  Growth& growth_;
+  std::unique_lock<std::mutex> lock_;
+};
 
 /// What a caching allocator does when a request finds nothing cached: asks the system, and if that refuses,
 /// gives back what it can in steps, cheapest first. nullptr if nothing helped.
@@ -10,7 +66,7 @@ namespace tutti {
 /// `Source` answers one request. `from_cache()` and `from_system()` return a block or nullptr; `reap()`
 /// collects blocks that have become free, `count_retry()` keeps the statistics, `may_wait()` says whether
 /// waiting is allowed; `finish_pending()` waits for those that will; `return_cached()` hands cached memory
-/// back.
+/// back, other threads' included that is on its way.
 template <class Source>
 [[nodiscard]] auto grow(Source& source) -> decltype(source.from_cache()) {
   // Between the miss and now another thread may have given something back, or made the cache grow.

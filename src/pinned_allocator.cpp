@@ -1,7 +1,6 @@
 #include "pinned_allocator.hpp"
 
 #include "format_bytes.hpp"
-#include "growth.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -43,9 +42,10 @@ static_assert(bytes_of(class_count - 1) == largest_bytes);
 
 }  // namespace
 
-/// One request on its way through `grow`. The caller holds `growth_mutex_`.
+/// One request on its way through `grow`.
 struct PinnedAllocator::Source {
   PinnedAllocator& allocator;
+  GrowthLock& growth;
   std::size_t size_class;
 
   PinnedBlock* from_cache() {
@@ -73,8 +73,10 @@ struct PinnedAllocator::Source {
     const std::lock_guard lock(allocator.mutex_);
     allocator.reap_locked();
   }
-  void return_cached() { allocator.return_cached(); }
-  void finish_pending() { allocator.finish_pending(); }
+  void return_cached() { allocator.return_cached(growth); }
+  void finish_pending() {
+    growth.let_go([this] { allocator.finish_pending(); });
+  }
 };
 
 PinnedAllocator::PinnedAllocator(backend::Backend& backend, EventPool& events)
@@ -102,8 +104,8 @@ PinnedBlock* PinnedAllocator::allocate(std::size_t bytes) {
     if (!pending_.empty()) reap_locked();
     if (PinnedBlock* block = take(size_class)) return block;
   }
-  const std::lock_guard growth_lock(growth_mutex_);
-  Source source{*this, size_class};
+  GrowthLock growth(growth_);
+  Source source{*this, growth, size_class};
   if (PinnedBlock* block = grow(source)) return block;
   throw_out_of_memory(bytes);
 }
@@ -126,8 +128,8 @@ void PinnedAllocator::record_stream(PinnedBlock* block, backend::StreamRef strea
 }
 
 void PinnedAllocator::empty_cache() {
-  const std::lock_guard growth_lock(growth_mutex_);
-  Source source{*this, 0};
+  GrowthLock growth(growth_);
+  Source source{*this, growth, 0};
   return_all(source);
 }
 
@@ -172,7 +174,7 @@ void PinnedAllocator::reap_locked() {
   pending_.reap([this](StreamUses& block) { give_back(static_cast<PinnedBlock&>(block)); });
 }
 
-void PinnedAllocator::return_cached() {
+void PinnedAllocator::return_cached(GrowthLock& growth) {
   std::list<PinnedBlock> returned;
   {
     const std::lock_guard lock(mutex_);
@@ -183,7 +185,10 @@ void PinnedAllocator::return_cached() {
       }
     }
   }
-  for (const PinnedBlock& block : returned) backend_.free_pinned(block.address);
+  growth.let_go_to_return([&] {
+    for (const PinnedBlock& block : returned) backend_.free_pinned(block.address);
+  });
+  growth.await_returns();
 }
 
 void PinnedAllocator::throw_out_of_memory(std::size_t bytes) {

@@ -3,6 +3,7 @@
 #include "backend/backend.hpp"
 #include "event_pool.hpp"
 #include "fork_mark.hpp"
+#include "growth.hpp"
 #include "pending_frees.hpp"
 
 #include <cstddef>
@@ -55,13 +56,12 @@ class PinnedAllocator {
   PinnedBlock* take(std::size_t size_class) noexcept;
   void give_back(PinnedBlock& block) noexcept;
   void reap_locked();
-  void return_cached();
+  void return_cached(GrowthLock& growth);
   [[noreturn]] void throw_out_of_memory(std::size_t bytes);
 
   backend::Backend& backend_;
   const ForkMark fork_mark_;
-  /// Held while blocks come from the system or go back. Taken before `mutex_`.
-  std::mutex growth_mutex_;
+  Growth growth_;  ///< its turn is taken before `mutex_`
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
   mutable std::mutex mutex_;
   std::list<PinnedBlock> blocks_;

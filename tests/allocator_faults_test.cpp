@@ -4,11 +4,14 @@
 #include "support/errors.hpp"
 #include "support/memory_books.hpp"
 #include "support/stream_gate.hpp"
+#include "support/timing.hpp"
 #include "tutti/error.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/virtual_devices.hpp"
 
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -16,6 +19,7 @@
 namespace tutti {
 namespace {
 
+using test::becomes_true;
 using test::books_balance;
 using test::refuses;
 using test::StreamGate;
@@ -61,6 +65,51 @@ TEST_F(FullMemory, AsksTheDeviceAgainAfterReturningCachedSegments) {
   EXPECT_EQ(memory_stats(0).num_device_free, 1);
   EXPECT_EQ(memory_reserved(0), 60 * mebibyte);
   free(block);
+}
+
+// Who asks the system for memory, or gives some back, may have to wait for a stream whose work waits for
+// another thread, which needs memory, too.
+
+TEST_F(FullMemory, LetsOthersAllocateWhileARequestWaitsForTheDevice) {
+  const Stream stream(0);
+  free(allocate(40 * mebibyte, stream));
+  StreamGate gate(stream);
+  std::thread other([&] {
+    EXPECT_TRUE(becomes_true([] { return memory_stats(0).num_alloc_retries > 0; }));
+    free(allocate(mebibyte, Stream(0)));
+    gate.open();
+  });
+  free(allocate(40 * mebibyte, Stream(0)));
+  other.join();
+}
+
+TEST_F(FullMemory, LetsOthersAllocateWhileTheCacheIsEmptied) {
+  const Stream stream(0);
+  free(allocate(mebibyte, stream));
+  StreamGate gate(stream);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    free(allocate(mebibyte, Stream(0)));
+    gate.open();
+  });
+  empty_cache();
+  other.join();
+}
+
+TEST_F(FullMemory, LetsOthersAllocateWhilePinnedBlocksAreWaitedFor) {
+  PinnedAllocator& pinned = Runtime::get().pinned();
+  const Stream stream(0);
+  StreamGate gate(stream);
+  PinnedBlock* const block = pinned.allocate(4096);
+  pinned.record_stream(block, StreamAccess::ref(stream));
+  pinned.free(block);
+  std::thread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    pinned.free(pinned.allocate(8192));
+    gate.open();
+  });
+  empty_pinned_cache();
+  other.join();
 }
 
 TEST_F(FullMemory, ReturnsCachedSegmentsOfOtherStreams) {

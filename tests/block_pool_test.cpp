@@ -171,18 +171,37 @@ TEST_F(BlockPoolTest, DoesNotJoinBlocksThatAwaitTheirFree) {
 TEST_F(BlockPoolTest, GivesUpOnlyWholeSegments) {
   Block& part = take(4096);
   Block& whole = take(40 * mebibyte);
-  EXPECT_TRUE(pool_.remove_cached_segments().empty());
+  EXPECT_TRUE(pool_.remove_segments_cached_before(pool_.now()).empty());
   std::byte* address = whole.address;
   give_back(whole);
-  const std::vector<Segment> removed = pool_.remove_cached_segments();
+  const std::vector<Segment> removed = pool_.remove_segments_cached_before(pool_.now());
   ASSERT_EQ(removed.size(), 1U);
   EXPECT_EQ(removed[0].address, address);
   EXPECT_EQ(removed[0].bytes, 40 * mebibyte);
   EXPECT_EQ(removed[0].stream, stream);
   give_back(part);
-  EXPECT_EQ(pool_.remove_cached_segments().size(), 1U);
+  EXPECT_EQ(pool_.remove_segments_cached_before(pool_.now()).size(), 1U);
   EXPECT_EQ(pool_.stats().reserved_bytes.all.current, 0);
   EXPECT_EQ(pool_.stats().num_device_free, 2);
+}
+
+TEST_F(BlockPoolTest, KeepsSegmentsThatWereCachedLater) {
+  Block& early = take(20 * mebibyte);
+  Block& late = take(40 * mebibyte);
+  EXPECT_TRUE(pool_.devices_of_cached_segments().empty());
+  give_back(early);
+  EXPECT_EQ(pool_.devices_of_cached_segments(), std::vector<int>{stream.device});
+  Block& again = take(20 * mebibyte);
+  const BlockPool::Moment moment = pool_.now();
+  give_back(again);
+  give_back(late);
+  EXPECT_TRUE(pool_.remove_segments_cached_before(moment).empty());
+  const BlockPool::Moment later = pool_.now();
+  Block& in_use = take(40 * mebibyte);
+  EXPECT_EQ(pool_.remove_segments_cached_before(later).size(), 1U);
+  give_back(in_use);
+  EXPECT_EQ(pool_.remove_segments_cached_before(later).size(), 0U);
+  EXPECT_EQ(pool_.remove_segments_cached_before(pool_.now()).size(), 1U);
 }
 
 TEST_F(BlockPoolTest, FindsTheBlockInUseAroundAnAddress) {
@@ -256,7 +275,7 @@ TEST_F(BlockPoolTest, KeepsItsBooksThroughRandomRequests) {
         if (!released.empty()) pool_.give_back(*pick(released));
     }
     if (in_use.size() > 100) give_back(*pick(in_use));
-    if (random() % 50 == 0) static_cast<void>(pool_.remove_cached_segments());
+    if (random() % 50 == 0) static_cast<void>(pool_.remove_segments_cached_before(pool_.now()));
     if (!in_use.empty()) {
       Block* block = in_use[random() % in_use.size()];
       ASSERT_EQ(pool_.find(block->address + random() % block->bytes), block);
@@ -267,7 +286,7 @@ TEST_F(BlockPoolTest, KeepsItsBooksThroughRandomRequests) {
   }
   for (Block* block : in_use) give_back(*block);
   for (Block* block : released) pool_.give_back(*block);
-  static_cast<void>(pool_.remove_cached_segments());
+  static_cast<void>(pool_.remove_segments_cached_before(pool_.now()));
   EXPECT_EQ(pool_.stats().reserved_bytes.all.current, 0);
   EXPECT_EQ(pool_.stats().active_bytes.all.current, 0);
 }
