@@ -89,7 +89,7 @@ class PersistentCollective::Impl {
     } else {
       // As graphs do: a launch waits for the one before, whatever stream that was on.
       const backend::StreamRef home = StreamAccess::ref(stream);
-      runtime_.backend().wait_event(home, done_.handle());
+      runtime_.wait_event(home, done_.handle());
       if (has_failed_) {
         for (const backend::StreamRef lane : replayed_on_->streams()) runtime_.order(lane, home);
       }

@@ -71,7 +71,7 @@ void Event::record(const Stream& stream) {
 }
 
 void Event::wait(const Stream& stream) const {
-  if (is_created()) Runtime::get().backend().wait_event(StreamAccess::ref(stream), handle_of(*this));
+  if (is_created()) Runtime::get().wait_event(StreamAccess::ref(stream), handle_of(*this));
 }
 
 bool Event::query() const {

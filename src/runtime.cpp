@@ -194,11 +194,22 @@ void Runtime::require_device(int device, std::string_view function) const {
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: device is {}, {}", function, device, expected));
 }
 
+void Runtime::wait_event(backend::StreamRef stream, backend::EventHandle event) {
+  const std::shared_lock gate(launch_gate_);
+  backend_->wait_event(stream, event);
+}
+
+void Runtime::wait_signals(backend::StreamRef stream, std::span<backend::SharedFlag> flags,
+                           std::uint32_t value) {
+  const std::shared_lock gate(launch_gate_);
+  backend_->wait_signals(stream, flags, value);
+}
+
 void Runtime::order(backend::StreamRef earlier, backend::StreamRef later) {
   if (earlier == later) return;
   const PooledEvent event(*events_, earlier.device);
   backend_->record_event(event.handle(), earlier);
-  backend_->wait_event(later, event.handle());  // keeps to this mark, whatever is recorded next
+  wait_event(later, event.handle());  // keeps to this mark, whatever is recorded next
 }
 
 void Runtime::finish(backend::StreamRef stream) {

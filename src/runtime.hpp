@@ -13,6 +13,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
+#include <span>
 #include <string_view>
 #include <typeindex>
 #include <vector>
@@ -66,6 +68,17 @@ class Runtime {
   /// Throws Error(invalid_argument) "<function>: device is 9, expected 0 to 7" unless `device` exists.
   void require_device(int device, std::string_view function) const;
 
+  // What makes one stream wait for another, and what queues kernels of several streams that wait for one
+  // another, keep apart, process-wide: if a stream of theirs were made to wait for another of theirs between
+  // the first kernel and the last, the last would wait behind the first, which waits for it.
+
+  /// Held while kernels that wait for one another are queued, one by one. Without waiting for streams.
+  [[nodiscard]] std::unique_lock<std::shared_mutex> launch_together() {
+    return std::unique_lock(launch_gate_);
+  }
+  /// The backend's, for all other code: not from a thread that launches together.
+  void wait_event(backend::StreamRef stream, backend::EventHandle event);
+  void wait_signals(backend::StreamRef stream, std::span<backend::SharedFlag> flags, std::uint32_t value);
   /// Makes work queued later on `later` wait for work queued so far on `earlier`. Nothing if they are one
   /// stream.
   void order(backend::StreamRef earlier, backend::StreamRef later);
@@ -110,6 +123,7 @@ class Runtime {
   std::vector<std::unique_ptr<StreamPool>> stream_pools_;
   std::vector<std::atomic<bool>> peer_enabled_;
   std::mutex peer_mutex_;
+  std::shared_mutex launch_gate_;
   std::mutex collected_mutex_;
   std::vector<std::shared_ptr<void>> collected_;
   std::atomic<bool> has_collected_ = false;

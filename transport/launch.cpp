@@ -26,7 +26,7 @@ class Marks {
   }
   void wait(MarkId id, backend::StreamRef stream) {
     // Lanes may share a stream (captures, replays), and then its own order is enough.
-    if (marks_[id].stream != stream) runtime_.backend().wait_event(stream, marks_[id].event.handle());
+    if (marks_[id].stream != stream) runtime_.wait_event(stream, marks_[id].event.handle());
   }
 
  private:
@@ -41,7 +41,8 @@ class Marks {
 class Launcher {
  public:
   Launcher(Runtime& runtime, const Plan& plan, const Operands& operands)
-      : backend_(runtime.backend()),
+      : runtime_(runtime),
+        backend_(runtime.backend()),
         binding_{backend_, operands.addresses, operands.lanes},
         marks_(runtime, plan.mark_count) {}
 
@@ -80,7 +81,10 @@ class Launcher {
                                              .segments = step.segments,
                                              .pointers = resolve(step.pointers)});
   }
-  void enqueue(const AcceleratedStep& step) { step.work->enqueue(binding_); }
+  void enqueue(const AcceleratedStep& step) {
+    const auto gate = runtime_.launch_together();
+    step.work->enqueue(binding_);
+  }
 
   /// The addresses behind a kernel's places; valid until the next call.
   std::span<std::byte* const> resolve(const std::vector<Place>& places) {
@@ -89,6 +93,7 @@ class Launcher {
     return pointers_;
   }
 
+  Runtime& runtime_;
   backend::Backend& backend_;
   Binding binding_;
   Marks marks_;
@@ -104,11 +109,11 @@ void launch_star(Runtime& runtime, const Plan& plan, const Operands& operands, c
   shift.for_each(before.size(), [&](std::size_t i) {
     backend.signal(operands.lanes[before[i]], flags.ready[i], flags.value);
   });
-  if (!before.empty()) backend.wait_signals(hub, flags.ready, flags.value);
+  if (!before.empty()) runtime.wait_signals(hub, flags.ready, flags.value);
   Launcher(runtime, plan, operands).run_body(plan.steps);
   backend.signal(hub, *flags.done, flags.value);
   shift.for_each(after.size(), [&](std::size_t i) {
-    backend.wait_signals(operands.lanes[after[i]], {flags.done, 1}, flags.value);
+    runtime.wait_signals(operands.lanes[after[i]], {flags.done, 1}, flags.value);
   });
 }
 

@@ -50,8 +50,8 @@ class Library {
   /// Valid if `usable`.
   [[nodiscard]] const Functions& functions() const noexcept { return functions_; }
 
-  /// Held around every group and the making of communicators: NCCL wants groups that share devices in one
-  /// order on all of them.
+  /// Held around groups of several devices and the making of their communicators: NCCL wants groups that
+  /// share devices in one order on all of them.
   [[nodiscard]] std::mutex& group_mutex() const noexcept { return group_mutex_; }
 
   /// Throws Error(transport_failure) "<call>: <NCCL's words>" unless `result` is success.

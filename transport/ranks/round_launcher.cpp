@@ -3,6 +3,8 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 namespace tutti::transport::ranks {
@@ -75,7 +77,7 @@ void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
 }
 
 void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
-  if (!latest.is_owned) return runtime_.backend().wait_event(stream, latest.event.handle());
+  if (!latest.is_owned) return runtime_.wait_event(stream, latest.event.handle());
   if (latest.stream == stream) return;
   if (runtime_.backend().is_capturing(latest.stream)) {
     throw Error(
@@ -133,6 +135,8 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
                            std::span<std::byte* const> addresses,
                            std::span<const backend::StreamRef> streams) {
   if (plan.round_count == 0) return finish(sequence, streams);
+  std::unique_lock<std::shared_mutex> gate;
+  if (plan.parts.size() > 1) gate = runtime_.launch_together();
   next_.assign(plan.parts.size(), 0);
   for (std::uint32_t round = 1; round <= plan.round_count; ++round) {
     // Member by member within a round: no member's later work is queued before another's that it needs, but

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -168,7 +169,14 @@ void TeamCommunicators::enqueue(std::span<const NcclCall> calls,
   const std::unique_ptr<std::atomic<bool>, void (*)(std::atomic<bool>*)> in_use(
       &in_use_, [](std::atomic<bool>* used) { *used = false; });
   require_healthy();
-  const std::lock_guard group(library_.group_mutex());
+  // The kernels of one own member wait for other ranks' alone; NCCL may do so here, the first time, and must
+  // not hold up what those ranks wait for.
+  std::unique_lock<std::mutex> group;
+  std::unique_lock<std::shared_mutex> gate;
+  if (communicators_.size() > 1) {
+    group = std::unique_lock(library_.group_mutex());
+    gate = runtime_.launch_together();
+  }
   ncclResult_t result = nccl_.group_start();
   for (const NcclCall& call : calls) {
     if (result != ncclSuccess) break;
