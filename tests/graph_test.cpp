@@ -5,6 +5,8 @@
 #include "tutti/collectives.hpp"
 #include "tutti/tensor.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <vector>
@@ -85,6 +87,52 @@ TEST_F(Graphs, HoldCollectives) {
   graph.launch(stream_);
   stream_.synchronize();
   EXPECT_EQ(sum.to_vector<std::int32_t>(), std::vector<std::int32_t>(1000, 21));
+}
+
+/// Tensors that have got whatever memory a capture let go of.
+class Others {
+ public:
+  Others(std::int64_t length, std::int32_t value) : value_(value) {
+    for (int i = 0; i < 200; ++i)
+      tensors_.push_back(full({length}, value, {.dtype = DType::int32, .device = Device(0)}));
+  }
+  void expect_untouched() const {
+    for (const Tensor& tensor : tensors_) {
+      const auto values = tensor.to_vector<std::int32_t>();
+      EXPECT_EQ(values, std::vector<std::int32_t>(values.size(), value_));
+    }
+  }
+
+ private:
+  std::int32_t value_;
+  std::vector<Tensor> tensors_;
+};
+
+TEST_F(Graphs, KeepWhatFillsOfPartsNeed) {
+  const StreamGuard guard(stream_);
+  const Tensor matrix = zeros({100, 10}, {.dtype = DType::int32, .device = Device(0)});
+  synchronize(0);
+  const Graph graph = Graph::capture(stream_, [&] { matrix.narrow(1, 3, 1).fill_(7); });
+  const Others others(1, -1);
+  graph.launch(stream_);
+  stream_.synchronize();
+  others.expect_untouched();
+  const auto values = matrix.to_vector<std::int32_t>();
+  for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], i % 10 == 3 ? 7 : 0) << "at " << i;
+}
+
+TEST_F(Graphs, KeepWhatCopiesOfPartsNeed) {
+  const StreamGuard guard(stream_);
+  const Tensor matrix = full({100, 10}, 2, {.dtype = DType::int32, .device = Device(0)});
+  const Tensor column = empty({100, 1}, {.dtype = DType::int32, .host_memory = HostMemory::pinned});
+  synchronize(0);
+  const Graph graph = Graph::capture(stream_, [&] { column.copy_(matrix.narrow(1, 3, 1), Blocking::no); });
+  const Others others(100, -1);
+  matrix.narrow(1, 3, 1).fill_(9);
+  graph.launch(stream_);
+  stream_.synchronize();
+  others.expect_untouched();
+  EXPECT_EQ(column.to_vector<std::int32_t>(), std::vector<std::int32_t>(100, 9));
 }
 
 TEST_F(Graphs, PassOnWhatTheWorkThrowsAndRecordNothing) {
