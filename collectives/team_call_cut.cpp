@@ -17,7 +17,8 @@
 namespace tutti::collectives {
 
 void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList parts,
-                   std::string_view parts_name, int dim, bool apart) {
+                   std::string_view parts_name, int dim) {
+  const bool apart = request_.operation == transport::ranks::Operation::scatter;
   one_per_member(parts.size(), parts_name);
   arguments_.usable(parts[0], Name(parts_name, 0));
   const int along = arguments_.dimension(dim, parts[0].dim());
@@ -39,9 +40,9 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
     if (apart) arguments_.writable(parts[i], Name(parts_name, i));
     signature_.own[i] = static_cast<std::uint64_t>(parts[i].size(along));
   }
-  const std::optional<std::size_t> root = own(root_);
-  if (root) {
-    check(whole, whole_name, *root);
+  const std::optional<std::size_t> owner = own(root());
+  if (owner) {
+    check(whole, whole_name, *owner);
     if (!apart) arguments_.writable(whole, whole_name);
     const Named whole_named = Named::one(whole_name, whole);
     const Named parts_named{parts_name, parts};
@@ -61,42 +62,23 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
     is_input ? set_input(own_member, 0, tensor, name) : set_output(own_member, 0, tensor, name);
   };
   for (std::size_t i = 0; i < parts.size(); ++i) set(!apart, i, parts[i], Name(parts_name, i));
-  if (root) set(apart, *root, whole, whole_name);
-  geometry_ = cut_along(parts[0].sizes(), parts[0].dtype(), along);
+  if (owner) set(apart, *owner, whole, whole_name);
+  request_.geometry = cut_along(parts[0].sizes(), parts[0].dtype(), along);
   post();
 
-  lengths_ = team_.agree(sequence_, signature_);
+  request_.lengths = team_.agree(sequence_, signature_);
   choose_transport();  // now that the sizes are known
-  const std::uint64_t total = std::accumulate(lengths_.begin(), lengths_.end(), std::uint64_t{0});
-  if (root && total != static_cast<std::uint64_t>(whole.size(along))) {
+  const std::uint64_t total =
+      std::accumulate(request_.lengths.begin(), request_.lengths.end(), std::uint64_t{0});
+  if (owner && total != static_cast<std::uint64_t>(whole.size(along))) {
     team_.abort(
         ErrorCode::invalid_argument,
         fmt::format("{} #{}: the members' {} are {} long in all along dimension {}, {} on root {} is {}",
                     transport::ranks::name_of(signature_.operation), sequence_, parts_name, total, along,
-                    whole_name, root_, whole.size(along)));
+                    whole_name, root(), whole.size(along)));
     team_.require_running();
   }
-
-  const auto bytes_of = [&](std::uint64_t length) { return length * geometry_.slab_bytes; };
-  const std::uint64_t whole_pitch = bytes_of(total);
-  const auto describe = [&](TeamProblem& builder) {
-    std::uint64_t next = 0;
-    for (std::size_t member = 0; member < builder.members(); ++member) {
-      const std::uint64_t part_pitch = bytes_of(lengths_[member]);
-      const std::uint64_t start = std::exchange(next, next + part_pitch);
-      const bool is_all = part_pitch == whole_pitch;
-      const std::uint64_t row_bytes = is_all ? part_pitch * geometry_.rows : part_pitch;
-      const std::uint64_t rows = is_all ? 1 : geometry_.rows;
-      if (apart) {
-        builder.rows(builder.input(root_, 0, start), whole_pitch, builder.output(member, 0), part_pitch,
-                     row_bytes, rows);
-      } else {
-        builder.rows(builder.input(member, 0), part_pitch, builder.output(root_, 0, start), whole_pitch,
-                     row_bytes, rows);
-      }
-    }
-  };
-  launch(std::cref(describe), lengths_);
+  launch();
 }
 
 }  // namespace tutti::collectives

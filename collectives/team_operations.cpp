@@ -1,36 +1,15 @@
 #include "collectives/team_operations.hpp"
 
 #include "collectives/disjoint.hpp"
-#include "collectives/team_problem.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
 namespace tutti::collectives {
 namespace {
-
-/// `to_itself`: by column, whether the root has an output too, which is not its input. Only its own part of
-/// the plan differs.
-void launch_broadcast(TeamCall& call, const std::vector<std::uint64_t>& to_itself) {
-  call.post();
-  call.launch(
-      [&](TeamProblem& builder) {
-        if (call.is_relayed())
-          return describe_relayed_broadcast(builder, call.columns(), call.root(), to_itself);
-        for (std::size_t t = 0; t < call.columns().size(); ++t) {
-          const transport::Place source = builder.input(call.root(), t);
-          builder.flow(source, builder.other_outputs(call.root(), t), call.columns()[t].bytes());
-          // By a flow of its own: what only the root knows must not change what goes to the others.
-          if (to_itself[t] != 0)
-            builder.flow(source, {builder.output(call.root(), t)}, call.columns()[t].bytes());
-        }
-      },
-      to_itself);
-}
 
 /// Inputs and outputs of sums: alike on all members; outputs where `wants_output` says.
 template <class WantsOutput>
@@ -101,7 +80,8 @@ void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root)
       }
     }
   }
-  launch_broadcast(call, std::vector<std::uint64_t>(call.columns().size()));
+  call.post();
+  call.launch();
 }
 
 void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& out, int root) {
@@ -139,20 +119,15 @@ void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& o
       to_itself[t] = call.input_address(i, t) != call.output_address(i, t) ? 1 : 0;
     }
   }
-  launch_broadcast(call, to_itself);
+  call.post();
+  call.launch(to_itself);
 }
 
 void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, int root) {
   call.set_root(root);
   set_sum_operands(call, inputs, out, [&](std::size_t i) { return call.own(call.root()) == i; });
   call.post();
-  call.launch([&](TeamProblem& builder) {
-    if (call.is_relayed()) return describe_relayed_reduce(builder, call.columns(), call.root());
-    for (std::size_t t = 0; t < call.columns().size(); ++t) {
-      const TeamColumn& column = call.columns()[t];
-      builder.sum(t, column, 0, column.elements, builder.output(call.root(), t));
-    }
-  });
+  call.launch();
 }
 
 void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
@@ -161,7 +136,7 @@ void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOpe
   }
   set_sum_operands(call, inputs, out, [](std::size_t) { return true; });
   call.post();
-  call.launch([&](TeamProblem& builder) { describe_shared_sums(builder, call.columns(), call.tuning()); });
+  call.launch();
 }
 
 void gather_to_all(TeamCall& call, TensorList inputs, TensorList out) {
@@ -190,14 +165,7 @@ void gather_to_all(TeamCall& call, TensorList inputs, TensorList out) {
     to_itself[member] = call.input_address(i) != call.output_address(i) + member * bytes ? 1 : 0;
   }
   call.post();
-  const auto describe = [&](TeamProblem& builder) {
-    for (std::size_t member = 0; member < builder.members(); ++member) {
-      auto targets = builder.other_outputs(member, 0, member * bytes);
-      if (to_itself[member] != 0) targets.push_back(builder.output(member, 0, member * bytes));
-      builder.flow(builder.input(member, 0), targets, bytes);
-    }
-  };
-  call.launch(std::cref(describe), to_itself);
+  call.launch(to_itself);
 }
 
 void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out) {
@@ -221,13 +189,7 @@ void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out) {
     call.set_output(i, 0, out[i], Name("out", i));
   }
   call.post();
-  const auto count = static_cast<std::uint64_t>(elements);
-  call.launch([&](TeamProblem& builder) {
-    builder.outputs_are_apart();
-    for (std::size_t member = 0; member < builder.members(); ++member) {
-      builder.sum(0, call.columns()[0], member * count, count, builder.output(member, 0));
-    }
-  });
+  call.launch();
 }
 
 }  // namespace tutti::collectives

@@ -79,7 +79,7 @@ void describe_relayed_broadcast(TeamProblem& problem, std::span<const TeamColumn
       problem.flow(output, problem.other_outputs(root, share.member, slice.item, slice.begin), bytes);
     }
   }
-  for (std::size_t column = 0; column < columns.size(); ++column) {
+  for (std::size_t column = 0; column < to_itself.size(); ++column) {
     if (to_itself[column] != 0)
       problem.sum_of_one(problem.input(root, column), columns[column].bytes(), problem.output(root, column));
   }

@@ -133,7 +133,7 @@ void describe_relayed_reduce(TeamProblem& problem, std::span<const TeamColumn> c
 
 /// A broadcast of which the root sends each other member a share, who hands it on to the rest: so the root
 /// sends once what it would else send to all. `to_itself`: by column, whether the root has an output too,
-/// which is not its input.
+/// which is not its input; empty: nowhere.
 void describe_relayed_broadcast(TeamProblem& problem, std::span<const TeamColumn> columns, std::size_t root,
                                 std::span<const std::uint64_t> to_itself);
 

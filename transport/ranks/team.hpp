@@ -114,6 +114,9 @@ class Team {
   [[nodiscard]] Registrations* registrations() noexcept {
     return registrations_ ? &*registrations_ : nullptr;
   }
+  [[nodiscard]] const Registrations* registrations() const noexcept {
+    return registrations_ ? &*registrations_ : nullptr;
+  }
 
   /// Held while a call is being made.
   [[nodiscard]] std::mutex& calls_mutex() noexcept { return calls_mutex_; }

@@ -1,0 +1,36 @@
+#include "collectives/team_context.hpp"
+
+#include "tutti/error.hpp"
+
+#include <fmt/format.h>
+
+namespace tutti::collectives {
+
+TeamContext::TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings)
+    : devices(settings.devices.begin(), settings.devices.end()),
+      team(runtime, exchange, settings),
+      launcher(runtime, team) {
+  const TransportKind transport = team.settings().transport;
+  if (transport != TransportKind::automatic && transport != TransportKind::nccl) {
+    nccl_refusal = fmt::format("{} was asked for", name_of(transport));
+    return;
+  }
+  nccl = transport::ranks::TeamNccl::create(runtime, exchange, team, nccl_refusal);
+  if (nccl == nullptr && transport == TransportKind::nccl) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("Communicator: options.transport is nccl, which cannot be had: {}", nccl_refusal));
+  }
+}
+
+TeamContext& TeamContext::require_own_process() {
+  if (Runtime::get_if_initialized() != &runtime) {
+    static_cast<void>(Runtime::get());  // says so, unless the child has devices of its own
+    throw Error(
+        ErrorCode::unsupported,
+        "Communicator: this process was forked from the one that made it, expected calls by that one");
+  }
+  return *this;
+}
+
+}  // namespace tutti::collectives
