@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <stop_token>
 #include <string_view>
 #include <system_error>
@@ -37,6 +39,21 @@ using transport::ranks::Team;
 /// Longer ones would not fit where time is counted in nanoseconds.
 constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);
 
+/// One process.
+class Alone final : public Exchange {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 1; }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    std::ranges::copy(mine, all.begin());
+  }
+};
+
+std::unique_ptr<TeamContext> make_alone(const Team::Settings& settings) {
+  Alone exchange;
+  return std::make_unique<TeamContext>(exchange, settings);
+}
+
 /// Until the process ends, as others than this process or thread still use it.
 void keep(std::unique_ptr<TeamContext> context) {
   static std::mutex mutex;
@@ -51,6 +68,7 @@ class Communicator::Impl {
  public:
   Impl(Exchange& exchange, const CommunicatorOptions& options)
       : context(std::make_unique<TeamContext>(exchange, checked(exchange, options))) {}
+  explicit Impl(const CommunicatorOptions& options) : context(make_alone(settings(options))) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -202,6 +220,7 @@ Team::Settings Communicator::Impl::settings(const CommunicatorOptions& options) 
 
 Communicator::Communicator(Exchange& exchange, const CommunicatorOptions& options)
     : impl_(std::make_unique<Impl>(exchange, options)) {}
+Communicator::Communicator(const CommunicatorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
@@ -334,6 +353,9 @@ PlanSummary Communicator::last_plan() const {
 
 std::string Communicator::explain() const {
   return collectives::explain(*impl_->context);
+}
+std::string Communicator::explain(const CommunicatorWorkload& workload) const {
+  return collectives::explain(impl_->context->require_own_process(), workload);
 }
 
 void Communicator::abort(std::string_view reason) noexcept {

@@ -36,9 +36,15 @@ class WorkloadCall {
       case Collective::scatter:
         return cut(collectives::describe_scatter);
       case Collective::gather:
+        return cut(collectives::describe_gather);
+      case Collective::all_reduce_add:
+      case Collective::all_reduce_add_coalesced:
+      case Collective::all_gather:
+      case Collective::reduce_scatter_add:
         break;
     }
-    return cut(collectives::describe_gather);
+    arguments_.fail("collective is {}, expected one that is not a communicator's alone",
+                    name_of(workload_.collective));
   }
 
  private:

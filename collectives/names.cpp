@@ -20,6 +20,14 @@ std::string_view name_of(Collective collective) noexcept {
       return "scatter";
     case Collective::gather:
       return "gather";
+    case Collective::all_reduce_add:
+      return "all_reduce_add";
+    case Collective::all_reduce_add_coalesced:
+      return "all_reduce_add_coalesced";
+    case Collective::all_gather:
+      return "all_gather";
+    case Collective::reduce_scatter_add:
+      return "reduce_scatter_add";
   }
   return "unknown";
 }

@@ -1,6 +1,7 @@
 #pragma once
 
-#include "collectives/team_call.hpp"
+#include "collectives/team_context.hpp"
+#include "tutti/communicator.hpp"
 
 #include <string>
 
@@ -8,5 +9,7 @@ namespace tutti::collectives {
 
 /// How data may travel between the members of a communicator, and why not otherwise, in a few lines.
 [[nodiscard]] std::string explain(const TeamContext& context);
+/// How a call described by `workload` would travel.
+[[nodiscard]] std::string explain(const TeamContext& context, const CommunicatorWorkload& workload);
 
 }  // namespace tutti::collectives

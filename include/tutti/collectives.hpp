@@ -67,6 +67,11 @@ enum class Collective : std::uint8_t {
   reduce_add_coalesced,
   scatter,
   gather,
+  // A `Communicator`'s alone.
+  all_reduce_add,
+  all_reduce_add_coalesced,
+  all_gather,
+  reduce_scatter_add,
 };
 /// The enumerator's name, for instance "reduce_add".
 [[nodiscard]] TUTTI_EXPORT std::string_view name_of(Collective collective) noexcept;
@@ -213,7 +218,7 @@ struct Workload {
 /// The plan a call would use (with `dim` 1, one on 256 rows, as the length of rows decides how they travel),
 /// without moving anything of the caller's: the transport and why, the transports refused and why, and the
 /// steps with who moves how much to whom. Several lines. The first time, it tests the links between the
-/// devices and connects NCCL, as the call would.
+/// devices and connects NCCL, as the call would. What only a `Communicator` does, its own `explain` tells.
 [[nodiscard]] TUTTI_EXPORT std::string explain(const Workload& workload);
 
 }  // namespace tutti

@@ -37,6 +37,18 @@ struct CommunicatorOptions {
   Determinism determinism = Determinism::fastest;
 };
 
+/// A call of a communicator described by shapes alone.
+struct CommunicatorWorkload {
+  Collective collective = Collective::broadcast;
+  /// Of what a root or each member has; of the whole where it is scattered or gathered. Rounded down to whole
+  /// elements, and to equal parts where members have such. Ignored if `tensor_bytes` is given.
+  std::size_t bytes = 0;
+  std::vector<std::size_t> tensor_bytes = {};  ///< coalesced operations: bytes of each tensor
+  DType dtype = DType::float32;
+  int root = 0;  ///< a member; ignored where there is none
+  int dim = 0;   ///< scatter, gather: 0, or 1 for a tensor of 256 rows that is cut along its rows
+};
+
 /// A group of devices in several processes, of one host or of several, and the collectives among them.
 ///
 /// Every process is a *rank*; every device it brings in is a *member*, numbered through all ranks: the
@@ -95,6 +107,8 @@ class TUTTI_EXPORT Communicator {
   /// on all ranks if one cannot take part: invalid_argument on a rank whose options are no good,
   /// peer_unavailable on the others; unsupported if they are on several hosts that have no network.
   explicit Communicator(Exchange& exchange, const CommunicatorOptions& options = {});
+  /// Of this process's devices alone.
+  explicit Communicator(const CommunicatorOptions& options);
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   Communicator(const Communicator&) = delete;
@@ -162,6 +176,11 @@ class TUTTI_EXPORT Communicator {
 
   /// How data may travel between the members, and why not otherwise, in a few lines.
   [[nodiscard]] std::string explain() const;
+  /// How a call would travel, in place where it can be and outside captures: the transport and why, the
+  /// transports refused and why, and what this process's members would do. Several lines. Moves nothing, and
+  /// waits for nobody. Throws Error(invalid_argument) for what could not be called, Error(unsupported) if the
+  /// transport that `options` ask for cannot carry it.
+  [[nodiscard]] std::string explain(const CommunicatorWorkload& workload) const;
 
   /// Ends the communicator on all ranks. Returns at once.
   void abort(std::string_view reason) noexcept;

@@ -85,6 +85,14 @@ TEST_P(Explain, RefusesUnknownDevices) {
       ErrorCode::invalid_argument, {std::to_string(device_count() + 3)}));
 }
 
+TEST(ExplainWorkload, LeavesToCommunicatorsWhatOnlyTheyDo) {
+  for (const Collective collective : {Collective::all_reduce_add, Collective::all_reduce_add_coalesced,
+                                      Collective::all_gather, Collective::reduce_scatter_add}) {
+    EXPECT_TRUE(refuses([&] { static_cast<void>(explain({.collective = collective, .bytes = 4})); },
+                        ErrorCode::invalid_argument, {std::string(name_of(collective)), "communicator"}));
+  }
+}
+
 TEST_P(Explain, LastPlanTellsWhatCarriedTheCall) {
   const Exercise exercise = make_exercise(GetParam(), first_devices(), 100);
   const std::vector<HostArray> values = exercise.values(1);
@@ -127,6 +135,10 @@ TEST(CollectiveNames, AreTheFunctionsNames) {
   EXPECT_EQ(name_of(Collective::reduce_add_coalesced), "reduce_add_coalesced");
   EXPECT_EQ(name_of(Collective::scatter), "scatter");
   EXPECT_EQ(name_of(Collective::gather), "gather");
+  EXPECT_EQ(name_of(Collective::all_reduce_add), "all_reduce_add");
+  EXPECT_EQ(name_of(Collective::all_reduce_add_coalesced), "all_reduce_add_coalesced");
+  EXPECT_EQ(name_of(Collective::all_gather), "all_gather");
+  EXPECT_EQ(name_of(Collective::reduce_scatter_add), "reduce_scatter_add");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "ranks/contract.hpp"
 #include "support/ranks.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -121,6 +122,20 @@ INSTANTIATE_TEST_SUITE_P(RanksStaged, CommunicatorContract,
 INSTANTIATE_TEST_SUITE_P(Ranks, SeveralHosts,
                          testing::Combine(spreads, testing::ValuesIn(test::ranks::contract())),
                          name_of_spread);
+
+TEST(Communicator, OfOneProcessNeedsNoExchange) {
+  expect_all_right(1, [](Exchange&) {
+    CommunicatorOptions options{.determinism = Determinism::bitwise};
+    for (int device = 0; device < std::min(3, device_count()); ++device) options.devices.emplace_back(device);
+    Communicator communicator(options);
+    EXPECT_EQ(communicator.rank_count(), 1);
+    EXPECT_EQ(communicator.member_count(), static_cast<int>(options.devices.size()));
+    for (const test::ranks::Rule& rule : test::ranks::contract()) {
+      SCOPED_TRACE(rule.name);
+      rule.check(communicator);
+    }
+  });
+}
 
 TEST(Communicator, RefusesDevicesItCannotTake) {
   expect_all_right(1, test::ranks::refuses_devices_it_cannot_take);

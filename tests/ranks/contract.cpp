@@ -1,6 +1,7 @@
 #include "ranks/contract.hpp"
 
 #include "ranks/checks.hpp"
+#include "ranks/contract_explain.hpp"
 #include "ranks/contract_in_place.hpp"
 #include "ranks/contract_memory.hpp"
 #include "runtime.hpp"
@@ -344,6 +345,8 @@ const std::vector<Rule>& contract() {
       {"MemoryIsOpenedAndClosedWhileOthersWait", check<memory_is_opened_and_closed_while_others_wait>},
       {"PartsOfTheRanksWorkByThemselves", check<parts_of_the_ranks_work_by_themselves>},
       {"CapturedCallsCanBeReplayed", check<captured_calls_can_be_replayed>},
+      {"WhatExplainTellsIsWhatCallsDo", check<what_explain_tells_is_what_calls_do>, Determinism::fastest},
+      {"ExplainRefusesWhatCannotBeCalled", check<explain_refuses_what_cannot_be_called>},
       {"RandomCallsAreAllRight", check<random_calls_are_all_right>},
       {"RefusesBadArgumentsAndGoesOn", check<refuses_bad_arguments_and_goes_on>},
   };

@@ -192,6 +192,8 @@ Exercise make_exercise(Collective collective, const std::vector<Device>& devices
     case Collective::gather:
       exercise_gather(exercise, devices, rows);
       break;
+    default:
+      throw std::logic_error("exercises are of one process");
   }
   return exercise;
 }

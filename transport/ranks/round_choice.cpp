@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 namespace tutti::transport::ranks {
 namespace {
 
@@ -32,10 +34,24 @@ bool can_relay(const CallShape& shape, const TeamMeans& means) noexcept {
   }
 }
 
+bool can_give_all(const CallShape& shape, const TeamMeans& means) noexcept {
+  return 2 * shape.tensors * means.most_members_of_a_rank <= means.most_given;
+}
+
 bool can_be_direct(const CallShape& shape, const TeamMeans& means) noexcept {
-  return 2 * shape.tensors * means.most_members_of_a_rank <= means.most_given &&
-         shape.largest_message() > ranks_tuning_of(means.backend).direct_from &&
+  return can_give_all(shape, means) && shape.largest_message() > ranks_tuning_of(means.backend).direct_from &&
          shape.largest_tensor < backend::SourcePlace::most_bytes;
+}
+
+/// Why operands are not read where they lie.
+std::string reason_against_direct(const CallShape& shape, const TeamMeans& means) {
+  const std::uint64_t direct_from = ranks_tuning_of(means.backend).direct_from;
+  if (means.most_given == 0) return "members do not reach one another's memory";
+  if (!can_give_all(shape, means))
+    return fmt::format("more than {} operands of a rank would have to be opened", means.most_given);
+  if (shape.largest_message() <= direct_from)
+    return fmt::format("operands are read where they lie above {} bytes", direct_from);
+  return fmt::format("a tensor of {} bytes is too large", shape.largest_tensor);
 }
 
 }  // namespace
@@ -76,6 +92,31 @@ RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexce
   if (!shape.has_rows_apart && shape.busiest_member() <= low_latency_limit(shape, means))
     return {.protocol = Protocol::low_latency};
   return {.protocol = can_be_direct(shape, means) ? Protocol::direct : Protocol::slots};
+}
+
+std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) {
+  if (shape.members < 2) return "there is one member";
+  const std::uint64_t busiest = shape.busiest_member();
+  if (rounds.is_relayed) {
+    return fmt::format(
+        "members hand on shares with low latency: without, one of them would send or receive {} bytes",
+        busiest);
+  }
+  switch (rounds.protocol) {
+    case Protocol::low_latency:
+      return fmt::format("no member sends or receives more than {} bytes; low latency to {}", busiest,
+                         low_latency_limit(shape, means));
+    case Protocol::direct:
+      return fmt::format("members give one another up to {} bytes, which are read where they lie above {}",
+                         shape.largest_message(), ranks_tuning_of(means.backend).direct_from);
+    case Protocol::slots:
+      break;
+  }
+  return fmt::format(
+      "through slots, in pieces of up to {} bytes: a member sends or receives {} bytes, low latency goes to "
+      "{}; "
+      "{}",
+      message_bytes(means), busiest, low_latency_limit(shape, means), reason_against_direct(shape, means));
 }
 
 bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) noexcept {

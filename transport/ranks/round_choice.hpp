@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 /// How calls between processes go, by what they move. Nothing here depends on the rank.
 namespace tutti::transport::ranks {
@@ -50,6 +51,9 @@ struct RoundChoice {
 
 /// Which rounds carry it best, if rounds do.
 [[nodiscard]] RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept;
+
+/// Why these.
+[[nodiscard]] std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoice rounds);
 
 /// Whether they are as fast as NCCL.
 [[nodiscard]] bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means,

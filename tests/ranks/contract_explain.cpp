@@ -1,0 +1,173 @@
+#include "ranks/contract_explain.hpp"
+
+#include "support/errors.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace tutti::test::ranks {
+namespace {
+
+/// Calls like those that workloads describe.
+class Calls {
+ public:
+  explicit Calls(Group& group) : group_(group) {}
+
+  void make(const CommunicatorWorkload& what) const {
+    Communicator& communicator = group_.communicator;
+    const auto elements = static_cast<std::int64_t>(what.bytes / size_of(what.dtype));
+    const std::int64_t members = group_.members();
+    switch (what.collective) {
+      case Collective::broadcast:
+        return communicator.broadcast(one_each({elements}, what), what.root);
+      case Collective::broadcast_coalesced:
+        return communicator.broadcast_coalesced(lists(what), what.root);
+      case Collective::reduce_add: {
+        const std::vector<Tensor> tensors = one_each({elements}, what);
+        return communicator.reduce_add(tensors, tensors, what.root);
+      }
+      case Collective::reduce_add_coalesced: {
+        const std::vector<std::vector<Tensor>> tensors = lists(what);
+        return communicator.reduce_add_coalesced(tensors, tensors, what.root);
+      }
+      case Collective::all_reduce_add: {
+        const std::vector<Tensor> tensors = one_each({elements}, what);
+        return communicator.all_reduce_add(tensors, tensors);
+      }
+      case Collective::all_reduce_add_coalesced: {
+        const std::vector<std::vector<Tensor>> tensors = lists(what);
+        return communicator.all_reduce_add_coalesced(tensors, tensors);
+      }
+      case Collective::all_gather:
+        return gather_to_all(one_each({elements / members * members}, what), elements / members);
+      case Collective::reduce_scatter_add:
+        return communicator.reduce_scatter_add(one_each({elements / members * members}, what),
+                                               one_each({elements / members}, what));
+      case Collective::scatter:
+        return communicator.scatter(whole(what), parts(what), what.root, what.dim);
+      case Collective::gather:
+        return communicator.gather(parts(what), whole(what), what.root, what.dim);
+    }
+  }
+
+ private:
+  void gather_to_all(const std::vector<Tensor>& out, std::int64_t elements) const {
+    std::vector<Tensor> parts;
+    for (int i = 0; i < group_.locals(); ++i)
+      parts.push_back(out[static_cast<std::size_t>(i)].narrow(0, group_.member(i) * elements, elements));
+    group_.communicator.all_gather(parts, out);
+  }
+  [[nodiscard]] static Tensor tensor(const std::vector<std::int64_t>& sizes, DType dtype, Device device) {
+    return zeros(sizes, {.dtype = dtype, .device = device});
+  }
+  [[nodiscard]] std::vector<Tensor> one_each(const std::vector<std::int64_t>& sizes,
+                                             const CommunicatorWorkload& what) const {
+    std::vector<Tensor> tensors;
+    for (int i = 0; i < group_.locals(); ++i) tensors.push_back(tensor(sizes, what.dtype, group_.device(i)));
+    return tensors;
+  }
+  [[nodiscard]] std::vector<std::vector<Tensor>> lists(const CommunicatorWorkload& what) const {
+    std::vector<std::vector<Tensor>> all;
+    for (int i = 0; i < group_.locals(); ++i) {
+      std::vector<Tensor>& list = all.emplace_back();
+      for (const std::size_t bytes : what.tensor_bytes) {
+        const auto elements = static_cast<std::int64_t>(bytes / size_of(what.dtype));
+        list.push_back(tensor({elements}, what.dtype, group_.device(i)));
+      }
+    }
+    return all;
+  }
+  /// Of `length` along the dimension that is cut.
+  [[nodiscard]] static std::vector<std::int64_t> sizes_of(const CommunicatorWorkload& what,
+                                                          std::int64_t length) {
+    if (what.dim == 0) return {length};
+    return {256, length};
+  }
+  [[nodiscard]] static std::int64_t length_of(const CommunicatorWorkload& what) {
+    return static_cast<std::int64_t>(what.bytes / size_of(what.dtype)) / (what.dim == 0 ? 1 : 256);
+  }
+  [[nodiscard]] Tensor whole(const CommunicatorWorkload& what) const {
+    if (!group_.is_local(what.root)) return {};
+    return tensor(sizes_of(what, length_of(what)), what.dtype, group_.device(what.root - group_.member(0)));
+  }
+  [[nodiscard]] std::vector<Tensor> parts(const CommunicatorWorkload& what) const {
+    const std::int64_t length = length_of(what);
+    const std::int64_t most = (length + group_.members() - 1) / group_.members();
+    std::vector<Tensor> tensors;
+    for (int i = 0; i < group_.locals(); ++i) {
+      const std::int64_t start = std::min(length, group_.member(i) * most);
+      tensors.push_back(tensor(sizes_of(what, std::min(most, length - start)), what.dtype, group_.device(i)));
+    }
+    return tensors;
+  }
+
+  Group& group_;
+};
+
+constexpr std::array one_tensor{
+    Collective::broadcast,  Collective::reduce_add,         Collective::all_reduce_add,
+    Collective::all_gather, Collective::reduce_scatter_add, Collective::scatter,
+    Collective::gather};
+constexpr std::array lists{Collective::broadcast_coalesced, Collective::reduce_add_coalesced,
+                           Collective::all_reduce_add_coalesced};
+
+std::vector<CommunicatorWorkload> workloads(int members) {
+  std::vector<CommunicatorWorkload> all;
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{100}, std::size_t{6'000}, std::size_t{100'000},
+                                  std::size_t{1'000'000}, std::size_t{9} << 20U}) {
+    for (const Collective collective : one_tensor)
+      all.push_back({.collective = collective, .bytes = bytes, .root = members - 1});
+  }
+  for (const Collective collective : {Collective::scatter, Collective::gather}) {
+    all.push_back({.collective = collective, .bytes = 100'000, .root = 0, .dim = 1});
+    all.push_back({.collective = collective, .bytes = 3'000'000, .dtype = DType::int8, .dim = 1});
+  }
+  for (const Collective collective : lists) {
+    all.push_back({.collective = collective, .tensor_bytes = {8, 0, 404}, .dtype = DType::float64});
+    all.push_back({.collective = collective, .tensor_bytes = {4'000, 700'000, 4}});
+    all.push_back({.collective = collective, .tensor_bytes = std::vector<std::size_t>(100, 1'000)});
+  }
+  return all;
+}
+
+std::string first_lines_for(const PlanSummary& plan) {
+  return fmt::format("transport: {}\nalgorithm: {}\n", plan.transport, plan.algorithm);
+}
+
+}  // namespace
+
+void what_explain_tells_is_what_calls_do(Group& group) {
+  const Calls calls(group);
+  for (const CommunicatorWorkload& what : workloads(group.members())) {
+    const std::string text = group.communicator.explain(what);
+    calls.make(what);
+    const PlanSummary plan = group.communicator.last_plan();
+    EXPECT_TRUE(text.starts_with(first_lines_for(plan)))
+        << name_of(what.collective) << " went by " << plan.transport << ", " << plan.algorithm << ":\n"
+        << text;
+    EXPECT_TRUE(mentions(text, {"because: "}));
+    if (plan.transport != "nccl" && plan.transport != "none" && what.collective == Collective::all_reduce_add)
+      EXPECT_TRUE(mentions(text, {fmt::format("step: member {} ", group.member(0))}));
+  }
+}
+
+void explain_refuses_what_cannot_be_called(Group& group) {
+  const auto explaining = [&](const CommunicatorWorkload& what) {
+    return [&group, what] { static_cast<void>(group.communicator.explain(what)); };
+  };
+  const auto invalid = ErrorCode::invalid_argument;
+  EXPECT_TRUE(refuses(explaining({.root = group.members()}), invalid,
+                      {"Communicator::explain", fmt::format("root is {}", group.members())}));
+  EXPECT_TRUE(refuses(explaining({.root = -1}), invalid, {"root is -1"}));
+  EXPECT_TRUE(refuses(explaining({.collective = Collective::scatter, .dim = 2}), invalid, {"dim is 2"}));
+  EXPECT_TRUE(refuses(explaining({.tensor_bytes = {4, 4}}), invalid, {"tensor_bytes has 2", "broadcast"}));
+}
+
+}  // namespace tutti::test::ranks
