@@ -31,11 +31,13 @@ std::string describe(const Operation& operation, const Case& what) {
 class BufferSets {
  public:
   BufferSets(const Operation& operation, const Case& what, Placement placement, int count,
-             const Session& session) {
+             const Session& session)
+      : of_communicator_(operation.needs_communicator()) {
     for (int set = 0; set < count; ++set) calls_.push_back(operation.prepare(what, placement));
     session.synchronize();  // preparing enqueues copies
   }
 
+  [[nodiscard]] bool of_communicator() const noexcept { return of_communicator_; }
   [[nodiscard]] const std::vector<Call>& calls() const noexcept { return calls_; }
   [[nodiscard]] std::vector<Call>& calls() noexcept { return calls_; }
   [[nodiscard]] const Call& call(std::size_t index) const noexcept { return calls_[index % calls_.size()]; }
@@ -64,6 +66,7 @@ class BufferSets {
     session.synchronize();
   }
 
+  bool of_communicator_;
   std::vector<Call> calls_;
 };
 
@@ -90,7 +93,11 @@ class Driver {
 
   void measure_operation(const Operation& operation) {
     listener_.start_operation(operation);
-    for (const Case& what : cases_of(operation, options_, session_.members())) {
+    if (const std::string refusal = session_.refusal(operation); !refusal.empty()) {
+      skip({std::string(operation.name()), refusal});
+      return listener_.finish_operation(operation);
+    }
+    for (const Case& what : cases_of(operation, options_, session_.members_of(operation))) {
       listener_.start_row(operation, what);
       try {
         session_.together([&] { measure_case(operation, what); });
@@ -139,7 +146,7 @@ class Driver {
   void note_last_plan(const Operation& operation, Row& row) const {
     // A copy has no plan of its own: the last one would be some collective's.
     const PlanSummary plan =
-        operation.is_copy() ? PlanSummary{"copy", "device to device"} : session_.last_plan();
+        operation.is_copy() ? PlanSummary{"copy", "device to device"} : session_.last_plan(operation);
     row.transport = plan.transport;
     row.algorithm = plan.algorithm;
   }
@@ -181,7 +188,7 @@ class Driver {
       note_last_plan(operation, row);
       return measurement;
     }
-    if (session_.processes().are_ranks()) return measure_captured(operation, what, buffers, row);
+    if (operation.needs_communicator()) return measure_captured(operation, what, buffers, row);
     std::vector<PersistentCollective> bound;
     for (const Call& call : buffers.calls()) bound.push_back(operation.bind(call, what));
     row.transport = bound.front().summary().transport;
@@ -190,7 +197,7 @@ class Driver {
         launcher([&bound](std::size_t index) { bound[index % bound.size()].launch(); }, buffers), buffers);
   }
 
-  /// Between ranks: replays of a graph of several calls.
+  /// Calls of a communicator: replays of a graph of several.
   Measurement measure_captured(const Operation& operation, const Case& what, const BufferSets& buffers,
                                Row& row) const {
     // What is set up in a first call cannot be captured.
@@ -314,9 +321,9 @@ class Driver {
     session_.synchronize();
   }
 
-  /// Between ranks, what a transfer brings is damaged after it has arrived.
+  /// Of a communicator's calls, what a transfer brings is damaged after it has arrived.
   void damage_if_asked(const BufferSets& buffers) const {
-    if (!options_.inject_corruption || !session_.processes().are_ranks()) return;
+    if (!options_.inject_corruption || !buffers.of_communicator()) return;
     for (const Call& call : buffers.calls()) damage(call.output_buffers);
   }
 

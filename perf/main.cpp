@@ -5,9 +5,11 @@
 #include "peer.hpp"
 #include "session.hpp"
 #include "table.hpp"
+#include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
 #include "usage_error.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +17,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -153,9 +156,11 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   if (options.inject_corruption && !is_host) {
     throw UsageError("--inject-corruption needs virtual devices (--backend host)");
   }
-  if (options.launch == LaunchForm::persistent && processes.are_ranks() && is_host) {
+  if (options.launch == LaunchForm::persistent && is_host &&
+      std::ranges::all_of(options.operations, &Operation::needs_communicator)) {
     throw UsageError(
-        "-G, --persistent: between ranks calls are replayed from CUDA graphs, and virtual devices have none");
+        "-G, --persistent: calls of a communicator are replayed from CUDA graphs, and virtual devices have "
+        "none");
   }
   if (session.members().count < 2 && options.operations == std::vector{&copy_operation()}) {
     throw UsageError("sendrecv needs two devices or more");
@@ -203,27 +208,55 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   return results.wrong() == 0 ? all_right : wrong_data;
 }
 
+std::vector<std::size_t> list_to_explain(const Options& options) {
+  std::vector<std::size_t> bytes;
+  if (!options.operations.front()->is_coalesced()) return bytes;
+  Case what;
+  what.bytes = options.explain_bytes;
+  what.tensors = options.tensors;
+  what.dtype = options.dtypes.front();
+  for (const TensorSpec& spec : payload_tensors(what, true))
+    bytes.push_back(Layout(*spec.dtype, spec.sizes).nbytes());
+  return bytes;
+}
+
+/// Of all ranks: what rank 0 tells, and of the others what their members do.
+std::string explain_together(const Communicator& communicator, const CommunicatorWorkload& workload,
+                             Processes& processes) {
+  const std::vector<std::string> all = processes.gather(communicator.explain(workload));
+  std::string text = all.front();
+  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+    std::istringstream lines(all[rank]);
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("step: ")) text += line + "\n";
+    }
+  }
+  return text;
+}
+
 int explain_operation(const Options& options, Processes& processes, const Output& output) {
   const Session session(options, processes);
   const Operation& operation = *options.operations.front();
-  Workload workload;
-  workload.collective = *operation.collective();
-  workload.bytes = options.explain_bytes;
-  workload.dtype = options.dtypes.front();
-  workload.root = options.root.value_or(0);
-  workload.dim = options.dims.front();
-  workload.options = options.collective;
-  workload.devices = session.members().own;
-  if (operation.is_coalesced()) {
-    Case what;
-    what.bytes = options.explain_bytes;
-    what.tensors = options.tensors;
-    what.dtype = workload.dtype;
-    for (const TensorSpec& spec : payload_tensors(what, true)) {
-      workload.tensor_bytes.push_back(Layout(*spec.dtype, spec.sizes).nbytes());
-    }
+  if (const std::string refusal = session.refusal(operation); !refusal.empty()) throw UsageError(refusal);
+  if (const Communicator* const communicator = session.members_of(operation).communicator) {
+    output.print(explain_together(*communicator,
+                                  {.collective = *operation.collective(),
+                                   .bytes = options.explain_bytes,
+                                   .tensor_bytes = list_to_explain(options),
+                                   .dtype = options.dtypes.front(),
+                                   .root = options.root.value_or(0),
+                                   .dim = options.dims.front()},
+                                  processes));
+    return all_right;
   }
-  output.print(explain(workload));
+  output.print(explain({.collective = *operation.collective(),
+                        .bytes = options.explain_bytes,
+                        .tensor_bytes = list_to_explain(options),
+                        .dtype = options.dtypes.front(),
+                        .devices = session.members().own,
+                        .root = options.root.value_or(0),
+                        .dim = options.dims.front(),
+                        .options = options.collective}));
   return all_right;
 }
 

@@ -1,7 +1,6 @@
 #include "operation.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 namespace tutti::perf {
@@ -103,11 +102,17 @@ bool Operation::cuts_dimension() const {
 }
 
 std::span<const Operation* const> collective_operations(Mode mode) {
-  static const std::array<const Operation*, 6> of_one_process{
-      &operations::broadcast(),  &operations::broadcast_coalesced(),
-      &operations::reduce_add(), &operations::reduce_add_coalesced(),
-      &operations::scatter(),    &operations::gather()};
-  if (mode == Mode::ranks) return operations::between_ranks();
+  static const std::vector<const Operation*> of_one_process = [] {
+    std::vector<const Operation*> all{&operations::broadcast(),  &operations::broadcast_coalesced(),
+                                      &operations::reduce_add(), &operations::reduce_add_coalesced(),
+                                      &operations::scatter(),    &operations::gather()};
+    for (const Operation* const operation : operations::of_communicators()) {
+      const auto has_its_name = [&](const Operation* other) { return other->name() == operation->name(); };
+      if (std::ranges::none_of(all, has_its_name)) all.push_back(operation);
+    }
+    return all;
+  }();
+  if (mode == Mode::ranks) return operations::of_communicators();
   return of_one_process;
 }
 

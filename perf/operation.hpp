@@ -85,9 +85,11 @@ class Operation {
 
   [[nodiscard]] virtual std::string_view name() const = 0;
   [[nodiscard]] virtual OperationKind kind() const = 0;
-  /// What the library's `explain` calls it; nothing for copies and for collectives between processes.
+  /// What the library calls it; nothing for copies.
   [[nodiscard]] virtual std::optional<Collective> collective() const = 0;
   [[nodiscard]] virtual bool is_coalesced() const { return false; }
+  /// Whether it is a communicator's, `Members::communicator`.
+  [[nodiscard]] virtual bool needs_communicator() const { return false; }
   /// What algorithm bandwidth is multiplied with to compare with a link's.
   [[nodiscard]] double bus_factor(int members) const;
 
@@ -111,7 +113,8 @@ class Operation {
 /// Whether one process drives all devices, or several have some each.
 enum class Mode : std::uint8_t { single_process, ranks };
 
-/// The collectives, in the order `all` runs them.
+/// The collectives, in the order `all` runs them. Those of one process are followed by those that a
+/// communicator alone does, of all its devices.
 [[nodiscard]] std::span<const Operation* const> collective_operations(Mode mode);
 /// Copies from device to device, measured for every pair.
 [[nodiscard]] const Operation& copy_operation();
@@ -131,7 +134,7 @@ namespace operations {
 [[nodiscard]] const Operation& gather();
 [[nodiscard]] const Operation& sendrecv();
 /// All that a communicator does.
-[[nodiscard]] std::span<const Operation* const> between_ranks();
+[[nodiscard]] std::span<const Operation* const> of_communicators();
 }  // namespace operations
 
 }  // namespace tutti::perf

@@ -10,9 +10,9 @@
 namespace tutti::perf::operations {
 namespace {
 
-/// What tells one collective between processes from another.
+/// What tells one collective of a communicator from another.
 struct Description {
-  std::string_view name;
+  Collective collective;
   OperationKind kind;
   bool coalesced;
   bool has_in_place;
@@ -20,14 +20,15 @@ struct Description {
   void (*run)(Communicator&, const Call&);
 };
 
-class BetweenRanks final : public Operation {
+class OfCommunicator final : public Operation {
  public:
-  explicit BetweenRanks(const Description& description) : description_(description) {}
+  explicit OfCommunicator(const Description& description) : description_(description) {}
 
-  [[nodiscard]] std::string_view name() const override { return description_.name; }
+  [[nodiscard]] std::string_view name() const override { return name_of(description_.collective); }
   [[nodiscard]] OperationKind kind() const override { return description_.kind; }
-  [[nodiscard]] std::optional<Collective> collective() const override { return std::nullopt; }
+  [[nodiscard]] std::optional<Collective> collective() const override { return description_.collective; }
   [[nodiscard]] bool is_coalesced() const override { return description_.coalesced; }
+  [[nodiscard]] bool needs_communicator() const override { return true; }
   [[nodiscard]] bool has(Placement placement) const override {
     return placement == Placement::out_of_place ||
            (placement == Placement::in_place && description_.has_in_place);
@@ -41,11 +42,11 @@ class BetweenRanks final : public Operation {
   }
   [[nodiscard]] Lists run_returning(const Call&, const Case&) const override {
     throw Error(ErrorCode::unsupported,
-                fmt::format("{}: between processes results go into given tensors", name()));
+                fmt::format("{}: a communicator's results go into given tensors", name()));
   }
   [[nodiscard]] PersistentCollective bind(const Call&, const Case&) const override {
     throw Error(ErrorCode::unsupported,
-                fmt::format("{}: between processes calls are captured instead", name()));
+                fmt::format("{}: a communicator's calls are captured instead", name()));
   }
 
  private:
@@ -70,55 +71,56 @@ void reduce(Communicator& communicator, const Call& call) {
 
 constexpr std::array descriptions{
     Description{
-        "broadcast", OperationKind::broadcast, false, true,
+        Collective::broadcast, OperationKind::broadcast, false, true,
         [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, false); },
         [](Communicator& communicator, const Call& call) {
           communicator.broadcast(only_tensor(call.inputs), call.outputs[0], call.root);
         }},
     Description{
-        "broadcast_coalesced", OperationKind::broadcast, true, true,
+        Collective::broadcast_coalesced, OperationKind::broadcast, true, true,
         [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, true); },
         [](Communicator& communicator, const Call& call) {
           communicator.broadcast_coalesced(call.inputs.empty() ? TensorList() : call.inputs[0], call.outputs,
                                            call.root);
         }},
-    Description{"reduce_add", OperationKind::reduce, false, true,
+    Description{Collective::reduce_add, OperationKind::reduce, false, true,
                 [](const Case& what, Placement placement) { return prepare_reduce(what, placement, false); },
                 &reduce},
-    Description{"reduce_add_coalesced", OperationKind::reduce, true, true,
+    Description{Collective::reduce_add_coalesced, OperationKind::reduce, true, true,
                 [](const Case& what, Placement placement) { return prepare_reduce(what, placement, true); },
                 [](Communicator& communicator, const Call& call) {
                   communicator.reduce_add_coalesced(call.inputs, call.outputs, call.root);
                 }},
     Description{
-        "scatter", OperationKind::scatter, false, false,
+        Collective::scatter, OperationKind::scatter, false, false,
         [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::input); },
         [](Communicator& communicator, const Call& call) {
           communicator.scatter(only_tensor(call.inputs), call.outputs[0], call.root, call.dim);
         }},
     Description{
-        "gather", OperationKind::gather, false, false,
+        Collective::gather, OperationKind::gather, false, false,
         [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::output); },
         [](Communicator& communicator, const Call& call) {
           communicator.gather(call.inputs[0], only_tensor(call.outputs), call.root, call.dim);
         }},
     Description{
-        "all_reduce_add", OperationKind::all_reduce, false, true,
+        Collective::all_reduce_add, OperationKind::all_reduce, false, true,
         [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, false); },
         [](Communicator& communicator, const Call& call) {
           communicator.all_reduce_add(call.inputs[0], call.outputs[0]);
         }},
     Description{
-        "all_reduce_add_coalesced", OperationKind::all_reduce, true, true,
+        Collective::all_reduce_add_coalesced, OperationKind::all_reduce, true, true,
         [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, true); },
         [](Communicator& communicator, const Call& call) {
           communicator.all_reduce_add_coalesced(call.inputs, call.outputs);
         }},
-    Description{"all_gather", OperationKind::all_gather, false, true, &prepare_all_gather,
+    Description{Collective::all_gather, OperationKind::all_gather, false, true, &prepare_all_gather,
                 [](Communicator& communicator, const Call& call) {
                   communicator.all_gather(call.inputs[0], call.outputs[0]);
                 }},
-    Description{"reduce_scatter_add", OperationKind::reduce_scatter, false, true, &prepare_reduce_scatter,
+    Description{Collective::reduce_scatter_add, OperationKind::reduce_scatter, false, true,
+                &prepare_reduce_scatter,
                 [](Communicator& communicator, const Call& call) {
                   communicator.reduce_scatter_add(call.inputs[0], call.outputs[0]);
                 }},
@@ -126,11 +128,11 @@ constexpr std::array descriptions{
 
 }  // namespace
 
-std::span<const Operation* const> between_ranks() {
-  static const std::vector<BetweenRanks> operations(descriptions.begin(), descriptions.end());
+std::span<const Operation* const> of_communicators() {
+  static const std::vector<OfCommunicator> operations(descriptions.begin(), descriptions.end());
   static const std::vector<const Operation*> pointers = [] {
     std::vector<const Operation*> all;
-    for (const BetweenRanks& operation : operations) all.push_back(&operation);
+    for (const OfCommunicator& operation : operations) all.push_back(&operation);
     return all;
   }();
   return pointers;

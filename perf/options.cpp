@@ -40,8 +40,7 @@ std::string expected_operations(Mode mode) {
   std::string names;
   for (const Operation* operation : collective_operations(mode))
     names += fmt::format("{}, ", operation->name());
-  return names +
-         (mode == Mode::single_process ? "sendrecv, all, topo, explain or tensors" : "all, topo or tensors");
+  return names + (mode == Mode::single_process ? "sendrecv, " : "") + "all, topo, explain or tensors";
 }
 
 std::vector<const Operation*> parse_operations(const std::string& name, Mode mode) {
@@ -53,10 +52,6 @@ std::vector<const Operation*> parse_operations(const std::string& name, Mode mod
   }
   const Operation* const operation = find_operation(name, mode);
   if (operation == nullptr) {
-    if (mode == Mode::single_process && find_operation(name, Mode::ranks) != nullptr) {
-      throw UsageError(fmt::format(
-          "{} is an operation between processes: start them with mpirun -np N tutti-perf {}", name, name));
-    }
     throw UsageError(fmt::format("'{}' is not an operation: expected {}", name, expected_operations(mode)));
   }
   if (mode == Mode::ranks && operation->is_copy()) {
@@ -137,13 +132,6 @@ void parse_collective(const TypedOptions& typed, Options& options) {
   }
 }
 
-/// What there is between processes.
-void require_rank_forms(const Options& options) {
-  if (options.results == ResultForm::returned) {
-    throw UsageError("--results new: calls between processes write into tensors they are given");
-  }
-}
-
 /// What each option applies to.
 void require_consistency(const TypedOptions& typed, const Options& options) {
   const auto any = [&](auto&& property) {
@@ -160,7 +148,11 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
   if (options.launch == LaunchForm::persistent && !any([](const Operation* op) { return !op->is_copy(); })) {
     throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
   }
-  if (options.mode == Mode::ranks) return require_rank_forms(options);
+  if (options.results == ResultForm::returned &&
+      !any([](const Operation* op) { return !op->needs_communicator(); })) {
+    throw UsageError("--results new: calls of a communicator write into tensors they are given");
+  }
+  if (options.mode == Mode::ranks) return;
   if (options.peer == PeerChoice::mpi) {
     throw UsageError("--peer mpi compares collectives between processes: start them with mpirun");
   }
@@ -181,14 +173,6 @@ void parse_explain(const TypedOptions& typed, Options& options) {
   const std::vector<std::string>& words = typed.words;
   if (words.size() < 2)
     throw UsageError("explain: which operation? For instance: tutti-perf explain broadcast 64M");
-  if (options.mode == Mode::ranks) {
-    throw UsageError("explain shows the plans of one process: start it without a launcher");
-  }
-  if (find_operation(words[1], Mode::single_process) == nullptr &&
-      find_operation(words[1], Mode::ranks) != nullptr) {
-    throw UsageError(fmt::format(
-        "explain shows the plans of one process, and {} is an operation between processes", words[1]));
-  }
   options.operations = parse_operations(words[1], options.mode);
   if (options.operations.size() != 1 || !options.operations.front()->collective()) {
     throw UsageError(fmt::format("explain: '{}' is not one collective", words[1]));

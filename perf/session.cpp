@@ -70,7 +70,11 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
     free_bytes_ = streams_.size() == 1 ? free : std::min(free_bytes_, free);
   }
   describe_members();
-  if (processes.are_ranks()) join_ranks(options);
+  if (processes.are_ranks()) {
+    join_ranks(options);
+  } else if (std::ranges::any_of(options.operations, &Operation::needs_communicator)) {
+    join_own_devices(options);
+  }
 }
 
 void Session::start_library(const Options& options) {
@@ -134,15 +138,30 @@ void Session::describe_members() {
   }
 }
 
-void Session::join_ranks(const Options& options) {
-  for (const Device device : members_.own) tutti::synchronize(device.index());  // makes CUDA's context
-  const double before = processes_.milliseconds_since_start();
+CommunicatorOptions Session::communicator_options(const Options& options) const {
   CommunicatorOptions settings;
   settings.devices = members_.own;
   settings.transport = options.collective.transport;
   settings.determinism = options.collective.determinism;
+  return settings;
+}
+
+void Session::join_own_devices(const Options& options) {
   try {
-    communicator_ = processes_.make_communicator(settings);
+    communicator_ = std::make_unique<Communicator>(communicator_options(options));
+    members_.communicator = communicator_.get();
+  } catch (const Error& error) {
+    // A transport that there is not, or too many devices: other operations can do without.
+    if (error.code() != ErrorCode::unsupported && error.code() != ErrorCode::invalid_argument) throw;
+    communicator_refusal_ = error.what();
+  }
+}
+
+void Session::join_ranks(const Options& options) {
+  for (const Device device : members_.own) tutti::synchronize(device.index());  // makes CUDA's context
+  const double before = processes_.milliseconds_since_start();
+  try {
+    communicator_ = processes_.make_communicator(communicator_options(options));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::unsupported)
       throw UsageError(error.what());  // a transport, or several hosts
@@ -176,8 +195,18 @@ int Session::buffer_sets(std::size_t payload_bytes) const {
   return static_cast<int>(-fewest);
 }
 
-PlanSummary Session::last_plan() const {
-  return communicator_ ? communicator_->last_plan() : tutti::last_plan();
+Members Session::members_of(const Operation& operation) const {
+  Members members = members_;
+  if (!operation.needs_communicator()) members.communicator = nullptr;
+  return members;
+}
+
+std::string Session::refusal(const Operation& operation) const {
+  return operation.needs_communicator() ? communicator_refusal_ : "";
+}
+
+PlanSummary Session::last_plan(const Operation& operation) const {
+  return operation.needs_communicator() ? communicator_->last_plan() : tutti::last_plan();
 }
 
 void Session::together(const std::function<void()>& work) const {

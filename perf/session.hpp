@@ -16,7 +16,7 @@ namespace tutti::perf {
 
 /// The devices of a run: selects the backend the options ask for, tests the peers, and gives the calling
 /// thread a pooled stream on each device, so that nothing runs on the legacy default stream. Between ranks,
-/// joins them in a communicator.
+/// or for operations that need it, joins the devices in a communicator.
 class Session {
  public:
   /// Throws UsageError if the options do not fit the devices there are.
@@ -25,6 +25,10 @@ class Session {
   [[nodiscard]] Processes& processes() const noexcept { return processes_; }
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
   [[nodiscard]] const Members& members() const noexcept { return members_; }
+  /// With the communicator only if the operation is a communicator's.
+  [[nodiscard]] Members members_of(const Operation& operation) const;
+  /// Why the operation cannot be had here; empty if it can.
+  [[nodiscard]] std::string refusal(const Operation& operation) const;
   [[nodiscard]] const Job& job() const noexcept { return job_; }
   /// Of this process's members, in order.
   [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
@@ -33,8 +37,8 @@ class Session {
   /// How many sets of buffers to rotate over so that one operation does not find its data in the caches
   /// another one left there, as far as memory allows. The same on all ranks.
   [[nodiscard]] int buffer_sets(std::size_t payload_bytes) const;
-  /// What carried the last call.
-  [[nodiscard]] PlanSummary last_plan() const;
+  /// What carried the last call of the operation.
+  [[nodiscard]] PlanSummary last_plan(const Operation& operation) const;
   /// Runs `work` on all ranks; where it fails on one, on all (see `Processes`).
   void together(const std::function<void()>& work) const;
 
@@ -42,6 +46,8 @@ class Session {
   void start_library(const Options& options);
   void choose_devices(const Options& options);
   void join_ranks(const Options& options);
+  void join_own_devices(const Options& options);
+  [[nodiscard]] CommunicatorOptions communicator_options(const Options& options) const;
   void describe_members();
 
   Processes& processes_;
@@ -49,6 +55,7 @@ class Session {
   Members members_;
   std::vector<Stream> streams_;
   std::unique_ptr<Communicator> communicator_;
+  std::string communicator_refusal_;
   Job job_;
   std::size_t free_bytes_ = 0;  ///< on the device with least
 };

@@ -39,7 +39,8 @@ TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
   const std::pair<std::vector<std::string>, const char*> mistakes[] = {
       {{"broadcast", "--no-such-flag"}, "--no-such-flag"},
       {{"broadcast", "-b", "12Q"}, "12Q"},
-      {{"all_reduce_add"}, "all_reduce_add"},
+      {{"all_reduce_add", "--persistent"}, "--persistent"},
+      {{"explain", "all_reduce_add", "1M", "--devices", "2", "--transport", "nccl"}, "nccl"},
       {{"broadcast", "--devices", "4", "-g", "5"}, "-g: 5"},
       {{"broadcast", "--devices", "4", "-r", "4"}, "-r: root 4"},
       {{"broadcast", "--topology", "no-such-topology"}, "no-such-topology"},
@@ -88,13 +89,14 @@ TEST(PerfCommandLine, EveryOperationIsRightOnVirtualDevices) {
   EXPECT_EQ(document["schema"], "tutti-perf/2");
   EXPECT_EQ(document["summary"]["wrong"], 0);
   EXPECT_TRUE(document["not_measured"].empty());
-  // Six collectives of four sizes, two of them along two dimensions, and twelve pairs at two sizes.
-  EXPECT_EQ(document["rows"].size(), 8U * 4U + 12U * 2U);
+  // Ten collectives of four sizes, two of them along two dimensions, and twelve pairs at two sizes.
+  EXPECT_EQ(document["rows"].size(), 12U * 4U + 12U * 2U);
   for (const auto& row : document["rows"]) EXPECT_EQ(row["out_of_place"]["wrong"], 0) << row;
 }
 
 TEST(PerfCommandLine, EveryElementTypeAndRootIsRight) {
-  for (const char* operation : {"reduce_add", "broadcast", "gather"}) {
+  for (const char* operation :
+       {"reduce_add", "broadcast", "gather", "all_reduce_add", "reduce_scatter_add"}) {
     const Outcome outcome = run({operation, "-d", "all", "-r", "all", "-b", "10000", "-e", "10000", "-n", "1",
                                  "--repetitions", "1", "--devices", "3"});
     EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
@@ -120,8 +122,9 @@ TEST(PerfCommandLine, ReturnedResultsAreRight) {
 }
 
 TEST(PerfCommandLine, DamagedTransfersAreFoundAndAreStatusOne) {
-  for (const char* form : {"out", "new"}) {
-    const Outcome outcome = run({"broadcast", "-b", "64K", "-e", "64K", "-n", "2", "--devices", "2",
+  for (const auto& [operation, form] :
+       {std::pair{"broadcast", "out"}, std::pair{"broadcast", "new"}, std::pair{"all_reduce_add", "out"}}) {
+    const Outcome outcome = run({operation, "-b", "64K", "-e", "64K", "-n", "2", "--devices", "2",
                                  "--results", form, "--inject-corruption"});
     EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.error;
     EXPECT_NE(outcome.out.find("FAILED"), std::string::npos) << outcome.out;
@@ -161,6 +164,17 @@ TEST(PerfCommandLine, TopologyAndPlansAreShown) {
   const Outcome plan = run({"explain", "broadcast", "64M", "--devices", "3"});
   EXPECT_EQ(plan.status, 0) << plan.error;
   EXPECT_NE(plan.out.find("p2p"), std::string::npos) << plan.out;
+  const Outcome sums = run({"explain", "all_reduce_add", "64M", "--devices", "3"});
+  EXPECT_EQ(sums.status, 0) << sums.error;
+  EXPECT_NE(sums.out.find("member 2 takes from members 0, 1 and adds 3 float32 inputs"), std::string::npos)
+      << sums.out;
+}
+
+TEST(PerfCommandLine, WhatNeedsACommunicatorIsLeftOutWhereThereIsNone) {
+  const Outcome outcome = run(
+      {"gather", "all_gather", "-b", "4K", "-e", "4K", "-n", "1", "--repetitions", "1", "--devices", "17"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_NE(outcome.out.find("options.devices has 17 entries"), std::string::npos) << outcome.out;
 }
 
 TEST(PerfCommandLine, CtrlCEndsARunPromptlyAndSaysSo) {

@@ -54,7 +54,7 @@ TEST(PerfOptions, TakeTheLettersOfNcclTests) {
 
 TEST(PerfOptions, AllMeansEverything) {
   const Options options = parsed({"all", "-d", "all", "-r", "all", "--dim", "all"});
-  EXPECT_EQ(options.operations.size(), 7U);
+  EXPECT_EQ(options.operations.size(), 11U);
   EXPECT_EQ(options.dtypes.size(), all_dtypes.size());
   EXPECT_EQ(options.root, std::nullopt);
   EXPECT_EQ(options.dims, (std::vector{0, 1}));
@@ -92,6 +92,19 @@ TEST(PerfOptions, OtherCommands) {
   EXPECT_EQ(options.command, Command::explain);
   EXPECT_EQ(options.explain_bytes, std::size_t{64} << 20U);
   EXPECT_EQ(options.operations.at(0)->name(), "scatter");
+  EXPECT_EQ(parsed({"explain", "all_gather", "1M"}).operations.at(0)->name(), "all_gather");
+  EXPECT_EQ(parsed({"explain", "broadcast", "1M"}, Mode::ranks).command, Command::explain);
+}
+
+TEST(PerfOptions, OneProcessHasAllThatACommunicatorDoesToo) {
+  for (const char* name :
+       {"all_reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add"}) {
+    EXPECT_TRUE(parsed({name}).operations.at(0)->needs_communicator()) << name;
+  }
+  for (const char* name : {"broadcast", "reduce_add_coalesced", "gather"}) {
+    EXPECT_FALSE(parsed({name}).operations.at(0)->needs_communicator()) << name;
+    EXPECT_TRUE(parsed({name}, Mode::ranks).operations.at(0)->needs_communicator()) << name;
+  }
 }
 
 TEST(PerfOptions, RanksHaveTheCollectivesOfACommunicator) {
@@ -112,14 +125,14 @@ TEST(PerfOptions, SeveralOperationsAreMeasuredInTheirOrderAndOnce) {
     names.emplace_back(operation->name());
   EXPECT_EQ(names, (std::vector<std::string>{"gather", "broadcast"}));
   EXPECT_EQ(parsed({"scatter", "all"}).operations.size(), parsed({"all"}).operations.size());
-  EXPECT_EQ(parsed({"all"}).operations.size(), 7U);
+  EXPECT_EQ(parsed({"all"}).operations.size(), 11U);
 }
 
 TEST(PerfOptions, WhatRanksDoNotHaveIsRefused) {
   const Mistake mistakes[] = {
       {{"sendrecv"}, "sendrecv"},
-      {{"explain", "broadcast", "1M"}, "explain"},
-      {{"broadcast", "--results", "new"}, "--results new"},
+      {{"explain", "sendrecv", "1M"}, "sendrecv"},
+      {{"broadcast", "--results", "new"}, "--results new: calls of a communicator"},
       {{"all_reduce_add", "--dim", "1"}, "--dim"},
       {{"all_reduce_add", "--tensors", "resnet50"}, "--tensors"},
       {{"all_to_all"}, "'all_to_all' is not an operation: expected broadcast, "},
@@ -135,12 +148,10 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
   const Mistake mistakes[] = {
       {{}, "missing"},
       {{"broadcst"}, "'broadcst'"},
-      {{"all_reduce_add"}, "between processes"},
-      {{"all_gather"}, "between processes"},
-      {{"reduce_scatter_add"}, "between processes"},
+      {{"all_to_all"}, "'all_to_all' is not an operation: expected broadcast, "},
+      {{"all_gather", "--results", "new"}, "--results new: calls of a communicator"},
       {{"broadcast", "64M"}, "unexpected '64M' after 'broadcast' (sizes are given with -b and -e)"},
       {{"broadcast", "gather", "topo"}, "unexpected 'topo' after 'gather'"},
-      {{"broadcast", "all_gather"}, "between processes"},
       {{"topo", "broadcast"}, "unexpected 'broadcast' after 'topo'"},
       {{"tensors", "resnet50", "1M"}, "unexpected '1M' after 'resnet50'"},
       {{"broadcast", "--frobnicate"}, "--frobnicate"},

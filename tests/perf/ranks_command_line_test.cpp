@@ -56,7 +56,7 @@ TEST(PerfRanksCommandLine, MistakesAreOneLineOfAllRanksAndStatusTwo) {
       {{"broadcast", "-g", "2", "--devices", "1"}, "-g: 2"},
       {{"broadcast", "--persistent"}, "--persistent"},
       {{"sendrecv"}, "sendrecv"},
-      {{"explain", "broadcast", "64M"}, "explain"},
+      {{"explain", "sendrecv", "64M"}, "sendrecv"},
       {{"broadcast", "--peer", "nccl"}, "--peer nccl:"},
       {{"broadcast", "--peer", "mpi", "-g", "2"}, "--peer mpi:"},
       {{"broadcast", "-J", "/no/such/directory/file"}, "/no/such/directory/file"},
@@ -75,6 +75,15 @@ TEST(PerfRanksCommandLine, HelpAndTopologyAreSaidOnce) {
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     EXPECT_EQ(outcome.out, run(1, {word}).out);
   }
+}
+
+TEST(PerfRanksCommandLine, APlanIsShownOfAllRanks) {
+  const Outcome outcome = run(3, {"explain", "broadcast", "1M", "-r", "1"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_NE(outcome.out.find("transport: p2p\n"), std::string::npos) << outcome.out;
+  for (const char* step : {"step: member 0 ", "step: member 1 ", "step: member 2 "})
+    EXPECT_NE(outcome.out.find(step), std::string::npos) << step << outcome.out;
+  EXPECT_EQ(outcome.out.find("transport: "), outcome.out.rfind("transport: ")) << outcome.out;
 }
 
 TEST(PerfRanksCommandLine, EveryRootTypeAndDimensionIsRightWithSeveralDevicesPerRank) {
