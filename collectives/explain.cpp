@@ -2,8 +2,6 @@
 #include "collectives/prepare.hpp"
 #include "transport/select.hpp"
 
-#include <algorithm>
-
 namespace tutti {
 namespace {
 

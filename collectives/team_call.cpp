@@ -1,14 +1,9 @@
 #include "collectives/team_call.hpp"
 
 #include "transport/launch.hpp"
-#include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 
-#include <algorithm>
-#include <limits>
 #include <memory>
-#include <numeric>
-#include <string>
 #include <string_view>
 #include <utility>
 

@@ -17,16 +17,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <string>
 #include <string_view>
-#include <unordered_map>
-#include <utility>
-#include <variant>
 #include <vector>
 
 namespace tutti::collectives {

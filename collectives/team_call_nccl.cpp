@@ -1,9 +1,6 @@
 #include "collectives/team_call.hpp"
-#include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 
-#include <algorithm>
-#include <string>
 #include <utility>
 
 #include <fmt/format.h>

@@ -4,15 +4,11 @@
 #include "transport/ranks/windows.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -21,7 +17,6 @@ namespace tutti::collectives {
 namespace {
 
 using transport::ranks::Operation;
-using transport::ranks::Protocol;
 using transport::ranks::RoundPart;
 using transport::ranks::RoundPlan;
 

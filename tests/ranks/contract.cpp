@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <optional>
 #include <ostream>
 #include <string>
