@@ -45,6 +45,7 @@ TeamCall::TeamCall(TeamContext& context, Operation operation, StreamList streams
 }
 
 TeamCall::~TeamCall() {
+  context_.launcher.abandon(streams_);
   inputs_.clear();
   outputs_.clear();
 }

@@ -3,6 +3,7 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <shared_mutex>
 #include <utility>
@@ -60,11 +61,12 @@ std::uint64_t bytes_put(const RoundPart& part) {
 
 void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
   team_.require_running();
+  capturing_.clear();
+  std::ranges::copy_if(streams, std::back_inserter(capturing_),
+                       [this](backend::StreamRef stream) { return runtime_.backend().is_capturing(stream); });
   captured_.reset();
-  for (const backend::StreamRef stream : streams) {
-    if (runtime_.backend().is_capturing(stream)) captured_ = stream;
-  }
-  if (captured_) {
+  if (!capturing_.empty()) {
+    captured_ = capturing_.front();
     for (const backend::StreamRef stream : streams) runtime_.order(*captured_, stream);
     for (std::size_t i = 0; i < latest_captured_.size(); ++i) {
       if (runtime_.backend().is_capturing(latest_captured_[i]))
@@ -90,7 +92,7 @@ void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
 
 void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
   if (captured_) {
-    for (const backend::StreamRef stream : streams) runtime_.order(stream, *captured_);
+    join(streams);
     return;
   }
   latest_.resize(streams.size());
@@ -100,6 +102,22 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
     latest.stream = streams[i];
     if (!is_owned || marks_calls_) record(latest);
     latest.is_owned = is_owned;
+  }
+}
+
+void RoundLauncher::join(std::span<const backend::StreamRef> streams) {
+  for (const backend::StreamRef stream : streams) runtime_.order(stream, *captured_);
+  // One of them is where the capture began and will end: by then all must have come back there.
+  for (const backend::StreamRef origin : capturing_) runtime_.order(*captured_, origin);
+  capturing_.clear();
+}
+
+void RoundLauncher::abandon(std::span<const backend::StreamRef> streams) noexcept {
+  if (capturing_.empty()) return;
+  try {
+    join(streams);
+  } catch (const Error&) {
+    // Then the capture is invalid, which its end will say.
   }
 }
 

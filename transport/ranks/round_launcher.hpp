@@ -34,6 +34,9 @@ class RoundLauncher {
   void finish(std::uint64_t sequence, std::span<const backend::StreamRef> streams);
   /// After everything of the call has been queued, or as much as there will be if it has failed.
   void end(std::span<const backend::StreamRef> streams);
+  /// Of a call that has begun and may not have come to its end: a capture that its streams are in goes on
+  /// without it.
+  void abandon(std::span<const backend::StreamRef> streams) noexcept;
 
   /// After the last call: notes how far its streams have to come, for `has_passed`. Behind what others have
   /// queued since, unless calls are marked as they are made.
@@ -56,6 +59,8 @@ class RoundLauncher {
     bool is_owned = false;  ///< by the library
     PooledEvent event;
   };
+  /// Each of the captured streams follows all others, so that the capture can end on any of them.
+  void join(std::span<const backend::StreamRef> streams);
   void record(Latest& latest);
   void follow(const Latest& latest, backend::StreamRef stream);
 
@@ -81,6 +86,7 @@ class RoundLauncher {
   std::vector<Latest> latest_;                       ///< of own members; empty before the first call
   std::vector<backend::StreamRef> latest_captured_;  ///< likewise, of captured calls
   std::optional<backend::StreamRef> captured_;
+  std::vector<backend::StreamRef> capturing_;  ///< when the call began, until it ends
   Task task_;
   Task relay_;
   std::vector<std::size_t> next_;  ///< part of each own member, in a launch
