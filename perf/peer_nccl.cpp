@@ -5,7 +5,12 @@
 #include "usage_error.hpp"
 
 #include <cstddef>
+#include <exception>
+#include <functional>
+#include <memory>
 #include <span>
+#include <type_traits>
+#include <vector>
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -129,17 +134,10 @@ class RecordedGraphs {
   }
 
   void record(const std::function<void()>& enqueue) {
-    for_each_device([this](std::size_t device) {
-      require(cudaStreamBeginCapture(stream(device), cudaStreamCaptureModeThreadLocal),
-              "cudaStreamBeginCapture");
-    });
-    enqueue();
-    for_each_device([this](std::size_t device) {
-      cudaGraph_t graph = nullptr;
-      require(cudaStreamEndCapture(stream(device), &graph), "cudaStreamEndCapture");
-      const cudaError_t result = cudaGraphInstantiate(&graphs_[device], graph, 0);
-      cudaGraphDestroy(graph);
-      require(result, "cudaGraphInstantiate");
+    const std::vector<CapturedGraph> captured = capture(enqueue);
+    // Not before all captures have ended: while a stream captures, nothing is instantiated.
+    for_each_device([&](std::size_t device) {
+      require(cudaGraphInstantiate(&graphs_[device], captured[device].get(), 0), "cudaGraphInstantiate");
     });
   }
 
@@ -150,6 +148,36 @@ class RecordedGraphs {
   }
 
  private:
+  struct DestroyGraph {
+    void operator()(cudaGraph_t graph) const noexcept { cudaGraphDestroy(graph); }
+  };
+  using CapturedGraph = std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, DestroyGraph>;
+
+  /// One per device. Whatever fails, no stream goes on capturing.
+  [[nodiscard]] std::vector<CapturedGraph> capture(const std::function<void()>& enqueue) const {
+    for_each_device([this](std::size_t device) {
+      require(cudaStreamBeginCapture(stream(device), cudaStreamCaptureModeThreadLocal),
+              "cudaStreamBeginCapture");
+    });
+    std::exception_ptr failure;
+    try {
+      enqueue();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    std::vector<CapturedGraph> graphs;
+    cudaError_t result = cudaSuccess;
+    for_each_device([&](std::size_t device) {
+      cudaGraph_t graph = nullptr;
+      const cudaError_t ended = cudaStreamEndCapture(stream(device), &graph);
+      if (result == cudaSuccess) result = ended;
+      graphs.emplace_back(graph);
+    });
+    if (failure) std::rethrow_exception(failure);
+    require(result, "cudaStreamEndCapture");
+    return graphs;
+  }
+
   [[nodiscard]] cudaStream_t stream(std::size_t device) const { return to_cuda(streams_[device]); }
   template <class Work>
   void for_each_device(Work&& work) const {
