@@ -1,6 +1,6 @@
 #include "collectives/together.hpp"
 
-#include "rounding.hpp"
+#include "backend/rounding.hpp"
 #include "storage.hpp"
 
 #include <cstdint>

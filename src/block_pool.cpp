@@ -1,7 +1,7 @@
 #include "block_pool.hpp"
 
+#include "backend/rounding.hpp"
 #include "caching_allocator.hpp"
-#include "rounding.hpp"
 
 #include <algorithm>
 #include <iterator>

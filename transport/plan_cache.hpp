@@ -1,5 +1,6 @@
 #pragma once
 
+#include "hash.hpp"
 #include "runtime.hpp"
 #include "transport/plan.hpp"
 
@@ -46,11 +47,6 @@ class PlanKey {
   };
 
  private:
-  [[nodiscard]] static std::uint64_t mix(std::uint64_t hash, std::uint64_t word) noexcept {
-    hash = (hash ^ word) * 0xff51afd7ed558ccdU;
-    return hash ^ hash >> 32U;
-  }
-
   std::vector<std::uint64_t> words_;
 };
 

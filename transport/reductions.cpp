@@ -1,4 +1,4 @@
-#include "rounding.hpp"
+#include "backend/rounding.hpp"
 #include "transport/lowering.hpp"
 #include "transport/pieces.hpp"
 #include "transport/stager.hpp"

@@ -1,6 +1,6 @@
 #include "transport/self_test.hpp"
 
-#include "rounding.hpp"
+#include "backend/rounding.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "transport/stager.hpp"
 
-#include "rounding.hpp"
+#include "backend/rounding.hpp"
 #include "transport/tuning.hpp"
 
 #include <algorithm>

@@ -10,6 +10,9 @@
 /// Sizes at which one way of doing a thing overtakes another, in bytes of payload.
 namespace tutti::transport {
 
+inline constexpr std::uint64_t kib = 1024;
+inline constexpr std::uint64_t mib = 1024 * kib;
+
 struct Tuning {
   /// Up to here one kernel, on the root, moves everything: it needs one launch and the least ordering.
   std::uint64_t one_kernel_limit;
@@ -21,18 +24,16 @@ struct Tuning {
 /// Splitting a broadcast over the other devices costs an eager launch about 60 µs of host time for ordering
 /// and launches; a recorded graph pays almost nothing for it.
 [[nodiscard]] constexpr Tuning tuning_of(LaunchMode mode) noexcept {
-  constexpr std::uint64_t kib = 1024;
-  constexpr std::uint64_t mib = 1024 * kib;
   return mode == LaunchMode::eager ? Tuning{.one_kernel_limit = 1 * mib, .nccl_from = 2 * mib}
                                    : Tuning{.one_kernel_limit = 256 * kib, .nccl_from = 32 * mib};
 }
 
 /// Bytes per tensor from which coalesced calls go by NCCL, under the same conditions.
-inline constexpr std::uint64_t nccl_from_per_tensor = 2 << 20;
+inline constexpr std::uint64_t nccl_from_per_tensor = 2 * mib;
 /// Bytes per copy from which copy engines are faster than a kernel: they reach a higher rate, but start
 /// slower, which counts most where one device sends all copies, one after another.
 [[nodiscard]] constexpr std::uint64_t copy_engine_limit(std::size_t senders) noexcept {
-  return senders == 1 ? 4 << 20 : 128 << 10;
+  return senders == 1 ? 4 * mib : 128 * kib;
 }
 /// They move narrow rows badly.
 inline constexpr std::uint64_t copy_engine_row_bytes = 2048;
@@ -40,8 +41,8 @@ inline constexpr std::uint64_t copy_engine_row_bytes = 2048;
 inline constexpr std::uint64_t split_alignment = 512;
 /// Staging through pinned memory goes in chunks, `staging_slots` of them in flight per source.
 inline constexpr std::uint64_t staging_slots = 4;
-inline constexpr std::uint64_t largest_staging_chunk = 2 << 20;
-inline constexpr std::uint64_t smallest_staging_chunk = 16 << 10;
+inline constexpr std::uint64_t largest_staging_chunk = 2 * mib;
+inline constexpr std::uint64_t smallest_staging_chunk = 16 * kib;
 
 /// Orders between lanes from which signals with helping threads cost the host less than events, of which each
 /// order takes about 1.5 µs. Among fewer the devices, not the host, set the pace, and they pass an event on
@@ -70,7 +71,6 @@ struct RanksTuning {
 /// On GPUs every round is a launch, which costs as much as moving a megabyte; on virtual devices it is two
 /// tasks, and two processors are all there may be.
 [[nodiscard]] constexpr RanksTuning ranks_tuning_of(BackendKind backend) noexcept {
-  constexpr std::uint64_t kib = 1024;
   return backend == BackendKind::host ? RanksTuning{.message_bytes = 256 * kib,
                                                     .shared_sums_from = 64 * kib,
                                                     .sums_relayed_from_sent = 4 * kib,
@@ -103,7 +103,6 @@ enum class RanksPattern : std::uint8_t {
 /// than all_reduce.
 [[nodiscard]] constexpr std::uint64_t low_latency_to(RanksPattern pattern, backend::TeamLines lines,
                                                      BackendKind backend) noexcept {
-  constexpr std::uint64_t kib = 1024;
   if (backend == BackendKind::host) return 4 * kib;
   if (lines == backend::TeamLines::narrow) return 512 * kib;
   switch (pattern) {
@@ -132,8 +131,6 @@ struct RanksZones {
 /// tensors one by one, which costs it some microseconds.
 [[nodiscard]] constexpr RanksZones ranks_zones_of(RanksPattern pattern, std::size_t members,
                                                   bool is_list) noexcept {
-  constexpr std::uint64_t kib = 1024;
-  constexpr std::uint64_t mib = 1024 * kib;
   constexpr std::uint64_t all = ~std::uint64_t{0};
   constexpr RanksZones always{.rounds_to = all, .direct_from = 0, .direct_to = all};
   const bool is_pair = members == 2;
@@ -170,7 +167,6 @@ struct RanksZones {
 /// they go.
 [[nodiscard]] constexpr std::uint64_t wide_lines_beat_nccl_to(RanksPattern pattern, std::size_t members,
                                                               bool is_list) noexcept {
-  constexpr std::uint64_t kib = 1024;
   constexpr std::uint64_t all = ~std::uint64_t{0};
   if (members <= 2) return all;
   switch (pattern) {

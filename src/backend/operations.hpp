@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tutti/dtype.hpp"
+#include "tutti/layout.hpp"
 
 #include <array>
 #include <cstddef>
@@ -58,8 +59,6 @@ struct OrderedSum {
   std::span<std::byte* const> pointers;
 };
 
-inline constexpr int max_rank = 8;  ///< most dimensions a tensor may have
-
 /// An elementwise copy with conversion between two strided arrays of one shape (strides in elements, not
 /// negative).
 struct Convert {
@@ -68,9 +67,9 @@ struct Convert {
   DType target_dtype = DType::float32;
   DType source_dtype = DType::float32;
   int rank = 0;
-  std::array<std::int64_t, max_rank> sizes{};
-  std::array<std::int64_t, max_rank> target_strides{};
-  std::array<std::int64_t, max_rank> source_strides{};
+  std::array<std::int64_t, max_dimensions> sizes{};
+  std::array<std::int64_t, max_dimensions> target_strides{};
+  std::array<std::int64_t, max_dimensions> source_strides{};
 };
 
 /// Sets `count` elements of `element_bytes` (1, 2, 4, 8 or 16) to the bytes in `value`.

@@ -217,7 +217,7 @@ TEST_F(HostKernels, BadDescriptionsAreRefusedAtOnce) {
   refused([&] { machine().random_fill(stream(), {.offset = 2}); });
   refused([&] { machine().copy(stream(), {.source_pitch = 1, .row_bytes = 2, .rows = 2}); });
   Convert convert;
-  convert.rank = max_rank + 1;
+  convert.rank = max_dimensions + 1;
   refused([&] { machine().convert(stream(), convert); });
   EXPECT_EQ(control().operations_enqueued(), 0U);
 }
@@ -329,7 +329,7 @@ TEST_F(HostConversions, WorkForEveryPairOfTypes) {
 }
 
 TEST_F(HostConversions, WalkStridedArraysOfEveryRank) {
-  for (int rank = 0; rank <= max_rank; ++rank) {
+  for (int rank = 0; rank <= max_dimensions; ++rank) {
     // Every dimension has 2 elements; the source is laid out backwards with gaps, the target contiguous.
     const auto count = std::size_t{1} << static_cast<unsigned>(rank);
     Convert task;

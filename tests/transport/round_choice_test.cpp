@@ -1,6 +1,6 @@
 #include "transport/ranks/round_choice.hpp"
 
-#include "rounding.hpp"
+#include "backend/rounding.hpp"
 #include "transport/ranks/registrations.hpp"
 
 #include <cstdint>

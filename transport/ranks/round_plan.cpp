@@ -1,7 +1,7 @@
 #include "transport/ranks/round_plan.hpp"
 
+#include "backend/rounding.hpp"
 #include "backend/team_round.hpp"
-#include "rounding.hpp"
 #include "transport/pieces.hpp"
 #include "transport/ranks/round_builder.hpp"
 #include "transport/tuning.hpp"

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "hash.hpp"
 #include "tutti/dtype.hpp"
 
 #include <array>
@@ -60,12 +61,6 @@ struct Signature {
       hash = mix(hash, number);
     }
     return hash;
-  }
-
- private:
-  [[nodiscard]] static constexpr std::uint64_t mix(std::uint64_t hash, std::uint64_t number) noexcept {
-    hash = (hash ^ number) * 0xff51afd7ed558ccdU;
-    return hash ^ (hash >> 32U);
   }
 };
 /// For instance "broadcast of 1024 float32, root 0 (shapes 1b2c3d4e)".

@@ -1,6 +1,6 @@
+#include "backend/rounding.hpp"
 #include "backend/shared_memory.hpp"
 #include "log.hpp"
-#include "rounding.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team.hpp"
 

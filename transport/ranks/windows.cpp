@@ -1,7 +1,7 @@
 #include "transport/ranks/windows.hpp"
 
+#include "backend/rounding.hpp"
 #include "log.hpp"
-#include "rounding.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/tuning.hpp"

@@ -17,15 +17,15 @@ constexpr int blocks_per_multiprocessor = 8;
 /// The array both sides share, dimensions that lie behind one another merged; the last one varies fastest.
 struct StridedShape {
   int rank = 0;
-  std::int64_t sizes[max_rank] = {};
-  std::int64_t target_strides[max_rank] = {};
-  std::int64_t source_strides[max_rank] = {};
+  std::int64_t sizes[max_dimensions] = {};
+  std::int64_t target_strides[max_dimensions] = {};
+  std::int64_t source_strides[max_dimensions] = {};
   std::uint64_t count = 1;
 };
 
 StridedShape collapse(const Convert& task) {
   // The order of the dimensions is free; this one makes neighbouring threads write neighbouring elements.
-  int order[max_rank] = {};
+  int order[max_dimensions] = {};
   int used = 0;
   StridedShape shape;
   for (int i = 0; i < task.rank; ++i) {

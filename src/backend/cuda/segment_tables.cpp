@@ -1,5 +1,6 @@
 #include "backend/cuda/segment_tables.hpp"
 
+#include "backend/rounding.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -14,10 +15,6 @@ namespace tutti::backend::cuda {
 namespace {
 
 constexpr std::uint64_t shortest_strip = 256;  // a shorter row leaves most lanes of a warp idle
-
-std::uint64_t divide_up(std::uint64_t a, std::uint64_t b) {
-  return (a + b - 1) / b;
-}
 
 /// Tiles that hold `bytes` bytes, without a division: tables have thousands of entries, and a tile is a
 /// power of two of bytes.

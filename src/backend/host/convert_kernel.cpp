@@ -77,7 +77,7 @@ Convert merge_dimensions(const Convert& task) {
 
 }  // namespace
 
-std::size_t strided_bytes(const Convert& task, const std::array<std::int64_t, max_rank>& strides,
+std::size_t strided_bytes(const Convert& task, const std::array<std::int64_t, max_dimensions>& strides,
                           DType dtype) {
   std::int64_t last = 0;
   for (std::size_t d = 0; d < static_cast<std::size_t>(task.rank); ++d) {

@@ -24,7 +24,7 @@ void ordered_sum_segment(DType dtype, std::size_t count, std::span<const std::by
 
 /// Bytes from the first to the last that a strided array of `task`'s shape covers; 0 if it has no elements.
 [[nodiscard]] std::size_t strided_bytes(const Convert& task,
-                                        const std::array<std::int64_t, max_rank>& strides, DType dtype);
+                                        const std::array<std::int64_t, max_dimensions>& strides, DType dtype);
 /// `task.target` and `task.source` are usable addresses here.
 void convert_elements(const Convert& task);
 

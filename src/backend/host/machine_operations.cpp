@@ -53,8 +53,8 @@ void Machine::ordered_sum(StreamRef stream, const OrderedSum& task) {
 }
 
 void Machine::convert(StreamRef stream, const Convert& task) {
-  if (task.rank < 0 || task.rank > max_rank) {
-    refuse("convert", fmt::format("rank {} is not in 0 to {}", task.rank, max_rank));
+  if (task.rank < 0 || task.rank > max_dimensions) {
+    refuse("convert", fmt::format("rank {} is not in 0 to {}", task.rank, max_dimensions));
   }
   enqueue_kernel(stream, "convert", [task](Translation& translation) {
     Convert located = task;
