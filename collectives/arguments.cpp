@@ -109,6 +109,12 @@ int Arguments::dimension(int dim, int rank) const {
   return dim < 0 ? dim + rank : dim;
 }
 
+void Arguments::tensor_dtypes(std::size_t dtypes, std::size_t tensors) const {
+  if (dtypes != 0 && dtypes != tensors) {
+    fail("tensor_dtypes has {} entries, expected none, or {} as tensor_bytes", dtypes, tensors);
+  }
+}
+
 void Arguments::streams(StreamList streams, std::span<const Device> devices) const {
   if (streams.empty()) return;
   if (streams.size() != devices.size()) {

@@ -122,6 +122,8 @@ class Arguments {
   void writable(const Tensor& tensor, const Name& name) const;
   /// `dim`, counted from the front.
   [[nodiscard]] int dimension(int dim, int rank) const;
+  /// Of a workload: one element type for each tensor of the list, or none.
+  void tensor_dtypes(std::size_t dtypes, std::size_t tensors) const;
   /// One stream of each output's device, or none.
   void streams(StreamList streams, std::span<const Device> devices) const;
 

@@ -71,9 +71,10 @@ class WorkloadCall {
     Call call = start(collectives::describe_reduce_add, sizes_.size());
     members(call, true);
     root(call);
-    for (const std::size_t bytes : sizes_) {
-      call.shape().push_back(bytes / size_of(workload_.dtype));
-      call.shape().push_back(static_cast<std::uint64_t>(workload_.dtype));
+    for (std::size_t t = 0; t < sizes_.size(); ++t) {
+      const DType dtype = workload_.tensor_dtypes.empty() ? workload_.dtype : workload_.tensor_dtypes[t];
+      call.shape().push_back(sizes_[t] / size_of(dtype));
+      call.shape().push_back(static_cast<std::uint64_t>(dtype));
     }
     return call;
   }
@@ -110,6 +111,7 @@ std::string explain(const Workload& workload) {
   }
   arguments.existing_devices(devices, "devices");
   arguments.existing_device(workload.root, "root");
+  arguments.tensor_dtypes(workload.tensor_dtypes.size(), workload.tensor_bytes.size());
   if (workload.dim < 0 || workload.dim > 1) arguments.fail("dim is {}, expected 0 or 1", workload.dim);
   const Call call = WorkloadCall(arguments, workload, std::move(devices)).make();
   return transport::describe(*call.plan(transport::LaunchMode::eager));

@@ -209,8 +209,8 @@ void TeamCall::carry_out(Work work) {
 }
 
 void TeamCall::launch(std::span<const std::uint64_t> to_itself) {
-  request_.to_itself.assign(to_itself.begin(), to_itself.end());
   carry_out([&] {
+    request_.to_itself.assign(to_itself.begin(), to_itself.end());
     if (route_.is_by_nccl()) {
       keep_memory();
       enqueue_nccl();

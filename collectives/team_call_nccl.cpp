@@ -1,9 +1,6 @@
 #include "collectives/team_call.hpp"
-#include "tutti/error.hpp"
 
 #include <utility>
-
-#include <fmt/format.h>
 
 /// Calls between processes in NCCL's terms.
 namespace tutti::collectives {

@@ -20,7 +20,7 @@ using transport::ranks::Operation;
 using transport::ranks::RoundPart;
 using transport::ranks::RoundPlan;
 
-Operation operation_of(Collective collective) noexcept {
+Operation operation_of(const Arguments& arguments, Collective collective) {
   switch (collective) {
     case Collective::broadcast:
       return Operation::broadcast;
@@ -41,9 +41,15 @@ Operation operation_of(Collective collective) noexcept {
     case Collective::all_gather:
       return Operation::all_gather;
     case Collective::reduce_scatter_add:
-      break;
+      return Operation::reduce_scatter_add;
   }
-  return Operation::reduce_scatter_add;
+  arguments.fail("collective is {}, expected an enumerator of Collective", static_cast<int>(collective));
+}
+
+bool has_root(const TeamRequest& request) noexcept {
+  const transport::RanksPattern pattern = request.pattern();
+  return pattern != transport::RanksPattern::all_reduce && pattern != transport::RanksPattern::all_gather &&
+         pattern != transport::RanksPattern::reduce_scatter;
 }
 
 bool takes_lists(Collective collective) noexcept {
@@ -51,14 +57,21 @@ bool takes_lists(Collective collective) noexcept {
          collective == Collective::all_reduce_add_coalesced;
 }
 
-void check(const Arguments& arguments, const CommunicatorWorkload& workload, std::size_t members) {
-  if (workload.root < 0 || static_cast<std::size_t>(workload.root) >= members)
-    arguments.fail("workload.root is {}, expected 0 to {}", workload.root, members - 1);
-  if (workload.dim != 0 && workload.dim != 1)
-    arguments.fail("workload.dim is {}, expected 0 or 1", workload.dim);
+/// A device has less memory, and a plan of much more would take minutes.
+constexpr std::size_t most_bytes = std::size_t{1} << 38U;
+
+void check(const Arguments& arguments, const CommunicatorWorkload& workload) {
+  arguments.tensor_dtypes(workload.tensor_dtypes.size(), workload.tensor_bytes.size());
   if (!workload.tensor_bytes.empty() && !takes_lists(workload.collective)) {
-    arguments.fail("workload.tensor_bytes has {} entries, expected none: {} takes one tensor of each member",
+    arguments.fail("tensor_bytes has {} entries, expected none: {} takes one tensor of each member",
                    workload.tensor_bytes.size(), name_of(workload.collective));
+  }
+  if (workload.tensor_bytes.empty() && workload.bytes > most_bytes)
+    arguments.fail("bytes is {}, expected {} at most", workload.bytes, most_bytes);
+  std::size_t left = most_bytes;
+  for (const std::size_t bytes : workload.tensor_bytes) {
+    if (bytes > left) arguments.fail("tensor_bytes are more in all than {}, expected no more", most_bytes);
+    left -= bytes;
   }
 }
 
@@ -76,26 +89,28 @@ void add_cut(TeamRequest& request, const CommunicatorWorkload& workload, std::si
   }
 }
 
-TeamRequest request_of(const CommunicatorWorkload& workload, std::size_t members) {
+TeamRequest request_of(const Arguments& arguments, const CommunicatorWorkload& workload,
+                       std::size_t members) {
   TeamRequest request;
-  request.operation = operation_of(workload.collective);
-  const transport::RanksPattern pattern = request.pattern();
-  const bool has_root = pattern != transport::RanksPattern::all_reduce &&
-                        pattern != transport::RanksPattern::all_gather &&
-                        pattern != transport::RanksPattern::reduce_scatter;
-  if (has_root) request.root = static_cast<std::size_t>(workload.root);
+  request.operation = operation_of(arguments, workload.collective);
+  if (has_root(request)) {
+    if (workload.root < 0 || static_cast<std::size_t>(workload.root) >= members)
+      arguments.fail("root is {}, expected 0 to {}", workload.root, members - 1);
+    request.root = static_cast<std::size_t>(workload.root);
+  }
   if (has_own_numbers(request.operation)) {
+    if (workload.dim != 0 && workload.dim != 1) arguments.fail("dim is {}, expected 0 or 1", workload.dim);
     add_cut(request, workload, members);
     return request;
   }
-  const std::uint64_t width = size_of(workload.dtype);
   std::vector<std::size_t> sizes = workload.tensor_bytes;
   if (sizes.empty()) sizes = {workload.bytes};
-  for (const std::size_t bytes : sizes) {
-    std::uint64_t elements = bytes / width;
-    if (pattern == transport::RanksPattern::all_gather) elements /= members;
-    if (pattern == transport::RanksPattern::reduce_scatter) elements -= elements % members;
-    request.columns.push_back({elements, workload.dtype});
+  for (std::size_t t = 0; t < sizes.size(); ++t) {
+    const DType dtype = workload.tensor_dtypes.empty() ? workload.dtype : workload.tensor_dtypes[t];
+    std::uint64_t elements = sizes[t] / size_of(dtype);
+    if (request.operation == Operation::all_gather) elements /= members;
+    if (request.operation == Operation::reduce_scatter_add) elements -= elements % members;
+    request.columns.push_back({elements, dtype});
   }
   return request;
 }
@@ -118,8 +133,11 @@ class Steps {
     std::uint64_t added = 0;
     for (const backend::OrderedSumSegment& segment : part.sums.segments)
       added += segment.count * size_of(part.dtype);
-    if (added > 0)
+    if (added > 0 && part.input_count == 1) {
+      add(fmt::format("{} keeps", takes), added);
+    } else if (added > 0) {
       add(fmt::format("{} adds {} {} inputs", takes, part.input_count, name_of(part.dtype)), added);
+    }
     if (const std::uint64_t copied = bytes_of(part.copies); copied > 0)
       add(fmt::format("{} keeps", takes), copied);
   }
@@ -157,15 +175,36 @@ class Steps {
   std::vector<Step> steps_;
 };
 
-std::string explain_nccl(const TeamContext& context, const TeamRequest& request) {
-  std::string_view reason = "faster for so many bytes";
+std::string explain_nccl(const TeamContext& context, const TeamRequest& request, const TeamRoute& route) {
+  const std::size_t members = context.team.member_count();
+  const transport::ranks::CallShape shape = request.shape(members);
+  std::string reason = fmt::format("faster for {} bytes; by rounds it would be so: {}", shape.payload,
+                                   reason_for(shape, means_of(context), route.rounds));
   if (context.team.settings().transport == TransportKind::nccl) {
     reason = "asked for";
   } else if (context.team.spans_hosts()) {
     reason = "what reaches from the GPUs of one host to those of another";
   }
-  return fmt::format("transport: nccl\nalgorithm: {}\nbecause: it is {}\n", name_of(request.operation),
-                     reason);
+  std::string text =
+      fmt::format("transport: nccl\nalgorithm: {}\nbecause: it is {}\n", name_of(request.operation), reason);
+  const bool is_cut = has_own_numbers(request.operation);
+  for (std::size_t member = context.team.first_local();
+       member < context.team.first_local() + context.devices.size(); ++member) {
+    if (is_cut) {
+      const bool sends = (member == request.root) == (request.operation == Operation::scatter);
+      const std::uint64_t bytes = member == request.root ? shape.payload
+                                                         : request.lengths[member] * request.geometry.rows *
+                                                               request.geometry.slab_bytes;
+      text +=
+          fmt::format("step: member {} {} by NCCL, {} bytes\n", member, sends ? "sends" : "receives", bytes);
+    } else {
+      text += fmt::format("step: member {} takes part in {} of NCCL's, {} bytes\n", member,
+                          request.columns.size() == 1 ? "a collective"
+                                                      : fmt::format("{} collectives", request.columns.size()),
+                          shape.payload);
+    }
+  }
+  return text;
 }
 
 std::string explain_rounds(const TeamContext& context, const TeamRequest& request, const TeamRoute& route) {
@@ -194,11 +233,11 @@ std::string explain_rounds(const TeamContext& context, const TeamRequest& reques
 std::string explain(const TeamContext& context, const CommunicatorWorkload& workload) {
   const Arguments arguments(context.runtime, "Communicator::explain");
   const std::size_t members = context.team.member_count();
-  check(arguments, workload, members);
-  const TeamRequest request = request_of(workload, members);
+  check(arguments, workload);
+  const TeamRequest request = request_of(arguments, workload, members);
   require_transport(arguments, context, request);
   const TeamRoute route = choose_route(context, request, false);
-  return route.is_by_nccl() ? explain_nccl(context, request) : explain_rounds(context, request, route);
+  return route.is_by_nccl() ? explain_nccl(context, request, route) : explain_rounds(context, request, route);
 }
 
 }  // namespace tutti::collectives

@@ -12,12 +12,12 @@ constexpr const char* description = R"(Checks and measures tutti's collectives.
 
 OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather, all_reduce_add,
 all_reduce_add_coalesced, all_gather, reduce_scatter_add, sendrecv (copies between all pairs of devices: latency at
-the smallest size, bandwidth at the largest), several of these, or all. One process
-drives all devices. Started by mpirun, every process is a rank with -g devices; rank 0 prints. Between ranks all
-operations but sendrecv are those of a Communicator; in one process, which has one of all its devices for them, these
-are all_reduce_add, all_reduce_add_coalesced, all_gather and reduce_scatter_add.
+the smallest size, bandwidth at the largest), several of these, or all. One process drives all devices. Started by
+mpirun, every process is a rank with -g devices; rank 0 prints. Between ranks all operations but sendrecv are those of
+a Communicator. In one process all_reduce_add, all_reduce_add_coalesced, all_gather and reduce_scatter_add are: of one
+that joins all its devices, 16 at most.
   tutti-perf topo              devices, links and the peer-to-peer self-test
-  tutti-perf explain OP SIZE   which transport and algorithm an operation takes, and why
+  tutti-perf explain OP SIZE   which transport and algorithm a call takes (in place, if it can), and why
   tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file
 
 Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add or all_reduce_add, the whole of a

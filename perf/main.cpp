@@ -156,8 +156,11 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   if (options.inject_corruption && !is_host) {
     throw UsageError("--inject-corruption needs virtual devices (--backend host)");
   }
+  const auto has_no_graph = [](const Operation* operation) {
+    return operation->is_copy() || operation->needs_communicator();
+  };
   if (options.launch == LaunchForm::persistent && is_host &&
-      std::ranges::all_of(options.operations, &Operation::needs_communicator)) {
+      std::ranges::all_of(options.operations, has_no_graph)) {
     throw UsageError(
         "-G, --persistent: calls of a communicator are replayed from CUDA graphs, and virtual devices have "
         "none");
@@ -208,16 +211,20 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   return results.wrong() == 0 ? all_right : wrong_data;
 }
 
-std::vector<std::size_t> list_to_explain(const Options& options) {
-  std::vector<std::size_t> bytes;
-  if (!options.operations.front()->is_coalesced()) return bytes;
+/// What `workload` says of the tensors, of one process's or of a communicator's call.
+template <class Workload>
+void describe_tensors(Workload& workload, const Options& options) {
+  workload.bytes = options.explain_bytes;
+  workload.dtype = options.dtypes.front();
+  if (!options.operations.front()->is_coalesced()) return;
   Case what;
   what.bytes = options.explain_bytes;
   what.tensors = options.tensors;
   what.dtype = options.dtypes.front();
-  for (const TensorSpec& spec : payload_tensors(what, true))
-    bytes.push_back(Layout(*spec.dtype, spec.sizes).nbytes());
-  return bytes;
+  for (const TensorSpec& spec : payload_tensors(what, true)) {
+    workload.tensor_bytes.push_back(Layout(*spec.dtype, spec.sizes).nbytes());
+    workload.tensor_dtypes.push_back(*spec.dtype);
+  }
 }
 
 /// Of all ranks: what rank 0 tells, and of the others what their members do.
@@ -234,29 +241,33 @@ std::string explain_together(const Communicator& communicator, const Communicato
   return text;
 }
 
+std::string explain_operation(const Options& options, const Session& session, Processes& processes) {
+  const Operation& operation = *options.operations.front();
+  if (const Communicator* const communicator = session.members_of(operation).communicator) {
+    CommunicatorWorkload workload{
+        .collective = *operation.collective(), .root = options.root.value_or(0), .dim = options.dims.front()};
+    describe_tensors(workload, options);
+    return explain_together(*communicator, workload, processes);
+  }
+  Workload workload{.collective = *operation.collective(),
+                    .devices = session.members().own,
+                    .root = options.root.value_or(0),
+                    .dim = options.dims.front(),
+                    .options = options.collective};
+  describe_tensors(workload, options);
+  return explain(workload);
+}
+
 int explain_operation(const Options& options, Processes& processes, const Output& output) {
   const Session session(options, processes);
-  const Operation& operation = *options.operations.front();
-  if (const std::string refusal = session.refusal(operation); !refusal.empty()) throw UsageError(refusal);
-  if (const Communicator* const communicator = session.members_of(operation).communicator) {
-    output.print(explain_together(*communicator,
-                                  {.collective = *operation.collective(),
-                                   .bytes = options.explain_bytes,
-                                   .tensor_bytes = list_to_explain(options),
-                                   .dtype = options.dtypes.front(),
-                                   .root = options.root.value_or(0),
-                                   .dim = options.dims.front()},
-                                  processes));
-    return all_right;
+  const std::string refusal = session.refusal(*options.operations.front());
+  if (!refusal.empty()) throw UsageError(refusal);
+  try {
+    output.print(explain_operation(options, session, processes));
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::invalid_argument) throw UsageError(error.what());
+    throw;
   }
-  output.print(explain({.collective = *operation.collective(),
-                        .bytes = options.explain_bytes,
-                        .tensor_bytes = list_to_explain(options),
-                        .dtype = options.dtypes.front(),
-                        .devices = session.members().own,
-                        .root = options.root.value_or(0),
-                        .dim = options.dims.front(),
-                        .options = options.collective}));
   return all_right;
 }
 

@@ -149,7 +149,8 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
     throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
   }
   if (options.results == ResultForm::returned &&
-      !any([](const Operation* op) { return !op->needs_communicator(); })) {
+      !any([](const Operation* op) { return !op->is_copy() && !op->needs_communicator(); }) &&
+      any([](const Operation* op) { return !op->is_copy(); })) {
     throw UsageError("--results new: calls of a communicator write into tensors they are given");
   }
   if (options.mode == Mode::ranks) return;

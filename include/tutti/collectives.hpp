@@ -210,9 +210,10 @@ struct Workload {
   std::size_t bytes = 0;                       ///< payload of one call; ignored if `tensor_bytes` is given
   std::vector<std::size_t> tensor_bytes = {};  ///< coalesced operations: bytes of each tensor
   DType dtype = DType::float32;
-  std::vector<Device> devices = {};  ///< taking part; empty: all
-  Device root = 0;                   ///< source of a broadcast or scatter, destination of a reduce or gather
-  int dim = 0;                       ///< 0, or 1 for a two-dimensional tensor cut along its rows
+  std::vector<DType> tensor_dtypes = {};  ///< of each of `tensor_bytes`; empty: all are `dtype`
+  std::vector<Device> devices = {};       ///< taking part; empty: all
+  Device root = 0;  ///< source of a broadcast or scatter, destination of a reduce or gather
+  int dim = 0;      ///< 0, or 1 for a two-dimensional tensor cut along its rows
   CollectiveOptions options = {};
 };
 /// The plan a call would use (with `dim` 1, one on 256 rows, as the length of rows decides how they travel),

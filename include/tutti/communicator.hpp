@@ -41,12 +41,14 @@ struct CommunicatorOptions {
 struct CommunicatorWorkload {
   Collective collective = Collective::broadcast;
   /// Of what a root or each member has; of the whole where it is scattered or gathered. Rounded down to whole
-  /// elements, and to equal parts where members have such. Ignored if `tensor_bytes` is given.
+  /// elements, and to equal parts where members have such. 256 GiB at most. Ignored if `tensor_bytes` is
+  /// given.
   std::size_t bytes = 0;
   std::vector<std::size_t> tensor_bytes = {};  ///< coalesced operations: bytes of each tensor
   DType dtype = DType::float32;
-  int root = 0;  ///< a member; ignored where there is none
-  int dim = 0;   ///< scatter, gather: 0, or 1 for a tensor of 256 rows that is cut along its rows
+  std::vector<DType> tensor_dtypes = {};  ///< of each of `tensor_bytes`; empty: all are `dtype`
+  int root = 0;                           ///< a member; ignored where there is none
+  int dim = 0;  ///< scatter, gather: 0, or 1 for a tensor of 256 rows that is cut along its rows
 };
 
 /// A group of devices in several processes, of one host or of several, and the collectives among them.

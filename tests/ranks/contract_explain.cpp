@@ -78,8 +78,8 @@ class Calls {
     for (int i = 0; i < group_.locals(); ++i) {
       std::vector<Tensor>& list = all.emplace_back();
       for (const std::size_t bytes : what.tensor_bytes) {
-        const auto elements = static_cast<std::int64_t>(bytes / size_of(what.dtype));
-        list.push_back(tensor({elements}, what.dtype, group_.device(i)));
+        const DType dtype = what.tensor_dtypes.empty() ? what.dtype : what.tensor_dtypes[list.size()];
+        list.push_back(tensor({static_cast<std::int64_t>(bytes / size_of(dtype))}, dtype, group_.device(i)));
       }
     }
     return all;
@@ -133,6 +133,9 @@ std::vector<CommunicatorWorkload> workloads(int members) {
     all.push_back({.collective = collective, .tensor_bytes = {8, 0, 404}, .dtype = DType::float64});
     all.push_back({.collective = collective, .tensor_bytes = {4'000, 700'000, 4}});
     all.push_back({.collective = collective, .tensor_bytes = std::vector<std::size_t>(100, 1'000)});
+    all.push_back({.collective = collective,
+                   .tensor_bytes = {700'000, 800'000, 4},
+                   .tensor_dtypes = {DType::float32, DType::float64, DType::int16}});
   }
   return all;
 }
@@ -153,8 +156,12 @@ void what_explain_tells_is_what_calls_do(Group& group) {
         << name_of(what.collective) << " went by " << plan.transport << ", " << plan.algorithm << ":\n"
         << text;
     EXPECT_TRUE(mentions(text, {"because: "}));
-    if (plan.transport != "nccl" && plan.transport != "none" && what.collective == Collective::all_reduce_add)
+    if (what.collective == Collective::broadcast) {
+      EXPECT_EQ(text.find(" adds "), std::string::npos) << text;
+    }
+    if (plan.transport != "none" && what.collective == Collective::all_reduce_add) {
       EXPECT_TRUE(mentions(text, {fmt::format("step: member {} ", group.member(0))}));
+    }
   }
 }
 
@@ -168,6 +175,17 @@ void explain_refuses_what_cannot_be_called(Group& group) {
   EXPECT_TRUE(refuses(explaining({.root = -1}), invalid, {"root is -1"}));
   EXPECT_TRUE(refuses(explaining({.collective = Collective::scatter, .dim = 2}), invalid, {"dim is 2"}));
   EXPECT_TRUE(refuses(explaining({.tensor_bytes = {4, 4}}), invalid, {"tensor_bytes has 2", "broadcast"}));
+  const auto coalesced = Collective::broadcast_coalesced;
+  EXPECT_TRUE(refuses(explaining({.collective = coalesced, .tensor_bytes = {4}, .tensor_dtypes = {{}, {}}}),
+                      invalid, {"tensor_dtypes has 2 entries", "1 as tensor_bytes"}));
+  constexpr std::size_t too_much = std::size_t{1} << 62U;
+  EXPECT_TRUE(refuses(explaining({.bytes = too_much}), invalid, {"bytes is 4611686018427387904"}));
+  EXPECT_TRUE(refuses(explaining({.collective = coalesced, .tensor_bytes = {too_much, 3 * too_much}}),
+                      invalid, {"tensor_bytes are more"}));
+  EXPECT_TRUE(
+      refuses(explaining({.collective = static_cast<Collective>(99)}), invalid, {"collective is 99"}));
+  EXPECT_TRUE(mentions(group.communicator.explain({.collective = Collective::all_gather, .root = 99}),
+                       {"transport: "}));
 }
 
 }  // namespace tutti::test::ranks

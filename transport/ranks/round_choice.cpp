@@ -43,6 +43,14 @@ bool can_be_direct(const CallShape& shape, const TeamMeans& means) noexcept {
          shape.largest_tensor < backend::SourcePlace::most_bytes;
 }
 
+std::string reason_against_low_latency(const CallShape& shape, const TeamMeans& means) {
+  const std::uint64_t limit = low_latency_limit(shape, means);
+  if (limit == 0) return "there is no low latency";
+  if (shape.has_rows_apart) return "rows are apart in memory";
+  return fmt::format("a member sends or receives {} bytes, low latency goes to {}", shape.busiest_member(),
+                     limit);
+}
+
 /// Why operands are not read where they lie.
 std::string reason_against_direct(const CallShape& shape, const TeamMeans& means) {
   const std::uint64_t direct_from = ranks_tuning_of(means.backend).direct_from;
@@ -112,11 +120,8 @@ std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoi
     case Protocol::slots:
       break;
   }
-  return fmt::format(
-      "through slots, in pieces of up to {} bytes: a member sends or receives {} bytes, low latency goes to "
-      "{}; "
-      "{}",
-      message_bytes(means), busiest, low_latency_limit(shape, means), reason_against_direct(shape, means));
+  return fmt::format("through slots, in pieces of up to {} bytes: {}; {}", message_bytes(means),
+                     reason_against_low_latency(shape, means), reason_against_direct(shape, means));
 }
 
 bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) noexcept {
