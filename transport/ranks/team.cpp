@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 namespace tutti::transport::ranks {
 namespace {
@@ -22,32 +21,39 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
       rank_count_(static_cast<std::size_t>(exchange.size())),
       marks_(settings_.devices.size()) {
   join(exchange);
+  try {
+    start();
+  } catch (const std::exception& error) {
+    abort(ErrorCode::peer_unavailable, fmt::format("rank {} cannot go on: {}", rank_, error.what()));
+    end();
+    throw;
+  }
+}
+
+Team::~Team() {
+  end();
+}
+
+void Team::start() {
   if (network_ != nullptr) {
     courier_ = std::make_unique<Courier>(*this, std::move(network_));
     courier_->start();
   }
   own().state.store(RankBoard::active);
-  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    const bool is_peer = rank != static_cast<std::size_t>(rank_) && is_here(rank);
-    processes_.push_back(is_peer ? static_cast<int>(syscall(SYS_pidfd_open, board(rank).process, 0)) : -1);
-  }
   if (windows_->counters(0) != nullptr) watch_devices();
   watch_ = std::thread([this] { watch(); });
 }
 
-Team::~Team() {
+void Team::end() noexcept {
   leave();
   {
     const std::lock_guard lock(watch_mutex_);
     stop_watching_ = true;
   }
   watch_stops_.notify_all();
-  watch_.join();
+  if (watch_.joinable()) watch_.join();
   progress_.reset();
   if (courier_ != nullptr) courier_->stop();
-  for (const int process : processes_) {
-    if (process >= 0) ::close(process);
-  }
 }
 
 template <class Condition>

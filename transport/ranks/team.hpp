@@ -6,6 +6,7 @@
 #include "transport/ranks/courier.hpp"
 #include "transport/ranks/device_progress.hpp"
 #include "transport/ranks/host_share.hpp"
+#include "transport/ranks/peer_process.hpp"
 #include "transport/ranks/registrations.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/windows.hpp"
@@ -175,6 +176,9 @@ class Team {
   std::size_t lay_out(std::byte* memory);
   void share_registrations(Exchange& exchange);
   bool while_idle(const std::function<void()>& work);
+  /// What only this rank has: what throws here is not known to the others.
+  void start();
+  void end() noexcept;
   void leave() noexcept;
   /// Ends the team if `other` has made call `sequence` too, and another one than `rank`, whose is
   /// `signature`.
@@ -254,8 +258,7 @@ class Team {
   std::optional<Registrations> registrations_;
   std::optional<DeviceProgress> progress_;  ///< none where devices write to host memory
 
-  std::vector<int>
-      processes_;  ///< by rank: a descriptor that tells when its process ends, -1 if there is none
+  std::vector<PeerProcess> processes_;  ///< by rank; none for the own one and those of other hosts
   std::mutex watch_mutex_;
   std::condition_variable watch_stops_;
   bool stop_watching_ = false;

@@ -148,6 +148,10 @@ void Team::share_memory(Exchange& exchange, std::span<const pid_t> processes) {
     }
   });
   lay_out(memory_->data());
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    const bool is_peer = rank != static_cast<std::size_t>(rank_) && is_here(rank);
+    processes_.push_back(is_peer ? PeerProcess(processes[rank]) : PeerProcess());
+  }
 }
 
 std::byte* Team::share_windows(Exchange& exchange) {
@@ -194,7 +198,11 @@ void Team::share_registrations(Exchange& exchange) {
   } catch (const std::exception& error) {
     complaint = error.what();
   }
-  require_no_complaint(exchange, complaint);
+  complaint = first_complaint(exchange, complaint);
+  if (complaint.empty()) return;
+  windows_->close();
+  synchronize(exchange);  // nobody frees what others have open
+  refuse_to_join(complaint);
 }
 
 std::size_t Team::lay_out(std::byte* memory) {

@@ -3,15 +3,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
-#include <csignal>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
-#include <poll.h>
 
 /// How a team watches over its calls: which are complete, who is late, who is gone, and what to say of it.
 namespace tutti::transport::ranks {
@@ -195,10 +192,7 @@ void Team::watch() {
 }
 
 bool Team::is_known_to_be_gone(std::size_t rank) const noexcept {
-  if (rank == static_cast<std::size_t>(rank_) || !is_here(rank)) return false;
-  pollfd descriptor{.fd = processes_[rank], .events = POLLIN, .revents = 0};
-  return processes_[rank] >= 0 ? poll(&descriptor, 1, 0) == 1
-                               : kill(board(rank).process, 0) != 0 && errno == ESRCH;
+  return processes_[rank].is_gone();
 }
 
 void Team::look_for_lost_ranks() {

@@ -1,0 +1,35 @@
+#include "transport/ranks/peer_process.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include <poll.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace tutti::transport::ranks {
+
+PeerProcess::PeerProcess(pid_t process) noexcept
+    : process_(process), descriptor_(static_cast<int>(syscall(SYS_pidfd_open, process, 0))) {}
+
+PeerProcess::PeerProcess(PeerProcess&& other) noexcept
+    : process_(std::exchange(other.process_, 0)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+PeerProcess& PeerProcess::operator=(PeerProcess&& other) noexcept {
+  std::swap(process_, other.process_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+PeerProcess::~PeerProcess() {
+  if (descriptor_ >= 0) close(descriptor_);
+}
+
+bool PeerProcess::is_gone() const noexcept {
+  if (process_ == 0) return false;
+  pollfd descriptor{.fd = descriptor_, .events = POLLIN, .revents = 0};
+  return descriptor_ >= 0 ? poll(&descriptor, 1, 0) == 1 : kill(process_, 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace tutti::transport::ranks
