@@ -70,10 +70,10 @@ struct CommunicatorWorkload {
 /// operand has its stream wait until the others have read it. The caching allocator's segment around it is
 /// opened by the other processes when it is first needed, which the call waits for on the host, whatever they
 /// are doing otherwise. When it is to be freed (`empty_cache`, or when memory is short), they close it as
-/// soon as they have no calls under way, and not at all while the communicator lives if they have captured
-/// some; freeing waits for them for a second at most, and else leaves it for the next time. Memory of other
-/// origin, or not aligned to 16 bytes, is copied first, which takes as much memory again; where there is
-/// none, the communicator ends.
+/// soon as they have no calls under way on their devices, of this communicator or another, and not at all
+/// while one of these lives of which calls have been captured; freeing waits for them for a second at most,
+/// and else leaves it for the next time. Memory of other origin, or not aligned to 16 bytes, is copied first,
+/// which takes as much memory again; where there is none, the communicator ends.
 ///
 /// Sums go in ascending order of members, with the accumulators of `reduce_add`: the same bits as in one
 /// process, for whatever numbers of ranks and members per rank, except where NCCL carries them (GPUs, large

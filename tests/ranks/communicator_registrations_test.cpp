@@ -148,6 +148,38 @@ TEST(RegistrationsOfACommunicator, ARankThatIsAheadGivesMemoryBackUnlessItWaits)
   });
 }
 
+TEST(RegistrationsOfACommunicator, NothingIsClosedBesideCallsOfAnother) {
+  expect_all_right(2, [](Exchange& exchange) {
+    using transport::ranks::synchronize;
+    const int device = exchange.rank();
+    Communicator communicator = make(exchange);
+    Communicator other = make(exchange);
+    {
+      const Tensor large = numbers(device, 2, 3'000'000);
+      communicator.all_reduce_add({large}, {large});
+      EXPECT_TRUE(holds(large, 4));
+    }
+    const Tensor small = numbers(device, device, 4);
+    tutti::synchronize(device);
+    if (device == 1) other.broadcast({small}, 0);
+    synchronize(exchange);
+    if (device == 0) {
+      const std::size_t before = free_memory(device);
+      EXPECT_LT(time_of([] { empty_cache(); }), 1s + at_once);
+      EXPECT_EQ(free_memory(device), before) << "the other waits in a call";
+      EXPECT_LT(time_of([] { empty_cache(); }), at_once) << "which is known by now";
+      EXPECT_EQ(free_memory(device), before);
+      other.broadcast({small}, 0);
+      EXPECT_TRUE(becomes_true([&] {
+        empty_cache();
+        return free_memory(device) > before;
+      }));
+    }
+    EXPECT_TRUE(holds(small, 0));
+    synchronize(exchange);
+  });
+}
+
 TEST(RegistrationsOfACommunicator, TwoHaveTheSameTensorsOpen) {
   expect_all_right(2, [](Exchange& exchange) {
     const int device = exchange.rank();

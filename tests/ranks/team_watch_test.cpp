@@ -4,6 +4,7 @@
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/live_teams.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/team.hpp"
 #include "tutti/error.hpp"
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <thread>
 
 #include <fmt/format.h>
@@ -22,6 +24,7 @@ namespace tutti::test::ranks {
 namespace {
 
 using namespace std::chrono_literals;
+using transport::ranks::LiveTeams;
 using transport::ranks::Operation;
 using transport::ranks::Signature;
 using transport::ranks::Team;
@@ -105,6 +108,39 @@ TEST(TeamWatch, CallsAreLateWhateverTheirNumbers) {
       });
     }
   }
+}
+
+TEST(LiveTeams, AreIdleTogether) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Calls first(exchange);
+    Calls second(exchange);
+    LiveTeams& live_teams = Runtime::get().extension<LiveTeams>();
+    const auto are_idle = [&](int device, const Team* asker = nullptr) {
+      bool is_called = false;
+      const bool is_done = live_teams.while_idle({{device}}, asker, [&] { is_called = true; });
+      EXPECT_EQ(is_called, is_done);
+      return is_done;
+    };
+    EXPECT_TRUE(are_idle(0, &first.team()));
+    const std::uint64_t call = second.post();
+    EXPECT_FALSE(are_idle(0));
+    EXPECT_FALSE(are_idle(0, &first.team()));
+    EXPECT_TRUE(are_idle(1));
+    second.complete(call);
+    EXPECT_TRUE(are_idle(0, &first.team()));
+    {
+      const std::lock_guard is_calling(second.team().calls_mutex());
+      EXPECT_FALSE(are_idle(0));
+    }
+    static_cast<void>(second.post());
+    transport::ranks::synchronize(exchange);
+    second.team().abort(ErrorCode::aborted, "enough");
+    EXPECT_TRUE(are_idle(0, &first.team())) << "what has been ended waits for nobody";
+    EXPECT_FALSE(are_idle(0, &second.team()));
+    static_cast<void>(first.post(true));
+    EXPECT_FALSE(are_idle(0)) << "graphs may run at any time";
+    transport::ranks::synchronize(exchange);
+  });
 }
 
 }  // namespace

@@ -17,6 +17,8 @@ namespace {
 constexpr int looks_every_ms = 1000;
 /// How often the closer tries while it has something to close.
 constexpr std::chrono::microseconds tries_every{500};
+/// After so many tries, half a second or more, others no longer wait for it.
+constexpr int most_tries_in_time = 1000;
 constexpr std::uintptr_t alignment = 16;
 
 bool is_open_version(std::uint64_t version) {
@@ -155,7 +157,8 @@ bool Registrations::is_held_for_long(std::uint32_t entry) const {
   const std::span<const RegistrationView> views = views_of(team_.rank, entry);
   for (std::size_t member = 0; member < views.size(); ++member) {
     if (is_own(member) || views[member].version.load() == version) continue;
-    if (team_.closes_nothing(team_.rank_of_member[member])) return true;
+    const std::size_t rank = team_.rank_of_member[member];
+    if (team_.closes_nothing(rank) || team_.registrations[rank].is_held_up.load()) return true;
   }
   return false;
 }
@@ -284,11 +287,14 @@ void Registrations::close_loop() {
     const std::uint64_t followed = segment.view.version.load();
     return is_open_version(followed) && followed != segment.version;
   };
+  int tries = 0;
   while (!is_stopping_.load()) {
     const std::uint32_t seen = own().bell.value.load();
     bool has_work = false;
     for_each_case([&](const Case& segment) { has_work |= is_retired(segment); });
     if (!has_work) {
+      tries = 0;
+      own().is_held_up.store(false);
       if (!is_stopping_.load()) backend::wait_for_ring(own().bell, seen, looks_every_ms);
       continue;
     }
@@ -297,6 +303,8 @@ void Registrations::close_loop() {
         if (is_retired(segment)) close(segment);
       });
     });
+    tries = is_done ? 0 : tries + 1;
+    own().is_held_up.store(tries > most_tries_in_time);
     if (!is_done) std::this_thread::sleep_for(tries_every);
   }
 }

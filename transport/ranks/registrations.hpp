@@ -37,6 +37,7 @@ struct RegistrationBoard {
   std::atomic<std::uint32_t> used{0};     ///< entries from here on have never been used
   std::array<Entry, capacity> entries{};  ///< written by the owner
   std::array<char, 256> failure{};        ///< why this rank could not open somebody's segment
+  std::atomic<bool> is_held_up{false};    ///< this rank has not come to close anything for a while
 };
 
 /// What a member's process has made of an entry: up to which version it has followed, and where the segment
@@ -55,8 +56,8 @@ struct RegistrationView {
 ///
 /// Opening goes on while a device waits in a kernel. Closing does not: it waits for the device, and kernels
 /// cannot be launched meanwhile, so that ranks could come to wait for one another. Another thread closes
-/// segments, when all own work of the team is over and no call is being made; and never once calls have been
-/// captured, as nobody knows when graphs run.
+/// segments, when all own work of this team and of others of the process on these devices is over and no call
+/// is being made; and never once calls of one of them have been captured, as nobody knows when graphs run.
 ///
 /// `add`, `wait` and `find` are for one thread at a time; the observer's calls may come from any.
 class Registrations final : public SegmentObserver {
@@ -73,8 +74,8 @@ class Registrations final : public SegmentObserver {
     std::function<void(std::uint64_t sequence, const std::function<bool()>& holds)> wait_for;
     /// Whether the own members have completed the call.
     std::function<bool(std::uint64_t sequence)> is_complete;
-    /// Calls the function if all own work of the team is over, and keeps calls from being made meanwhile.
-    /// Returns whether it has.
+    /// Calls the function if nothing waits for other ranks on the own devices, and all own work of the team
+    /// is over; keeps calls from being made meanwhile. Returns whether it has.
     std::function<bool(const std::function<void()>& work)> while_idle;
     /// Whether another rank closes nothing before this one makes another call, for which it waits; or nothing
     /// ever, as calls have been captured. It may have gone on some milliseconds ago.

@@ -19,7 +19,8 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
       settings_(std::move(settings)),
       rank_(exchange.rank()),
       rank_count_(static_cast<std::size_t>(exchange.size())),
-      marks_(settings_.devices.size()) {
+      marks_(settings_.devices.size()),
+      live_teams_(runtime.extension<LiveTeams>().shared_from_this()) {
   join(exchange);
   try {
     start();
@@ -42,9 +43,11 @@ void Team::start() {
   own().state.store(RankBoard::active);
   if (windows_->counters(0) != nullptr) watch_devices();
   watch_ = std::thread([this] { watch(); });
+  if (member_count() > 1) live_teams_->add(*this);
 }
 
 void Team::end() noexcept {
+  live_teams_->remove(*this);
   leave();
   {
     const std::lock_guard lock(watch_mutex_);
@@ -128,13 +131,12 @@ void Team::compare(std::size_t rank, const Signature& signature, std::size_t oth
   }
 }
 
-bool Team::while_idle(const std::function<void()>& work) {
-  if (!is_idle()) return false;  // looks closely, which calls need not wait for
-  const std::unique_lock lock(calls_mutex_, std::try_to_lock);
+std::unique_lock<std::mutex> Team::hold_if_idle() {
+  if (!is_idle()) return {};  // looks closely, which calls need not wait for
+  std::unique_lock lock(calls_mutex_, std::try_to_lock);
   // After an abort, own work may still read what its owner no longer waits for.
-  if (!lock.owns_lock() || has_captured_ || abort_->is_set() || has_calls_under_way()) return false;
-  work();
-  return true;
+  if (!lock.owns_lock() || has_captured_ || abort_->is_set() || has_calls_under_way()) return {};
+  return lock;
 }
 
 std::vector<std::uint64_t> Team::agree(std::uint64_t sequence, const Signature& signature) {

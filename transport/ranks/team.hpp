@@ -6,6 +6,7 @@
 #include "transport/ranks/courier.hpp"
 #include "transport/ranks/device_progress.hpp"
 #include "transport/ranks/host_share.hpp"
+#include "transport/ranks/live_teams.hpp"
 #include "transport/ranks/peer_process.hpp"
 #include "transport/ranks/registrations.hpp"
 #include "transport/ranks/signature.hpp"
@@ -149,6 +150,9 @@ class Team {
   /// All own members have completed all posted calls. Looks closely.
   [[nodiscard]] bool is_idle() noexcept;
   [[nodiscard]] bool has_calls_under_way() const noexcept;
+  /// While the result holds a lock, which it does not if that cannot be had at once, nothing of the team's on
+  /// the own devices waits for other ranks: calls are over, are not made, and have not been captured.
+  [[nodiscard]] std::unique_lock<std::mutex> hold_if_idle();
   /// Every rank's last calls, `most_calls` of each, as JSON.
   [[nodiscard]] std::string record(std::uint64_t most_calls = RankBoard::history) const;
 
@@ -175,7 +179,6 @@ class Team {
   /// Where the parts of the shared memory lie; returns its size.
   std::size_t lay_out(std::byte* memory);
   void share_registrations(Exchange& exchange);
-  bool while_idle(const std::function<void()>& work);
   /// What only this rank has: what throws here is not known to the others.
   void start();
   void end() noexcept;
@@ -259,6 +262,7 @@ class Team {
   std::optional<DeviceProgress> progress_;  ///< none where devices write to host memory
 
   std::vector<PeerProcess> processes_;  ///< by rank; none for the own one and those of other hosts
+  std::shared_ptr<LiveTeams> live_teams_;
   std::mutex watch_mutex_;
   std::condition_variable watch_stops_;
   bool stop_watching_ = false;

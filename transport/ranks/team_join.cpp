@@ -187,7 +187,10 @@ void Team::share_registrations(Exchange& exchange) {
             .wait_for = [this](std::uint64_t sequence,
                                const std::function<bool()>& holds) { wait_for(sequence, holds); },
             .is_complete = [this](std::uint64_t sequence) { return has_completed(own(), sequence); },
-            .while_idle = [this](const std::function<void()>& work) { return while_idle(work); },
+            .while_idle =
+                [this](const std::function<void()>& work) {
+                  return live_teams_->while_idle(settings_.devices, this, work);
+                },
             .closes_nothing =
                 [this](std::size_t rank) {
                   const std::uint64_t posted = board(rank).last_sequence.load();

@@ -1,0 +1,35 @@
+#include "transport/ranks/live_teams.hpp"
+
+#include "transport/ranks/team.hpp"
+
+#include <algorithm>
+
+namespace tutti::transport::ranks {
+
+void LiveTeams::add(Team& team) {
+  const std::lock_guard lock(mutex_);
+  teams_.push_back(&team);
+}
+
+void LiveTeams::remove(const Team& team) noexcept {
+  const std::lock_guard lock(mutex_);
+  std::erase(teams_, &team);
+}
+
+bool LiveTeams::while_idle(std::span<const int> devices, const Team* asker,
+                           const std::function<void()>& work) {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::unique_lock<std::mutex>> held;
+  for (Team* const team : teams_) {
+    const bool is_there = std::ranges::any_of(devices, [&](int device) {
+      return std::ranges::find(team->devices(), device) != team->devices().end();
+    });
+    if (team != asker && (!is_there || team->abort_word().is_set())) continue;
+    held.push_back(team->hold_if_idle());
+    if (!held.back().owns_lock()) return false;
+  }
+  work();
+  return true;
+}
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,36 @@
+#pragma once
+
+#include "runtime.hpp"
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+class Team;
+
+/// The teams of this process whose devices wait for others. An extension of the runtime, shared with the
+/// teams. Thread-safe.
+class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
+ public:
+  explicit LiveTeams(Runtime& runtime) { static_cast<void>(runtime); }
+  LiveTeams(const LiveTeams&) = delete;
+  LiveTeams& operator=(const LiveTeams&) = delete;
+
+  /// A team that is complete; it is removed before any part of it goes.
+  void add(Team& team);
+  void remove(const Team& team) noexcept;
+  /// Calls `work`, which may wait for the devices, if nothing waits there for other ranks, and keeps calls
+  /// from being made on these devices meanwhile. Returns whether it has. `asker` is asked even if it has been
+  /// ended: of other teams' work, nothing waits any more then.
+  bool while_idle(std::span<const int> devices, const Team* asker, const std::function<void()>& work);
+
+ private:
+  std::mutex mutex_;
+  std::vector<Team*> teams_;
+};
+
+}  // namespace tutti::transport::ranks
