@@ -150,26 +150,41 @@ void CachingAllocator::free_held(GrowthLock& growth) noexcept {
   }
   const auto begin = std::chrono::steady_clock::now();
   for (;;) {
-    bool is_one_passing = false;
-    for (std::size_t i = 0; i < held_.size();) {
-      const Extent segment = held_[i];
-      auto hold = SegmentObserver::Hold::none;
-      for (SegmentObserver* const observer : observers_)
-        hold = std::max(hold, observer->hold_on(segment.address));
-      is_one_passing |= hold == SegmentObserver::Hold::passing;
-      if (hold != SegmentObserver::Hold::none) {
-        ++i;
-        continue;
-      }
-      held_[i] = held_.back();
-      held_.pop_back();
-      growth.let_go_to_return([&] { backend_.free_device(device_, segment.address); });
-    }
+    const bool is_one_passing = free_let_go(growth);
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (held_.empty() || waited > (is_one_passing ? patience : short_patience)) return;
     // Others may close it only after a call of this process that another thread needs memory for.
     growth.let_go([] { std::this_thread::sleep_for(asks_every); });
   }
+}
+
+bool CachingAllocator::free_let_go(GrowthLock& growth) noexcept {
+  bool is_one_passing = false;
+  for (std::size_t i = 0; i < held_.size();) {
+    const Extent segment = held_[i];
+    auto hold = SegmentObserver::Hold::none;
+    for (SegmentObserver* const observer : observers_)
+      hold = std::max(hold, observer->hold_on(segment.address));
+    is_one_passing |= hold == SegmentObserver::Hold::passing;
+    if (hold != SegmentObserver::Hold::none) {
+      ++i;
+      continue;
+    }
+    held_[i] = held_.back();
+    held_.pop_back();
+    growth.let_go_to_return([&] { backend_.free_device(device_, segment.address); });
+  }
+  return is_one_passing;
+}
+
+void CachingAllocator::free_when_let_go(Extent memory) {
+  const GrowthLock lock(growth_);
+  held_.push_back(memory);
+}
+
+void CachingAllocator::free_let_go() noexcept {
+  GrowthLock growth(growth_);
+  free_let_go(growth);
 }
 
 void CachingAllocator::empty_cache() {

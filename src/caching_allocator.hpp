@@ -81,6 +81,11 @@ class alignas(64) CachingAllocator {
   /// `observer` is asked from now on, until it is removed.
   void add_observer(SegmentObserver& observer);
   void remove_observer(SegmentObserver& observer) noexcept;
+  /// Takes over memory that the device gave somebody else, and that no work of this process uses any more: it
+  /// is freed like cached segments, as soon as no observer holds on to it.
+  void free_when_let_go(Extent memory);
+  /// Frees what observers have let go of meanwhile, without waiting for them.
+  void free_let_go() noexcept;
 
   /// Returns cached segments to the device, after waiting for the devices whose streams may still use them.
   void empty_cache();
@@ -104,6 +109,8 @@ class alignas(64) CachingAllocator {
   void return_cached(GrowthLock& growth);
   /// Frees what observers let go of, waiting for that a while.
   void free_held(GrowthLock& growth) noexcept;
+  /// The same without waiting. Whether one of them holds on for a moment.
+  bool free_let_go(GrowthLock& growth) noexcept;
   [[noreturn]] void throw_out_of_memory(std::size_t bytes);
 
   backend::Backend& backend_;

@@ -233,6 +233,24 @@ TEST_F(AllocatorTest, KeepsWhatAnObserverHoldsForLongAndFreesItLater) {
   EXPECT_EQ(mem_get_info(0).free, free);
 }
 
+TEST_F(AllocatorTest, FreesWhatItIsGivenOnceNobodyHoldsIt) {
+  const std::size_t free = mem_get_info(0).free;
+  for (const bool empties : {false, true}) {
+    auto* const memory = static_cast<std::byte*>(Runtime::get().backend().allocate_device(0, 32 * mebibyte));
+    HasOneSegmentOpen observer(allocator(), memory);
+    allocator().free_when_let_go({.address = memory, .bytes = 32 * mebibyte});
+    EXPECT_LT(time_of([] { allocator().free_let_go(); }), at_once) << "though it may be let go of soon";
+    EXPECT_EQ(mem_get_info(0).free, free - 32 * mebibyte);
+    observer.hold = SegmentObserver::Hold::none;
+    if (empties) {
+      empty_cache();
+    } else {
+      allocator().free_let_go();
+    }
+    EXPECT_EQ(mem_get_info(0).free, free);
+  }
+}
+
 TEST_F(AllocatorTest, RefusesMoreThanTheDeviceHasAndGoesOn) {
   const Stream stream(0);
   const std::int64_t ooms = memory_stats(0).num_ooms;

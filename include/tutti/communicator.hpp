@@ -115,17 +115,19 @@ class TUTTI_EXPORT Communicator {
   Communicator& operator=(Communicator&&) noexcept;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
-  /// Waits for own calls that are still under way, and where data goes through device memory or ranks are on
-  /// several hosts, for the other ranks to come here too: for the timeout each, at most, and for none whose
-  /// process is known to be gone. Own calls that are not complete by then are ended; what they use is kept
-  /// until the process ends if their streams do not come to them. Not for other work of virtual devices. On
-  /// GPUs, memory of the own devices is freed, for which the driver waits for all their work; and if calls
-  /// have been captured, after the timeout what waits for other ranks there is ended. In a forked child
-  /// nothing is done.
+  /// Waits for own calls that are still under way; then, where data goes through device memory, until the
+  /// other ranks have completed as many calls (if some have been captured: for them to come here too), and
+  /// where ranks are on several hosts, for the others to come here too: for the timeout each, at most, and
+  /// for none whose process is known to be gone. Own calls that are not complete by then are ended; what they
+  /// use is kept until the process ends if their streams do not come to them. Not for other work of virtual
+  /// devices. On GPUs, memory of the own devices is freed, for which the driver waits for all their work; and
+  /// if calls have been captured, after the timeout what waits for other ranks there is ended. In a forked
+  /// child nothing is done.
   ///
-  /// If other ranks do not come within the timeout, the own windows on devices stay allocated until the
-  /// process ends. All ranks should destroy their communicators in the same order: in different orders, those
-  /// that wait for other ranks wait until the timeout.
+  /// Device memory that other ranks still have open a second later is freed once they have closed it: when
+  /// communicators are made or destroyed, by `empty_cache`, or when memory is short. Ranks may destroy their
+  /// communicators in different orders, unless they are on several hosts or have captured calls: then those
+  /// that wait for one another wait until the timeout.
   ~Communicator();
 
   [[nodiscard]] int rank() const noexcept;

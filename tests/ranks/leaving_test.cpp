@@ -1,15 +1,18 @@
 #include "ranks/lost_ranks.hpp"
 #include "runtime.hpp"
+#include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/memory.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <functional>
 #include <optional>
@@ -22,7 +25,8 @@
 #include <unistd.h>
 
 /// A communicator that is destroyed waits for its own calls, and leaves everything else of its devices, of
-/// the process and of other processes as it is. And streams that are destroyed before it.
+/// the process and of other processes as it is. What other ranks need of its memory outlives it, and no
+/// longer than that. And streams that are destroyed before it.
 namespace tutti::test::ranks {
 namespace {
 
@@ -137,6 +141,108 @@ TEST(Leaving, LeavesNoFailuresOfItsOwn) {
     const Communicator next = make(exchange);
     EXPECT_TRUE(mentions(next.explain(), {"rounds: p2p"}));
   });
+}
+
+/// A communicator that has carried large sums.
+std::optional<Communicator> make_used(Exchange& exchange) {
+  std::optional<Communicator> communicator = make(exchange, 60s);
+  const Tensor tensor = some_tensor(1'000'000);
+  communicator->all_reduce_add({tensor}, {tensor});
+  synchronize(0);
+  return communicator;
+}
+
+TEST(Leaving, MayComeInDifferentOrders) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const std::size_t free = free_memory(0);
+    constexpr std::size_t count = 3;
+    std::vector<std::optional<Communicator>> communicators;
+    for (std::size_t i = 0; i < count; ++i) communicators.push_back(make_used(exchange));
+    for (std::size_t i = 0; i < count; ++i) {
+      auto& communicator = communicators[exchange.rank() == 0 ? i : count - 1 - i];
+      EXPECT_LT(time_of([&] { communicator.reset(); }), slack);
+    }
+    transport::ranks::synchronize(exchange);
+    empty_cache();
+    EXPECT_EQ(free_memory(0), free);
+  });
+}
+
+TEST(Leaving, WaitsForThoseWhoHaveYetToRead) {
+  expect_all_right(2, [](Exchange& exchange) {
+    std::optional<Communicator> communicator = make(exchange, 60s);
+    const Tensor tensor = full({1000}, 5 - exchange.rank(), {.device = 0});
+    synchronize(0);
+    if (exchange.rank() == 1) std::this_thread::sleep_for(2s);
+    communicator->broadcast({tensor}, 0);
+    synchronize(0);
+    EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1000, 5.0F));
+    const auto took = time_of([&] { communicator.reset(); });
+    if (exchange.rank() == 0) {
+      EXPECT_GT(took, 1s);
+    }
+  });
+}
+
+/// Rank 1 leaves when rank 0 no longer waits for it; then rank 0 does what should give it its memory back.
+void expect_memory_back(Exchange& exchange, bool is_aborted, const std::function<void()>& sweep) {
+  const std::size_t free = free_memory(0);
+  std::optional<Communicator> communicator = make_used(exchange);
+  transport::ranks::synchronize(exchange);  // rank 1 is done, too
+  if (exchange.rank() == 0) {
+    if (is_aborted) communicator->abort("enough");
+    EXPECT_LT(time_of([&] { communicator.reset(); }), slack);
+    empty_cache();
+    EXPECT_LT(free_memory(0), free) << "rank 1 has it open";
+  }
+  transport::ranks::synchronize(exchange);
+  communicator.reset();
+  transport::ranks::synchronize(exchange);
+  sweep();
+  EXPECT_EQ(free_memory(0), free);
+}
+
+TEST(Leaving, GivesMemoryBackOnceALateRankHasLeft) {
+  for (const bool is_aborted : {false, true}) {
+    SCOPED_TRACE(is_aborted);
+    expect_all_right(2, [&](Exchange& exchange) {
+      expect_memory_back(exchange, is_aborted, [] { empty_cache(); });
+      expect_memory_back(exchange, is_aborted, [&] {
+        const std::size_t before = free_memory(0);
+        const Communicator next = make(exchange);
+        EXPECT_GE(free_memory(0), exchange.rank() == 0 ? before : 0) << "what it takes has been given back";
+        empty_cache();
+      });
+      const std::size_t free = free_memory(0);
+      std::optional<Communicator> other = make(exchange);
+      expect_memory_back(exchange, is_aborted, [&] {
+        other.reset();
+        if (exchange.rank() == 1) empty_cache();
+        EXPECT_EQ(free_memory(0), free);
+        other = make(exchange);
+      });
+    });
+  }
+}
+
+TEST(Leaving, GivesMemoryBackOnceALateRankIsGone) {
+  Ranks ranks(2, [](Exchange& exchange) {
+    const std::size_t free = free_memory(0);
+    std::optional<Communicator> communicator = make_used(exchange);
+    if (exchange.rank() == 1) {
+      transport::ranks::synchronize(exchange);
+      std::raise(SIGKILL);
+    }
+    communicator.reset();
+    empty_cache();
+    EXPECT_LT(free_memory(0), free);
+    transport::ranks::synchronize(exchange);
+    EXPECT_TRUE(becomes_true([&] {
+      empty_cache();
+      return free_memory(0) == free;
+    }));
+  });
+  expect_endings(ranks, {all_right, killed});
 }
 
 TEST(Leaving, IsNotDoneByAForkedChild) {

@@ -4,6 +4,7 @@
 
 #include <exception>
 #include <string>
+#include <utility>
 
 namespace tutti::transport::ranks {
 
@@ -42,8 +43,13 @@ HostShare::~HostShare() {
   unregister();
 }
 
+SharedMemory HostShare::release() noexcept {
+  unregister();
+  return std::move(memory_);
+}
+
 void HostShare::unregister() noexcept {
-  if (is_registered_) runtime_.backend().unregister_pinned(memory_.data());
+  if (std::exchange(is_registered_, false)) runtime_.backend().unregister_pinned(memory_.data());
 }
 
 }  // namespace tutti::transport::ranks

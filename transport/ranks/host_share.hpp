@@ -22,6 +22,8 @@ class HostShare {
   ~HostShare();
 
   [[nodiscard]] std::byte* data() const noexcept { return memory_.data(); }
+  /// This rank's view of it, for the host alone from now on: `data` is where it was.
+  [[nodiscard]] SharedMemory release() noexcept;
 
  private:
   void unregister() noexcept;

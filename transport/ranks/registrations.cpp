@@ -218,6 +218,16 @@ void Registrations::will_free(const std::byte* address) noexcept {
   if (const auto segment = segments_.find(address); segment != segments_.end()) retire(segment);
 }
 
+std::vector<const std::byte*> Registrations::open_elsewhere() {
+  const std::lock_guard lock(mutex_);
+  std::vector<const std::byte*> segments;
+  for (const auto& [address, segment] : segments_) segments.push_back(address);
+  for (const auto& [entry, address] : retired_) {
+    if (!is_followed(entry)) segments.push_back(address);
+  }
+  return segments;
+}
+
 SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept {
   const std::lock_guard lock(mutex_);
   // It may have been closed and given again: all its entries count.

@@ -128,10 +128,12 @@ class Registrations final : public SegmentObserver {
 
   /// Lets go of the others' segments, and of the own ones: no work uses any of them.
   void close() noexcept;
+  /// Own segments that others may still have open.
+  [[nodiscard]] std::vector<const std::byte*> open_elsewhere();
 
   void will_free(const std::byte* address) noexcept override;
   /// Passing while others have to close it. Lasting if one of them closes nothing for now, and if the team
-  /// has been ended: then the memory is free when this object is gone.
+  /// has been ended: then this object knows no more of it.
   [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override;
 
  private:

@@ -1,5 +1,7 @@
 #include "transport/ranks/team.hpp"
 
+#include "transport/ranks/left_memory.hpp"
+
 #include <algorithm>
 #include <array>
 #include <exception>
@@ -21,6 +23,9 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
       rank_count_(static_cast<std::size_t>(exchange.size())),
       marks_(settings_.devices.size()),
       live_teams_(runtime.extension<LiveTeams>().shared_from_this()) {
+  // Those of earlier teams may take the memory that this one needs.
+  live_teams_->while_idle(settings_.devices, nullptr,
+                          [this] { runtime_.extension<LeftMemory>().sweep(settings_.devices); });
   join(exchange);
   try {
     start();
@@ -57,6 +62,7 @@ void Team::end() noexcept {
   if (watch_.joinable()) watch_.join();
   progress_.reset();
   if (courier_ != nullptr) courier_->stop();
+  leave_memory();
 }
 
 template <class Condition>

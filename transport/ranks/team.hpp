@@ -56,9 +56,10 @@ class Team {
   Team(Runtime& runtime, Exchange& exchange, Settings settings);
   Team(const Team&) = delete;
   Team& operator=(const Team&) = delete;
-  /// Own queued work is over. Where members' devices hold the windows, and where ranks are on several hosts,
-  /// waits for the other ranks to come here too, for the timeout at most, and for none whose process is known
-  /// to be gone.
+  /// Own queued work is over. Where ranks are on several hosts, waits for the others to come here too; where
+  /// members' devices hold the windows, until they need nothing more of this rank, and then a moment for them
+  /// to close its windows, which are freed later if they do not. For the timeout at most, and for none whose
+  /// process is known to be gone.
   ~Team();
   /// Instead of making a team: the other ranks' constructors throw, and say what this one's `complaint` is.
   static void decline(Exchange& exchange, const std::string& complaint) noexcept;
@@ -183,6 +184,16 @@ class Team {
   void start();
   void end() noexcept;
   void leave() noexcept;
+  /// Of all others that are not known to be gone.
+  [[nodiscard]] bool are_all(std::uint32_t state) const noexcept;
+  /// Another rank will not look at this one's windows again.
+  [[nodiscard]] bool needs_nothing(std::size_t rank) const noexcept;
+  /// Others will look at this rank's windows again, or hear through its courier.
+  [[nodiscard]] bool is_needed() const noexcept;
+  /// Others have windows of this rank open, or hear through its courier.
+  [[nodiscard]] bool is_still_open() const noexcept;
+  /// What others may still have open of this rank is freed when these have closed it.
+  void leave_memory() noexcept;
   /// Ends the team if `other` has made call `sequence` too, and another one than `rank`, whose is
   /// `signature`.
   void compare(std::size_t rank, const Signature& signature, std::size_t other,

@@ -2,6 +2,7 @@
 #include "backend/shared_memory.hpp"
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/left_memory.hpp"
 #include "transport/ranks/team.hpp"
 
 #include <algorithm>
@@ -22,6 +23,9 @@ namespace tutti::transport::ranks {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+/// How long others are waited for that should come at once.
+constexpr std::chrono::seconds longest_moment{1};
 
 struct Introduction {
   Note complaint;  ///< why this rank cannot join
@@ -242,46 +246,79 @@ std::size_t Team::lay_out(std::byte* memory) {
   return used;
 }
 
-/// Others' work may still read from this rank's device memory, and what others have open is not freed. On
-/// several hosts, others may need this rank's courier to hear from one another.
+bool Team::are_all(std::uint32_t state) const noexcept {
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    if (board(rank).state.load() < state && !is_known_to_be_gone(rank)) return false;
+  }
+  return true;
+}
+
+bool Team::needs_nothing(std::size_t rank) const noexcept {
+  if (board(rank).state.load() >= RankBoard::leaving || is_known_to_be_gone(rank)) return true;
+  // It need not come here: it may be about to leave another team first, where this rank comes later.
+  const std::uint64_t last = own().last_sequence.load();
+  return !has_captured_ && board(rank).last_sequence.load() == last && has_completed(board(rank), last);
+}
+
+bool Team::is_needed() const noexcept {
+  if (courier_ != nullptr) return !are_all(RankBoard::leaving);
+  if (windows_->transport() != TransportKind::p2p) return false;
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    if (!needs_nothing(rank)) return true;
+  }
+  return false;
+}
+
+bool Team::is_still_open() const noexcept {
+  if (courier_ != nullptr) return !are_all(RankBoard::left) || !courier_->has_delivered();
+  return windows_->transport() == TransportKind::p2p && !are_all(RankBoard::left);
+}
+
+/// Others' work may still read from this rank's device memory. On several hosts, others may need this rank's
+/// courier to hear from one another.
 void Team::leave() noexcept {
-  const auto deadline = Clock::now() + settings_.timeout;
-  std::optional<Clock::time_point> soon;
-  const auto wait_until_all = [&](const auto& holds) {
-    if (windows_->transport() == TransportKind::p2p) {
-      soon.reset();  // each step counts
-    } else if (courier_ == nullptr) {
-      return true;
-    }
-    while (!holds() && (courier_ == nullptr || !courier_->is_broken())) {
+  const auto wait_while = [this](bool (Team::*holds)() const noexcept, Clock::time_point deadline) {
+    std::optional<Clock::time_point> soon;
+    while ((this->*holds)() && (courier_ == nullptr || !courier_->is_broken())) {
       const auto now = Clock::now();
       // After an abort the others come soon, or not at all.
-      if (abort_->is_set() && !soon) soon = now + std::chrono::seconds(1);
-      if (now >= (soon ? std::min(*soon, deadline) : deadline)) return false;
+      if (abort_->is_set() && !soon) soon = now + longest_moment;
+      if (now >= (soon ? std::min(*soon, deadline) : deadline)) return;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
-    return true;
   };
-  const auto all_are = [&](std::uint32_t state) {
-    for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-      if (board(rank).state.load() < state && !is_known_to_be_gone(rank)) return false;
-    }
-    return true;
-  };
-  const auto say = [&](std::uint32_t state) {
+  const auto say = [this](std::uint32_t state) {
     own().state.store(state);
     if (courier_ != nullptr) courier_->wake();
   };
+  const auto deadline = Clock::now() + settings_.timeout;
   say(RankBoard::leaving);
-  static_cast<void>(wait_until_all([&] { return all_are(RankBoard::leaving); }));
+  wait_while(&Team::is_needed, deadline);
   windows_->close();
   if (registrations_) registrations_->close();
   say(RankBoard::left);
-  const bool have_all_left = wait_until_all(
-      [&] { return all_are(RankBoard::left) && (courier_ == nullptr || courier_->has_delivered()); });
-  if (!have_all_left && windows_->transport() == TransportKind::p2p) {
-    log_warning("Communicator: not all ranks have let go of this one's device memory, which stays allocated");
-    windows_->leave_allocated();
+  // Memory can be left behind, a courier cannot.
+  wait_while(&Team::is_still_open,
+             courier_ != nullptr ? deadline : std::min(deadline, Clock::now() + longest_moment));
+}
+
+void Team::leave_memory() noexcept {
+  LeftMemory::Ranks others;  // until nobody else looks at the boards
+  try {
+    auto& left_memory = runtime_.extension<LeftMemory>();
+    if (windows_->transport() == TransportKind::p2p && !are_all(RankBoard::left)) {
+      others = std::make_shared<const RemainingRanks>(memory_->release(), std::span(boards_, rank_count_),
+                                                      std::move(processes_));
+      for (const std::byte* const segment : registrations_->open_elsewhere())
+        left_memory.hold(segment, others);
+      for (const Windows::Allocated& window : windows_->release())
+        left_memory.take(window.device, {window.address, windows_->layout().bytes()}, others);
+    }
+    registrations_.reset();
+    left_memory.sweep(settings_.devices);
+  } catch (const std::exception& error) {
+    log_warning(fmt::format("Communicator: memory of this rank stays allocated: {}", error.what()));
+    registrations_.reset();
   }
 }
 

@@ -264,9 +264,9 @@ void Windows::allocate_and_share(std::span<MemoryHandle> handles) {
       throw Error(ErrorCode::out_of_memory, fmt::format("no {} bytes are left on device {} for a window",
                                                         layout_.bytes(), devices_[own]));
     }
-    allocated_.push_back(static_cast<std::byte*>(memory));
+    allocated_.push_back({devices_[own], static_cast<std::byte*>(memory)});
     handles[own] = runtime_.backend().share_device_memory(devices_[own], memory);
-    clear(runtime_.backend(), devices_[own], allocated_.back(), layout_.slots_offset());
+    clear(runtime_.backend(), devices_[own], allocated_.back().address, layout_.slots_offset());
   }
 }
 
@@ -277,7 +277,7 @@ void Windows::open_all(const Team& team, std::span<const MemoryHandle> handles) 
       const std::size_t own = member - team.first_own;
       if (member >= team.first_own && own < devices_.size()) {
         if (devices_[own] != device) runtime_.enable_peer_access(device, devices_[own]);
-        seen.push_back(allocated_[own]);
+        seen.push_back(allocated_[own].address);
         continue;
       }
       void* const address = runtime_.backend().open_device_memory(device, handles[member]);
@@ -310,9 +310,7 @@ void Windows::close() noexcept {
 }
 
 void Windows::free() noexcept {
-  for (std::size_t own = 0; own < allocated_.size(); ++own)
-    runtime_.backend().free_device(devices_[own], allocated_[own]);
-  allocated_.clear();
+  for (const Allocated& window : release()) runtime_.backend().free_device(window.device, window.address);
   for (std::size_t own = 0; own < counters_.size(); ++own) {
     if (counters_[own] != nullptr) runtime_.backend().free_device(devices_[own], counters_[own]);
     counters_[own] = nullptr;

@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace tutti::transport::ranks {
@@ -42,8 +43,13 @@ class Windows {
   void close() noexcept;
   /// Frees the own ones: nobody has them open any more.
   void free() noexcept;
-  /// Never frees the own ones: work of others, which does not end, may still write there.
-  void leave_allocated() noexcept { allocated_.clear(); }
+  /// Memory of an own member's device.
+  struct Allocated {
+    int device;
+    std::byte* address;
+  };
+  /// Leaves it to the caller to free the own ones, of `layout().bytes()` each: others may still write there.
+  [[nodiscard]] std::vector<Allocated> release() noexcept { return std::exchange(allocated_, {}); }
 
   [[nodiscard]] const backend::TeamWindowLayout& layout() const noexcept { return layout_; }
   /// p2p or staged.
@@ -88,7 +94,7 @@ class Windows {
   std::vector<std::vector<std::byte*>> addresses_;            ///< by own member, then member
   std::vector<backend::TeamCounters*> counters_;              ///< by own member
   std::vector<std::unique_ptr<OwnStream>> counters_streams_;  ///< likewise; empty if there are none
-  std::vector<std::byte*> allocated_;                         ///< by own member, on its device
+  std::vector<Allocated> allocated_;                          ///< by own member
   std::vector<Opened> opened_;
 };
 
