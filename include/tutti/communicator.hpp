@@ -102,7 +102,10 @@ struct CommunicatorWorkload {
 ///
 /// Thread safety: one call at a time, from any thread; `abort`, `is_running` and `flight_record` at any time.
 /// Calls of several communicators on the same stream are made in the same order on all ranks, too: each waits
-/// there for the other ranks, and what is queued behind it waits with it.
+/// there for the other ranks, and what is queued behind it waits with it. On streams of their own, calls of
+/// several may wait on a GPU at once: the more communicators a process has there, the smaller is what a call
+/// takes of the GPU. (Captured calls, and those under way when another communicator is made, keep what they
+/// had.)
 class TUTTI_EXPORT Communicator {
  public:
   /// Collective: all processes of the exchange make it together. The exchange is not used afterwards. Throws

@@ -328,15 +328,16 @@ TEST_F(CudaTiles, ATeamsTableHoldsEverythingTheKernelIsTold) {
   }
 }
 
-TEST_F(CudaTiles, ATeamsSmallPayloadTakesOneBlockAndALargeOneNeverMoreThanMultiprocessors) {
+TEST_F(CudaTiles, ATeamsSmallPayloadTakesOneBlockAndALargeOneNoMoreThanItsShare) {
   TeamTable table;
   std::vector<std::byte*> pointers(2, nullptr);
-  const auto grid_of = [&](std::uint64_t bytes, int multiprocessors) {
+  const auto grid_of = [&](std::uint64_t bytes, int multiprocessors, std::uint32_t teams = 1) {
     const std::vector<FanOutSegment> segments{{bytes, 0, 0, 1, 0, 1, 1}};
     TeamRound task;
     task.puts = {segments, pointers};
+    task.teams_on_device = teams;
     build_table(task, multiprocessors, table);
-    return grid_for(table.shape, multiprocessors);
+    return grid_for(table.shape, multiprocessors, teams);
   };
   EXPECT_EQ(grid_of(0, 132).blocks, 1U);
   EXPECT_EQ(grid_of(0, 132).warps, 1U);
@@ -345,6 +346,17 @@ TEST_F(CudaTiles, ATeamsSmallPayloadTakesOneBlockAndALargeOneNeverMoreThanMultip
   EXPECT_EQ(grid_of(64 << 10, 132).blocks, 3U);
   EXPECT_EQ(grid_of(16 << 20, 132).blocks, most_team_blocks);
   EXPECT_EQ(grid_of(16 << 20, 10).blocks, 10U);
+  EXPECT_EQ(grid_of(16 << 20, 132, 3).blocks, most_team_blocks);
+  for (const int multiprocessors : {10, 108, 132}) {
+    const auto room = static_cast<std::uint32_t>(multiprocessors) * team_blocks_per_multiprocessor;
+    for (std::uint32_t teams = 1; teams <= room; ++teams) {
+      const TeamGrid grid = grid_of(16 << 20, multiprocessors, teams);
+      EXPECT_LE(grid.blocks * teams, room) << multiprocessors << ", " << teams;
+      EXPECT_EQ(grid.warps, team_warps_per_block);
+    }
+    EXPECT_EQ(grid_of(16 << 20, multiprocessors, room + 1).blocks, 1U);
+    EXPECT_EQ(grid_of(16 << 10, multiprocessors, 4).blocks, 1U);
+  }
 }
 
 TEST_F(CudaTiles, MoreTilesThanCanBeCountedAreRefused) {

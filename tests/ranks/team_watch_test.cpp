@@ -110,6 +110,21 @@ TEST(TeamWatch, CallsAreLateWhateverTheirNumbers) {
   }
 }
 
+TEST(LiveTeams, AreCountedByDevice) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Calls first(exchange);
+    LiveTeams& live_teams = Runtime::get().extension<LiveTeams>();
+    EXPECT_EQ(first.team().teams_beside(0), 1U);
+    {
+      Calls second(exchange);
+      EXPECT_EQ(first.team().teams_beside(0), 2U);
+      EXPECT_EQ(second.team().teams_beside(0), 2U);
+      EXPECT_EQ(live_teams.count_on(1), 0U);
+    }
+    EXPECT_EQ(first.team().teams_beside(0), 1U);
+  });
+}
+
 TEST(LiveTeams, AreIdleTogether) {
   expect_all_right(2, [](Exchange& exchange) {
     Calls first(exchange);

@@ -9,11 +9,13 @@ namespace tutti::transport::ranks {
 void LiveTeams::add(Team& team) {
   const std::lock_guard lock(mutex_);
   teams_.push_back(&team);
+  for (const int device : team.devices()) ++counts_[static_cast<std::size_t>(device)];
 }
 
 void LiveTeams::remove(const Team& team) noexcept {
   const std::lock_guard lock(mutex_);
-  std::erase(teams_, &team);
+  if (std::erase(teams_, &team) == 0) return;
+  for (const int device : team.devices()) --counts_[static_cast<std::size_t>(device)];
 }
 
 bool LiveTeams::while_idle(std::span<const int> devices, const Team* asker,

@@ -2,6 +2,8 @@
 
 #include "runtime.hpp"
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -16,13 +18,17 @@ class Team;
 /// teams. Thread-safe.
 class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
  public:
-  explicit LiveTeams(Runtime& runtime) { static_cast<void>(runtime); }
+  explicit LiveTeams(Runtime& runtime) : counts_(static_cast<std::size_t>(runtime.device_count())) {}
   LiveTeams(const LiveTeams&) = delete;
   LiveTeams& operator=(const LiveTeams&) = delete;
 
   /// A team that is complete; it is removed before any part of it goes.
   void add(Team& team);
   void remove(const Team& team) noexcept;
+  /// How many there are on the device.
+  [[nodiscard]] std::uint32_t count_on(int device) const noexcept {
+    return counts_[static_cast<std::size_t>(device)].load(std::memory_order_relaxed);
+  }
   /// Calls `work`, which may wait for the devices, if nothing waits there for other ranks, and keeps calls
   /// from being made on these devices meanwhile. Returns whether it has. `asker` is asked even if it has been
   /// ended: of other teams' work, nothing waits any more then.
@@ -31,6 +37,7 @@ class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
  private:
   std::mutex mutex_;
   std::vector<Team*> teams_;
+  std::vector<std::atomic<std::uint32_t>> counts_;  ///< by device
 };
 
 }  // namespace tutti::transport::ranks

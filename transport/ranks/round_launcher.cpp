@@ -194,6 +194,7 @@ void RoundLauncher::prepare(Task& task, std::uint64_t sequence, const RoundPlan&
                 .rounds_before = rounds_,
                 .abort = &team_.abort_word(),
                 .process = static_cast<std::uint32_t>(team_.rank()),
+                .teams_on_device = team_.teams_beside(own),
                 .round = part.round,
                 .finished = part.finished,
                 .ends_call = index + 1 == plan.parts[own].size(),

@@ -154,6 +154,10 @@ class Team {
   /// While the result holds a lock, which it does not if that cannot be had at once, nothing of the team's on
   /// the own devices waits for other ranks: calls are over, are not made, and have not been captured.
   [[nodiscard]] std::unique_lock<std::mutex> hold_if_idle();
+  /// Of this process, whose rounds may wait on an own member's device at once: this one, and others.
+  [[nodiscard]] std::uint32_t teams_beside(std::size_t own_member) const noexcept {
+    return live_teams_->count_on(settings_.devices[own_member]);
+  }
   /// Every rank's last calls, `most_calls` of each, as JSON.
   [[nodiscard]] std::string record(std::uint64_t most_calls = RankBoard::history) const;
 

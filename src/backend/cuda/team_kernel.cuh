@@ -15,9 +15,11 @@
 /// A member's part in a round of a team as one kernel.
 ///
 /// Blocks wait: for other devices, and the last of them to come to the middle speaks for all. So none may
-/// keep another from starting. A grid has at most one block per multiprocessor, and each multiprocessor has
-/// room for two. While a block has not started, some multiprocessor holds none of its grid, and so has room
-/// for it once work of other streams there is over.
+/// keep another from starting, be it of another team of this process. Each multiprocessor has room for two,
+/// and a grid has at most one per multiprocessor, and its team's share of all that room. While a block has
+/// not started, some multiprocessor holds fewer than two, and so has room for it once other work there is
+/// over. (Kernels that were queued, or captured, when there were fewer teams have larger shares.) How many
+/// blocks other members' grids have does not matter: blocks of different devices know nothing of one another.
 ///
 /// Bytes put by many threads are visible to whoever reads the flag that is set after them, by
 /// happens-before: each thread's stores come before a barrier of its block; after that, the first thread adds
@@ -65,7 +67,6 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
 }
 
 inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;
-inline constexpr std::uint32_t team_blocks_per_multiprocessor = 2;  // see above: of grids of two teams
 
 // The parts of `TeamCounters::arrived`.
 inline constexpr std::uint32_t middle_step = 1;
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
 inline cudaError_t launch_team_kernel(const void* kernel, LaunchSite where, const TeamRound& task,
                                       const void* table, const TeamShape& shape,
                                       std::size_t shared_bytes_per_warp = 0) {
-  const TeamGrid grid = grid_for(shape, where.multiprocessors);
+  const TeamGrid grid = grid_for(shape, where.multiprocessors, task.teams_on_device);
   TeamArguments arguments_beside = team_arguments(task, shape);
   void* arguments[] = {const_cast<void*>(table), &arguments_beside};
   cudaLaunchAttribute dependent{};

@@ -47,6 +47,7 @@ struct TeamTable : TableBlob {
 /// Blocks of the kernel are of this many warps, but a block that is alone may be of fewer. With the 80
 /// registers that sums need, two such blocks fit on a multiprocessor.
 inline constexpr std::uint32_t team_warps_per_block = 12;
+inline constexpr std::uint32_t team_blocks_per_multiprocessor = 2;
 /// A thousand warps in all: enough loads in flight to keep NVLink busy.
 inline constexpr std::uint32_t most_team_blocks = 86;
 
@@ -57,7 +58,9 @@ struct TeamGrid {
 
 /// Fills `table` for `task`. Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
 void build_table(const TeamRound& task, int multiprocessors, TeamTable& table);
-/// One warp for each tile as far as that goes, and never more blocks than multiprocessors.
-[[nodiscard]] TeamGrid grid_for(const TeamShape& shape, int multiprocessors) noexcept;
+/// One warp for each tile as far as that goes, and never more blocks than multiprocessors, or than leave room
+/// for as many of each other team on the device.
+[[nodiscard]] TeamGrid grid_for(const TeamShape& shape, int multiprocessors,
+                                std::uint32_t teams_on_device) noexcept;
 
 }  // namespace tutti::backend::cuda
