@@ -93,7 +93,8 @@ struct CommunicatorWorkload {
 /// Errors. Bad arguments throw Error(invalid_argument) on the rank that gives them; nothing is enqueued
 /// there. What only another rank can cause ends the communicator on all ranks, within the timeout: calls that
 /// differ (invalid_argument, with both calls), a rank that is late (timeout, naming it and its last call), a
-/// process that is gone (peer_unavailable; by the timeout, if none of its host is left to see it), `abort`
+/// process that is gone (peer_unavailable; by the timeout, if none of its host is left to see it), a rank
+/// that has destroyed its communicator where the others make a call (peer_unavailable, at once), `abort`
 /// (aborted), a network that fails (as the network says). The reason is thrown by the next call and, on
 /// virtual devices, by whatever synchronises with work that waited. An ended communicator can only be
 /// destroyed.

@@ -1,16 +1,24 @@
+#include "backend/shared_flag.hpp"
 #include "ranks/lost_ranks.hpp"
+#include "runtime.hpp"
 #include "support/errors.hpp"
 #include "support/process_resources.hpp"
 #include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/signature.hpp"
+#include "transport/ranks/team.hpp"
+#include "transport/ranks/team_exchange.hpp"
+#include "tutti/virtual_devices.hpp"
 
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -98,6 +106,57 @@ TEST(Joining, ARankKilledWhileAllSplitIsNamed) {
       EXPECT_TRUE(mentions(failure_of(0, [&] { communicator.barrier(); }), {"rank 1", "is gone"}));
     });
     expect_endings(ranks, {all_right, killed, all_right});
+  }
+}
+
+/// `text` tells of rank 1 that it holds up a split, and of no other.
+testing::AssertionResult names_rank_1_alone(const std::string& text) {
+  for (const char* const other : {"rank 0 has", "rank 2 has"}) {
+    if (text.find(other) != std::string::npos) return testing::AssertionFailure() << other << ": " << text;
+  }
+  return mentions(text, {"split", "1500 ms", "rank 1 has made it and not completed it"});
+}
+
+TEST(Joining, ARankThatHangsWhileAllSplitIsNamed) {
+  expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    communicator.barrier();
+    synchronize(0);
+    transport::ranks::synchronize(exchange);  // nobody is still in the barrier
+    // It tests the part's memory for so long.
+    if (exchange.rank() == 1) {
+      virtual_devices::inject({.operation = virtual_devices::Operation::kernel,
+                               .kind = virtual_devices::FaultKind::delay,
+                               .delay_microseconds = std::chrono::microseconds(2 * timeout).count()});
+    }
+    const Stopwatch watch;
+    EXPECT_TRUE(names_rank_1_alone(failure_of(0, [&] { static_cast<void>(communicator.split(0)); })));
+    EXPECT_LT(watch.elapsed(), 2 * timeout + slack);
+  });
+}
+
+TEST(Joining, ARankStoppedInTheMiddleOfASplitIsNamed) {
+  for (const int hosts : {1, 2}) {
+    SCOPED_TRACE(testing::Message() << hosts << " hosts");
+    Ranks ranks(3, [hosts](Exchange& exchange) {
+      using namespace transport::ranks;
+      pretend_host(exchange.rank() % hosts);
+      Team team(Runtime::get(), exchange, {.timeout = timeout, .window_bytes = 1U << 20U, .devices = {0}});
+      const std::uint64_t call = team.post({.operation = Operation::split}, false);
+      backend::set_flag(team.done_flag(team.first_local()), static_cast<std::uint32_t>(call));  // on devices
+      TeamExchange among(team, call);
+      transport::ranks::synchronize(among);
+      transport::ranks::synchronize(exchange);  // the others have heard from it
+      if (exchange.rank() == 1) std::raise(SIGSTOP);
+      const Stopwatch watch;
+      const std::string text = failure_of(0, [&] { transport::ranks::synchronize(among); });
+      if (exchange.rank() == 1) return;
+      EXPECT_LT(watch.elapsed(), timeout + slack);
+      EXPECT_TRUE(names_rank_1_alone(text));
+    });
+    std::this_thread::sleep_for(timeout + slack);
+    kill(ranks.process(1), SIGCONT);
+    expect_endings(ranks, {all_right, all_right, all_right});
   }
 }
 

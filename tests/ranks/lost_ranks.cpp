@@ -1,10 +1,17 @@
 #include "ranks/lost_ranks.hpp"
 
+#include "support/errors.hpp"
 #include "support/process_resources.hpp"
+#include "support/timing.hpp"
+#include "transport/ranks/agreement.hpp"
 
 #include <cstddef>
 #include <cstdlib>
+#include <functional>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -25,6 +32,36 @@ void pretend_host(int host) {
 
 void expect_endings(Ranks& ranks, const std::vector<Ending>& expected) {
   EXPECT_EQ(ranks.wait(std::chrono::seconds(60)), expected);
+}
+
+void expect_that_who_leaves_ends_calls(int hosts) {
+  using Call = std::pair<std::string, std::function<void(Communicator & communicator, const Tensor& tensor)>>;
+  const std::vector<Call> calls{
+      {"split", [](auto& communicator, const auto&) { static_cast<void>(communicator.split(0)); }},
+      {"all_reduce_add",
+       [](auto& communicator, const auto& tensor) { communicator.all_reduce_add({tensor}, {tensor}); }},
+      {"scatter", [](auto& communicator, const auto& tensor) { communicator.scatter({}, {tensor}, 1); }}};
+  for (const auto& [name, call] : calls) {
+    SCOPED_TRACE(name);
+    expect_all_right(3, [&](Exchange& exchange) {
+      pretend_host(exchange.rank() % hosts);
+      std::optional<Communicator> communicator = make(exchange, std::chrono::seconds(60));
+      const Tensor tensor = some_tensor();
+      communicator->barrier();
+      synchronize(0);
+      transport::ranks::synchronize(exchange);  // nobody is still in the barrier
+      const Stopwatch watch;
+      if (exchange.rank() == 1) {
+        communicator.reset();
+      } else {
+        const std::string text = failure_of(0, [&] { call(*communicator, tensor); });
+        EXPECT_TRUE(mentions(text, {"rank 1 has left, its last call was barrier (#1)", name + " "}));
+        EXPECT_TRUE(
+            refuses([&] { communicator->barrier(); }, ErrorCode::peer_unavailable, {"rank 1 has left"}));
+      }
+      EXPECT_LT(watch.elapsed(), slack);
+    });
+  }
 }
 
 void expect_nothing_left_behind(int hosts) {

@@ -23,6 +23,8 @@ Communicator make(Exchange& exchange, std::chrono::milliseconds limit = timeout)
 /// communicator.
 void pretend_host(int host);
 
+/// One of three ranks on so many hosts leaves where the others make a call.
+void expect_that_who_leaves_ends_calls(int hosts);
 void expect_endings(Ranks& ranks, const std::vector<Ending>& expected);
 /// Two ranks on so many hosts make communicators and give them up again.
 void expect_nothing_left_behind(int hosts);

@@ -110,6 +110,10 @@ TEST(LostRanks, ARankThatLeavesInOrderDisturbsNobody) {
   });
 }
 
+TEST(LostRanks, ARankThatLeavesInsteadOfMakingACallEndsIt) {
+  expect_that_who_leaves_ends_calls(1);
+}
+
 TEST(LostRanks, AStoppedRankIsWaitedForAndThenNamed) {
   Ranks ranks(2, [](Exchange& exchange) {
     Communicator communicator = make(exchange);

@@ -106,6 +106,10 @@ TEST(SeveralHosts, ARankThatWasAloneOnItsHostIsNamedAfterTheTimeout) {
   expect_endings(ranks, {all_right, killed, all_right});
 }
 
+TEST(SeveralHosts, ARankThatLeavesInsteadOfMakingACallEndsIt) {
+  expect_that_who_leaves_ends_calls(2);
+}
+
 TEST(SeveralHosts, AStoppedRankIsNamedAndNotThoseWhoseWordsItHandsOn) {
   // What rank 0 sends to the other host goes to rank 1.
   Ranks ranks(3, [](Exchange& exchange) {

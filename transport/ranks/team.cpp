@@ -66,12 +66,12 @@ void Team::end() noexcept {
 }
 
 template <class Condition>
-void Team::wait_until(std::uint64_t sequence, Condition holds) {
+void Team::wait_until(std::uint64_t sequence, Condition holds, const std::vector<std::size_t>& missing) {
   const auto start = Clock::now();
   while (!holds()) {
     require_running();
     const auto waited = Clock::now() - start;
-    if (waited > settings_.timeout) give_up(sequence);
+    if (waited > settings_.timeout) give_up(sequence, missing);
     if (waited > std::chrono::microseconds(50)) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     } else {
@@ -82,6 +82,16 @@ void Team::wait_until(std::uint64_t sequence, Condition holds) {
 
 void Team::wait_for(std::uint64_t sequence, const std::function<bool()>& holds) {
   wait_until(sequence, holds);
+}
+
+void Team::wait_for_ranks(std::uint64_t sequence, const Missing& missing) {
+  std::vector<std::size_t> late;
+  const auto nobody_is_missing = [&] {
+    late = missing();
+    if (!late.empty()) look_for_ranks_that_left(sequence, missing);
+    return late.empty();
+  };
+  wait_until(sequence, nobody_is_missing, late);
 }
 
 void Team::set_abort_handler(std::function<void()> handler) {
@@ -96,12 +106,11 @@ std::uint64_t Team::post(const Signature& signature, bool is_captured) {
   // Nobody may still want to compare with what stands there. How far the others are is asked now and then: it
   // lies in their processors' caches. Who is waited for is late with a call long before this one.
   if (sequence > all_have_posted_ + RankBoard::furthest_ahead) {
-    wait_until(sequence - RankBoard::furthest_ahead, [&] {
-      all_have_posted_ = sequence;
-      for (const RankBoard& peer : std::span(boards_, rank_count_))
-        all_have_posted_ = std::min(all_have_posted_, peer.last_sequence.load());
-      return sequence <= all_have_posted_ + RankBoard::furthest_ahead;
-    });
+    const std::uint64_t needed = sequence - RankBoard::furthest_ahead;
+    wait_for_ranks(needed, [&] { return behind(needed); });
+    all_have_posted_ = sequence;
+    for (const RankBoard& peer : std::span(boards_, rank_count_))
+      all_have_posted_ = std::min(all_have_posted_, peer.last_sequence.load());
   }
   entry.write(sequence, signature, is_captured, RankBoard::now());
   if (is_captured) has_captured_ = true;
@@ -146,10 +155,7 @@ std::unique_lock<std::mutex> Team::hold_if_idle() {
 }
 
 std::vector<std::uint64_t> Team::agree(std::uint64_t sequence, const Signature& signature) {
-  wait_until(sequence, [&] {
-    return std::ranges::all_of(std::span(boards_, rank_count_),
-                               [&](const RankBoard& peer) { return peer.last_sequence.load() >= sequence; });
-  });
+  wait_for_ranks(sequence, [&] { return behind(sequence); });
   // Other calls have no numbers of their own, and who makes one has announced it before it is told that it
   // differs.
   const auto self = static_cast<std::size_t>(rank_);

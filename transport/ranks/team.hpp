@@ -136,6 +136,11 @@ class Team {
 
   /// Waits until `holds` says so; gives up like a call that waits too long, as call `sequence`.
   void wait_for(std::uint64_t sequence, const std::function<bool()>& holds);
+  /// Ranks that are still to do their part on the host.
+  using Missing = std::function<std::vector<std::size_t>()>;
+  /// Waits until `missing` tells of none, which are named if it takes too long. Ends the team at once if one
+  /// of them has left.
+  void wait_for_ranks(std::uint64_t sequence, const Missing& missing);
   [[nodiscard]] Mailbox& mailbox(std::size_t rank, Mailbox::Kind kind) const noexcept {
     return mailboxes_[2 * rank + kind];
   }
@@ -202,9 +207,13 @@ class Team {
   /// `signature`.
   void compare(std::size_t rank, const Signature& signature, std::size_t other,
                std::uint64_t sequence) noexcept;
-  /// Calls `holds` until it is true; gives up like a call that waits too long.
+  /// Calls `holds` until it is true; gives up like a call that waits too long, for want of `missing`.
   template <class Condition>
-  void wait_until(std::uint64_t sequence, Condition holds);
+  void wait_until(std::uint64_t sequence, Condition holds, const std::vector<std::size_t>& missing = {});
+  /// The ranks that have not made call `sequence`.
+  [[nodiscard]] std::vector<std::size_t> behind(std::uint64_t sequence) const;
+  /// Ends the team if one of the ranks that `missing` tells of has left: it does not come any more.
+  void look_for_ranks_that_left(std::uint64_t sequence, const Missing& missing);
   /// The sequence number of the last call that the member has completed.
   [[nodiscard]] std::uint32_t completed_by(std::size_t member) const noexcept;
   [[nodiscard]] std::uint64_t completed() const noexcept;
@@ -212,8 +221,10 @@ class Team {
   /// ones are not waited for.
   [[nodiscard]] std::optional<std::uint64_t> oldest_under_way() const noexcept;
   [[nodiscard]] bool has_completed(const RankBoard& of, std::uint64_t sequence) const noexcept;
-  void give_up(std::uint64_t sequence);
-  [[nodiscard]] std::string who_is_late(std::uint64_t sequence) const;
+  /// `missing`: the ranks that are waited for, if that is known; else those that have not completed the call.
+  void give_up(std::uint64_t sequence, const std::vector<std::size_t>& missing = {});
+  [[nodiscard]] std::string who_is_late(std::uint64_t sequence,
+                                        const std::vector<std::size_t>& missing) const;
   /// Another rank of this host that should write down what `rank` sends, and has stopped doing so.
   [[nodiscard]] std::optional<std::size_t> silent_carrier(std::size_t rank) const;
   [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;

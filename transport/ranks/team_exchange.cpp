@@ -42,15 +42,19 @@ void TeamExchange::all_gather(std::span<const std::byte> mine, std::span<std::by
   } while (offset < mine.size());
 }
 
+std::vector<std::size_t> TeamExchange::missing(std::atomic<std::uint64_t> Mailbox::*count,
+                                               std::uint64_t chunks) const {
+  std::vector<std::size_t> ranks;
+  for (std::size_t i = 0; i < ranks_.size(); ++i) {
+    if ((team_.mailbox(ranks_[i], kind_).*count).load() < starts_[i] + chunks) ranks.push_back(ranks_[i]);
+  }
+  return ranks;
+}
+
 void TeamExchange::exchange_chunk(std::span<const std::byte> mine, std::span<std::byte> all,
                                   std::size_t offset, std::size_t stride) {
   const auto everyone = [&](std::atomic<std::uint64_t> Mailbox::*count, std::uint64_t chunks) {
-    team_.wait_for(sequence_, [&] {
-      for (std::size_t i = 0; i < ranks_.size(); ++i) {
-        if ((team_.mailbox(ranks_[i], kind_).*count).load() < starts_[i] + chunks) return false;
-      }
-      return true;
-    });
+    team_.wait_for_ranks(sequence_, [&] { return missing(count, chunks); });
   };
   Mailbox& own = team_.mailbox(static_cast<std::size_t>(team_.rank()), kind_);
   everyone(&Mailbox::read, chunks_);
@@ -68,6 +72,18 @@ void TeamExchange::exchange_chunk(std::span<const std::byte> mine, std::span<std
   }
   ++own.read;
   if (courier != nullptr) courier->wake();
+}
+
+void TeamExchange::arrive() {
+  Mailbox& own = team_.mailbox(static_cast<std::size_t>(team_.rank()), kind_);
+  ++own.written;
+  ++own.read;
+  ++chunks_;
+  if (team_.courier() != nullptr) team_.courier()->wake();
+}
+
+std::vector<std::size_t> TeamExchange::not_arrived() const {
+  return missing(&Mailbox::written, chunks_ + 1);
 }
 
 std::unique_ptr<Network> TeamExchange::network() {

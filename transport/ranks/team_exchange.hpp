@@ -3,6 +3,7 @@
 #include "transport/ranks/team.hpp"
 #include "tutti/exchange.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,7 +13,8 @@
 namespace tutti::transport::ranks {
 
 /// An exchange among ranks of a team, through mailboxes in its shared memory. A wait in it ends like one in a
-/// call: it throws when the team is ended, and ends the team when it lasts too long.
+/// call: it throws when the team is ended, and ends the team when it lasts too long, naming who does not
+/// come, or when one of those has left.
 class TeamExchange final : public Exchange {
  public:
   /// Among all ranks, in the call `sequence`, which all make.
@@ -27,10 +29,18 @@ class TeamExchange final : public Exchange {
   /// A part of the team's.
   [[nodiscard]] std::unique_ptr<Network> network() override;
 
+  /// Tells that this rank has come so far, without waiting for the others. Once each, before they exchange
+  /// anything more.
+  void arrive();
+  [[nodiscard]] std::vector<std::size_t> not_arrived() const;
+
   /// Where this rank's mailbox stands for exchanges among some, before the next one.
   [[nodiscard]] static std::uint64_t part_start(const Team& team);
 
  private:
+  /// The ranks whose mailbox has not been written, or which have not read all, so many times.
+  [[nodiscard]] std::vector<std::size_t> missing(std::atomic<std::uint64_t> Mailbox::*count,
+                                                 std::uint64_t chunks) const;
   void exchange_chunk(std::span<const std::byte> mine, std::span<std::byte> all, std::size_t offset,
                       std::size_t stride);
 

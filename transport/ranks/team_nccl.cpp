@@ -145,8 +145,10 @@ void TeamCommunicators::connect(std::uint64_t sequence) {
   id = gather(exchange, id).front();
   const auto connecting = std::make_shared<Connecting>(runtime_, team_, nccl_, id);
   Connecting::start(connecting);
-  team_.wait_for(sequence, [&] { return connecting->is_over(); });
+  team_.wait_for_ranks(
+      sequence, [&] { return connecting->is_over() ? std::vector<std::size_t>{} : exchange.not_arrived(); });
   library_.check(connecting->outcome(), "ncclCommInitRank");
+  exchange.arrive();
   communicators_ = connecting->take();
   team_.set_abort_handler([this] { abort(); });
   is_connected_ = true;

@@ -130,7 +130,15 @@ std::optional<std::size_t> Team::silent_carrier(std::size_t rank) const {
   return carrier;
 }
 
-std::string Team::who_is_late(std::uint64_t sequence) const {
+std::vector<std::size_t> Team::behind(std::uint64_t sequence) const {
+  std::vector<std::size_t> ranks;
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    if (board(rank).last_sequence.load() < sequence) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
+std::string Team::who_is_late(std::uint64_t sequence, const std::vector<std::size_t>& missing) const {
   std::string late;
   const auto add = [&](const std::string& what) { late += (late.empty() ? "" : "; ") + what; };
   std::vector<bool> is_heard(rank_count_, true);
@@ -146,9 +154,13 @@ std::string Team::who_is_late(std::uint64_t sequence) const {
     if (last < sequence && is_heard[rank])
       add(fmt::format("rank {} has not made it, its last call is {}", rank, call_of(board(rank), last)));
   }
+  const auto is_waited_for = [&](std::size_t rank) {
+    return missing.empty() ? !has_completed(board(rank), sequence)
+                           : std::ranges::find(missing, rank) != missing.end();
+  };
   if (late.empty()) {
     for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-      if (!has_completed(board(rank), sequence) && is_heard[rank])
+      if (is_waited_for(rank) && is_heard[rank])
         add(fmt::format("rank {} has made it and not completed it", rank));
     }
   }
@@ -158,10 +170,10 @@ std::string Team::who_is_late(std::uint64_t sequence) const {
   return late.empty() ? "it completes just now" : late;
 }
 
-void Team::give_up(std::uint64_t sequence) {
+void Team::give_up(std::uint64_t sequence, const std::vector<std::size_t>& missing) {
   if (!abort_->is_set()) log_warning(fmt::format("flight record: {}", record(latest_calls)));
   abort(ErrorCode::timeout, fmt::format("{} did not finish within {} ms: {}", call_of(own(), sequence),
-                                        settings_.timeout.count(), who_is_late(sequence)));
+                                        settings_.timeout.count(), who_is_late(sequence, missing)));
 }
 
 void Team::watch() {
@@ -181,6 +193,7 @@ void Team::watch() {
     }
     const auto oldest = oldest_under_way();
     if (!oldest || rank_count_ == 1) continue;  // a rank alone waits for nobody
+    look_for_ranks_that_left(*oldest, [&] { return behind(*oldest); });
     const std::int64_t since = std::max(own().entries[*oldest % RankBoard::history].posted_at(), done_since);
     const auto is_too_late = [&](std::int64_t now) {
       return std::chrono::nanoseconds(now - since) > settings_.timeout;
@@ -204,6 +217,19 @@ void Team::look_for_lost_ranks() {
         fmt::format("rank {} (process {}) is gone; its last call was {}{}", rank, board(rank).process,
                     call_of(board(rank), board(rank).last_sequence.load()),
                     waits_in ? fmt::format("; rank {} waits in {}", rank_, call_of(own(), *waits_in)) : ""));
+    return;
+  }
+}
+
+void Team::look_for_ranks_that_left(std::uint64_t sequence, const Missing& missing) {
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    if (board(rank).state.load() < RankBoard::leaving) continue;
+    const std::vector<std::size_t> ranks = missing();  // asked when it has left: what it has done is done
+    if (std::ranges::find(ranks, rank) == ranks.end()) continue;
+    abort(
+        ErrorCode::peer_unavailable,
+        fmt::format("rank {} has left, its last call was {}; rank {} waits for it in {}", rank,
+                    call_of(board(rank), board(rank).last_sequence.load()), rank_, call_of(own(), sequence)));
     return;
   }
 }
