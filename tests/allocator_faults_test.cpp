@@ -205,10 +205,21 @@ TEST_F(FullMemory, PassesOnFailuresOfWorkItHasToWaitFor) {
 }
 
 TEST_F(FullMemory, LeavesOtherDevicesAlone) {
-  Block* block = allocate(60 * mebibyte, Stream(0));
   CachingAllocator& other = Runtime::get().allocator(1);
-  other.free(other.allocate(60 * mebibyte, StreamAccess::ref(Stream(1))));
-  free(block);
+  const Stream other_stream(1);
+  Block* used = other.allocate(20 * mebibyte, StreamAccess::ref(other_stream));
+  other.free(other.allocate(30 * mebibyte, StreamAccess::ref(other_stream)));
+  const Stream stream(0);
+  free(allocate(40 * mebibyte, stream));
+  free(allocate(60 * mebibyte, stream));  // after the return of what was cached there
+  EXPECT_TRUE(fails(70 * mebibyte, stream));
+  EXPECT_EQ(memory_stats(0).num_device_free, 2);
+  EXPECT_EQ(memory_reserved(1), 50 * mebibyte) << "what the other device has cached stays";
+  EXPECT_EQ(memory_allocated(1), 20 * mebibyte);
+  EXPECT_EQ(memory_stats(1).num_device_free, 0);
+  EXPECT_EQ(memory_stats(1).num_alloc_retries, 0);
+  EXPECT_EQ(memory_stats(1).num_ooms, 0);
+  other.free(used);
 }
 
 class FullPinnedMemory : public FullMemory {

@@ -1,9 +1,14 @@
 #include "tutti/device.hpp"
 
 #include "support/errors.hpp"
+#include "support/stream_gate.hpp"
+#include "support/stream_order.hpp"
+#include "support/timing.hpp"
 #include "tutti/error.hpp"
+#include "tutti/stream.hpp"
 
 #include <algorithm>
+#include <functional>
 #include <thread>
 #include <unordered_set>
 
@@ -103,9 +108,21 @@ TEST(Device, NamesTheFunctionAndTheRangeOfAWrongIndex) {
   EXPECT_EQ(current_device(), 0);
 }
 
-TEST(Device, SynchronizesWhenIdle) {
-  for (int device = 0; device < device_count(); ++device) synchronize(device);
-  synchronize();
+TEST(Device, SynchronizesAllItsStreams) {
+  for (int device = 0; device < device_count(); ++device) {
+    const DeviceGuard current(device);
+    for (const auto& wait :
+         {std::function([device] { synchronize(device); }), std::function([] { synchronize(); })}) {
+      const Stream pooled(device);
+      for (const Stream& stream : {default_stream(device), pooled}) test::keep_busy(stream);
+      const test::StreamFlag default_is_over(default_stream(device));
+      const test::StreamFlag pooled_is_over(pooled);
+      wait();
+      EXPECT_TRUE(default_is_over.is_set());
+      EXPECT_TRUE(pooled_is_over.is_set());
+      EXPECT_LT(test::time_of(wait), test::at_once) << "though the device is idle";
+    }
+  }
 }
 
 TEST(DeviceGuard, IgnoresNegativeIndicesAndTheHost) {

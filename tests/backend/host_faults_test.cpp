@@ -132,10 +132,18 @@ TEST_F(HostFaults, CorruptCopiesOnlyWhereTheyUseTheLink) {
 }
 
 TEST_F(HostFaults, AreRefusedWhereTheyMeanNothing) {
-  error_message(ErrorCode::invalid_argument, [&] {
-    control().inject({.operation = Operation::allocate_device, .kind = FaultKind::delay});
-  });
-  error_message(ErrorCode::invalid_argument, [&] { control().inject({.device = 4}); });
+  const auto refusal_of = [&](const virtual_devices::Fault& fault) {
+    return error_message(ErrorCode::invalid_argument, [&] { control().inject(fault); });
+  };
+  for (const FaultKind kind : {FaultKind::fail_asynchronously, FaultKind::corrupt, FaultKind::delay}) {
+    for (const Operation operation : {Operation::allocate_device, Operation::enable_peer})
+      EXPECT_THAT(refusal_of({.operation = operation, .kind = kind}), HasSubstr("only copies and kernels"));
+  }
+  EXPECT_THAT(refusal_of({.operation = Operation::allocate_device, .device = 4}),
+              AllOf(HasSubstr("device 4"), HasSubstr("there are 4 devices")));
+  EXPECT_THAT(refusal_of({.operation = Operation::enable_peer, .peer = 5}), HasSubstr("peer 5"));
+  EXPECT_NE(machine().allocate_device(0, 100), nullptr) << "what was refused has been injected";
+  machine().enable_peer_access(0, 1);
 }
 
 TEST_F(HostFaults, CountOperations) {

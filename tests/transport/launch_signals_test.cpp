@@ -12,10 +12,12 @@
 #include "tutti/virtual_devices.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -164,14 +166,34 @@ TEST_F(LaunchSignals, OfLaunchesThatFailedAreNobodysAnyMore) {
 TEST_F(LaunchSignals, OutliveTheWorkThatUsesThem) {
   const Stream held(1);
   StreamGate gate(held);
+  auto signals = std::make_unique<Signals>(Runtime::get());
+  const auto flags = signals->take(1);
+  ASSERT_TRUE(flags);
+  Runtime::get().backend().signal(StreamAccess::ref(held), *flags->done, flags->value);
+  const test::StreamFlag work_is_over(held);
+  EXPECT_FALSE(work_is_over.is_set());
+  gate.open_soon();
+  signals.reset();
+  EXPECT_TRUE(work_is_over.is_set());
+}
+
+TEST_F(LaunchSignals, OrderWorkThatIsQueuedWhenTheMachineGoes) {
+  const Stream held(1);
+  StreamGate gate(held);
+  std::int32_t received = 0;
   {
     const StreamGuard current(held);
     const Tensor source = filled(1, 0);
     const Tensor out = full({count}, 0, {.dtype = DType::int32, .device = 1});
     broadcast(source, {out});
+    const std::array accesses{virtual_devices::Access{out.data(), out.nbytes()}};
+    virtual_devices::launch(held, "reads", accesses, [&received](std::span<void* const> addresses) {
+      received = static_cast<const std::int32_t*>(addresses[0])[count - 1];
+    });
   }
   gate.open_soon();
   virtual_devices::start(virtual_devices::VirtualMachine::from_topology("island", 4));
+  EXPECT_EQ(received, 1);
 }
 
 TEST_F(LaunchSignals, AreUsedInBurstsWhereTheyNeedHelp) {
