@@ -82,7 +82,7 @@ TeamExercise::TeamExercise(Backend& machine, std::span<const int> devices, Windo
   }
   watchdog_ = std::thread([this] {
     std::unique_lock lock(mutex_);
-    if (ending_.wait_for(lock, 60s, [this] { return is_ending_; })) return;
+    if (ending_.wait_for(lock, test::patient(60s), [this] { return is_ending_; })) return;
     ADD_FAILURE() << "still running after a minute";
     give_up();
   });

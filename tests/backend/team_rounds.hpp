@@ -3,13 +3,17 @@
 #include "backend/environment.hpp"
 #include "backend/host/host_backend.hpp"
 #include "backend/team_exercise.hpp"
+#include "support/environment.hpp"
+#include "support/timing.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -101,12 +105,18 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
       }
     }
   }
+  /// Member 0 comes to where `is_there` is true, and then waits.
+  void expect_to_wait(const std::function<bool()>& is_there = [] { return true; }) {
+    EXPECT_TRUE(test::becomes_true(is_there));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_FALSE(machine().query_stream(team().stream(0)));
+  }
   /// Sets the abort word; the members must then come to an end soon.
   void give_up() {
     team().give_up();
-    const auto begin = std::chrono::steady_clock::now();
+    const test::Stopwatch watch;
     for (std::uint32_t member = 0; member < members(); ++member) team().synchronize(member);
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
+    EXPECT_LT(watch.elapsed(), test::patient(std::chrono::seconds(1)));
   }
 
  private:

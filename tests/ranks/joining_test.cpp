@@ -114,7 +114,7 @@ testing::AssertionResult names_rank_1_alone(const std::string& text) {
   for (const char* const other : {"rank 0 has", "rank 2 has"}) {
     if (text.find(other) != std::string::npos) return testing::AssertionFailure() << other << ": " << text;
   }
-  return mentions(text, {"split", "1500 ms", "rank 1 has made it and not completed it"});
+  return mentions(text, {"split", within_timeout, "rank 1 has made it and not completed it"});
 }
 
 TEST(Joining, ARankThatHangsWhileAllSplitIsNamed) {
@@ -125,9 +125,10 @@ TEST(Joining, ARankThatHangsWhileAllSplitIsNamed) {
     transport::ranks::synchronize(exchange);  // nobody is still in the barrier
     // It tests the part's memory for so long.
     if (exchange.rank() == 1) {
-      virtual_devices::inject({.operation = virtual_devices::Operation::kernel,
-                               .kind = virtual_devices::FaultKind::delay,
-                               .delay_microseconds = std::chrono::microseconds(2 * timeout).count()});
+      virtual_devices::inject(
+          {.operation = virtual_devices::Operation::kernel,
+           .kind = virtual_devices::FaultKind::delay,
+           .delay_microseconds = static_cast<std::uint64_t>(std::chrono::microseconds(2 * timeout).count())});
     }
     const Stopwatch watch;
     EXPECT_TRUE(names_rank_1_alone(failure_of(0, [&] { static_cast<void>(communicator.split(0)); })));

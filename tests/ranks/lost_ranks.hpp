@@ -1,20 +1,26 @@
 #pragma once
 
+#include "support/environment.hpp"
 #include "support/ranks.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/tensor.hpp"
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <vector>
+
+#include <fmt/format.h>
 
 /// Communicators with one device each, in ranks of one host or of several, that do not wait long for one
 /// another.
 namespace tutti::test::ranks {
 
-inline constexpr std::chrono::milliseconds timeout{1500};
+inline const std::chrono::milliseconds timeout = patient(std::chrono::milliseconds(1500));
+/// As messages tell of it.
+inline const std::string within_timeout = fmt::format("within {} ms", timeout.count());
 /// What may come on top: looking around, waking up, on a busy machine.
-inline constexpr std::chrono::seconds slack{3};
+inline const std::chrono::milliseconds slack = patient(std::chrono::seconds(3));
 
 Communicator make(Exchange& exchange, std::chrono::milliseconds limit = timeout);
 [[nodiscard]] Tensor some_tensor(std::int64_t count = 10'000);

@@ -59,13 +59,13 @@ TEST(LostRanks, NobodyWaitsForARankThatIsKilledWhileItLeaves) {
     synchronize(0);
     if (exchange.rank() == 1) {
       std::thread([] {
-        std::this_thread::sleep_for(300ms);
+        std::this_thread::sleep_for(patient(300ms));
         std::raise(SIGKILL);
       }).detach();
       communicator.reset();
       std::this_thread::sleep_for(60s);
     }
-    std::this_thread::sleep_for(600ms);
+    std::this_thread::sleep_for(patient(600ms));
     EXPECT_LT(time_of([&] { communicator.reset(); }), at_once);
   });
   expect_endings(ranks, {all_right, killed});
@@ -78,12 +78,12 @@ TEST(LostRanks, ARankKilledWithWorkUnderWayIsNoticedToo) {
     const Stopwatch watch;
     if (exchange.rank() == 1) {
       std::thread([] {
-        std::this_thread::sleep_for(300ms);
+        std::this_thread::sleep_for(patient(300ms));
         std::raise(SIGKILL);
       }).detach();
     }
     const std::string text = failure_of(0, [&] { communicator.broadcast({tensor}, 1); });
-    EXPECT_LT(watch.elapsed(), 300ms + timeout + slack);
+    EXPECT_LT(watch.elapsed(), patient(300ms) + timeout + slack);
     EXPECT_TRUE(mentions(text, {"rank 1", "is gone", "broadcast"}));
   });
   expect_endings(ranks, {all_right, killed});
@@ -105,7 +105,7 @@ TEST(LostRanks, ARankThatLeavesInOrderDisturbsNobody) {
     communicator.barrier();
     synchronize(0);
     if (exchange.rank() == 0) return;
-    std::this_thread::sleep_for(500ms);
+    std::this_thread::sleep_for(patient(500ms));
     EXPECT_TRUE(communicator.is_running());
   });
 }
@@ -127,7 +127,7 @@ TEST(LostRanks, AStoppedRankIsWaitedForAndThenNamed) {
                 watch.elapsed() >= timeout);  // no time passed for the one that was stopped
     EXPECT_LT(watch.elapsed(), timeout + slack);
     EXPECT_TRUE(mentions(
-        text, {"reduce_add", "1500 ms", "rank 1 has not made it", "its last call is all_reduce_add"}));
+        text, {"reduce_add", within_timeout, "rank 1 has not made it", "its last call is all_reduce_add"}));
     EXPECT_TRUE(refuses([&] { communicator.barrier(); }, ErrorCode::timeout, {"rank 1"}));
   });
   std::this_thread::sleep_for(timeout + slack);
@@ -155,12 +155,12 @@ TEST(LostRanks, AbortEndsWaitsOfAllRanksAtOnce) {
     std::jthread aborter;
     if (exchange.rank() == 2) {
       aborter = std::jthread([&] {
-        std::this_thread::sleep_for(300ms);
+        std::this_thread::sleep_for(patient(300ms));
         const Stopwatch watch;
         communicator.abort("enough");
-        EXPECT_LT(watch.elapsed(), 100ms);
+        EXPECT_LT(watch.elapsed(), at_once);
       });
-      std::this_thread::sleep_for(600ms);
+      std::this_thread::sleep_for(patient(600ms));
     }
     const Stopwatch watch;
     const std::string text = failure_of(0, [&] { communicator.all_reduce_add({tensor}, {tensor}); });
@@ -221,7 +221,7 @@ TEST(LostRanks, AHostMayHaveANameOfAnyBytes) {
     Communicator communicator = make(exchange);
     if (exchange.rank() == 1) std::this_thread::sleep_for(2 * timeout);  // the other one writes to the log
     const std::string text = failure_of(0, [&] { communicator.barrier(); });
-    EXPECT_TRUE(mentions(text, {"1500 ms", "rank 1 has not made it"}));
+    EXPECT_TRUE(mentions(text, {within_timeout, "rank 1 has not made it"}));
   });
 }
 
@@ -242,20 +242,24 @@ TEST(LostRanks, WhoCannotJoinFailsForAll) {
 }
 
 /// Own work of this rank, on its current stream.
-template <int milliseconds>
-void work_for() {
+void work_for(std::chrono::milliseconds time) {
   Runtime::get().backend().launch_host_function(
       StreamAccess::ref(current_stream(0)),
-      [](void*) { std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds)); }, nullptr);
+      [](void* argument) {
+        const std::unique_ptr<std::chrono::milliseconds> given(
+            static_cast<std::chrono::milliseconds*>(argument));
+        std::this_thread::sleep_for(*given);
+      },
+      new std::chrono::milliseconds(time));
 }
 
 TEST(LostRanks, AHostThatIsAlwaysACallAheadIsNotLate) {
   expect_all_right(2, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 400ms);
+    Communicator communicator = make(exchange, patient(400ms));
     const Tensor tensor = some_tensor(0);
     Event previous;
     for (int call = 0; call < 60; ++call) {
-      work_for<20>();
+      work_for(patient(20ms));
       communicator.broadcast({tensor}, 0);  // of nothing: no rounds
       Event now;
       now.record();
@@ -269,10 +273,10 @@ TEST(LostRanks, AHostThatIsAlwaysACallAheadIsNotLate) {
 
 TEST(LostRanks, AHostThatIsFarAheadIsNotLate) {
   expect_all_right(2, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 500ms);
+    Communicator communicator = make(exchange, patient(500ms));
     const Tensor tensor = some_tensor();
     for (int call = 0; call < 25; ++call) {
-      work_for<50>();
+      work_for(patient(50ms));
       communicator.all_reduce_add({tensor}, {tensor});
     }
     synchronize(0);
@@ -282,9 +286,9 @@ TEST(LostRanks, AHostThatIsFarAheadIsNotLate) {
 
 TEST(LostRanks, ARankAloneIsNotLateHoweverLongItWorks) {
   expect_all_right(1, [](Exchange& exchange) {
-    Communicator communicator = make(exchange, 200ms);
+    Communicator communicator = make(exchange, patient(200ms));
     const Tensor tensor = some_tensor();
-    work_for<800>();
+    work_for(patient(800ms));
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
     EXPECT_TRUE(communicator.is_running());
@@ -300,7 +304,7 @@ TEST(LostRanks, WhoHasGotTooFarAheadNamesTheRankThatIsBehind) {
       for (std::size_t call = 0; call < transport::ranks::RankBoard::history; ++call)
         communicator.broadcast({nothing}, 0);
     });
-    EXPECT_TRUE(mentions(text, {"1500 ms", "rank 2 has not made it, its last call is nothing yet"}));
+    EXPECT_TRUE(mentions(text, {within_timeout, "rank 2 has not made it, its last call is nothing yet"}));
     EXPECT_EQ(text.find("rank 0 has not made it"), std::string::npos) << text;
     EXPECT_EQ(text.find("rank 1 has not made it"), std::string::npos) << text;
   });
@@ -319,7 +323,7 @@ TEST(LostRanks, ATimeoutMayBeAsLongAsThereIs) {
   expect_all_right(2, [](Exchange& exchange) {
     Communicator communicator = make(exchange, std::chrono::milliseconds::max());
     const Tensor tensor = full({1000}, 1, {.device = 0});
-    if (exchange.rank() == 1) std::this_thread::sleep_for(100ms);
+    if (exchange.rank() == 1) std::this_thread::sleep_for(patient(100ms));
     communicator.all_reduce_add({tensor}, {tensor});
     EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1000, 2.0F));
   });

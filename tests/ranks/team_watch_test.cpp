@@ -1,5 +1,6 @@
 #include "backend/shared_flag.hpp"
 #include "runtime.hpp"
+#include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
@@ -29,8 +30,8 @@ using transport::ranks::Operation;
 using transport::ranks::Signature;
 using transport::ranks::Team;
 
-constexpr std::chrono::milliseconds limit{1000};
-constexpr std::chrono::seconds slack{3};
+const std::chrono::milliseconds limit = patient(1000ms);
+const std::chrono::milliseconds slack = patient(3s);
 
 /// A team of one member per rank, whose calls have no work: the test says when they are complete.
 class Calls {
@@ -55,8 +56,9 @@ class Calls {
   void expect_late(std::uint64_t sequence) {
     const Stopwatch watch;
     while (!team_.abort_word().is_set() && watch.elapsed() < limit + slack) std::this_thread::sleep_for(1ms);
-    EXPECT_TRUE(refuses([&] { team_.require_running(); }, ErrorCode::timeout,
-                        {fmt::format("barrier (#{})", sequence), "1000 ms"}));
+    EXPECT_TRUE(
+        refuses([&] { team_.require_running(); }, ErrorCode::timeout,
+                {fmt::format("barrier (#{})", sequence), fmt::format("within {} ms", limit.count())}));
   }
 
  private:

@@ -14,10 +14,13 @@ namespace {
 
 #if defined(__SANITIZE_THREAD__)
 constexpr double build_scale = 0.1;
+constexpr double build_patience = 4.0;
 #elif defined(__SANITIZE_ADDRESS__)
 constexpr double build_scale = 0.25;
+constexpr double build_patience = 2.0;
 #else
 constexpr double build_scale = 1.0;
+constexpr double build_patience = 1.0;
 #endif
 
 double number_from_environment(const char* name, double standard) {
@@ -36,6 +39,11 @@ std::vector<Device> first_devices(int wanted) {
 std::int64_t scaled(std::int64_t count) {
   static const double scale = build_scale * number_from_environment("TUTTI_TEST_SCALE", 1.0);
   return std::max<std::int64_t>(1, std::llround(static_cast<double>(count) * scale));
+}
+
+std::chrono::milliseconds patient(std::chrono::milliseconds time) {
+  static const double patience = build_patience * number_from_environment("TUTTI_TEST_PATIENCE", 1.0);
+  return std::chrono::milliseconds(std::llround(static_cast<double>(time.count()) * patience));
 }
 
 std::uint64_t test_seed() {

@@ -2,6 +2,7 @@
 
 #include "tutti/device.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -15,6 +16,10 @@ namespace tutti::test {
 /// `count` (of elements, rounds, tensors), reduced where the build is slow (sanitizers) and multiplied by the
 /// environment variable `TUTTI_TEST_SCALE` where that is set; at least 1.
 [[nodiscard]] std::int64_t scaled(std::int64_t count);
+
+/// `time`, which other threads or processes are given: longer where the build is slow (sanitizers), and
+/// multiplied by the environment variable `TUTTI_TEST_PATIENCE` where that is set, for busy machines.
+[[nodiscard]] std::chrono::milliseconds patient(std::chrono::milliseconds time);
 
 /// The seed of everything random in the tests: `TUTTI_TEST_SEED`, or a fixed one.
 [[nodiscard]] std::uint64_t test_seed();

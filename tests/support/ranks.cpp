@@ -1,5 +1,7 @@
 #include "support/ranks.hpp"
 
+#include "support/environment.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -258,7 +260,7 @@ Ranks::~Ranks() {
 
 std::vector<Ending> Ranks::wait(std::chrono::seconds limit) {
   std::vector<Ending> endings(processes_.size());
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const auto deadline = std::chrono::steady_clock::now() + patient(limit);
   for (std::size_t rank = 0; rank < processes_.size(); ++rank) {
     int status = 0;
     while (waitpid(processes_[rank], &status, WNOHANG) == 0) {

@@ -39,7 +39,7 @@ class Ranks {
   ~Ranks();
 
   [[nodiscard]] pid_t process(int rank) const { return processes_[static_cast<std::size_t>(rank)]; }
-  /// Waits for all, and kills those that take longer.
+  /// Waits for all, and kills those that take longer than `limit`, as `patient` stretches it.
   [[nodiscard]] std::vector<Ending> wait(std::chrono::seconds limit = std::chrono::seconds(120));
 
  private:

@@ -12,7 +12,8 @@ std::chrono::steady_clock::duration time_of(const std::function<void()>& call) {
 
 testing::AssertionResult becomes_true(const std::function<bool()>& condition) {
   for (const Stopwatch watch; !condition(); std::this_thread::sleep_for(std::chrono::microseconds(50))) {
-    if (watch.elapsed() > std::chrono::seconds(20)) return testing::AssertionFailure() << "it does not come";
+    if (watch.elapsed() > patient(std::chrono::seconds(20)))
+      return testing::AssertionFailure() << "it does not come";
   }
   return testing::AssertionSuccess();
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "support/environment.hpp"
+
 #include <chrono>
 #include <functional>
 
@@ -9,7 +11,7 @@
 namespace tutti::test {
 
 /// For what takes no time but that of a busy machine.
-inline constexpr std::chrono::milliseconds at_once{500};
+inline const std::chrono::milliseconds at_once = patient(std::chrono::milliseconds(500));
 
 /// Runs from its construction on.
 class Stopwatch {
