@@ -1,6 +1,7 @@
 #include "mpi/network.hpp"
 
 #include "mpi/checks.hpp"
+#include "mpi/tags.hpp"
 #include "mpi/waiting.hpp"
 #include "tutti/error.hpp"
 
@@ -23,10 +24,17 @@
 namespace tutti::mpi {
 namespace {
 
+std::vector<int> gather(tutti::Exchange& exchange, int mine) {
+  std::vector<int> all(static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
 /// A communicator of MPI's that networks share, each with a tag of its own.
 class Line {
  public:
-  explicit Line(MPI_Comm comm);
+  /// The communicator is the line's from now on; this process's rank in it, of so many.
+  Line(MPI_Comm comm, int rank, int size);
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
   ~Line();
@@ -51,15 +59,14 @@ class Line {
   /// Messages remain that nobody receives: the communicator cannot be freed.
   void abandon() noexcept { is_abandoned_ = true; }
   [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
-  /// A tag that no other network of the line has.
-  [[nodiscard]] int new_tag();
+  [[nodiscard]] Tags& tags() noexcept { return tags_; }
 
  private:
   MPI_Comm comm_;
   std::mutex mutex_;
   bool is_closed_ = false;  ///< guarded by `mutex_`
   std::atomic<bool> is_abandoned_ = false;
-  std::atomic<std::int64_t> tags_ = 0;  ///< given out by this rank
+  Tags tags_;
 };
 
 /// All lines of the process, closed by MPI_Finalize: it deletes the attributes of MPI_COMM_SELF first.
@@ -98,7 +105,15 @@ class Lines {
   std::vector<Line*> lines_;
 };
 
-Line::Line(MPI_Comm comm) : comm_(comm) {
+int largest_tag(MPI_Comm comm) {
+  int found = 0;
+  int* largest = nullptr;
+  check(MPI_Comm_get_attr(comm, MPI_TAG_UB, static_cast<void*>(&largest), &found), "MPI_Comm_get_attr");
+  constexpr int every_mpi_has = 32767;
+  return found != 0 ? *largest : every_mpi_has;
+}
+
+Line::Line(MPI_Comm comm, int rank, int size) : comm_(comm), tags_(rank, size, largest_tag(comm)) {
   Lines::get().add(this);
 }
 
@@ -106,26 +121,6 @@ Line::~Line() {
   Lines::get().remove(this);
   const std::lock_guard lock(mutex_);
   if (!is_closed_ && !is_abandoned_) MPI_Comm_free(&comm_);
-}
-
-int Line::new_tag() {
-  int size = 0;
-  int rank = 0;
-  int found = 0;
-  int* largest = nullptr;
-  {
-    const auto lock = open();
-    check(MPI_Comm_size(comm_, &size), "MPI_Comm_size");
-    check(MPI_Comm_rank(comm_, &rank), "MPI_Comm_rank");
-    check(MPI_Comm_get_attr(comm_, MPI_TAG_UB, &largest, &found), "MPI_Comm_get_attr");
-  }
-  const std::int64_t tag = ++tags_ * size + rank;
-  if (found == 0 || tag > *largest) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("MPI has no more tags for communicators that are split off: {} is the last",
-                            found != 0 ? *largest : 32767));
-  }
-  return static_cast<int>(tag);
 }
 
 class MessageNetwork final : public tutti::Network {
@@ -161,6 +156,13 @@ class MessageNetwork final : public tutti::Network {
   };
   static constexpr std::size_t most_at_once = 32;  ///< messages that are being received
 
+  /// Collective: a tag of the line's that none of the exchange's ranks has for another network.
+  [[nodiscard]] int agree_on_tag(tutti::Exchange& exchange);
+  /// -1 if the rank of the line is none of this network's.
+  [[nodiscard]] int number_of(int source) const noexcept {
+    return static_cast<std::size_t>(source) < numbers_.size() ? numbers_[static_cast<std::size_t>(source)]
+                                                              : -1;
+  }
   /// `line_` is open.
   void accept();
   static void advance(Transfer& transfer, const char* call);
@@ -176,6 +178,7 @@ class MessageNetwork final : public tutti::Network {
 
 MessageNetwork::~MessageNetwork() {
   std::erase_if(sends_, [](const Transfer& transfer) { return transfer.is_complete; });
+  if (sends_.empty()) line_->tags().release(tag_);
   if (sends_.empty() && arrivals_.empty()) return;
   // MPI goes on reading and writing there.
   line_->abandon();
@@ -228,16 +231,18 @@ std::optional<tutti::Network::Message> MessageNetwork::receive() {
   advance_sends();
   accept();
   std::vector<int> behind;  // sources whose first message is not complete
-  for (auto arrival = arrivals_.begin(); arrival != arrivals_.end(); ++arrival) {
+  for (auto arrival = arrivals_.begin(); arrival != arrivals_.end();) {
     advance(*arrival, "MPI_Imrecv");
-    if (std::ranges::find(behind, arrival->source) != behind.end()) continue;
-    if (!arrival->is_complete) {
-      behind.push_back(arrival->source);
+    const bool is_behind = std::ranges::find(behind, arrival->source) != behind.end();
+    if (!arrival->is_complete) behind.push_back(arrival->source);
+    if (!arrival->is_complete || is_behind) {
+      ++arrival;
       continue;
     }
-    Message message{numbers_.at(static_cast<std::size_t>(arrival->source)), std::move(arrival->bytes)};
-    arrivals_.erase(arrival);
-    return message;
+    Message message{number_of(arrival->source), std::move(arrival->bytes)};
+    arrival = arrivals_.erase(arrival);
+    // Another rank may have sent it for a network that had the tag before.
+    if (message.source >= 0) return message;
   }
   return std::nullopt;
 }
@@ -249,31 +254,37 @@ bool MessageNetwork::is_delivered() {
 }
 
 std::unique_ptr<tutti::Network> MessageNetwork::part(std::span<const int> ranks, tutti::Exchange& exchange) {
-  // One tag for all: the first rank's choice. If it has none, all learn of it.
-  constexpr int no_tag = -1;
-  int mine = no_tag;
-  std::optional<Error> refusal;
-  try {
-    if (exchange.rank() == 0) mine = line_->new_tag();
-  } catch (const Error& error) {
-    refusal = error;
-  }
-  std::vector<int> tags(ranks.size());
-  exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(tags)));
-  if (refusal) throw Error(*refusal);
-  if (tags.front() == no_tag)
-    throw Error(ErrorCode::unsupported, "tutti::mpi: the first rank could not get a tag for the messages");
+  const int tag = agree_on_tag(exchange);
   std::vector<int> on_line;
   for (const int rank : ranks) on_line.push_back(ranks_[static_cast<std::size_t>(rank)]);
-  return std::make_unique<MessageNetwork>(line_, tags.front(), std::move(on_line));
+  return std::make_unique<MessageNetwork>(line_, tag, std::move(on_line));
+}
+
+int MessageNetwork::agree_on_tag(tutti::Exchange& exchange) {
+  constexpr int no_tag = -1;
+  Tags& tags = line_->tags();
+  std::vector<int> refused;  // taken meanwhile, so that none is proposed again
+  int tag = no_tag;
+  for (bool is_agreed = false; !is_agreed;) {
+    const bool proposes = exchange.rank() == 0;
+    tag = gather(exchange, proposes ? tags.propose().value_or(no_tag) : no_tag).front();
+    if (tag == no_tag) break;
+    const bool is_taken = proposes || tags.take(tag);
+    is_agreed = std::ranges::count(gather(exchange, is_taken ? 1 : 0), 0) == 0;
+    if (is_taken && !is_agreed) refused.push_back(tag);
+  }
+  for (const int freed : refused) tags.release(freed);
+  if (tag != no_tag) return tag;
+  throw Error(ErrorCode::unsupported,
+              "MPI has no more tags for communicators that are split off: all are in use, or were those of "
+              "communicators that ended before all their messages had arrived");
 }
 
 /// Throws on all ranks alike.
 void require_any_thread(tutti::Exchange& exchange) {
   int mine = MPI_THREAD_SINGLE;
   check(MPI_Query_thread(&mine), "MPI_Query_thread");
-  std::vector<int> levels(static_cast<std::size_t>(exchange.size()));
-  exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(levels)));
+  const std::vector<int> levels = gather(exchange, mine);
   const auto low = std::ranges::find_if(levels, [](int level) { return level < MPI_THREAD_MULTIPLE; });
   if (low == levels.end()) return;
   throw Error(ErrorCode::unsupported,
@@ -291,7 +302,8 @@ std::unique_ptr<tutti::Network> make_network(MPI_Comm comm, tutti::Exchange& exc
   MPI_Comm copy = duplicate(comm, timeout);
   std::vector<int> ranks(static_cast<std::size_t>(exchange.size()));
   std::iota(ranks.begin(), ranks.end(), 0);
-  return std::make_unique<MessageNetwork>(std::make_shared<Line>(copy), 0, std::move(ranks));
+  auto line = std::make_shared<Line>(copy, exchange.rank(), exchange.size());
+  return std::make_unique<MessageNetwork>(std::move(line), 0, std::move(ranks));
 }
 
 }  // namespace tutti::mpi

@@ -1,0 +1,57 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <set>
+
+namespace tutti::mpi {
+
+/// The tags that networks on one communicator of MPI's have on this rank. Every tag is given out by one rank,
+/// and to one network at a time; but parts of the ranks that have none in common may have the same. It is
+/// free again when all have let go of it. Thread-safe.
+class Tags {
+ public:
+  /// For rank `rank` of `size`. Tag 0 is taken: the first network's.
+  Tags(int rank, int size, int largest) : rank_(rank), size_(size), largest_(largest) {}
+
+  /// Takes one that this rank gives out and that is free here: a new one as long as there are such, else the
+  /// one that has been free for the longest time. Others must `take` it, too.
+  [[nodiscard]] std::optional<int> propose() {
+    const std::scoped_lock lock(mutex_);
+    std::int64_t tag = rank_ + (proposed_ + 1) * size_;
+    if (tag <= largest_) {
+      ++proposed_;
+    } else if (!free_.empty()) {
+      tag = free_.front();
+      free_.pop_front();
+    } else {
+      return std::nullopt;
+    }
+    taken_.insert(static_cast<int>(tag));
+    return static_cast<int>(tag);
+  }
+  /// False if it is not free here.
+  [[nodiscard]] bool take(int tag) {
+    const std::scoped_lock lock(mutex_);
+    return taken_.insert(tag).second;
+  }
+  /// No messages with this tag are on their way from here.
+  void release(int tag) {
+    const std::scoped_lock lock(mutex_);
+    taken_.erase(tag);
+    if (tag % size_ == rank_) free_.push_back(tag);
+  }
+
+ private:
+  std::int64_t rank_;
+  std::int64_t size_;
+  std::int64_t largest_;
+  std::mutex mutex_;
+  std::int64_t proposed_ = 0;  ///< how many new ones
+  std::set<int> taken_{0};
+  std::deque<int> free_;  ///< own ones that have been let go of
+};
+
+}  // namespace tutti::mpi
