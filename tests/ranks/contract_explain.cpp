@@ -111,25 +111,25 @@ class Calls {
   Group& group_;
 };
 
-constexpr std::array one_tensor{
+constexpr std::array collectives_of_tensors{
     Collective::broadcast,  Collective::reduce_add,         Collective::all_reduce_add,
     Collective::all_gather, Collective::reduce_scatter_add, Collective::scatter,
     Collective::gather};
-constexpr std::array lists{Collective::broadcast_coalesced, Collective::reduce_add_coalesced,
-                           Collective::all_reduce_add_coalesced};
+constexpr std::array collectives_of_lists{Collective::broadcast_coalesced, Collective::reduce_add_coalesced,
+                                          Collective::all_reduce_add_coalesced};
 
 std::vector<CommunicatorWorkload> workloads(int members) {
   std::vector<CommunicatorWorkload> all;
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{100}, std::size_t{6'000}, std::size_t{100'000},
                                   std::size_t{1'000'000}, std::size_t{9} << 20U}) {
-    for (const Collective collective : one_tensor)
+    for (const Collective collective : collectives_of_tensors)
       all.push_back({.collective = collective, .bytes = bytes, .root = members - 1});
   }
   for (const Collective collective : {Collective::scatter, Collective::gather}) {
     all.push_back({.collective = collective, .bytes = 100'000, .root = 0, .dim = 1});
     all.push_back({.collective = collective, .bytes = 3'000'000, .dtype = DType::int8, .dim = 1});
   }
-  for (const Collective collective : lists) {
+  for (const Collective collective : collectives_of_lists) {
     all.push_back({.collective = collective, .tensor_bytes = {8, 0, 404}, .dtype = DType::float64});
     all.push_back({.collective = collective, .tensor_bytes = {4'000, 700'000, 4}});
     all.push_back({.collective = collective, .tensor_bytes = std::vector<std::size_t>(100, 1'000)});
