@@ -107,8 +107,9 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
   }
   /// Member 0 comes to where `is_there` is true, and then waits.
   void expect_to_wait(const std::function<bool()>& is_there = [] { return true; }) {
+    // Flags are read by copies, which are not meant to see them change.
+    std::this_thread::sleep_for(test::patient(std::chrono::milliseconds(50)));
     EXPECT_TRUE(test::becomes_true(is_there));
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_FALSE(machine().query_stream(team().stream(0)));
   }
   /// Sets the abort word; the members must then come to an end soon.
