@@ -66,9 +66,10 @@ void keep(std::unique_ptr<TeamContext> context) {
 
 class Communicator::Impl {
  public:
-  Impl(Exchange& exchange, const CommunicatorOptions& options)
-      : context(std::make_unique<TeamContext>(exchange, checked(exchange, options))) {}
-  explicit Impl(const CommunicatorOptions& options) : context(make_alone(settings(options))) {}
+  /// `beside`: is made in a call of another communicator's.
+  Impl(Exchange& exchange, const CommunicatorOptions& options, bool beside)
+      : context(std::make_unique<TeamContext>(exchange, checked(exchange, options, beside))) {}
+  explicit Impl(const CommunicatorOptions& options) : context(make_alone(prepared(options))) {}
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
   ~Impl();
@@ -88,7 +89,9 @@ class Communicator::Impl {
   void take_failures();
   static std::vector<Device> checked_devices(const CommunicatorOptions& options);
   /// `settings`. What it throws is told to the other ranks, who wait for this one.
-  static Team::Settings checked(Exchange& exchange, const CommunicatorOptions& options);
+  static Team::Settings checked(Exchange& exchange, const CommunicatorOptions& options, bool beside);
+  /// Those that earlier communicators have left may take the memory that this one needs.
+  static Team::Settings prepared(const CommunicatorOptions& options);
   static Team::Settings settings(const CommunicatorOptions& options);
 
   const ForkMark fork_mark_;
@@ -122,13 +125,20 @@ std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOption
   return devices;
 }
 
-Team::Settings Communicator::Impl::checked(Exchange& exchange, const CommunicatorOptions& options) {
+Team::Settings Communicator::Impl::checked(Exchange& exchange, const CommunicatorOptions& options,
+                                           bool beside) {
   try {
-    return settings(options);
+    return beside ? settings(options) : prepared(options);
   } catch (const std::exception& error) {
     Team::decline(exchange, error.what());
     throw;
   }
+}
+
+Team::Settings Communicator::Impl::prepared(const CommunicatorOptions& options) {
+  Team::Settings result = settings(options);
+  Team::free_left_memory(Runtime::get(), result.devices);
+  return result;
 }
 
 Communicator::Impl::~Impl() {
@@ -219,8 +229,9 @@ Team::Settings Communicator::Impl::settings(const CommunicatorOptions& options) 
 }
 
 Communicator::Communicator(Exchange& exchange, const CommunicatorOptions& options)
-    : impl_(std::make_unique<Impl>(exchange, options)) {}
+    : impl_(std::make_unique<Impl>(exchange, options, false)) {}
 Communicator::Communicator(const CommunicatorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
+Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
@@ -315,6 +326,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
     std::uint64_t start = 0;
   };
   TeamContext& context = *impl_->context;
+  Team::free_left_memory(context.require_own_process().runtime, context.team.devices());
   TeamCall call(context, Operation::split, {});
   const std::uint64_t sequence = call.post_without_work();
   transport::ranks::TeamExchange all(context.team, sequence);
@@ -334,11 +346,12 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
   for (const std::size_t rank : ranks) starts.push_back(wishes[rank].start);
   transport::ranks::TeamExchange part(context.team, sequence, std::move(ranks), std::move(starts));
   const Team::Settings& settings = context.team.settings();
-  return Communicator(part, {.devices = context.devices,
-                             .timeout = settings.timeout,
-                             .window_bytes = settings.window_bytes,
-                             .transport = settings.transport,
-                             .determinism = context.team.settings().determinism});
+  const CommunicatorOptions options{.devices = context.devices,
+                                    .timeout = settings.timeout,
+                                    .window_bytes = settings.window_bytes,
+                                    .transport = settings.transport,
+                                    .determinism = settings.determinism};
+  return Communicator(std::make_unique<Impl>(part, options, true));
 }
 
 PlanSummary Communicator::last_plan() const {

@@ -201,6 +201,8 @@ class TUTTI_EXPORT Communicator {
 
  private:
   class Impl;
+  explicit Communicator(std::unique_ptr<Impl> impl) noexcept;
+
   std::unique_ptr<Impl> impl_;
 };
 

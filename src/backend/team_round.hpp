@@ -187,7 +187,7 @@ struct TeamRound {
   std::uint32_t rounds_before = 0;    ///< of the calls before this one, but for replays of graphs
   AbortWord* abort = nullptr;         ///< in registered memory; once it is set, nothing waits any more
   std::uint32_t process = 0;          ///< the calling one's number, for `abort`
-  std::uint32_t teams_on_device = 1;  ///< whose rounds may wait there at once, this one among them
+  std::uint32_t teams_on_device = 1;  ///< whose rounds may wait there at once
 
   std::uint32_t round = 1;     ///< of the call, from 1
   std::uint32_t finished = 1;  ///< up to which of the call's rounds the member has come afterwards

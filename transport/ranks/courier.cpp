@@ -286,11 +286,6 @@ void Courier::add_news(Writer& news) {
     news.add(now);
     progress_[own] = now;
   }
-  if (state != state_) {
-    news.add(Record::state);
-    news.add(state);
-    state_ = state;
-  }
   if (!abort_ && team_.abort_word().is_set()) {
     const backend::AbortReason& reason = team_.abort_word().reason();
     news.add(Record::abort);
@@ -298,6 +293,12 @@ void Courier::add_news(Writer& news) {
     news.add(reason.length);
     news.add_bytes(std::as_bytes(std::span(reason.text())));
     abort_ = true;
+  }
+  // After the reason: who has left is not taken for it.
+  if (state != state_) {
+    news.add(Record::state);
+    news.add(state);
+    state_ = state;
   }
 }
 

@@ -35,6 +35,8 @@ void LeftMemory::sweep(std::span<const int> devices) {
   {
     const std::lock_guard lock(mutex_);
     if (held_.empty()) return;
+    // Also of segments that are in use or cached, which nobody asks about: their ranks are what takes memory.
+    std::erase_if(held_, [](const auto& held) { return held.second->are_gone(); });
   }
   for (const int device : devices) runtime_.allocator(device).free_let_go();
 }

@@ -21,12 +21,17 @@ void LiveTeams::remove(const Team& team) noexcept {
 bool LiveTeams::while_idle(std::span<const int> devices, const Team* asker,
                            const std::function<void()>& work) {
   const std::lock_guard lock(mutex_);
-  std::vector<std::unique_lock<std::mutex>> held;
+  std::vector<Team*> asked;
   for (Team* const team : teams_) {
     const bool is_there = std::ranges::any_of(devices, [&](int device) {
       return std::ranges::find(team->devices(), device) != team->devices().end();
     });
-    if (team != asker && (!is_there || team->abort_word().is_set())) continue;
+    if (team == asker || (is_there && !team->abort_word().is_set())) asked.push_back(team);
+  }
+  // Looks closely at all of them before calls of any have to wait.
+  if (!std::ranges::all_of(asked, [](Team* team) { return team->is_idle(); })) return false;
+  std::vector<std::unique_lock<std::mutex>> held;
+  for (Team* const team : asked) {
     held.push_back(team->hold_if_idle());
     if (!held.back().owns_lock()) return false;
   }

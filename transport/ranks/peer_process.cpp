@@ -29,7 +29,8 @@ PeerProcess::~PeerProcess() {
 bool PeerProcess::is_gone() const noexcept {
   if (process_ == 0) return false;
   pollfd descriptor{.fd = descriptor_, .events = POLLIN, .revents = 0};
-  return descriptor_ >= 0 ? poll(&descriptor, 1, 0) == 1 : kill(process_, 0) != 0 && errno == ESRCH;
+  if (descriptor_ < 0) return kill(process_, 0) != 0 && errno == ESRCH;
+  return poll(&descriptor, 1, 0) == 1 && (descriptor.revents & POLLIN) != 0;
 }
 
 }  // namespace tutti::transport::ranks

@@ -3,6 +3,7 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <iterator>
 #include <mutex>
 #include <shared_mutex>
@@ -60,11 +61,11 @@ std::uint64_t bytes_put(const RoundPart& part) {
 }  // namespace
 
 void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
-  team_.require_running();
   capturing_.clear();
+  captured_.reset();
+  team_.require_running();
   std::ranges::copy_if(streams, std::back_inserter(capturing_),
                        [this](backend::StreamRef stream) { return runtime_.backend().is_capturing(stream); });
-  captured_.reset();
   if (!capturing_.empty()) {
     captured_ = capturing_.front();
     for (const backend::StreamRef stream : streams) runtime_.order(*captured_, stream);
@@ -106,17 +107,17 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
 }
 
 void RoundLauncher::join(std::span<const backend::StreamRef> streams) {
+  const std::vector<backend::StreamRef> origins = std::exchange(capturing_, {});  // whatever fails, but once
   for (const backend::StreamRef stream : streams) runtime_.order(stream, *captured_);
   // One of them is where the capture began and will end: by then all must have come back there.
-  for (const backend::StreamRef origin : capturing_) runtime_.order(*captured_, origin);
-  capturing_.clear();
+  for (const backend::StreamRef origin : origins) runtime_.order(*captured_, origin);
 }
 
 void RoundLauncher::abandon(std::span<const backend::StreamRef> streams) noexcept {
   if (capturing_.empty()) return;
   try {
     join(streams);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     // Then the capture is invalid, which its end will say.
   }
 }

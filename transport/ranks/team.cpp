@@ -1,5 +1,6 @@
 #include "transport/ranks/team.hpp"
 
+#include "transport/ranks/agreement.hpp"
 #include "transport/ranks/left_memory.hpp"
 
 #include <algorithm>
@@ -23,21 +24,36 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
       rank_count_(static_cast<std::size_t>(exchange.size())),
       marks_(settings_.devices.size()),
       live_teams_(runtime.extension<LiveTeams>().shared_from_this()) {
-  // Those of earlier teams may take the memory that this one needs.
-  live_teams_->while_idle(settings_.devices, nullptr,
-                          [this] { runtime_.extension<LeftMemory>().sweep(settings_.devices); });
   join(exchange);
   try {
-    start();
-  } catch (const std::exception& error) {
-    abort(ErrorCode::peer_unavailable, fmt::format("rank {} cannot go on: {}", rank_, error.what()));
+    start_together(exchange);
+  } catch (...) {
     end();
     throw;
   }
 }
 
+void Team::free_left_memory(Runtime& runtime, std::span<const int> devices) {
+  auto& live_teams = runtime.extension<LiveTeams>();
+  live_teams.while_idle(devices, nullptr, [&] { runtime.extension<LeftMemory>().sweep(devices); });
+}
+
 Team::~Team() {
   end();
+}
+
+void Team::start_together(Exchange& exchange) {
+  std::exception_ptr failure;
+  std::string complaint;
+  try {
+    start();
+  } catch (const std::exception& error) {
+    failure = std::current_exception();
+    complaint = error.what();
+  }
+  complaint = first_complaint(exchange, complaint);
+  if (failure) std::rethrow_exception(failure);
+  if (!complaint.empty()) refuse_to_join(complaint);
 }
 
 void Team::start() {
@@ -147,7 +163,6 @@ void Team::compare(std::size_t rank, const Signature& signature, std::size_t oth
 }
 
 std::unique_lock<std::mutex> Team::hold_if_idle() {
-  if (!is_idle()) return {};  // looks closely, which calls need not wait for
   std::unique_lock lock(calls_mutex_, std::try_to_lock);
   // After an abort, own work may still read what its owner no longer waits for.
   if (!lock.owns_lock() || has_captured_ || abort_->is_set() || has_calls_under_way()) return {};

@@ -75,6 +75,9 @@ class Team {
     return member >= first_local() && member < first_local() + local_count();
   }
   [[nodiscard]] const std::vector<int>& devices() const noexcept { return settings_.devices; }
+  /// Frees what teams that are no more have left on these devices and nobody has open any longer, if no
+  /// team's calls are under way there. Not in a call of a team's.
+  static void free_left_memory(Runtime& runtime, std::span<const int> devices);
 
   [[nodiscard]] bool spans_hosts() const noexcept { return hosts_.size() > 1; }
   [[nodiscard]] std::size_t host_count() const noexcept { return hosts_.size(); }
@@ -157,9 +160,11 @@ class Team {
   [[nodiscard]] bool is_idle() noexcept;
   [[nodiscard]] bool has_calls_under_way() const noexcept;
   /// While the result holds a lock, which it does not if that cannot be had at once, nothing of the team's on
-  /// the own devices waits for other ranks: calls are over, are not made, and have not been captured.
+  /// the own devices waits for other ranks: calls are over, are not made, and have not been captured. Does
+  /// not look closely.
   [[nodiscard]] std::unique_lock<std::mutex> hold_if_idle();
-  /// Of this process, whose rounds may wait on an own member's device at once: this one, and others.
+  /// How many of this process have rounds that may wait on an own member's device at once, this one among
+  /// them if it has other members.
   [[nodiscard]] std::uint32_t teams_beside(std::size_t own_member) const noexcept {
     return live_teams_->count_on(settings_.devices[own_member]);
   }
@@ -189,7 +194,8 @@ class Team {
   /// Where the parts of the shared memory lie; returns its size.
   std::size_t lay_out(std::byte* memory);
   void share_registrations(Exchange& exchange);
-  /// What only this rank has: what throws here is not known to the others.
+  /// Throws on all ranks if one cannot start.
+  void start_together(Exchange& exchange);
   void start();
   void end() noexcept;
   void leave() noexcept;
