@@ -2,15 +2,12 @@
 #include "tutti/communicator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/event.hpp"
-#include "tutti/exchange.hpp"
 #include "tutti/persistent.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include <benchmark/benchmark.h>
@@ -230,19 +227,9 @@ BENCHMARK(persistent_broadcast_launch);
 // --- Collectives between processes: validation, signature, plan lookup, dispatch
 // -----------------------------------
 
-/// The only process of its communicator, which brings in all devices.
-class Alone final : public tutti::Exchange {
- public:
-  [[nodiscard]] int rank() const override { return 0; }
-  [[nodiscard]] int size() const override { return 1; }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    std::ranges::copy(mine, all.begin());
-  }
-};
-
+/// Of one process, which brings in all devices.
 tutti::Communicator communicator_alone() {
-  Alone exchange;
-  return tutti::Communicator(exchange, {.devices = all_devices()});
+  return tutti::Communicator({.devices = all_devices()});
 }
 
 void communicator_broadcast_of_nothing(State& state) {
