@@ -45,7 +45,7 @@ TeamCall::TeamCall(TeamContext& context, Operation operation, StreamList streams
 }
 
 TeamCall::~TeamCall() {
-  context_.launcher.abandon(streams_);
+  context_.launcher.abandon();
   inputs_.clear();
   outputs_.clear();
 }
@@ -170,7 +170,7 @@ void TeamCall::choose_transport() {
 }
 
 void TeamCall::keep_memory() {
-  if (const auto& capture = context_.launcher.captured()) {
+  if (const auto capture = context_.launcher.captured()) {
     auto tensors = std::make_shared<std::vector<Tensor>>(inputs_);
     tensors->insert(tensors->end(), outputs_.begin(), outputs_.end());
     for (const StandIn& replaced : stand_ins_) tensors->push_back(replaced.operand);

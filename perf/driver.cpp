@@ -203,12 +203,14 @@ class Driver {
     // What is set up in a first call cannot be captured.
     for (const Call& call : buffers.calls()) operation.run(call, what);
     session_.synchronize();
-    const Stream stream = current_stream(buffers.call(0).devices.front().index());
+    std::vector<Stream> streams;
+    for (const Device device : buffers.call(0).devices) streams.push_back(current_stream(device.index()));
+    const Stream& stream = streams.front();
     const std::vector<const Call*> calls = calls_of_a_graph(buffers);
-    const Graph graph = Graph::capture(stream, [&] {
+    const Graph graph = Graph::capture(streams, [&] {
       for (const Call* const call : calls) operation.run(*call, what);
     });
-    const Graph one = Graph::capture(stream, [&] { operation.run(*calls.front(), what); });
+    const Graph one = Graph::capture(streams, [&] { operation.run(*calls.front(), what); });
     note_last_plan(operation, row);
     row.algorithm += ", replayed";
     Launcher how = launcher([&](std::size_t) { graph.launch(stream); }, buffers);

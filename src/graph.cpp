@@ -4,11 +4,33 @@
 #include "runtime.hpp"
 #include "tutti/error.hpp"
 
+#include <deque>
+#include <ranges>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace tutti {
+namespace {
+
+/// Makes streams current while it exists, and the first one's device.
+class CurrentStreams {
+ public:
+  explicit CurrentStreams(std::span<const Stream> streams) {
+    for (const Stream& stream : streams | std::views::reverse) guards_.emplace_back(stream);
+  }
+  CurrentStreams(const CurrentStreams&) = delete;
+  CurrentStreams& operator=(const CurrentStreams&) = delete;
+  ~CurrentStreams() {
+    while (!guards_.empty()) guards_.pop_back();  // they nest
+  }
+
+ private:
+  std::deque<StreamGuard> guards_;
+};
+
+}  // namespace
 
 class Graph::Impl {
  public:
@@ -39,15 +61,26 @@ class Graph::Impl {
 };
 
 Graph Graph::capture(const Stream& stream, const std::function<void()>& work) {
-  backend::Backend& backend = Runtime::get().backend();
+  return capture(std::span(&stream, 1), work);
+}
+
+Graph Graph::capture(StreamList streams, const std::function<void()>& work) {
+  if (streams.empty()) {
+    throw Error(ErrorCode::invalid_argument, "Graph::capture: streams is empty, expected at least one");
+  }
+  Runtime& runtime = Runtime::get();
+  backend::Backend& backend = runtime.backend();
   if (!backend.supports_graphs()) {
     throw Error(ErrorCode::unsupported, "Graph::capture: virtual devices have no graphs");
   }
-  const backend::StreamRef captured = StreamAccess::ref(stream);
-  const StreamGuard guard(stream);
+  const backend::StreamRef captured = StreamAccess::ref(streams.front());
+  const std::span<const Stream> others = streams.subspan(1);
+  const CurrentStreams current(streams);
   backend.begin_capture(captured);
   try {
+    for (const Stream& stream : others) runtime.order(captured, StreamAccess::ref(stream));
     work();
+    for (const Stream& stream : others) runtime.order(StreamAccess::ref(stream), captured);
   } catch (...) {
     try {
       backend.destroy_graph(backend.end_capture(captured));
@@ -56,7 +89,7 @@ Graph Graph::capture(const Stream& stream, const std::function<void()>& work) {
     }
     throw;
   }
-  return Graph(std::make_unique<Impl>(backend, backend.end_capture(captured), stream.device()));
+  return Graph(std::make_unique<Impl>(backend, backend.end_capture(captured), captured.device));
 }
 
 Graph::Graph(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}

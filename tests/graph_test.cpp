@@ -41,6 +41,11 @@ TEST(Graph, IsNotForVirtualDevices) {
                             ErrorCode::unsupported, {"Graph::capture", "virtual devices have no graphs"}));
 }
 
+TEST(Graph, IsOfSomeStream) {
+  EXPECT_TRUE(test::refuses([] { static_cast<void>(Graph::capture(std::vector<Stream>{}, [] {})); },
+                            ErrorCode::invalid_argument, {"Graph::capture", "streams is empty"}));
+}
+
 TEST_F(Graphs, RunWhenTheyAreLaunchedAndAgainEachTime) {
   synchronize(0);
   const Graph graph = copying();
@@ -62,6 +67,37 @@ TEST_F(Graphs, FollowTheStreamTheyAreLaunchedOn) {
   graph.launch(other);
   other.synchronize();
   expect_copied(7);
+}
+
+TEST_F(Graphs, HoldTheWorkOfSeveralStreams) {
+  const Stream other(0);
+  const Tensor sum = zeros({1000}, {.dtype = DType::int32, .device = Device(0)});
+  synchronize(0);
+  const std::vector<Stream> streams{stream_, other};
+  const Graph graph = Graph::capture(streams, [&] {
+    copy_.copy_(number_, Blocking::no);
+    const StreamGuard guard(other);
+    sum.fill_(5);
+  });
+  expect_copied(0);
+  EXPECT_EQ(sum.to_vector<std::int32_t>(), std::vector<std::int32_t>(1000, 0));
+  const StreamGuard guard(stream_);
+  number_.fill_(6);
+  graph.launch(stream_);
+  expect_copied(6);
+  EXPECT_EQ(sum.to_vector<std::int32_t>(), std::vector<std::int32_t>(1000, 5));
+}
+
+TEST_F(Graphs, OfSeveralStreamsLeaveNothingCapturedWhenTheyFail) {
+  const Stream other(0);
+  synchronize(0);
+  const std::vector<Stream> streams{stream_, other};
+  EXPECT_THROW(static_cast<void>(Graph::capture(streams, [] { throw std::runtime_error("no"); })),
+               std::runtime_error);
+  const StreamGuard guard(other);
+  copy_.fill_(4);
+  other.synchronize();
+  expect_copied(4);
 }
 
 TEST_F(Graphs, CanBeMovedAndOutliveTheirTensorsNames) {

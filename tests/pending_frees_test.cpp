@@ -1,6 +1,6 @@
 #include "pending_frees.hpp"
 
-#include "runtime.hpp"
+#include "support/absent_backend.hpp"
 #include "tutti/error.hpp"
 
 #include <map>
@@ -18,8 +18,8 @@ using backend::EventHandle;
 using backend::StreamHandle;
 using backend::StreamRef;
 
-/// A machine of which only streams and events exist, and whose work completes when the test says so.
-class ScriptedBackend final : public backend::Backend {
+/// Streams and events whose work completes when the test says so.
+class ScriptedBackend final : public test::AbsentBackend {
  public:
   std::set<StreamHandle> capturing;
   std::set<StreamHandle> failing;
@@ -32,8 +32,6 @@ class ScriptedBackend final : public backend::Backend {
 
   void complete(std::size_t recording) { completed.insert(recorded.at(recording)); }
 
-  BackendKind kind() const noexcept override { return BackendKind::host; }
-  int device_count() const noexcept override { return 2; }
   EventHandle create_event(int, backend::EventTiming, backend::EventWait) override {
     return reinterpret_cast<EventHandle>(++last_event_);
   }
@@ -55,54 +53,7 @@ class ScriptedBackend final : public backend::Backend {
   std::uint64_t stream_id(StreamRef) override { return stream_generation; }
   bool is_capturing(StreamRef stream) override { return capturing.contains(stream.handle); }
 
-  // The rest is not asked for.
-  const DeviceProperties& properties(int) const override { unexpected(); }
-  MemoryInfo memory_info(int) override { unexpected(); }
-  void set_current_device(int) override { unexpected(); }
-  std::pair<int, int> stream_priority_range(int /*device*/) const override { return {0, 0}; }
-  backend::Link link(int, int) override { unexpected(); }
-  bool can_access_peer(int, int) override { unexpected(); }
-  void enable_peer_access(int, int) override { unexpected(); }
-  void synchronize_device(int) override { unexpected(); }
-  void* allocate_device(int, std::size_t) override { unexpected(); }
-  void free_device(int, void*) noexcept override {}
-  void* allocate_pinned(std::size_t) override { unexpected(); }
-  void free_pinned(void*) noexcept override {}
-  backend::PointerInfo pointer_info(const void*) override { unexpected(); }
-  void register_pinned(void*, std::size_t) override { unexpected(); }
-  void unregister_pinned(void*) noexcept override {}
-  backend::MemoryHandle share_device_memory(int, void*) override { unexpected(); }
-  void* open_device_memory(int, const backend::MemoryHandle&) override { unexpected(); }
-  void close_device_memory(int, void*) noexcept override {}
-  StreamRef default_stream(int) override { unexpected(); }
-  StreamRef create_stream(int, int) override { unexpected(); }
-  void destroy_stream(StreamRef) noexcept override {}
-  bool query_stream(StreamRef) override { unexpected(); }
-  void synchronize_stream(StreamRef) override { unexpected(); }
-  void wait_event(StreamRef, EventHandle) override { unexpected(); }
-  void launch_host_function(StreamRef, void (*)(void*), void*) override { unexpected(); }
-  void synchronize_event(EventHandle) override { unexpected(); }
-  float elapsed_time(EventHandle, EventHandle) override { unexpected(); }
-  backend::SignalSupport signal_support() const noexcept override { return backend::SignalSupport::none; }
-  void signal(StreamRef, backend::SharedFlag&, std::uint32_t) override { unexpected(); }
-  void wait_signals(StreamRef, std::span<backend::SharedFlag>, std::uint32_t) override { unexpected(); }
-  void copy(StreamRef, const backend::Copy2D&) override { unexpected(); }
-  void fan_out(StreamRef, const backend::FanOut&) override { unexpected(); }
-  void ordered_sum(StreamRef, const backend::OrderedSum&) override { unexpected(); }
-  void convert(StreamRef, const backend::Convert&) override { unexpected(); }
-  void fill(StreamRef, const backend::Fill&) override { unexpected(); }
-  void random_fill(StreamRef, const backend::RandomFill&) override { unexpected(); }
-  void team_round(StreamRef, const backend::TeamRound&) override { unexpected(); }
-  bool supports_graphs() const noexcept override { return true; }
-  void begin_capture(StreamRef) override { unexpected(); }
-  backend::GraphHandle end_capture(StreamRef) override { unexpected(); }
-  void launch_graph(backend::GraphHandle, StreamRef) override { unexpected(); }
-  void destroy_graph(backend::GraphHandle) noexcept override {}
-  void retain_until_graph_destroyed(StreamRef, std::shared_ptr<void>) override { unexpected(); }
-
  private:
-  [[noreturn]] static void unexpected() { throw std::logic_error("not a stream or event call"); }
-
   std::uintptr_t last_event_ = 0;
 };
 

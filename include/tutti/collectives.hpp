@@ -2,13 +2,12 @@
 
 #include "tutti/device.hpp"
 #include "tutti/export.hpp"
+#include "tutti/list_of.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <span>
 #include <string>
@@ -42,22 +41,10 @@
 /// before the capture.
 namespace tutti {
 
-/// A list argument; accepts `{a, b}`, vectors, arrays and spans. Valid for the full expression.
-template <class T>
-class ListOf : public std::span<const T> {
- public:
-  ListOf() = default;
-  ListOf(std::initializer_list<T> values) : std::span<const T>(values.begin(), values.size()) {}
-  ListOf(std::span<const T> values) : std::span<const T>(values) {}
-  ListOf(const std::vector<T>& values) : std::span<const T>(values) {}
-  template <std::size_t Count>
-  ListOf(const std::array<T, Count>& values) : std::span<const T>(values) {}
-};
 using DeviceList = ListOf<Device>;
 using TensorList = ListOf<Tensor>;
 /// One list of tensors per device.
 using TensorLists = ListOf<std::vector<Tensor>>;
-using StreamList = ListOf<Stream>;
 
 /// The operations.
 enum class Collective : std::uint8_t {

@@ -2,6 +2,7 @@
 
 #include "tutti/device.hpp"
 #include "tutti/export.hpp"
+#include "tutti/list_of.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -55,6 +56,7 @@ class TUTTI_EXPORT Stream {
   int device_ = -1;
   int priority_ = 0;
 };
+using StreamList = ListOf<Stream>;
 
 /// Wraps a stream made elsewhere (a `cudaStream_t` of `device` on GPUs); never destroys it. The caller keeps
 /// it alive while the library uses it: as long as there are tensors that have been used on it. When it is

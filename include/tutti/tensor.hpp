@@ -5,13 +5,12 @@
 #include "tutti/dtype.hpp"
 #include "tutti/export.hpp"
 #include "tutti/layout.hpp"
+#include "tutti/list_of.hpp"
 #include "tutti/stream.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -19,15 +18,8 @@
 
 namespace tutti {
 
-/// A list of sizes or strides; accepts `{2, 3}`, vectors, arrays and spans. Valid for the full expression.
-class IntList : public std::span<const std::int64_t> {
- public:
-  IntList(std::initializer_list<std::int64_t> values) : span(values.begin(), values.size()) {}
-  IntList(std::span<const std::int64_t> values) : span(values) {}
-  IntList(const std::vector<std::int64_t>& values) : span(values) {}
-  template <std::size_t N>
-  IntList(const std::array<std::int64_t, N>& values) : span(values) {}
-};
+/// Sizes, or strides.
+using IntList = ListOf<std::int64_t>;
 
 /// Whether a call that touches the host waits for the device.
 enum class Blocking : std::uint8_t {

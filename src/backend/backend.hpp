@@ -186,6 +186,9 @@ class Backend {
   // by events, is recorded instead of run. Throws Error(unsupported) where `supports_graphs()` is false.
   [[nodiscard]] virtual bool supports_graphs() const noexcept = 0;
   [[nodiscard]] virtual bool is_capturing(StreamRef stream) = 0;
+  /// Of the capture that `stream` is part of: different for every one of the process. 0 if it is part of
+  /// none. Throws if the capture has become invalid.
+  [[nodiscard]] virtual std::uint64_t capture_id(StreamRef stream) = 0;
   virtual void begin_capture(StreamRef stream) = 0;
   /// The instantiated graph. After a failure inside the capture, throws and leaves nothing captured.
   [[nodiscard]] virtual GraphHandle end_capture(StreamRef stream) = 0;

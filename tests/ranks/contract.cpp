@@ -261,20 +261,29 @@ void replay_from(Group& group, int first, std::int64_t count) {
     current_stream(group.device(i).index()).synchronize();
   }
   Communicator& communicator = group.communicator;
-  const Graph graph = Graph::capture(streams[origin], [&] {
+  const auto calls = [&] {
     communicator.all_reduce_add(numbers, sums, streams);
     // What is refused half-way leaves the capture as it was.
     EXPECT_TRUE(refuses([&] { communicator.broadcast(transposed, 0, streams); }, ErrorCode::unsupported,
                         {"broadcast", "strides", "captured"}));
     communicator.all_reduce_add(sums, sums, streams);
-  });
+  };
+  std::vector<Stream> origin_first = streams;
+  std::swap(origin_first.front(), origin_first[origin]);
   const int members = group.members();
-  for (int round = 0; round < 5; ++round) {
-    graph.launch(streams[origin]);
-    streams[origin].synchronize();
-    for (const Tensor& sum : sums) {
-      const auto values = sum.to_vector<std::int32_t>();
-      EXPECT_EQ(std::ranges::count(values, members * members * (members + 1) / 2), count) << round;
+  for (const bool all_join_first : {false, true}) {
+    const Graph graph =
+        all_join_first ? Graph::capture(origin_first, calls) : Graph::capture(streams[origin], calls);
+    for (int round = 0; round < 5; ++round) {
+      for (const Tensor& sum : sums) sum.fill_(0);
+      for (const Tensor& sum : sums) current_stream(sum.device().index()).synchronize();
+      graph.launch(streams[origin]);
+      streams[origin].synchronize();
+      for (const Tensor& sum : sums) {
+        const auto values = sum.to_vector<std::int32_t>();
+        EXPECT_EQ(std::ranges::count(values, members * members * (members + 1) / 2), count)
+            << round << (all_join_first ? ", all streams joined first" : "");
+      }
     }
   }
 }

@@ -3,11 +3,8 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
-#include <exception>
-#include <iterator>
 #include <mutex>
 #include <shared_mutex>
-#include <utility>
 
 namespace tutti::transport::ranks {
 namespace {
@@ -61,21 +58,10 @@ std::uint64_t bytes_put(const RoundPart& part) {
 }  // namespace
 
 void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
-  capturing_.clear();
-  captured_.reset();
+  is_captured_ = false;
   team_.require_running();
-  std::ranges::copy_if(streams, std::back_inserter(capturing_),
-                       [this](backend::StreamRef stream) { return runtime_.backend().is_capturing(stream); });
-  if (!capturing_.empty()) {
-    captured_ = capturing_.front();
-    for (const backend::StreamRef stream : streams) runtime_.order(*captured_, stream);
-    for (std::size_t i = 0; i < latest_captured_.size(); ++i) {
-      if (runtime_.backend().is_capturing(latest_captured_[i]))
-        runtime_.order(latest_captured_[i], streams[i]);
-    }
-    latest_captured_.assign(streams.begin(), streams.end());
-    return;
-  }
+  is_captured_ = capture_.begin(streams);
+  if (is_captured_) return;
   for (std::size_t i = 0; i < latest_.size(); ++i) follow(latest_[i], streams[i]);
 }
 
@@ -92,10 +78,7 @@ void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
 }
 
 void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
-  if (captured_) {
-    join(streams);
-    return;
-  }
+  if (is_captured_) return capture_.end();
   latest_.resize(streams.size());
   for (std::size_t i = 0; i < streams.size(); ++i) {
     Latest& latest = latest_[i];
@@ -103,22 +86,6 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
     latest.stream = streams[i];
     if (!is_owned || marks_calls_) record(latest);
     latest.is_owned = is_owned;
-  }
-}
-
-void RoundLauncher::join(std::span<const backend::StreamRef> streams) {
-  const std::vector<backend::StreamRef> origins = std::exchange(capturing_, {});  // whatever fails, but once
-  for (const backend::StreamRef stream : streams) runtime_.order(stream, *captured_);
-  // One of them is where the capture began and will end: by then all must have come back there.
-  for (const backend::StreamRef origin : origins) runtime_.order(*captured_, origin);
-}
-
-void RoundLauncher::abandon(std::span<const backend::StreamRef> streams) noexcept {
-  if (capturing_.empty()) return;
-  try {
-    join(streams);
-  } catch (const std::exception&) {
-    // Then the capture is invalid, which its end will say.
   }
 }
 
@@ -211,7 +178,7 @@ void RoundLauncher::prepare(Task& task, std::uint64_t sequence, const RoundPlan&
                          .pointers = resolver.resolve(part.sums.pointers, task.sums)},
                 .given_count = static_cast<std::uint32_t>(part.given.size()),
                 .given = task.given};
-  if (task.round.ends_call && !captured_) {
+  if (task.round.ends_call && !is_captured_) {
     task.round.done = &team_.done_flag_of_rounds(own);
     task.round.done_value = static_cast<std::uint32_t>(sequence);
   }
@@ -229,7 +196,7 @@ void RoundLauncher::give(const RoundPart& part, std::span<std::byte* const> addr
 }
 
 void RoundLauncher::finish(std::uint64_t sequence, std::span<const backend::StreamRef> streams) {
-  if (captured_) return;
+  if (is_captured_) return;
   for (std::size_t own = 0; own < streams.size(); ++own) team_.done_after(own, sequence, streams[own]);
 }
 

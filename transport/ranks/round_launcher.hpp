@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime.hpp"
+#include "transport/ranks/joint_capture.hpp"
 #include "transport/ranks/round_plan.hpp"
 #include "transport/ranks/team.hpp"
 
@@ -17,13 +18,16 @@ namespace tutti::transport::ranks {
 class RoundLauncher {
  public:
   RoundLauncher(Runtime& runtime, Team& team)
-      : runtime_(runtime), team_(team), marks_calls_(runtime.backend().kind() == BackendKind::host) {}
+      : runtime_(runtime),
+        team_(team),
+        marks_calls_(runtime.backend().kind() == BackendKind::host),
+        capture_(runtime) {}
   RoundLauncher(const RoundLauncher&) = delete;
   RoundLauncher& operator=(const RoundLauncher&) = delete;
 
   /// Throws what ended the team. Before anything else of a call is queued: makes `streams`, one per own
   /// member, follow the calls before. If one of them is being captured, the others join the capture, and the
-  /// calls before are left alone: who launches the graph orders it with them.
+  /// calls before it are left alone: who launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
   /// `addresses` by buffer of the plan's work; those of other ranks' members are not looked at. What they
   /// point to stays alive until the streams have passed. What the plan gives has been added to the team's
@@ -36,7 +40,7 @@ class RoundLauncher {
   void end(std::span<const backend::StreamRef> streams);
   /// Of a call that has begun and may not have come to its end: a capture that its streams are in goes on
   /// without it.
-  void abandon(std::span<const backend::StreamRef> streams) noexcept;
+  void abandon() noexcept { capture_.abandon(); }
 
   /// After the last call: notes how far its streams have to come, for `has_passed`. Behind what others have
   /// queued since, unless calls are marked as they are made.
@@ -47,9 +51,11 @@ class RoundLauncher {
   /// Throws what has failed on the devices since somebody asked.
   void check() const;
   /// Graphs may hold own work, on whatever streams they are launched.
-  [[nodiscard]] bool has_captured() const noexcept { return !latest_captured_.empty(); }
-  /// The stream whose capture the call belongs to.
-  [[nodiscard]] const std::optional<backend::StreamRef>& captured() const noexcept { return captured_; }
+  [[nodiscard]] bool has_captured() const noexcept { return capture_.has_captured(); }
+  /// A stream of the capture that the call belongs to, if any.
+  [[nodiscard]] std::optional<backend::StreamRef> captured() const noexcept {
+    return is_captured_ ? std::optional(capture_.origin()) : std::nullopt;
+  }
 
  private:
   /// Where an own member's calls have got to. A stream that is not the library's may be destroyed, and its
@@ -59,8 +65,6 @@ class RoundLauncher {
     bool is_owned = false;  ///< by the library
     PooledEvent event;
   };
-  /// Each of the captured streams follows all others, so that the capture can end on any of them.
-  void join(std::span<const backend::StreamRef> streams);
   void record(Latest& latest);
   void follow(const Latest& latest, backend::StreamRef stream);
 
@@ -81,12 +85,11 @@ class RoundLauncher {
 
   Runtime& runtime_;
   Team& team_;
-  bool marks_calls_;                                 ///< on all streams, where that costs next to nothing
-  std::uint32_t rounds_ = 0;                         ///< of all calls so far
-  std::vector<Latest> latest_;                       ///< of own members; empty before the first call
-  std::vector<backend::StreamRef> latest_captured_;  ///< likewise, of captured calls
-  std::optional<backend::StreamRef> captured_;
-  std::vector<backend::StreamRef> capturing_;  ///< when the call began, until it ends
+  bool marks_calls_;            ///< on all streams, where that costs next to nothing
+  std::uint32_t rounds_ = 0;    ///< of all calls so far
+  std::vector<Latest> latest_;  ///< of own members; empty before the first call
+  JointCapture capture_;
+  bool is_captured_ = false;  ///< the latest call
   Task task_;
   Task relay_;
   std::vector<std::size_t> next_;  ///< part of each own member, in a launch

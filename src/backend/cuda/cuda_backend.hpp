@@ -84,6 +84,7 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
   [[nodiscard]] bool is_capturing(StreamRef stream) override;
+  [[nodiscard]] std::uint64_t capture_id(StreamRef stream) override;
   void begin_capture(StreamRef stream) override;
   [[nodiscard]] GraphHandle end_capture(StreamRef stream) override;
   void launch_graph(GraphHandle graph, StreamRef stream) override;

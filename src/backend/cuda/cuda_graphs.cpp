@@ -8,23 +8,24 @@
 namespace tutti::backend::cuda {
 namespace {
 
-#if CUDART_VERSION >= 13000
-cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus& status, cudaGraph_t& graph) {
-  return cudaStreamGetCaptureInfo(stream, &status, nullptr, &graph, nullptr, nullptr, nullptr);
-}
-#else
-cudaError_t capture_info(cudaStream_t stream, cudaStreamCaptureStatus& status, cudaGraph_t& graph) {
-  return cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, &graph, nullptr, nullptr);
-}
-#endif
-
-/// The graph that `stream` is being captured into, nullptr if it is not.
-cudaGraph_t graph_under_capture(StreamRef stream) {
-  const StreamDevice current(stream);
+struct Capture {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  unsigned long long id = 0;  ///< if active, as the graph
   cudaGraph_t graph = nullptr;
-  check(capture_info(native(stream), status, graph), "cudaStreamGetCaptureInfo", stream.device);
-  return status == cudaStreamCaptureStatusActive ? graph : nullptr;
+};
+
+Capture capture_of(StreamRef stream) {
+  const StreamDevice current(stream);
+  Capture capture;
+#if CUDART_VERSION >= 13000
+  const cudaError_t error = cudaStreamGetCaptureInfo(native(stream), &capture.status, &capture.id,
+                                                     &capture.graph, nullptr, nullptr, nullptr);
+#else
+  const cudaError_t error = cudaStreamGetCaptureInfo_v2(native(stream), &capture.status, &capture.id,
+                                                        &capture.graph, nullptr, nullptr);
+#endif
+  check(error, "cudaStreamGetCaptureInfo", stream.device);
+  return capture;
 }
 
 }  // namespace
@@ -35,6 +36,14 @@ bool CudaBackend::is_capturing(StreamRef stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(native(stream), &status), "cudaStreamIsCapturing", stream.device);
   return status != cudaStreamCaptureStatusNone;
+}
+
+std::uint64_t CudaBackend::capture_id(StreamRef stream) {
+  if (is_legacy(stream)) return 0;
+  const Capture capture = capture_of(stream);
+  if (capture.status == cudaStreamCaptureStatusInvalidated)
+    check(cudaErrorStreamCaptureInvalidated, "cudaStreamGetCaptureInfo", stream.device);
+  return capture.status == cudaStreamCaptureStatusActive ? capture.id : 0;
 }
 
 void CudaBackend::begin_capture(StreamRef stream) {
@@ -66,16 +75,16 @@ void CudaBackend::destroy_graph(GraphHandle graph) noexcept {
 }
 
 void CudaBackend::retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) {
-  const cudaGraph_t graph = graph_under_capture(stream);
-  if (graph == nullptr) return;
+  const Capture capture = capture_of(stream);
+  if (capture.status != cudaStreamCaptureStatusActive) return;
   auto holder = std::make_unique<std::shared_ptr<void>>(std::move(resource));
   const auto destroy = [](void* object) { delete static_cast<std::shared_ptr<void>*>(object); };
   cudaUserObject_t object = nullptr;
   check(cudaUserObjectCreate(&object, holder.get(), destroy, 1, cudaUserObjectNoDestructorSync),
         "cudaUserObjectCreate", stream.device);
   static_cast<void>(holder.release());  // the user object's now
-  check(cudaGraphRetainUserObject(graph, object, 1, cudaGraphUserObjectMove), "cudaGraphRetainUserObject",
-        stream.device);
+  check(cudaGraphRetainUserObject(capture.graph, object, 1, cudaGraphUserObjectMove),
+        "cudaGraphRetainUserObject", stream.device);
 }
 
 }  // namespace tutti::backend::cuda

@@ -97,6 +97,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   // Backend: graphs, of which there are none.
   [[nodiscard]] bool supports_graphs() const noexcept override { return false; }
   [[nodiscard]] bool is_capturing(StreamRef) override { return false; }
+  [[nodiscard]] std::uint64_t capture_id(StreamRef) override { return 0; }
   void begin_capture(StreamRef stream) override;
   [[nodiscard]] GraphHandle end_capture(StreamRef stream) override;
   void launch_graph(GraphHandle graph, StreamRef stream) override;

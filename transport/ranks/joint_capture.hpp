@@ -1,0 +1,50 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "runtime.hpp"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// Has calls on several streams, of which some are being captured, belong to that capture as a whole.
+///
+/// Streams that somebody else has had join the capture, or begun it on, are only queued to: these are theirs
+/// to bring back to where the capture ends. The others join it when a call begins, and come back to one of
+/// those when it ends. So streams that are all part of the capture do not wait for one another between calls.
+class JointCapture {
+ public:
+  explicit JointCapture(Runtime& runtime) : runtime_(runtime) {}
+  JointCapture(const JointCapture&) = delete;
+  JointCapture& operator=(const JointCapture&) = delete;
+
+  /// Whether one of the `streams` is being captured: then they all are when it returns, and each follows the
+  /// one at its place in the call before, if that belongs to the same capture. Throws Error(unsupported) if
+  /// they are being captured into different graphs; nothing has joined anything then.
+  [[nodiscard]] bool begin(std::span<const backend::StreamRef> streams);
+  /// After everything of the call has been queued.
+  void end();
+  /// Of a call that has not come to its end, if there is one: the capture goes on without it.
+  void abandon() noexcept;
+
+  /// Of the call that began last: the stream that those which have joined come back to.
+  [[nodiscard]] backend::StreamRef origin() const noexcept { return origin_; }
+  /// Graphs may hold calls.
+  [[nodiscard]] bool has_captured() const noexcept { return capture_ != 0; }
+
+ private:
+  [[nodiscard]] bool has_brought_in(backend::StreamRef stream) const noexcept;
+
+  Runtime& runtime_;
+  std::uint64_t capture_ = 0;  ///< of the latest captured call
+  backend::StreamRef origin_;
+  std::vector<backend::StreamRef> brought_in_;  ///< to the capture, by all its calls
+  std::vector<backend::StreamRef> latest_;      ///< of the latest captured call
+  std::vector<backend::StreamRef> before_;      ///< of the one before, in the same capture
+  std::vector<std::uint64_t> captures_;         ///< of the call's streams, 0 for none
+  bool is_open_ = false;                        ///< a call has begun, and not ended
+};
+
+}  // namespace tutti::transport::ranks
