@@ -262,19 +262,18 @@ std::unique_ptr<tutti::Network> MessageNetwork::part(std::span<const int> ranks,
 
 int MessageNetwork::agree_on_tag(tutti::Exchange& exchange) {
   constexpr int no_tag = -1;
-  Tags& tags = line_->tags();
-  std::vector<int> refused;  // taken meanwhile, so that none is proposed again
-  int tag = no_tag;
-  for (bool is_agreed = false; !is_agreed;) {
-    const bool proposes = exchange.rank() == 0;
-    tag = gather(exchange, proposes ? tags.propose().value_or(no_tag) : no_tag).front();
+  const bool proposes = exchange.rank() == 0;
+  TakenTags taken(line_->tags());  // refused ones too, so that none is proposed again
+  for (;;) {
+    const int proposed = proposes ? taken.propose().value_or(no_tag) : no_tag;
+    const int tag = gather(exchange, proposed).front();
     if (tag == no_tag) break;
-    const bool is_taken = proposes || tags.take(tag);
-    is_agreed = std::ranges::count(gather(exchange, is_taken ? 1 : 0), 0) == 0;
-    if (is_taken && !is_agreed) refused.push_back(tag);
+    const bool is_taken = proposes || taken.take(tag);
+    if (std::ranges::count(gather(exchange, is_taken ? 1 : 0), 0) == 0) {
+      taken.keep_last();
+      return tag;
+    }
   }
-  for (const int freed : refused) tags.release(freed);
-  if (tag != no_tag) return tag;
   throw Error(ErrorCode::unsupported,
               "MPI has no more tags for communicators that are split off: all are in use, or were those of "
               "communicators that ended before all their messages had arrived");

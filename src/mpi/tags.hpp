@@ -5,6 +5,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <vector>
 
 namespace tutti::mpi {
 
@@ -52,6 +53,33 @@ class Tags {
   std::int64_t proposed_ = 0;  ///< how many new ones
   std::set<int> taken_{0};
   std::deque<int> free_;  ///< own ones that have been let go of
+};
+
+/// Tags that are let go of again unless they are kept.
+class TakenTags {
+ public:
+  explicit TakenTags(Tags& tags) : tags_(tags) {}
+  TakenTags(const TakenTags&) = delete;
+  TakenTags& operator=(const TakenTags&) = delete;
+  ~TakenTags() {
+    for (const int tag : taken_) tags_.release(tag);
+  }
+
+  [[nodiscard]] std::optional<int> propose() {
+    const std::optional<int> tag = tags_.propose();
+    if (tag) taken_.push_back(*tag);
+    return tag;
+  }
+  [[nodiscard]] bool take(int tag) {
+    if (!tags_.take(tag)) return false;
+    taken_.push_back(tag);
+    return true;
+  }
+  void keep_last() { taken_.pop_back(); }
+
+ private:
+  Tags& tags_;
+  std::vector<int> taken_;
 };
 
 }  // namespace tutti::mpi

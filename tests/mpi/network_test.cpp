@@ -1,5 +1,7 @@
 #include "mpi/world.hpp"
 #include "support/errors.hpp"
+#include "tutti/error.hpp"
+#include "tutti/exchange.hpp"
 #include "tutti/mpi.hpp"
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 #include <cstddef>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -162,6 +165,32 @@ TEST_F(MpiNetworkOfFewTags, UsesNoneThatAnotherPartHasOnAnyRank) {
   first.reset();
   for (int round = 0; round < 3; ++round) exchange_messages(*part(), world_rank(), world_size(), 3);
   exchange_messages(*second, world_rank(), world_size(), 3);
+}
+
+/// Fails, on all ranks, after some calls.
+class FailingExchange final : public Exchange {
+ public:
+  FailingExchange(Exchange& exchange, int calls) : exchange_(exchange), calls_(calls) {}
+  [[nodiscard]] int rank() const override { return exchange_.rank(); }
+  [[nodiscard]] int size() const override { return exchange_.size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    if (calls_-- == 0) throw Error(ErrorCode::peer_unavailable, "the exchange has failed");
+    exchange_.all_gather(mine, all);
+  }
+
+ private:
+  Exchange& exchange_;
+  int calls_;
+};
+
+TEST_F(MpiNetworkOfFewTags, LosesNoneWherePartsCannotBeMade) {
+  for (int attempt = 0; attempt < 6; ++attempt) {
+    FailingExchange failing(exchange_, attempt % 2);
+    EXPECT_TRUE(refuses([&] { static_cast<void>(all_->part(everyone_, failing)); },
+                        ErrorCode::peer_unavailable, {"has failed"}));
+  }
+  const std::unique_ptr<Network> first = part();
+  exchange_messages(*part(), world_rank(), world_size(), 3);
 }
 
 TEST_F(MpiNetworkOfFewTags, UsesNoneWithMessagesUnderWay) {
