@@ -155,8 +155,7 @@ TEST(Joining, ARankStoppedInTheMiddleOfASplitIsNamed) {
       EXPECT_LT(watch.elapsed(), timeout + slack);
       EXPECT_TRUE(names_rank_1_alone(text));
     });
-    std::this_thread::sleep_for(timeout + slack);
-    kill(ranks.process(1), SIGCONT);
+    ranks.resume_after(timeout + slack, 1);
     expect_endings(ranks, {all_right, all_right, all_right});
   }
 }

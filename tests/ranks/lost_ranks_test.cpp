@@ -130,8 +130,7 @@ TEST(LostRanks, AStoppedRankIsWaitedForAndThenNamed) {
         text, {"reduce_add", within_timeout, "rank 1 has not made it", "its last call is all_reduce_add"}));
     EXPECT_TRUE(refuses([&] { communicator.barrier(); }, ErrorCode::timeout, {"rank 1"}));
   });
-  std::this_thread::sleep_for(timeout + slack);
-  kill(ranks.process(1), SIGCONT);  // hears of it as soon as it goes on
+  ranks.resume_after(timeout + slack, 1);  // hears of it as soon as it goes on
   expect_endings(ranks, {all_right, all_right});
 }
 

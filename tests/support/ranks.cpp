@@ -1,6 +1,7 @@
 #include "support/ranks.hpp"
 
 #include "support/environment.hpp"
+#include "support/timing.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -256,6 +257,17 @@ Ranks::~Ranks() {
     waitpid(process, nullptr, 0);
   }
   munmap(shared_, shared_bytes_);
+}
+
+void Ranks::resume_after(std::chrono::milliseconds time, int rank) const {
+  EXPECT_TRUE(becomes_true([this, rank] {
+    siginfo_t stopped{};
+    const int failure =
+        waitid(P_PID, static_cast<id_t>(process(rank)), &stopped, WSTOPPED | WEXITED | WNOWAIT | WNOHANG);
+    return failure == 0 && stopped.si_code == CLD_STOPPED;
+  }));
+  std::this_thread::sleep_for(time);
+  kill(process(rank), SIGCONT);
 }
 
 std::vector<Ending> Ranks::wait(std::chrono::seconds limit) {

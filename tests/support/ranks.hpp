@@ -39,6 +39,8 @@ class Ranks {
   ~Ranks();
 
   [[nodiscard]] pid_t process(int rank) const { return processes_[static_cast<std::size_t>(rank)]; }
+  /// Lets a rank that stops itself (SIGSTOP) go on, `time` after it has.
+  void resume_after(std::chrono::milliseconds time, int rank) const;
   /// Waits for all, and kills those that take longer than `limit`, as `patient` stretches it.
   [[nodiscard]] std::vector<Ending> wait(std::chrono::seconds limit = std::chrono::seconds(120));
 
