@@ -178,12 +178,14 @@ class Steps {
 std::string explain_nccl(const TeamContext& context, const TeamRequest& request, const TeamRoute& route) {
   const std::size_t members = context.team.member_count();
   const transport::ranks::CallShape shape = request.shape(members);
-  std::string reason = fmt::format("faster for {} bytes; by rounds it would be so: {}", shape.payload,
-                                   reason_for(shape, means_of(context), route.rounds));
+  std::string reason;
   if (context.team.settings().transport == TransportKind::nccl) {
     reason = "asked for";
   } else if (context.team.spans_hosts()) {
     reason = "what reaches from the GPUs of one host to those of another";
+  } else {
+    reason = fmt::format("faster for {} bytes; by rounds it would be so: {}", shape.payload,
+                         reason_for(shape, means_of(context), route.rounds));
   }
   std::string text =
       fmt::format("transport: nccl\nalgorithm: {}\nbecause: it is {}\n", name_of(request.operation), reason);
