@@ -145,6 +145,7 @@ Communicator::Impl::~Impl() {
   if (!is_forked_off()) {
     if (end_own_work()) return;
     log_warning("Communicator: own calls have not come to their end, and keep what they use");
+    context->team.will_stay();
   }
   keep(std::move(context));
 }

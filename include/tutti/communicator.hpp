@@ -70,19 +70,22 @@ struct CommunicatorWorkload {
 /// operand has its stream wait until the others have read it. The caching allocator's segment around it is
 /// opened by the other processes when it is first needed, which the call waits for on the host, whatever they
 /// are doing otherwise. When it is to be freed (`empty_cache`, or when memory is short), they close it as
-/// soon as they have no calls under way on their devices, of this communicator or another, and not at all
-/// while one of these lives of which calls have been captured; freeing waits for them for a second at most,
-/// and else leaves it for the next time. Memory of other origin, or not aligned to 16 bytes, is copied first,
-/// which takes as much memory again; where there is none, the communicator ends.
+/// soon as they have no calls under way, of this communicator or another, and not at all while one of theirs
+/// lives of which calls have been captured; freeing waits for them for a second at most, and else leaves it
+/// for the next time. Memory of other origin, or not aligned to 16 bytes, is copied first, which takes as
+/// much memory again; where there is none, the communicator ends.
 ///
 /// Sums go in ascending order of members, with the accumulators of `reduce_add`: the same bits as in one
 /// process, for whatever numbers of ranks and members per rank, except where NCCL carries them (GPUs, large
 /// payloads, unless `options.determinism` is bitwise).
 ///
-/// Calls may be captured into CUDA graphs, by all ranks alike; their operands must be contiguous. Launches of
-/// such a graph and other calls on the same members follow one another in stream order, which is the caller's
-/// to see to. Replays are not compared among ranks, nor watched for being late. An `ExternalStream` that a
-/// captured call is made on stays alive until the next captured call, or the communicator's destruction.
+/// Calls may be captured into CUDA graphs, by all ranks alike; their operands must be contiguous. If one of a
+/// call's streams is being captured, those that are not join the capture, and come back to that stream after
+/// each call: it waits for them there. To capture calls that go on by themselves on every device, have all
+/// streams join first, as `Graph::capture` of several does. Launches of such a graph and other calls on the
+/// same members follow one another in stream order, which is the caller's to see to. Replays are not compared
+/// among ranks, nor watched for being late. An `ExternalStream` that a captured call is made on stays alive
+/// until the next captured call, or the communicator's destruction.
 ///
 /// Several hosts, told apart by themselves or by `TUTTI_HOST_ID`, need an exchange that has a `Network`. GPUs
 /// reach one another by NCCL then, which carries every call that it can, whatever its size. The rest, and all

@@ -6,6 +6,7 @@
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/live_teams.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/stream.hpp"
@@ -124,6 +125,7 @@ TEST(Leaving, KeepsWhatCallsUseThatHaveNotBegun) {
     StreamGate gate(current_stream(0));
     communicator->all_reduce_add({tensor}, {tensor});
     EXPECT_LT(time_of([&] { communicator.reset(); }), timeout + slack);
+    EXPECT_EQ(Runtime::get().extension<transport::ranks::LiveTeams>().count_on(0), 0U);
     gate.open();
     EXPECT_TRUE(refuses([] { synchronize(0); }, ErrorCode::device_failure, {"rank"}));
     tensor.fill_(1);
@@ -200,6 +202,32 @@ void expect_memory_back(Exchange& exchange, bool is_aborted, const std::function
   transport::ranks::synchronize(exchange);
   sweep();
   EXPECT_EQ(free_memory(0), free);
+}
+
+TEST(Leaving, HasTensorsClosedByThoseWhoStay) {
+  expect_all_right(2, [](Exchange& exchange) {
+    std::optional<Communicator> communicator = make(exchange, 60s);
+    Communicator other = make(exchange, 60s);
+    const std::size_t free = free_memory(0);
+    {
+      const Tensor tensor = some_tensor(1'000'000);
+      communicator->all_reduce_add({tensor}, {tensor});
+      synchronize(0);
+    }
+    if (exchange.rank() == 1) other.barrier();
+    transport::ranks::synchronize(exchange);
+    if (exchange.rank() == 0) {
+      communicator.reset();
+      empty_cache();
+      EXPECT_LT(free_memory(0), free) << "rank 1 closes nothing beside calls";
+      other.barrier();
+      EXPECT_TRUE(becomes_true([&] {
+        empty_cache();
+        return free_memory(0) == free;
+      }));
+    }
+    transport::ranks::synchronize(exchange);
+  });
 }
 
 TEST(Leaving, GivesMemoryBackOnceALateRankHasLeft) {

@@ -29,7 +29,7 @@ inline constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of
 struct Shared {
   std::array<RankBoard, 2> boards;
   std::array<RegistrationBoard, 2> registrations;
-  std::array<RegistrationView, std::size_t{2} * RegistrationBoard::capacity * 2> views;
+  std::array<RegistrationView, RegistrationTables::view_count(2, 2)> views;
   std::atomic<bool> is_over;
   std::atomic<bool> closes_nothing;
 };
@@ -43,13 +43,13 @@ class Rank {
       : shared_(shared),
         rank_(rank),
         registrations_(Runtime::get(),
-                       {.rank = rank,
-                        .rank_of_member = {0, 1},
+                       {.tables = {.rank = rank,
+                                   .rank_of_member = {0, 1},
+                                   .boards = shared.boards,
+                                   .registrations = shared.registrations,
+                                   .views = shared.views},
                         .first_own = rank,
                         .own_devices = {static_cast<int>(rank)},
-                        .boards = shared.boards,
-                        .registrations = shared.registrations,
-                        .views = std::span(shared.views).first(Registrations::view_count(2, 2)),
                         .wait_for = std::move(wait_for),
                         .is_complete = [this](std::uint64_t sequence) { return sequence <= completed; },
                         .while_idle =

@@ -132,30 +132,29 @@ TEST(LiveTeams, AreIdleTogether) {
     Calls first(exchange);
     Calls second(exchange);
     LiveTeams& live_teams = Runtime::get().extension<LiveTeams>();
-    const auto are_idle = [&](int device, const Team* asker = nullptr) {
+    const auto are_idle = [&](const Team* asker = nullptr) {
       bool is_called = false;
-      const bool is_done = live_teams.while_idle({{device}}, asker, [&] { is_called = true; });
+      const bool is_done = live_teams.while_idle(asker, [&] { is_called = true; });
       EXPECT_EQ(is_called, is_done);
       return is_done;
     };
-    EXPECT_TRUE(are_idle(0, &first.team()));
+    EXPECT_TRUE(are_idle(&first.team()));
     const std::uint64_t call = second.post();
-    EXPECT_FALSE(are_idle(0));
-    EXPECT_FALSE(are_idle(0, &first.team()));
-    EXPECT_TRUE(are_idle(1));
+    EXPECT_FALSE(are_idle());
+    EXPECT_FALSE(are_idle(&first.team()));
     second.complete(call);
-    EXPECT_TRUE(are_idle(0, &first.team()));
+    EXPECT_TRUE(are_idle(&first.team()));
     {
       const std::lock_guard is_calling(second.team().calls_mutex());
-      EXPECT_FALSE(are_idle(0));
+      EXPECT_FALSE(are_idle());
     }
     static_cast<void>(second.post());
     transport::ranks::synchronize(exchange);
     second.team().abort(ErrorCode::aborted, "enough");
-    EXPECT_TRUE(are_idle(0, &first.team())) << "what has been ended waits for nobody";
-    EXPECT_FALSE(are_idle(0, &second.team()));
+    EXPECT_TRUE(are_idle(&first.team())) << "what has been ended waits for nobody";
+    EXPECT_FALSE(are_idle(&second.team()));
     static_cast<void>(first.post(true));
-    EXPECT_FALSE(are_idle(0)) << "graphs may run at any time";
+    EXPECT_FALSE(are_idle()) << "graphs may run at any time";
     transport::ranks::synchronize(exchange);
   });
 }

@@ -1,12 +1,18 @@
 #include "transport/ranks/left_memory.hpp"
 
+#include "log.hpp"
+
+#include <algorithm>
+#include <exception>
 #include <iterator>
+
+#include <fmt/format.h>
 
 namespace tutti::transport::ranks {
 
-bool RemainingRanks::are_gone() const noexcept {
-  for (std::size_t rank = 0; rank < boards_.size(); ++rank) {
-    if (boards_[rank].state.load() < RankBoard::left && !processes_[rank].is_gone()) return false;
+bool LeftMemory::Left::is_over() const noexcept {
+  for (std::size_t rank = 0; rank < boards.size(); ++rank) {
+    if (!has_left(rank)) return false;
   }
   return true;
 }
@@ -21,32 +27,48 @@ LeftMemory::~LeftMemory() {
     runtime_.allocator(device).remove_observer(*this);
 }
 
-void LeftMemory::hold(const std::byte* segment, const Ranks& ranks) {
-  const std::lock_guard lock(mutex_);
-  held_.emplace(segment, ranks);
-}
-
-void LeftMemory::take(int device, CachingAllocator::Extent memory, const Ranks& ranks) {
-  hold(memory.address, ranks);
-  runtime_.allocator(device).free_when_let_go(memory);
-}
-
-void LeftMemory::sweep(std::span<const int> devices) {
+void LeftMemory::take(std::list<Left> left, std::span<const Windows::Allocated> windows,
+                      std::size_t window_bytes) noexcept {
   {
     const std::lock_guard lock(mutex_);
-    if (held_.empty()) return;
-    // Also of segments that are in use or cached, which nobody asks about: their ranks are what takes memory.
-    std::erase_if(held_, [](const auto& held) { return held.second->are_gone(); });
+    left_.splice(left_.end(), left);
+  }
+  for (const Windows::Allocated& window : windows) {
+    try {
+      runtime_.allocator(window.device).free_when_let_go({window.address, window_bytes});
+    } catch (const std::exception& error) {
+      log_warning(fmt::format("Communicator: {} bytes of device {} stay allocated: {}", window_bytes,
+                              window.device, error.what()));
+    }
+  }
+}
+
+void LeftMemory::sweep(std::span<const int> devices) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (left_.empty()) return;
+    std::erase_if(left_, [](const Left& left) { return left.is_over(); });
   }
   for (const int device : devices) runtime_.allocator(device).free_let_go();
 }
 
 SegmentObserver::Hold LeftMemory::hold_on(const std::byte* address) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto [first, last] = held_.equal_range(address);
-  for (auto held = first; held != last;)
-    held = held->second->are_gone() ? held_.erase(held) : std::next(held);
-  return held_.contains(address) ? Hold::lasting : Hold::none;
+  auto hold = Hold::none;
+  for (auto left = left_.begin(); left != left_.end();) {
+    if (left->is_over()) {
+      left = left_.erase(left);
+      continue;
+    }
+    const auto is_at = [address](const Windows::Allocated& window) { return window.address == address; };
+    if (std::ranges::any_of(left->windows, is_at)) return Hold::lasting;
+    // Nobody waits for those who have no hurry.
+    hold = std::max(hold, left->segments->hold_on(
+                              address, [&](std::size_t rank) { return left->has_left(rank); },
+                              [](std::uint32_t) { return true; }));
+    ++left;
+  }
+  return hold;
 }
 
 }  // namespace tutti::transport::ranks

@@ -14,19 +14,23 @@ void LiveTeams::add(Team& team) {
 
 void LiveTeams::remove(const Team& team) noexcept {
   const std::lock_guard lock(mutex_);
-  if (std::erase(teams_, &team) == 0) return;
+  if (std::erase(teams_, &team) != 0) count_out(team);
+}
+
+void LiveTeams::stop_counting(const Team& team) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (std::ranges::find(teams_, &team) != teams_.end()) count_out(team);
+}
+
+void LiveTeams::count_out(const Team& team) noexcept {
   for (const int device : team.devices()) --counts_[static_cast<std::size_t>(device)];
 }
 
-bool LiveTeams::while_idle(std::span<const int> devices, const Team* asker,
-                           const std::function<void()>& work) {
+bool LiveTeams::while_idle(const Team* asker, const std::function<void()>& work) {
   const std::lock_guard lock(mutex_);
   std::vector<Team*> asked;
   for (Team* const team : teams_) {
-    const bool is_there = std::ranges::any_of(devices, [&](int device) {
-      return std::ranges::find(team->devices(), device) != team->devices().end();
-    });
-    if (team == asker || (is_there && !team->abort_word().is_set())) asked.push_back(team);
+    if (team == asker || !team->abort_word().is_set()) asked.push_back(team);
   }
   // Looks closely at all of them before calls of any have to wait.
   if (!std::ranges::all_of(asked, [](Team* team) { return team->is_idle(); })) return false;

@@ -7,7 +7,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
 #include <vector>
 
 namespace tutti::transport::ranks {
@@ -25,16 +24,20 @@ class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
   /// A team that is complete; it is removed before any part of it goes.
   void add(Team& team);
   void remove(const Team& team) noexcept;
+  /// Of a team that has been ended, so that its rounds wait for nothing, and is never removed.
+  void stop_counting(const Team& team) noexcept;
   /// How many there are on the device.
   [[nodiscard]] std::uint32_t count_on(int device) const noexcept {
     return counts_[static_cast<std::size_t>(device)].load(std::memory_order_relaxed);
   }
-  /// Calls `work`, which may wait for the devices, if nothing waits there for other ranks, and keeps calls
-  /// from being made on these devices meanwhile. Returns whether it has. `asker` is asked even if it has been
-  /// ended: of other teams' work, nothing waits any more then.
-  bool while_idle(std::span<const int> devices, const Team* asker, const std::function<void()>& work);
+  /// Calls `work`, which may wait for devices, if nothing waits for other ranks, and keeps calls from being
+  /// made meanwhile. Whatever its device: streams of others may wait for it. Returns whether it has. `asker`
+  /// is asked even if it has been ended: of other teams' work, nothing waits any more then.
+  bool while_idle(const Team* asker, const std::function<void()>& work);
 
  private:
+  void count_out(const Team& team) noexcept;
+
   std::mutex mutex_;
   std::vector<Team*> teams_;
   std::vector<std::atomic<std::uint32_t>> counts_;  ///< by device

@@ -15,22 +15,20 @@ namespace {
 
 /// The threads look without being told this often.
 constexpr int looks_every_ms = 1000;
-/// How often the closer tries while it has something to close.
+/// How often the closer tries while it has something to close, and once others no longer wait for it.
 constexpr std::chrono::microseconds tries_every{500};
+constexpr std::chrono::milliseconds tries_later_every{20};
 /// After so many tries, half a second or more, others no longer wait for it.
 constexpr int most_tries_in_time = 1000;
 constexpr std::uintptr_t alignment = 16;
 
-bool is_open_version(std::uint64_t version) {
-  return version % 2 == 1;
-}
-
 }  // namespace
 
-Registrations::Registrations(Runtime& runtime, Team team) : runtime_(runtime), team_(std::move(team)) {
+Registrations::Registrations(Runtime& runtime, Team team)
+    : runtime_(runtime), team_(std::move(team)), retired_(std::make_shared<RetiredSegments>(team_.tables)) {
   try {
     for (const int device : team_.own_devices) runtime_.allocator(device).add_observer(*this);
-    if (team_.boards.size() == 1) return;
+    if (team_.tables.boards.size() == 1) return;
     opener_ = std::thread([this] { open_loop(); });
     closer_ = std::thread([this] { close_loop(); });
   } catch (...) {
@@ -72,7 +70,7 @@ bool Registrations::add(std::uint64_t sequence, std::size_t own_member, const st
     if (extent.address == nullptr) return refuse("it is not the caching allocator's");
     if (extent.bytes >= backend::SourcePlace::most_bytes)
       return refuse(fmt::format("its segment has {} bytes", extent.bytes));
-    if (team_.boards.size() == 1) return true;
+    if (team_.tables.boards.size() == 1) return true;
     const std::optional<std::uint32_t> entry = free_entry();
     if (!entry) {
       return refuse(
@@ -104,8 +102,8 @@ void Registrations::enter(std::uint32_t entry, const backend::MemoryHandle& hand
 
 std::optional<std::uint32_t> Registrations::free_entry() {
   for (std::uint32_t entry = 0; entry < team_.capacity; ++entry) {
-    if (is_open_version(own().entries[entry].version.load()) || !is_followed(entry)) continue;
-    retired_.erase(entry);
+    if (RegistrationBoard::is_open(own().entries[entry].version.load()) || !is_followed(entry)) continue;
+    retired_->forget(entry);
     return entry;
   }
   return std::nullopt;
@@ -123,44 +121,30 @@ void Registrations::trim(std::uint64_t sequence) {
   }
 }
 
-void Registrations::retire(Segments::iterator segment) {
-  const std::uint32_t entry = segment->second.entry;
+void Registrations::retire(Segments::iterator segment) noexcept {
   std::erase(added_, segment->first);
-  ++own().entries[entry].version;
-  retired_.insert_or_assign(entry, segment->first);
-  segments_.erase(segment);
+  ++own().entries[segment->second.entry].version;
+  retired_->add(segments_.extract(segment));
   ring_all();
 }
 
 void Registrations::ring_all() noexcept {
-  for (std::size_t rank = 0; rank < team_.registrations.size(); ++rank) {
-    if (rank != team_.rank) backend::ring(team_.registrations[rank].bell);
+  for (std::size_t rank = 0; rank < team_.tables.registrations.size(); ++rank) {
+    if (rank != team_.tables.rank) backend::ring(team_.tables.registrations[rank].bell);
   }
 }
 
 bool Registrations::is_followed(std::uint32_t entry) const noexcept {
-  const std::uint64_t version = own().entries[entry].version.load();
-  const std::span<const RegistrationView> views = views_of(team_.rank, entry);
-  for (std::size_t member = 0; member < views.size(); ++member) {
-    if (is_own(member) || views[member].version.load() == version) continue;
-    // Whoever leaves closes everything.
-    if (is_open_version(version) ||
-        team_.boards[team_.rank_of_member[member]].state.load() < RankBoard::left) {
-      return false;
-    }
-  }
-  return true;
+  const bool is_open = RegistrationBoard::is_open(own().entries[entry].version.load());
+  // Whoever leaves closes everything.
+  return !team_.tables.any_behind(entry,
+                                  [&](std::size_t rank) { return is_open || !team_.tables.has_left(rank); });
 }
 
 bool Registrations::is_held_for_long(std::uint32_t entry) const {
-  const std::uint64_t version = own().entries[entry].version.load();
-  const std::span<const RegistrationView> views = views_of(team_.rank, entry);
-  for (std::size_t member = 0; member < views.size(); ++member) {
-    if (is_own(member) || views[member].version.load() == version) continue;
-    const std::size_t rank = team_.rank_of_member[member];
-    if (team_.closes_nothing(rank) || team_.registrations[rank].is_held_up.load()) return true;
-  }
-  return false;
+  return team_.tables.any_behind(entry, [this](std::size_t rank) {
+    return team_.closes_nothing(rank) || team_.tables.registrations[rank].is_held_up.load();
+  });
 }
 
 void Registrations::wait(std::uint64_t sequence) {
@@ -186,12 +170,13 @@ void Registrations::wait(std::uint64_t sequence) {
 }
 
 std::string Registrations::failure_of(std::uint32_t entry) const {
-  const std::span<const RegistrationView> views = views_of(team_.rank, entry);
+  const RegistrationTables& tables = team_.tables;
+  const std::span<const RegistrationView> views = tables.views_of(tables.rank, entry);
   for (std::size_t member = 0; member < views.size(); ++member) {
-    if (is_own(member) || views[member].address.load() != 0) continue;
-    const std::size_t rank = team_.rank_of_member[member];
-    return fmt::format("rank {} cannot open memory of rank {}: {}", rank, team_.rank,
-                       team_.registrations[rank].failure.data());
+    if (tables.is_own(member) || views[member].address.load() != 0) continue;
+    const std::size_t rank = tables.rank_of_member[member];
+    return fmt::format("rank {} cannot open memory of rank {}: {}", rank, tables.rank,
+                       tables.registrations[rank].failure.data());
   }
   return {};
 }
@@ -202,14 +187,14 @@ Registrations::Given Registrations::find(std::byte* address) {
   given.address_ = address;
   if (const auto segment = segment_of(address); segment != segments_.end()) {
     given.registrations_ = this;
-    given.views_ = views_of(team_.rank, segment->second.entry).data();
+    given.views_ = team_.tables.views_of(team_.tables.rank, segment->second.entry).data();
     given.offset_ = static_cast<std::size_t>(address - segment->first);
   }
   return given;
 }
 
 std::byte* Registrations::Given::segment_of(std::size_t member) const noexcept {
-  if (registrations_->is_own(member)) return address_ - offset_;
+  if (registrations_->team_.tables.is_own(member)) return address_ - offset_;
   return reinterpret_cast<std::byte*>(views_[member].address.load());
 }
 
@@ -218,42 +203,34 @@ void Registrations::will_free(const std::byte* address) noexcept {
   if (const auto segment = segments_.find(address); segment != segments_.end()) retire(segment);
 }
 
-std::vector<const std::byte*> Registrations::open_elsewhere() {
-  const std::lock_guard lock(mutex_);
-  std::vector<const std::byte*> segments;
-  for (const auto& [address, segment] : segments_) segments.push_back(address);
-  for (const auto& [entry, address] : retired_) {
-    if (!is_followed(entry)) segments.push_back(address);
-  }
-  return segments;
+SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept {
+  // Of an ended team, others may still read what nobody waits for.
+  if (team_.is_over()) return retired_->contains(address) ? Hold::lasting : Hold::none;
+  return retired_->hold_on(
+      address, [this](std::size_t rank) { return team_.tables.has_left(rank); },
+      [this](std::uint32_t entry) { return is_held_for_long(entry); });
 }
 
-SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept {
-  const std::lock_guard lock(mutex_);
-  // It may have been closed and given again: all its entries count.
-  const auto is_its = [&](const auto& retired) { return retired.second == address; };
-  if (std::ranges::none_of(retired_, is_its)) return Hold::none;
-  // Afterwards others may still read what nobody waits for.
-  if (team_.is_over()) return Hold::lasting;
-  std::erase_if(retired_, [&](const auto& retired) { return is_its(retired) && is_followed(retired.first); });
-  if (std::ranges::none_of(retired_, is_its)) return Hold::none;
-  const bool is_lasting = std::ranges::any_of(
-      retired_, [&](const auto& retired) { return is_its(retired) && is_held_for_long(retired.first); });
-  return is_lasting ? Hold::lasting : Hold::passing;
+void Registrations::leave() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    while (!segments_.empty()) retire(segments_.begin());
+  }
+  close();
 }
 
 template <class Visitor>
 void Registrations::for_each_case(const Visitor& visit) {
-  for (std::size_t rank = 0; rank < team_.registrations.size(); ++rank) {
-    if (rank == team_.rank) continue;
-    const std::uint32_t used = team_.registrations[rank].used.load();
+  for (std::size_t rank = 0; rank < team_.tables.registrations.size(); ++rank) {
+    if (rank == team_.tables.rank) continue;
+    const std::uint32_t used = team_.tables.registrations[rank].used.load();
     for (std::uint32_t entry = 0; entry < used; ++entry) {
       for (std::size_t own_member = 0; own_member < team_.own_devices.size(); ++own_member) {
         visit(Case{.rank = rank,
                    .entry = entry,
                    .own_member = own_member,
-                   .version = team_.registrations[rank].entries[entry].version.load(),
-                   .view = views_of(rank, entry)[team_.first_own + own_member]});
+                   .version = team_.tables.registrations[rank].entries[entry].version.load(),
+                   .view = team_.tables.views_of(rank, entry)[team_.first_own + own_member]});
       }
     }
   }
@@ -266,15 +243,15 @@ void Registrations::open_loop() {
     const std::uint32_t seen = own().bell.value.load();
     for_each_case([this](const Case& segment) {
       const std::uint64_t followed = segment.view.version.load();
-      if (!is_open_version(followed) && followed != segment.version) open(segment);
+      if (!RegistrationBoard::is_open(followed) && followed != segment.version) open(segment);
     });
     if (!is_stopping_.load()) backend::wait_for_ring(own().bell, seen, looks_every_ms);
   }
 }
 
 void Registrations::open(const Case& segment) {
-  if (!is_open_version(segment.version)) return segment.view.version.store(segment.version);
-  const RegistrationBoard::Entry& entry = team_.registrations[segment.rank].entries[segment.entry];
+  if (!RegistrationBoard::is_open(segment.version)) return segment.view.version.store(segment.version);
+  const RegistrationBoard::Entry& entry = team_.tables.registrations[segment.rank].entries[segment.entry];
   void* address = nullptr;
   try {
     address = runtime_.backend().open_device_memory(team_.own_devices[segment.own_member], entry.handle);
@@ -295,7 +272,7 @@ void Registrations::close_loop() {
   runtime_.backend().set_current_device(team_.own_devices.front());
   const auto is_retired = [](const Case& segment) {
     const std::uint64_t followed = segment.view.version.load();
-    return is_open_version(followed) && followed != segment.version;
+    return RegistrationBoard::is_open(followed) && followed != segment.version;
   };
   int tries = 0;
   while (!is_stopping_.load()) {
@@ -313,9 +290,10 @@ void Registrations::close_loop() {
         if (is_retired(segment)) close(segment);
       });
     });
-    tries = is_done ? 0 : tries + 1;
-    own().is_held_up.store(tries > most_tries_in_time);
-    if (!is_done) std::this_thread::sleep_for(tries_every);
+    tries = is_done ? 0 : std::min(tries + 1, most_tries_in_time + 1);
+    const bool is_held_up = tries > most_tries_in_time;
+    own().is_held_up.store(is_held_up);
+    if (!is_done) std::this_thread::sleep_for(is_held_up ? tries_later_every : tries_every);
   }
 }
 

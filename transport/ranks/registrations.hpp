@@ -1,10 +1,10 @@
 #pragma once
 
 #include "backend/backend.hpp"
-#include "backend/shared_flag.hpp"
 #include "caching_allocator.hpp"
 #include "runtime.hpp"
-#include "transport/ranks/boards.hpp"
+#include "transport/ranks/registration_tables.hpp"
+#include "transport/ranks/retired_segments.hpp"
 
 #include <array>
 #include <atomic>
@@ -12,40 +12,15 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
 /// Device memory of the ranks that the others have open.
 namespace tutti::transport::ranks {
-
-/// What the ranks write about it in the memory they share. Zero-filled at first.
-struct RegistrationBoard {
-  static constexpr std::size_t capacity = 2048;  ///< segments of one rank
-
-  /// A segment of its owner's. An odd version says that others should have it open, an even one that they
-  /// should not; the next odd one comes only when all others have followed.
-  struct Entry {
-    std::atomic<std::uint64_t> version{0};
-    backend::MemoryHandle handle;
-  };
-
-  backend::SharedFlag bell;               ///< rung when others' entries have changed
-  std::atomic<std::uint32_t> used{0};     ///< entries from here on have never been used
-  std::array<Entry, capacity> entries{};  ///< written by the owner
-  std::array<char, 256> failure{};        ///< why this rank could not open somebody's segment
-  std::atomic<bool> is_held_up{false};    ///< this rank has not come to close anything for a while
-};
-
-/// What a member's process has made of an entry: up to which version it has followed, and where the segment
-/// is for its device. No address: it could not open it.
-struct RegistrationView {
-  std::atomic<std::uint64_t> version{0};
-  std::atomic<std::uint64_t> address{0};
-};
 
 /// The registration cache: which segments of the caching allocators the other ranks have open, so that
 /// members can give each other addresses of tensors (`backend/team_round.hpp`).
@@ -56,26 +31,22 @@ struct RegistrationView {
 ///
 /// Opening goes on while a device waits in a kernel. Closing does not: it waits for the device, and kernels
 /// cannot be launched meanwhile, so that ranks could come to wait for one another. Another thread closes
-/// segments, when all own work of this team and of others of the process on these devices is over and no call
-/// is being made; and never once calls of one of them have been captured, as nobody knows when graphs run.
+/// segments, when all own work of this team and of others of the process is over and no call is being made;
+/// and never once calls of one of them have been captured, as nobody knows when graphs run.
 ///
 /// `add`, `wait` and `find` are for one thread at a time; the observer's calls may come from any.
 class Registrations final : public SegmentObserver {
  public:
   struct Team {
-    std::size_t rank = 0;
-    std::vector<std::size_t> rank_of_member;
+    RegistrationTables tables;
     std::size_t first_own = 0;
     std::vector<int> own_devices;
-    std::span<const RankBoard> boards;
-    std::span<RegistrationBoard> registrations;  ///< by rank
-    std::span<RegistrationView> views;           ///< by rank, entry, member: see `view_count`
     /// Returns when the condition holds, or throws what ended the team.
     std::function<void(std::uint64_t sequence, const std::function<bool()>& holds)> wait_for;
     /// Whether the own members have completed the call.
     std::function<bool(std::uint64_t sequence)> is_complete;
-    /// Calls the function if nothing waits for other ranks on the own devices, and all own work of the team
-    /// is over; keeps calls from being made meanwhile. Returns whether it has.
+    /// Calls the function if nothing of this process waits for other ranks, and all own work of the team is
+    /// over; keeps calls from being made meanwhile. Returns whether it has.
     std::function<bool(const std::function<void()>& work)> while_idle;
     /// Whether another rank closes nothing before this one makes another call, for which it waits; or nothing
     /// ever, as calls have been captured. It may have gone on some milliseconds ago.
@@ -88,9 +59,6 @@ class Registrations final : public SegmentObserver {
   /// How many operands one call of a rank may give: there is room for their segments, whatever other calls
   /// have open, unless captured ones keep as many.
   static constexpr std::size_t most_given = RegistrationBoard::capacity / 2;
-  [[nodiscard]] static std::size_t view_count(std::size_t ranks, std::size_t members) noexcept {
-    return ranks * RegistrationBoard::capacity * members;
-  }
 
   Registrations(Runtime& runtime, Team team);
   Registrations(const Registrations&) = delete;
@@ -126,10 +94,11 @@ class Registrations final : public SegmentObserver {
   };
   [[nodiscard]] Given find(std::byte* address);
 
-  /// Lets go of the others' segments, and of the own ones: no work uses any of them.
-  void close() noexcept;
-  /// Own segments that others may still have open.
-  [[nodiscard]] std::vector<const std::byte*> open_elsewhere();
+  /// Tells the others to close all own segments, and lets go of theirs: no own work uses any of them, nor
+  /// will.
+  void leave() noexcept;
+  /// What others may still have open after that.
+  [[nodiscard]] std::shared_ptr<RetiredSegments> retired() const noexcept { return retired_; }
 
   void will_free(const std::byte* address) noexcept override;
   /// Passing while others have to close it. Lasting if one of them closes nothing for now, and if the team
@@ -137,23 +106,10 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override;
 
  private:
-  struct Segment {
-    std::size_t bytes = 0;
-    std::uint32_t entry = 0;
-    std::uint64_t last_use = 0;  ///< sequence number of a call
-    bool is_kept = false;        ///< captured calls may use it
-    bool is_open = false;        ///< all others have said so
-  };
-  using Segments = std::map<const std::byte*, Segment>;
+  using Segment = RegisteredSegment;
+  using Segments = RegisteredSegments;
 
-  [[nodiscard]] bool is_own(std::size_t member) const noexcept {
-    return member >= team_.first_own && member < team_.first_own + team_.own_devices.size();
-  }
-  [[nodiscard]] std::span<RegistrationView> views_of(std::size_t rank, std::size_t entry) const noexcept {
-    const std::size_t members = team_.rank_of_member.size();
-    return team_.views.subspan((rank * RegistrationBoard::capacity + entry) * members, members);
-  }
-  [[nodiscard]] RegistrationBoard& own() const noexcept { return team_.registrations[team_.rank]; }
+  [[nodiscard]] RegistrationBoard& own() const noexcept { return team_.tables.own(); }
   /// The segment that contains `address`; end() if there is none.
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
   /// With the mutex held.
@@ -163,7 +119,7 @@ class Registrations final : public SegmentObserver {
   void trim(std::uint64_t sequence);
   void enter(std::uint32_t entry, const backend::MemoryHandle& handle);
   /// With the mutex held: tells the others to close it.
-  void retire(Segments::iterator segment);
+  void retire(Segments::iterator segment) noexcept;
   void ring_all() noexcept;
   /// Whether all others have followed the entry to its version, or are gone.
   [[nodiscard]] bool is_followed(std::uint32_t entry) const noexcept;
@@ -172,6 +128,8 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] std::string failure_of(std::uint32_t entry) const;
 
   void stop_observing() noexcept;
+  /// Ends the threads, and lets go of the others' segments.
+  void close() noexcept;
   /// What an own member has to do with another rank's entry.
   struct Case {
     std::size_t rank;
@@ -191,8 +149,8 @@ class Registrations final : public SegmentObserver {
   Runtime& runtime_;
   const Team team_;
   std::mutex mutex_;
-  Segments segments_;                                  ///< by address
-  std::map<std::uint32_t, const std::byte*> retired_;  ///< by entry: segments that others may still have open
+  Segments segments_;
+  const std::shared_ptr<RetiredSegments> retired_;
   std::string refusal_;
   std::vector<const std::byte*> added_;  ///< segments that `wait` has not seen yet
 

@@ -1,7 +1,7 @@
 #include "transport/ranks/team.hpp"
 
+#include "log.hpp"
 #include "transport/ranks/agreement.hpp"
-#include "transport/ranks/left_memory.hpp"
 
 #include <algorithm>
 #include <array>
@@ -33,9 +33,13 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
   }
 }
 
-void Team::free_left_memory(Runtime& runtime, std::span<const int> devices) {
-  auto& live_teams = runtime.extension<LiveTeams>();
-  live_teams.while_idle(devices, nullptr, [&] { runtime.extension<LeftMemory>().sweep(devices); });
+void Team::free_left_memory(Runtime& runtime, std::span<const int> devices) noexcept {
+  try {
+    auto& live_teams = runtime.extension<LiveTeams>();
+    live_teams.while_idle(nullptr, [&] { runtime.extension<LeftMemory>().sweep(devices); });
+  } catch (const std::exception& error) {
+    log_warning(fmt::format("Communicator: memory of earlier ones is not freed now: {}", error.what()));
+  }
 }
 
 Team::~Team() {
@@ -57,6 +61,7 @@ void Team::start_together(Exchange& exchange) {
 }
 
 void Team::start() {
+  if (windows_->transport() == TransportKind::p2p) prepare_to_leave_memory();
   if (network_ != nullptr) {
     courier_ = std::make_unique<Courier>(*this, std::move(network_));
     courier_->start();

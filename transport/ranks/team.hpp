@@ -6,6 +6,7 @@
 #include "transport/ranks/courier.hpp"
 #include "transport/ranks/device_progress.hpp"
 #include "transport/ranks/host_share.hpp"
+#include "transport/ranks/left_memory.hpp"
 #include "transport/ranks/live_teams.hpp"
 #include "transport/ranks/peer_process.hpp"
 #include "transport/ranks/registrations.hpp"
@@ -20,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -76,8 +78,8 @@ class Team {
   }
   [[nodiscard]] const std::vector<int>& devices() const noexcept { return settings_.devices; }
   /// Frees what teams that are no more have left on these devices and nobody has open any longer, if no
-  /// team's calls are under way there. Not in a call of a team's.
-  static void free_left_memory(Runtime& runtime, std::span<const int> devices);
+  /// team's calls are under way. Not in a call of a team's.
+  static void free_left_memory(Runtime& runtime, std::span<const int> devices) noexcept;
 
   [[nodiscard]] bool spans_hosts() const noexcept { return hosts_.size() > 1; }
   [[nodiscard]] std::size_t host_count() const noexcept { return hosts_.size(); }
@@ -168,6 +170,8 @@ class Team {
   [[nodiscard]] std::uint32_t teams_beside(std::size_t own_member) const noexcept {
     return live_teams_->count_on(settings_.devices[own_member]);
   }
+  /// It has been ended, and is never destroyed: others need not leave room for its rounds.
+  void will_stay() noexcept { live_teams_->stop_counting(*this); }
   /// Every rank's last calls, `most_calls` of each, as JSON.
   [[nodiscard]] std::string record(std::uint64_t most_calls = RankBoard::history) const;
 
@@ -207,6 +211,7 @@ class Team {
   [[nodiscard]] bool is_needed() const noexcept;
   /// Others have windows of this rank open, or hear through its courier.
   [[nodiscard]] bool is_still_open() const noexcept;
+  void prepare_to_leave_memory();
   /// What others may still have open of this rank is freed when these have closed it.
   void leave_memory() noexcept;
   /// Ends the team if `other` has made call `sequence` too, and another one than `rank`, whose is
@@ -293,6 +298,7 @@ class Team {
   std::optional<Registrations> registrations_;
   std::optional<DeviceProgress> progress_;  ///< none where devices write to host memory
 
+  std::list<LeftMemory::Left> left_;    ///< one, where members' devices hold the windows
   std::vector<PeerProcess> processes_;  ///< by rank; none for the own one and those of other hosts
   std::shared_ptr<LiveTeams> live_teams_;
   std::mutex watch_mutex_;

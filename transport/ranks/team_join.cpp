@@ -2,7 +2,6 @@
 #include "backend/shared_memory.hpp"
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
-#include "transport/ranks/left_memory.hpp"
 #include "transport/ranks/team.hpp"
 
 #include <algorithm>
@@ -181,20 +180,19 @@ void Team::share_registrations(Exchange& exchange) {
     registrations_.emplace(
         runtime_,
         Registrations::Team{
-            .rank = static_cast<std::size_t>(rank_),
-            .rank_of_member = rank_of_member_,
+            .tables = {.rank = static_cast<std::size_t>(rank_),
+                       .rank_of_member = rank_of_member_,
+                       .boards = {boards_, rank_count_},
+                       .registrations = {registration_boards_, rank_count_},
+                       .views = {registration_views_,
+                                 RegistrationTables::view_count(rank_count_, member_count())}},
             .first_own = first_local(),
             .own_devices = settings_.devices,
-            .boards = {boards_, rank_count_},
-            .registrations = {registration_boards_, rank_count_},
-            .views = {registration_views_, Registrations::view_count(rank_count_, member_count())},
             .wait_for = [this](std::uint64_t sequence,
                                const std::function<bool()>& holds) { wait_for(sequence, holds); },
             .is_complete = [this](std::uint64_t sequence) { return has_completed(own(), sequence); },
             .while_idle =
-                [this](const std::function<void()>& work) {
-                  return live_teams_->while_idle(settings_.devices, this, work);
-                },
+                [this](const std::function<void()>& work) { return live_teams_->while_idle(this, work); },
             .closes_nothing =
                 [this](std::size_t rank) {
                   const std::uint64_t posted = board(rank).last_sequence.load();
@@ -231,7 +229,7 @@ std::size_t Team::lay_out(std::byte* memory) {
   const std::size_t registering = may_register ? rank_count_ : 0;
   const std::size_t registrations =
       place(registering * sizeof(RegistrationBoard), alignof(RegistrationBoard));
-  const std::size_t view_count = Registrations::view_count(registering, member_count());
+  const std::size_t view_count = RegistrationTables::view_count(registering, member_count());
   const std::size_t views = place(view_count * sizeof(RegistrationView), alignof(RegistrationView));
   if (memory != nullptr) {
     abort_ = std::launder(reinterpret_cast<backend::AbortWord*>(memory + abort));
@@ -295,31 +293,32 @@ void Team::leave() noexcept {
   say(RankBoard::leaving);
   wait_while(&Team::is_needed, deadline);
   windows_->close();
-  if (registrations_) registrations_->close();
+  if (registrations_) registrations_->leave();
   say(RankBoard::left);
   // Memory can be left behind, a courier cannot.
   wait_while(&Team::is_still_open,
              courier_ != nullptr ? deadline : std::min(deadline, Clock::now() + longest_moment));
 }
 
+void Team::prepare_to_leave_memory() {
+  static_cast<void>(runtime_.extension<LeftMemory>());
+  left_.push_back({.memory = std::make_shared<SharedMemory>(),
+                   .boards = {boards_, rank_count_},
+                   .processes = {},
+                   .segments = registrations_->retired(),
+                   .windows = windows_->allocated()});
+}
+
 void Team::leave_memory() noexcept {
-  LeftMemory::Ranks others;  // until nobody else looks at the boards
-  try {
-    auto& left_memory = runtime_.extension<LeftMemory>();
-    if (windows_->transport() == TransportKind::p2p && !are_all(RankBoard::left)) {
-      others = std::make_shared<const RemainingRanks>(memory_->release(), std::span(boards_, rank_count_),
-                                                      std::move(processes_));
-      for (const std::byte* const segment : registrations_->open_elsewhere())
-        left_memory.hold(segment, others);
-      for (const Windows::Allocated& window : windows_->release())
-        left_memory.take(window.device, {window.address, windows_->layout().bytes()}, others);
-    }
-    registrations_.reset();
-    left_memory.sweep(settings_.devices);
-  } catch (const std::exception& error) {
-    log_warning(fmt::format("Communicator: memory of this rank stays allocated: {}", error.what()));
-    registrations_.reset();
+  std::shared_ptr<SharedMemory> memory;  // until nobody else looks at the boards
+  if (!left_.empty() && !are_all(RankBoard::left)) {
+    memory = left_.front().memory;
+    *memory = memory_->release();
+    left_.front().processes = std::move(processes_);
+    runtime_.extension<LeftMemory>().take(std::move(left_), windows_->release(), windows_->layout().bytes());
   }
+  registrations_.reset();
+  runtime_.extension<LeftMemory>().sweep(settings_.devices);
 }
 
 }  // namespace tutti::transport::ranks

@@ -48,6 +48,7 @@ class Windows {
     int device;
     std::byte* address;
   };
+  [[nodiscard]] const std::vector<Allocated>& allocated() const noexcept { return allocated_; }
   /// Leaves it to the caller to free the own ones, of `layout().bytes()` each: others may still write there.
   [[nodiscard]] std::vector<Allocated> release() noexcept { return std::exchange(allocated_, {}); }
 

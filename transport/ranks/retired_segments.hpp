@@ -1,0 +1,73 @@
+#pragma once
+
+#include "caching_allocator.hpp"
+#include "transport/ranks/registration_tables.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace tutti::transport::ranks {
+
+/// A segment of an own caching allocator that has an entry.
+struct RegisteredSegment {
+  std::size_t bytes = 0;
+  std::uint32_t entry = 0;
+  std::uint64_t last_use = 0;  ///< sequence number of a call
+  bool is_kept = false;        ///< captured calls may use it
+  bool is_open = false;        ///< all others have said so
+};
+using RegisteredSegments = std::map<const std::byte*, RegisteredSegment>;  ///< by address
+
+/// Own segments that the others have been told to close, and may still have open. Thread-safe.
+class RetiredSegments {
+ public:
+  using Hold = SegmentObserver::Hold;
+
+  explicit RetiredSegments(RegistrationTables tables) : tables_(std::move(tables)) {}
+  RetiredSegments(const RetiredSegments&) = delete;
+  RetiredSegments& operator=(const RetiredSegments&) = delete;
+
+  void add(RegisteredSegments::node_type segment) noexcept {
+    const std::lock_guard lock(mutex_);
+    segments_.insert(std::move(segment));
+  }
+  /// All others have closed it.
+  void forget(std::uint32_t entry) noexcept {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(segments_, [entry](const auto& segment) { return segment.second.entry == entry; });
+  }
+  [[nodiscard]] bool contains(const std::byte* address) noexcept {
+    const std::lock_guard lock(mutex_);
+    return segments_.contains(address);
+  }
+  /// What keeps the segment at `address` from being freed: it may have been closed and given again, and all
+  /// its entries count. `has_left(rank)`: it has nothing open any more. `is_lasting(entry)`: somebody closes
+  /// it only after some time.
+  template <class HasLeft, class IsLasting>
+  [[nodiscard]] Hold hold_on(const std::byte* address, const HasLeft& has_left, const IsLasting& is_lasting) {
+    const std::lock_guard lock(mutex_);
+    auto hold = Hold::none;
+    const auto [first, last] = segments_.equal_range(address);
+    for (auto segment = first; segment != last;) {
+      const std::uint32_t entry = segment->second.entry;
+      if (!tables_.any_behind(entry, [&](std::size_t rank) { return !has_left(rank); })) {
+        segment = segments_.erase(segment);
+        continue;
+      }
+      hold = std::max(hold, is_lasting(entry) ? Hold::lasting : Hold::passing);
+      ++segment;
+    }
+    return hold;
+  }
+
+ private:
+  const RegistrationTables tables_;
+  std::mutex mutex_;
+  std::multimap<const std::byte*, RegisteredSegment> segments_;  ///< by address
+};
+
+}  // namespace tutti::transport::ranks
