@@ -17,7 +17,7 @@ namespace {
 constexpr int looks_every_ms = 1000;
 /// How often the closer tries while it has something to close, and once others no longer wait for it.
 constexpr std::chrono::microseconds tries_every{500};
-constexpr std::chrono::milliseconds tries_later_every{20};
+constexpr std::chrono::milliseconds tries_later_every{5};
 /// After so many tries, half a second or more, others no longer wait for it.
 constexpr int most_tries_in_time = 1000;
 constexpr std::uintptr_t alignment = 16;
