@@ -6,6 +6,11 @@ else()
 endif()
 mark_as_advanced(TUTTI_TEST_TIMEOUT_SCALE)
 
+# What is tested is the library: most tests' own code need not be fast, and instrumented code takes long to optimise.
+if(CMAKE_CXX_FLAGS MATCHES -fsanitize)
+  set(tutti_test_compile_options $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+endif()
+
 # tutti_test(<name> SOURCES <file>...
 #            [BACKENDS host cuda]      default: both
 #            [TRANSPORTS p2p staged nccl]  one run each, with TUTTI_TRANSPORT set; nccl only on cuda; default: one run, unset
@@ -13,13 +18,15 @@ mark_as_advanced(TUTTI_TEST_TIMEOUT_SCALE)
 #                                      test kernels (for runs by hand), forks those whose processes fork
 #            [ENVIRONMENT NAME=value ...]
 #            [LIBRARIES <target>...]
+#            [OPTIMIZED]               its own code computes much
 #            [TIMEOUT <seconds>])      default: 120
 #
 # Builds the GoogleTest program test_<name> and registers one ctest entry for each backend and transport, named
 # <backend>.<name>[.<transport>] and labelled <backend>. A run in which no test passed (all skipped, or none selected)
 # counts as a failure. A program that should start once more under other settings gets a tutti_test_run.
 function(tutti_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;BACKENDS;TRANSPORTS;LABELS;ENVIRONMENT;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OPTIMIZED" "TIMEOUT"
+                        "SOURCES;BACKENDS;TRANSPORTS;LABELS;ENVIRONMENT;LIBRARIES")
   if(NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tutti_test(${name}): SOURCES missing, or unknown arguments '${arg_UNPARSED_ARGUMENTS}'")
   endif()
@@ -28,6 +35,9 @@ function(tutti_test name)
   target_link_libraries(
     test_${name} PRIVATE tutti::tutti GTest::gtest_main fmt::fmt-header-only nlohmann_json::nlohmann_json
                          tutti_dlpack_headers tutti_warnings ${arg_LIBRARIES})
+  if(NOT arg_OPTIMIZED)
+    target_compile_options(test_${name} PRIVATE ${tutti_test_compile_options})
+  endif()
   # Tests may look behind the public headers.
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}
                                                   ${PROJECT_SOURCE_DIR}/tests)
@@ -99,6 +109,7 @@ function(tutti_mpi_test name)
   target_link_libraries(
     test_mpi_${name} PRIVATE tutti::mpi tutti_test_support GTest::gtest fmt::fmt-header-only tutti_warnings
                              $<TARGET_NAME_IF_EXISTS:tutti_test_keep_libraries> ${arg_LIBRARIES})
+  target_compile_options(test_mpi_${name} PRIVATE ${tutti_test_compile_options})
   target_include_directories(test_mpi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   foreach(count IN LISTS arg_RANKS)
     tutti_mpi_run(host.mpi.${name}.${count} RANKS ${count} TIMEOUT ${arg_TIMEOUT}

@@ -18,6 +18,7 @@ constexpr const char* recorded_environment[] = {
     "TUTTI_VIRTUAL_MEMORY",
     "TUTTI_VIRTUAL_SEED",
     "TUTTI_HOST_ID",
+    "TUTTI_NCCL_LIBRARY",
     "TUTTI_SIGNALS",
     "TUTTI_LAUNCH_THREADS",
     "CUDA_VISIBLE_DEVICES",

@@ -5,6 +5,7 @@
 #include "usage_error.hpp"
 
 #include <cstddef>
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -37,8 +38,11 @@ struct NcclLibrary {
   decltype(&::ncclRecv) receive = nullptr;
 
   NcclLibrary() {
+    // The one that tutti itself would load.
+    const char* const chosen = std::getenv("TUTTI_NCCL_LIBRARY");
+    const char* const name = chosen != nullptr && *chosen != '\0' ? chosen : "libnccl.so.2";
     // Never closed: NCCL's threads may outlive this object.
-    void* const library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) throw UsageError(fmt::format("--peer nccl: {}", dlerror()));
     load(library, "ncclGetVersion", get_version);
     load(library, "ncclGetErrorString", error_string);

@@ -343,6 +343,20 @@ TEST(DLPackImport, IsReturnedOnlyAfterTheWorkQueuedOnItsStreams) {
   });
 }
 
+TEST(DLPackImport, IsReturnedByAVirtualKernelThatOwnsItLast) {
+  if (!test::on_virtual_devices()) GTEST_SKIP() << "GPUs have no virtual kernels";
+  const Tensor memory = zeros({100}, {.dtype = DType::int32, .device = Device(0)});
+  synchronize(0);
+  Foreign foreign(memory.data(), dl_int32, {100}, device_type_here());
+  auto tensor = std::make_shared<Tensor>(from_dlpack(&foreign.managed));
+  virtual_devices::launch(current_stream(0), "owner", {}, [owner = std::move(tensor)](auto) mutable {
+    EXPECT_EQ(owner.use_count(), 1);
+    owner.reset();
+  });
+  synchronize(0);
+  EXPECT_EQ(foreign.deletions, 1);
+}
+
 TEST(DLPackImport, PinnedMemoryIsReturnedAfterCopiesThatDidNotBlock) {
   const Tensor pinned = full({4000}, 7, {.dtype = DType::int32, .host_memory = HostMemory::pinned});
   const Tensor target = zeros({4000}, {.dtype = DType::int32, .device = Device(0)});

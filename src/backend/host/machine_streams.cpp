@@ -78,7 +78,9 @@ bool Machine::query_stream(StreamRef stream) {
 }
 
 void Machine::synchronize_stream(StreamRef stream) {
-  const auto& progress = worker_of(stream).progress();
+  const StreamWorker& worker = worker_of(stream);
+  if (worker.is_running_here()) return;  // what was queued before is over, and the rest waits for the caller
+  const auto& progress = worker.progress();
   wait_until(progress, progress->submitted(), host_spin);
   report_failures(stream.device);
 }

@@ -8,6 +8,12 @@
 
 namespace tutti::backend::host {
 
+namespace {
+
+thread_local const StreamWorker* worker_here = nullptr;
+
+}  // namespace
+
 void WaitTask::run() {
   ticket_.progress->wait(ticket_.position, worker_spin);
 }
@@ -58,7 +64,12 @@ void StreamWorker::join() {
   if (thread_.joinable()) thread_.join();
 }
 
+bool StreamWorker::is_running_here() const noexcept {
+  return worker_here == this;
+}
+
 void StreamWorker::loop() {
+  worker_here = this;
   for (;;) {
     std::vector<Entry> entries = take();
     if (entries.empty()) break;

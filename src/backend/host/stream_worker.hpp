@@ -41,6 +41,8 @@ class StreamWorker {
 
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] int id() const noexcept { return id_; }
+  /// The caller is an entry of this stream's.
+  [[nodiscard]] bool is_running_here() const noexcept;
   [[nodiscard]] const std::shared_ptr<Progress>& progress() const noexcept { return progress_; }
 
   /// Numbers the entry and queues it. Returns its position.
