@@ -151,8 +151,8 @@ class TeamCall {
   const std::lock_guard<std::mutex> lock_;
   Arguments arguments_;
   Packing packing_;
-  std::array<std::optional<StreamGuard>, transport::ranks::most_own_members>
-      guards_;  ///< nest: the last goes first
+  /// Nest: the last goes first.
+  std::array<std::optional<StreamGuard>, transport::ranks::most_own_members> guards_;
   std::vector<backend::StreamRef>& streams_;
   transport::ranks::Signature signature_;
   std::uint64_t sequence_ = 0;

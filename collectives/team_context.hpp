@@ -51,8 +51,8 @@ struct TeamContext {
   std::string nccl_refusal;                          ///< why not
   Plans plans;
   std::size_t plan_bytes = 0;  ///< that they take, about
-  std::variant<std::shared_ptr<const transport::ranks::RoundPlan>, transport::ranks::Operation>
-      last_plan;  ///< an operation: NCCL's
+  /// An operation: NCCL's.
+  std::variant<std::shared_ptr<const transport::ranks::RoundPlan>, transport::ranks::Operation> last_plan;
   TeamScratch scratch;
 };
 

@@ -14,8 +14,8 @@ namespace tutti::perf {
 /// What one row of the table measures.
 struct Case {
   std::size_t bytes = 0;  ///< payload asked for; the one moved is whole elements
-  std::vector<TensorSpec>
-      tensors;  ///< coalesced operations: the list; empty: `bytes` split into a few tensors
+  /// Coalesced operations: the list; empty: `bytes` split into a few tensors.
+  std::vector<TensorSpec> tensors;
   DType dtype = DType::float32;
   Members members;
   int root = 0;     ///< source of a broadcast, scatter or copy, destination of a reduce or gather: a member

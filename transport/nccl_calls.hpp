@@ -30,13 +30,13 @@ struct Call {
   LaneId lane = 0;
   int rank = 0;
   int peer = 0;  ///< the root's rank; for `send` and `receive`, the other's
-  std::optional<Place>
-      source;  ///< none where NCCL reads nothing: receivers, ranks of a broadcast other than the root
-  std::optional<Place>
-      target;  ///< none where NCCL writes nothing: senders, ranks of a reduce other than the root
+  /// None where NCCL reads nothing: receivers, ranks of a broadcast other than the root.
+  std::optional<Place> source;
+  /// None where NCCL writes nothing: senders, ranks of a reduce other than the root.
+  std::optional<Place> target;
   std::uint64_t count = 0;  ///< elements
-  DType dtype =
-      DType::uint8;  ///< what is moved or added: bytes where nothing is added, the parts of complex numbers
+  /// What is moved or added: bytes where nothing is added, the parts of complex numbers.
+  DType dtype = DType::uint8;
 };
 
 struct CallList {
@@ -44,8 +44,8 @@ struct CallList {
   std::vector<int> devices;   ///< by rank
   std::vector<LaneId> lanes;  ///< by rank
   std::vector<Call> calls;
-  std::vector<std::size_t>
-      group_ends;  ///< calls are grouped up to each of these; all calls that meet are in one group
+  /// Calls are grouped up to each of these; all calls that meet are in one group.
+  std::vector<std::size_t> group_ends;
   std::vector<CopyStep> local_copies;  ///< what stays on its device; independent of the calls
 };
 

@@ -78,8 +78,8 @@ struct RoundPlan {
   std::uint32_t round_count = 0;
   Protocol protocol = Protocol::slots;
   std::vector<std::vector<RoundPart>> parts;  ///< by own member; at least one each if there are rounds
-  std::vector<std::vector<BufferId>>
-      given;  ///< by own member: buffers that it gives in some round, each once
+  /// By own member: buffers that it gives in some round, each once.
+  std::vector<std::vector<BufferId>> given;
 
   /// That it takes, about.
   [[nodiscard]] std::size_t bytes() const noexcept;
