@@ -18,29 +18,6 @@ using collectives::PackingPolicy;
 using transport::Operands;
 using transport::Plan;
 
-/// Streams of its own for every lane, which nobody else can be using.
-class LaneStreams {
- public:
-  LaneStreams(Runtime& runtime, const std::vector<int>& devices) : LaneStreams(runtime) {
-    for (const int device : devices) streams_.push_back(runtime.backend().create_stream(device, 0));
-  }
-  LaneStreams(const LaneStreams&) = delete;
-  LaneStreams& operator=(const LaneStreams&) = delete;
-  ~LaneStreams() {
-    if (fork_mark_.is_in_child()) return;
-    for (const backend::StreamRef stream : streams_) runtime_.backend().destroy_stream(stream);
-  }
-  [[nodiscard]] const std::vector<backend::StreamRef>& streams() const noexcept { return streams_; }
-
- private:
-  /// The one above delegates to this, so that streams already made go when making another fails.
-  explicit LaneStreams(Runtime& runtime) : runtime_(runtime) {}
-
-  ForkMark fork_mark_;
-  Runtime& runtime_;
-  std::vector<backend::StreamRef> streams_;
-};
-
 }  // namespace
 
 class PersistentCollective::Impl {
@@ -107,6 +84,29 @@ class PersistentCollective::Impl {
   [[nodiscard]] const Plan& plan() const noexcept { return *plan_; }
 
  private:
+  /// Streams of its own for every lane, which nobody else can be using.
+  class LaneStreams {
+   public:
+    LaneStreams(Runtime& runtime, const std::vector<int>& devices) : LaneStreams(runtime) {
+      for (const int device : devices) streams_.push_back(runtime.backend().create_stream(device, 0));
+    }
+    LaneStreams(const LaneStreams&) = delete;
+    LaneStreams& operator=(const LaneStreams&) = delete;
+    ~LaneStreams() {
+      if (fork_mark_.is_in_child()) return;
+      for (const backend::StreamRef stream : streams_) runtime_.backend().destroy_stream(stream);
+    }
+    [[nodiscard]] const std::vector<backend::StreamRef>& streams() const noexcept { return streams_; }
+
+   private:
+    /// The one above delegates to this, so that streams already made go when making another fails.
+    explicit LaneStreams(Runtime& runtime) : runtime_(runtime) {}
+
+    ForkMark fork_mark_;
+    Runtime& runtime_;
+    std::vector<backend::StreamRef> streams_;
+  };
+
   void record_graph() {
     const LaneStreams capture(runtime_, plan_->lane_devices);
     Operands operands = operands_;

@@ -16,16 +16,17 @@ thread_local std::size_t heap_allocations = 0;
 
 }  // namespace
 
-// Counts what the code under test takes from the heap.
-void* operator new(std::size_t bytes) {
+// Counts what the code under test takes from the heap. Not to be inlined: compilers would see a `free` of
+// what came from `operator new`.
+[[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++heap_allocations;
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t /*bytes*/) noexcept {
   std::free(memory);
 }
 

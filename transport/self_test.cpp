@@ -32,7 +32,7 @@ constexpr std::size_t aligned(std::size_t bytes) {
 
 /// The finalizer of the SplitMix64 generator (Steele, Lea, Flood: Fast splittable pseudorandom number
 /// generators, 2014).
-std::uint64_t mix(std::uint64_t x) {
+std::uint64_t split_mix(std::uint64_t x) {
   x = (x ^ (x >> 30U)) * 0xbf58476d1ce4e5b9ULL;
   x = (x ^ (x >> 27U)) * 0x94d049bb133111ebULL;
   return x ^ (x >> 31U);
@@ -41,7 +41,7 @@ std::uint64_t mix(std::uint64_t x) {
 void fill_with_random_bytes(std::span<std::byte> bytes, int device) {
   std::uint64_t counter = static_cast<std::uint64_t>(device) << 32U;
   for (std::size_t done = 0; done < bytes.size(); done += sizeof counter) {
-    const std::uint64_t word = mix(counter += 0x9e3779b97f4a7c15ULL);
+    const std::uint64_t word = split_mix(counter += 0x9e3779b97f4a7c15ULL);
     std::memcpy(&bytes[done], &word, std::min(sizeof word, bytes.size() - done));
   }
 }
