@@ -82,10 +82,13 @@ struct CommunicatorWorkload {
 /// Calls may be captured into CUDA graphs, by all ranks alike; their operands must be contiguous. If one of a
 /// call's streams is being captured, those that are not join the capture, and come back to that stream after
 /// each call: it waits for them there. To capture calls that go on by themselves on every device, have all
-/// streams join first, as `Graph::capture` of several does. Launches of such a graph and other calls on the
-/// same members follow one another in stream order, which is the caller's to see to. Replays are not compared
-/// among ranks, nor watched for being late. An `ExternalStream` that a captured call is made on stays alive
-/// until the next captured call, or the communicator's destruction.
+/// streams join first, as `Graph::capture` of several does. What has joined stays part of the capture until
+/// that ends: work that the caller queues there afterwards is the caller's to bring back. One graph takes
+/// calls at a time: Error(unsupported) where another that holds calls is still being captured. Launches of
+/// such a graph and other calls on the same members follow one another in stream order, which is the caller's
+/// to see to. Replays are not compared among ranks, nor watched for being late. An `ExternalStream` that a
+/// captured call is made on stays alive until the next captured call has been made, or the communicator is
+/// destroyed.
 ///
 /// Several hosts, told apart by themselves or by `TUTTI_HOST_ID`, need an exchange that has a `Network`. GPUs
 /// reach one another by NCCL then, which carries every call that it can, whatever its size. The rest, and all

@@ -24,10 +24,10 @@ class TUTTI_EXPORT Graph {
   /// Throws Error(unsupported) on virtual devices; what `work` throws, and then nothing has been recorded or
   /// run; Error(device_failure) if `work` does what cannot be recorded, such as waiting for the device.
   [[nodiscard]] static Graph capture(const Stream& stream, const std::function<void()>& work);
-  /// The same with several `streams`, all current during `work`: the others join the first before it, and
-  /// come back to it after it. What is queued on one waits for nothing on another in between, unless `work`
-  /// has it wait: so is a graph made of calls of a communicator with several own members. The first is the
-  /// one to launch on. Throws Error(invalid_argument) if `streams` is empty.
+  /// The same with several `streams`, of each device's the first current during `work`: the others join the
+  /// first of all before it, and come back to it after it. What is queued on one waits for nothing on another
+  /// in between, unless `work` has it wait: so is a graph made of calls of a communicator with several own
+  /// members. The first is the one to launch on. Throws Error(invalid_argument) if `streams` is empty.
   [[nodiscard]] static Graph capture(StreamList streams, const std::function<void()>& work);
 
   Graph(Graph&&) noexcept;

@@ -182,6 +182,42 @@ TEST_F(JointCaptures, AreOfOneGraph) {
   EXPECT_TRUE(machine_.finish(second_));
 }
 
+TEST_F(JointCaptures, HoldCallsOfOneGraphAtATime) {
+  const StreamRef third = stream(3, 0);
+  const StreamRef fourth = stream(4, 1);
+  machine_.start(first_);
+  call({first_, second_});
+  machine_.start(third);
+  EXPECT_TRUE(test::refuses(
+      [&] {
+        static_cast<void>(capture_.begin(Streams{third, fourth}));
+      },
+      ErrorCode::unsupported, {"another graph", "still being captured"}));
+  EXPECT_TRUE(machine_.finish(third));
+  call({first_, second_});
+  EXPECT_TRUE(machine_.finish(first_)) << "what had been brought in comes back";
+}
+
+TEST_F(JointCaptures, FollowTheLastCallThatHasBegunAsAWhole) {
+  const StreamRef third = stream(3, 0);
+  const StreamRef fourth = stream(4, 1);
+  machine_.start(first_);
+  runtime_.order(first_, third);
+  call({first_, second_});
+  machine_.fail_to_wait(fourth);
+  EXPECT_TRUE(test::refuses(
+      [&] {
+        static_cast<void>(capture_.begin(Streams{third, fourth}));
+      },
+      ErrorCode::device_failure, {"has failed"}));
+  capture_.abandon();
+  ASSERT_TRUE(capture_.begin(Streams{third, second_}));
+  EXPECT_TRUE(machine_.follows(third, first_));
+  capture_.end();
+  runtime_.order(third, first_);
+  EXPECT_TRUE(machine_.finish(first_));
+}
+
 TEST_F(JointCaptures, GoOnWithoutCallsThatAreAbandoned) {
   const StreamRef third = stream(3, 1);
   machine_.start(first_);

@@ -26,12 +26,8 @@ bool JointCapture::begin(std::span<const backend::StreamRef> streams) {
                             first - captures_.begin(), other - captures_.begin()));
   }
 
-  if (std::exchange(capture_, *first) != *first) {
-    brought_in_.clear();
-    latest_.clear();
-  }
-  before_.swap(latest_);
-  latest_.assign(streams.begin(), streams.end());
+  if (capture_ != *first) start_anew(*first);
+  current_.assign(streams.begin(), streams.end());
   is_open_ = true;
   for (std::size_t own_member = streams.size(); own_member-- > 0;) {
     if (captures_[own_member] != 0 && !has_brought_in(streams[own_member])) origin_ = streams[own_member];
@@ -41,11 +37,26 @@ bool JointCapture::begin(std::span<const backend::StreamRef> streams) {
     runtime_.order(origin_, streams[own_member]);
     brought_in_.push_back(streams[own_member]);
   }
-  for (std::size_t own_member = 0; own_member < before_.size(); ++own_member) {
-    if (runtime_.backend().capture_id(before_[own_member]) == capture_)
-      runtime_.order(before_[own_member], streams[own_member]);
+  for (std::size_t own_member = 0; own_member < latest_.size(); ++own_member) {
+    if (is_captured(latest_[own_member])) runtime_.order(latest_[own_member], streams[own_member]);
   }
+  latest_ = current_;  // now that it has begun as a whole
   return true;
+}
+
+void JointCapture::start_anew(std::uint64_t capture) {
+  // Calls that come back to the graph that is left would follow none of those before.
+  if (std::ranges::any_of(latest_, [this](backend::StreamRef stream) { return is_captured(stream); })) {
+    throw Error(ErrorCode::unsupported,
+                "Communicator: another graph that holds calls of it is still being captured");
+  }
+  brought_in_.clear();
+  latest_.clear();
+  capture_ = capture;
+}
+
+bool JointCapture::is_captured(backend::StreamRef stream) const {
+  return runtime_.backend().capture_id(stream) == capture_;
 }
 
 bool JointCapture::has_brought_in(backend::StreamRef stream) const noexcept {
@@ -54,7 +65,7 @@ bool JointCapture::has_brought_in(backend::StreamRef stream) const noexcept {
 
 void JointCapture::end() {
   if (!std::exchange(is_open_, false)) return;
-  for (const backend::StreamRef stream : latest_) {
+  for (const backend::StreamRef stream : current_) {
     if (has_brought_in(stream)) runtime_.order(stream, origin_);
   }
 }

@@ -22,7 +22,8 @@ class JointCapture {
 
   /// Whether one of the `streams` is being captured: then they all are when it returns, and each follows the
   /// one at its place in the call before, if that belongs to the same capture. Throws Error(unsupported) if
-  /// they are being captured into different graphs; nothing has joined anything then.
+  /// they are being captured into different graphs, or the call before into another one that has not ended;
+  /// nothing has joined anything then.
   [[nodiscard]] bool begin(std::span<const backend::StreamRef> streams);
   /// After everything of the call has been queued.
   void end();
@@ -35,14 +36,17 @@ class JointCapture {
   [[nodiscard]] bool has_captured() const noexcept { return capture_ != 0; }
 
  private:
+  void start_anew(std::uint64_t capture);
   [[nodiscard]] bool has_brought_in(backend::StreamRef stream) const noexcept;
+  /// Into the graph of the latest captured call.
+  [[nodiscard]] bool is_captured(backend::StreamRef stream) const;
 
   Runtime& runtime_;
   std::uint64_t capture_ = 0;  ///< of the latest captured call
   backend::StreamRef origin_;
   std::vector<backend::StreamRef> brought_in_;  ///< to the capture, by all its calls
-  std::vector<backend::StreamRef> latest_;      ///< of the latest captured call
-  std::vector<backend::StreamRef> before_;      ///< of the one before, in the same capture
+  std::vector<backend::StreamRef> latest_;      ///< of the latest call in it that has begun as a whole
+  std::vector<backend::StreamRef> current_;     ///< of the call that began last
   std::vector<std::uint64_t> captures_;         ///< of the call's streams, 0 for none
   bool is_open_ = false;                        ///< a call has begun, and not ended
 };
