@@ -168,6 +168,7 @@ bool Communicator::Impl::end_own_work() {
   bool is_over = team.is_idle();
   if (is_over && context->launcher.marks_calls()) {
     is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
+    if (!is_over) team.abort(ErrorCode::aborted, "a rank left with work of its calls under way");
   } else if (is_over) {
     static_cast<void>(wait_until(Clock::now() + moment, has_passed));
   } else {

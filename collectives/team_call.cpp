@@ -199,6 +199,7 @@ void TeamCall::carry_out(Work work) {
   try {
     work();
     context_.launcher.end(streams_);
+    team_.has_queued(sequence_);
   } catch (const Error& error) {
     give_up(error.code(), error.what());
     throw;

@@ -85,6 +85,7 @@ class BlockPool {
   /// The pool's own device and those of the streams of all segments that are cached as a whole; none if there
   /// is none.
   [[nodiscard]] std::vector<int> devices_of_cached_segments() const;
+  [[nodiscard]] std::size_t segment_count() const noexcept { return segments_.size(); }
   /// Takes out all segments that have been cached as a whole since before `moment`, for the caller to free.
   [[nodiscard]] std::vector<Segment> remove_segments_cached_before(Moment moment);
 

@@ -252,6 +252,7 @@ void CachingAllocator::return_cached(GrowthLock& growth) {
   });
   {
     const std::lock_guard lock(mutex_);
+    held_.reserve(held_.size() + pool_.segment_count());  // nothing may fail between here and there
     for (const Segment& segment : pool_.remove_segments_cached_before(moment))
       held_.push_back({segment.address, segment.bytes});
   }

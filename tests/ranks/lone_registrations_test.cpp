@@ -75,6 +75,8 @@ TEST(Registrations, HoldMemoryUntilOthersHaveClosedIt) {
     alone.shared().is_over = true;
     EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
     EXPECT_EQ(alone.hold_on(unknown.first), Hold::none);
+    alone.follow(0);
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::none) << "nobody has it open";
   });
 }
 

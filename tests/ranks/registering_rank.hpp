@@ -53,10 +53,9 @@ class Rank {
                         .wait_for = std::move(wait_for),
                         .is_complete = [this](std::uint64_t sequence) { return sequence <= completed; },
                         .while_idle =
-                            [&shared](const std::function<void()>& work) {
-                              if (shared.is_over) return false;
+                            [](const std::function<void()>& work) {
                               work();
-                              return true;
+                              return Attempt::done;
                             },
                         .closes_nothing = [&shared](std::size_t) { return shared.closes_nothing.load(); },
                         .is_over = [&shared] { return shared.is_over.load(); },

@@ -11,10 +11,13 @@
 #include "tutti/error.hpp"
 
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -25,6 +28,7 @@ namespace tutti::test::ranks {
 namespace {
 
 using namespace std::chrono_literals;
+using transport::ranks::Attempt;
 using transport::ranks::LiveTeams;
 using transport::ranks::Operation;
 using transport::ranks::Signature;
@@ -127,6 +131,21 @@ TEST(LiveTeams, AreCountedByDevice) {
   });
 }
 
+TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
+  Ranks ranks(3, [](Exchange& exchange) {
+    Calls calls(exchange);
+    const std::uint64_t call = calls.post();
+    transport::ranks::synchronize(exchange);
+    if (exchange.rank() == 1) std::raise(SIGSTOP);
+    calls.expect_late(call);
+    const std::string text = failure_of(0, [&] { calls.team().require_running(); });
+    EXPECT_TRUE(mentions(text, {"rank 1 has made it and not completed it, and its process stands still"}));
+    EXPECT_FALSE(mentions(text, {"rank 0 has"}) || mentions(text, {"rank 2 has"})) << text;
+  });
+  ranks.resume_after(limit + slack, 1);
+  EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, all_right, all_right}));
+}
+
 TEST(LiveTeams, AreIdleTogether) {
   expect_all_right(2, [](Exchange& exchange) {
     Calls first(exchange);
@@ -134,27 +153,27 @@ TEST(LiveTeams, AreIdleTogether) {
     LiveTeams& live_teams = Runtime::get().extension<LiveTeams>();
     const auto are_idle = [&](const Team* asker = nullptr) {
       bool is_called = false;
-      const bool is_done = live_teams.while_idle(asker, [&] { is_called = true; });
-      EXPECT_EQ(is_called, is_done);
-      return is_done;
+      const Attempt attempt = live_teams.while_idle(asker, [&] { is_called = true; });
+      EXPECT_EQ(is_called, attempt == Attempt::done);
+      return attempt;
     };
-    EXPECT_TRUE(are_idle(&first.team()));
+    EXPECT_EQ(are_idle(&first.team()), Attempt::done);
     const std::uint64_t call = second.post();
-    EXPECT_FALSE(are_idle());
-    EXPECT_FALSE(are_idle(&first.team()));
+    EXPECT_EQ(are_idle(), Attempt::not_now);
+    EXPECT_EQ(are_idle(&first.team()), Attempt::not_now);
     second.complete(call);
-    EXPECT_TRUE(are_idle(&first.team()));
+    EXPECT_EQ(are_idle(&first.team()), Attempt::done);
     {
       const std::lock_guard is_calling(second.team().calls_mutex());
-      EXPECT_FALSE(are_idle());
+      EXPECT_EQ(are_idle(), Attempt::not_now);
     }
     static_cast<void>(second.post());
     transport::ranks::synchronize(exchange);
     second.team().abort(ErrorCode::aborted, "enough");
-    EXPECT_TRUE(are_idle(&first.team())) << "what has been ended waits for nobody";
-    EXPECT_FALSE(are_idle(&second.team()));
+    EXPECT_EQ(are_idle(&first.team()), Attempt::done) << "what has been ended waits for nobody";
+    EXPECT_EQ(are_idle(&second.team()), Attempt::not_now);
     static_cast<void>(first.post(true));
-    EXPECT_FALSE(are_idle()) << "graphs may run at any time";
+    EXPECT_EQ(are_idle(), Attempt::not_soon) << "graphs may run at any time";
     transport::ranks::synchronize(exchange);
   });
 }

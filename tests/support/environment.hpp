@@ -19,6 +19,7 @@ namespace tutti::test {
 
 /// `time`, which other threads or processes are given: longer where the build is slow (sanitizers), and
 /// multiplied by the environment variable `TUTTI_TEST_PATIENCE` where that is set, for busy machines.
+/// (ctest's own limits are multiplied by CMake's `TUTTI_TEST_TIMEOUT_SCALE`.)
 [[nodiscard]] std::chrono::milliseconds patient(std::chrono::milliseconds time);
 
 /// The seed of everything random in the tests: `TUTTI_TEST_SEED`, or a fixed one.

@@ -26,21 +26,23 @@ void LiveTeams::count_out(const Team& team) noexcept {
   for (const int device : team.devices()) --counts_[static_cast<std::size_t>(device)];
 }
 
-bool LiveTeams::while_idle(const Team* asker, const std::function<void()>& work) {
+Attempt LiveTeams::while_idle(const Team* asker, const std::function<void()>& work) {
   const std::lock_guard lock(mutex_);
   std::vector<Team*> asked;
   for (Team* const team : teams_) {
     if (team == asker || !team->abort_word().is_set()) asked.push_back(team);
   }
+  if (std::ranges::any_of(asked, [](const Team* team) { return team->has_captured(); }))
+    return Attempt::not_soon;
   // Looks closely at all of them before calls of any have to wait.
-  if (!std::ranges::all_of(asked, [](Team* team) { return team->is_idle(); })) return false;
+  if (!std::ranges::all_of(asked, [](Team* team) { return team->is_idle(); })) return Attempt::not_now;
   std::vector<std::unique_lock<std::mutex>> held;
   for (Team* const team : asked) {
     held.push_back(team->hold_if_idle());
-    if (!held.back().owns_lock()) return false;
+    if (!held.back().owns_lock()) return Attempt::not_now;
   }
   work();
-  return true;
+  return Attempt::done;
 }
 
 }  // namespace tutti::transport::ranks

@@ -13,6 +13,13 @@ namespace tutti::transport::ranks {
 
 class Team;
 
+/// What came of work that is done while nothing waits for other ranks.
+enum class Attempt : std::uint8_t {
+  done,
+  not_now,   ///< calls are under way, or being made
+  not_soon,  ///< a communicator lives of which calls have been captured: nobody knows when graphs run
+};
+
 /// The teams of this process whose devices wait for others. An extension of the runtime, shared with the
 /// teams. Thread-safe.
 class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
@@ -31,9 +38,9 @@ class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
     return counts_[static_cast<std::size_t>(device)].load(std::memory_order_relaxed);
   }
   /// Calls `work`, which may wait for devices, if nothing waits for other ranks, and keeps calls from being
-  /// made meanwhile. Whatever its device: streams of others may wait for it. Returns whether it has. `asker`
-  /// is asked even if it has been ended: of other teams' work, nothing waits any more then.
-  bool while_idle(const Team* asker, const std::function<void()>& work);
+  /// made meanwhile. Whatever its device: streams of others may wait for it. `asker` is asked even if it has
+  /// been ended: of other teams' work, nothing waits any more then.
+  Attempt while_idle(const Team* asker, const std::function<void()>& work);
 
  private:
   void count_out(const Team& team) noexcept;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,9 +16,11 @@ namespace {
 
 /// The threads look without being told this often.
 constexpr int looks_every_ms = 1000;
-/// How often the closer tries while it has something to close, and once others no longer wait for it.
+/// How often the closer tries while it has something to close, once others no longer wait for it, and while
+/// there are captured calls.
 constexpr std::chrono::microseconds tries_every{500};
 constexpr std::chrono::milliseconds tries_later_every{5};
+constexpr int tries_beside_captured_every_ms = 100;
 /// After so many tries, half a second or more, others no longer wait for it.
 constexpr int most_tries_in_time = 1000;
 constexpr std::uintptr_t alignment = 16;
@@ -29,8 +32,8 @@ Registrations::Registrations(Runtime& runtime, Team team)
   try {
     for (const int device : team_.own_devices) runtime_.allocator(device).add_observer(*this);
     if (team_.tables.boards.size() == 1) return;
-    opener_ = std::thread([this] { open_loop(); });
-    closer_ = std::thread([this] { close_loop(); });
+    opener_ = std::thread([this] { run(&Registrations::open_loop); });
+    closer_ = std::thread([this] { run(&Registrations::close_loop); });
   } catch (...) {
     stop_observing();
     close();
@@ -204,11 +207,9 @@ void Registrations::will_free(const std::byte* address) noexcept {
 }
 
 SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept {
-  // Of an ended team, others may still read what nobody waits for.
-  if (team_.is_over()) return retired_->contains(address) ? Hold::lasting : Hold::none;
   return retired_->hold_on(
       address, [this](std::size_t rank) { return team_.tables.has_left(rank); },
-      [this](std::uint32_t entry) { return is_held_for_long(entry); });
+      [this](std::uint32_t entry) { return team_.is_over() || is_held_for_long(entry); });
 }
 
 void Registrations::leave() noexcept {
@@ -236,9 +237,18 @@ void Registrations::for_each_case(const Visitor& visit) {
   }
 }
 
+void Registrations::run(void (Registrations::*loop)()) noexcept {
+  try {
+    // A new thread's device is the first one, which need not be one of the team's.
+    runtime_.backend().set_current_device(team_.own_devices.front());
+    (this->*loop)();
+  } catch (const std::exception& error) {
+    own().is_held_up.store(true);
+    log_warning(fmt::format("Communicator: a thread cannot go on: {}", error.what()));
+  }
+}
+
 void Registrations::open_loop() {
-  // A new thread's device is the first one, which need not be one of the team's.
-  runtime_.backend().set_current_device(team_.own_devices.front());
   while (!is_stopping_.load()) {
     const std::uint32_t seen = own().bell.value.load();
     for_each_case([this](const Case& segment) {
@@ -254,9 +264,13 @@ void Registrations::open(const Case& segment) {
   const RegistrationBoard::Entry& entry = team_.tables.registrations[segment.rank].entries[segment.entry];
   void* address = nullptr;
   try {
-    address = runtime_.backend().open_device_memory(team_.own_devices[segment.own_member], entry.handle);
-    const std::lock_guard lock(opened_mutex_);
-    opened_[{segment.rank, std::size_t{segment.entry}, segment.own_member}] = address;
+    void** opened = nullptr;  // what is open is known: its place comes first
+    {
+      const std::lock_guard lock(opened_mutex_);
+      opened = &opened_[{segment.rank, std::size_t{segment.entry}, segment.own_member}];
+    }
+    *opened = runtime_.backend().open_device_memory(team_.own_devices[segment.own_member], entry.handle);
+    address = *opened;
   } catch (const std::exception& error) {
     const std::string_view reason = error.what();
     std::array<char, 256>& failure = own().failure;
@@ -269,7 +283,6 @@ void Registrations::open(const Case& segment) {
 }
 
 void Registrations::close_loop() {
-  runtime_.backend().set_current_device(team_.own_devices.front());
   const auto is_retired = [](const Case& segment) {
     const std::uint64_t followed = segment.view.version.load();
     return RegistrationBoard::is_open(followed) && followed != segment.version;
@@ -279,21 +292,26 @@ void Registrations::close_loop() {
     const std::uint32_t seen = own().bell.value.load();
     bool has_work = false;
     for_each_case([&](const Case& segment) { has_work |= is_retired(segment); });
-    if (!has_work) {
+    // Of an ended team, own work may still read what nobody waits for: all is closed when it leaves.
+    if (!has_work || team_.is_over()) {
       tries = 0;
       own().is_held_up.store(false);
       if (!is_stopping_.load()) backend::wait_for_ring(own().bell, seen, looks_every_ms);
       continue;
     }
-    const bool is_done = team_.while_idle([&] {
+    const Attempt attempt = team_.while_idle([&] {
       for_each_case([&](const Case& segment) {
         if (is_retired(segment)) close(segment);
       });
     });
-    tries = is_done ? 0 : std::min(tries + 1, most_tries_in_time + 1);
-    const bool is_held_up = tries > most_tries_in_time;
+    tries = attempt == Attempt::not_now ? std::min(tries + 1, most_tries_in_time + 1) : 0;
+    const bool is_held_up = tries > most_tries_in_time || attempt == Attempt::not_soon;
     own().is_held_up.store(is_held_up);
-    if (!is_done) std::this_thread::sleep_for(is_held_up ? tries_later_every : tries_every);
+    if (attempt == Attempt::not_now) {
+      std::this_thread::sleep_for(is_held_up ? tries_later_every : tries_every);
+    } else if (attempt == Attempt::not_soon && !is_stopping_.load()) {
+      backend::wait_for_ring(own().bell, seen, tries_beside_captured_every_ms);
+    }
   }
 }
 
@@ -318,8 +336,9 @@ void Registrations::close() noexcept {
   for (std::thread* const thread : {&opener_, &closer_}) {
     if (thread->joinable()) thread->join();
   }
-  for (const auto& [key, address] : opened_)
-    runtime_.backend().close_device_memory(team_.own_devices[key[2]], address);
+  for (const auto& [key, address] : opened_) {
+    if (address != nullptr) runtime_.backend().close_device_memory(team_.own_devices[key[2]], address);
+  }
   opened_.clear();
 }
 

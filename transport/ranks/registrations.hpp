@@ -3,6 +3,7 @@
 #include "backend/backend.hpp"
 #include "caching_allocator.hpp"
 #include "runtime.hpp"
+#include "transport/ranks/live_teams.hpp"
 #include "transport/ranks/registration_tables.hpp"
 #include "transport/ranks/retired_segments.hpp"
 
@@ -46,10 +47,10 @@ class Registrations final : public SegmentObserver {
     /// Whether the own members have completed the call.
     std::function<bool(std::uint64_t sequence)> is_complete;
     /// Calls the function if nothing of this process waits for other ranks, and all own work of the team is
-    /// over; keeps calls from being made meanwhile. Returns whether it has.
-    std::function<bool(const std::function<void()>& work)> while_idle;
-    /// Whether another rank closes nothing before this one makes another call, for which it waits; or nothing
-    /// ever, as calls have been captured. It may have gone on some milliseconds ago.
+    /// over; keeps calls from being made meanwhile.
+    std::function<Attempt(const std::function<void()>& work)> while_idle;
+    /// Whether another rank closes nothing before this one makes another call, or has queued that which it is
+    /// making; or nothing ever, as calls have been captured. It may have gone on some milliseconds ago.
     std::function<bool(std::size_t rank)> closes_nothing;
     /// The team has been ended: what others still do nobody knows.
     std::function<bool()> is_over;
@@ -140,6 +141,8 @@ class Registrations final : public SegmentObserver {
   };
   template <class Visitor>
   void for_each_case(const Visitor& visit);
+  /// What a thread does.
+  void run(void (Registrations::*loop)()) noexcept;
   // A view that is not open is the opener's to change, and one that is, the closer's.
   void open_loop();
   void close_loop();

@@ -40,10 +40,6 @@ class RetiredSegments {
     const std::lock_guard lock(mutex_);
     std::erase_if(segments_, [entry](const auto& segment) { return segment.second.entry == entry; });
   }
-  [[nodiscard]] bool contains(const std::byte* address) noexcept {
-    const std::lock_guard lock(mutex_);
-    return segments_.contains(address);
-  }
   /// What keeps the segment at `address` from being freed: it may have been closed and given again, and all
   /// its entries count. `has_left(rank)`: it has nothing open any more. `is_lasting(entry)`: somebody closes
   /// it only after some time.

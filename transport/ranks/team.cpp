@@ -61,7 +61,6 @@ void Team::start_together(Exchange& exchange) {
 }
 
 void Team::start() {
-  if (windows_->transport() == TransportKind::p2p) prepare_to_leave_memory();
   if (network_ != nullptr) {
     courier_ = std::make_unique<Courier>(*this, std::move(network_));
     courier_->start();

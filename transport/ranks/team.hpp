@@ -135,6 +135,8 @@ class Team {
   /// which this host knows has made of it.
   void compare_with_first(std::size_t rank, const Signature& signature, bool is_captured,
                           std::uint64_t sequence) noexcept;
+  /// The work of the call has been queued: to complete it takes nothing more of the calling thread.
+  void has_queued(std::uint64_t sequence) noexcept { last_queued_.store(sequence); }
   /// Waits until all ranks have made the call, whose signature here is `signature`. Returns their `own`
   /// numbers, by member. Throws Error(invalid_argument) with both signatures if a rank makes another call.
   [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence, const Signature& signature);
@@ -161,6 +163,8 @@ class Team {
   /// All own members have completed all posted calls. Looks closely.
   [[nodiscard]] bool is_idle() noexcept;
   [[nodiscard]] bool has_calls_under_way() const noexcept;
+  /// Of its calls, some have been captured.
+  [[nodiscard]] bool has_captured() const noexcept { return has_captured_; }
   /// While the result holds a lock, which it does not if that cannot be had at once, nothing of the team's on
   /// the own devices waits for other ranks: calls are over, are not made, and have not been captured. Does
   /// not look closely.
@@ -238,6 +242,8 @@ class Team {
                                         const std::vector<std::size_t>& missing) const;
   /// Another rank of this host that should write down what `rank` sends, and has stopped doing so.
   [[nodiscard]] std::optional<std::size_t> silent_carrier(std::size_t rank) const;
+  /// A rank of this host whose process has done nothing for some time, as far as that can be told.
+  [[nodiscard]] bool stands_still(std::size_t rank) const noexcept;
   [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;
   void watch();
   /// Of the other ranks of this host, those whose processes are over.
@@ -272,7 +278,8 @@ class Team {
   RegistrationBoard* registration_boards_ = nullptr;
   RegistrationView* registration_views_ = nullptr;
   std::mutex calls_mutex_;
-  std::atomic<bool> has_captured_ = false;  ///< changed under `calls_mutex_`
+  std::atomic<bool> has_captured_ = false;      ///< changed under `calls_mutex_`
+  std::atomic<std::uint64_t> last_queued_ = 0;  ///< likewise
 
   /// Where a stream was when a call without rounds had been queued.
   struct Mark {

@@ -197,9 +197,10 @@ void Team::share_registrations(Exchange& exchange) {
                 [this](std::size_t rank) {
                   const std::uint64_t posted = board(rank).last_sequence.load();
                   return has_captured_ ||
-                         (posted > own().last_sequence.load() && !has_completed(board(rank), posted));
+                         (posted > last_queued_.load() && !has_completed(board(rank), posted));
                 },
             .is_over = [this] { return abort_->is_set(); }});
+    prepare_to_leave_memory();
   } catch (const std::exception& error) {
     complaint = error.what();
   }

@@ -130,6 +130,11 @@ std::optional<std::size_t> Team::silent_carrier(std::size_t rank) const {
   return carrier;
 }
 
+bool Team::stands_still(std::size_t rank) const noexcept {
+  const std::chrono::nanoseconds silence(RankBoard::now() - board(rank).watched_at.load());
+  return is_here(rank) && board(rank).state.load() == RankBoard::active && silence > settings_.timeout / 2;
+}
+
 std::vector<std::size_t> Team::behind(std::uint64_t sequence) const {
   std::vector<std::size_t> ranks;
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
@@ -155,13 +160,20 @@ std::string Team::who_is_late(std::uint64_t sequence, const std::vector<std::siz
       add(fmt::format("rank {} has not made it, its last call is {}", rank, call_of(board(rank), last)));
   }
   const auto is_waited_for = [&](std::size_t rank) {
+    if (!is_heard[rank]) return false;
     return missing.empty() ? !has_completed(board(rank), sequence)
                            : std::ranges::find(missing, rank) != missing.end();
   };
   if (late.empty()) {
+    // Whoever waits for one that stands still has not completed it either.
     for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-      if (is_waited_for(rank) && is_heard[rank])
-        add(fmt::format("rank {} has made it and not completed it", rank));
+      if (is_waited_for(rank) && stands_still(rank))
+        add(fmt::format("rank {} has made it and not completed it, and its process stands still", rank));
+    }
+  }
+  if (late.empty()) {
+    for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+      if (is_waited_for(rank)) add(fmt::format("rank {} has made it and not completed it", rank));
     }
   }
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
@@ -185,6 +197,7 @@ void Team::watch() {
       if (const auto handler = std::exchange(abort_handler_, nullptr)) handler();
       continue;
     }
+    own().watched_at.store(RankBoard::now());
     look_for_lost_ranks();
     look_at_marks();
     if (const std::uint64_t now_done = completed(); now_done != done) {
