@@ -377,6 +377,9 @@ void Communicator::abort(std::string_view reason) noexcept {
   if (impl_->is_forked_off()) return;
   impl_->context->team.abort(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank(), reason));
 }
+void Communicator::check() const {
+  impl_->context->require_own_process().team.require_running();
+}
 bool Communicator::is_running() const noexcept {
   return !impl_->context->team.abort_word().is_set();
 }

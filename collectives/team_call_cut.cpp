@@ -46,6 +46,15 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
     const Named parts_named{parts_name, parts};
     require_disjoint(arguments_, std::span(apart ? &whole_named : &parts_named, 1),
                      std::span(apart ? &parts_named : &whole_named, 1), InPlace::forbidden);
+    if (team_.rank_count() == 1) {
+      const std::int64_t total =
+          std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
+                          [&](std::int64_t sum, const Tensor& part) { return sum + part.size(along); });
+      if (total != whole.size(along)) {
+        arguments_.fail("{} are {} long in all along dimension {}, expected {} as {}", parts_name, total,
+                        along, whole.size(along), whole_name);
+      }
+    }
   }
 
   sizes[at] = 1;

@@ -92,10 +92,11 @@ class Trainer {
       const int done = step + 1;
       const bool is_due = done % steps_between_checkpoints == 0 || done == steps;
       if (communicator_.rank() == 0 && !checkpoint.empty() && is_due) {
-        save({.step = done,
-              .weights = parameters_.weights.to_vector<float>(),
-              .bias = parameters_.bias.to_vector<float>()},
-             checkpoint);
+        const Checkpoint reached{.step = done,
+                                 .weights = parameters_.weights.to_vector<float>(),
+                                 .bias = parameters_.bias.to_vector<float>()};
+        communicator_.check();  // of a call that was ended, the sums may be anything
+        save(reached, checkpoint);
       }
     }
   }
@@ -114,6 +115,7 @@ class Trainer {
       same = same && training::Parameters{weights.narrow(0, rank * training::features, training::features),
                                           bias.narrow(0, rank, 1)} == parameters_;
     }
+    communicator_.check();
     return same;
   }
 

@@ -101,9 +101,10 @@ struct CommunicatorWorkload {
 /// differ (invalid_argument, with both calls), a rank that is late (timeout, naming it and its last call), a
 /// process that is gone (peer_unavailable; by the timeout, if none of its host is left to see it), a rank
 /// that has destroyed its communicator where the others make a call (peer_unavailable, at once), `abort`
-/// (aborted), a network that fails (as the network says). The reason is thrown by the next call and, on
-/// virtual devices, by whatever synchronises with work that waited. An ended communicator can only be
-/// destroyed.
+/// (aborted), a network that fails (as the network says). The reason is thrown by the next call, by `check`
+/// and, on virtual devices, by whatever synchronises with work that waited. Calls under way leave anything in
+/// their outputs then, and on GPUs waiting for them says nothing of it: `check` before outputs are made use
+/// of that no later call follows. An ended communicator can only be destroyed.
 ///
 /// A child forked off later cannot use it: calls throw Error(unsupported) there.
 ///
@@ -200,6 +201,9 @@ class TUTTI_EXPORT Communicator {
   void abort(std::string_view reason) noexcept;
   /// False once the communicator has been ended, by whatever.
   [[nodiscard]] bool is_running() const noexcept;
+  /// Throws what has ended the communicator, if anything has. After waiting for the streams of a call: if it
+  /// does not throw, the call's outputs are what they should be.
+  void check() const;
   /// Every rank's last calls, whether they are complete and how long ago they were made, as one line of JSON.
   /// Written to the log when a call times out. What other ranks' GPUs have completed may be known some 50 ms
   /// later.

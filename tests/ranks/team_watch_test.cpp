@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -132,18 +133,26 @@ TEST(LiveTeams, AreCountedByDevice) {
 }
 
 TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
-  Ranks ranks(3, [](Exchange& exchange) {
-    Calls calls(exchange);
-    const std::uint64_t call = calls.post();
-    transport::ranks::synchronize(exchange);
-    if (exchange.rank() == 1) std::raise(SIGSTOP);
-    calls.expect_late(call);
-    const std::string text = failure_of(0, [&] { calls.team().require_running(); });
-    EXPECT_TRUE(mentions(text, {"rank 1 has made it and not completed it, and its process stands still"}));
-    EXPECT_FALSE(mentions(text, {"rank 0 has"}) || mentions(text, {"rank 2 has"})) << text;
-  });
-  ranks.resume_after(limit + slack, 1);
-  EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, all_right, all_right}));
+  for (const int hosts : {1, 2}) {
+    SCOPED_TRACE(testing::Message() << hosts << " hosts");
+    Ranks ranks(3, [hosts](Exchange& exchange) {
+      setenv("TUTTI_HOST_ID", fmt::format("host {}", exchange.rank() % hosts).c_str(), 1);
+      Calls calls(exchange);
+      const std::uint64_t call = calls.post();
+      for (std::size_t rank = 0; rank < 3; ++rank) {
+        while (calls.team().board(rank).last_sequence.load() < call) std::this_thread::sleep_for(1ms);
+      }
+      transport::ranks::synchronize(exchange);
+      if (exchange.rank() == 1) std::raise(SIGSTOP);
+      calls.expect_late(call);
+      const std::string text = failure_of(0, [&] { calls.team().require_running(); });
+      EXPECT_TRUE(
+          mentions(text, {"rank 1 has made it and not completed it, and its process has done nothing"}));
+      EXPECT_FALSE(mentions(text, {"rank 0 has"}) || mentions(text, {"rank 2 has"})) << text;
+    });
+    ranks.resume_after(limit + slack, 1);
+    EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, all_right, all_right}));
+  }
 }
 
 TEST(LiveTeams, AreIdleTogether) {

@@ -65,8 +65,7 @@ struct alignas(64) RankBoard {
   std::uint32_t member_count = 0;
   std::atomic<std::uint64_t> last_sequence{0};
   std::atomic<std::int64_t> carried_at{0};  ///< when its courier, if there is one, was last seen to work
-  std::atomic<std::int64_t> watched_at{
-      0};  ///< when its watch last looked around, by `now`; on its host alone
+  std::atomic<std::int64_t> watched_at{0};  ///< when its watch last looked around; elsewhere, heard of so
   Entry entries[history];
 };
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <new>
 #include <string>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 namespace tutti::transport::ranks {
 namespace {
@@ -27,14 +29,24 @@ constexpr std::chrono::microseconds patience_when_busy{2000};  ///< messages are
 constexpr std::chrono::microseconds first_pause{20};
 constexpr std::chrono::microseconds longest_pause_in_call{100};
 constexpr std::chrono::microseconds longest_pause{2000};
+/// How often the others hear that the process is alive.
+constexpr int beats_per_timeout = 8;
 /// Small records travel together; one that makes the message longer than this is its last.
 constexpr std::size_t full_message = 64 << 10U;
 
 /// What a record of a message tells.
-enum class Record : std::uint32_t { state, call, mail, progress, parcel, abort };
+enum class Record : std::uint32_t { state, call, mail, progress, parcel, abort, watched };
 
 backend::SharedFlag& flag_at(std::byte* window, std::size_t offset) {
   return *std::launder(reinterpret_cast<backend::SharedFlag*>(window + offset));
+}
+
+/// A network may write to the socket of a process that is gone, which is to fail, and not to end this one.
+void block_broken_pipes() noexcept {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
 void raise(backend::SharedFlag& flag, std::uint32_t value) {
@@ -152,6 +164,7 @@ bool Courier::has_carried(Mailbox::Kind kind) const noexcept {
 }
 
 void Courier::run() noexcept {
+  block_broken_pipes();
   auto latest = Clock::now();  // when something happened
   auto pause = first_pause;
   std::unique_lock lock(mutex_);
@@ -286,6 +299,11 @@ void Courier::add_news(Writer& news) {
     news.add(now);
     progress_[own] = now;
   }
+  const std::int64_t watched_at = board.watched_at.load();
+  if (std::chrono::nanoseconds(watched_at - watched_at_) > team_.timeout() / beats_per_timeout) {
+    news.add(Record::watched);
+    watched_at_ = watched_at;
+  }
   if (!abort_ && team_.abort_word().is_set()) {
     const backend::AbortReason& reason = team_.abort_word().reason();
     news.add(Record::abort);
@@ -329,6 +347,9 @@ void Courier::deliver(const Network::Message& message) {
     switch (reader.take<Record>()) {
       case Record::state:
         team_.board(rank).state.store(reader.take<std::uint32_t>());
+        break;
+      case Record::watched:
+        team_.board(rank).watched_at.store(RankBoard::now());
         break;
       case Record::call:
         deliver_call(rank, reader);

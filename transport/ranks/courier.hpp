@@ -100,6 +100,7 @@ class Courier {
   // What has been sent; of the thread alone.
   std::uint32_t state_ = RankBoard::joining;
   std::uint64_t sequence_ = 0;
+  std::int64_t watched_at_ = 0;
   std::vector<Progress> progress_;  ///< by own member
   bool abort_ = false;
   struct Mail {

@@ -176,8 +176,9 @@ class Team {
   }
   /// It has been ended, and is never destroyed: others need not leave room for its rounds.
   void will_stay() noexcept { live_teams_->stop_counting(*this); }
-  /// Every rank's last calls, `most_calls` of each, as JSON.
-  [[nodiscard]] std::string record(std::uint64_t most_calls = RankBoard::history) const;
+  /// Every rank's last calls, `most_calls` of each and those from call `since` on, as JSON.
+  [[nodiscard]] std::string record(std::uint64_t most_calls = RankBoard::history,
+                                   std::uint64_t since = UINT64_MAX) const;
 
  private:
   [[nodiscard]] RankBoard& own() const noexcept { return boards_[static_cast<std::size_t>(rank_)]; }
@@ -242,8 +243,8 @@ class Team {
                                         const std::vector<std::size_t>& missing) const;
   /// Another rank of this host that should write down what `rank` sends, and has stopped doing so.
   [[nodiscard]] std::optional<std::size_t> silent_carrier(std::size_t rank) const;
-  /// A rank of this host whose process has done nothing for some time, as far as that can be told.
-  [[nodiscard]] bool stands_still(std::size_t rank) const noexcept;
+  /// How long the rank's process has done nothing, as far as is known here, if that is remarkable.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> standstill(std::size_t rank) const;
   [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;
   void watch();
   /// Of the other ranks of this host, those whose processes are over.
@@ -256,6 +257,7 @@ class Team {
 
   Runtime& runtime_;
   Settings settings_;
+  const std::int64_t started_at_ = RankBoard::now();
   int rank_ = 0;
   std::size_t rank_count_ = 0;
   std::vector<std::size_t> rank_of_member_;

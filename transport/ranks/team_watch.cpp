@@ -130,9 +130,11 @@ std::optional<std::size_t> Team::silent_carrier(std::size_t rank) const {
   return carrier;
 }
 
-bool Team::stands_still(std::size_t rank) const noexcept {
-  const std::chrono::nanoseconds silence(RankBoard::now() - board(rank).watched_at.load());
-  return is_here(rank) && board(rank).state.load() == RankBoard::active && silence > settings_.timeout / 2;
+std::optional<std::chrono::milliseconds> Team::standstill(std::size_t rank) const {
+  const std::chrono::nanoseconds silence(RankBoard::now() -
+                                         std::max(board(rank).watched_at.load(), started_at_));
+  if (board(rank).state.load() != RankBoard::active || silence < settings_.timeout / 2) return std::nullopt;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(silence);
 }
 
 std::vector<std::size_t> Team::behind(std::uint64_t sequence) const {
@@ -154,28 +156,32 @@ std::string Team::who_is_late(std::uint64_t sequence, const std::vector<std::siz
       is_silent[*carrier] = true;
     }
   }
-  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+  const auto what = [&](std::size_t rank) -> std::string {
     const std::uint64_t last = board(rank).last_sequence.load();
-    if (last < sequence && is_heard[rank])
-      add(fmt::format("rank {} has not made it, its last call is {}", rank, call_of(board(rank), last)));
-  }
-  const auto is_waited_for = [&](std::size_t rank) {
-    if (!is_heard[rank]) return false;
-    return missing.empty() ? !has_completed(board(rank), sequence)
-                           : std::ranges::find(missing, rank) != missing.end();
+    if (last < sequence)
+      return fmt::format("has not made it, its last call is {}", call_of(board(rank), last));
+    const bool is_over = missing.empty() ? has_completed(board(rank), sequence)
+                                         : std::ranges::find(missing, rank) == missing.end();
+    return is_over ? "" : "has made it and not completed it";
   };
-  if (late.empty()) {
-    // Whoever waits for one that stands still has not completed it either.
-    for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-      if (is_waited_for(rank) && stands_still(rank))
-        add(fmt::format("rank {} has made it and not completed it, and its process stands still", rank));
-    }
+  // Whoever waits for one that stands still is behind, too. Of one on another host, what it sent last may be
+  // lost: it counts, even if it seems to have completed the call.
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    const auto silence = is_heard[rank] ? standstill(rank) : std::nullopt;
+    const std::string how_far = what(rank);
+    if (!silence || (how_far.empty() && is_here(rank))) continue;
+    add(fmt::format("rank {} {}, and its process has done nothing for {} ms", rank,
+                    how_far.empty() ? "has completed it" : how_far, silence->count()));
   }
-  if (late.empty()) {
+  const auto add_all = [&](const auto& is_meant) {
     for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-      if (is_waited_for(rank)) add(fmt::format("rank {} has made it and not completed it", rank));
+      if (is_heard[rank] && is_meant(rank)) add(fmt::format("rank {} {}", rank, what(rank)));
     }
-  }
+  };
+  if (late.empty()) add_all([&](std::size_t rank) { return board(rank).last_sequence.load() < sequence; });
+  const auto self = static_cast<std::size_t>(rank_);
+  if (late.empty()) add_all([&](std::size_t rank) { return rank != self && !what(rank).empty(); });
+  if (late.empty()) add_all([&](std::size_t rank) { return rank == self && !what(rank).empty(); });
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     if (is_silent[rank]) add(fmt::format("rank {} hands on nothing from other hosts", rank));
   }
@@ -183,7 +189,7 @@ std::string Team::who_is_late(std::uint64_t sequence, const std::vector<std::siz
 }
 
 void Team::give_up(std::uint64_t sequence, const std::vector<std::size_t>& missing) {
-  if (!abort_->is_set()) log_warning(fmt::format("flight record: {}", record(latest_calls)));
+  if (!abort_->is_set()) log_warning(fmt::format("flight record: {}", record(latest_calls, sequence)));
   abort(ErrorCode::timeout, fmt::format("{} did not finish within {} ms: {}", call_of(own(), sequence),
                                         settings_.timeout.count(), who_is_late(sequence, missing)));
 }
@@ -239,6 +245,7 @@ void Team::look_for_ranks_that_left(std::uint64_t sequence, const Missing& missi
     if (board(rank).state.load() < RankBoard::leaving) continue;
     const std::vector<std::size_t> ranks = missing();  // asked when it has left: what it has done is done
     if (std::ranges::find(ranks, rank) == ranks.end()) continue;
+    look_for_lost_ranks();  // it may have left because of one
     abort(
         ErrorCode::peer_unavailable,
         fmt::format("rank {} has left, its last call was {}; rank {} waits for it in {}", rank,
@@ -247,7 +254,7 @@ void Team::look_for_ranks_that_left(std::uint64_t sequence, const Missing& missi
   }
 }
 
-std::string Team::record(std::uint64_t most_calls) const {
+std::string Team::record(std::uint64_t most_calls, std::uint64_t since) const {
   using Json = nlohmann::ordered_json;
   const std::int64_t now = RankBoard::now();
   Json ranks = Json::array();
@@ -255,8 +262,9 @@ std::string Team::record(std::uint64_t most_calls) const {
     const RankBoard& board = boards_[rank];
     const std::uint64_t last = board.last_sequence.load();
     Json calls = Json::array();
-    const std::uint64_t count = std::min({last, RankBoard::furthest_ahead, most_calls});
-    for (std::uint64_t sequence = last - count + 1; sequence <= last; ++sequence) {
+    const std::uint64_t remembered = last - std::min(last, RankBoard::furthest_ahead) + 1;
+    const std::uint64_t first = std::min(last - std::min(last, most_calls) + 1, since);
+    for (std::uint64_t sequence = std::max(first, remembered); sequence <= last; ++sequence) {
       const RankBoard::Entry& entry = board.entries[sequence % RankBoard::history];
       if (!entry.is(sequence)) continue;
       calls.push_back({{"sequence", sequence},
