@@ -101,7 +101,7 @@ class FlowLowering {
       sources.insert(lane_of(leg.flow.source));
       for (const Place& target : leg.targets) targets.insert(lane_of(target));
     }
-    const bool small = bytes <= tuning_of(problem_.mode).one_kernel_limit;
+    const bool small = bytes <= one_kernel_limit(problem_.mode);
     if (!small && fans_out && sources.size() == 1 && can_split()) {
       emit_split();
     } else if (!small && !fans_out && bytes / direct_.size() >= copy_engine_limit(sources.size()) &&

@@ -41,7 +41,7 @@ class ReductionLowering {
 
   /// All sums, of inputs within reach.
   std::string sum_directly() {
-    if (bytes_ > tuning_of(problem_.mode).one_kernel_limit && can_split()) {
+    if (bytes_ > one_kernel_limit(problem_.mode) && can_split()) {
       sum_split();
       return "split sums";
     }

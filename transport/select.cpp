@@ -98,11 +98,11 @@ std::string nccl_preference(const Problem& problem) {
   }
   // NCCL takes one operation per tensor: what counts is how large they are.
   const std::uint64_t bytes = problem.bytes() / (problem.flows.size() + problem.reductions.size());
-  const bool coalesced = problem.collective == Collective::broadcast_coalesced ||
-                         problem.collective == Collective::reduce_add_coalesced;
-  const std::uint64_t from = coalesced ? nccl_from_per_tensor : tuning_of(problem.mode).nccl_from;
-  if (bytes >= from) return {};
-  return fmt::format("{} bytes per tensor are less than the {} from which it is faster", bytes, from);
+  const bool is_sum = !problem.reductions.empty();
+  const auto from = nccl_from(problem.mode, is_sum, team_of(problem).size());
+  if (!from) return "between two devices kernels are faster";
+  if (bytes >= *from) return {};
+  return fmt::format("{} bytes per tensor are less than the {} from which it is faster", bytes, *from);
 }
 
 TransportKind requested(const Problem& problem) {
