@@ -1,15 +1,31 @@
 #include "interrupt.hpp"
 
+#include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 namespace tutti::perf {
 namespace {
 
-volatile std::sig_atomic_t interrupt_seen = 0;
+constexpr std::int64_t nanoseconds_of_one_wish = 1'000'000'000;
+
+/// When the first signal came; 0: none has.
+std::atomic<std::int64_t> interrupted_at = 0;
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);  // as signal handlers need it
+
+std::int64_t now() noexcept {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
 
 extern "C" void note_interrupt(int signal) {
-  interrupt_seen = 1;
+  std::int64_t first = 0;
+  const std::int64_t time = now();
+  if (interrupted_at.compare_exchange_strong(first, time) || time - first < nanoseconds_of_one_wish) return;
   std::signal(signal, SIG_DFL);
+  std::raise(signal);
 }
 
 }  // namespace
@@ -21,7 +37,13 @@ void watch_interrupts() {
 }
 
 void check_interrupt() {
-  if (interrupt_seen != 0) throw Interrupted();
+  if (interrupted_at.load(std::memory_order_relaxed) != 0) throw Interrupted();
+}
+
+std::optional<std::chrono::nanoseconds> time_since_interrupt() {
+  const std::int64_t first = interrupted_at;
+  if (first == 0) return std::nullopt;
+  return std::chrono::nanoseconds(now() - first);
 }
 
 }  // namespace tutti::perf

@@ -180,15 +180,38 @@ TEST(PerfCommandLine, WhatNeedsACommunicatorIsLeftOutWhereThereIsNone) {
   EXPECT_NE(outcome.out.find("options.devices has 17 entries"), std::string::npos) << outcome.out;
 }
 
-TEST(PerfCommandLine, CtrlCEndsARunPromptlyAndSaysSo) {
-  const Program program(tutti_perf({"broadcast", "-b", "1M", "-e", "1M", "-n", "1000000", "--devices", "2"}));
-  for (int tries = 0; tries < 200 && program.out().find("# broadcast") == std::string::npos; ++tries) {
+void wait_for(const Program& program, const std::string& text) {
+  for (int tries = 0; tries < 200 && program.out().find(text) == std::string::npos; ++tries) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
+}
+
+TEST(PerfCommandLine, CtrlCEndsARunPromptlyAndSaysSo) {
+  const Program program(tutti_perf({"broadcast", "-b", "1M", "-e", "1M", "-n", "1000000", "--devices", "2"}));
+  wait_for(program, "# broadcast");
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   program.interrupt();
   EXPECT_EQ(program.wait(), 130);
   expect_one_line_about(program.error(), "interrupted");
+}
+
+/// As `timeout` sends them: to the process, and to its group.
+TEST(PerfCommandLine, SignalsThatFollowAtOnceAreTheSameWish) {
+  const std::string json = temporary("signals.json");
+  const Program program(
+      tutti_perf({"broadcast", "-b", "1K", "-e", "1G", "-r", "all", "--devices", "4", "-J", json}));
+  wait_for(program, " 1024 ");
+  for (const int signal : {SIGTERM, SIGTERM, SIGINT, SIGTERM}) {
+    program.signal(signal);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_EQ(program.wait(), 130);
+  expect_one_line_about(program.error(), "interrupted");
+  EXPECT_NE(program.out().find("# interrupted"), std::string::npos) << program.out();
+  EXPECT_NE(program.out().find("# average bus bandwidth"), std::string::npos) << program.out();
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_GE(document["rows"].size(), 1U);
+  EXPECT_EQ(document["summary"]["interrupted"], true);
 }
 
 }  // namespace

@@ -47,7 +47,8 @@ class Program {
     unlink(error_file_.c_str());
   }
 
-  void interrupt() const { kill(pid_, SIGINT); }
+  void interrupt() const { signal(SIGINT); }
+  void signal(int number) const { kill(pid_, number); }
   [[nodiscard]] std::string out() const { return content_of(out_file_); }
   [[nodiscard]] std::string error() const { return content_of(error_file_); }
   /// Waits for the end; the exit status, or -1 if a signal ended it.
