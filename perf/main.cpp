@@ -149,6 +149,36 @@ std::unique_ptr<Peer> make_peer(PeerChoice choice, const Session& session) {
   return nullptr;
 }
 
+/// Set as long as the object is there.
+class LastAct {
+ public:
+  LastAct(Processes& processes, Processes::LastAct last_act) : processes_(processes) {
+    processes_.set_last_act(std::move(last_act));
+  }
+  LastAct(const LastAct&) = delete;
+  LastAct& operator=(const LastAct&) = delete;
+  ~LastAct() { processes_.set_last_act({}); }
+
+ private:
+  Processes& processes_;
+};
+
+/// Runs `work`; what it throws becomes a line and an exit status.
+int guarded(const Output& output, const std::function<int()>& work) {
+  try {
+    return work();
+  } catch (const UsageError& error) {
+    output.complain(error.what());
+    return bad_usage;
+  } catch (const Interrupted& interrupted) {
+    output.complain(interrupted.what());
+    return was_interrupted;
+  } catch (const std::exception& error) {
+    output.complain(error.what());
+    return run_failed;
+  }
+}
+
 int measure(const Options& options, const std::vector<std::string>& command_line, Processes& processes,
             const Output& output) {
   const Session session(options, processes);
@@ -185,17 +215,26 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   watch_interrupts();
   output.print(format_header(options, results));
   TablePrinter printer(options, output);
+  const auto keep = [&] {
+    output.print(format_footer(results, options));
+    if (json_file->is_wanted()) json_file->write(to_json(options, results, command_line));
+  };
   try {
+    const LastAct last_act(processes, [&](const Failure& failure) {
+      results.interrupted = failure.kind == Failure::Kind::interrupted;
+      if (!results.interrupted) results.failure = failure.message;
+      static_cast<void>(guarded(output, [&] {
+        keep();
+        return run_failed;
+      }));
+    });
     run_measurements(options, session, peer.get(), results, printer);
   } catch (const Interrupted&) {
     results.interrupted = true;
   } catch (const Error& error) {
     results.failure = error.what();  // what was measured until then is worth keeping
   }
-  output.print(format_footer(results, options));
-  session.together([&] {
-    if (json_file->is_wanted()) json_file->write(to_json(options, results, command_line));
-  });
+  session.together(keep);
   if (!results.failure.empty()) {
     output.complain(results.failure);
     return run_failed;
@@ -310,22 +349,6 @@ int run(int argc, char** argv, Processes& processes, const Output& output) {
       break;
   }
   return measure(options, {argv, argv + argc}, processes, output);
-}
-
-/// Runs `work`; what it throws becomes a line and an exit status.
-int guarded(const Output& output, const std::function<int()>& work) {
-  try {
-    return work();
-  } catch (const UsageError& error) {
-    output.complain(error.what());
-    return bad_usage;
-  } catch (const Interrupted& interrupted) {
-    output.complain(interrupted.what());
-    return was_interrupted;
-  } catch (const std::exception& error) {
-    output.complain(error.what());
-    return run_failed;
-  }
 }
 
 int run_alone_or_together(int argc, char** argv) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "failure.hpp"
 #include "launched_as.hpp"
 #include "tutti/communicator.hpp"
 
@@ -50,6 +51,11 @@ class Processes {
   /// with Error(unsupported), which all ranks come to by themselves.
   virtual void together(const std::function<void()>& work, const Release& release) = 0;
   void together(const std::function<void()>& work) { together(work, {}); }
+
+  /// Called, if not empty, where the ranks cannot agree on how to end, as when one is lost: it keeps what
+  /// there is. The process ends right after it. Launchers allow a second.
+  using LastAct = std::function<void(const Failure&)>;
+  virtual void set_last_act(LastAct /*last_act*/) {}
 
   /// Between the ranks; nullptr where there are none.
   [[nodiscard]] virtual std::unique_ptr<Communicator> make_communicator(

@@ -1,5 +1,7 @@
 #include "failure.hpp"
+#include "interrupt.hpp"
 #include "processes.hpp"
+#include "rank_processes.hpp"
 #include "tutti/mpi.hpp"
 #include "usage_error.hpp"
 
@@ -17,13 +19,19 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Ends the job where the ranks cannot agree on how to end it.
-[[noreturn]] void give_up(int rank, const Failure& failure) {
-  fmt::print(stderr, "tutti-perf: rank {}: {}\n", rank, failure.message);
-  std::fflush(stderr);
-  MPI_Abort(MPI_COMM_WORLD, failure.kind == Failure::Kind::interrupted ? 130 : 3);
-  std::abort();
-}
+using namespace std::chrono_literals;
+
+/// How long a rank that has failed waits for the others, which may be stuck where nothing that it can do
+/// frees them.
+constexpr auto patience = 20s;
+/// From then on it has said why.
+constexpr auto silence = 2s;
+/// After the signal that interrupts, or the death of a process, launchers allow a second.
+constexpr auto patience_after_signal = 700ms;
+constexpr auto least_patience = 200ms;
+/// With others that have not been heard of in the communicator either.
+constexpr auto patience_with_missing = 300ms;
+constexpr auto between_looks = 10ms;
 
 /// Thrown on every rank by the same meeting. It leaves every `together` inside the outermost one that work
 /// failed in: the rank that failed there is not in these.
@@ -47,6 +55,7 @@ class MpiProcesses final : public Processes {
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
     MPI_Comm_rank(comm_, &rank_);
     MPI_Comm_size(comm_, &size_);
+    ranks_.emplace([this](const std::string& mine) { return gather_now(mine); });
   }
   ~MpiProcesses() override {
     // A launcher ends the whole job when the first process leaves with a status other than 0.
@@ -62,16 +71,23 @@ class MpiProcesses final : public Processes {
   void barrier() override { meet({}); }
   void maximum(std::span<double> values) override {
     meet({});
-    MPI_Allreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, MPI_MAX, comm_);
+    finish([&](MPI_Request* request) {
+      MPI_Iallreduce(MPI_IN_PLACE, values.data(), static_cast<int>(values.size()), MPI_DOUBLE, MPI_MAX, comm_,
+                     request);
+    });
   }
   [[nodiscard]] std::uint64_t sum(std::uint64_t value) override {
     meet({});
-    MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_UINT64_T, MPI_SUM, comm_);
+    finish([&](MPI_Request* request) {
+      MPI_Iallreduce(MPI_IN_PLACE, &value, 1, MPI_UINT64_T, MPI_SUM, comm_, request);
+    });
     return value;
   }
   void broadcast(std::span<std::byte> bytes) override {
     meet({});
-    MPI_Bcast(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, comm_);
+    finish([&](MPI_Request* request) {
+      MPI_Ibcast(bytes.data(), static_cast<int>(bytes.size()), MPI_BYTE, 0, comm_, request);
+    });
   }
   [[nodiscard]] std::vector<std::string> gather(const std::string& mine) override {
     meet({});
@@ -89,6 +105,8 @@ class MpiProcesses final : public Processes {
       raise(agreed.failure());
     }
   }
+
+  void set_last_act(LastAct last_act) override { last_act_ = std::move(last_act); }
 
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions& options) override {
     return std::make_unique<Communicator>(mpi::make_communicator(comm_, options));
@@ -111,16 +129,16 @@ class MpiProcesses final : public Processes {
   void meet(const std::optional<Failure>& own) {
     const int failed = own ? 1 : 0;
     int any_failed = 0;
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Iallreduce(&failed, &any_failed, 1, MPI_INT, MPI_MAX, comm_, &request);
-    if (own) {
-      wait_or_give_up(request, *own);
-    } else {
-      MPI_Wait(&request, MPI_STATUS_IGNORE);
-    }
+    finish(
+        [&](MPI_Request* request) {
+          MPI_Iallreduce(&failed, &any_failed, 1, MPI_INT, MPI_MAX, comm_, request);
+        },
+        own);
     if (any_failed == 0) return;
     int depth = own ? depth_ : std::numeric_limits<int>::max();
-    MPI_Allreduce(MPI_IN_PLACE, &depth, 1, MPI_INT, MPI_MIN, comm_);
+    finish([&](MPI_Request* request) {
+      MPI_Iallreduce(MPI_IN_PLACE, &depth, 1, MPI_INT, MPI_MIN, comm_, request);
+    });
     std::vector<std::optional<Failure>> by_rank;
     for (const std::string& bytes : gather_now(own ? encode(*own) : std::string())) {
       by_rank.push_back(bytes.empty() ? std::nullopt : std::optional(decode_failure(bytes)));
@@ -128,29 +146,73 @@ class MpiProcesses final : public Processes {
     throw Agreed(first_cause(by_rank), depth);
   }
 
-  /// The others may be stuck where nothing that failed here can free them.
-  void wait_or_give_up(MPI_Request& request, const Failure& own) const {
-    // After the signal that interrupts, launchers allow a second.
-    const auto patience = own.kind == Failure::Kind::interrupted ? std::chrono::milliseconds(700)
-                                                                 : std::chrono::milliseconds(20'000);
-    const Clock::time_point deadline = Clock::now() + patience;
-    for (int done = 0; done == 0;) {
+  /// Waits for what `start` begins, or gives up. `own`: with what this rank has failed.
+  void finish(const std::function<void(MPI_Request*)>& start, const std::optional<Failure>& own = {}) const {
+    MPI_Request request = MPI_REQUEST_NULL;
+    start(&request);
+    const Clock::time_point begin = Clock::now();
+    Clock::time_point next_look = own ? begin : begin + between_looks;
+    bool has_spoken = false;
+    for (;;) {
+      int done = 0;
       MPI_Test(&request, &done, MPI_STATUS_IGNORE);
       if (done != 0) return;
-      if (Clock::now() > deadline) give_up(rank_, own);
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const Clock::time_point now = Clock::now();
+      if (own) std::this_thread::sleep_for(1ms);
+      if (now < next_look) continue;
+      next_look = now + between_looks;
+      if (const std::optional<std::string> gone = ranks_ ? ranks_->gone() : std::nullopt) {
+        const bool says_so = own && own->is(ErrorCode::peer_unavailable);
+        give_up(says_so ? *own : Failure{Failure::Kind::error, ErrorCode::peer_unavailable, *gone},
+                !has_spoken);
+      }
+      if (is_too_long(now - begin, own)) give_up(own.value_or(interrupted()), !has_spoken);
+      if (own && !has_spoken && now - begin > silence) {
+        speak(*own);
+        has_spoken = true;
+      }
     }
+  }
+
+  [[nodiscard]] bool is_too_long(Clock::duration waited, const std::optional<Failure>& own) const {
+    // A rank that has not failed only goes ahead of the others for the sake of what it would lose.
+    if (!own && rank_ != 0) return false;
+    if (const auto since = time_since_interrupt())
+      return *since > patience_after_signal && waited > least_patience;
+    if (!own) return false;
+    const bool misses_others = own->is(ErrorCode::peer_unavailable) || own->is(ErrorCode::timeout);
+    return waited > (misses_others ? patience_with_missing : patience);
+  }
+
+  static Failure interrupted() { return failure_of(std::make_exception_ptr(Interrupted())); }
+
+  void speak(const Failure& failure) const {
+    fmt::print(stderr, "tutti-perf: rank {}: {}\n", rank_, failure.message);
+    std::fflush(stderr);
+  }
+
+  /// Ends the job where the ranks cannot agree on how to end it.
+  [[noreturn]] void give_up(const Failure& failure, bool speaks) const {
+    if (speaks) speak(failure);
+    if (last_act_) last_act_(failure);
+    MPI_Abort(MPI_COMM_WORLD, failure.kind == Failure::Kind::interrupted ? 130 : 3);
+    std::abort();
   }
 
   [[nodiscard]] std::vector<std::string> gather_now(const std::string& mine) const {
     const auto ranks = static_cast<std::size_t>(size_);
     const int length = static_cast<int>(mine.size());
     std::vector<int> lengths(ranks);
-    MPI_Allgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_);
+    finish([&](MPI_Request* request) {
+      MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, comm_, request);
+    });
     std::vector<int> starts(ranks + 1);
     for (std::size_t rank = 0; rank < ranks; ++rank) starts[rank + 1] = starts[rank] + lengths[rank];
     std::string all(static_cast<std::size_t>(starts.back()), '\0');
-    MPI_Allgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR, comm_);
+    finish([&](MPI_Request* request) {
+      MPI_Iallgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR,
+                      comm_, request);
+    });
     std::vector<std::string> result;
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       result.push_back(
@@ -163,6 +225,8 @@ class MpiProcesses final : public Processes {
   int rank_ = 0;
   int size_ = 1;
   int depth_ = 0;  ///< of nested `together`
+  std::optional<RankProcesses> ranks_;
+  LastAct last_act_;
 };
 
 }  // namespace

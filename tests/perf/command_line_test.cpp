@@ -180,15 +180,9 @@ TEST(PerfCommandLine, WhatNeedsACommunicatorIsLeftOutWhereThereIsNone) {
   EXPECT_NE(outcome.out.find("options.devices has 17 entries"), std::string::npos) << outcome.out;
 }
 
-void wait_for(const Program& program, const std::string& text) {
-  for (int tries = 0; tries < 200 && program.out().find(text) == std::string::npos; ++tries) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
-
 TEST(PerfCommandLine, CtrlCEndsARunPromptlyAndSaysSo) {
   const Program program(tutti_perf({"broadcast", "-b", "1M", "-e", "1M", "-n", "1000000", "--devices", "2"}));
-  wait_for(program, "# broadcast");
+  program.wait_for("# broadcast");
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   program.interrupt();
   EXPECT_EQ(program.wait(), 130);
@@ -200,7 +194,7 @@ TEST(PerfCommandLine, SignalsThatFollowAtOnceAreTheSameWish) {
   const std::string json = temporary("signals.json");
   const Program program(
       tutti_perf({"broadcast", "-b", "1K", "-e", "1G", "-r", "all", "--devices", "4", "-J", json}));
-  wait_for(program, " 1024 ");
+  program.wait_for(" 1024 ");
   for (const int signal : {SIGTERM, SIGTERM, SIGINT, SIGTERM}) {
     program.signal(signal);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));

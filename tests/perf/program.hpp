@@ -1,10 +1,12 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <fcntl.h>
@@ -51,6 +53,11 @@ class Program {
   void signal(int number) const { kill(pid_, number); }
   [[nodiscard]] std::string out() const { return content_of(out_file_); }
   [[nodiscard]] std::string error() const { return content_of(error_file_); }
+  /// Until it has printed `text`, or half a minute.
+  void wait_for(const std::string& text) const {
+    for (int tries = 0; tries < 600 && out().find(text) == std::string::npos; ++tries)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
   /// Waits for the end; the exit status, or -1 if a signal ended it.
   int wait() const {
     int status = 0;

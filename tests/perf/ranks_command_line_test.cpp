@@ -1,7 +1,9 @@
 #include "program.hpp"
 
+#include <csignal>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -197,11 +199,26 @@ TEST(PerfRanksCommandLine, AnInterruptOfOneRankEndsAll) {
   EXPECT_NE(outcome.out.find("# interrupted"), std::string::npos) << outcome.out;
 }
 
-TEST(PerfRanksCommandLine, ALostRankEndsTheJob) {
-  const Outcome outcome =
-      run_with(3, "if ((rank == 1)); then (sleep 2; kill -KILL $$) & fi", "all -b 1M -e 4M -d all -r all");
-  EXPECT_NE(outcome.status, 0);
-  EXPECT_NE(outcome.status, 99) << outcome.error;  // nothing is left behind
+TEST(PerfRanksCommandLine, WhatWasMeasuredBeforeARankWasLostIsKept) {
+  const std::string victim = temporary("victim");
+  const std::string json = temporary("killed.json");
+  setenv("OMPI_MCA_odls_base_sigkill_timeout", "2", 1);  // time to speak, on a busy machine too
+  const Program program(
+      on_ranks(3, {"/bin/bash", "-c",
+                   "if ((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} == 1)); then echo $$ >" + victim + "; fi; exec " +
+                       variable("TUTTI_PERF_PROGRAM") + " all -b 1K -e 64M -d all -r all -J " + json}));
+  unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
+  program.wait_for(" 4096 ");
+  kill(std::stoi(content_of(victim)), SIGKILL);
+  const int status = program.wait();
+  EXPECT_NE(status, 0);
+  EXPECT_NE(status, 99) << program.error();  // something was left behind
+  const std::string said = own_lines(program.error());
+  EXPECT_TRUE(std::regex_search(said, std::regex("tutti-perf: rank 0: .*rank 1 .*is gone"))) << said;
+  EXPECT_NE(program.out().find("# ended by a failure"), std::string::npos) << program.out();
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_GE(document["rows"].size(), 2U);
+  EXPECT_NE(document["summary"]["failure"].get<std::string>().find("rank 1"), std::string::npos);
 }
 
 TEST(PerfRanksCommandLine, ALauncherOfAnotherMpiIsNamed) {
