@@ -2,6 +2,7 @@
 
 #include "operation.hpp"
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,13 +25,20 @@ struct StartUp {
   double first_collective = 0.0;  ///< from the end of MPI_Init until one is complete
 };
 
+/// What a communicator takes of its devices, in bytes, on the one where it takes most.
+struct CommunicatorMemory {
+  std::size_t created = 0;               ///< once it is there
+  std::optional<std::size_t> with_nccl;  ///< once NCCL has carried a call; nothing where it would carry none
+};
+
 /// The processes of a run and their devices.
 struct Job {
   Mode mode = Mode::single_process;
   int ranks = 1;
   int devices_per_rank = 1;
   std::vector<MemberDevice> members;
-  std::optional<StartUp> start_up;  ///< of ranks
+  std::optional<StartUp> start_up;           ///< of ranks
+  std::optional<CommunicatorMemory> memory;  ///< of ranks
 
   /// Without repetitions, in order of ranks.
   [[nodiscard]] std::vector<std::string> hosts() const;

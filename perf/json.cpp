@@ -83,6 +83,13 @@ Json start_up_of(const Job& job) {
           {"first_collective", job.start_up->first_collective}};
 }
 
+Json memory_of(const Job& job) {
+  if (!job.memory) return nullptr;
+  Json memory = {{"created", job.memory->created}, {"with_nccl", nullptr}};
+  if (job.memory->with_nccl) memory["with_nccl"] = *job.memory->with_nccl;
+  return memory;
+}
+
 Json links_of(const Topology& topology) {
   Json links = Json::array();
   for (const std::vector<PeerLink>& row : topology.peers) {
@@ -176,6 +183,7 @@ std::string to_json(const Options& options, const Results& results,
                    {"hosts", results.job.hosts()},
                    {"members", members_of(results.job)},
                    {"start_up_ms", start_up_of(results.job)},
+                   {"communicator_memory", memory_of(results.job)},
                    {"backend", name_of(results.topology.backend)},
                    {"nccl", results.topology.nccl},
                    {"peer", nullptr},

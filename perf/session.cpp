@@ -17,6 +17,8 @@ namespace tutti::perf {
 namespace {
 
 constexpr int most_buffer_sets = 32;
+/// Of the call in which NCCL starts. Larger ones go no other way.
+constexpr std::size_t most_bytes_of_a_trial = std::size_t{64} << 20U;
 
 void set_environment(const char* name, const std::string& value) {
   if (!value.empty()) setenv(name, value.c_str(), 1);
@@ -37,6 +39,39 @@ std::string host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
+
+/// How much less is free on each of a rank's devices, of which other ranks may take as well, after some of
+/// what happens: that between `start` and `stop`. Collective.
+class MemoryTaken {
+ public:
+  MemoryTaken(const std::vector<Device>& devices, Processes& processes)
+      : devices_(devices), processes_(processes), taken_(devices.size()) {}
+
+  void start() {
+    add_free(1.0);
+    processes_.barrier();
+  }
+  void stop() {
+    processes_.barrier();
+    add_free(-1.0);
+  }
+  /// In bytes, of all ranks' devices.
+  [[nodiscard]] std::size_t most() const {
+    double most = std::ranges::max(taken_);
+    processes_.maximum({&most, 1});
+    return static_cast<std::size_t>(std::max(most, 0.0));
+  }
+
+ private:
+  void add_free(double sign) {
+    for (std::size_t i = 0; i < devices_.size(); ++i)
+      taken_[i] += sign * static_cast<double>(mem_get_info(devices_[i].index()).free);
+  }
+
+  const std::vector<Device>& devices_;
+  Processes& processes_;
+  std::vector<double> taken_;
+};
 
 /// A rank's first device. Launchers either show each rank its own devices or all ranks of a host the same.
 int first_device(int used, int available, int rank, const std::vector<std::string>& hosts) {
@@ -159,6 +194,8 @@ void Session::join_own_devices(const Options& options) {
 
 void Session::join_ranks(const Options& options) {
   for (const Device device : members_.own) tutti::synchronize(device.index());  // makes CUDA's context
+  MemoryTaken taken(members_.own, processes_);
+  taken.start();
   const double before = processes_.milliseconds_since_start();
   try {
     communicator_ = processes_.make_communicator(communicator_options(options));
@@ -169,14 +206,35 @@ void Session::join_ranks(const Options& options) {
   }
   members_.communicator = communicator_.get();
   const double joined = processes_.milliseconds_since_start();
+  taken.stop();
+  job_.memory = CommunicatorMemory{.created = taken.most(), .with_nccl = {}};
 
-  std::vector<Tensor> numbers;
-  for (const Device device : members_.own) numbers.push_back(ones({1}, {.device = device}));
-  communicator_->all_reduce_add(numbers, numbers);
-  synchronize();
-  std::array times{before, joined - before, processes_.milliseconds_since_start()};
+  const auto reduce = [&](std::int64_t count) {
+    std::vector<Tensor> numbers;
+    for (const Device device : members_.own) numbers.push_back(ones({count}, {.device = device}));
+    synchronize();
+    taken.start();
+    communicator_->all_reduce_add(numbers, numbers);
+    synchronize();
+    const double complete = processes_.milliseconds_since_start();
+    taken.stop();
+    return complete;
+  };
+  std::array times{before, joined - before, reduce(1)};
   processes_.maximum(times);
   job_.start_up = StartUp{.devices = times[0], .communicator = times[1], .first_collective = times[2]};
+  const std::size_t bytes = std::min(options.sizes.end, most_bytes_of_a_trial);
+  if (options.command == Command::measure && nccl_would_carry(bytes)) {
+    static_cast<void>(reduce(static_cast<std::int64_t>(bytes / sizeof(float))));
+    job_.memory->with_nccl = taken.most();
+  }
+}
+
+/// An all_reduce_add of so many bytes.
+bool Session::nccl_would_carry(std::size_t bytes) const {
+  return topology_.backend == BackendKind::cuda &&
+         communicator_->explain({.collective = Collective::all_reduce_add, .bytes = bytes})
+             .starts_with("transport: nccl\n");
 }
 
 void Session::synchronize() const {

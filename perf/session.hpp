@@ -46,6 +46,7 @@ class Session {
   void start_library(const Options& options);
   void choose_devices(const Options& options);
   void join_ranks(const Options& options);
+  [[nodiscard]] bool nccl_would_carry(std::size_t bytes) const;
   void join_own_devices(const Options& options);
   [[nodiscard]] CommunicatorOptions communicator_options(const Options& options) const;
   void describe_members();

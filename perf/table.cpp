@@ -80,6 +80,11 @@ std::string describe_devices(const Results& results) {
                      kind);
 }
 
+/// Rounded up.
+std::size_t mebibytes(std::size_t bytes) {
+  return (bytes + (std::size_t{1} << 20U) - 1) >> 20U;
+}
+
 /// Where every rank is, and what starting took.
 std::string describe_ranks(const Job& job) {
   if (job.mode == Mode::single_process) return "";
@@ -94,6 +99,11 @@ std::string describe_ranks(const Job& job) {
         "start-up: devices ready {:.1f} ms after MPI_Init, communicator {:.1f} ms, first collective "
         "complete {:.1f} ms after MPI_Init\n",
         job.start_up->devices, job.start_up->communicator, job.start_up->first_collective);
+  }
+  if (job.memory) {
+    text += fmt::format("memory of the communicator: {} MiB per device", mebibytes(job.memory->created));
+    if (job.memory->with_nccl) text += fmt::format(" ({} MiB with NCCL)", mebibytes(*job.memory->with_nccl));
+    text += "\n";
   }
   return text;
 }

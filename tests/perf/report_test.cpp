@@ -112,7 +112,8 @@ Results results_of_ranks() {
                  .ranks = 2,
                  .devices_per_rank = 2,
                  .members = {},
-                 .start_up = StartUp{.devices = 2.0, .communicator = 5.0, .first_collective = 20.0}};
+                 .start_up = StartUp{.devices = 2.0, .communicator = 5.0, .first_collective = 20.0},
+                 .memory = CommunicatorMemory{.created = (43U << 20U) - 1, .with_nccl = 700U << 20U}};
   for (int member = 0; member < 4; ++member) {
     results.job.members.push_back(
         {member / 2, "node" + std::to_string(member / 2), member % 2, "a device", ""});
@@ -122,9 +123,10 @@ Results results_of_ranks() {
 
 TEST(PerfTable, HeaderSaysWhereTheRanksAreAndWhatStartingTook) {
   const std::string header = format_header({}, results_of_ranks());
-  for (const char* expected : {"2 rank(s) with 2 ", "on the slowest rank", "2 on 2 host(s)",
-                               "member 3: rank 1 on node1, device 1 a device", "devices ready 2.0 ms",
-                               "communicator 5.0 ms", "20.0 ms after MPI_Init"}) {
+  for (const char* expected :
+       {"2 rank(s) with 2 ", "on the slowest rank", "2 on 2 host(s)",
+        "member 3: rank 1 on node1, device 1 a device", "devices ready 2.0 ms", "communicator 5.0 ms",
+        "20.0 ms after MPI_Init", "# memory of the communicator: 43 MiB per device (700 MiB with NCCL)\n"}) {
     EXPECT_NE(header.find(expected), std::string::npos) << expected << " is not in:\n" << header;
   }
   EXPECT_EQ(format_header({}, results_of({})).find("rank"), std::string::npos);
@@ -199,9 +201,12 @@ TEST(PerfJson, HasTheRanks) {
   EXPECT_EQ(document["members"][2]["rank"], 1);
   EXPECT_EQ(document["start_up_ms"]["devices"], 2.0);
   EXPECT_EQ(document["start_up_ms"]["first_collective"], 20.0);
+  EXPECT_EQ(document["communicator_memory"]["created"], (43U << 20U) - 1);
+  EXPECT_EQ(document["communicator_memory"]["with_nccl"], 700U << 20U);
   const auto alone = nlohmann::json::parse(to_json({}, results_of({}), {}));
   EXPECT_EQ(alone["mode"], "single_process");
   EXPECT_TRUE(alone["start_up_ms"].is_null());
+  EXPECT_TRUE(alone["communicator_memory"].is_null());
 }
 
 TEST(PerfJson, LeaksNoOtherEnvironment) {
