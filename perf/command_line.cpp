@@ -1,9 +1,12 @@
 #include "command_line.hpp"
 
+#include "tutti/version.hpp"
 #include "usage_error.hpp"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+
+#include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
@@ -57,6 +60,7 @@ class Group {
 
 void declare(CLI::App& app, TypedOptions& typed) {
   app.footer(footer);
+  app.set_version_flag("--version", fmt::format("tutti-perf {}", version()), "print the version and exit");
   app.add_option("OP", typed.words, "what to measure; or topo, explain, tensors")->type_name("");
 
   Group sizes(app, "Sizes");
@@ -73,7 +77,8 @@ void declare(CLI::App& app, TypedOptions& typed) {
                    "element type, such as float32, half, int8, or all (default float32)");
   operations.value("-o", typed.reduction, "NAME", "reduction: sum, or all, which is the same");
   operations.value("-r", typed.root, "N",
-                   "root, or all (default 0): a device; between ranks, counted through all");
+                   "root, or all, or -1, which is the same (default 0): a device; between ranks,\n"
+                   "counted through all");
   operations.value("--dim", typed.dim, "N", "scatter and gather: dimension 0 (default), 1, or all");
   operations.value("--transport", typed.transport, "NAME", "auto, p2p, nccl or staged (default auto)");
   operations.value("--determinism", typed.determinism, "NAME",
@@ -84,7 +89,7 @@ void declare(CLI::App& app, TypedOptions& typed) {
 
   Group devices(app, "Devices");
   devices.value("-g", typed.devices_used, "N",
-                "number of devices that take part (default: all; of every rank: 1)");
+                "number of devices that take part (default: all; of every rank: 1, at most 16)");
   devices.value("--backend", typed.backend, "NAME", "auto, cuda, or host: virtual devices");
   devices.value("--devices", typed.virtual_devices, "N",
                 "number of virtual devices, of every process; implies --backend host");
@@ -128,6 +133,9 @@ std::optional<TypedOptions> split_command_line(int argc, const char* const* argv
     return typed;
   } catch (const CLI::CallForHelp&) {
     help = app.help();
+    return std::nullopt;
+  } catch (const CLI::CallForVersion&) {
+    help = app.version() + "\n";
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     std::string message = error.what();

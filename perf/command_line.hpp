@@ -39,7 +39,8 @@ struct TypedOptions {
   bool inject_corruption = false;
 };
 
-/// Sorts the command line into its options; nothing if help was asked for, which then is in `help`. Throws
+/// Sorts the command line into its options; nothing if help or the version was asked for, which then is in
+/// `help`. Throws
 /// UsageError for an option that does not exist, lacks its value or is given twice.
 [[nodiscard]] std::optional<TypedOptions> split_command_line(int argc, const char* const* argv,
                                                              std::string& help);

@@ -14,6 +14,7 @@
 namespace tutti::perf {
 namespace {
 
+constexpr int most_devices_of_a_rank = 16;  ///< that a Communicator takes
 constexpr int any_number = std::numeric_limits<int>::max();
 
 [[noreturn]] void refuse(std::string_view option, std::string_view given, std::string_view expected) {
@@ -97,7 +98,8 @@ void parse_devices(const TypedOptions& typed, Options& options) {
   options.backend = typed.backend;
   options.virtual_topology = typed.topology;
   options.virtual_devices = optional_number(typed.virtual_devices, "--devices", 1, 1024);
-  options.devices_used = optional_number(typed.devices_used, "-g", 1, any_number);
+  options.devices_used = optional_number(typed.devices_used, "-g", 1,
+                                         options.mode == Mode::ranks ? most_devices_of_a_rank : any_number);
   if (!typed.backend.empty() && typed.backend != "auto" && typed.backend != "cuda" &&
       typed.backend != "host") {
     refuse("--backend", typed.backend, "auto, cuda or host");
@@ -123,8 +125,8 @@ void parse_collective(const TypedOptions& typed, Options& options) {
   }
   if (typed.reduction != "sum" && typed.reduction != "all")
     refuse("-o", typed.reduction, "sum or all: there is no other reduction");
-  options.root =
-      typed.root == "all" ? std::nullopt : std::optional(parse_number(typed.root, "-r", 0, any_number));
+  const bool is_every_root = typed.root == "all" || typed.root == "-1";
+  options.root = is_every_root ? std::nullopt : std::optional(parse_number(typed.root, "-r", 0, any_number));
   if (typed.dim == "all") {
     options.dims = {0, 1};
   } else if (!typed.dim.empty()) {

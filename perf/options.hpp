@@ -16,7 +16,7 @@ namespace tutti::perf {
 
 /// What to do.
 enum class Command : std::uint8_t {
-  help,     ///< print `Options::help` and leave
+  help,     ///< print `Options::help`, which is the version if that was asked for, and leave
   measure,  ///< measure `Options::operations`
   topo,     ///< devices, links, self-test
   explain,  ///< the plan of one operation

@@ -1,8 +1,10 @@
 #include "perf/options.hpp"
 
+#include "tutti/version.hpp"
 #include "usage_errors.hpp"
 
 #include <initializer_list>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -58,6 +60,7 @@ TEST(PerfOptions, AllMeansEverything) {
   EXPECT_EQ(options.dtypes.size(), all_dtypes.size());
   EXPECT_EQ(options.root, std::nullopt);
   EXPECT_EQ(options.dims, (std::vector{0, 1}));
+  EXPECT_EQ(parsed({"broadcast", "-r", "-1"}).root, std::nullopt);
 }
 
 TEST(PerfOptions, GraphLaunchesAreThePersistentForm) {
@@ -88,6 +91,7 @@ TEST(PerfOptions, OtherCommands) {
   EXPECT_EQ(parsed({"topo"}).command, Command::topo);
   EXPECT_EQ(parsed({"-h"}).command, Command::help);
   EXPECT_NE(parsed({"-h"}).help.find("Exit status"), std::string::npos);
+  EXPECT_EQ(parsed({"--version"}).help, "tutti-perf " + std::string(version()) + "\n");
   const Options options = parsed({"explain", "scatter", "64M", "--dim", "1"});
   EXPECT_EQ(options.command, Command::explain);
   EXPECT_EQ(options.explain_bytes, std::size_t{64} << 20U);
@@ -167,6 +171,7 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "-c", "yes"}, "-c: 'yes'"},
       {{"broadcast", "-g", "0"}, "-g: '0'"},
       {{"broadcast", "-r", "x"}, "-r: 'x'"},
+      {{"broadcast", "-r", "-2"}, "-r: '-2'"},
       {{"broadcast", "-d", "float33"}, "-d"},
       {{"broadcast", "-o", "prod"}, "-o: 'prod'"},
       {{"broadcast", "-G", "x"}, "-G: 'x'"},

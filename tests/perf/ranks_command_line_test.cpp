@@ -56,6 +56,7 @@ TEST(PerfRanksCommandLine, MistakesAreOneLineOfAllRanksAndStatusTwo) {
       {{"broadcast", "-b", "12Q"}, "12Q"},
       {{"broadcast", "-r", "3"}, "-r: root 3 is not one of the 3 members"},
       {{"broadcast", "-g", "2", "--devices", "1"}, "-g: 2"},
+      {{"broadcast", "-g", "17"}, "-g: '17' is not valid: expected a whole number, 1 to 16"},
       {{"broadcast", "--persistent"}, "--persistent"},
       {{"sendrecv"}, "sendrecv"},
       {{"explain", "sendrecv", "64M"}, "sendrecv"},
@@ -72,7 +73,7 @@ TEST(PerfRanksCommandLine, MistakesAreOneLineOfAllRanksAndStatusTwo) {
 }
 
 TEST(PerfRanksCommandLine, HelpAndTopologyAreSaidOnce) {
-  for (const char* word : {"-h", "topo"}) {
+  for (const char* word : {"-h", "--version", "topo"}) {
     const Outcome outcome = run(3, {word});
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     EXPECT_EQ(outcome.out, run(1, {word}).out);
