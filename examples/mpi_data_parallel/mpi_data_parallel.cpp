@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +23,7 @@
 #include <iostream>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <unistd.h>
@@ -36,21 +38,36 @@ struct Options {
   std::string resume;
 };
 
+/// A mistake on the command line, which all processes find alike.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+int parse_steps(const std::string& text) {
+  int steps = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, steps);
+  if (error != std::errc() || rest != end || steps < 0)
+    throw UsageError("--steps: '" + text + "' is not valid: expected a whole number, 0 or more");
+  return steps;
+}
+
 Options parse(const std::vector<std::string>& arguments) {
   Options options;
   for (std::size_t i = 0; i + 1 < arguments.size(); i += 2) {
     const std::string& value = arguments[i + 1];
     if (arguments[i] == "--steps") {
-      options.steps = std::stoi(value);
+      options.steps = parse_steps(value);
     } else if (arguments[i] == "--checkpoint") {
       options.checkpoint = value;
     } else if (arguments[i] == "--resume") {
       options.resume = value;
     } else {
-      throw std::invalid_argument("unknown option " + arguments[i]);
+      throw UsageError("unknown option " + arguments[i]);
     }
   }
-  if (arguments.size() % 2 != 0) throw std::invalid_argument(arguments.back() + " needs a value");
+  if (arguments.size() % 2 != 0) throw UsageError(arguments.back() + " needs a value");
   return options;
 }
 
@@ -77,12 +94,14 @@ class Trainer {
         std::vector<std::vector<tutti::Tensor>>{{parameters_.weights, parameters_.bias, step_}}, 0);
   }
 
+  [[nodiscard]] std::int64_t steps_done() const { return step_.item<std::int64_t>(); }
+
   void train(int steps, const std::string& checkpoint) {
     const tutti::TensorOptions fixed_point{.dtype = tutti::DType::int64, .device = device_};
     const std::vector<std::vector<tutti::Tensor>> gradients{
         {tutti::empty({training::features}, fixed_point), tutti::empty({1}, fixed_point)}};
     const Kernels& kernels = training::kernels();
-    for (int step = static_cast<int>(step_.item<std::int64_t>()); step < steps; ++step) {
+    for (int step = static_cast<int>(steps_done()); step < steps; ++step) {
       kernels.compute_gradients(parameters_.weights, parameters_.bias, inputs_, targets_, gradients[0][0],
                                 gradients[0][1]);
       communicator_.all_reduce_add_coalesced(gradients, gradients);
@@ -174,6 +193,10 @@ bool run(const Options& options) {
 
   Trainer trainer(communicator);
   trainer.start(options.resume);
+  if (trainer.steps_done() > options.steps) {
+    throw UsageError("--steps is " + std::to_string(options.steps) + ", but " + options.resume + " has " +
+                     std::to_string(trainer.steps_done()) + " steps behind it already");
+  }
   trainer.train(options.steps, options.checkpoint);
 
   bool is_right = trainer.all_have_the_same();
@@ -204,6 +227,10 @@ int main(int argc, char** argv) {
     const bool is_right = run(parse({argv + 1, argv + argc}));
     MPI_Finalize();
     return is_right ? 0 : 1;
+  } catch (const UsageError& error) {
+    if (rank == 0) std::cerr << std::string("mpi_data_parallel: ") + error.what() + "\n" << std::flush;
+    MPI_Finalize();
+    return 2;
   } catch (const std::exception& error) {
     std::cerr << "rank " + std::to_string(rank) + ": " + error.what() + "\n" << std::flush;
     std::_Exit(1);  // without MPI_Finalize, which waits for the lost process: mpirun ends the job
