@@ -5,8 +5,8 @@
 
 namespace tutti::collectives {
 
-void Arguments::not_empty(std::size_t count, std::string_view argument) const {
-  if (count == 0) fail("{} is empty, expected at least one entry", argument);
+void Arguments::not_empty(std::size_t count, const Name& name) const {
+  if (count == 0) fail("{} is empty, expected at least one entry", name);
 }
 
 void Arguments::existing_device(Device device, const Name& name) const {
@@ -115,10 +115,10 @@ void Arguments::tensor_dtypes(std::size_t dtypes, std::size_t tensors) const {
   }
 }
 
-void Arguments::streams(StreamList streams, std::span<const Device> devices) const {
+void Arguments::streams(StreamList streams, std::span<const Device> devices, std::string_view owner) const {
   if (streams.empty()) return;
   if (streams.size() != devices.size()) {
-    fail("streams has {} entries, expected none or one per output, {}", streams.size(), devices.size());
+    fail("streams has {} entries, expected none or one per {}, {}", streams.size(), owner, devices.size());
   }
   for (std::size_t i = 0; i < streams.size(); ++i) {
     if (streams[i].device() != devices[i].index()) {

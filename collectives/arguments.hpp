@@ -105,7 +105,7 @@ class Arguments {
                 fmt::format("{}: {}", function_, fmt::format(format, std::forward<Values>(values)...)));
   }
 
-  void not_empty(std::size_t count, std::string_view argument) const;
+  void not_empty(std::size_t count, const Name& name) const;
   /// `devices[i]` is an existing device, not the host.
   void existing_devices(DeviceList devices, std::string_view argument) const;
   void existing_device(Device device, const Name& name) const;
@@ -128,8 +128,8 @@ class Arguments {
   [[nodiscard]] int dimension(int dim, int rank) const;
   /// Of a workload: one element type for each tensor of the list, or none.
   void tensor_dtypes(std::size_t dtypes, std::size_t tensors) const;
-  /// One stream of each output's device, or none.
-  void streams(StreamList streams, std::span<const Device> devices) const;
+  /// One stream of each of the `devices`, or none; there is one for every `owner`.
+  void streams(StreamList streams, std::span<const Device> devices, std::string_view owner) const;
 
  private:
   void look_into(const Tensor& tensor, const Name& name) const;

@@ -153,7 +153,7 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
     arguments.fail("the sizes of out along dimension {} add up to {}, expected {} as tensor", along, sum,
                    tensor.size(along));
   }
-  arguments.streams(streams, devices);
+  arguments.streams(streams, devices, "output");
   const std::array inputs{Named::one("tensor", tensor)};
   const std::array outputs{Named{"out", out}};
   require_disjoint(arguments, inputs, outputs, InPlace::forbidden);
@@ -190,7 +190,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices, ListOf<std
   arguments.usable(tensor, "tensor");
   arguments.existing_devices(devices, "devices");
   const int along = arguments.dimension(dim, tensor.dim());
-  arguments.streams(streams, devices);
+  arguments.streams(streams, devices, "output");
   std::vector<std::int64_t> sizes(chunk_sizes.begin(), chunk_sizes.end());
   if (sizes.empty()) {
     sizes = collectives::equal_chunks(tensor.size(along), devices.size());

@@ -36,7 +36,7 @@ TeamCall::TeamCall(TeamContext& context, Operation operation, StreamList streams
   request_.clear();
   request_.operation = operation;
   signature_.operation = operation;
-  arguments_.streams(streams, context.devices);
+  arguments_.streams(streams, context.devices, "own member");
   for (std::size_t own_member = 0; own_member < streams.size(); ++own_member)
     guards_[own_member].emplace(streams[own_member]);
   streams_.clear();
@@ -75,7 +75,7 @@ void TeamCall::on_member(const Tensor& tensor, const Name& name, std::size_t own
 void TeamCall::check_alike(const MemberOperands& operands, std::string_view argument) const {
   one_per_member(operands.size(), argument);
   const std::span<const Tensor> first = operands[0];
-  arguments_.not_empty(first.size(), argument);
+  arguments_.not_empty(first.size(), {argument, 0});
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const std::span<const Tensor> tensors = operands[i];
     if (tensors.size() != first.size()) {

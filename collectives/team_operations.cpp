@@ -16,11 +16,11 @@ template <class WantsOutput>
 void set_sum_operands(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out,
                       WantsOutput wants_output) {
   call.check_alike(inputs, "inputs");
+  // Members that want none may be left out behind the others.
+  if (out.size() > inputs.size()) call.one_per_member(out.size(), "out");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (!wants_output(i)) continue;
-    if (out.size() <= i) {
-      call.arguments().fail("out has {} entries, expected one per own member, {}", out.size(), call.locals());
-    }
+    if (out.size() <= i) call.one_per_member(out.size(), "out");
     if (out[i].size() != inputs[0].size()) {
       call.arguments().fail("out[{}] has {} tensors, expected {} as inputs[0]", i, out[i].size(),
                             inputs[0].size());
@@ -131,9 +131,7 @@ void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOp
 }
 
 void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
-  if (out.size() != call.locals()) {
-    call.arguments().fail("out has {} entries, expected one per own member, {}", out.size(), call.locals());
-  }
+  call.one_per_member(out.size(), "out");
   set_sum_operands(call, inputs, out, [](std::size_t) { return true; });
   call.post();
   call.launch();

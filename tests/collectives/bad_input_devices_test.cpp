@@ -52,11 +52,7 @@ std::vector<BadInput> large_indices() {
   std::vector<BadInput> inputs;
   for (const Line& line : lines) {
     for (const int index : {32768, 65535, 65536, 65537}) {
-      std::string name;
-      for (const char c : fmt::format("{}_{}_{}", line.name, line.argument, index)) {
-        if (c != '[' && c != ']') name += c;
-      }
-      inputs.push_back({std::move(name),
+      inputs.push_back({test_name(fmt::format("{}_{}_{}", line.name, line.argument, index)),
                         [=](Scene& scene) -> std::function<void()> {
                           return [call = line.call, tensor = scene.tensor(shape, 0), index] {
                             call(tensor, index);

@@ -4,9 +4,15 @@
 #include "support/errors.hpp"
 #include "tutti/topology.hpp"
 
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+
 namespace tutti::test {
 
 namespace {
+
+constexpr std::int64_t too_many = std::int64_t{1} << 28;
 
 std::string with_numbers(std::string text) {
   const auto replace = [&text](const std::string& placeholder, int value) {
@@ -38,16 +44,16 @@ Tensor claimed_for(const Tensor& tensor, Device device, KeepStorage keep_storage
 }
 
 Tensor oversized(const Tensor& tensor, KeepStorage keep_storage) {
-  const TensorView view(tensor.data(), tensor.dtype(), {std::int64_t{1} << 28}, tensor.device());
+  const TensorView view(tensor.data(), tensor.dtype(), {too_many}, tensor.device());
   return keep_storage == KeepStorage::yes ? Tensor(tensor.storage(), view) : Tensor(view);
 }
 
-void BadInputTest::SetUp() {
-  if (device_count() < 2) GTEST_SKIP() << "needs two devices";
-  self_test_peers();  // its operations are not the call's
+Tensor repeated(const Tensor& tensor) {
+  return Tensor(tensor.storage(),
+                TensorView(tensor.data(), tensor.dtype(), {too_many}, {0}, tensor.device()));
 }
 
-void BadInputTest::expect_refusal(const BadInput& input) {
+void expect_refusal(const BadInput& input) {
   Scene scene;
   const std::function<void()> call = input.prepare(scene);
   std::vector<std::string> fragments;
@@ -58,6 +64,18 @@ void BadInputTest::expect_refusal(const BadInput& input) {
   EXPECT_TRUE(refuses(call, ErrorCode::invalid_argument, fragments));
   EXPECT_EQ(operations_enqueued(), before) << "something was enqueued";
   EXPECT_TRUE(scene.untouched());
+}
+
+std::string test_name(std::string_view words) {
+  std::string name;
+  std::ranges::copy_if(words, std::back_inserter(name),
+                       [](unsigned char c) { return std::isalnum(c) != 0 || c == '_'; });
+  return name;
+}
+
+void BadInputTest::SetUp() {
+  if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+  self_test_peers();  // its operations are not the call's
 }
 
 }  // namespace tutti::test

@@ -6,6 +6,7 @@
 #include <list>
 #include <ostream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -43,14 +44,20 @@ struct BadInput {
 /// `keep_storage`.
 enum class KeepStorage { yes, no };
 [[nodiscard]] Tensor claimed_for(const Tensor& tensor, Device device, KeepStorage keep_storage);
-/// `tensor` said to be far larger than its allocation.
+/// `tensor` said to be far larger than its allocation: 1 GiB of float32.
 [[nodiscard]] Tensor oversized(const Tensor& tensor, KeepStorage keep_storage);
+/// As many elements as `oversized`, which all are the first of `tensor`: there is nothing wrong with it.
+[[nodiscard]] Tensor repeated(const Tensor& tensor);
 
 /// Checks that a call is refused with a good message, that nothing was enqueued and that no byte changed.
+void expect_refusal(const BadInput& input);
+
+/// `words` as the name of a test, with what cannot be part of one left out.
+[[nodiscard]] std::string test_name(std::string_view words);
+
 class BadInputTest : public testing::TestWithParam<BadInput> {
  protected:
   void SetUp() override;
-  static void expect_refusal(const BadInput& input);
 };
 
 /// One test per line; `lines` is a function that returns a std::vector<BadInput>.

@@ -1,0 +1,199 @@
+#include "ranks/methods.hpp"
+
+#include <ostream>
+
+namespace tutti::test::ranks {
+namespace {
+
+/// The first of each row.
+Row firsts(const std::vector<Row>& rows) {
+  Row tensors;
+  for (const Row& row : rows) tensors.push_back(row.empty() ? Tensor() : row.front());
+  return tensors;
+}
+
+std::vector<Row> tensors_of(Scene& scene, const std::vector<std::vector<Sizes>>& rows) {
+  std::vector<Row> tensors;
+  for (const std::vector<Sizes>& row : rows) {
+    const Device device(static_cast<int>(tensors.size()));
+    Row& next = tensors.emplace_back();
+    for (const Sizes& sizes : row) next.push_back(scene.tensor(sizes, device));
+  }
+  return tensors;
+}
+
+constexpr auto inputs = &Operands::inputs;
+constexpr auto out = &Operands::out;
+
+const std::vector<Sizes> one{{4, 6}};
+const std::vector<Sizes> two{{4, 6}, {7, 3}};
+const std::vector<Sizes> half{{2, 6}};
+const std::vector<Sizes> twice{{8, 6}};
+
+std::vector<Method> broadcasts() {
+  return {
+      {"broadcast_in_place",
+       "broadcast",
+       {},
+       {one, one},
+       {},
+       {{"tensors[1]", out, 1}},
+       {{"tensors", out}},
+       0,
+       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+         communicator.broadcast(firsts(operands.out), root, streams);
+       }},
+      {"broadcast",
+       "broadcast",
+       {one},
+       {one, one},
+       {{"tensor", inputs, 0}},
+       {{"out[1]", out, 1}},
+       {{"out", out}},
+       0,
+       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+         communicator.broadcast(operands.inputs[0][0], firsts(operands.out), root, streams);
+       }},
+      {"broadcast_coalesced_in_place",
+       "broadcast_coalesced",
+       {},
+       {two, two},
+       {},
+       {{"tensors[1][1]", out, 1, 1}},
+       {{"tensors", out}},
+       0,
+       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+         communicator.broadcast_coalesced(operands.out, root, streams);
+       }},
+      {"broadcast_coalesced",
+       "broadcast_coalesced",
+       {two},
+       {two, two},
+       {{"tensors[1]", inputs, 0, 1}},
+       {{"out[1][0]", out, 1, 0}},
+       {{"out", out}},
+       0,
+       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+         communicator.broadcast_coalesced(operands.inputs[0], operands.out, root, streams);
+       }},
+  };
+}
+
+std::vector<Method> sums() {
+  return {
+      {"reduce_add",
+       "reduce_add",
+       {one, one},
+       {{}, one},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       1,
+       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+         communicator.reduce_add(firsts(operands.inputs), firsts(operands.out), root, streams);
+       }},
+      {"reduce_add_coalesced",
+       "reduce_add_coalesced",
+       {two, two},
+       {{}, two},
+       {{"inputs[1][1]", inputs, 1, 1}},
+       {{"out[1][1]", out, 1, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       1,
+       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+         communicator.reduce_add_coalesced(operands.inputs, operands.out, root, streams);
+       }},
+      {"all_reduce_add",
+       "all_reduce_add",
+       {one, one},
+       {one, one},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[0]", out, 0}, {"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_reduce_add(firsts(operands.inputs), firsts(operands.out), streams);
+       }},
+      {"all_reduce_add_coalesced",
+       "all_reduce_add_coalesced",
+       {two, two},
+       {two, two},
+       {{"inputs[1][0]", inputs, 1, 0}},
+       {{"out[0][1]", out, 0, 1}, {"out[1][0]", out, 1, 0}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_reduce_add_coalesced(operands.inputs, operands.out, streams);
+       }},
+      {"reduce_scatter_add",
+       "reduce_scatter_add",
+       {one, one},
+       {half, half},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.reduce_scatter_add(firsts(operands.inputs), firsts(operands.out), streams);
+       }},
+  };
+}
+
+std::vector<Method> joins_and_cuts() {
+  return {
+      {"all_gather",
+       "all_gather",
+       {one, one},
+       {twice, twice},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[0]", out, 0}, {"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_gather(firsts(operands.inputs), firsts(operands.out), streams);
+       }},
+      {"scatter",
+       "scatter",
+       {one},
+       {half, half},
+       {{"tensor", inputs, 0}},
+       {{"out[1]", out, 1}},
+       {{"out", out}},
+       0,
+       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+         communicator.scatter(operands.inputs[0][0], firsts(operands.out), root, 0, streams);
+       }},
+      {"gather",
+       "gather",
+       {one, one},
+       {{}, twice},
+       {{"tensors[1]", inputs, 1}},
+       {{"out", out, 1}},
+       {{"tensors", inputs}},
+       1,
+       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+         communicator.gather(firsts(operands.inputs), operands.out[1][0], root, 0, streams);
+       }},
+  };
+}
+
+}  // namespace
+
+Operands Method::operands(Scene& scene) const {
+  return {ranks::tensors_of(scene, inputs), ranks::tensors_of(scene, out)};
+}
+
+std::ostream& operator<<(std::ostream& stream, const Method& method) {
+  return stream << method.name;
+}
+
+const std::vector<Method>& methods() {
+  static const std::vector<Method> all = [] {
+    std::vector<Method> list = broadcasts();
+    for (const auto& more : {sums(), joins_and_cuts()}) list.insert(list.end(), more.begin(), more.end());
+    return list;
+  }();
+  return all;
+}
+
+}  // namespace tutti::test::ranks
