@@ -151,9 +151,8 @@ std::vector<BadInput> broadcast_into_outputs() {
        {"broadcast", "out[1]", "device:1", "device:0"}},
       {"OutputLargerThanItsAllocation",
        [](Scene& scene) -> std::function<void()> {
-         const Tensor source(TensorView(good(scene).data(), DType::float32, {1 << 28, 1}, {0, 1}, Device(0)));
-         const Tensor small = scene.tensor(shape, 1);
-         const Tensor output(TensorView(small.data(), DType::float32, {1 << 28, 1}, Device(1)));
+         const Tensor source = repeated(good(scene));
+         const Tensor output = oversized(scene.tensor(shape, 1), KeepStorage::no);
          return [=] { broadcast(source, {output}); };
        },
        {"broadcast", "out[0]", "1073741824 bytes"}},
@@ -219,6 +218,9 @@ std::vector<BadInput> broadcast_coalesced_lines() {
       {"MemoryOfAnotherDevice",
        coalesced_source([](Scene& scene) { return claimed_for(scene.tensor(shape, 1), 0, KeepStorage::no); }),
        {"broadcast_coalesced", "tensors[1]", "device:0", "device:1"}},
+      {"MoreBytesThanTheAllocation",
+       coalesced_source([](Scene& scene) { return oversized(good(scene), KeepStorage::no); }),
+       {"broadcast_coalesced", "tensors[1]", "1073741824 bytes"}},
       {"MoreBytesThanTheStorage",
        coalesced_source([](Scene& scene) { return oversized(good(scene), KeepStorage::yes); }),
        {"broadcast_coalesced", "tensors[1]", "1073741824 bytes"}},
@@ -261,6 +263,19 @@ std::vector<BadInput> broadcast_coalesced_lines() {
          return Row{scene.tensor(shape, Device::host()), scene.tensor({7}, Device::host(), DType::int8)};
        }),
        {"broadcast_coalesced", "out[1][0]", "host"}},
+      {"OutputInMemoryOfAnotherDevice",
+       coalesced_row([](Scene& scene, const Row&) {
+         return Row{claimed_for(scene.tensor(shape, 0), 1, KeepStorage::no),
+                    scene.tensor({7}, 1, DType::int8)};
+       }),
+       {"broadcast_coalesced", "out[1][0]", "device:1", "device:0"}},
+      {"OutputLargerThanItsAllocation",
+       [](Scene& scene) -> std::function<void()> {
+         const Tensor source = repeated(good(scene));
+         const std::vector<Row> out{{oversized(scene.tensor(shape, 1), KeepStorage::no)}};
+         return [=] { broadcast_coalesced({source}, out); };
+       },
+       {"broadcast_coalesced", "out[0][0]", "1073741824 bytes"}},
       {"OutputOverlapsTensor",
        coalesced_row([](Scene& scene, const Row& tensors) {
          const Tensor bytes(TensorView(tensors[0].data(), DType::int8, {7}, Device(0)));

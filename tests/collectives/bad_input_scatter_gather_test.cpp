@@ -169,6 +169,13 @@ std::vector<BadInput> scatter_into_lines() {
          return claimed_for(scene.tensor({2, 6}, 0), 1, KeepStorage::no);
        }),
        {"scatter", "out[1]", "device:1", "device:0"}},
+      {"OutputLargerThanItsAllocation",
+       [](Scene& scene) -> std::function<void()> {
+         const Tensor source = repeated(good(scene));
+         const Tensor output = oversized(good(scene, 1), KeepStorage::no);
+         return [=] { scatter(source, {output}); };
+       },
+       {"scatter", "out[0]", "1073741824 bytes"}},
   };
 }
 TUTTI_BAD_INPUT_SUITE(ScatterIntoOutputs, scatter_into_lines);
@@ -296,6 +303,13 @@ std::vector<BadInput> gather_lines() {
          return claimed_for(scene.tensor({8, 6}, 0), 1, KeepStorage::no);
        }),
        {"gather", "out", "device:1", "device:0"}},
+      {"OutputLargerThanItsAllocation",
+       [](Scene& scene) -> std::function<void()> {
+         const Tensor tensor = repeated(good(scene));
+         const Tensor output = oversized(good(scene, 1), KeepStorage::no);
+         return [=] { gather({tensor}, output); };
+       },
+       {"gather", "out", "1073741824 bytes"}},
   };
 }
 TUTTI_BAD_INPUT_SUITE(GatherArguments, gather_lines);

@@ -122,6 +122,13 @@ std::vector<BadInput> reduce_add_lines() {
       {"OutputInMemoryOfAnotherDevice",
        into_output([](Scene& scene, const Row&) { return claimed_for(good(scene, 0), 1, KeepStorage::no); }),
        {"reduce_add", "out", "device:1", "device:0"}},
+      {"OutputLargerThanItsAllocation",
+       [](Scene& scene) -> std::function<void()> {
+         const Tensor input = repeated(good(scene));
+         const Tensor output = oversized(good(scene, 1), KeepStorage::no);
+         return [=] { reduce_add({input}, output); };
+       },
+       {"reduce_add", "out", "1073741824 bytes"}},
   };
 }
 TUTTI_BAD_INPUT_SUITE(ReduceAddArguments, reduce_add_lines);
@@ -193,6 +200,19 @@ std::vector<BadInput> reduce_add_coalesced_lines() {
          return Row{claimed_for(good(scene, 0), 1, KeepStorage::no), scene.tensor({7}, 1, DType::int8)};
        }),
        {"reduce_add_coalesced", "inputs[1][0]", "device:1", "device:0"}},
+      {"MoreBytesThanTheAllocation",
+       second_row([](Scene& scene) {
+         return Row{oversized(good(scene, 1), KeepStorage::no), scene.tensor({7}, 1, DType::int8)};
+       }),
+       {"reduce_add_coalesced", "inputs[1][0]", "1073741824 bytes"}},
+      {"MoreBytesThanTheStorage",
+       second_row([](Scene& scene) {
+         return Row{oversized(good(scene, 1), KeepStorage::yes), scene.tensor({7}, 1, DType::int8)};
+       }),
+       {"reduce_add_coalesced", "inputs[1][0]", "1073741824 bytes"}},
+      {"HostDestination",
+       coalesced_to([] { return Device::host(); }),
+       {"reduce_add_coalesced", "destination", "host", "0 to #last"}},
       {"UnknownDestination",
        coalesced_to([] { return Device(device_count() + 2); }),
        {"reduce_add_coalesced", "destination", "0 to #last"}},
@@ -234,6 +254,18 @@ std::vector<BadInput> reduce_add_coalesced_lines() {
                     scene.tensor({7}, 0, DType::int8)};
        }),
        {"reduce_add_coalesced", "out[0]", "share memory"}},
+      {"OutputInMemoryOfAnotherDevice",
+       into_outputs([](Scene& scene, const auto&) {
+         return Row{good(scene, 0), claimed_for(scene.tensor({7}, 1, DType::int8), 0, KeepStorage::no)};
+       }),
+       {"reduce_add_coalesced", "out[1]", "device:0", "device:1"}},
+      {"OutputLargerThanItsAllocation",
+       [](Scene& scene) -> std::function<void()> {
+         const std::vector<Row> inputs{{repeated(good(scene))}};
+         const Row out{oversized(good(scene, 1), KeepStorage::no)};
+         return [=] { reduce_add_coalesced(inputs, out); };
+       },
+       {"reduce_add_coalesced", "out[0]", "1073741824 bytes"}},
       {"OutputIsAnInputOfAnotherColumn",
        [](Scene& scene) -> std::function<void()> {
          const std::vector<Row> inputs{{good(scene), good(scene)}};
