@@ -141,15 +141,20 @@ void gather_to_all(TeamCall& call, TensorList inputs, TensorList out) {
   call.check_alike(MemberOperands::one_each(inputs), "inputs");
   call.one_per_member(out.size(), "out");
   const std::int64_t elements = inputs[0].numel();
+  std::int64_t all = 0;
+  if (__builtin_mul_overflow(elements, call.members(), &all)) {
+    call.arguments().fail(
+        "inputs[0] has {} elements, expected fewer: those of {} members are more than 2^63 - 1", elements,
+        call.members());
+  }
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Name name("out", i);
     call.on_member(out[i], name, i);
     call.arguments().same_dtype(out[i], name, inputs[0].dtype(), "inputs[0]");
     call.arguments().writable(out[i], name);
-    if (out[i].numel() != elements * static_cast<std::int64_t>(call.members())) {
+    if (out[i].numel() != all) {
       call.arguments().fail("{} has {} elements, expected {}: {} from each of {} members", name,
-                            out[i].numel(), elements * static_cast<std::int64_t>(call.members()), elements,
-                            call.members());
+                            out[i].numel(), all, elements, call.members());
     }
     require_part_in_place(call, inputs[i], out[i], inputs[i], out[i], i);
   }

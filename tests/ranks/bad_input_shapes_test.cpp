@@ -194,7 +194,7 @@ std::vector<BadCall> cut_lines() {
 }
 TUTTI_BAD_CALL_SUITE(CommunicatorCuts, cut_lines);
 
-/// all_gather({good, good}, out) or reduce_scatter_add(inputs, {good, good}).
+/// all_gather({good, good}, out), with outputs of these sizes.
 auto gathered_into(Sizes first, Sizes second) {
   return [=](Scene& scene) -> CommunicatorCall {
     const Row inputs{good(scene, 0), good(scene, 1)};
@@ -202,6 +202,7 @@ auto gathered_into(Sizes first, Sizes second) {
     return [=](Communicator& communicator) { communicator.all_gather(inputs, out); };
   };
 }
+/// reduce_scatter_add(inputs, {good, good}), with inputs of these sizes.
 auto summed_parts_of(Sizes whole) {
   return [=](Scene& scene) -> CommunicatorCall {
     const Row inputs{scene.tensor(whole, 0), scene.tensor(whole, 1)};
@@ -218,6 +219,18 @@ std::vector<BadCall> element_lines() {
       {"TooManyElementsToGatherInto",
        gathered_into({7, 7}, {8, 6}),
        {"all_gather: ", "out[0] has 49 elements", "expected 48", "24 from each of 2"}},
+      {"MoreElementsToGatherThanCanBeCounted",
+       [](Scene& scene) -> CommunicatorCall {
+         const auto huge = [&scene](int device) {
+           const Tensor byte = scene.tensor({1}, device, DType::uint8);
+           const TensorView all(byte.data(), DType::uint8, {std::int64_t{1} << 62}, {0}, byte.device());
+           return Tensor(byte.storage(), all);
+         };
+         const Row inputs{huge(0), huge(1)};
+         const Row out{scene.tensor({0}, 0, DType::uint8), scene.tensor({0}, 1, DType::uint8)};
+         return [=](Communicator& communicator) { communicator.all_gather(inputs, out); };
+       },
+       {"all_gather: ", "inputs[0] has 4611686018427387904 elements", "more than 2^63 - 1"}},
       {"TooFewElementsToSumPartsOf",
        summed_parts_of({47}),
        {"reduce_scatter_add: ", "inputs[0] has 47 elements", "expected 48", "24 for each of 2"}},
