@@ -2,12 +2,16 @@
 #include "ranks/methods.hpp"
 #include "tutti/stream.hpp"
 
+#include <chrono>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
-/// Every method of a communicator with a wrong root, wrong streams, or lists of the wrong length.
+/// Every method of a communicator with a wrong root, wrong streams, or lists of the wrong length, and
+/// communicators of wrong options.
 namespace tutti::test::ranks {
 namespace {
 
@@ -100,6 +104,46 @@ std::vector<BadCall> lists_of_wrong_lengths() {
   return calls;
 }
 TUTTI_BAD_CALL_SUITE(CommunicatorLists, lists_of_wrong_lengths);
+
+BadInput options(const char* name, std::function<CommunicatorOptions()> make,
+                 std::vector<std::string> message) {
+  message.emplace_back("Communicator: ");
+  return {name,
+          [=](Scene&) -> std::function<void()> { return [=] { const Communicator communicator(make()); }; },
+          std::move(message)};
+}
+
+std::vector<BadInput> wrong_options() {
+  using Options = CommunicatorOptions;
+  return {
+      options("Host",
+              [] {
+                return Options{.devices = {0, Device::host()}};
+              },
+              {"options.devices[1]", "host", "0 to #last"}),
+      options("NegativeDevice", [] { return Options{.devices = {-5}}; },
+              {"options.devices[0]", "-5", "0 to #last"}),
+      options("UnknownDevice",
+              [] {
+                return Options{.devices = {1, device_count()}};
+              },
+              {"options.devices[1]", "#count", "0 to #last"}),
+      options("DeviceNamedTwice",
+              [] {
+                return Options{.devices = {1, 0, 1}};
+              },
+              {"options.devices[2]", "device:1", "one member"}),
+      options("NoTime", [] { return Options{.timeout = std::chrono::milliseconds(0)}; },
+              {"options.timeout is 0 ms", "expected more than 0"}),
+      options("NegativeTime", [] { return Options{.timeout = std::chrono::milliseconds(-1)}; },
+              {"options.timeout is -1 ms", "expected more than 0"}),
+      options("SmallWindow", [] { return Options{.window_bytes = 524'287}; },
+              {"options.window_bytes is 524287", "expected 524288 to 1073741824"}),
+      options("LargeWindow", [] { return Options{.window_bytes = 1'073'741'825}; },
+              {"options.window_bytes is 1073741825", "expected 524288 to 1073741824"}),
+  };
+}
+TUTTI_BAD_INPUT_SUITE(CommunicatorWithOptions, wrong_options);
 
 }  // namespace
 }  // namespace tutti::test::ranks

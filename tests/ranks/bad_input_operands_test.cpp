@@ -4,6 +4,7 @@
 #include "support/flaws.hpp"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
