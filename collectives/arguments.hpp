@@ -128,6 +128,8 @@ class Arguments {
   [[nodiscard]] int dimension(int dim, int rank) const;
   /// Of a workload: one element type for each tensor of the list, or none.
   void tensor_dtypes(std::size_t dtypes, std::size_t tensors) const;
+  /// Of a workload: how many tensors its list has; none where the collective takes no lists.
+  void tensor_bytes(std::size_t count, Collective collective) const;
   /// One stream of each of the `devices`, or none; there is one for every `owner`.
   void streams(StreamList streams, std::span<const Device> devices, std::string_view owner) const;
 

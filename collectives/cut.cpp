@@ -1,5 +1,6 @@
 #include "collectives/cut.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace tutti::collectives {
@@ -14,6 +15,18 @@ void add_cut(std::vector<std::uint64_t>& shape, std::uint64_t rows, std::uint64_
 void add_part(std::vector<std::uint64_t>& shape, std::uint64_t offset, std::uint64_t bytes) {
   shape.push_back(offset);
   shape.push_back(bytes);
+}
+
+std::vector<std::int64_t> equal_chunks(std::int64_t size, std::size_t count) {
+  const auto parts = static_cast<std::int64_t>(count);
+  const std::int64_t chunk = size / parts + (size % parts != 0 ? 1 : 0);
+  std::vector<std::int64_t> sizes;
+  sizes.reserve(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    sizes.push_back(std::min(chunk, size));
+    size -= sizes.back();
+  }
+  return sizes;
 }
 
 void describe_cut(const Call& call, transport::Problem& problem, CutDirection direction,

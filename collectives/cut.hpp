@@ -2,6 +2,7 @@
 
 #include "collectives/call.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -15,6 +16,10 @@ namespace tutti::collectives {
 void add_cut(std::vector<std::uint64_t>& shape, std::uint64_t rows, std::uint64_t row_bytes,
              std::size_t parts);
 void add_part(std::vector<std::uint64_t>& shape, std::uint64_t offset, std::uint64_t bytes);
+
+/// The parts of a dimension that is cut without sizes: ceil(size / count) each, the last smaller, empty ones
+/// where nothing is left.
+[[nodiscard]] std::vector<std::int64_t> equal_chunks(std::int64_t size, std::size_t count);
 
 enum class CutDirection : std::uint8_t { apart, together };
 

@@ -49,6 +49,9 @@ class WorkloadCall {
   [[nodiscard]] Call start(Call::Describe describe, std::size_t columns) const {
     return {arguments_.runtime(), workload_.collective, workload_.options, describe, columns};
   }
+  [[nodiscard]] DType dtype_of(std::size_t tensor) const {
+    return workload_.tensor_dtypes.empty() ? workload_.dtype : workload_.tensor_dtypes[tensor];
+  }
   void root(Call& call) const {
     add_row(call, arguments_, workload_.root);
     call.mark_root();
@@ -63,7 +66,10 @@ class WorkloadCall {
     Call call = start(collectives::describe_broadcast, sizes_.size());
     root(call);
     members(call, false);
-    call.shape().assign(sizes_.begin(), sizes_.end());
+    for (std::size_t t = 0; t < sizes_.size(); ++t) {
+      const std::size_t width = size_of(dtype_of(t));
+      call.shape().push_back(sizes_[t] / width * width);
+    }
     return call;
   }
 
@@ -72,9 +78,8 @@ class WorkloadCall {
     members(call, true);
     root(call);
     for (std::size_t t = 0; t < sizes_.size(); ++t) {
-      const DType dtype = workload_.tensor_dtypes.empty() ? workload_.dtype : workload_.tensor_dtypes[t];
-      call.shape().push_back(sizes_[t] / size_of(dtype));
-      call.shape().push_back(static_cast<std::uint64_t>(dtype));
+      call.shape().push_back(sizes_[t] / size_of(dtype_of(t)));
+      call.shape().push_back(static_cast<std::uint64_t>(dtype_of(t)));
     }
     return call;
   }
@@ -87,11 +92,17 @@ class WorkloadCall {
     members(call, true);
     if (!is_scatter) root(call);
 
+    const std::uint64_t width = size_of(workload_.dtype);
     const std::uint64_t rows = workload_.dim == 0 ? 1 : rows_along_dimension_1;
-    const std::uint64_t row_bytes = sizes_.front() / rows;
-    const std::uint64_t part = row_bytes / devices_.size();
-    collectives::add_cut(call.shape(), rows, row_bytes, devices_.size());
-    for (std::size_t i = 0; i < devices_.size(); ++i) collectives::add_part(call.shape(), i * part, part);
+    const std::uint64_t length = sizes_.front() / (width * rows);
+    collectives::add_cut(call.shape(), rows, length * width, devices_.size());
+    std::uint64_t offset = 0;
+    for (const std::int64_t chunk :
+         collectives::equal_chunks(static_cast<std::int64_t>(length), devices_.size())) {
+      const std::uint64_t bytes = static_cast<std::uint64_t>(chunk) * width;
+      collectives::add_part(call.shape(), offset, bytes);
+      offset += bytes;
+    }
     return call;
   }
 
@@ -112,6 +123,7 @@ std::string explain(const Workload& workload) {
   arguments.existing_devices(devices, "devices");
   arguments.existing_device(workload.root, "root");
   arguments.tensor_dtypes(workload.tensor_dtypes.size(), workload.tensor_bytes.size());
+  arguments.tensor_bytes(workload.tensor_bytes.size(), workload.collective);
   if (workload.dim < 0 || workload.dim > 1) arguments.fail("dim is {}, expected 0 or 1", workload.dim);
   const Call call = WorkloadCall(arguments, workload, std::move(devices)).make();
   return transport::describe(*call.plan(transport::LaunchMode::eager));

@@ -10,19 +10,6 @@
 namespace tutti::collectives {
 namespace {
 
-/// Equal chunks, the last smaller, empty ones where nothing is left.
-std::vector<std::int64_t> equal_chunks(std::int64_t size, std::size_t count) {
-  const auto parts = static_cast<std::int64_t>(count);
-  const std::int64_t chunk = size / parts + (size % parts != 0 ? 1 : 0);
-  std::vector<std::int64_t> sizes;
-  sizes.reserve(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    sizes.push_back(std::min(chunk, size));
-    size -= sizes.back();
-  }
-  return sizes;
-}
-
 void check_chunk_sizes(const Arguments& arguments, ListOf<std::int64_t> sizes, std::size_t expected_count,
                        std::int64_t expected_sum, int dim) {
   if (sizes.size() != expected_count) {

@@ -52,20 +52,12 @@ bool has_root(const TeamRequest& request) noexcept {
          pattern != transport::RanksPattern::reduce_scatter;
 }
 
-bool takes_lists(Collective collective) noexcept {
-  return collective == Collective::broadcast_coalesced || collective == Collective::reduce_add_coalesced ||
-         collective == Collective::all_reduce_add_coalesced;
-}
-
 /// A device has less memory, and a plan of much more would take minutes.
 constexpr std::size_t most_bytes = std::size_t{1} << 38U;
 
 void check(const Arguments& arguments, const CommunicatorWorkload& workload) {
   arguments.tensor_dtypes(workload.tensor_dtypes.size(), workload.tensor_bytes.size());
-  if (!workload.tensor_bytes.empty() && !takes_lists(workload.collective)) {
-    arguments.fail("tensor_bytes has {} entries, expected none: {} takes one tensor of each member",
-                   workload.tensor_bytes.size(), name_of(workload.collective));
-  }
+  arguments.tensor_bytes(workload.tensor_bytes.size(), workload.collective);
   if (workload.tensor_bytes.empty() && workload.bytes > most_bytes)
     arguments.fail("bytes is {}, expected {} at most", workload.bytes, most_bytes);
   std::size_t left = most_bytes;

@@ -304,7 +304,9 @@ int explain_operation(const Options& options, Processes& processes, const Output
   try {
     output.print(explain_operation(options, session, processes));
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::invalid_argument) throw UsageError(error.what());
+    // What cannot be called, or not by the transport that was asked for.
+    if (error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported)
+      throw UsageError(error.what());
     throw;
   }
   return all_right;

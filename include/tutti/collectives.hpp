@@ -194,8 +194,10 @@ struct PlanSummary {
 /// A call described by shapes alone.
 struct Workload {
   Collective collective = Collective::broadcast;
-  std::size_t bytes = 0;                       ///< payload of one call; ignored if `tensor_bytes` is given
-  std::vector<std::size_t> tensor_bytes = {};  ///< coalesced operations: bytes of each tensor
+  /// Payload of one call, rounded down to whole elements; ignored if `tensor_bytes` is given. Scatters and
+  /// gathers cut it as `scatter` does without sizes.
+  std::size_t bytes = 0;
+  std::vector<std::size_t> tensor_bytes = {};  ///< coalesced operations alone: bytes of each tensor
   DType dtype = DType::float32;
   std::vector<DType> tensor_dtypes = {};  ///< of each of `tensor_bytes`; empty: all are `dtype`
   std::vector<Device> devices = {};       ///< taking part; empty: all
@@ -207,6 +209,8 @@ struct Workload {
 /// without moving anything of the caller's: the transport and why, the transports refused and why, and the
 /// steps with who moves how much to whom. Several lines. The first time, it tests the links between the
 /// devices and connects NCCL, as the call would. What only a `Communicator` does, its own `explain` tells.
+/// Throws Error(invalid_argument) for what could not be called, Error(unsupported) if the transport that
+/// `options` ask for cannot carry it.
 [[nodiscard]] TUTTI_EXPORT std::string explain(const Workload& workload);
 
 }  // namespace tutti

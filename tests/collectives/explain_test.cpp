@@ -1,10 +1,14 @@
+#include "collectives/prepare.hpp"
 #include "support/collective_test.hpp"
 #include "support/errors.hpp"
 #include "support/exercise.hpp"
+#include "transport/select.hpp"
 #include "tutti/topology.hpp"
 #include "tutti/virtual_devices.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <regex>
 #include <thread>
 
 namespace tutti::test {
@@ -69,9 +73,16 @@ TEST_P(Explain, TakesAWorkloadOfAnySizeAndElementType) {
   }
 }
 
-TEST_P(Explain, TakesListsOfTensors) {
+TEST_P(Explain, TakesListsOfTensorsWhereTheCallDoes) {
   const std::vector<std::size_t> tensor_bytes(1000, 1024);
-  EXPECT_FALSE(explain({.collective = GetParam(), .tensor_bytes = tensor_bytes}).empty());
+  const auto explaining = [&] { return explain({.collective = GetParam(), .tensor_bytes = tensor_bytes}); };
+  if (GetParam() == Collective::broadcast_coalesced || GetParam() == Collective::reduce_add_coalesced) {
+    EXPECT_FALSE(explaining().empty());
+  } else {
+    EXPECT_TRUE(refuses([&] { static_cast<void>(explaining()); }, ErrorCode::invalid_argument,
+                        {"explain: tensor_bytes has 1000 entries, expected none",
+                         std::string(name_of(GetParam())) + " takes no list of tensors"}));
+  }
 }
 
 TEST_P(Explain, RefusesUnknownDevices) {
@@ -90,6 +101,73 @@ TEST(ExplainWorkload, LeavesToCommunicatorsWhatOnlyTheyDo) {
                                       Collective::all_gather, Collective::reduce_scatter_add}) {
     EXPECT_TRUE(refuses([&] { static_cast<void>(explain({.collective = collective, .bytes = 4})); },
                         ErrorCode::invalid_argument, {std::string(name_of(collective)), "communicator"}));
+  }
+}
+
+/// A scatter of a contiguous tensor into new ones, or a gather of such, as explained.
+void expect_plan_of_call(const Workload& workload) {
+  const bool is_scatter = workload.collective == Collective::scatter;
+  const std::int64_t rows = workload.dim == 0 ? 1 : 256;
+  const std::int64_t length = static_cast<std::int64_t>(workload.bytes / size_of(workload.dtype)) / rows;
+  const auto make = [&](std::int64_t size, Device device) {
+    return zeros({rows, size}, {.dtype = workload.dtype, .device = device});
+  };
+  const Tensor whole = make(length, workload.root);
+  const Sizes chunks = equal_chunks(length, workload.devices.size());
+  std::vector<Tensor> parts;
+  for (std::size_t i = 0; i < chunks.size(); ++i) parts.push_back(make(chunks[i], workload.devices[i]));
+
+  const collectives::Arguments arguments(Runtime::get(), "test");
+  collectives::Packing packing(arguments, collectives::PackingPolicy::copy, {});
+  collectives::Call call =
+      is_scatter ? collectives::prepare_scatter(arguments, packing, whole, parts, 1, {}, workload.options)
+                 : collectives::prepare_gather(arguments, packing, parts, whole, 1, workload.options);
+  const std::string text = explain(workload);
+  EXPECT_EQ(text, transport::describe(*call.plan(transport::LaunchMode::eager)))
+      << name_of(workload.collective) << " of " << workload.bytes << " bytes of " << name_of(workload.dtype);
+  call.launch();
+  EXPECT_EQ(text.find("transport: " + last_plan().transport + "\nalgorithm: " + last_plan().algorithm), 0U);
+}
+
+TEST(ExplainWorkload, CutsAsTheCallDoes) {
+  for (const Collective collective : {Collective::scatter, Collective::gather}) {
+    for (const std::size_t bytes : {0U, 3U, 10U, 1001U, 40'000U, 1U << 20U, 3'000'001U}) {
+      for (const DType dtype : {DType::int8, DType::float32, DType::complex128}) {
+        for (const int dim : {0, 1}) {
+          for (const int devices : {1, 3, device_count()}) {
+            if (devices > device_count()) continue;
+            expect_plan_of_call({.collective = collective,
+                                 .bytes = bytes,
+                                 .dtype = dtype,
+                                 .devices = first_devices(devices),
+                                 .root = first_devices(devices).back(),
+                                 .dim = dim});
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ExplainWorkload, CountsWholeElements) {
+  const auto bytes_in = [](const Workload& workload) {
+    const std::string text = explain(workload);
+    std::uint64_t bytes = 0;
+    const std::regex step("step: .*, ([0-9]+) bytes");
+    for (std::sregex_iterator each(text.begin(), text.end(), step); each != std::sregex_iterator(); ++each)
+      bytes += std::stoull((*each)[1]);
+    return bytes;
+  };
+  if (device_count() < 3) GTEST_SKIP() << "needs three devices";
+  const std::vector<Device> devices = first_devices(3);
+  for (const Collective collective : {Collective::scatter, Collective::gather}) {
+    Workload what{.collective = collective, .bytes = 1001, .dtype = DType::int8, .devices = devices};
+    what.options.transport = TransportKind::p2p;
+    EXPECT_EQ(bytes_in(what), 1001U);
+    what.dtype = DType::float32;
+    EXPECT_EQ(bytes_in(what), 1000U);
+    what.bytes = 64U << 20U;
+    EXPECT_EQ(bytes_in(what), 64U << 20U);
   }
 }
 

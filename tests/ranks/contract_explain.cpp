@@ -174,7 +174,8 @@ void explain_refuses_what_cannot_be_called(Group& group) {
                       {"Communicator::explain", fmt::format("root is {}", group.members())}));
   EXPECT_TRUE(refuses(explaining({.root = -1}), invalid, {"root is -1"}));
   EXPECT_TRUE(refuses(explaining({.collective = Collective::scatter, .dim = 2}), invalid, {"dim is 2"}));
-  EXPECT_TRUE(refuses(explaining({.tensor_bytes = {4, 4}}), invalid, {"tensor_bytes has 2", "broadcast"}));
+  EXPECT_TRUE(refuses(explaining({.tensor_bytes = {4, 4}}), invalid,
+                      {"tensor_bytes has 2", "broadcast takes no list"}));
   const auto coalesced = Collective::broadcast_coalesced;
   EXPECT_TRUE(refuses(explaining({.collective = coalesced, .tensor_bytes = {4}, .tensor_dtypes = {{}, {}}}),
                       invalid, {"tensor_dtypes has 2 entries", "1 as tensor_bytes"}));
