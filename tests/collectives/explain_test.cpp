@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <regex>
 #include <thread>
 
 namespace tutti::test {
@@ -146,28 +145,6 @@ TEST(ExplainWorkload, CutsAsTheCallDoes) {
         }
       }
     }
-  }
-}
-
-TEST(ExplainWorkload, CountsWholeElements) {
-  const auto bytes_in = [](const Workload& workload) {
-    const std::string text = explain(workload);
-    std::uint64_t bytes = 0;
-    const std::regex step("step: .*, ([0-9]+) bytes");
-    for (std::sregex_iterator each(text.begin(), text.end(), step); each != std::sregex_iterator(); ++each)
-      bytes += std::stoull((*each)[1]);
-    return bytes;
-  };
-  if (device_count() < 3) GTEST_SKIP() << "needs three devices";
-  const std::vector<Device> devices = first_devices(3);
-  for (const Collective collective : {Collective::scatter, Collective::gather}) {
-    Workload what{.collective = collective, .bytes = 1001, .dtype = DType::int8, .devices = devices};
-    what.options.transport = TransportKind::p2p;
-    EXPECT_EQ(bytes_in(what), 1001U);
-    what.dtype = DType::float32;
-    EXPECT_EQ(bytes_in(what), 1000U);
-    what.bytes = 64U << 20U;
-    EXPECT_EQ(bytes_in(what), 64U << 20U);
   }
 }
 

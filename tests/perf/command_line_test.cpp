@@ -169,6 +169,11 @@ TEST(PerfCommandLine, TopologyAndPlansAreShown) {
   const Outcome plan = run({"explain", "broadcast", "64M", "--devices", "3"});
   EXPECT_EQ(plan.status, 0) << plan.error;
   EXPECT_NE(plan.out.find("p2p"), std::string::npos) << plan.out;
+  const Outcome chunks = run({"explain", "scatter", "64M", "--devices", "3"});
+  EXPECT_NE(chunks.out.find("device:0 -> device:1, 22369624 bytes"), std::string::npos) << chunks.out;
+  EXPECT_NE(chunks.out.find("device:0 -> device:2, 22369616 bytes"), std::string::npos) << chunks.out;
+  const Outcome uneven = run({"explain", "gather", "1001", "-d", "int8", "--devices", "3"});
+  EXPECT_NE(uneven.out.find(" 1001 bytes"), std::string::npos) << uneven.out;
   const Outcome sums = run({"explain", "all_reduce_add", "64M", "--devices", "3"});
   EXPECT_EQ(sums.status, 0) << sums.error;
   EXPECT_NE(sums.out.find("member 2 takes from members 0, 1 and adds 3 float32 inputs"), std::string::npos)

@@ -5,9 +5,37 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <iterator>
+#include <regex>
 #include <string_view>
 
 namespace tutti::test {
+
+namespace {
+
+/// Whether neither of two devices may still use the other's memory directly.
+bool are_strangers(const Topology& topology, std::size_t device, std::size_t peer) {
+  const auto is_open = [&](std::size_t from, std::size_t to) {
+    const PeerState state = topology.peers.at(from).at(to).state;
+    return state == PeerState::usable || state == PeerState::untested;
+  };
+  return device != peer && !is_open(device, peer) && !is_open(peer, device);
+}
+
+/// How many of `devices` there are at most of which no two may use each other's memory.
+std::size_t most_strangers(const Topology& topology, std::vector<Device> devices) {
+  if (devices.empty()) return 0;
+  const auto index = [](Device device) { return static_cast<std::size_t>(device.index()); };
+  const Device last = devices.back();
+  devices.pop_back();
+  std::vector<Device> others;
+  std::ranges::copy_if(devices, std::back_inserter(others),
+                       [&](Device other) { return are_strangers(topology, index(last), index(other)); });
+  const std::size_t with_last = 1 + most_strangers(topology, others);
+  return others.size() == devices.size() ? with_last : std::max(with_last, most_strangers(topology, devices));
+}
+
+}  // namespace
 
 std::vector<TransportKind> transports_under_test() {
   std::vector<TransportKind> transports{TransportKind::automatic, TransportKind::p2p, TransportKind::staged};
@@ -33,14 +61,15 @@ const std::string& reason_against_nccl() {
   return reason;
 }
 
-bool has_peer_access() {
-  for (const std::vector<PeerLink>& row : discover_topology().peers) {
-    for (const PeerLink& link : row) {
-      const bool is_open = link.state == PeerState::usable || link.state == PeerState::untested;
-      if (link.link != LinkClass::self && is_open) return true;
-    }
-  }
-  return false;
+bool is_right_refusal_by_p2p(const std::string& refusal) {
+  std::smatch said;
+  if (!std::regex_search(refusal, said, std::regex("no two of the ([0-9]+) devices can access each other")))
+    return false;
+  const std::size_t count = std::stoul(said[1]);
+  if (count != 2) return count <= most_strangers(discover_topology(), first_devices(device_count()));
+  const std::regex pair("\\(.*?device ([0-9]+) .*?device ([0-9]+)");
+  return std::regex_search(refusal, said, pair) &&
+         are_strangers(discover_topology(), std::stoul(said[1]), std::stoul(said[2]));
 }
 
 void CollectiveTest::SetUp() {

@@ -19,12 +19,13 @@ namespace tutti::test {
 /// Why NCCL cannot be used here; empty if it can. Asks once.
 [[nodiscard]] const std::string& reason_against_nccl();
 
-/// Whether some pair of devices may still be used directly.
-[[nodiscard]] bool has_peer_access();
+/// Whether P2P is right to say, in `refusal`, that no two of a call's devices have access to each other:
+/// there are as many such devices, and where it names both of them, they are such.
+[[nodiscard]] bool is_right_refusal_by_p2p(const std::string& refusal);
 
 /// Runs `call(options)` with the transport bound. NCCL carries neither every element type nor every device
-/// list, and P2P needs peer access somewhere: where they say so, and only there, the call runs again with the
-/// automatic choice, which must carry everything.
+/// list, and P2P needs peer access between some of the call's devices: where they say so, and only there, the
+/// call runs again with the automatic choice, which must carry everything.
 template <class Call>
 void carry(TransportKind transport, Call&& call, CollectiveOptions options = {}) {
   options.transport = transport;
@@ -32,8 +33,8 @@ void carry(TransportKind transport, Call&& call, CollectiveOptions options = {})
     call(options);
     return;
   } catch (const Error& error) {
-    const bool may_refuse =
-        transport == TransportKind::nccl || (transport == TransportKind::p2p && !has_peer_access());
+    const bool may_refuse = transport == TransportKind::nccl ||
+                            (transport == TransportKind::p2p && is_right_refusal_by_p2p(error.what()));
     if (error.code() != ErrorCode::unsupported || !may_refuse) throw;
   }
   options.transport = TransportKind::automatic;
