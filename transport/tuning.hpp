@@ -23,10 +23,11 @@ inline constexpr std::uint64_t mib = 1024 * kib;
 
 /// Bytes of a tensor from which NCCL's ring and tree kernels carry a broadcast, or a sum that need not be
 /// bitwise, faster than ours; none if they never do. Two devices are told apart because nothing is handed on
-/// between them: measured on 2x H100, ours take up to 8 % less for broadcasts of 8 MiB to 512 MiB, and up to
-/// 12 % more for sums. Recorded, each launch of NCCL's waits for the one before on all devices, which adds
-/// some 30 µs on two (64 MiB: 224 µs, ours 184) and 100 µs on four (64 MiB: 311 µs, and 207 eager); where
-/// that no longer decides on more than two, bytes and rates say, not a measurement.
+/// between them: measured on 2x H100, ours take 1 to 17 % less for single broadcasts of 4 MiB to 512 MiB, as
+/// much or less for lists but for one of 64 MiB in place (8 % more), and up to 12 % more for sums. Recorded,
+/// each launch of NCCL's waits for the one before on all devices, which adds some 30 µs on two (64 MiB: 224
+/// µs, ours 184) and 100 µs on four (64 MiB: 311 µs, and 207 eager); where that no longer decides on more
+/// than two, bytes and rates say, not a measurement.
 [[nodiscard]] constexpr std::optional<std::uint64_t> nccl_from(LaunchMode mode, bool is_sum,
                                                                std::size_t devices) noexcept {
   const bool is_recorded = mode == LaunchMode::persistent;
