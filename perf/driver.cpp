@@ -385,8 +385,7 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
   base.options = options.collective;
   std::vector<Case> cases;
   const auto add_sizes = [&](Case what) {
-    if (operation.is_coalesced() && !options.tensors.empty()) {
-      what.tensors = options.tensors;
+    if (!what.tensors.empty()) {
       cases.push_back(what);
       return;
     }
@@ -398,8 +397,9 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
   const std::vector<int> dims = operation.cuts_dimension() ? options.dims : std::vector<int>{0};
   const int first_root = options.root.value_or(0);
   const int last_root = operation.has_root() ? options.root.value_or(members.count - 1) : first_root;
-  for (const DType dtype : options.dtypes) {
-    base.dtype = dtype;
+  for (std::size_t type = 0; type < options.dtypes.size(); ++type) {
+    base.dtype = options.dtypes[type];
+    if (operation.is_coalesced() && !options.tensors.empty()) base.tensors = options.tensors[type];
     if (operation.is_copy()) {
       const std::vector<Case> pairs = pair_cases(base, options);
       cases.insert(cases.end(), pairs.begin(), pairs.end());

@@ -258,7 +258,7 @@ void describe_tensors(Workload& workload, const Options& options) {
   if (!options.operations.front()->is_coalesced()) return;
   Case what;
   what.bytes = options.explain_bytes;
-  what.tensors = options.tensors;
+  if (!options.tensors.empty()) what.tensors = options.tensors.front();
   what.dtype = options.dtypes.front();
   for (const TensorSpec& spec : payload_tensors(what, true)) {
     workload.tensor_bytes.push_back(Layout(*spec.dtype, spec.sizes).nbytes());
@@ -345,7 +345,7 @@ int run(int argc, char** argv, Processes& processes, const Output& output) {
     case Command::explain:
       return explain_operation(options, processes, output);
     case Command::tensors:
-      output.print(format_tensor_lines(options.tensors));
+      output.print(format_tensor_lines(options.tensors.front()));
       return all_right;
     case Command::measure:
       break;

@@ -279,7 +279,7 @@ Options parse_options(int argc, const char* const* argv, Mode mode) {
   parse_comparison(*typed, options);
   if (!typed->tensors.empty()) options.tensors_name = typed->tensors;
   if (!options.tensors_name.empty()) {
-    options.tensors = parse_tensors(options.tensors_name, options.dtypes.front());
+    options.tensors = parse_tensors(options.tensors_name, options.dtypes);
   }
   options.seed = parse_seed(typed->seed);
   options.json_file = typed->json_file;

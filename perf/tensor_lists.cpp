@@ -96,6 +96,19 @@ std::optional<std::string> read_file(const std::string& name) {
   return std::nullopt;
 }
 
+/// What does not depend on the element type.
+std::vector<TensorSpec> parse_named(const std::string& text) {
+  if (text == "resnet50") return resnet50_tensors();
+  if (text == "gpt2") return gpt2_tensors();
+  const std::optional<std::string> content = read_file(text);
+  if (!content) {
+    throw UsageError(fmt::format(
+        "--tensors: '{}' is neither resnet50, gpt2, COUNTxSIZE such as 1000x1K, nor a file that can be read",
+        text));
+  }
+  return parse_tensor_lines(*content, text);
+}
+
 }  // namespace
 
 std::vector<TensorSpec> parse_tensor_lines(std::string_view content, std::string_view name) {
@@ -114,16 +127,16 @@ std::vector<TensorSpec> parse_tensor_lines(std::string_view content, std::string
 }
 
 std::vector<TensorSpec> parse_tensors(const std::string& text, DType dtype) {
-  if (text == "resnet50") return resnet50_tensors();
-  if (text == "gpt2") return gpt2_tensors();
-  if (auto repeated = parse_repeated(text, dtype)) return *std::move(repeated);
-  const std::optional<std::string> content = read_file(text);
-  if (!content) {
-    throw UsageError(fmt::format(
-        "--tensors: '{}' is neither resnet50, gpt2, COUNTxSIZE such as 1000x1K, nor a file that can be read",
-        text));
+  return parse_tensors(text, std::span(&dtype, 1)).front();
+}
+
+std::vector<std::vector<TensorSpec>> parse_tensors(const std::string& text, std::span<const DType> dtypes) {
+  std::vector<std::vector<TensorSpec>> lists;
+  for (const DType dtype : dtypes) {
+    if (auto repeated = parse_repeated(text, dtype)) lists.push_back(*std::move(repeated));
   }
-  return parse_tensor_lines(*content, text);
+  if (lists.empty()) lists.assign(dtypes.size(), parse_named(text));
+  return lists;
 }
 
 std::string format_tensor_lines(const std::vector<TensorSpec>& tensors) {

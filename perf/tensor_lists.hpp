@@ -27,6 +27,9 @@ struct TensorSpec {
 
 /// "resnet50", "gpt2", COUNTxSIZE such as "1000x1K" (bytes each), or the name of a file. Throws UsageError.
 [[nodiscard]] std::vector<TensorSpec> parse_tensors(const std::string& text, DType dtype);
+/// For each of several element types: bytes are other numbers of elements for each. A file is read once.
+[[nodiscard]] std::vector<std::vector<TensorSpec>> parse_tensors(const std::string& text,
+                                                                 std::span<const DType> dtypes);
 /// The lines of a tensor list: sizes joined by x, or "scalar", then optionally an element type: "64x3x7x7
 /// float16". Empty lines and what follows a # are ignored. Throws UsageError "NAME:LINE: ...".
 [[nodiscard]] std::vector<TensorSpec> parse_tensor_lines(std::string_view content, std::string_view name);

@@ -108,6 +108,16 @@ TEST(PerfCommandLine, EveryElementTypeAndRootIsRight) {
   }
 }
 
+TEST(PerfCommandLine, TensorsHaveTheirBytesWhateverTheirType) {
+  const std::string json = temporary("types.json");
+  const Outcome outcome = run({"broadcast_coalesced", "--tensors", "10x1K", "-d", "all", "-n", "1",
+                               "--repetitions", "1", "--devices", "2", "-J", json});
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_GT(document["rows"].size(), 10U);
+  for (const auto& row : document["rows"]) EXPECT_EQ(row.at("size"), 10 * 1024) << row;
+}
+
 TEST(PerfCommandLine, PersistentLaunchesAreRight) {
   const Outcome outcome = run({"all", "-b", "4K", "-e", "64K", "-f", "16", "-G", "3", "--devices", "4"});
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;

@@ -36,6 +36,21 @@ TEST(PerfTensorLists, Gpt2HasItsParameters) {
   EXPECT_EQ(elements_of(tensors), 124'439'808);
 }
 
+TEST(PerfTensorLists, CountsElementsOfEveryTypeInBytesGiven) {
+  const auto lists = parse_tensors("10x1K", all_dtypes);
+  ASSERT_EQ(lists.size(), std::size(all_dtypes));
+  for (std::size_t type = 0; type < lists.size(); ++type) {
+    const auto elements = static_cast<std::int64_t>(1024 / size_of(all_dtypes[type]));
+    EXPECT_EQ(lists[type], std::vector<TensorSpec>(10, {{elements}, std::nullopt}));
+  }
+  EXPECT_NE(usage_error_of([] {
+              static_cast<void>(parse_tensors("10x4", all_dtypes));
+            }).find("not a whole number of float64 elements"),
+            std::string::npos);
+  const std::vector<DType> two{DType::int8, DType::float64};
+  EXPECT_EQ(parse_tensors("gpt2", two), (std::vector{gpt2_tensors(), gpt2_tensors()}));
+}
+
 TEST(PerfTensorLists, RepeatsOneSizeInBytes) {
   const std::vector<TensorSpec> tensors = parse_tensors("1000x1K", DType::float32);
   EXPECT_EQ(tensors.size(), 1000U);
