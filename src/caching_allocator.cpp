@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <string_view>
 #include <thread>
 
 #include <fmt/format.h>
@@ -273,13 +274,17 @@ void CachingAllocator::throw_out_of_memory(std::size_t bytes) {
   figures.requested = bytes;
   figures.free = memory.free;
   figures.total = memory.total;
+  const std::string_view hint =
+      backend_.kind() == BackendKind::host
+          ? " A virtual device has as much as TUTTI_VIRTUAL_MEMORY says, or the machine that was started."
+          : "";
   throw OutOfMemoryError(
       fmt::format("out of memory on device {}: requested {}, free {} of {}, reserved by tutti {}, of which "
                   "allocated {}. Free tensors that are no longer needed, or use smaller ones. If much more "
                   "is reserved than allocated, the cache is fragmented or belongs to other streams: allocate "
-                  "the largest tensors first, and on few streams.",
+                  "the largest tensors first, and on few streams.{}",
                   device_, format_bytes(bytes), format_bytes(memory.free), format_bytes(memory.total),
-                  format_bytes(figures.reserved), format_bytes(figures.allocated)),
+                  format_bytes(figures.reserved), format_bytes(figures.allocated), hint),
       figures);
 }
 

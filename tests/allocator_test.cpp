@@ -270,6 +270,8 @@ TEST_F(AllocatorTest, RefusesMoreThanTheDeviceHasAndGoesOn) {
     for (const char* part :
          {"out of memory on device 0", "requested", "free", "reserved", "allocated 1.00 MiB", "Free tensors"})
       EXPECT_NE(message.find(part), std::string::npos) << part << " is missing in: " << message;
+    EXPECT_EQ(message.find("TUTTI_VIRTUAL_MEMORY") != std::string::npos, backend_kind() == BackendKind::host)
+        << message;
   }
   EXPECT_EQ(memory_stats(0).num_ooms, ooms + 1);
   EXPECT_TRUE(refuses([&] { static_cast<void>(allocate(std::numeric_limits<std::size_t>::max(), stream)); },

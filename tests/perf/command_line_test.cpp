@@ -152,6 +152,7 @@ TEST(PerfCommandLine, AFailureKeepsWhatWasMeasuredAndIsStatusThree) {
       run({"broadcast", "-b", "4K", "-e", "4G", "-f", "1048576", "--devices", "2", "-J", json});
   EXPECT_EQ(outcome.status, 3);
   expect_one_line_about(outcome.error, "out of memory");
+  EXPECT_NE(outcome.error.find("TUTTI_VIRTUAL_MEMORY"), std::string::npos) << outcome.error;
   const auto document = nlohmann::json::parse(content_of(json));
   EXPECT_EQ(document["rows"].size(), 1U);
   EXPECT_FALSE(document["summary"]["failure"].is_null());
