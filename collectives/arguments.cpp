@@ -5,6 +5,11 @@
 
 namespace tutti::collectives {
 
+void Arguments::known_transport(TransportKind transport) const {
+  if (transport <= TransportKind::staged) return;
+  fail("options.transport is {}, expected automatic, p2p, nccl or staged", static_cast<int>(transport));
+}
+
 void Arguments::not_empty(std::size_t count, const Name& name) const {
   if (count == 0) fail("{} is empty, expected at least one entry", name);
 }

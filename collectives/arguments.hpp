@@ -89,6 +89,11 @@ inline void fetch_ahead(std::span<const Tensor> tensors, std::size_t index) noex
 class Arguments {
  public:
   Arguments(Runtime& runtime, std::string_view function) : runtime_(runtime), function_(function) {}
+  /// Checks the options.
+  Arguments(Runtime& runtime, std::string_view function, const CollectiveOptions& options)
+      : Arguments(runtime, function) {
+    known_transport(options.transport);
+  }
 
   [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
 
@@ -105,6 +110,8 @@ class Arguments {
                 fmt::format("{}: {}", function_, fmt::format(format, std::forward<Values>(values)...)));
   }
 
+  /// `options.transport` is an enumerator.
+  void known_transport(TransportKind transport) const;
   void not_empty(std::size_t count, const Name& name) const;
   /// `devices[i]` is an existing device, not the host.
   void existing_devices(DeviceList devices, std::string_view argument) const;

@@ -79,7 +79,7 @@ Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tenso
 namespace tutti {
 
 void broadcast(const Tensor& tensor, TensorList out, const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "broadcast");
+  const collectives::Arguments arguments(Runtime::get(), "broadcast", options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = TensorList(std::span(&tensor, 1)), .outputs = out});
   collectives::prepare_broadcast(arguments, packing, tensor, out, options).launch();
@@ -87,7 +87,7 @@ void broadcast(const Tensor& tensor, TensorList out, const CollectiveOptions& op
 }
 
 std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList devices, const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "broadcast");
+  const collectives::Arguments arguments(Runtime::get(), "broadcast", options);
   arguments.usable(tensor, "tensor");
   arguments.existing_devices(devices, "devices");
 

@@ -171,7 +171,7 @@ namespace tutti {
 
 void broadcast_coalesced(TensorList tensors, TensorLists out, std::size_t buffer_size,
                          const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "broadcast_coalesced");
+  const collectives::Arguments arguments(Runtime::get(), "broadcast_coalesced", options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy, {.inputs = tensors, .rows = out});
   collectives::prepare_broadcast_coalesced(arguments, packing, tensors, out, buffer_size, options).launch();
   packing.unpack();
@@ -180,7 +180,7 @@ void broadcast_coalesced(TensorList tensors, TensorLists out, std::size_t buffer
 std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceList devices,
                                                      std::size_t buffer_size,
                                                      const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "broadcast_coalesced");
+  const collectives::Arguments arguments(Runtime::get(), "broadcast_coalesced", options);
   collectives::check_sources(arguments, tensors);
   arguments.existing_devices(devices, "devices");
 

@@ -104,6 +104,7 @@ std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOption
   std::vector<Device> devices = options.devices;
   if (devices.empty()) devices.emplace_back(current_device());
   arguments.existing_devices(devices, "options.devices");
+  arguments.known_transport(options.transport);
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(i), devices[i]) !=
         devices.begin() + static_cast<std::ptrdiff_t>(i)) {
@@ -225,7 +226,10 @@ Team::Settings Communicator::Impl::settings(const CommunicatorOptions& options) 
                           .transport = options.transport,
                           .determinism = options.determinism,
                           .devices = {}};
-  if (settings.transport == TransportKind::automatic) settings.transport = Environment::get().transport;
+  if (settings.transport == TransportKind::automatic) {
+    settings.transport = Environment::get().transport;
+    settings.transport_source = TransportSource::environment;
+  }
   for (const Device device : checked_devices(options)) settings.devices.push_back(device.index());
   return settings;
 }
@@ -348,10 +352,11 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
   for (const std::size_t rank : ranks) starts.push_back(wishes[rank].start);
   transport::ranks::TeamExchange part(context.team, sequence, std::move(ranks), std::move(starts));
   const Team::Settings& settings = context.team.settings();
+  const bool is_open = settings.transport_source == TransportSource::environment;
   const CommunicatorOptions options{.devices = context.devices,
                                     .timeout = settings.timeout,
                                     .window_bytes = settings.window_bytes,
-                                    .transport = settings.transport,
+                                    .transport = is_open ? TransportKind::automatic : settings.transport,
                                     .determinism = settings.determinism};
   return Communicator(std::make_unique<Impl>(part, options, true));
 }

@@ -115,7 +115,7 @@ class WorkloadCall {
 }  // namespace
 
 std::string explain(const Workload& workload) {
-  const Arguments arguments(Runtime::get(), "explain");
+  const Arguments arguments(Runtime::get(), "explain", workload.options);
   std::vector<Device> devices = workload.devices;
   if (devices.empty()) {
     for (int device = 0; device < arguments.runtime().device_count(); ++device) devices.emplace_back(device);

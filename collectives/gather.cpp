@@ -121,7 +121,7 @@ Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList ten
 namespace tutti {
 
 void gather(TensorList tensors, const Tensor& out, int dim, const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "gather");
+  const collectives::Arguments arguments(Runtime::get(), "gather", options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = tensors, .outputs = TensorList(std::span(&out, 1))});
   collectives::Call call = collectives::prepare_gather(arguments, packing, tensors, out, dim, options);
@@ -137,7 +137,7 @@ void gather(TensorList tensors, const Tensor& out, int dim, const CollectiveOpti
 
 Tensor gather(TensorList tensors, int dim, std::optional<Device> destination,
               const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "gather");
+  const collectives::Arguments arguments(Runtime::get(), "gather", options);
   arguments.not_empty(tensors.size(), "tensors");
   arguments.usable(tensors[0], "tensors[0]");
   const int along = arguments.dimension(dim, tensors[0].dim());

@@ -209,7 +209,7 @@ PersistentCollective bind(Call call, std::vector<Tensor> tensors) {
 
 PersistentCollective persistent_broadcast(const Tensor& tensor, TensorList out,
                                           const CollectiveOptions& options) {
-  const Arguments arguments(Runtime::get(), "persistent_broadcast");
+  const Arguments arguments(Runtime::get(), "persistent_broadcast", options);
   Packing packing(arguments, PackingPolicy::refuse);
   Call call = prepare_broadcast(arguments, packing, tensor, out, options);
   require_pinned_source(arguments, tensor, "tensor");
@@ -219,7 +219,7 @@ PersistentCollective persistent_broadcast(const Tensor& tensor, TensorList out,
 PersistentCollective persistent_broadcast_coalesced(TensorList tensors, TensorLists out,
                                                     std::size_t buffer_size,
                                                     const CollectiveOptions& options) {
-  const Arguments arguments(Runtime::get(), "persistent_broadcast_coalesced");
+  const Arguments arguments(Runtime::get(), "persistent_broadcast_coalesced", options);
   Packing packing(arguments, PackingPolicy::refuse);
   Call call = prepare_broadcast_coalesced(arguments, packing, tensors, out, buffer_size, options);
   for (std::size_t t = 0; t < tensors.size(); ++t) {
@@ -230,7 +230,7 @@ PersistentCollective persistent_broadcast_coalesced(TensorList tensors, TensorLi
 
 PersistentCollective persistent_reduce_add(TensorList inputs, const Tensor& out,
                                            const CollectiveOptions& options) {
-  const Arguments arguments(Runtime::get(), "persistent_reduce_add");
+  const Arguments arguments(Runtime::get(), "persistent_reduce_add", options);
   Packing packing(arguments, PackingPolicy::refuse);
   Call call = prepare_reduce_add(arguments, packing, inputs, out, options);
   return bind(std::move(call), joined(inputs, TensorList{out}));
@@ -239,7 +239,7 @@ PersistentCollective persistent_reduce_add(TensorList inputs, const Tensor& out,
 PersistentCollective persistent_reduce_add_coalesced(TensorLists inputs, TensorList out,
                                                      std::size_t buffer_size,
                                                      const CollectiveOptions& options) {
-  const Arguments arguments(Runtime::get(), "persistent_reduce_add_coalesced");
+  const Arguments arguments(Runtime::get(), "persistent_reduce_add_coalesced", options);
   Packing packing(arguments, PackingPolicy::refuse);
   Call call = prepare_reduce_add_coalesced(arguments, packing, inputs, out, buffer_size, options);
   return bind(std::move(call), flattened(inputs, out));
@@ -247,7 +247,7 @@ PersistentCollective persistent_reduce_add_coalesced(TensorLists inputs, TensorL
 
 PersistentCollective persistent_scatter(const Tensor& tensor, TensorList out, int dim,
                                         const CollectiveOptions& options) {
-  const Arguments arguments(Runtime::get(), "persistent_scatter");
+  const Arguments arguments(Runtime::get(), "persistent_scatter", options);
   Packing packing(arguments, PackingPolicy::refuse);
   Call call = prepare_scatter(arguments, packing, tensor, out, dim, {}, options);
   require_pinned_source(arguments, tensor, "tensor");
@@ -256,7 +256,7 @@ PersistentCollective persistent_scatter(const Tensor& tensor, TensorList out, in
 
 PersistentCollective persistent_gather(TensorList tensors, const Tensor& out, int dim,
                                        const CollectiveOptions& options) {
-  const Arguments arguments(Runtime::get(), "persistent_gather");
+  const Arguments arguments(Runtime::get(), "persistent_gather", options);
   Packing packing(arguments, PackingPolicy::refuse);
   Call call = prepare_gather(arguments, packing, tensors, out, dim, options);
   return bind(std::move(call), joined(tensors, TensorList{out}));

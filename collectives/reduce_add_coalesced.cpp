@@ -185,7 +185,7 @@ namespace tutti {
 
 void reduce_add_coalesced(TensorLists inputs, TensorList out, std::size_t buffer_size,
                           const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced");
+  const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced", options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy, {.outputs = out, .rows = inputs});
   collectives::prepare_reduce_add_coalesced(arguments, packing, inputs, out, buffer_size, options).launch();
   packing.unpack();
@@ -193,7 +193,7 @@ void reduce_add_coalesced(TensorLists inputs, TensorList out, std::size_t buffer
 
 std::vector<Tensor> reduce_add_coalesced(TensorLists inputs, std::optional<Device> destination,
                                          std::size_t buffer_size, const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced");
+  const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced", options);
   collectives::MemoryRuns runs;
   collectives::Call call = collectives::start_call(arguments, inputs, buffer_size, options);
   const bool are_plain = collectives::add_inputs(arguments, inputs, runs, call);

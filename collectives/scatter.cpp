@@ -162,7 +162,7 @@ namespace tutti {
 
 void scatter(const Tensor& tensor, TensorList out, int dim, StreamList streams,
              const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "scatter");
+  const collectives::Arguments arguments(Runtime::get(), "scatter", options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = TensorList(std::span(&tensor, 1)),
                                 .outputs = streams.empty() ? out : TensorList(),
@@ -173,7 +173,7 @@ void scatter(const Tensor& tensor, TensorList out, int dim, StreamList streams,
 
 std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices, ListOf<std::int64_t> chunk_sizes,
                             int dim, StreamList streams, const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "scatter");
+  const collectives::Arguments arguments(Runtime::get(), "scatter", options);
   arguments.usable(tensor, "tensor");
   arguments.existing_devices(devices, "devices");
   const int along = arguments.dimension(dim, tensor.dim());

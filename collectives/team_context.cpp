@@ -11,15 +11,15 @@ TeamContext::TeamContext(Exchange& exchange, const transport::ranks::Team::Setti
       team(runtime, exchange, settings),
       launcher(runtime, team) {
   const TransportKind transport = team.settings().transport;
+  const TransportSource source = team.settings().transport_source;
   if (transport != TransportKind::automatic && transport != TransportKind::nccl) {
-    nccl_refusal = fmt::format("{} was asked for", name_of(transport));
+    nccl_refusal = fmt::format("{} was asked for{}", name_of(transport), in_words(source));
     return;
   }
   nccl = transport::ranks::TeamNccl::create(runtime, exchange, team, nccl_refusal);
   if (nccl == nullptr && transport == TransportKind::nccl) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("Communicator: options.transport is nccl, which cannot be had: {}", nccl_refusal));
+    throw Error(ErrorCode::unsupported, fmt::format("Communicator: {}, which cannot be had: {}",
+                                                    wish_in_words(transport, source), nccl_refusal));
   }
 }
 

@@ -95,7 +95,8 @@ void require_transport(const Arguments& arguments, const TeamContext& context, c
   if (context.team.settings().transport != TransportKind::nccl) return;
   if (context.team.member_count() < 2 || !request.moves()) return;
   if (const NcclObjection refusal = nccl_refusal(context, request); refusal != NcclObjection::none) {
-    arguments.unsupported("transport is nccl, which cannot carry this call: {}",
+    arguments.unsupported("transport is nccl{}, which cannot carry this call: {}",
+                          in_words(context.team.settings().transport_source),
                           to_words(refusal, context, request));
   }
 }

@@ -105,9 +105,13 @@ std::string nccl_preference(const Problem& problem) {
   return fmt::format("{} bytes per tensor are less than the {} from which it is faster", bytes, *from);
 }
 
-TransportKind requested(const Problem& problem) {
-  if (problem.transport != TransportKind::automatic) return problem.transport;
-  return Environment::get().transport;
+struct Wish {
+  TransportKind transport;
+  TransportSource source;
+};
+Wish wish_of(const Problem& problem) {
+  if (problem.transport != TransportKind::automatic) return {problem.transport, TransportSource::options};
+  return {Environment::get().transport, TransportSource::environment};
 }
 
 }  // namespace
@@ -123,7 +127,7 @@ Plan select(Runtime& runtime, const Problem& problem) {
                 [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }},
   };
 
-  const TransportKind wanted = requested(problem);
+  const auto [wanted, source] = wish_of(problem);
   std::vector<std::string> reasons;
   for (const Candidate& candidate : candidates) {
     const bool is_wanted = wanted == candidate.kind;
@@ -134,16 +138,17 @@ Plan select(Runtime& runtime, const Problem& problem) {
     if (!objection.empty()) {
       if (is_wanted) {
         throw Error(ErrorCode::unsupported,
-                    fmt::format("{}: transport is {}, which cannot carry this call: {}",
-                                name_of(problem.collective), name_of(wanted), objection));
+                    fmt::format("{}: transport is {}{}, which cannot carry this call: {}",
+                                name_of(problem.collective), name_of(wanted), in_words(source), objection));
       }
       reasons.push_back(fmt::format("{} not taken: {}", name_of(candidate.kind), objection));
       continue;
     }
     Plan plan = candidate.plan();
-    reasons.insert(reasons.begin(), is_wanted ? fmt::format("{} was asked for", name_of(candidate.kind))
-                                              : fmt::format("{} is the first choice that can carry it",
-                                                            name_of(candidate.kind)));
+    reasons.insert(reasons.begin(),
+                   is_wanted
+                       ? fmt::format("{} was asked for{}", name_of(candidate.kind), in_words(source))
+                       : fmt::format("{} is the first choice that can carry it", name_of(candidate.kind)));
     if (candidate.kind == TransportKind::p2p && p2p.bridged_pairs() > 0) {
       reasons.push_back(fmt::format("{} pairs without direct access are bridged through pinned host memory",
                                     p2p.bridged_pairs()));

@@ -73,7 +73,7 @@ enum class Collective : std::uint8_t {
 enum class TransportKind : std::uint8_t {
   automatic,  ///< chosen by topology, size, element type, layout and required determinism
   p2p,     ///< devices access one another's memory; pairs that cannot are bridged through pinned host memory,
-           ///< but at least one pair must
+           ///< but at least one pair must. A `Communicator` bridges none: all its members must
   nccl,    ///< NVIDIA's library
   staged,  ///< through pinned host memory, in overlapped chunks
 };

@@ -31,7 +31,8 @@ struct CommunicatorOptions {
   /// one is of a compute capability below 9.0.
   std::size_t window_bytes = std::size_t{8} << 20U;
   /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
-  /// that is named and cannot be had is Error(unsupported).
+  /// that is named and cannot be had is Error(unsupported): p2p takes access between the devices of all pairs
+  /// of members.
   TransportKind transport = TransportKind::automatic;
   /// Bitwise: NCCL, which adds in an order of its own, carries no sums. The same on all ranks.
   Determinism determinism = Determinism::fastest;

@@ -115,6 +115,11 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   return result;
 }
 
+std::string wish_in_words(TransportKind transport, TransportSource source) {
+  const std::string_view prefix = source == TransportSource::options ? "options." : "";
+  return fmt::format("{}transport is {}{}", prefix, name_of(transport), in_words(source));
+}
+
 Environment Environment::read() {
   return parse([](const char* variable) -> const char* { return std::getenv(variable); });
 }

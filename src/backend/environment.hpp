@@ -56,6 +56,16 @@ struct Environment {
   [[nodiscard]] static Environment parse(const std::function<const char*(const char*)>& lookup);
 };
 
+/// Who has decided for a transport.
+enum class TransportSource : std::uint8_t { options, environment };
+/// For messages, after the transport's name: what the caller cannot know from the call.
+[[nodiscard]] constexpr std::string_view in_words(TransportSource source) noexcept {
+  return source == TransportSource::environment ? " (by TUTTI_TRANSPORT)" : "";
+}
+
+/// For messages: "options.transport is p2p", or "transport is p2p (by TUTTI_TRANSPORT)".
+[[nodiscard]] std::string wish_in_words(TransportKind transport, TransportSource source);
+
 /// A number of bytes: decimal digits and optionally K, M or G. Nothing if `text` is anything else, or too
 /// large.
 [[nodiscard]] std::optional<std::size_t> parse_bytes(std::string_view text) noexcept;

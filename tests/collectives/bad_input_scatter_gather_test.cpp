@@ -96,7 +96,7 @@ std::vector<BadInput> scatter_lines() {
        {"scatter", "chunk_sizes"}},
       {"StreamOnTheWrongDevice", with_streams({0, 0}), {"scatter", "streams[1]", "device 0", "device:1"}},
       {"TooFewStreams", with_streams({0}), {"scatter", "streams", "1", "2"}},
-      {"TooManyStreams", with_streams({0, 1, 1}), {"scatter", "streams", "3", "2"}},
+      {"TooManyStreams", with_streams({0, 1, 1}), {"scatter", "streams has 3 entries", "one per output, 2"}},
   };
 }
 TUTTI_BAD_INPUT_SUITE(ScatterToDevices, scatter_lines);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <thread>
 
 namespace tutti::test {
@@ -145,6 +146,24 @@ TEST(ExplainWorkload, CutsAsTheCallDoes) {
         }
       }
     }
+  }
+}
+
+TEST_P(Explain, AndTheCallRefuseATransportThatThereIsNot) {
+  const CollectiveOptions options{.transport = static_cast<TransportKind>(9)};
+  const Exercise exercise = make_exercise(GetParam(), first_devices(), 10);
+  const std::vector<Tensor> inputs = make_inputs(exercise, exercise.values(1));
+  std::vector<Tensor> outputs;
+  for (const TestTensor& output : make_poisoned_outputs(exercise)) outputs.push_back(output.tensor());
+  const std::function<void()> calls[] = {
+      [&] { static_cast<void>(explain({.collective = GetParam(), .bytes = 4, .options = options})); },
+      [&] { static_cast<void>(exercise.make(inputs, options)); },
+      [&] { exercise.write(inputs, outputs, options); },
+      [&] { static_cast<void>(exercise.bind(inputs, outputs, options)); },
+  };
+  for (const auto& call : calls) {
+    EXPECT_TRUE(refuses(call, ErrorCode::invalid_argument,
+                        {"options.transport is 9, expected automatic, p2p, nccl or staged"}));
   }
 }
 

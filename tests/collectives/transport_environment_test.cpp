@@ -1,5 +1,6 @@
 #include "support/collective_test.hpp"
 #include "support/errors.hpp"
+#include "tutti/communicator.hpp"
 
 #include <cstdlib>
 #include <string>
@@ -39,7 +40,46 @@ TEST_F(TransportEnvironment, GivesWayToTheCall) {
 
 TEST_F(TransportEnvironment, CountsAsAskedForInExplain) {
   const std::string text = explain({.collective = Collective::broadcast, .bytes = 4000});
-  EXPECT_NE(text.find(from_environment() + " was asked for"), std::string::npos) << text;
+  EXPECT_NE(text.find(from_environment() + " was asked for (by TUTTI_TRANSPORT)"), std::string::npos) << text;
+}
+
+/// Runs where it cannot be had.
+class RefusedTransport : public TransportEnvironment {
+ protected:
+  void SetUp() override {
+    TransportEnvironment::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    try {
+      static_cast<void>(carrier_of(TransportKind::automatic));
+      GTEST_SKIP() << from_environment() << " can be had";
+    } catch (const Error& error) {
+      ASSERT_EQ(error.code(), ErrorCode::unsupported) << error.what();
+    }
+  }
+};
+
+TEST_F(RefusedTransport, OfTheEnvironmentIsNotTakenForTheCalls) {
+  const std::string by = "transport is " + from_environment() + " (by TUTTI_TRANSPORT), which cannot ";
+  const auto broadcasting = [](TransportKind transport) {
+    return [transport] {
+      static_cast<void>(broadcast(zeros({1000}, {.device = 0}), first_devices(), {.transport = transport}));
+    };
+  };
+  EXPECT_TRUE(refuses(broadcasting(TransportKind::automatic), ErrorCode::unsupported,
+                      {"broadcast: " + by + "carry this call: "}));
+  EXPECT_TRUE(
+      refuses(broadcasting(parse_transport(from_environment())), ErrorCode::unsupported,
+              {"broadcast: transport is " + from_environment() + ", which cannot carry this call: "}));
+  const auto joining = [](TransportKind transport) {
+    return [transport] {
+      const Communicator communicator({.devices = first_devices(), .transport = transport});
+    };
+  };
+  EXPECT_TRUE(refuses(joining(TransportKind::automatic), ErrorCode::unsupported,
+                      {"Communicator: " + by + "be had: "}));
+  EXPECT_TRUE(
+      refuses(joining(parse_transport(from_environment())), ErrorCode::unsupported,
+              {"Communicator: options.transport is " + from_environment() + ", which cannot be had: "}));
 }
 
 }  // namespace

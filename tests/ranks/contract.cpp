@@ -322,6 +322,12 @@ void refuses_bad_arguments_and_goes_on(Group& group) {
   undefined[0] = Tensor();
   std::vector<Tensor> misplaced = threes;
   misplaced[0] = zeros({3}, {.device = elsewhere});
+  std::vector<Stream> too_many = streams;
+  too_many.push_back(streams[0]);
+  EXPECT_TRUE(
+      refuses([&] { communicator.broadcast(threes, 0, too_many); }, invalid,
+              {fmt::format("broadcast: streams has {} entries, expected none or one per own member, {}",
+                           group.locals() + 1, group.locals())}));
   streams[0] = Stream(elsewhere);
 
   EXPECT_TRUE(refuses([&] { communicator.broadcast(threes, group.members()); }, invalid,
@@ -411,6 +417,8 @@ void refuses_devices_it_cannot_take(Exchange& exchange) {
   EXPECT_TRUE(
       refuses(make({.devices = {}, .timeout = std::chrono::milliseconds(0)}), invalid, {"options.timeout"}));
   EXPECT_TRUE(refuses(make({.devices = {}, .window_bytes = 1000}), invalid, {"options.window_bytes"}));
+  EXPECT_TRUE(refuses(make({.devices = {}, .transport = static_cast<TransportKind>(9)}), invalid,
+                      {"options.transport is 9", "automatic, p2p, nccl or staged"}));
 }
 
 }  // namespace tutti::test::ranks

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/environment.hpp"
 #include "backend/shared_flag.hpp"
 #include "runtime.hpp"
 #include "transport/ranks/boards.hpp"
@@ -50,6 +51,7 @@ class Team {
     std::chrono::milliseconds timeout{60'000};
     std::size_t window_bytes = 0;  ///< of each member
     TransportKind transport = TransportKind::automatic;
+    TransportSource transport_source = TransportSource::options;
     Determinism determinism = Determinism::fastest;  ///< decides plans, so all ranks must have the same
     std::vector<int> devices;                        ///< this rank's members
   };

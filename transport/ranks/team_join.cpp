@@ -115,6 +115,7 @@ void Team::join(Exchange& exchange) {
                     .first_own = first_local(),
                     .own_devices = settings_.devices,
                     .host_count = hosts_.size(),
+                    .transport_source = settings_.transport_source,
                     .share_windows = [&] { return share_windows(exchange); }},
       settings_.transport == TransportKind::nccl ? TransportKind::automatic : settings_.transport);
   if (windows_->transport() == TransportKind::p2p) share_registrations(exchange);

@@ -168,7 +168,7 @@ Windows::Windows(Runtime& runtime, Exchange& exchange, const backend::TeamWindow
 
 void Windows::choose(Exchange& exchange, const Team& team, TransportKind wanted) {
   if (wanted == TransportKind::staged) {
-    reason_ = "staged was asked for";
+    reason_ = fmt::format("staged was asked for{}", in_words(team.transport_source));
   } else if (team.host_count > 1) {
     reason_ = fmt::format("the ranks are on {} hosts", team.host_count);
   } else {
@@ -179,8 +179,8 @@ void Windows::choose(Exchange& exchange, const Team& team, TransportKind wanted)
     return;
   }
   if (wanted == TransportKind::p2p) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("Communicator: options.transport is p2p, which cannot be had: {}", reason_));
+    throw Error(ErrorCode::unsupported, fmt::format("Communicator: {}, which cannot be had: {}",
+                                                    wish_in_words(wanted, team.transport_source), reason_));
   }
   use_host_windows(team);
   if (wanted == TransportKind::automatic && team.first_own == 0 && team.host_count == 1)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/environment.hpp"
 #include "backend/team_round.hpp"
 #include "runtime.hpp"
 #include "transport/ranks/own_stream.hpp"
@@ -27,6 +28,7 @@ class Windows {
     std::size_t first_own = 0;
     std::vector<int> own_devices;
     std::size_t host_count = 1;
+    TransportSource transport_source = TransportSource::options;
     /// Collective. Makes all members' windows in host memory, one after another, zero-filled, registered.
     std::function<std::byte*()> share_windows;
   };
