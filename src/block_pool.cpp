@@ -88,8 +88,8 @@ bool BestFit::operator()(const Block* block, const Request& request) const noexc
          std::tuple(stream_key(request.stream), request.bytes);
 }
 
-bool BlockPool::is_small(std::size_t requested_bytes) noexcept {
-  return pool_for(block_bytes(requested_bytes)) == MemoryPool::small_pool;
+MemoryPool BlockPool::pool_of(std::size_t requested_bytes) noexcept {
+  return pool_for(block_bytes(requested_bytes));
 }
 
 std::size_t BlockPool::segment_bytes(std::size_t requested_bytes) noexcept {
@@ -122,11 +122,12 @@ Block* BlockPool::take(std::size_t requested_bytes, backend::StreamRef stream) {
   return &block;
 }
 
-void BlockPool::add_segment(std::byte* address, std::size_t requested_bytes, backend::StreamRef stream) {
+void BlockPool::add_segment(std::byte* address, std::size_t bytes, MemoryPool pool,
+                            backend::StreamRef stream) {
   Segment segment;
   segment.address = address;
-  segment.bytes = segment_bytes(requested_bytes);
-  segment.pool = pool_for(block_bytes(requested_bytes));
+  segment.bytes = bytes;
+  segment.pool = pool;
   segment.stream = stream;
   segment.starts.resize(segment.bytes / granule(segment.pool));
 

@@ -65,16 +65,17 @@ class BlockPool {
   /// The greatest request that can be rounded.
   static constexpr std::size_t max_bytes = std::size_t{1} << 62;
 
-  /// Whether a request is served from the pool of small blocks.
-  [[nodiscard]] static bool is_small(std::size_t requested_bytes) noexcept;
+  /// Which pool serves a request.
+  [[nodiscard]] static MemoryPool pool_of(std::size_t requested_bytes) noexcept;
   /// How many bytes to get from the device for a request that no cached block can serve.
   [[nodiscard]] static std::size_t segment_bytes(std::size_t requested_bytes) noexcept;
 
   /// The best fitting cached block of `stream`, cut to size; nullptr if there is none. No heap memory is used
   /// if a block is found that need not be cut, or if one was cut before.
   [[nodiscard]] Block* take(std::size_t requested_bytes, backend::StreamRef stream);
-  /// Adds memory of the device, `segment_bytes(requested_bytes)` at `address`, for requests of `stream`.
-  void add_segment(std::byte* address, std::size_t requested_bytes, backend::StreamRef stream);
+  /// Adds `bytes` bytes of the device's memory at `address`, as many as `segment_bytes` gives for some
+  /// request that `pool` serves, for requests of `stream`.
+  void add_segment(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream);
   /// The block's user is gone; its bytes stay active.
   void release(Block& block) noexcept;
   /// A released block may be taken again. Joins it with its cached neighbours.

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <functional>
+#include <numeric>
+#include <string>
 #include <string_view>
 #include <thread>
 
@@ -35,15 +38,34 @@ struct CachingAllocator::Source {
     return allocator.pool_.take(bytes, stream);
   }
   Block* from_system() {
-    void* address = allocator.backend_.allocate_device(allocator.device_, BlockPool::segment_bytes(bytes));
+    const std::size_t segment_bytes = BlockPool::segment_bytes(bytes);
+    if (Block* block = from_held(2 * segment_bytes)) return block;
+    void* address = allocator.backend_.allocate_device(allocator.device_, segment_bytes);
     if (address == nullptr) return nullptr;
     const std::lock_guard lock(allocator.mutex_);
     try {
-      allocator.pool_.add_segment(static_cast<std::byte*>(address), bytes, stream);
+      allocator.pool_.add_segment(static_cast<std::byte*>(address), segment_bytes, BlockPool::pool_of(bytes),
+                                  stream);
     } catch (...) {
       allocator.backend_.free_device(allocator.device_, address);
       throw;
     }
+    return allocator.pool_.take(bytes, stream);
+  }
+  /// The best fit of what waits to be freed, which no queued work uses: `most` bytes at most.
+  Block* from_held(std::size_t most) {
+    std::vector<Held>& held = allocator.held_;
+    const MemoryPool pool = BlockPool::pool_of(bytes);
+    auto best = held.end();
+    for (auto one = held.begin(); one != held.end(); ++one) {
+      if (one->pool != pool || one->memory.bytes < bytes || one->memory.bytes > most) continue;
+      if (best == held.end() || one->memory.bytes < best->memory.bytes) best = one;
+    }
+    if (best == held.end()) return nullptr;
+    const std::lock_guard lock(allocator.mutex_);
+    allocator.pool_.add_segment(best->memory.address, best->memory.bytes, pool, stream);
+    *best = held.back();
+    held.pop_back();
     return allocator.pool_.take(bytes, stream);
   }
   bool may_wait() { return !allocator.backend_.is_capturing(stream); }
@@ -77,7 +99,7 @@ void* CachingAllocator::address(const Block* block) noexcept {
 }
 
 Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream) {
-  if (bytes > BlockPool::max_bytes) throw_out_of_memory(bytes);
+  if (bytes > BlockPool::max_bytes) throw_out_of_memory(bytes, 0);
   {
     const std::lock_guard lock(mutex_);
     if (may_take_unasked(bytes)) {
@@ -90,12 +112,13 @@ Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream) 
   GrowthLock growth(growth_);
   Source source{*this, growth, bytes, stream};
   if (Block* block = grow(source)) return block;
-  throw_out_of_memory(bytes);
+  if (Block* block = source.from_held(BlockPool::max_bytes)) return block;
+  throw_out_of_memory(bytes, held_bytes());
 }
 
 bool CachingAllocator::may_take_unasked(std::size_t bytes) noexcept {
   constexpr std::size_t requests_per_reap = 64;
-  return BlockPool::is_small(bytes) && ++small_requests_ % requests_per_reap != 0;
+  return BlockPool::pool_of(bytes) == MemoryPool::small_pool && ++small_requests_ % requests_per_reap != 0;
 }
 
 void CachingAllocator::free(Block* block) noexcept {
@@ -146,8 +169,8 @@ void CachingAllocator::remove_observer(SegmentObserver& observer) noexcept {
 
 void CachingAllocator::free_held(GrowthLock& growth) noexcept {
   // All are told of all before anybody waits.
-  for (const Extent& segment : held_) {
-    for (SegmentObserver* const observer : observers_) observer->will_free(segment.address);
+  for (const Held& held : held_) {
+    for (SegmentObserver* const observer : observers_) observer->will_free(held.memory.address);
   }
   const auto begin = std::chrono::steady_clock::now();
   for (;;) {
@@ -162,7 +185,7 @@ void CachingAllocator::free_held(GrowthLock& growth) noexcept {
 bool CachingAllocator::free_let_go(GrowthLock& growth) noexcept {
   bool is_one_passing = false;
   for (std::size_t i = 0; i < held_.size();) {
-    const Extent segment = held_[i];
+    const Extent segment = held_[i].memory;
     auto hold = SegmentObserver::Hold::none;
     for (SegmentObserver* const observer : observers_)
       hold = std::max(hold, observer->hold_on(segment.address));
@@ -180,7 +203,7 @@ bool CachingAllocator::free_let_go(GrowthLock& growth) noexcept {
 
 void CachingAllocator::free_when_let_go(Extent memory) {
   const GrowthLock lock(growth_);
-  held_.push_back(memory);
+  held_.push_back({.memory = memory, .pool = std::nullopt});
 }
 
 void CachingAllocator::free_let_go() noexcept {
@@ -253,16 +276,25 @@ void CachingAllocator::return_cached(GrowthLock& growth) {
   });
   {
     const std::lock_guard lock(mutex_);
+    // Devices that could not be waited for, as during a capture, may still have work that uses it.
+    const auto may_serve = [&failure](const Segment& segment) {
+      return failure ? std::nullopt : std::optional(segment.pool);
+    };
     held_.reserve(held_.size() + pool_.segment_count());  // nothing may fail between here and there
     for (const Segment& segment : pool_.remove_segments_cached_before(moment))
-      held_.push_back({segment.address, segment.bytes});
+      held_.push_back({.memory = {segment.address, segment.bytes}, .pool = may_serve(segment)});
   }
   free_held(growth);
   growth.await_returns();
   if (failure) std::rethrow_exception(failure);
 }
 
-void CachingAllocator::throw_out_of_memory(std::size_t bytes) {
+std::size_t CachingAllocator::held_bytes() const noexcept {
+  return std::transform_reduce(held_.begin(), held_.end(), std::size_t{0}, std::plus(),
+                               [](const Held& held) { return held.memory.bytes; });
+}
+
+void CachingAllocator::throw_out_of_memory(std::size_t bytes, std::size_t held) {
   OutOfMemoryError::Figures figures;
   {
     const std::lock_guard lock(mutex_);
@@ -278,13 +310,15 @@ void CachingAllocator::throw_out_of_memory(std::size_t bytes) {
       backend_.kind() == BackendKind::host
           ? " A virtual device has as much as TUTTI_VIRTUAL_MEMORY says, or the machine that was started."
           : "";
+  const std::string waiting =
+      held == 0 ? "" : fmt::format(", and {} that other ranks have not closed yet", format_bytes(held));
   throw OutOfMemoryError(
       fmt::format("out of memory on device {}: requested {}, free {} of {}, reserved by tutti {}, of which "
-                  "allocated {}. Free tensors that are no longer needed, or use smaller ones. If much more "
+                  "allocated {}{}. Free tensors that are no longer needed, or use smaller ones. If much more "
                   "is reserved than allocated, the cache is fragmented or belongs to other streams: allocate "
                   "the largest tensors first, and on few streams.{}",
                   device_, format_bytes(bytes), format_bytes(memory.free), format_bytes(memory.total),
-                  format_bytes(figures.reserved), format_bytes(figures.allocated), hint),
+                  format_bytes(figures.reserved), format_bytes(figures.allocated), waiting, hint),
       figures);
 }
 

@@ -28,8 +28,8 @@ class SegmentObserver {
   SegmentObserver& operator=(const SegmentObserver&) = delete;
   /// The segment that begins at `address`, which no work uses any more, is to be freed soon.
   virtual void will_free(const std::byte* address) noexcept = 0;
-  /// Afterwards, at once: whether it may be freed. While it may not, it stays with the allocator, unused, and
-  /// is asked for again.
+  /// Afterwards, at once: whether it may be freed. While it may not, it stays with the allocator, which asks
+  /// again unless it comes to use it first.
   [[nodiscard]] virtual Hold hold_on(const std::byte* address) noexcept = 0;
 
  protected:
@@ -56,11 +56,12 @@ class alignas(64) CachingAllocator {
 
   /// At least `bytes` bytes, for first use on `stream` (of any device). Zero bytes give a valid block.
   ///
-  /// When the device refuses: looks for blocks that have become free meanwhile; then returns cached segments
-  /// to the device and asks again; then waits for all blocks that wait for events, returns all cached
-  /// segments, and searches the cache (before that, too) and asks the device a last time; then throws
-  /// OutOfMemoryError. While `stream` is captured, only the cache and the device are asked. Passes on pending
-  /// failures of devices it has to wait for.
+  /// A request that finds nothing cached gets memory that observers keep from being freed, before the device
+  /// is asked for more, unless much of that would be left over. When the device refuses: looks for blocks
+  /// that have become free meanwhile; then returns cached segments to the device and asks again; then waits
+  /// for all blocks that wait for events, returns all cached segments, and searches the cache (before that,
+  /// too) and asks the device a last time; then throws OutOfMemoryError. While `stream` is captured, only the
+  /// cache and the device are asked. Passes on pending failures of devices it has to wait for.
   [[nodiscard]] Block* allocate(std::size_t bytes, backend::StreamRef stream);
   void free(Block* block) noexcept;
   void record_stream(Block* block, backend::StreamRef stream);
@@ -99,6 +100,11 @@ class alignas(64) CachingAllocator {
 
  private:
   struct Source;
+  /// Memory that is to be freed, and may not be yet.
+  struct Held {
+    Extent memory;
+    std::optional<MemoryPool> pool;  ///< which it may serve again meanwhile; none: it may be used elsewhere
+  };
 
   /// Whether a request is served from the cache before any events are asked for, which costs more than the
   /// rest of a hit. Small ones nearly always are: what waits meanwhile is asked for before the device is
@@ -111,14 +117,15 @@ class alignas(64) CachingAllocator {
   void free_held(GrowthLock& growth) noexcept;
   /// The same without waiting. Whether one of them holds on for a moment.
   bool free_let_go(GrowthLock& growth) noexcept;
-  [[noreturn]] void throw_out_of_memory(std::size_t bytes);
+  [[nodiscard]] std::size_t held_bytes() const noexcept;
+  [[noreturn]] void throw_out_of_memory(std::size_t bytes, std::size_t held);
 
   backend::Backend& backend_;
   const int device_;
   const ForkMark fork_mark_;
   Growth growth_;                            ///< its turn is taken before `mutex_`
   std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_`, as is the next
-  std::vector<Extent> held_;                 ///< no segments any more, but not to be freed yet
+  std::vector<Held> held_;
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
   mutable std::mutex mutex_;
   BlockPool pool_;

@@ -233,6 +233,53 @@ TEST_F(AllocatorTest, KeepsWhatAnObserverHoldsForLongAndFreesItLater) {
   EXPECT_EQ(mem_get_info(0).free, free);
 }
 
+TEST_F(AllocatorTest, ServesRequestsWithWhatItMayNotFree) {
+  const Stream stream(0);
+  const Stream elsewhere(0);
+  const std::size_t free = mem_get_info(0).free;
+  const std::size_t reserved = memory_reserved(0);
+  const std::size_t free_beside = free - 36 * mebibyte;
+  {
+    Block* block = allocate(36 * mebibyte, stream);
+    const void* const address = CachingAllocator::address(block);
+    HasOneSegmentOpen observer(allocator(), address);
+    observer.hold = SegmentObserver::Hold::lasting;
+    for (const std::size_t request : {36 * mebibyte, 30 * mebibyte}) {
+      allocator().free(block);
+      empty_cache();
+      EXPECT_EQ(memory_reserved(0), reserved) << "it is given up";
+      EXPECT_EQ(mem_get_info(0).free, free_beside) << "but not free";
+      allocator().free(allocate(1000, stream));  // of the other pool
+      empty_cache();
+      EXPECT_EQ(mem_get_info(0).free, free_beside);
+      block = allocate(request, elsewhere);
+      EXPECT_EQ(CachingAllocator::address(block), address);
+      EXPECT_EQ(mem_get_info(0).free, free_beside);
+      EXPECT_EQ(memory_reserved(0), reserved + 36 * mebibyte);
+    }
+    allocator().free(block);
+    empty_cache();
+    Block* const larger = allocate(38 * mebibyte, stream);
+    EXPECT_NE(CachingAllocator::address(larger), address);
+    EXPECT_TRUE(refuses([&] { static_cast<void>(allocate(2 * mem_get_info(0).total, stream)); },
+                        ErrorCode::out_of_memory,
+                        {"allocated 38.00 MiB, and 36.00 MiB that other ranks have not closed yet"}));
+    allocator().free(larger);
+  }
+  empty_cache();
+  EXPECT_EQ(mem_get_info(0).free, free);
+}
+
+TEST_F(AllocatorTest, DoesNotServeRequestsWithWhatItIsGivenToFree) {
+  const Stream stream(0);
+  auto* const memory = static_cast<std::byte*>(Runtime::get().backend().allocate_device(0, 32 * mebibyte));
+  HasOneSegmentOpen observer(allocator(), memory);
+  allocator().free_when_let_go({.address = memory, .bytes = 32 * mebibyte});
+  Block* const block = allocate(32 * mebibyte, stream);
+  EXPECT_NE(CachingAllocator::address(block), memory) << "others may still write there";
+  allocator().free(block);
+}
+
 TEST_F(AllocatorTest, FreesWhatItIsGivenOnceNobodyHoldsIt) {
   const std::size_t free = mem_get_info(0).free;
   for (const bool empties : {false, true}) {

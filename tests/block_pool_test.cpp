@@ -50,7 +50,8 @@ class BlockPoolTest : public testing::Test {
     Block* block = pool_.take(bytes, of);
     if (block == nullptr) {
       next_address_ += 64 * mebibyte;
-      pool_.add_segment(reinterpret_cast<std::byte*>(next_address_), bytes, of);
+      pool_.add_segment(reinterpret_cast<std::byte*>(next_address_), BlockPool::segment_bytes(bytes),
+                        BlockPool::pool_of(bytes), of);
       block = pool_.take(bytes, of);
     }
     if (block == nullptr)

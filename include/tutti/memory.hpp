@@ -50,8 +50,8 @@ struct MemoryStats {
   std::int64_t num_alloc_retries =
       0;                      ///< times the device refused and the cache was searched for memory to give back
   std::int64_t num_ooms = 0;  ///< times an OutOfMemoryError was thrown
-  std::int64_t num_device_alloc = 0;  ///< segments obtained from the device
-  std::int64_t num_device_free = 0;   ///< segments given back to the device
+  std::int64_t num_device_alloc = 0;  ///< segments obtained from the device, or taken back (`empty_cache`)
+  std::int64_t num_device_free = 0;   ///< segments given up
 };
 
 enum class MemoryPool : std::uint8_t { small_pool, large_pool };
@@ -96,7 +96,10 @@ TUTTI_EXPORT void reset_peak_memory_stats(int device = -1);
 [[nodiscard]] TUTTI_EXPORT std::vector<MemorySegment> memory_snapshot();
 
 /// Gives every cached segment without a block in use back to its device, on all devices. Waits for the
-/// devices, as their queues may still use cached memory; not for use during a stream capture.
+/// devices, as their queues may still use cached memory; not for use during a stream capture. Segments that
+/// other ranks of a communicator have open go back after those have closed them, for which this call waits a
+/// second at most. What remains goes back with a later call; until then it belongs to no figure of
+/// `memory_stats`, and serves requests before the device is asked for more.
 TUTTI_EXPORT void empty_cache();
 /// The same for pinned host memory.
 TUTTI_EXPORT void empty_pinned_cache();

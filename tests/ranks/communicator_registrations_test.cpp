@@ -113,6 +113,38 @@ TEST(RegistrationsOfACommunicator, TheCacheIsEmptiedBesideLargeCalls) {
   });
 }
 
+TEST(RegistrationsOfACommunicator, EmptyingTheCacheWhileTheOtherClosesNothingTakesNoMoreMemory) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank();
+    Communicator communicator = make(exchange);
+    Communicator other = make(exchange);
+    const Tensor small = numbers(device, device, 4);
+    const Stream waiting(device);
+    if (device == 1) {
+      const StreamGuard guard(waiting);
+      other.broadcast({small}, 0);  // until the other rank makes the call too, this one closes nothing
+    }
+    transport::ranks::synchronize(exchange);
+    std::size_t free = 0;
+    for (int round = 0; round < 8; ++round) {
+      {
+        const Tensor large = numbers(device, round + device, 3'000'000 + 100'000 * (round % 3));
+        communicator.all_reduce_add({large}, {large});
+        EXPECT_TRUE(holds(large, 2 * round + 1));
+        EXPECT_TRUE(mentions(communicator.last_plan().algorithm, {"direct"}));
+      }
+      if (device == 1) continue;
+      empty_cache();
+      if (round == 2) free = free_memory(device);
+      if (round >= 2) EXPECT_EQ(free_memory(device), free) << round;
+    }
+    if (device == 0) other.broadcast({small}, 0);
+    waiting.synchronize();
+    EXPECT_TRUE(holds(small, 0));
+    transport::ranks::synchronize(exchange);
+  });
+}
+
 TEST(RegistrationsOfACommunicator, ARankThatIsAheadGivesMemoryBackUnlessItWaits) {
   expect_all_right(2, [](Exchange& exchange) {
     using transport::ranks::synchronize;
