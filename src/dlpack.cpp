@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -127,20 +128,32 @@ class ImportedStorage final : public Storage {
   }
 
  private:
-  /// Waits for the stream. One that is being captured cannot be waited for: its graph becomes an owner.
+  /// Waits for the stream. One that is being captured cannot be waited for: its graph becomes an owner. Work
+  /// of a stream must not wait for another: that one's own work becomes an owner.
   static void finish(backend::StreamRef stream, const std::shared_ptr<void>& owner) noexcept {
     Runtime& runtime = Runtime::get();
     backend::Backend& backend = runtime.backend();
     try {
-      if (!backend.is_capturing(stream)) {
+      if (backend.is_capturing(stream)) {
+        runtime.retain_until_graph_destroyed(stream, owner);
+      } else if (backend.is_in_stream_work()) {
+        let_go_after_work_of(stream, owner);
+      } else {
         backend.synchronize_stream(stream);
-        return;
       }
-      runtime.retain_until_graph_destroyed(stream, owner);
-    } catch (const Error& error) {
+    } catch (const std::exception& error) {
       // The stream's work is over, and nobody is there to receive its failure.
       log_warning(fmt::format("while an imported tensor was given back: {}", error.what()));
     }
+  }
+
+  static void let_go_after_work_of(backend::StreamRef stream, std::shared_ptr<void> owner) {
+    using Owner = std::shared_ptr<void>;
+    auto held = std::make_unique<Owner>(std::move(owner));
+    Runtime::get().backend().launch_host_function(
+        stream, [](void* argument) { const std::unique_ptr<Owner> last(static_cast<Owner*>(argument)); },
+        held.get());
+    static_cast<void>(held.release());
   }
 
   ForkMark fork_mark_;

@@ -6,6 +6,8 @@
 #include "support/test_tensor.hpp"
 #include "tutti/virtual_devices.hpp"
 
+#include <atomic>
+#include <functional>
 #include <future>
 #include <memory>
 #include <numeric>
@@ -355,6 +357,35 @@ TEST(DLPackImport, IsReturnedByAVirtualKernelThatOwnsItLast) {
   });
   synchronize(0);
   EXPECT_EQ(foreign.deletions, 1);
+}
+
+TEST(DLPackImport, IsReturnedByAVirtualKernelThatOwnsItLastAfterTheStreamsThatWaitForIt) {
+  if (!test::on_virtual_devices()) GTEST_SKIP() << "GPUs have no virtual kernels";
+  test::for_each_interleaving(20, [&](std::uint64_t) {
+    const test::PooledStreams streams;
+    const Stream home = current_stream(0);
+    const Stream other(0);
+    const Tensor memory = zeros({100}, {.dtype = DType::int32, .device = Device(0)});
+    synchronize(0);
+    std::atomic<bool> is_other_done = false;
+    bool was_other_done = false;
+    Foreign foreign(memory.data(), dl_int32, {100}, device_type_here());
+    foreign.on_deletion = [&] { was_other_done = is_other_done; };
+    auto tensor = std::make_shared<Tensor>(from_dlpack(&foreign.managed));
+    tensor->record_stream(other);
+    std::promise<void> all_is_queued;
+    virtual_devices::launch(home, "owner", {}, [owner = std::move(tensor), &all_is_queued](auto) mutable {
+      all_is_queued.get_future().wait();
+      owner.reset();
+    });
+    other.wait_stream(home);
+    test::keep_busy(other);
+    virtual_devices::launch(other, "last", {}, [&](auto) { is_other_done = true; });
+    all_is_queued.set_value();
+    synchronize(0);
+    EXPECT_EQ(foreign.deletions, 1);
+    EXPECT_TRUE(was_other_done);
+  });
 }
 
 TEST(DLPackImport, PinnedMemoryIsReturnedAfterCopiesThatDidNotBlock) {

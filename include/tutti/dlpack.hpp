@@ -22,7 +22,8 @@ namespace tutti {
 /// If `producer` is given, the current stream of the device first waits for the work queued there; for host
 /// memory the call itself waits. The deleter is called when the last owner is gone, after waiting for the
 /// stream that is current at this call and for those named with `record_stream`; a failure found then is
-/// logged. If one of them is being captured, the deleter is called when its graph is gone.
+/// logged. If one of them is being captured, the deleter is called when its graph is gone; if the last owner
+/// is a virtual kernel, by work behind what those streams have queued.
 ///
 /// Throws Error(invalid_argument), and then takes nothing over, for an element type, device, rank or negative
 /// stride the library does not have, for an address that is not a multiple of the element size, and for

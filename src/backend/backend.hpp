@@ -144,8 +144,11 @@ class Backend {
   [[nodiscard]] virtual bool is_of_calling_thread(StreamRef /*stream*/) const noexcept { return false; }
   /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
   virtual void wait_event(StreamRef stream, EventHandle event) = 0;
-  /// Runs `function(argument)` on a thread of the backend, in stream order. It must not call into the
-  /// backend.
+  /// Whether the calling thread runs work of a stream, which must wait for no stream: that one may wait for
+  /// it.
+  [[nodiscard]] virtual bool is_in_stream_work() const noexcept { return false; }
+  /// Runs `function(argument)` on a thread of the backend, in stream order. On GPUs it must not call into the
+  /// backend, elsewhere not wait for it.
   virtual void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) = 0;
 
   // Events. `device` is where it will be recorded.

@@ -51,7 +51,7 @@ std::uint64_t Interleaver::submit(StreamWorker& worker, std::unique_ptr<Task> ta
   // waits.
   const std::uint64_t draw = generator_() % 4;
   pass(draw < 2 ? 0 : draw - 1);
-  settle(lock);
+  if (!StreamWorker::is_any_running_here()) settle(lock);  // an entry's own turn ends after this
   return position;
 }
 

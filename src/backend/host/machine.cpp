@@ -162,17 +162,21 @@ void Machine::wait_until(const std::shared_ptr<Progress>& progress, std::uint64_
 }
 
 void Machine::wait_until_idle(std::optional<int> device) {
-  std::vector<Ticket> tickets;
-  {
-    const std::lock_guard lock(streams_mutex_);
-    for (const auto* streams : {&streams_, &retired_}) {
-      for (const auto& stream : *streams) {
-        if (device.has_value() && stream->device() != *device) continue;
-        tickets.push_back({stream->progress(), stream->progress()->submitted(), nullptr});
+  std::uint64_t seen = 0;
+  do {  // what the work that is waited for queues itself is waited for too
+    seen = queued_by_work_.load();
+    std::vector<Ticket> tickets;
+    {
+      const std::lock_guard lock(streams_mutex_);
+      for (const auto* streams : {&streams_, &retired_}) {
+        for (const auto& stream : *streams) {
+          if (device.has_value() && stream->device() != *device) continue;
+          tickets.push_back({stream->progress(), stream->progress()->submitted(), nullptr});
+        }
       }
     }
-  }
-  for (const Ticket& ticket : tickets) wait_until(ticket.progress, ticket.position, host_spin);
+    for (const Ticket& ticket : tickets) wait_until(ticket.progress, ticket.position, host_spin);
+  } while (queued_by_work_.load() != seen);
 }
 
 void Machine::report_failures(int device) {

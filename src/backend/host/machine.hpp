@@ -69,6 +69,7 @@ class Machine final : public Backend, public VirtualMachineControl {
     return reinterpret_cast<std::uintptr_t>(stream.handle);
   }
   void wait_event(StreamRef stream, EventHandle event) override;
+  [[nodiscard]] bool is_in_stream_work() const noexcept override;
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
   // Backend: events.
@@ -169,6 +170,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   PeerAccess peers_;
   Faults faults_;
   std::atomic<std::uint64_t> operations_{0};
+  std::atomic<std::uint64_t> queued_by_work_{0};  ///< operations that streams' work has queued
   std::vector<std::unique_ptr<VirtualDevice>> devices_;
   std::unique_ptr<Interleaver> interleaver_ = std::make_unique<Interleaver>();
 

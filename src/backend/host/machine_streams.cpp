@@ -93,10 +93,15 @@ void Machine::wait_event(StreamRef stream, EventHandle event) {
   interleaver_->submit(worker, std::make_unique<WaitTask>(std::move(ticket)));
 }
 
+bool Machine::is_in_stream_work() const noexcept {
+  return StreamWorker::is_any_running_here();
+}
+
 void Machine::launch_host_function(StreamRef stream, void (*function)(void*), void* argument) {
   interleaver_->submit(worker_of(stream),
                        make_task("host function", [function, argument] { function(argument); }));
   ++operations_;
+  if (StreamWorker::is_any_running_here()) ++queued_by_work_;
 }
 
 EventHandle Machine::create_event(int device, EventTiming timing, EventWait wait) {

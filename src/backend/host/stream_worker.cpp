@@ -68,6 +68,10 @@ bool StreamWorker::is_running_here() const noexcept {
   return worker_here == this;
 }
 
+bool StreamWorker::is_any_running_here() noexcept {
+  return worker_here != nullptr;
+}
+
 void StreamWorker::loop() {
   worker_here = this;
   for (;;) {

@@ -43,6 +43,8 @@ class StreamWorker {
   [[nodiscard]] int id() const noexcept { return id_; }
   /// The caller is an entry of this stream's.
   [[nodiscard]] bool is_running_here() const noexcept;
+  /// The same of any stream.
+  [[nodiscard]] static bool is_any_running_here() noexcept;
   [[nodiscard]] const std::shared_ptr<Progress>& progress() const noexcept { return progress_; }
 
   /// Numbers the entry and queues it. Returns its position.
