@@ -155,6 +155,27 @@ TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
   }
 }
 
+TEST(TeamWatch, AJobThatWasStoppedAsAWholeGoesOn) {
+  for (const int hosts : {1, 2}) {
+    SCOPED_TRACE(testing::Message() << hosts << " hosts");
+    Ranks ranks(2, [hosts](Exchange& exchange) {
+      setenv("TUTTI_HOST_ID", fmt::format("host {}", exchange.rank() % hosts).c_str(), 1);
+      Calls calls(exchange);
+      const std::uint64_t call = calls.post();
+      transport::ranks::synchronize(exchange);
+      std::raise(SIGSTOP);
+      std::this_thread::sleep_for(limit / 4);
+      calls.complete(call);
+      EXPECT_NO_THROW(calls.team().require_running());
+      transport::ranks::synchronize(exchange);
+      calls.expect_late(calls.post());
+    });
+    ranks.resume_after(limit + limit / 2, 0);
+    ranks.resume_after(0ms, 1);
+    EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, all_right}));
+  }
+}
+
 TEST(LiveTeams, AreIdleTogether) {
   expect_all_right(2, [](Exchange& exchange) {
     Calls first(exchange);

@@ -67,7 +67,7 @@ void Team::start() {
   }
   own().state.store(RankBoard::active);
   if (windows_->counters(0) != nullptr) watch_devices();
-  watch_ = std::thread([this] { watch(); });
+  watch_ = std::thread([this, lookout = Lookout(settings_.timeout)] { watch(lookout); });
   if (member_count() > 1) live_teams_->add(*this);
 }
 
@@ -88,10 +88,12 @@ void Team::end() noexcept {
 template <class Condition>
 void Team::wait_until(std::uint64_t sequence, Condition holds, const std::vector<std::size_t>& missing) {
   const auto start = Clock::now();
+  Lookout lookout(settings_.timeout);
   while (!holds()) {
     require_running();
-    const auto waited = Clock::now() - start;
-    if (waited > settings_.timeout) give_up(sequence, missing);
+    const auto now = Clock::now();
+    const auto waited = now - start;
+    if (lookout.may_judge(now) && waited > settings_.timeout) give_up(sequence, missing);
     if (waited > std::chrono::microseconds(50)) {
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     } else {

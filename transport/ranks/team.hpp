@@ -9,6 +9,7 @@
 #include "transport/ranks/host_share.hpp"
 #include "transport/ranks/left_memory.hpp"
 #include "transport/ranks/live_teams.hpp"
+#include "transport/ranks/lookout.hpp"
 #include "transport/ranks/peer_process.hpp"
 #include "transport/ranks/registrations.hpp"
 #include "transport/ranks/signature.hpp"
@@ -248,7 +249,7 @@ class Team {
   /// How long the rank's process has done nothing, as far as is known here, if that is remarkable.
   [[nodiscard]] std::optional<std::chrono::milliseconds> standstill(std::size_t rank) const;
   [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;
-  void watch();
+  void watch(Lookout lookout);
   /// Of the other ranks of this host, those whose processes are over.
   [[nodiscard]] bool is_known_to_be_gone(std::size_t rank) const noexcept;
   void look_for_lost_ranks();

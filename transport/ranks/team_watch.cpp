@@ -194,7 +194,7 @@ void Team::give_up(std::uint64_t sequence, const std::vector<std::size_t>& missi
                                         settings_.timeout.count(), who_is_late(sequence, missing)));
 }
 
-void Team::watch() {
+void Team::watch(Lookout lookout) {
   std::uint64_t done = 0;
   std::int64_t done_since = 0;
   std::unique_lock lock(watch_mutex_);
@@ -204,6 +204,7 @@ void Team::watch() {
       continue;
     }
     own().watched_at.store(RankBoard::now());
+    const bool may_judge = lookout.may_judge(Lookout::Clock::now());
     look_for_lost_ranks();
     look_at_marks();
     if (const std::uint64_t now_done = completed(); now_done != done) {
@@ -217,7 +218,7 @@ void Team::watch() {
     const auto is_too_late = [&](std::int64_t now) {
       return std::chrono::nanoseconds(now - since) > settings_.timeout;
     };
-    if (!is_too_late(RankBoard::now())) continue;
+    if (!may_judge || !is_too_late(RankBoard::now())) continue;
     if (!progress_ || is_too_late(progress_->known_until()) || progress_->silence() > longest_silence)
       give_up(*oldest);
   }
