@@ -226,8 +226,9 @@ Team::Settings Communicator::Impl::settings(const CommunicatorOptions& options) 
                           .transport = options.transport,
                           .determinism = options.determinism,
                           .devices = {}};
-  if (settings.transport == TransportKind::automatic) {
-    settings.transport = Environment::get().transport;
+  const TransportKind from_environment = Environment::get().transport;
+  if (settings.transport == TransportKind::automatic && from_environment != TransportKind::automatic) {
+    settings.transport = from_environment;
     settings.transport_source = TransportSource::environment;
   }
   for (const Device device : checked_devices(options)) settings.devices.push_back(device.index());

@@ -318,6 +318,17 @@ TEST(LostRanks, RanksThatPlanDifferentlyAreRefused) {
   });
 }
 
+TEST(LostRanks, RanksWithDifferentEnvironmentsAreRefused) {
+  expect_all_right(2, [](Exchange& exchange) {
+    if (exchange.rank() == 1) setenv("TUTTI_TRANSPORT", "staged", 1);
+    const auto transport = exchange.rank() == 0 ? TransportKind::p2p : TransportKind::automatic;
+    EXPECT_TRUE(refuses(
+        [&] { const Communicator refused(exchange, {.devices = {Device(0)}, .transport = transport}); },
+        ErrorCode::invalid_argument,
+        {"options.transport is staged (by TUTTI_TRANSPORT) on rank 1, expected p2p as on rank 0"}));
+  });
+}
+
 TEST(LostRanks, ATimeoutMayBeAsLongAsThereIs) {
   expect_all_right(2, [](Exchange& exchange) {
     Communicator communicator = make(exchange, std::chrono::milliseconds::max());

@@ -33,6 +33,7 @@ struct Introduction {
   pid_t process = 0;
   std::uint64_t window_bytes = 0;
   TransportKind transport = TransportKind::automatic;
+  TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;
   BackendKind backend = BackendKind::host;
 };
@@ -41,12 +42,15 @@ struct Introduction {
 struct Common {
   const char* name;
   std::string (*value)(const Introduction& introduction);
+  std::string_view (*source)(const Introduction& introduction) = [](const Introduction& /*from*/) {
+    return std::string_view();
+  };
 };
 const std::array common_settings{
     Common{"options.window_bytes",
            [](const Introduction& from) { return fmt::to_string(from.window_bytes); }},
-    Common{"options.transport",
-           [](const Introduction& from) { return std::string(name_of(from.transport)); }},
+    Common{"options.transport", [](const Introduction& from) { return std::string(name_of(from.transport)); },
+           [](const Introduction& from) { return in_words(from.transport_source); }},
     Common{"options.determinism",
            [](const Introduction& from) {
              return std::string(from.determinism == Determinism::bitwise ? "bitwise" : "fastest");
@@ -58,8 +62,9 @@ void require_alike(const Introduction& introduction, std::size_t rank, const Int
   for (const Common& common : common_settings) {
     if (common.value(introduction) == common.value(first)) continue;
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("Communicator: {} is {} on rank {}, expected {} as on rank 0", common.name,
-                            common.value(introduction), rank, common.value(first)));
+                fmt::format("Communicator: {} is {}{} on rank {}, expected {}{} as on rank 0", common.name,
+                            common.value(introduction), common.source(introduction), rank,
+                            common.value(first), common.source(first)));
   }
 }
 
@@ -84,6 +89,7 @@ void Team::join(Exchange& exchange) {
                                     .process = getpid(),
                                     .window_bytes = settings_.window_bytes,
                                     .transport = settings_.transport,
+                                    .transport_source = settings_.transport_source,
                                     .determinism = settings_.determinism,
                                     .backend = runtime_.backend().kind()});
   // All see the same introductions, so all throw.
