@@ -1,11 +1,14 @@
 #include "backend/environment.hpp"
 
 #include "support/errors.hpp"
+#include "support/mutations.hpp"
 #include "tutti/error.hpp"
 
 #include <limits>
 #include <map>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -88,6 +91,33 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "-1", "a number from 0 to 15"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "16", "a number from 0 to 15"));
   EXPECT_TRUE(refused("TUTTI_LOG", "debug", "off, warn or info"));
+}
+
+TEST(Environment, TakesOrRefusesWhateverItHolds) {
+  const std::map<std::string, std::string> originals{
+      {"TUTTI_BACKEND", "host"},        {"TUTTI_VIRTUAL_DEVICES", "3"},
+      {"TUTTI_VIRTUAL_MEMORY", "512M"}, {"TUTTI_VIRTUAL_SEED", "1234"},
+      {"TUTTI_TRANSPORT", "staged"},    {"TUTTI_SIGNALS", "on"},
+      {"TUTTI_LAUNCH_THREADS", "7"},    {"TUTTI_LOG", "off"}};
+  const auto words = test::with_strange_numbers({"K", "M", "G", " ", "auto", "p2p", "-"});
+  test::Random random(1);
+  for (const auto& [variable, original] : originals) {
+    int taken = 0;
+    int refused = 0;
+    for (int i = 0; i < 2000; ++i) {
+      const std::string value = test::mutated(original, random, words);
+      try {
+        static_cast<void>(parse({{variable, value}}));
+        ++taken;
+      } catch (const Error& error) {
+        ++refused;
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        EXPECT_TRUE(test::mentions(error.what(), {variable, value, "expected"}));
+      }
+    }
+    EXPECT_GT(taken, 20) << variable;
+    EXPECT_GT(refused, 200) << variable;
+  }
 }
 
 TEST(ParseBytes, TakesSuffixesOfPowersOf1024) {

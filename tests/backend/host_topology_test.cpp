@@ -1,8 +1,12 @@
 #include "backend/host_machine.hpp"
+#include "support/mutations.hpp"
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 
@@ -81,13 +85,56 @@ TEST_F(VirtualTopology, RefusalsNameTheFileAndTheField) {
   EXPECT_THAT(refusal_of(R"({"devices": 2, "memory": 0})"), names("'memory'"));
   EXPECT_THAT(refusal_of(R"({"devices": 2, "memory": -1})"), names("'memory'"));
   EXPECT_THAT(refusal_of(R"({"devices": 2, "memory": "99999999999999999G"})"), names("'memory'"));
-  EXPECT_THAT(refusal_of(R"({"devices": 2, "link": []})"), names("'link'"));
+  EXPECT_THAT(refusal_of(R"({"devices": 2, "link": []})"), names("\"link\""));
   EXPECT_THAT(refusal_of(R"({"devices": 2, "links": []})"), names("'links'"));
   EXPECT_THAT(refusal_of(R"({"devices": 2, "links": [["self"], ["none", "self"]]})"), names("'links[0]'"));
   EXPECT_THAT(refusal_of(R"({"devices": 2, "links": [["self", "none"], ["none", "none"]]})"),
               names("'links[1][1]'"));
   EXPECT_THAT(refusal_of(R"({"devices": 2, "links": [["self", "warp"], ["none", "self"]]})"),
               AllOf(names("'links[0][1]'"), HasSubstr("warp")));
+}
+
+TEST_F(VirtualTopology, RefusalsAreShortWhateverTheFileHolds) {
+  constexpr std::size_t depth = 1'000'000;
+  for (const std::string& value : {std::string(depth, '[') + std::string(depth, ']'),
+                                   '"' + std::string(depth, 'x') + '"', std::string(R"("two\nlines")")}) {
+    for (const char* format : {R"({"devices": 2, "memory": VALUE})", R"({"devices": VALUE})",
+                               R"({"links": [["self", VALUE], ["none", "self"]]})"}) {
+      std::string text = format;
+      text.replace(text.find("VALUE"), 5, value);
+      const std::string message = refusal_of(text);
+      EXPECT_LT(message.size(), path_.size() + 200);
+      EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    }
+  }
+  EXPECT_THAT(refusal_of(R"({"devices": 2, "two\nlines": 1})"), HasSubstr(R"("two\nlines")"));
+}
+
+TEST_F(VirtualTopology, TakesOrRefusesWhateverAFileHolds) {
+  const std::string original =
+      R"({"name": "odd", "devices": 3, "memory": "512M", "links": [["self", "nvlink", "pcie"], )"
+      R"(["nvlink", "self", "none"], ["pcie", "none", "self"]]})";
+  const auto words = test::with_strange_numbers(
+      {"\"", "[", "]", "{", "}", ",", ":", "null", "true", "\"self\"", "\"devices\"", "\\u00"});
+  test::Random random(1);
+  int taken = 0;
+  int refused = 0;
+  for (int i = 0; i < 5000 && !HasFailure(); ++i) {
+    const std::string text = test::mutated(original, random, words);
+    SCOPED_TRACE(text);
+    try {
+      const auto machine = VirtualMachine::from_topology(file(text));
+      EXPECT_EQ(backend::make_host_backend(machine).backend->device_count(), machine.device_count);
+      ++taken;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      EXPECT_THAT(error.what(), HasSubstr(path_));
+      EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos) << error.what();
+      ++refused;
+    }
+  }
+  EXPECT_GT(taken, 50);
+  EXPECT_GT(refused, 1000);
 }
 
 TEST_F(VirtualTopology, RefusesWhatIsNeitherPresetNorFile) {

@@ -1,10 +1,13 @@
 #include "perf/options.hpp"
 
+#include "support/mutations.hpp"
 #include "tutti/version.hpp"
 #include "usage_errors.hpp"
 
+#include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -206,6 +209,63 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
         << mistake.mentions << " is not in: " << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
+}
+
+TEST(PerfOptions, TakeOrRefuseWhateverIsTyped) {
+  const std::vector<std::vector<std::string>> originals{
+      {"broadcast", "-b", "1K", "-e", "64M", "-f", "4", "-g", "2", "-c", "1", "-n", "20", "-w", "5"},
+      {"scatter", "gather", "-b8", "--dim=all", "-d", "all", "-r", "-1", "--transport", "staged", "--devices",
+       "4"},
+      {"broadcast_coalesced", "--tensors", "1000x1K", "--persistent", "-J", "out.json", "--seed", "7"},
+      {"all", "-i", "4096", "-e", "64K", "-G", "20", "--topology", "two-islands", "--determinism", "bitwise"},
+      {"explain", "reduce_add", "16M", "--root", "1", "--results", "out", "--peer", "none", "--backend",
+       "host"}};
+  const auto values =
+      test::with_strange_numbers({"=", "-", "--", "x", "K", "G", "all", "-b", "--peer", "mpi", "resnet50"});
+  test::Random random(1);
+  int taken = 0;
+  int refused = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    std::vector<std::string> typed = random.pick(originals);
+    for (std::int64_t change = random.between(1, 3); change > 0; --change) {
+      const auto word = static_cast<std::ptrdiff_t>(random.next() % typed.size());
+      std::string replaced = test::mutated(typed[static_cast<std::size_t>(word)], random, values);
+      std::ranges::replace(replaced, '\n', ' ');
+      switch (random.between(0, 3)) {
+        case 0:
+          typed.erase(typed.begin() + word);
+          break;
+        case 1:
+          typed.insert(typed.begin() + word, replaced);
+          break;
+        default:
+          typed[static_cast<std::size_t>(word)] = replaced;
+      }
+      if (typed.empty()) typed.emplace_back();
+    }
+    std::vector<const char*> argv{"tutti-perf"};
+    std::string trace;
+    for (const std::string& word : typed) {
+      argv.push_back(word.c_str());
+      trace += word + ' ';
+    }
+    SCOPED_TRACE(trace);
+    const Mode mode = random.one_in(2) ? Mode::single_process : Mode::ranks;
+    try {
+      const Options options = parse_options(static_cast<int>(argv.size()), argv.data(), mode);
+      EXPECT_FALSE(options.command == Command::measure && options.operations.empty());
+      EXPECT_LE(options.sizes.begin, options.sizes.end);
+      ++taken;
+    } catch (const UsageError& error) {
+      const std::string message = error.what();
+      EXPECT_FALSE(message.empty());
+      EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+      ++refused;
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(taken, 500);
+  EXPECT_GT(refused, 500);
 }
 
 }  // namespace

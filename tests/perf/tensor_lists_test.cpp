@@ -1,5 +1,6 @@
 #include "perf/tensor_lists.hpp"
 
+#include "support/mutations.hpp"
 #include "usage_errors.hpp"
 
 #include <cstdio>
@@ -91,6 +92,32 @@ TEST(PerfTensorLists, NamesTheLineThatIsWrong) {
     EXPECT_EQ(message.rfind("my.list:3: ", 0), 0U) << line << " gave: " << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
+}
+
+TEST(PerfTensorLists, TakesOrRefusesWhateverAFileHolds) {
+  const std::string original = "# a model\n64x3x7x7 float16\n\n  1000   # bias\nscalar int64\n0x5\n";
+  const auto words =
+      test::with_strange_numbers({"x", "\n", "\r\n", "#", " ", "scalar", "float8_e4m3", "complex128"});
+  test::Random random(1);
+  int taken = 0;
+  int refused = 0;
+  for (int i = 0; i < 20'000; ++i) {
+    const std::string content = test::mutated(original, random, words);
+    SCOPED_TRACE(content);
+    try {
+      const std::vector<TensorSpec> tensors = parse_tensor_lines(content, "list");
+      EXPECT_EQ(parse_tensor_lines(format_tensor_lines(tensors), "again"), tensors);
+      ++taken;
+    } catch (const UsageError& error) {
+      const std::string message = error.what();
+      EXPECT_EQ(message.rfind("list:", 0), 0U) << message;
+      EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+      ++refused;
+    }
+    if (testing::Test::HasFailure()) return;
+  }
+  EXPECT_GT(taken, 1000);
+  EXPECT_GT(refused, 1000);
 }
 
 TEST(PerfTensorLists, RefusesFilesWithoutTensorsAndWithoutExistence) {

@@ -73,6 +73,15 @@ std::optional<std::string> read_text(const std::string& path) {
   return std::nullopt;
 }
 
+/// For messages: one line of bounded length, whatever the file holds.
+std::string shown(const json& value) {
+  constexpr std::size_t longest = 60;
+  if (value.is_structured()) return fmt::format("an {} of {}", value.type_name(), value.size());
+  std::string text = value.dump(-1, ' ', true);
+  if (text.size() > longest) text.replace(longest, std::string::npos, "...");
+  return text;
+}
+
 /// Reads one topology file. Every refusal names the file and the field.
 class TopologyFile {
  public:
@@ -93,7 +102,8 @@ class TopologyFile {
   [[nodiscard]] VirtualMachine read() const {
     for (const auto& [key, value] : document_.items()) {
       if (key != "name" && key != "devices" && key != "memory" && key != "links") {
-        fail(key, "unknown field; expected name, devices, memory, links");
+        refuse(fmt::format("topology file '{}'", path_),
+               fmt::format("unknown field {}; expected name, devices, memory, links", shown(key)));
       }
     }
     VirtualMachine machine;
@@ -117,7 +127,7 @@ class TopologyFile {
   [[nodiscard]] std::string read_name() const {
     const json* name = find("name");
     if (name == nullptr) return path_;
-    if (!name->is_string()) fail("name", fmt::format("expected a string, got {}", name->dump()));
+    if (!name->is_string()) fail("name", fmt::format("expected a string, got {}", shown(*name)));
     return name->get<std::string>();
   }
 
@@ -129,9 +139,9 @@ class TopologyFile {
     }
     if (devices == nullptr) fail("devices", "missing");
     if (!devices->is_number_integer())
-      fail("devices", fmt::format("expected an integer, got {}", devices->dump()));
+      fail("devices", fmt::format("expected an integer, got {}", shown(*devices)));
     const bool in_range = *devices >= 1 && *devices <= max_devices;
-    if (!in_range) fail("devices", fmt::format("expected 1 to {}, got {}", max_devices, devices->dump()));
+    if (!in_range) fail("devices", fmt::format("expected 1 to {}, got {}", max_devices, shown(*devices)));
     return devices->get<int>();
   }
 
@@ -142,7 +152,7 @@ class TopologyFile {
     if (memory->is_number_unsigned()) bytes = memory->get<std::size_t>();
     if (memory->is_string()) bytes = parse_bytes(memory->get<std::string>());
     if (bytes.value_or(0) == 0) {
-      fail("memory", fmt::format("expected bytes, or a string such as \"512M\", got {}", memory->dump()));
+      fail("memory", fmt::format("expected bytes, or a string such as \"512M\", got {}", shown(*memory)));
     }
     return *bytes;
   }
@@ -166,7 +176,7 @@ class TopologyFile {
       if (link == "pcie") return VirtualLink::pcie;
       if (link == "none") return VirtualLink::none;
       fail(fmt::format("links[{}][{}]", i, j),
-           fmt::format("expected \"nvlink\", \"pcie\" or \"none\", got {}", link.dump()));
+           fmt::format("expected \"nvlink\", \"pcie\" or \"none\", got {}", shown(link)));
     });
   }
 
