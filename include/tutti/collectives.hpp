@@ -16,11 +16,14 @@
 
 /// The collectives of one process that drives all devices.
 ///
-/// All of them validate everything first, enqueue, and return; they never block the host on device work,
-/// except where an output is host memory and the caller asked for a blocking copy, or an input is pageable
-/// host memory, which has been read when the call returns. On bad input they throw Error(invalid_argument),
-/// naming function, argument, index, what was given and what was expected; nothing has been enqueued and no
-/// output byte has changed.
+/// All of them validate everything first, enqueue, and return. They block the host on device work only where
+/// an output is host memory and the caller asked for a blocking copy, where an input is pageable host memory,
+/// which has been read when the call returns, and at first use, when links are tested and NCCL is connected.
+///
+/// Errors. On bad input they throw Error(invalid_argument), naming function, argument, index, what was given
+/// and what was expected, and Error(unsupported) for a transport that is asked for and cannot carry the call;
+/// nothing has been enqueued then and no output byte has changed. Beside these: OutOfMemoryError,
+/// Error(transport_failure) from NCCL, Error(device_failure) from the devices.
 ///
 /// Stream order: an input is read after the work already queued on the current stream of its device, and
 /// before work queued there later; an output is complete for work queued later on the current (or given)
@@ -119,9 +122,9 @@ TUTTI_EXPORT void broadcast(const Tensor& tensor, TensorList out, const Collecti
 /// on one device, or all on the host; element types and sizes may differ; tensors without elements keep their
 /// shape.
 ///
-/// Over P2P one kernel per participating device walks a table of pieces balanced by bytes: no flattening. The
-/// results of one device share one allocation. `buffer_size` bounds staging memory where a transport needs
-/// it.
+/// Over P2P no flattening: a kernel walks a table of pieces balanced by bytes, of the root for little, of
+/// each receiving device for much. To a single device, large lists go by copy engine. The results of one
+/// device share one allocation. `buffer_size` bounds staging memory where a transport needs it.
 [[nodiscard]] TUTTI_EXPORT std::vector<std::vector<Tensor>> broadcast_coalesced(
     TensorList tensors, DeviceList devices, std::size_t buffer_size = default_buffer_size,
     const CollectiveOptions& options = {});
@@ -188,7 +191,8 @@ struct PlanSummary {
   std::string transport;  ///< "p2p", "nccl", "staged", or "none" where nothing had to move
   std::string algorithm;  ///< for instance "root push", "split and fan out", "copy engines"
 };
-/// The plan the calling thread launched last; empty strings before the first.
+/// The plan of the eager collective of one process that the calling thread launched last; empty strings
+/// before the first. Persistent forms and communicators have their own.
 [[nodiscard]] TUTTI_EXPORT PlanSummary last_plan();
 
 /// A call described by shapes alone.

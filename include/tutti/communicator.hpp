@@ -105,7 +105,7 @@ struct CommunicatorWorkload {
 /// (aborted), a network that fails (as the network says). The reason is thrown by the next call, by `check`
 /// and, on virtual devices, by whatever synchronises with work that waited. Calls under way leave anything in
 /// their outputs then, and on GPUs waiting for them says nothing of it: `check` before outputs are made use
-/// of that no later call follows. An ended communicator can only be destroyed.
+/// of that no later call follows. An ended communicator makes no more calls.
 ///
 /// A child forked off later cannot use it: calls throw Error(unsupported) there.
 ///
@@ -119,7 +119,9 @@ class TUTTI_EXPORT Communicator {
  public:
   /// Collective: all processes of the exchange make it together. The exchange is not used afterwards. Throws
   /// on all ranks if one cannot take part: invalid_argument on a rank whose options are no good,
-  /// peer_unavailable on the others; unsupported if they are on several hosts that have no network.
+  /// peer_unavailable on the others; invalid_argument on all if they differ in what all must give alike
+  /// (`window_bytes`, `transport`, `determinism`, the backend); unsupported if they are on several hosts that
+  /// have no network.
   explicit Communicator(Exchange& exchange, const CommunicatorOptions& options = {});
   /// Of this process's devices alone.
   explicit Communicator(const CommunicatorOptions& options);

@@ -68,7 +68,8 @@ struct DeviceProperties {
 ///
 /// The backend is the one named by the environment variable `TUTTI_BACKEND` (`auto`, `cuda`, `host`): `auto`,
 /// the default, takes GPUs if there are any and virtual devices otherwise. Throws Error(unsupported) if
-/// `cuda` is asked for and no GPU is usable, Error(invalid_argument) if the variable holds anything else.
+/// `cuda` is asked for and no GPU is usable, Error(invalid_argument) if it, or another `TUTTI_` variable or
+/// the file that one names, holds anything else than it should.
 ///
 /// A process that is forked afterwards cannot use its parent's devices: there, everything that needs a device
 /// throws Error(unsupported), but for `virtual_devices::start`, which gives it devices of its own.

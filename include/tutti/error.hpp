@@ -29,7 +29,7 @@ enum class ErrorCode {
 /// The one exception type of the library.
 ///
 /// `what()` is one clear message; `native_code()` is the number the underlying system returned
-/// (a `cudaError_t`, an `ncclResult_t`, an `errno`), 0 where there is none.
+/// (a `cudaError_t`, an `ncclResult_t`, an `errno`, MPI's error code), 0 where there is none.
 class TUTTI_EXPORT Error : public std::runtime_error {
  public:
   Error(ErrorCode code, const std::string& message, int native_code = 0,
@@ -46,7 +46,8 @@ class TUTTI_EXPORT Error : public std::runtime_error {
   std::source_location where_;
 };
 
-/// Device or pinned memory is exhausted. All figures are bytes, on the device that refused.
+/// Memory is exhausted. All figures are bytes, of the device that refused; of pinned memory `free` and
+/// `total` are not known and 0, of ordinary host memory only `requested` is.
 class TUTTI_EXPORT OutOfMemoryError : public Error {
  public:
   struct Figures {

@@ -16,8 +16,8 @@ class Exchange;
 /// Messages among the processes of an `Exchange`: what a `Communicator` needs if its ranks are on several
 /// hosts. `tutti/mpi.hpp` has one.
 ///
-/// The communicator that has it calls from a thread of its own, one call at a time; only `part` may be called
-/// by another thread meanwhile. Whatever a call throws ends the communicator.
+/// The communicator that has it calls from a thread of its own, one call at a time; only `part` and `name`
+/// may be called by another thread meanwhile. Whatever a call throws ends the communicator.
 class TUTTI_EXPORT Network {
  public:
   struct Message {
@@ -49,8 +49,8 @@ class TUTTI_EXPORT Network {
   [[nodiscard]] virtual std::unique_ptr<Network> part(std::span<const int> ranks, Exchange& exchange) = 0;
 };
 
-/// How the processes of a `Communicator` talk before it exists, and whenever it agrees on something new: the
-/// one thing a job launcher has to provide. `tutti/mpi.hpp` makes one from an `MPI_Comm`.
+/// How the processes of a `Communicator` talk while they make it: the one thing a job launcher has to
+/// provide. `tutti/mpi.hpp` makes one from an `MPI_Comm`.
 ///
 /// Implementations need not be thread-safe; a communicator calls from one thread at a time.
 class TUTTI_EXPORT Exchange {

@@ -21,8 +21,8 @@ class TUTTI_EXPORT Graph {
   /// Calls `work` with `stream` current on its device, and records what it queues there, and on streams that
   /// it joins to it by events, instead of running it. `stream` is not a device's default stream.
   ///
-  /// Throws Error(unsupported) on virtual devices; what `work` throws, and then nothing has been recorded or
-  /// run; Error(device_failure) if `work` does what cannot be recorded, such as waiting for the device.
+  /// Throws Error(unsupported) on virtual devices, and if `work` does what cannot be recorded, such as
+  /// waiting for the device; and what `work` throws. Then nothing has been recorded or run.
   [[nodiscard]] static Graph capture(const Stream& stream, const std::function<void()>& work);
   /// The same with several `streams`, of each device's the first current during `work`: the others join the
   /// first of all before it, and come back to it after it. What is queued on one waits for nothing on another

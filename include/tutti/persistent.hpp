@@ -25,6 +25,7 @@ class TUTTI_EXPORT PersistentCollective {
  public:
   class Impl;
 
+  /// For the library: the functions below make them.
   explicit PersistentCollective(std::unique_ptr<Impl> impl) noexcept;
   PersistentCollective(PersistentCollective&&) noexcept;
   PersistentCollective& operator=(PersistentCollective&&) noexcept;
@@ -42,6 +43,7 @@ class TUTTI_EXPORT PersistentCollective {
   [[nodiscard]] int home_device() const noexcept;
   /// Transport, algorithm and steps, as `tutti::explain` prints them.
   [[nodiscard]] std::string explain() const;
+  /// Transport and algorithm alone, for tables.
   [[nodiscard]] PlanSummary summary() const;
 
  private:

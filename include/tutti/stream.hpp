@@ -68,7 +68,7 @@ using StreamList = ListOf<Stream>;
 /// tensors.
 class TUTTI_EXPORT ExternalStream : public Stream {
  public:
-  /// Throws Error(invalid_argument) for an unknown device.
+  /// Throws Error(invalid_argument) for an unknown device, and for nullptr on virtual devices.
   ExternalStream(void* native_handle, int device);
 };
 

@@ -46,14 +46,15 @@ struct Topology {
   std::string nccl;                          ///< NCCL's version, or why it is not available
 };
 
-/// Discovers the topology; the P2P self-test is not run by this call.
+/// Discovers the topology; the P2P self-test is not run by this call. Thread-safe. Throws as `init`.
 [[nodiscard]] TUTTI_EXPORT Topology discover_topology();
 /// A table for people: devices, link matrix, peer states, transports.
 [[nodiscard]] TUTTI_EXPORT std::string to_string(const Topology& topology);
 /// Runs the P2P self-test over every pair that reports peer access and has not been tested: each device
-/// writes a pattern into every peer's memory by kernel and by copy engine, and reads it back by kernel; every
-/// byte is checked. A few milliseconds in all; cached for the process. Collectives run it for the pairs they
-/// are about to use.
+/// writes patterns into every peer's memory by kernel and by copy engine, and reads one of the peer's by
+/// kernel; every byte is checked. A few milliseconds in all; cached for the process. Collectives run it for
+/// the pairs they are about to use. A pair that fails is vetoed and logged, and no error. Waits for its own
+/// work on all devices concerned. Thread-safe. Throws as `init`, OutOfMemoryError, and failures of devices.
 TUTTI_EXPORT void self_test_peers();
 
 }  // namespace tutti

@@ -41,13 +41,15 @@ struct VirtualMachine {
   [[nodiscard]] TUTTI_EXPORT static VirtualMachine from_topology(std::string_view preset_or_path,
                                                                  int device_count = 8);
   /// What the environment asks for: `TUTTI_VIRTUAL_DEVICES` (count, default 8), `TUTTI_VIRTUAL_TOPOLOGY`
-  /// (preset or path, default island), `TUTTI_VIRTUAL_MEMORY` (bytes per device, suffixes K, M, G).
+  /// (preset or path, default island), `TUTTI_VIRTUAL_MEMORY` (bytes per device, suffixes K, M, G). Throws
+  /// Error(invalid_argument) naming a variable that holds anything else.
   [[nodiscard]] TUTTI_EXPORT static VirtualMachine from_environment();
 };
 
 /// Makes `machine` this process's devices, whatever backend was in use; the new machine starts as if freshly
 /// booted. All tensors, streams in use and other objects of the library must be gone: throws
-/// Error(invalid_argument) while device or pinned memory is still allocated. Random number generators start
+/// Error(invalid_argument) while device or pinned memory is still allocated, and for a machine that
+/// contradicts itself, such as one with links for another number of devices. Random number generators start
 /// anew, also if it throws. Call while no other thread uses the library.
 TUTTI_EXPORT void start(const VirtualMachine& machine);
 
@@ -56,7 +58,7 @@ enum class Operation : std::uint8_t {
   allocate_device,
   allocate_pinned,
   copy,    ///< `Copy2D` transfers
-  kernel,  ///< fan-out, ordered sum, convert, fill, random fill
+  kernel,  ///< fan-out, ordered sum, convert, fill, random fill, a communicator's rounds
   enable_peer,
   create_stream,
   create_event,
@@ -83,7 +85,8 @@ struct Fault {
   std::uint64_t delay_microseconds = 0;
 };
 
-/// Adds a fault to the running virtual machine. Thread-safe. Throws Error(unsupported) on GPUs.
+/// Adds a fault to the running virtual machine. Thread-safe. Throws Error(unsupported) on GPUs, and
+/// Error(invalid_argument) for a device that is not there and for a kind that the operation cannot have.
 TUTTI_EXPORT void inject(const Fault& fault);
 /// Removes all faults, those half used up included. Thread-safe. Throws Error(unsupported) on GPUs, as do the
 /// functions below.
@@ -97,6 +100,7 @@ TUTTI_EXPORT void clear_faults();
 /// `std::nullopt` turns it off. `TUTTI_VIRTUAL_SEED` does the same from the start. Waits until all streams
 /// are idle.
 TUTTI_EXPORT void set_interleaving_seed(std::optional<std::uint64_t> seed);
+/// The seed in use; nothing while streams run as they come.
 [[nodiscard]] TUTTI_EXPORT std::optional<std::uint64_t> interleaving_seed();
 
 /// One array a virtual kernel touches.
