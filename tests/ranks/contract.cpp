@@ -177,7 +177,7 @@ void large_calls_are_all_right(Group& group) {
     check_all_reduce(group, DType::int32, {count}, round == 1, ++seed);
     check_all_gather(group, DType::uint8, count, ++seed);
     check_reduce_scatter(group, DType::int32, count / 2, ++seed);
-    check_scatter_and_gather(group, DType::float32, {31, 97, 1023}, round, 0, ++seed);
+    check_scatter_and_gather(group, DType::float32, {31, 97, scaled(1023)}, round, 0, ++seed);
   }
 }
 
