@@ -32,7 +32,7 @@ TENSORS_OF_A_SWEEP = 16  # as tutti-perf splits a size for a coalesced operation
 
 
 def fail(message):
-    sys.exit(f"compare_torch.py: {message}")
+    sys.exit(f"{os.path.basename(sys.argv[0])}: {message}")
 
 
 def parse_size(text):

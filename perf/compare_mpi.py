@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Measures tutti's collectives on virtual devices beside MPI's own on equal buffers, and sums several runs up.
+
+usage: perf/compare_mpi.py [-n RANKS] [-r RUNS] [-b SIZE] [-e SIZE] [-f FACTOR] [--out DIR] [--program PATH]
+
+Each run is `mpirun -np RANKS tutti-perf all --backend host --peer mpi`, in which both sides are measured in turns and every
+byte of every result is checked. Prints a Markdown table of MPI's time over tutti's, out of place and in place, medians of
+all runs. With --out, DIR/<date>-virtual-<ranks>-ranks.md has the table with the machine, versions and commit, and .json all
+that was measured besides; earlier results of a day stay. Exits with 1 if an element was wrong.
+
+Figures are of one machine's cores, and worth something only if nothing else runs on them.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from compare_torch import fail, find_program
+
+ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+PLACES = ("out_of_place", "in_place")
+
+
+def number(text):
+    if not text.isdigit() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number from 1")
+    return int(text)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", type=number, default=2, metavar="RANKS", help="processes (default 2)")
+    parser.add_argument("-r", type=number, default=5, metavar="RUNS", help="runs (default 5)")
+    parser.add_argument("-b", default="4K", metavar="SIZE", help="smallest payload (default 4K)")
+    parser.add_argument("-e", default="64M", metavar="SIZE", help="largest payload (default 64M)")
+    parser.add_argument("-f", default="4", metavar="FACTOR", help="from one size to the next (default 4)")
+    parser.add_argument("--out", metavar="DIR", help="where results go (default: nowhere)")
+    parser.add_argument("--program", metavar="PATH", help="tutti-perf (default: the newest under build/)")
+    return parser.parse_args()
+
+
+def run(given, program):
+    """One document of tutti-perf."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "ranks.json")
+        words = [os.path.join(ROOT, "tests", "mpi", "run_ranks"), str(given.n), program, "all", "--backend", "host",
+                 "--peer", "mpi", "-b", given.b, "-e", given.e, "-f", given.f, "-c", "1", "-J", file]
+        done = subprocess.run(words, capture_output=True, text=True)
+        try:
+            with open(file, encoding="utf-8") as stream:
+                document = json.load(stream)
+        except (OSError, ValueError):
+            document = None
+        # Of wrong elements, the document tells.
+        if document is None or done.returncode not in (0, 1):
+            lines = done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["no output"]
+            fail(f"{' '.join(words)}: exit status {done.returncode}: {lines[-1]}")
+        return document
+
+
+def ratios_of(documents):
+    """{operation: {size: {place: [MPI's time over tutti's, of each run]}}}"""
+    ratios = {}
+    for document in documents:
+        own = {(row["operation"], row["size"]): row for row in document["rows"] if row["by"] == "tutti"}
+        for row in document["rows"]:
+            beside = own.get((row["operation"], row["size"]))
+            if row["by"] == "tutti" or beside is None:
+                continue
+            for place in PLACES:
+                if row[place] is None or beside[place] is None:
+                    continue
+                ratio = row[place]["back_to_back_us"]["median"] / beside[place]["back_to_back_us"]["median"]
+                ratios.setdefault(row["operation"], {}).setdefault(row["size"], {}).setdefault(place, []).append(ratio)
+    return ratios
+
+
+def format_size(size):
+    for shift, unit in ((30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 1 << shift:
+            return f"{size / (1 << shift):g} {unit}"
+    return f"{size} B"
+
+
+def cell(places):
+    return " / ".join(f"{statistics.median(places[place]):.2f}" for place in PLACES if place in places) or "-"
+
+
+def table(ratios):
+    sizes = sorted({size for by_size in ratios.values() for size in by_size})
+    lines = ["| MPI's time over tutti's, out of place / in place | " + " | ".join(format_size(size) for size in sizes) + " |",
+             "|---|" + "--:|" * len(sizes)]
+    for operation, by_size in ratios.items():
+        lines.append(f"| `{operation}` | " + " | ".join(cell(by_size.get(size, {})) for size in sizes) + " |")
+    return "\n".join(lines)
+
+
+def output_of(*words):
+    try:
+        return subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def processor():
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            names = [line.partition(":")[2].strip() for line in stream if line.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.machine()
+
+
+def facts_of(given, wrong):
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
+        "commit": os.environ.get("TUTTI_COMMIT") or output_of("git", "describe", "--always", "--dirty"),
+        "processor": f"{processor()}, {len(os.sched_getaffinity(0))} cores for all ranks",
+        "mpi": output_of(os.environ.get("MPIRUN", "mpirun"), "--version").splitlines()[0],
+        "compiler": output_of("c++", "--version").splitlines()[0],
+        "system": f"{platform.freedesktop_os_release().get('PRETTY_NAME', 'Linux')}, kernel {platform.release()}",
+        "ranks": given.n,
+        "runs": given.r,
+        "wrong": wrong,
+    }
+
+
+def base_of(folder, facts):
+    first = os.path.join(folder, f"{facts['date'][:10]}-virtual-{facts['ranks']}-ranks")
+    base, next_number = first, 2
+    while os.path.exists(base + ".json") or os.path.exists(base + ".md"):
+        base, next_number = f"{first}-{next_number}", next_number + 1
+    return base
+
+
+def main():
+    given = arguments()
+    program = find_program(given.program)
+    documents = []
+    for done in range(given.r):
+        print(f"run {done + 1} of {given.r}", file=sys.stderr)
+        documents.append(run(given, program))
+    ratios = ratios_of(documents)
+    if not ratios:
+        fail("no figures of both sides: was tutti-perf built with MPI?")
+    wrong = sum(document["summary"]["wrong"] or 0 for document in documents)
+    text = table(ratios)
+    print(text)
+    if given.out:
+        facts = facts_of(given, wrong)
+        os.makedirs(given.out, exist_ok=True)
+        base = base_of(given.out, facts)
+        with open(base + ".json", "w", encoding="utf-8") as stream:
+            json.dump({"schema": "tutti-compare-mpi/1", **facts, "documents": documents}, stream)
+            stream.write("\n")
+        with open(base + ".md", "w", encoding="utf-8") as stream:
+            stream.write("# Virtual devices beside MPI\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items()))
+            stream.write(f"\n{text}\n")
+        print(f"{base}.json, {base}.md", file=sys.stderr)
+    if wrong:
+        fail(f"{wrong} wrong elements")
+
+
+if __name__ == "__main__":
+    main()
