@@ -53,8 +53,9 @@ struct Topology {
 /// Runs the P2P self-test over every pair that reports peer access and has not been tested: each device
 /// writes patterns into every peer's memory by kernel and by copy engine, and reads one of the peer's by
 /// kernel; every byte is checked. A few milliseconds in all; cached for the process. Collectives run it for
-/// the pairs they are about to use. A pair that fails is vetoed and logged, and no error. Waits for its own
-/// work on all devices concerned. Thread-safe. Throws as `init`, OutOfMemoryError, and failures of devices.
+/// the pairs they are about to use. A pair that fails is vetoed and logged, and no error; without memory
+/// for the test, pairs stay untested and unused, which is logged once. Waits for its own work on all devices
+/// concerned. Thread-safe. Throws as `init`, and failures of devices.
 TUTTI_EXPORT void self_test_peers();
 
 }  // namespace tutti
