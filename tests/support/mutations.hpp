@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 /// Input that nobody would write.
@@ -26,13 +25,12 @@ inline std::vector<std::string_view> with_strange_numbers(std::vector<std::strin
   return words;
 }
 
-/// `original` with one or more random changes: bytes and `words` put in, parts cut out or doubled, the rest
+/// `text` with one or more random changes: bytes and `words` put in, parts cut out or doubled, the rest
 /// cut off. No zero bytes.
-inline std::string mutated(std::string original, Random& random, const std::vector<std::string_view>& words) {
+inline std::string mutated(std::string text, Random& random, const std::vector<std::string_view>& words) {
   const auto below = [&random](std::size_t bound) {
     return static_cast<std::size_t>(random.next() % std::max<std::size_t>(bound, 1));
   };
-  std::string text = std::move(original);
   do {
     const std::size_t at = below(text.size() + 1);
     const std::size_t length = 1 + below(8);
