@@ -142,7 +142,7 @@ class ImportedStorage final : public Storage {
         backend.synchronize_stream(stream);
       }
     } catch (const std::exception& error) {
-      // The stream's work is over, and nobody is there to receive its failure.
+      // Nobody is there to receive a failure, of the stream's work in most cases.
       log_warning(fmt::format("while an imported tensor was given back: {}", error.what()));
     }
   }

@@ -101,7 +101,7 @@ void Machine::launch_host_function(StreamRef stream, void (*function)(void*), vo
   interleaver_->submit(worker_of(stream),
                        make_task("host function", [function, argument] { function(argument); }));
   ++operations_;
-  if (StreamWorker::is_any_running_here()) ++queued_by_work_;
+  if (is_in_stream_work()) ++queued_by_work_;
 }
 
 EventHandle Machine::create_event(int device, EventTiming timing, EventWait wait) {
