@@ -1,4 +1,5 @@
 #include "backend/shared_flag.hpp"
+#include "ranks/lost_ranks.hpp"
 #include "runtime.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
@@ -14,7 +15,6 @@
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -36,7 +36,6 @@ using transport::ranks::Signature;
 using transport::ranks::Team;
 
 const std::chrono::milliseconds limit = patient(1000ms);
-const std::chrono::milliseconds slack = patient(3s);
 
 /// A team of one member per rank, whose calls have no work: the test says when they are complete.
 class Calls {
@@ -136,7 +135,7 @@ TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
   for (const int hosts : {1, 2}) {
     SCOPED_TRACE(testing::Message() << hosts << " hosts");
     Ranks ranks(3, [hosts](Exchange& exchange) {
-      setenv("TUTTI_HOST_ID", fmt::format("host {}", exchange.rank() % hosts).c_str(), 1);
+      pretend_host(exchange.rank() % hosts);
       Calls calls(exchange);
       const std::uint64_t call = calls.post();
       for (std::size_t rank = 0; rank < 3; ++rank) {
@@ -159,7 +158,7 @@ TEST(TeamWatch, AJobThatWasStoppedAsAWholeGoesOn) {
   for (const int hosts : {1, 2}) {
     SCOPED_TRACE(testing::Message() << hosts << " hosts");
     Ranks ranks(2, [hosts](Exchange& exchange) {
-      setenv("TUTTI_HOST_ID", fmt::format("host {}", exchange.rank() % hosts).c_str(), 1);
+      pretend_host(exchange.rank() % hosts);
       Calls calls(exchange);
       const std::uint64_t call = calls.post();
       transport::ranks::synchronize(exchange);
