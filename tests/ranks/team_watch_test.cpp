@@ -35,13 +35,14 @@ using transport::ranks::Operation;
 using transport::ranks::Signature;
 using transport::ranks::Team;
 
-const std::chrono::milliseconds limit = patient(1000ms);
+const std::chrono::milliseconds call_timeout = patient(1000ms);
 
 /// A team of one member per rank, whose calls have no work: the test says when they are complete.
 class Calls {
  public:
   explicit Calls(Exchange& exchange)
-      : team_(Runtime::get(), exchange, {.timeout = limit, .window_bytes = 1U << 20U, .devices = {0}}) {}
+      : team_(Runtime::get(), exchange,
+              {.timeout = call_timeout, .window_bytes = 1U << 20U, .devices = {0}}) {}
 
   [[nodiscard]] Team& team() { return team_; }
   std::uint64_t post(bool is_captured = false) {
@@ -59,10 +60,11 @@ class Calls {
   }
   void expect_late(std::uint64_t sequence) {
     const Stopwatch watch;
-    while (!team_.abort_word().is_set() && watch.elapsed() < limit + slack) std::this_thread::sleep_for(1ms);
+    while (!team_.abort_word().is_set() && watch.elapsed() < call_timeout + slack)
+      std::this_thread::sleep_for(1ms);
     EXPECT_TRUE(
         refuses([&] { team_.require_running(); }, ErrorCode::timeout,
-                {fmt::format("barrier (#{})", sequence), fmt::format("within {} ms", limit.count())}));
+                {fmt::format("barrier (#{})", sequence), fmt::format("within {} ms", call_timeout.count())}));
   }
 
  private:
@@ -74,9 +76,9 @@ TEST(TeamWatch, CapturedCallsAreNotLateHoweverLongTheyAreReplayed) {
     Calls calls(exchange);
     calls.complete(calls.post());
     for (int captured = 0; captured < 3; ++captured) calls.post(true);
-    std::this_thread::sleep_for(limit + limit / 2);
+    std::this_thread::sleep_for(call_timeout + call_timeout / 2);
     const std::uint64_t call = calls.post();
-    std::this_thread::sleep_for(limit / 4);
+    std::this_thread::sleep_for(call_timeout / 4);
     calls.complete(call);
     EXPECT_NO_THROW(calls.team().require_running());
     transport::ranks::synchronize(exchange);
@@ -90,7 +92,7 @@ TEST(TeamWatch, TheTimeOfACallBeginsWhenTheOneBeforeIsComplete) {
     Calls calls(exchange);
     for (int call = 0; call < 6; ++call) calls.post();
     for (std::uint64_t call = 1; call < 6; ++call) {
-      std::this_thread::sleep_for(limit / 3);
+      std::this_thread::sleep_for(call_timeout / 3);
       calls.complete(call);
     }
     EXPECT_NO_THROW(calls.team().require_running());
@@ -149,7 +151,7 @@ TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
           mentions(text, {"rank 1 has made it and not completed it, and its process has done nothing"}));
       EXPECT_FALSE(mentions(text, {"rank 0 has"}) || mentions(text, {"rank 2 has"})) << text;
     });
-    ranks.resume_after(limit + slack, 1);
+    ranks.resume_after(call_timeout + slack, 1);
     EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, all_right, all_right}));
   }
 }
@@ -163,13 +165,13 @@ TEST(TeamWatch, AJobThatWasStoppedAsAWholeGoesOn) {
       const std::uint64_t call = calls.post();
       transport::ranks::synchronize(exchange);
       std::raise(SIGSTOP);
-      std::this_thread::sleep_for(limit / 4);
+      std::this_thread::sleep_for(call_timeout / 4);
       calls.complete(call);
       EXPECT_NO_THROW(calls.team().require_running());
       transport::ranks::synchronize(exchange);
       calls.expect_late(calls.post());
     });
-    ranks.resume_after(limit + limit / 2, 0);
+    ranks.resume_after(call_timeout + call_timeout / 2, 0);
     ranks.resume_after(0ms, 1);
     EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, all_right}));
   }
