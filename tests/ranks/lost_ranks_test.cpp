@@ -329,6 +329,23 @@ TEST(LostRanks, RanksWithDifferentEnvironmentsAreRefused) {
   });
 }
 
+TEST(LostRanks, ATimeoutMayBeShort) {
+  const std::chrono::milliseconds shortest = patient(50ms);
+  expect_all_right(2, [&](Exchange& exchange) {
+    Communicator communicator = make(exchange, shortest);
+    const Tensor tensor = some_tensor();
+    transport::ranks::synchronize(exchange);
+    const Stopwatch watch;
+    if (exchange.rank() == 1) {
+      EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+    } else {
+      const std::string text = failure_of(0, [&] { communicator.all_reduce_add({tensor}, {tensor}); });
+      EXPECT_TRUE(mentions(text, {fmt::format("within {} ms", shortest.count()), "rank 1 has not made it"}));
+    }
+    EXPECT_LT(watch.elapsed(), shortest + slack);
+  });
+}
+
 TEST(LostRanks, ATimeoutMayBeAsLongAsThereIs) {
   expect_all_right(2, [](Exchange& exchange) {
     Communicator communicator = make(exchange, std::chrono::milliseconds::max());

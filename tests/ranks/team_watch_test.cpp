@@ -7,6 +7,7 @@
 #include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/live_teams.hpp"
+#include "transport/ranks/lookout.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/team.hpp"
 #include "tutti/error.hpp"
@@ -31,6 +32,7 @@ namespace {
 using namespace std::chrono_literals;
 using transport::ranks::Attempt;
 using transport::ranks::LiveTeams;
+using transport::ranks::Lookout;
 using transport::ranks::Operation;
 using transport::ranks::Signature;
 using transport::ranks::Team;
@@ -154,6 +156,34 @@ TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
     ranks.resume_after(call_timeout + slack, 1);
     EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, all_right, all_right}));
   }
+}
+
+TEST(Lookout, JudgesWhileItLooks) {
+  for (const auto timeout : {1ms, 3ms, 50ms, 100ms, 1000ms, 60'000ms}) {
+    Lookout lookout(timeout);
+    const auto start = Lookout::Clock::now();
+    for (int look = 1; look <= 100; ++look)
+      EXPECT_TRUE(lookout.may_judge(start + look * 25ms)) << timeout.count();
+  }
+}
+
+TEST(Lookout, JudgesNobodyForAWhileAfterAGap) {
+  Lookout lookout(1000ms);
+  const auto back = Lookout::Clock::now() + 10'000ms;
+  EXPECT_FALSE(lookout.may_judge(back));
+  EXPECT_FALSE(lookout.may_judge(back + 200ms));
+  EXPECT_FALSE(lookout.may_judge(back + 400ms));
+  EXPECT_TRUE(lookout.may_judge(back + 500ms));
+  EXPECT_TRUE(lookout.may_judge(back + 700ms));
+  EXPECT_FALSE(lookout.may_judge(back + 1000ms));
+}
+
+TEST(Lookout, JudgesThoughItAlwaysComesLate) {
+  Lookout lookout(1000ms);
+  const auto start = Lookout::Clock::now();
+  int looks = 0;
+  while (!lookout.may_judge(start + ++looks * 300ms)) ASSERT_LT(looks, 100);
+  EXPECT_EQ(looks, Lookout::most_gaps_in_a_row + 2);
 }
 
 TEST(TeamWatch, AJobThatWasStoppedAsAWholeGoesOn) {

@@ -1,24 +1,37 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace tutti::transport::ranks {
 
 /// For a thread that looks again and again at what other ranks do: whether it may judge them by that. Not for
 /// a while after it has not looked, because its process was stopped, say: what they have done meanwhile, an
-/// end of the team included, may not have reached it yet.
+/// end of the team included, may not have reached it yet. Who always comes late, on a machine that is too
+/// busy, judges all the same.
 class Lookout {
  public:
   using Clock = std::chrono::steady_clock;
 
+  /// A thread that looks at least so often is never late, however short the timeout is.
+  static constexpr std::chrono::milliseconds shortest_gap{100};
+  static constexpr int most_gaps_in_a_row = 8;
+
   /// `timeout`: after which others are late.
-  explicit Lookout(std::chrono::milliseconds timeout) : longest_gap_(timeout / 4), pause_(timeout / 2) {}
+  explicit Lookout(std::chrono::milliseconds timeout)
+      : longest_gap_(std::max<std::chrono::nanoseconds>(std::chrono::nanoseconds(timeout) / 4, shortest_gap)),
+        pause_(std::chrono::nanoseconds(timeout) / 2) {}
 
   /// To be called whenever the thread looks.
   [[nodiscard]] bool may_judge(Clock::time_point now) {
-    if (now - last_look_ > longest_gap_) judges_from_ = now + pause_;
+    if (now - last_look_ > longest_gap_ && gaps_ < most_gaps_in_a_row) {
+      ++gaps_;
+      judges_from_ = now + pause_;
+    }
     last_look_ = now;
-    return now >= judges_from_;
+    if (now < judges_from_) return false;
+    gaps_ = 0;
+    return true;
   }
 
  private:
@@ -26,6 +39,7 @@ class Lookout {
   std::chrono::nanoseconds pause_;
   Clock::time_point last_look_ = Clock::now();
   Clock::time_point judges_from_ = last_look_;
+  int gaps_ = 0;  ///< since it last might judge
 };
 
 }  // namespace tutti::transport::ranks
