@@ -96,6 +96,55 @@ TEST(Registrations, HoldMemoryForLongWhereOthersCloseNothing) {
   });
 }
 
+TEST(Registrations, MemoryThatOthersKeepOpenIsGivenAgainAsOftenAsOneLikes) {
+  expect_all_right(1, [](Exchange&) {
+    AloneRank alone;
+    const FullSegment segment(0, 1);
+    alone.give(1, segment.first, 0);
+    alone.shared().closes_nothing = true;
+    for (std::size_t round = 0; round < 3 * capacity; ++round) {
+      (*alone).will_free(address_of(segment.first));
+      EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
+      EXPECT_TRUE(alone.rank().give(round + 2, segment.first));
+    }
+    EXPECT_EQ(alone.rank().used(), 1U);
+    EXPECT_EQ(alone.rank().version(0), 1U) << "the other need not do anything";
+    EXPECT_EQ(alone.rank().seen_by_other(segment.first), reinterpret_cast<std::byte*>(0x1000));
+
+    (*alone).will_free(address_of(segment.first));
+    alone.shared().closes_nothing = false;
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::passing) << "now it is to close it";
+    alone.follow(0);
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
+  });
+}
+
+TEST(Registrations, WhoClosesNothingAndHasLeftHoldsNothing) {
+  expect_all_right(1, [](Exchange&) {
+    AloneRank alone;
+    const FullSegment segment(0, 1);
+    alone.give(1, segment.first, 0);
+    alone.shared().closes_nothing = true;
+    (*alone).will_free(address_of(segment.first));
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
+    alone.shared().boards[1].state = RankBoard::left;
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
+  });
+}
+
+TEST(Registrations, WhatAnEndedTeamGivesUpIsRetiredAtOnce) {
+  expect_all_right(1, [](Exchange&) {
+    AloneRank alone;
+    const FullSegment segment(0, 1);
+    alone.give(1, segment.first, 0);
+    alone.shared().closes_nothing = true;
+    alone.shared().is_over = true;
+    (*alone).will_free(address_of(segment.first));
+    EXPECT_EQ(alone.rank().version(0), 2U);
+    EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
+  });
+}
+
 TEST(Registrations, WhoHasLeftHasClosedEverything) {
   expect_all_right(1, [](Exchange&) {
     AloneRank alone;

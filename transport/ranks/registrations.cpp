@@ -144,10 +144,20 @@ bool Registrations::is_followed(std::uint32_t entry) const noexcept {
                                   [&](std::size_t rank) { return is_open || !team_.tables.has_left(rank); });
 }
 
+bool Registrations::closes_nothing(std::size_t rank) const {
+  return team_.closes_nothing(rank) || team_.tables.registrations[rank].is_held_up.load();
+}
+
 bool Registrations::is_held_for_long(std::uint32_t entry) const {
-  return team_.tables.any_behind(entry, [this](std::size_t rank) {
-    return team_.closes_nothing(rank) || team_.tables.registrations[rank].is_held_up.load();
-  });
+  return team_.tables.any_behind(entry, [this](std::size_t rank) { return closes_nothing(rank); });
+}
+
+bool Registrations::stays_open() const {
+  if (team_.is_over()) return false;
+  for (std::size_t rank = 0; rank < team_.tables.registrations.size(); ++rank) {
+    if (rank != team_.tables.rank && !team_.tables.has_left(rank) && closes_nothing(rank)) return true;
+  }
+  return false;
 }
 
 void Registrations::wait(std::uint64_t sequence) {
@@ -203,10 +213,20 @@ std::byte* Registrations::Given::segment_of(std::size_t member) const noexcept {
 
 void Registrations::will_free(const std::byte* address) noexcept {
   const std::lock_guard lock(mutex_);
-  if (const auto segment = segments_.find(address); segment != segments_.end()) retire(segment);
+  const auto segment = segments_.find(address);
+  if (segment == segments_.end()) return;
+  segment->second.is_kept = false;
+  if (!stays_open()) retire(segment);
 }
 
 SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto segment = segments_.find(address); segment != segments_.end()) {
+      if (stays_open()) return Hold::lasting;
+      retire(segment);
+    }
+  }
   return retired_->hold_on(
       address, [this](std::size_t rank) { return team_.tables.has_left(rank); },
       [this](std::uint32_t entry) { return team_.is_over() || is_held_for_long(entry); });

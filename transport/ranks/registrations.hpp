@@ -124,8 +124,12 @@ class Registrations final : public SegmentObserver {
   void ring_all() noexcept;
   /// Whether all others have followed the entry to its version, or are gone.
   [[nodiscard]] bool is_followed(std::uint32_t entry) const noexcept;
+  [[nodiscard]] bool closes_nothing(std::size_t rank) const;
   /// Whether one that has not closes nothing for now.
   [[nodiscard]] bool is_held_for_long(std::uint32_t entry) const;
+  /// Whether what is given up keeps its entry, as somebody would not close it for now: if the allocator comes
+  /// to use it again, it need not be opened once more, and no entry is used up.
+  [[nodiscard]] bool stays_open() const;
   [[nodiscard]] std::string failure_of(std::uint32_t entry) const;
 
   void stop_observing() noexcept;
