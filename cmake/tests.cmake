@@ -19,13 +19,17 @@ endif()
 #            [ENVIRONMENT NAME=value ...]
 #            [LIBRARIES <target>...]
 #            [OPTIMIZED]               its own code computes much
+#            [WAITS]                   it waits more than it computes: for timeouts, for ranks that are stopped
 #            [TIMEOUT <seconds>])      default: 120
 #
 # Builds the GoogleTest program test_<name> and registers one ctest entry for each backend and transport, named
 # <backend>.<name>[.<transport>] and labelled <backend>. A run in which no test passed (all skipped, or none selected)
 # counts as a failure. A program that should start once more under other settings gets a tutti_test_run.
+#
+# To ctest, an entry takes two processors, and one that waits takes one: told of twice as many as there are (scripts/test
+# does that), it keeps all busy.
 function(tutti_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "OPTIMIZED" "TIMEOUT"
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OPTIMIZED;WAITS" "TIMEOUT"
                         "SOURCES;BACKENDS;TRANSPORTS;LABELS;ENVIRONMENT;LIBRARIES")
   if(NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tutti_test(${name}): SOURCES missing, or unknown arguments '${arg_UNPARSED_ARGUMENTS}'")
@@ -45,14 +49,18 @@ function(tutti_test name)
   if(NOT arg_BACKENDS)
     set(arg_BACKENDS host cuda)
   endif()
+  set(waits "")
+  if(arg_WAITS)
+    set(waits WAITS)
+  endif()
   foreach(backend IN LISTS arg_BACKENDS)
     if(NOT arg_TRANSPORTS)
-      tutti_test_run(${backend}.${name} TARGET test_${name} BACKEND ${backend} LABELS ${arg_LABELS}
+      tutti_test_run(${backend}.${name} ${waits} TARGET test_${name} BACKEND ${backend} LABELS ${arg_LABELS}
                      ENVIRONMENT ${arg_ENVIRONMENT} TIMEOUT ${arg_TIMEOUT})
     endif()
     foreach(transport IN LISTS arg_TRANSPORTS)
       tutti_test_run(
-        ${backend}.${name}.${transport} TARGET test_${name} BACKEND ${backend} TRANSPORT ${transport}
+        ${backend}.${name}.${transport} ${waits} TARGET test_${name} BACKEND ${backend} TRANSPORT ${transport}
         LABELS ${arg_LABELS} ENVIRONMENT ${arg_ENVIRONMENT} TIMEOUT ${arg_TIMEOUT})
     endforeach()
   endforeach()
@@ -61,7 +69,7 @@ endfunction()
 # One ctest entry: the test program <target> on one backend. Registers nothing where the build lacks the backend or
 # the transport.
 function(tutti_test_run test_name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TARGET;BACKEND;TRANSPORT;TIMEOUT" "LABELS;ENVIRONMENT;ARGUMENTS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "WAITS" "TARGET;BACKEND;TRANSPORT;TIMEOUT" "LABELS;ENVIRONMENT;ARGUMENTS")
   if(arg_BACKEND STREQUAL cuda AND NOT TUTTI_HAS_CUDA)
     return()
   endif()
@@ -75,6 +83,10 @@ function(tutti_test_run test_name)
 
   add_test(NAME ${test_name} COMMAND ${PROJECT_SOURCE_DIR}/tests/run_test $<TARGET_FILE:${arg_TARGET}>
                                      --gtest_brief=1 ${arg_ARGUMENTS})
+  set(processors 2)
+  if(arg_WAITS)
+    set(processors 1)
+  endif()
   set(environment TUTTI_BACKEND=${arg_BACKEND} ${arg_ENVIRONMENT})
   if(arg_TRANSPORT)
     list(APPEND environment TUTTI_TRANSPORT=${arg_TRANSPORT})
@@ -83,6 +95,7 @@ function(tutti_test_run test_name)
     ${test_name}
     PROPERTIES ENVIRONMENT "${environment}"
                TIMEOUT ${arg_TIMEOUT}
+               PROCESSORS ${processors}
                FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests")
   if(arg_BACKEND STREQUAL cuda)
     set_tests_properties(${test_name} PROPERTIES LABELS "cuda;${arg_LABELS}" RESOURCE_LOCK gpus)
@@ -130,12 +143,12 @@ function(tutti_mpi_test name)
 endfunction()
 
 # tutti_mpi_run(<test name> RANKS <count> COMMAND <command>... [BACKEND host|cuda] [PLACES <hosts of ranks>]
-#               [LABELS <label>...] [TIMEOUT <seconds>])
+#               [WAITS] [LABELS <label>...] [TIMEOUT <seconds>])
 #
 # One ctest entry: a command that starts RANKS ranks at a time, by default on virtual devices, by tests/mpi/run_ranks.
 # Where there is no mpirun, or the build lacks the backend, it is not registered.
 function(tutti_mpi_run test_name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "RANKS;BACKEND;PLACES;TIMEOUT" "COMMAND;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "WAITS" "RANKS;BACKEND;PLACES;TIMEOUT" "COMMAND;LABELS")
   if(NOT arg_BACKEND)
     set(arg_BACKEND host)
   endif()
@@ -146,6 +159,10 @@ function(tutti_mpi_run test_name)
     set(arg_TIMEOUT 120)
   endif()
   math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${TUTTI_TEST_TIMEOUT_SCALE}")
+  set(processors 2)
+  if(NOT arg_WAITS)
+    math(EXPR processors "2 * ${arg_RANKS}")
+  endif()
   set(environment TUTTI_BACKEND=${arg_BACKEND} MPIRUN=${MPIEXEC_EXECUTABLE})
   if(arg_PLACES)
     list(APPEND environment HOST_OF_RANK=${arg_PLACES})
@@ -155,7 +172,7 @@ function(tutti_mpi_run test_name)
     ${test_name}
     PROPERTIES ENVIRONMENT "${environment}"
                TIMEOUT ${arg_TIMEOUT}
-               PROCESSORS ${arg_RANKS}
+               PROCESSORS ${processors}
                FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
                LABELS "${arg_BACKEND};mpi;${arg_LABELS}")
   if(arg_BACKEND STREQUAL cuda)

@@ -169,6 +169,7 @@ TEST(Registrations, HundredsOfSegmentsLeaveNothingOpen) {
     const std::size_t descriptors = open_descriptors();
     const std::size_t mappings = shared_mappings();
     const std::size_t free = free_memory(device);
+    synchronize(exchange);  // nothing has been given yet
     pair.rank().completed = always;
     constexpr std::size_t kept = capacity + 2;
     constexpr int rounds = 300;
