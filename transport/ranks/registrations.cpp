@@ -211,22 +211,22 @@ std::byte* Registrations::Given::segment_of(std::size_t member) const noexcept {
   return reinterpret_cast<std::byte*>(views_[member].address.load());
 }
 
-void Registrations::will_free(const std::byte* address) noexcept {
+bool Registrations::keep_or_retire(const std::byte* address) noexcept {
   const std::lock_guard lock(mutex_);
   const auto segment = segments_.find(address);
-  if (segment == segments_.end()) return;
+  if (segment == segments_.end()) return false;
   segment->second.is_kept = false;
-  if (!stays_open()) retire(segment);
+  if (stays_open()) return true;
+  retire(segment);
+  return false;
+}
+
+void Registrations::will_free(const std::byte* address) noexcept {
+  static_cast<void>(keep_or_retire(address));
 }
 
 SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto segment = segments_.find(address); segment != segments_.end()) {
-      if (stays_open()) return Hold::lasting;
-      retire(segment);
-    }
-  }
+  if (keep_or_retire(address)) return Hold::lasting;
   return retired_->hold_on(
       address, [this](std::size_t rank) { return team_.tables.has_left(rank); },
       [this](std::uint32_t entry) { return team_.is_over() || is_held_for_long(entry); });

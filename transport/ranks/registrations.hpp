@@ -28,7 +28,8 @@ namespace tutti::transport::ranks {
 ///
 /// A segment is opened once, when a tensor in it is given for the first time: the owner enters it in its
 /// board, and a thread of each other rank, which depends on nobody else, opens it. It stays open until the
-/// allocator wants to return it to the device, until there are too many, or until the team ends.
+/// allocator wants to return it to the device and all others close such memory, until there are too many, or
+/// until the team ends.
 ///
 /// Opening goes on while a device waits in a kernel. Closing does not: it waits for the device, and kernels
 /// cannot be launched meanwhile, so that ranks could come to wait for one another. Another thread closes
@@ -127,9 +128,11 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] bool closes_nothing(std::size_t rank) const;
   /// Whether one that has not closes nothing for now.
   [[nodiscard]] bool is_held_for_long(std::uint32_t entry) const;
-  /// Whether what is given up keeps its entry, as somebody would not close it for now: if the allocator comes
-  /// to use it again, it need not be opened once more, and no entry is used up.
+  /// Whether what the allocator gives up keeps its entry, as somebody would not close it for now: if it comes
+  /// to be used again, it need not be opened once more, and no entry is used up.
   [[nodiscard]] bool stays_open() const;
+  /// The segment, which no work uses any more, is retired unless it stays open; whether it does.
+  [[nodiscard]] bool keep_or_retire(const std::byte* address) noexcept;
   [[nodiscard]] std::string failure_of(std::uint32_t entry) const;
 
   void stop_observing() noexcept;
