@@ -15,12 +15,12 @@ class Lookout {
 
   /// A thread that looks at least so often is never late, however short the timeout is.
   static constexpr std::chrono::milliseconds shortest_gap{100};
+  /// It judges no later than after so many gaps.
   static constexpr int most_gaps_in_a_row = 8;
 
   /// `timeout`: after which others are late.
   explicit Lookout(std::chrono::milliseconds timeout)
-      : longest_gap_(std::max<std::chrono::nanoseconds>(std::chrono::nanoseconds(timeout) / 4, shortest_gap)),
-        pause_(std::chrono::nanoseconds(timeout) / 2) {}
+      : longest_gap_(std::max(timeout / 4, shortest_gap)), pause_(timeout / 2) {}
 
   /// To be called whenever the thread looks.
   [[nodiscard]] bool may_judge(Clock::time_point now) {
@@ -35,8 +35,8 @@ class Lookout {
   }
 
  private:
-  std::chrono::nanoseconds longest_gap_;
-  std::chrono::nanoseconds pause_;
+  std::chrono::milliseconds longest_gap_;
+  std::chrono::milliseconds pause_;
   Clock::time_point last_look_ = Clock::now();
   Clock::time_point judges_from_ = last_look_;
   int gaps_ = 0;  ///< since it last might judge
