@@ -146,7 +146,8 @@ endfunction()
 #               [WAITS] [LABELS <label>...] [TIMEOUT <seconds>])
 #
 # One ctest entry: a command that starts RANKS ranks at a time, by default on virtual devices, by tests/mpi/run_ranks.
-# Where there is no mpirun, or the build lacks the backend, it is not registered.
+# Where there is no mpirun, or the build lacks the backend, it is not registered. To ctest, it takes two processors for
+# each rank, and two in all if it WAITS, as tutti_test says.
 function(tutti_mpi_run test_name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "WAITS" "RANKS;BACKEND;PLACES;TIMEOUT" "COMMAND;LABELS")
   if(NOT arg_BACKEND)
