@@ -1,6 +1,5 @@
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
 /// Lets the same conversion compile for the host and, under nvcc, for the device.
@@ -13,6 +12,12 @@
 namespace tutti {
 
 namespace detail {
+
+/// std::bit_cast, which nvcc lets no kernel call unless told to (--expt-relaxed-constexpr).
+template <typename To, typename From>
+TUTTI_HOST_DEVICE constexpr To bits_as(From value) noexcept {
+  return __builtin_bit_cast(To, value);
+}
 
 // Both conversions compute all cases and choose among them at the end, so that compilers can vectorise loops.
 
@@ -30,7 +35,7 @@ TUTTI_HOST_DEVICE constexpr std::uint32_t narrow_float(float value) noexcept {
   constexpr std::uint32_t largest = FiniteOnly ? nan - 1U : infinity - 1U;
   constexpr auto dropped_bits = static_cast<unsigned>(23 - MantissaBits);
 
-  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto bits = bits_as<std::uint32_t>(value);
   const std::uint32_t sign = (bits >> 31U) << magnitude_bits;
   const std::uint32_t overflow = FiniteOnly ? nan : sign | infinity;
   const std::uint32_t magnitude = bits & 0x7fffffffU;
@@ -44,9 +49,8 @@ TUTTI_HOST_DEVICE constexpr std::uint32_t narrow_float(float value) noexcept {
     // In float32, this number has the same last place as the format's subnormals: adding it rounds to them.
     constexpr auto aligner = static_cast<std::uint32_t>(127 + 1 - bias + static_cast<int>(dropped_bits))
                              << 23U;
-    const float small = std::bit_cast<float>(magnitude < smallest_normal ? magnitude : smallest_normal);
-    const std::uint32_t subnormal =
-        std::bit_cast<std::uint32_t>(small + std::bit_cast<float>(aligner)) - aligner;
+    const float small = bits_as<float>(magnitude < smallest_normal ? magnitude : smallest_normal);
+    const std::uint32_t subnormal = bits_as<std::uint32_t>(small + bits_as<float>(aligner)) - aligner;
     const std::uint32_t normal = result - (static_cast<std::uint32_t>(127 - bias) << MantissaBits);
     result = magnitude < smallest_normal ? subnormal : normal;
   }
@@ -67,12 +71,12 @@ TUTTI_HOST_DEVICE constexpr float widen_float(std::uint32_t bits) noexcept {
 
   const std::uint32_t sign = ((bits >> magnitude_bits) & 1U) << 31U;
   const std::uint32_t magnitude = bits & ((1U << magnitude_bits) - 1U);
-  const float product = static_cast<float>(static_cast<std::int32_t>(magnitude)) * std::bit_cast<float>(unit);
-  const auto subnormal = std::bit_cast<std::uint32_t>(product);
+  const float product = static_cast<float>(static_cast<std::int32_t>(magnitude)) * bits_as<float>(unit);
+  const auto subnormal = bits_as<std::uint32_t>(product);
   const std::uint32_t normal = (magnitude << (23U - MantissaBits)) + rebias;
   const std::uint32_t finite = sign | (magnitude < (1U << MantissaBits) ? subnormal : normal);
   const std::uint32_t special = !FiniteOnly && magnitude == infinity ? sign | 0x7f800000U : 0x7fffffffU;
-  return std::bit_cast<float>(magnitude > largest ? special : finite);
+  return bits_as<float>(magnitude > largest ? special : finite);
 }
 
 }  // namespace detail
@@ -98,7 +102,7 @@ struct BFloat16 {
   TUTTI_HOST_DEVICE constexpr explicit BFloat16(float value) noexcept
       : bits(static_cast<std::uint16_t>(detail::narrow_float<8, 7, false>(value))) {}
   TUTTI_HOST_DEVICE constexpr explicit operator float() const noexcept {
-    return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16U);
+    return detail::bits_as<float>(static_cast<std::uint32_t>(bits) << 16U);
   }
   friend constexpr bool operator==(BFloat16, BFloat16) = default;  ///< compares bits, not values
 };

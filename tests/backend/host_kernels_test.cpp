@@ -2,6 +2,7 @@
 #include "backend/conversion.hpp"
 #include "backend/host_machine.hpp"
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>

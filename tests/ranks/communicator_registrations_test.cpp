@@ -136,7 +136,9 @@ TEST(RegistrationsOfACommunicator, EmptyingTheCacheWhileTheOtherClosesNothingTak
       if (device == 1) continue;
       empty_cache();
       if (round == 2) free = free_memory(device);
-      if (round >= 2) EXPECT_EQ(free_memory(device), free) << round;
+      if (round >= 2) {
+        EXPECT_EQ(free_memory(device), free) << round;
+      }
     }
     if (device == 0) other.broadcast({small}, 0);
     waiting.synchronize();
