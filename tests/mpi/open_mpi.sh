@@ -6,6 +6,7 @@ is_open_mpi() { [[ $("$1" --version 2>&1) =~ Open\ MPI|OpenRTE ]]; }
 
 # open_mpi_settings SCRATCH: Open MPI's shared memory goes to that directory; /dev/shm may be tiny.
 open_mpi_settings() {
+  # shellcheck disable=SC2034 # those who source this read it
   open_mpi_options=(--allow-run-as-root --oversubscribe --bind-to none)
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   export OMPI_MCA_pml=ob1 OMPI_MCA_mpi_yield_when_idle=1
