@@ -5,6 +5,8 @@ set(configure
     -B ${binary}
     -G ${generator}
     -D CMAKE_CXX_COMPILER=${compiler}
+    -D CMAKE_CXX_FLAGS= # nor from the environment
+    -D CMAKE_BUILD_TYPE=
     -D TUTTI_CUDA=${cuda}
     -D TUTTI_MPI=${mpi}
     -D TUTTI_DLPACK_INCLUDE_DIR=${dlpack}
@@ -14,6 +16,32 @@ if(cuda)
 endif()
 function(step)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
+endfunction()
+
+# How a source of tutti and one of the parent are optimised when the parent is configured with these arguments:
+# expect_optimised(<of tutti> <of the parent> <SAID or UNSAID> <argument>...)
+function(expect_optimised of_tutti of_parent said)
+  execute_process(COMMAND ${configure} -D CMAKE_EXPORT_COMPILE_COMMANDS=ON ${ARGN} COMMAND_ERROR_IS_FATAL ANY
+                  OUTPUT_VARIABLE output)
+  file(READ ${binary}/compile_commands.json commands)
+  foreach(of IN ITEMS tutti parent)
+    set(source_of_tutti "/src/version.cpp")
+    set(source_of_parent "/consumer.cpp")
+    string(REGEX MATCH "\"command\": \"[^\n]*${source_of_${of}}\"" command "${commands}")
+    string(REGEX MATCHALL " (-O[^ ]*|-DNDEBUG)" options "${command}")
+    list(JOIN options "" options)
+    string(STRIP "${options}" options)
+    if(NOT command OR NOT options STREQUAL of_${of})
+      message(FATAL_ERROR "Configured with '${ARGN}', ${of} is built with '${options}', not '${of_${of}}': ${command}")
+    endif()
+  endforeach()
+  set(was_said UNSAID)
+  if(output MATCHES "tutti: parent has no build type; tutti is optimised all the same [^\n]*-DCMAKE_BUILD_TYPE=Release")
+    set(was_said SAID)
+  endif()
+  if(NOT was_said STREQUAL said)
+    message(FATAL_ERROR "Configured with '${ARGN}', that there is no build type is ${was_said}: ${output}")
+  endif()
 endfunction()
 
 step(${configure})
@@ -27,6 +55,12 @@ file(READ ${binary}/tutti/cmake_install.cmake rules)
 if(NOT rules MATCHES tuttiTargets)
   message(FATAL_ERROR "With TUTTI_INSTALL, nothing would be installed")
 endif()
+
+expect_optimised("-DNDEBUG -O3" "" SAID)
+expect_optimised("-O1" "-O1" UNSAID -D CMAKE_CXX_FLAGS=-O1)
+expect_optimised("-Og" "-Og" UNSAID -D CMAKE_CXX_FLAGS= -D options_of_parent=-Og)
+expect_optimised("" "" UNSAID -D CMAKE_BUILD_TYPE=Debug -D options_of_parent=)
+expect_optimised("-O3 -DNDEBUG" "-O3 -DNDEBUG" UNSAID -D CMAKE_BUILD_TYPE=Release)
 
 if(cuda)
   execute_process(COMMAND ${configure} -D TUTTI_CUDA_ARCHITECTURES=60 RESULT_VARIABLE status ERROR_VARIABLE error)
