@@ -1,11 +1,12 @@
 #include "backend/shared_memory.hpp"
 
+#include "backend/descriptor.hpp"
 #include "backend/environment.hpp"
+#include "backend/shared_file.hpp"
 #include "tutti/error.hpp"
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <utility>
 
 #include <fcntl.h>
@@ -38,43 +39,38 @@ struct stat status_of(int descriptor) {
 }  // namespace
 
 SharedMemory::SharedMemory(std::size_t bytes) {
-  const int descriptor = memfd_create("tutti", MFD_CLOEXEC);
-  if (descriptor < 0) fail(ErrorCode::out_of_memory, "shared memory: memfd_create", errno);
-  handle_ = {getpid(), descriptor, bytes, status_of(descriptor).st_ino};
+  Descriptor file(memfd_create("tutti", MFD_CLOEXEC));
+  if (!file.is_open()) fail(ErrorCode::out_of_memory, "shared memory: memfd_create", errno);
+  handle_ = {getpid(), file.number(), bytes, status_of(file.number()).st_ino};
+  // If it has had the number of a standard stream for a moment, something may have been printed there.
+  static_cast<void>(ftruncate(file.number(), 0));
   // Reserved now: later a page that the system has not got would end the process with SIGBUS.
-  int status = EINTR;
-  while (status == EINTR) status = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
-  if (status != 0) {
-    seal();
-    fail(ErrorCode::out_of_memory, fmt::format("shared memory: {} bytes cannot be had", bytes), status);
+  if (const int status = reserve(file.number(), bytes); status != 0) {
+    const std::string limit = status != EFBIG ? ""
+                                              : fmt::format(
+                                                    " (no file, and no shared memory, may be longer "
+                                                    "than {} bytes: see ulimit -f)",
+                                                    longest_file());
+    fail(ErrorCode::out_of_memory, fmt::format("shared memory: {} bytes cannot be had{}", bytes, limit),
+         status);
   }
-  try {
-    map(descriptor);
-  } catch (const Error&) {
-    seal();
-    throw;
-  }
+  map(file.number());
+  handle_.descriptor = file.release();
 }
 
 SharedMemory::SharedMemory(const Handle& handle)
     : handle_{handle.process, -1, handle.bytes, handle.identity} {
   const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
-  const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (descriptor < 0) {
+  const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!file.is_open()) {
     fail(ErrorCode::peer_unavailable,
          fmt::format("shared memory of process {}: open {}", handle.process, path), errno);
   }
-  const struct stat status = status_of(descriptor);
+  const struct stat status = status_of(file.number());
   const bool complete =
       static_cast<std::size_t>(status.st_size) == handle.bytes && status.st_ino == handle.identity;
-  try {
-    if (!complete) fail(ErrorCode::peer_unavailable, path + " is not the memory that was announced", EINVAL);
-    map(descriptor);
-  } catch (const Error&) {
-    close(descriptor);
-    throw;
-  }
-  close(descriptor);
+  if (!complete) fail(ErrorCode::peer_unavailable, path + " is not the memory that was announced", EINVAL);
+  map(file.number());
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
@@ -115,8 +111,7 @@ void SharedMemory::map(int descriptor) {
 
 std::string host_identity() {
   if (const auto given = Environment::read().host_id) return *given;
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  const std::string boot = first_line_of("/proc/sys/kernel/random/boot_id");
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
   return fmt::format("{}/{}/{}", boot, name, link_target("/proc/self/ns/pid"));

@@ -25,7 +25,8 @@ class SharedMemory {
   };
 
   SharedMemory() = default;
-  /// New memory, reserved in full. Throws Error(out_of_memory) where the system has not got it.
+  /// New memory, reserved in full, however many signals come meanwhile. Throws Error(out_of_memory) where the
+  /// system has not got it, or the process may not have files that long (`ulimit -f`).
   explicit SharedMemory(std::size_t bytes);
   /// The memory of another process, or of this one. Throws Error(peer_unavailable).
   explicit SharedMemory(const Handle& handle);

@@ -1,3 +1,4 @@
+#include "backend/descriptor.hpp"
 #include "mpi/checks.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
@@ -7,7 +8,6 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <fstream>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,8 +25,7 @@ struct Host {
 
 Host this_host() {
   Host host;
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
+  const std::string boot = first_line_of("/proc/sys/kernel/random/boot_id");
   boot.copy(host.boot.data(), host.boot.size() - 1);
   int length = 0;
   check(MPI_Get_processor_name(host.name.data(), &length), "MPI_Get_processor_name");

@@ -22,8 +22,10 @@
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 /// What goes wrong while ranks come together.
 namespace tutti::test::ranks {
@@ -164,7 +166,6 @@ TEST(Joining, ARankStoppedInTheMiddleOfASplitIsNamed) {
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(std::size_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
     EXPECT_EQ(getrlimit(RLIMIT_FSIZE, &before_), 0);
     const rlimit limit{bytes, before_.rlim_max};
     EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -187,7 +188,7 @@ TEST(Joining, WithoutSharedMemoryFailsForAllAndMayBeTriedAgain) {
       std::optional<FileSizeLimit> limit;
       if (exchange.rank() == 0) limit.emplace(bytes);
       EXPECT_TRUE(refuses([&] { make(exchange); }, ErrorCode::peer_unavailable,
-                          {"rank 0:", "shared memory", "bytes cannot be had"}));
+                          {"rank 0:", "shared memory", "bytes cannot be had", "ulimit -f"}));
       EXPECT_LE(open_descriptors(), descriptors);
       EXPECT_LE(shared_mappings(), mappings);
     }
@@ -195,6 +196,59 @@ TEST(Joining, WithoutSharedMemoryFailsForAllAndMayBeTriedAgain) {
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
   });
+}
+
+/// Standard streams that are closed, for the scope's lifetime.
+class ClosedStreams {
+ public:
+  ClosedStreams() {
+    for (int stream = 0; stream < count; ++stream) {
+      kept_[stream] = fcntl(stream, F_DUPFD_CLOEXEC, 50);
+      close(stream);
+    }
+  }
+  ClosedStreams(const ClosedStreams&) = delete;
+  ClosedStreams& operator=(const ClosedStreams&) = delete;
+  ~ClosedStreams() {
+    for (int stream = 0; stream < count; ++stream) {
+      dup2(kept_[stream], stream);
+      close(kept_[stream]);
+    }
+  }
+  /// Nobody has taken their numbers.
+  [[nodiscard]] static bool are_free() {
+    bool are_free = true;
+    for (int stream = 0; stream < count; ++stream) are_free &= fcntl(stream, F_GETFD) < 0;
+    return are_free;
+  }
+
+ private:
+  static constexpr int count = 3;
+  int kept_[count] = {};
+};
+
+TEST(Joining, StandardStreamsThatAreClosedStaySo) {
+  for (const int hosts : {1, 2}) {
+    SCOPED_TRACE(testing::Message() << hosts << " hosts");
+    expect_all_right(3, [hosts](Exchange& exchange) {
+      pretend_host(exchange.rank() % hosts);
+      bool are_free = true;
+      std::vector<float> sums;
+      {
+        const ClosedStreams closed;
+        Communicator communicator = make(exchange);
+        are_free &= ClosedStreams::are_free();
+        const Tensor tensor = full({100'000}, 1, {.device = 0});  // is read where it lies
+        communicator.all_reduce_add({tensor}, {tensor});
+        sums = tensor.to_vector<float>();
+        are_free &= ClosedStreams::are_free();
+        const std::optional<Communicator> part = communicator.split(0);
+        are_free &= ClosedStreams::are_free();
+      }
+      EXPECT_TRUE(are_free);
+      EXPECT_EQ(sums, std::vector<float>(100'000, 3.0F));
+    });
+  }
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ PeerProcess::PeerProcess(pid_t process) noexcept
     : process_(process), descriptor_(static_cast<int>(syscall(SYS_pidfd_open, process, 0))) {}
 
 PeerProcess::PeerProcess(PeerProcess&& other) noexcept
-    : process_(std::exchange(other.process_, 0)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+    : process_(std::exchange(other.process_, 0)), descriptor_(std::move(other.descriptor_)) {}
 
 PeerProcess& PeerProcess::operator=(PeerProcess&& other) noexcept {
   std::swap(process_, other.process_);
@@ -22,14 +22,10 @@ PeerProcess& PeerProcess::operator=(PeerProcess&& other) noexcept {
   return *this;
 }
 
-PeerProcess::~PeerProcess() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
 bool PeerProcess::is_gone() const noexcept {
   if (process_ == 0) return false;
-  pollfd descriptor{.fd = descriptor_, .events = POLLIN, .revents = 0};
-  if (descriptor_ < 0) return kill(process_, 0) != 0 && errno == ESRCH;
+  pollfd descriptor{.fd = descriptor_.number(), .events = POLLIN, .revents = 0};
+  if (!descriptor_.is_open()) return kill(process_, 0) != 0 && errno == ESRCH;
   return poll(&descriptor, 1, 0) == 1 && (descriptor.revents & POLLIN) != 0;
 }
 

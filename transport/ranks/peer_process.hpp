@@ -1,5 +1,7 @@
 #pragma once
 
+#include "backend/descriptor.hpp"
+
 #include <sys/types.h>
 
 namespace tutti::transport::ranks {
@@ -12,15 +14,12 @@ class PeerProcess {
   explicit PeerProcess(pid_t process) noexcept;
   PeerProcess(PeerProcess&& other) noexcept;
   PeerProcess& operator=(PeerProcess&& other) noexcept;
-  PeerProcess(const PeerProcess&) = delete;
-  PeerProcess& operator=(const PeerProcess&) = delete;
-  ~PeerProcess();
 
   [[nodiscard]] bool is_gone() const noexcept;
 
  private:
   pid_t process_ = 0;
-  int descriptor_ = -1;  ///< tells when the process ends, whoever has its number then; -1 if there is none
+  Descriptor descriptor_;  ///< tells when the process ends, whoever has its number then; may be none
 };
 
 }  // namespace tutti::transport::ranks

@@ -5,13 +5,14 @@
 #include "backend/cuda/driver_function.hpp"
 #include "backend/cuda/handles.hpp"
 #include "backend/cuda/nvlink.hpp"
+#include "backend/descriptor.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cctype>
-#include <fstream>
+#include <charconv>
 
 #include <fmt/format.h>
 
@@ -34,9 +35,10 @@ int attribute(cudaDeviceAttr which, int device) {
 int numa_node_of(std::string pci_bus_id) {
   std::ranges::transform(pci_bus_id, pci_bus_id.begin(),
                          [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  std::ifstream file(fmt::format("/sys/bus/pci/devices/{}/numa_node", pci_bus_id));
+  const std::string text = first_line_of(fmt::format("/sys/bus/pci/devices/{}/numa_node", pci_bus_id));
   int node = -1;
-  return file >> node ? node : -1;
+  std::from_chars(text.data(), text.data() + text.size(), node);
+  return node;
 }
 
 DeviceProperties read_properties(int device) {

@@ -1,9 +1,8 @@
+#include "backend/descriptor.hpp"
 #include "backend/environment.hpp"
 #include "tutti/error.hpp"
 #include "tutti/virtual_devices.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
@@ -61,18 +60,6 @@ std::optional<VirtualMachine> make_preset(std::string_view name, int device_coun
   return machine;
 }
 
-/// Nothing if there is no such file, or what is there cannot be read: a directory, for instance.
-std::optional<std::string> read_text(const std::string& path) {
-  std::ifstream stream(path, std::ios::binary);
-  try {
-    std::string text{std::istreambuf_iterator<char>(stream), {}};
-    if (stream) return text;
-  } catch (const std::ios_base::failure&) {
-    // Opened, but not to be read.
-  }
-  return std::nullopt;
-}
-
 /// For messages: one line of bounded length, whatever the file holds.
 std::string shown(const json& value) {
   constexpr std::size_t longest = 60;
@@ -86,7 +73,7 @@ std::string shown(const json& value) {
 class TopologyFile {
  public:
   explicit TopologyFile(std::string path) : path_(std::move(path)) {
-    const std::optional<std::string> text = read_text(path_);
+    const std::optional<std::string> text = contents_of(path_);
     if (!text) {
       refuse(fmt::format("topology '{}'", path_),
              "neither a preset (island, two-islands, pcie, pcie-p2p) nor a readable file");

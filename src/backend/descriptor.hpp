@@ -1,0 +1,75 @@
+#pragma once
+
+#include <array>
+#include <cerrno>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace tutti {
+
+/// An open file of the library's own; there are no others. Closed when destroyed, and by `exec`.
+///
+/// Its number is none of the standard streams', 0 to 2, also where the program was started with these closed:
+/// else what the program prints would go there.
+class Descriptor {
+ public:
+  Descriptor() noexcept = default;
+  /// Takes what a system call has returned, -1 and its errno if that failed.
+  explicit Descriptor(int number) noexcept : number_(number) {
+    if (number < 0 || number >= first) return;
+    number_ = fcntl(number, F_DUPFD_CLOEXEC, first);
+    const int error = errno;
+    ::close(number);
+    errno = error;
+  }
+  Descriptor(Descriptor&& other) noexcept : number_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() { close(); }
+
+  [[nodiscard]] bool is_open() const noexcept { return number_ >= 0; }
+  /// -1 if it is not open.
+  [[nodiscard]] int number() const noexcept { return number_; }
+  /// The caller closes it from now on.
+  [[nodiscard]] int release() noexcept { return std::exchange(number_, -1); }
+  void close() noexcept {
+    if (is_open()) ::close(release());
+  }
+
+ private:
+  static constexpr int first = 3;
+
+  int number_ = -1;
+};
+
+/// What a file holds. Nothing if there is none, or what is there cannot be read: a directory, for instance.
+[[nodiscard]] inline std::optional<std::string> contents_of(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (!file.is_open()) return std::nullopt;
+  std::string text;
+  std::array<char, 4096> piece{};
+  for (;;) {
+    const ssize_t count = read(file.number(), piece.data(), piece.size());
+    if (count == 0) return text;
+    if (count > 0) text.append(piece.data(), static_cast<std::size_t>(count));
+    // A signal comes before there is something to read, and undoes nothing.
+    if (count < 0 && errno != EINTR) return std::nullopt;
+  }
+}
+
+/// The first line of a file, without its end; empty if it cannot be read.
+[[nodiscard]] inline std::string first_line_of(const std::string& path) {
+  const std::string text = contents_of(path).value_or("");
+  return text.substr(0, text.find('\n'));
+}
+
+}  // namespace tutti
