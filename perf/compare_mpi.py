@@ -5,14 +5,15 @@ usage: perf/compare_mpi.py [-n RANKS] [-r RUNS] [-b SIZE] [-e SIZE] [-f FACTOR] 
 
 Each run is `mpirun -np RANKS tutti-perf all --backend host --peer mpi`, in which both sides are measured in turns and every
 byte of every result is checked. Prints a Markdown table of MPI's time over tutti's, out of place and in place, medians of
-all runs. With --out, DIR/<date>-virtual-<ranks>-ranks.md has the table with the machine, versions and commit, and .json all
-that was measured besides; earlier results of a day stay. Exits with 1 if an element was wrong.
+all runs. With --out, DIR/<date>-virtual-<ranks>-ranks.md has the table with the machine, versions and commit, and
+.json.gz all that was measured besides; earlier results of a day stay. Exits with 1 if an element was wrong.
 
 Figures are of one machine's cores, and worth something only if nothing else runs on them.
 """
 
 import argparse
 import datetime
+import gzip
 import json
 import os
 import platform
@@ -134,7 +135,7 @@ def facts_of(given, wrong):
 def base_of(folder, facts):
     first = os.path.join(folder, f"{facts['date'][:10]}-virtual-{facts['ranks']}-ranks")
     base, next_number = first, 2
-    while os.path.exists(base + ".json") or os.path.exists(base + ".md"):
+    while os.path.exists(base + ".json.gz") or os.path.exists(base + ".md"):
         base, next_number = f"{first}-{next_number}", next_number + 1
     return base
 
@@ -156,13 +157,13 @@ def main():
         facts = facts_of(given, wrong)
         os.makedirs(given.out, exist_ok=True)
         base = base_of(given.out, facts)
-        with open(base + ".json", "w", encoding="utf-8") as stream:
+        with gzip.open(base + ".json.gz", "wt", encoding="utf-8") as stream:
             json.dump({"schema": "tutti-compare-mpi/1", **facts, "documents": documents}, stream)
             stream.write("\n")
         with open(base + ".md", "w", encoding="utf-8") as stream:
             stream.write("# Virtual devices beside MPI\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items()))
             stream.write(f"\n{text}\n")
-        print(f"{base}.json, {base}.md", file=sys.stderr)
+        print(f"{base}.json.gz, {base}.md", file=sys.stderr)
     if wrong:
         fail(f"{wrong} wrong elements")
 

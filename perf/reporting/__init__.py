@@ -1,0 +1,1 @@
+"""What perf/report.py is made of: reading results, tables of them, pages."""

@@ -1,0 +1,171 @@
+"""Orders the rows of runs: charts of one operation, lines of one run and one contender over payload sizes."""
+
+from dataclasses import dataclass, field
+
+from .documents import TORCH
+
+TUTTI = "tutti"
+
+
+@dataclass(frozen=True)
+class Point:
+    size: int
+    time: float  # µs, as the run's headline says
+    p99: float | None  # µs
+    bandwidth: float  # GB/s on the bus
+    how: str  # transport and algorithm
+
+
+@dataclass
+class Line:
+    """One contender's figures in one run."""
+
+    run: object
+    by: str  # "tutti", "nccl", "torch.cuda.comm" …
+    form: str  # how it was called: "eager", "persistent, in place" …
+    points: list = field(default_factory=list)
+
+    @property
+    def contender(self):
+        transport = self.run.document["settings"]["transport"]
+        return f"{TUTTI} by {transport}" if self.by == TUTTI and transport != "auto" else self.by
+
+    @property
+    def name(self):
+        marked = f" [{'; '.join(self.run.faults)}]" if self.run.faults else ""
+        return f"{self.contender}, {self.form}: {self.run.name}{marked}"
+
+    @property
+    def in_place(self):
+        return self.form.endswith("in place")
+
+
+@dataclass
+class Chart:
+    """One operation's lines: of one mode, element type, dimension and root."""
+
+    mode: str
+    operation: str
+    dtype: str
+    variant: str  # "dimension 1", "root 3" or empty
+    lines: list = field(default_factory=list)
+
+    @property
+    def title(self):
+        return ", ".join(part for part in (self.operation, self.variant) if part)
+
+    @property
+    def roof(self):
+        roofs = [line.run.roof for line in self.lines if line.run.roof]
+        return max(roofs) if roofs else None
+
+    def ratios(self):
+        """(line of a peer, [(size, the peer's time over tutti's)]) wherever both are of one run and form."""
+        found = []
+        for peer in self.lines:
+            if peer.by == TUTTI:
+                continue
+            for own in self.lines:
+                if own.by == TUTTI and own.form == peer.form and are_comparable(own.run, peer.run):
+                    times = {point.size: point.time for point in own.points}
+                    shared = [(p.size, p.time / times[p.size]) for p in peer.points if times.get(p.size)]
+                    if shared:
+                        found.append((peer, own, shared))
+        return found
+
+
+def are_comparable(one, other):
+    """Whether they were measured in one go on one machine."""
+    return one is other or (one.file == other.file and one.table == other.table == TORCH)
+
+
+def time_of(run, measured):
+    """The summary of what the run calls its time."""
+    return measured["latency_us" if run.document["settings"]["time"] == "latency" else "back_to_back_us"]
+
+
+def variant_of(row):
+    parts = [f"dimension {row['dim']}"] if row["dim"] else []
+    return ", ".join(parts + ([f"root {row['root']}"] if row["root"] > 0 else []))
+
+
+def form_of(run, row, place):
+    parts = [row["launch"]]
+    if run.document["settings"]["time"] == "latency":
+        parts.append("latency")
+    if run.document["settings"].get("determinism") == "bitwise":
+        parts.append("bitwise")
+    if row.get("results") == "new":
+        parts.append("results returned")
+    return ", ".join(parts + (["in place"] if place == "in_place" else []))
+
+
+def charts_of(runs):
+    """Charts of all that was measured over sizes, in the order of the runs."""
+    charts, lines = {}, {}
+    for run in runs:
+        for row in run.document["rows"]:
+            if row["tensor_list"] or "destination" in row or row["size"] == 0:
+                continue
+            key = (run.mode, row["operation"], row["dtype"], variant_of(row))
+            for place in ("out_of_place", "in_place"):
+                measured = row.get(place)
+                if not measured:
+                    continue
+                chart = charts.setdefault(key, Chart(*key))
+                form = form_of(run, row, place)
+                line_key = (key, id(run), row["by"], form)
+                if line_key not in lines:
+                    lines[line_key] = Line(run, row["by"], form)
+                    chart.lines.append(lines[line_key])
+                how = ", ".join(part for part in (row.get("transport"), row.get("algorithm")) if part)
+                lines[line_key].points.append(
+                    Point(
+                        row["size"], measured["time_us"], time_of(run, measured).get("p99"), measured["busbw_gbps"], how
+                    )
+                )
+    for line in lines.values():
+        line.points.sort(key=lambda point: point.size)
+    return list(charts.values())
+
+
+def lists_of(runs):
+    """{(mode, operation): [(tensor list, contender, run, µs)]} of what was measured on lists of tensors."""
+    found = {}
+    for run in runs:
+        for row in run.document["rows"]:
+            measured = row.get("out_of_place") or row.get("in_place")
+            if row["tensor_list"] and measured:
+                entry = (row["tensor_list"], f"{row['by']}, {row['launch']}", run, measured["time_us"])
+                found.setdefault((run.mode, row["operation"]), []).append(entry)
+    return found
+
+
+def matrices_of(runs):
+    """[(run, contender, size, figures)] of copies between pairs; figures[source][destination] is (µs, GB/s) or None."""
+    found = {}
+    for run in runs:
+        for row in run.document["rows"]:
+            measured = row.get("out_of_place") or row.get("in_place")
+            if "destination" not in row or not measured:
+                continue
+            count = run.document["devices_used"]
+            key = (id(run), row["by"], row["size"], row["dtype"])
+            empty = (run, row["by"], row["size"], [[None] * count for _ in range(count)])
+            figures = found.setdefault(key, empty)[3]
+            figures[row["root"]][row["destination"]] = (measured["time_us"], measured["busbw_gbps"])
+    return list(found.values())
+
+
+def format_size(size):
+    for shift, letter in ((30, "G"), (20, "M"), (10, "K")):
+        if size >= 1 << shift:
+            return f"{size >> shift}{letter}" if size % (1 << shift) == 0 else f"{size / (1 << shift):.1f}{letter}"
+    return str(size)
+
+
+def format_figure(value):
+    """Three significant digits, as a person writes them."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -1,0 +1,155 @@
+"""Markdown pages of results, one for each kind of machine, so that no table is typed."""
+
+import re
+from pathlib import Path
+
+from .documents import TORCH
+from .series import TUTTI, charts_of, format_figure, format_size, lists_of
+
+BEHIND = 1.03  # what is slower than a peer by more than this is said
+GENERATED = "<!-- Made by perf/report.py --pages; do not edit. -->\n"
+
+
+def row(cells):
+    return f"| {' | '.join(cells)} |\n"
+
+
+def provenance(run):
+    """Where the figures come from, in one paragraph."""
+    facts = run.facts
+    parts = [f"`{run.file}`" + (f" ({run.table})" if run.table else "")]
+    if run.repetitions > 1:
+        parts.append(f"medians of {run.repetitions} runs")
+    parts += [facts[name] for name in ("date",) if facts.get(name)]
+    commit = facts.get("commit", "unknown")
+    parts.append(f"commit {commit}, tutti {run.document.get('version') or 'of that commit'}")
+    for name, title in (("driver", "driver"), ("cuda", "CUDA")):
+        if facts.get(name):
+            parts.append(f"{title} {facts[name]}")
+    if run.document.get("backend") == "cuda" and run.document.get("nccl"):
+        parts.append(f"NCCL {run.document['nccl']}")
+    if run.document.get("peer") and not str(run.document["peer"]).startswith("NCCL"):
+        parts.append(str(run.document["peer"]))
+    parts += [facts[name] for name in ("cpu", "processor", "system") if facts.get(name)]
+    wrong = run.document.get("summary", {}).get("wrong")
+    if run.faults:
+        parts.append(f"**{'; '.join(run.faults)}**")
+    elif wrong == 0:
+        parts.append("every element checked, none wrong")
+    return "; ".join(parts) + f". Command: `{' '.join(run.document.get('command_line', []))}`"
+
+
+def behind(charts):
+    """A sentence on how many figures are slower than a peer's."""
+    every, slow = 0, []
+    for chart in charts:
+        for peer, _, shared in chart.ratios():
+            for size, ratio in shared:
+                every += 1
+                if 1 / ratio > BEHIND:
+                    place = " in place" if peer.in_place else ""
+                    slow.append((1 / ratio, f"`{chart.operation}` {format_size(size)}{place}"))
+    if not every:
+        return ""
+    if not slow:
+        return f"None of the {every} figures with a peer's beside them is more than 3 % slower.\n\n"
+    slow.sort(reverse=True)
+    worst = ", ".join(f"{name} ({(ratio - 1) * 100:.0f} %)" for ratio, name in slow[:8])
+    more = f" and {len(slow) - 8} more" if len(slow) > 8 else ""
+    return f"Of {every} figures with a peer's beside them, {len(slow)} are more than 3 % slower: {worst}{more}.\n\n"
+
+
+def sweep(run, form):
+    """The table of one run and form: a line for each contender of each operation."""
+    charts = [chart for chart in charts_of([run]) if chart.dtype == "float32" and not chart.variant]
+    for chart in charts:
+        chart.lines = [line for line in chart.lines if line.form == form]
+    charts = [chart for chart in charts if chart.lines]
+    sizes = sorted({point.size for chart in charts for line in chart.lines for point in line.points})
+    if len(sizes) < 3:
+        return ""
+    text = row(["µs", *(format_size(size) for size in sizes)]) + row(["---", *["--:"] * len(sizes)])
+    for chart in charts:
+        for line in sorted(chart.lines, key=lambda line: line.by != TUTTI):
+            times = {point.size: point.time for point in line.points}
+            name = f"`{chart.operation}`" if line.by == TUTTI else f"{line.contender}, same run"
+            text += row([name, *(format_figure(times[size]) if size in times else "" for size in sizes)])
+    return f"{text}\n{behind(charts)}"
+
+
+def lists_table(runs):
+    """Lists of tensors, of all runs of one page."""
+    text = ""
+    for (mode, operation), entries in lists_of(runs).items():
+        names = list(dict.fromkeys(name for name, *_ in entries))
+        lines = {}
+        for name, contender, run, time in entries:
+            lines.setdefault((run.file, contender), {})[name] = time
+        text += f"### `{operation}`, lists of tensors, {mode}\n\n"
+        text += row(["µs", *names]) + row(["---", *["--:"] * len(names)])
+        for (file, contender), times in lines.items():
+            cells = (format_figure(times[name]) if name in times else "" for name in names)
+            text += row([f"{contender} (`{file}`)", *cells])
+        text += "\n"
+    return text
+
+
+def forms_of(run):
+    return list(dict.fromkeys(line.form for chart in charts_of([run]) for line in chart.lines))
+
+
+def page_of(machine, runs):
+    text = f"{GENERATED}# {machine}\n\nTimes of a call in µs, medians. float32, root 0, dimension 0.\n\n"
+    for run in runs:
+        if run.document["settings"]["transport"] != "auto" or run.table == TORCH and run.document.get("schema"):
+            continue
+        sections = [(form, sweep(run, form)) for form in forms_of(run)]
+        sections = [(form, table) for form, table in sections if table]
+        if not sections:
+            continue
+        title = run.table or Path(run.file).name.split(".json")[0]
+        text += f"## {run.mode[0].upper()}{run.mode[1:]}: {title}\n\n{provenance(run)}.\n\n"
+        for form, table in sections:
+            text += f"### {form[0].upper()}{form[1:]}\n\n{table}"
+    return (text + lists_table(runs)).rstrip() + "\n"
+
+
+def file_name(machine):
+    return re.sub(r"[^a-z0-9]+", "-", machine.lower()).strip("-") + ".md"
+
+
+def suites(checks):
+    """What the test suite did on GPUs, the latest first."""
+    lines = []
+    for check in sorted(checks, key=lambda check: check.facts.get("date", ""), reverse=True):
+        tests = [
+            f"{step['name']}: {step['outcome']}, {step['seconds']} s"
+            for step in check.steps
+            if re.search(r"tests|memcheck|racecheck|build", step["name"])
+        ]
+        if any(not name.startswith("build") for name in tests):
+            facts = check.facts
+            named = (facts.get(name, "unknown") for name in ("gpus", "date", "commit"))
+            lines.append(row([*named, "; ".join(tests), f"`{check.file}`"]))
+    if not lines:
+        return ""
+    head = row(["GPUs", "date", "commit", "steps", "file"]) + row(["---"] * 5)
+    return f"\n## The test suite on GPUs\n\n{head}{''.join(lines)}"
+
+
+def pages_of(runs, checks):
+    """{file name: text} of all pages."""
+    machines = {}
+    for run in runs:
+        machines.setdefault(run.machine, []).append(run)
+    index = f"{GENERATED}# Results\n\n| machine | measured | commits |\n|---|---|---|\n"
+    pages = {}
+    for machine, own in sorted(machines.items()):
+        pages[file_name(machine)] = page_of(machine, own)
+        dates = sorted({run.facts.get("date", "unknown")[:10] for run in own})
+        commits = ", ".join(dict.fromkeys(run.facts.get("commit", "unknown") for run in own))
+        measured = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+        index += row([f"[{machine}]({file_name(machine)})", measured, commits])
+    index += suites(checks)
+    index += "\n`perf/report.py` draws the same files, and yours, as charts.\n"
+    return pages | {"README.md": index}
