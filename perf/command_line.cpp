@@ -1,5 +1,6 @@
 #include "command_line.hpp"
 
+#include "nearest.hpp"
 #include "tutti/version.hpp"
 #include "usage_error.hpp"
 
@@ -26,6 +27,9 @@ that joins all its devices, 16 at most.
 Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add or all_reduce_add, the whole of a
 scatter or gather, an output of all_gather, an input of reduce_scatter_add.
 Suffixes K, M and G are binary. A coalesced operation splits a size into 16 tensors unless --tensors is given.
+
+Letters, long names and meanings of options are those of nccl-tests, where it has them; its names of operations (also
+AllReduce, all_reduce_perf) and of element types are known. Of an option given several times the last counts.
 )";
 
 constexpr const char* footer =
@@ -47,7 +51,7 @@ class Group {
     const auto is_given = [](const std::string& text) {
       return text.empty() ? std::string("expected a value, got an empty one") : std::string();
     };
-    app_.add_option(flag, target, help)->group(name_)->type_name(type)->check(is_given);
+    app_.add_option(flag, target, help)->group(name_)->type_name(type)->take_last()->check(is_given);
   }
   void flag(const char* flag, bool& target, const char* help) {
     app_.add_flag(flag, target, help)->group(name_);
@@ -58,25 +62,82 @@ class Group {
   const char* name_;
 };
 
+/// Options of nccl-tests without an equal here.
+struct Foreign {
+  const char* names;
+  const char* instead;
+};
+constexpr Foreign foreign[] = {
+    {"-t,--nthreads", "one thread drives all devices of a process: their number is -g"},
+    {"-m,--agg_iters",
+     "calls are not grouped: many tensors in one call are measured by broadcast_coalesced, "
+     "reduce_add_coalesced and all_reduce_add_coalesced (--tensors)"},
+    {"-a,--average", "the time of ranks is the slowest one's, always"},
+    {"-p,--parallel_init", "the members of a communicator start at once, always: leave it out"},
+    {"-z,--blocking", "the time from a call to its completion is shown by --latency"},
+    {"-y,--stream_null", "every device has one stream of its own, always"},
+    {"-N,--run_cycles", "batches are repeated with --repetitions"},
+    {"-T,--timeout", "end a run with timeout(1): what was measured until then is kept"},
+    {"-C,--report_cputime", "times last until all devices are done; --latency shows that of single calls"},
+    {"-S,--report_timestamps", "figures go to a file with -J"},
+    {"-F,--csv", "figures go to a file as JSON, with -J"},
+    {"-R,--local_register", "what large calls need is registered at their first use, always"},
+    {"-M,--memory", "tensors come from the library's allocator, always"},
+    {"-x,--cta_policy", "NCCL is measured as its environment sets it up (--peer nccl)"},
+    {"-D,--device_implementation", "NCCL is measured by its host calls alone (--peer nccl)"},
+    {"-V,--device_cta_count", "NCCL is measured by its host calls alone (--peer nccl)"},
+    {"-u,--unalign", "tensors are aligned as the library's allocator does it"},
+};
+
+void refuse_foreign(CLI::App& app) {
+  for (const Foreign& option : foreign) {
+    const auto refuse = [&option] {
+      throw UsageError(fmt::format("{} of nccl-tests is no option here: {}", option.names, option.instead));
+    };
+    app.add_flag_callback(option.names, refuse)->group("");  // in no group: not in the help
+  }
+}
+
+[[noreturn]] void refuse_unknown(const CLI::App& app, const std::string& given) {
+  const std::string name = given.substr(0, given.find('='));
+  std::vector<std::string> names;
+  for (const CLI::Option* const option : app.get_options()) {
+    for (const std::string& known : option->get_lnames()) names.push_back("--" + known);
+  }
+  const std::string meant = name.starts_with("--") ? nearest(name, names) : "";
+  throw UsageError(unknown_name(given, "an option", meant, "one of those that -h lists"));
+}
+
+/// In one line; where it begins with one name of an option, with all of them: people may have typed another.
+std::string with_all_names(const CLI::App& app, std::string message) {
+  std::ranges::replace(message, '\n', ' ');
+  for (const CLI::Option* const option : app.get_options()) {
+    const std::string name = option->get_name();
+    if (message.starts_with(name + ":"))
+      return message.replace(0, name.size(), option->get_name(false, true));
+  }
+  return message;
+}
+
 void declare(CLI::App& app, TypedOptions& typed) {
   app.footer(footer);
   app.set_version_flag("--version", fmt::format("tutti-perf {}", version()), "print the version and exit");
   app.add_option("OP", typed.words, "what to measure; or topo, explain, tensors")->type_name("");
 
   Group sizes(app, "Sizes");
-  sizes.value("-b", typed.begin, "SIZE", "smallest size (default 8)");
-  sizes.value("-e", typed.end, "SIZE", "largest size (default 64M, or -b if that is larger)");
-  sizes.value("-i", typed.increment, "SIZE", "bytes from one size to the next");
-  sizes.value("-f", typed.factor, "N", "factor from one size to the next (default 2)");
+  sizes.value("-b,--minbytes", typed.begin, "SIZE", "smallest size (default 8)");
+  sizes.value("-e,--maxbytes", typed.end, "SIZE", "largest size (default 64M, or -b if that is larger)");
+  sizes.value("-i,--stepbytes", typed.increment, "SIZE", "bytes from one size to the next");
+  sizes.value("-f,--stepfactor", typed.factor, "N", "factor from one size to the next (default 2)");
   sizes.value("--tensors", typed.tensors, "LIST",
               "for coalesced operations, instead of sizes: resnet50, gpt2, COUNTxSIZE such\n"
               "as 1000x1K, or a file with lines such as: 64x3x7x7 float32");
 
   Group operations(app, "Operations");
-  operations.value("-d", typed.dtype, "TYPE",
+  operations.value("-d,--datatype", typed.dtype, "TYPE",
                    "element type, such as float32, half, int8, or all (default float32)");
-  operations.value("-o", typed.reduction, "NAME", "reduction: sum, or all, which is the same");
-  operations.value("-r", typed.root, "N",
+  operations.value("-o,--op", typed.reduction, "NAME", "reduction: sum, or all, which is the same");
+  operations.value("-r,--root", typed.root, "N",
                    "root, or all, or -1, which is the same (default 0): a device; between ranks,\n"
                    "counted through all");
   operations.value("--dim", typed.dim, "N", "scatter and gather: dimension 0 (default), 1, or all");
@@ -88,7 +149,7 @@ void declare(CLI::App& app, TypedOptions& typed) {
                    "what is on its device already is returned as it is");
 
   Group devices(app, "Devices");
-  devices.value("-g", typed.devices_used, "N",
+  devices.value("-g,--ngpus", typed.devices_used, "N",
                 "number of devices that take part (default: all; of every rank: 1, at most 16)");
   devices.value("--backend", typed.backend, "NAME", "auto, cuda, or host: virtual devices");
   devices.value("--devices", typed.virtual_devices, "N",
@@ -98,9 +159,9 @@ void declare(CLI::App& app, TypedOptions& typed) {
                 "implies --backend host");
 
   Group timing(app, "Timing");
-  timing.value("-n", typed.iterations, "N",
+  timing.value("-n,--iters", typed.iterations, "N",
                "launches per batch (default: as many as take 50 ms, at most 200)");
-  timing.value("-w", typed.warmup, "N", "launches before measuring (default: up to 5)");
+  timing.value("-w,--warmup_iters", typed.warmup, "N", "launches before measuring (default: up to 5)");
   timing.value("--repetitions", typed.repetitions, "N", "batches (default 5, fewer of slow operations)");
   timing.value("--buffer-sets", typed.buffer_sets, "N",
                "sets of buffers to rotate over (default: beyond the caches)");
@@ -108,18 +169,20 @@ void declare(CLI::App& app, TypedOptions& typed) {
   timing.flag("--persistent", typed.persistent,
               "bind once, launch many times: on GPUs, graph replays;\n"
               "between ranks, of graphs of 20 calls");
-  timing.value("-G", typed.graph_launches, "N",
+  timing.value("-G,--cudagraph", typed.graph_launches, "N",
                "the same, with this many launches per batch; 0: eager (default)");
   timing.value("--peer", typed.peer, "NAME",
                "measure a peer, too: nccl, on the same buffers; between ranks of virtual\n"
                "devices also mpi, on host memory");
 
   Group check(app, "Check and output");
-  check.value("-c", typed.check, "N", "compare every element on every device (default 1); 0: do not");
+  check.value("-c,--check", typed.check, "N", "compare every element on every device (default 1); 0: do not");
   check.value("--seed", typed.seed, "N", "varies the data (default 1)");
   check.flag("--inject-corruption", typed.inject_corruption,
              "virtual devices: damage transfers (between ranks: outputs), to see the check find it");
-  check.value("-J", typed.json_file, "FILE", "write all figures as JSON");
+  check.value("-J,--output_file", typed.json_file, "FILE", "write all figures as JSON");
+  refuse_foreign(app);
+  app.allow_extras();  // they are refused with a suggestion
 }
 
 }  // namespace
@@ -130,6 +193,9 @@ std::optional<TypedOptions> split_command_line(int argc, const char* const* argv
   declare(app, typed);
   try {
     app.parse(argc, argv);
+    for (const std::string& word : app.remaining()) {
+      if (word != "--") refuse_unknown(app, word);
+    }
     return typed;
   } catch (const CLI::CallForHelp&) {
     help = app.help();
@@ -138,9 +204,7 @@ std::optional<TypedOptions> split_command_line(int argc, const char* const* argv
     help = app.version() + "\n";
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    std::string message = error.what();
-    std::replace(message.begin(), message.end(), '\n', ' ');
-    throw UsageError(message);
+    throw UsageError(with_all_names(app, error.what()));
   }
 }
 

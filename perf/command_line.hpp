@@ -40,8 +40,9 @@ struct TypedOptions {
 };
 
 /// Sorts the command line into its options; nothing if help or the version was asked for, which then is in
-/// `help`. Throws
-/// UsageError for an option that does not exist, lacks its value or is given twice.
+/// `help`. Of an option that is given several times the last counts. Throws UsageError for an option that
+/// does not exist or lacks its value: the message names the nearest one, or what does what nccl-tests has the
+/// option for.
 [[nodiscard]] std::optional<TypedOptions> split_command_line(int argc, const char* const* argv,
                                                              std::string& help);
 

@@ -316,10 +316,11 @@ int explain_operation(const Options& options, Processes& processes, const Output
 void require_same_arguments(std::span<char* const> arguments, Processes& processes) {
   std::string mine;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
-    if (std::string_view(arguments[i]) == "-J") {
+    const std::string_view argument = arguments[i];
+    if (argument == "-J" || argument == "--output_file") {
       ++i;
-    } else {
-      mine += fmt::format(" {}", arguments[i]);
+    } else if (!argument.starts_with("-J") && !argument.starts_with("--output_file=")) {
+      mine += fmt::format(" {}", argument);
     }
   }
   const std::vector<std::string> all = processes.gather(mine);

@@ -1,6 +1,9 @@
 #include "operation.hpp"
 
+#include "nearest.hpp"
+
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace tutti::perf {
@@ -13,6 +16,27 @@ void append(Lists& lists, std::size_t list, const Tensor& tensor) {
   if (lists.size() <= list) lists.resize(list + 1);
   lists[list].push_back(tensor);
 }
+
+/// What stays of a name however it is written: of all_reduce_perf, AllReduce and all-reduce, allreduce.
+std::string core_of(std::string_view name) {
+  constexpr std::string_view suffix = "_perf";
+  if (name.ends_with(suffix)) name.remove_suffix(suffix.size());
+  std::string core = in_small_letters(name);
+  std::erase_if(core, [](char letter) { return letter == '_' || letter == '-'; });
+  return core;
+}
+
+struct Alias {
+  std::string_view core;
+  std::string_view name;
+};
+/// What other libraries call the operations. There sums are one reduction of several, here the only one.
+constexpr std::array aliases{Alias{"bcast", "broadcast"},
+                             Alias{"reduce", "reduce_add"},
+                             Alias{"reducecoalesced", "reduce_add_coalesced"},
+                             Alias{"allreduce", "all_reduce_add"},
+                             Alias{"allreducecoalesced", "all_reduce_add_coalesced"},
+                             Alias{"reducescatter", "reduce_scatter_add"}};
 
 /// About as many rows as columns: rows are a power of two.
 std::vector<std::int64_t> matrix_sizes(std::int64_t elements) {
@@ -121,10 +145,13 @@ const Operation& copy_operation() {
 }
 
 const Operation* find_operation(std::string_view name, Mode mode) {
+  const std::string core = core_of(name);
+  const auto* const alias = std::ranges::find(aliases, core, &Alias::core);
+  const std::string wanted = alias != aliases.end() ? core_of(alias->name) : core;
   for (const Operation* operation : collective_operations(mode)) {
-    if (operation->name() == name) return operation;
+    if (core_of(operation->name()) == wanted) return operation;
   }
-  return copy_operation().name() == name ? &copy_operation() : nullptr;
+  return core_of(copy_operation().name()) == wanted ? &copy_operation() : nullptr;
 }
 
 }  // namespace tutti::perf

@@ -118,7 +118,8 @@ enum class Mode : std::uint8_t { single_process, ranks };
 [[nodiscard]] std::span<const Operation* const> collective_operations(Mode mode);
 /// Copies from device to device, measured for every pair.
 [[nodiscard]] const Operation& copy_operation();
-/// nullptr for an unknown name.
+/// By its name, however it is written, or by what other libraries call it: AllReduce and all_reduce_perf are
+/// all_reduce_add. nullptr for an unknown name.
 [[nodiscard]] const Operation* find_operation(std::string_view name, Mode mode);
 
 /// The shapes of a case's payload, all with an element type: one tensor, or a coalesced list.

@@ -1,6 +1,8 @@
 #include "options.hpp"
 
 #include "command_line.hpp"
+#include "element_types.hpp"
+#include "nearest.hpp"
 #include "tutti/error.hpp"
 #include "usage_error.hpp"
 
@@ -26,22 +28,16 @@ std::optional<int> optional_number(const std::string& text, std::string_view wha
   return parse_number(text, what, lowest, highest);
 }
 
-/// Runs a parser of the library; its errors become usage errors that name the option.
-template <class Parse>
-auto parse_with(std::string_view option, Parse&& parse) {
-  try {
-    return parse();
-  } catch (const Error& error) {
-    throw UsageError(fmt::format("{}: {}", option, error.what()));
-  }
-}
-
-/// Names joined by commas, and what else may stand there.
-std::string expected_operations(Mode mode) {
-  std::string names;
-  for (const Operation* operation : collective_operations(mode))
-    names += fmt::format("{}, ", operation->name());
-  return names + (mode == Mode::single_process ? "sendrecv, " : "") + "all, topo, explain or tensors";
+[[noreturn]] void refuse_operation(const std::string& name, Mode mode) {
+  std::vector<std::string> names;
+  for (const Operation* operation : collective_operations(mode)) names.emplace_back(operation->name());
+  if (mode == Mode::single_process) names.emplace_back("sendrecv");
+  for (const char* const other : {"all", "topo", "explain", "tensors"}) names.emplace_back(other);
+  const std::string meant = nearest(name, names);
+  const std::string last = names.back();
+  names.pop_back();
+  throw UsageError(
+      unknown_name(name, "an operation", meant, fmt::format("{} or {}", fmt::join(names, ", "), last)));
 }
 
 std::vector<const Operation*> parse_operations(const std::string& name, Mode mode) {
@@ -52,9 +48,7 @@ std::vector<const Operation*> parse_operations(const std::string& name, Mode mod
     return all;
   }
   const Operation* const operation = find_operation(name, mode);
-  if (operation == nullptr) {
-    throw UsageError(fmt::format("'{}' is not an operation: expected {}", name, expected_operations(mode)));
-  }
+  if (operation == nullptr) refuse_operation(name, mode);
   if (mode == Mode::ranks && operation->is_copy()) {
     throw UsageError("sendrecv copies between the devices of one process: start it without a launcher");
   }
@@ -78,7 +72,7 @@ SizeSweep parse_sweep(const TypedOptions& typed) {
 
 std::vector<DType> parse_dtypes(const std::string& text) {
   if (text == "all") return {all_dtypes.begin(), all_dtypes.end()};
-  return {parse_with("-d", [&] { return parse_dtype(text); })};
+  return {parse_element_type(text, "-d")};
 }
 
 void parse_launches(const TypedOptions& typed, Options& options) {
@@ -111,8 +105,16 @@ void parse_devices(const TypedOptions& typed, Options& options) {
   if (wants_virtual) options.backend = "host";
 }
 
+TransportKind parse_transport_option(const std::string& text) {
+  try {
+    return parse_transport(text);
+  } catch (const Error&) {
+    refuse("--transport", text, "auto, p2p, nccl or staged");
+  }
+}
+
 void parse_collective(const TypedOptions& typed, Options& options) {
-  options.collective.transport = parse_with("--transport", [&] { return parse_transport(typed.transport); });
+  options.collective.transport = parse_transport_option(typed.transport);
   if (typed.determinism == "bitwise") {
     options.collective.determinism = Determinism::bitwise;
   } else if (typed.determinism != "fastest") {

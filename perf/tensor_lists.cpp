@@ -1,5 +1,6 @@
 #include "tensor_lists.hpp"
 
+#include "element_types.hpp"
 #include "sizes.hpp"
 #include "tutti/error.hpp"
 #include "tutti/layout.hpp"
@@ -53,7 +54,7 @@ TensorSpec parse_line(const std::vector<std::string>& words, std::string_view wh
   }
   TensorSpec spec{parse_shape(words[0], where), std::nullopt};
   try {
-    if (words.size() == 2) spec.dtype = parse_dtype(words[1]);
+    if (words.size() == 2) spec.dtype = parse_element_type(words[1], where);
     static_cast<void>(
         Layout(spec.dtype.value_or(DType::float32), spec.sizes));  // refuses what no tensor can have
   } catch (const Error& error) {

@@ -57,6 +57,117 @@ TEST(PerfOptions, TakeTheLettersOfNcclTests) {
   EXPECT_EQ(options.json_file, "out.json");
 }
 
+TEST(PerfOptions, TakeTheLongFlagsOfNcclTests) {
+  const Options options = parsed({"reduce_add",
+                                  "--minbytes",
+                                  "1K",
+                                  "--maxbytes=4M",
+                                  "--stepfactor",
+                                  "4",
+                                  "--ngpus",
+                                  "4",
+                                  "--iters",
+                                  "30",
+                                  "--warmup_iters",
+                                  "7",
+                                  "--datatype",
+                                  "half",
+                                  "--op",
+                                  "sum",
+                                  "--root",
+                                  "2",
+                                  "--check",
+                                  "0",
+                                  "--output_file",
+                                  "out.json"});
+  EXPECT_EQ(options.sizes.begin, 1024U);
+  EXPECT_EQ(options.sizes.end, std::size_t{4} << 20U);
+  EXPECT_EQ(options.sizes.factor, 4U);
+  EXPECT_EQ(options.devices_used, 4);
+  EXPECT_EQ(options.timing.iterations, 30);
+  EXPECT_EQ(options.timing.warmup, 7);
+  EXPECT_EQ(options.dtypes, std::vector{DType::float16});
+  EXPECT_EQ(options.root, 2);
+  EXPECT_FALSE(options.check);
+  EXPECT_EQ(options.json_file, "out.json");
+  EXPECT_EQ(parsed({"gather", "--cudagraph", "20"}).launch, LaunchForm::persistent);
+  EXPECT_EQ(parsed({"gather", "--stepbytes", "1K"}).sizes.increment, 1024U);
+}
+
+TEST(PerfOptions, KnowWhatOtherLibrariesCallTheOperations) {
+  const std::pair<const char*, const char*> names[] = {
+      {"all_reduce", "all_reduce_add"},
+      {"allreduce", "all_reduce_add"},
+      {"all_reduce_perf", "all_reduce_add"},
+      {"AllReduce", "all_reduce_add"},
+      {"reduce", "reduce_add"},
+      {"reduce_perf", "reduce_add"},
+      {"bcast", "broadcast"},
+      {"allgather", "all_gather"},
+      {"all-gather", "all_gather"},
+      {"reduce_scatter", "reduce_scatter_add"},
+      {"ReduceScatter", "reduce_scatter_add"},
+      {"all_reduce_coalesced", "all_reduce_add_coalesced"},
+      {"scatter_perf", "scatter"},
+      {"broadcast", "broadcast"},
+  };
+  for (const auto& [typed, name] : names) {
+    for (const Mode mode : {Mode::single_process, Mode::ranks}) {
+      EXPECT_EQ(parsed({typed}, mode).operations.at(0)->name(), name) << typed;
+      EXPECT_EQ(parsed({"gather", typed}, mode).operations.at(1)->name(), name) << typed;
+      EXPECT_EQ(parsed({"explain", typed, "1M"}, mode).operations.at(0)->name(), name) << typed;
+    }
+  }
+  EXPECT_EQ(parsed({"sendrecv_perf"}).operations.at(0)->name(), "sendrecv");
+  EXPECT_EQ(parsed({"reduce", "reduce_add"}).operations.size(), 1U);
+}
+
+TEST(PerfOptions, KnowWhatOtherLibrariesCallTheElementTypes) {
+  const std::pair<const char*, DType> types[] = {
+      {"fp16", DType::float16},  {"half", DType::float16},        {"FP32", DType::float32},
+      {"float", DType::float32}, {"fp64", DType::float64},        {"double", DType::float64},
+      {"bf16", DType::bfloat16}, {"Float32", DType::float32},     {"int", DType::int32},
+      {"long", DType::int64},    {"fp8e4m3", DType::float8_e4m3}, {"f8e5m2", DType::float8_e5m2},
+  };
+  for (const auto& [typed, dtype] : types)
+    EXPECT_EQ(parsed({"broadcast", "-d", typed}).dtypes, std::vector{dtype}) << typed;
+}
+
+TEST(PerfOptions, TheLastOfSeveralCounts) {
+  const Options options = parsed({"broadcast", "-b", "1K", "--latency", "-b", "2K", "--minbytes", "4K", "-J",
+                                  "a", "--latency", "-J", "b"});
+  EXPECT_EQ(options.sizes.begin, 4096U);
+  EXPECT_EQ(options.json_file, "b");
+  EXPECT_EQ(options.headline, Headline::latency);
+}
+
+TEST(PerfOptions, WhatNcclTestsHasBesidesIsRefusedWithWhatToUse) {
+  const Mistake mistakes[] = {
+      {{"all_reduce", "-t", "4"}, "-t,--nthreads of nccl-tests is no option here: "},
+      {{"all_reduce", "--nthreads=4"}, "their number is -g"},
+      {{"all_reduce", "-m", "4"}, "--tensors"},
+      {{"all_reduce", "--agg_iters", "4"}, "--tensors"},
+      {{"all_reduce", "-a", "1"}, "slowest"},
+      {{"all_reduce", "--average=3"}, "slowest"},
+      {{"all_reduce", "--parallel_init", "1"}, "leave it out"},
+      {{"all_reduce", "-z1"}, "--latency"},
+      {{"all_reduce", "--blocking", "1"}, "--latency"},
+      {{"all_reduce", "--stream_null", "1"}, "stream"},
+      {{"all_reduce", "--run_cycles", "3"}, "--repetitions"},
+      {{"all_reduce", "--timeout", "3"}, "timeout(1)"},
+      {{"all_reduce", "--report_cputime", "1"}, "--latency"},
+      {{"all_reduce", "--report_timestamps", "1"}, "-J"},
+      {{"all_reduce", "--csv", "file"}, "-J"},
+      {{"all_reduce", "--local_register", "1"}, "registered"},
+      {{"all_reduce", "-D", "1"}, "--peer nccl"},
+  };
+  for (const auto& [words, mentions] : mistakes) {
+    const std::string message = usage_error_of([&] { static_cast<void>(parsed(words)); });
+    EXPECT_NE(message.find(mentions), std::string::npos) << mentions << " is not in: " << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+  }
+}
+
 TEST(PerfOptions, AllMeansEverything) {
   const Options options = parsed({"all", "-d", "all", "-r", "all", "--dim", "all"});
   EXPECT_EQ(options.operations.size(), 11U);
@@ -154,15 +265,20 @@ TEST(PerfOptions, WhatRanksDoNotHaveIsRefused) {
 TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
   const Mistake mistakes[] = {
       {{}, "missing"},
-      {{"broadcst"}, "'broadcst'"},
+      {{"broadcst"}, "'broadcst' is not an operation: did you mean broadcast? Expected broadcast, "},
+      {{"all_gahter"}, "did you mean all_gather?"},
+      {{"exlpain", "broadcast", "1M"}, "did you mean explain?"},
       {{"all_to_all"}, "'all_to_all' is not an operation: expected broadcast, "},
       {{"all_gather", "--results", "new"}, "--results new: calls of a communicator"},
       {{"broadcast", "64M"}, "unexpected '64M' after 'broadcast' (sizes are given with -b and -e)"},
       {{"broadcast", "gather", "topo"}, "unexpected 'topo' after 'gather'"},
       {{"topo", "broadcast"}, "unexpected 'broadcast' after 'topo'"},
       {{"tensors", "resnet50", "1M"}, "unexpected '1M' after 'resnet50'"},
-      {{"broadcast", "--frobnicate"}, "--frobnicate"},
-      {{"broadcast", "-b"}, "-b"},
+      {{"broadcast", "--frobnicate"}, "'--frobnicate' is not an option: expected one of those that -h lists"},
+      {{"broadcast", "--minbyte", "8"}, "'--minbyte' is not an option: did you mean --minbytes?"},
+      {{"broadcast", "--warmup=3"}, "did you mean --warmup_iters?"},
+      {{"broadcast", "-b"}, "-b,--minbytes: 1 required SIZE missing"},
+      {{"broadcast", "-b", ""}, "-b,--minbytes: expected a value, got an empty one"},
       {{"broadcast", "-b", "12Q"}, "-b: '12Q'"},
       {{"broadcast", "-b", "2M", "-e", "1M"}, "-e"},
       {{"broadcast", "-f", "1"}, "-f"},
@@ -175,14 +291,19 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "-g", "0"}, "-g: '0'"},
       {{"broadcast", "-r", "x"}, "-r: 'x'"},
       {{"broadcast", "-r", "-2"}, "-r: '-2'"},
-      {{"broadcast", "-d", "float33"}, "-d"},
+      {{"broadcast", "-d", "float33"},
+       "-d: 'float33' is not an element type: did you mean float32? Expected float16"},
+      {{"broadcast", "-d", "flot"}, "-d: 'flot' is not an element type: did you mean float32?"},
+      {{"broadcast", "-d", "quaternion"}, "-d: 'quaternion' is not an element type: expected float16, "},
+      {{"broadcast", "-d", "uint32"}, "-d: there is no element type uint32: take int32"},
       {{"broadcast", "-o", "prod"}, "-o: 'prod'"},
       {{"broadcast", "-G", "x"}, "-G: 'x'"},
       {{"broadcast", "--dim", "1"}, "--dim"},
       {{"scatter", "--dim", "2"}, "--dim: '2'"},
       {{"broadcast", "--tensors", "resnet50"}, "--tensors"},
       {{"broadcast_coalesced", "--tensors", "/no/such/list"}, "/no/such/list"},
-      {{"broadcast", "--transport", "pigeon"}, "--transport"},
+      {{"broadcast", "--transport", "pigeon"},
+       "--transport: 'pigeon' is not valid: expected auto, p2p, nccl or staged"},
       {{"broadcast", "--backend", "rocm"}, "--backend: 'rocm'"},
       {{"broadcast", "--backend", "cuda", "--devices", "4"}, "--devices"},
       {{"broadcast", "--devices", "0"}, "--devices: '0'"},

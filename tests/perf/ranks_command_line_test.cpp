@@ -191,9 +191,11 @@ TEST(PerfRanksCommandLine, RanksThatWereToldDifferentThingsEnd) {
 }
 
 TEST(PerfRanksCommandLine, RanksMayWriteFilesOfTheirOwn) {
-  const Outcome outcome = run_with(2, "file=/dev/null; if ((rank == 1)); then file=/dev/zero; fi",
-                                   "broadcast -b 8 -e 8 -n 1 -J $file");
-  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  for (const std::string option : {"-J ", "-J", "--output_file=", "--output_file "}) {
+    const Outcome outcome = run_with(2, "file=/dev/null; if ((rank == 1)); then file=/dev/zero; fi",
+                                     "broadcast -b 8 -e 8 -n 1 " + option + "$file");
+    EXPECT_EQ(outcome.status, 0) << option << outcome.error;
+  }
 }
 
 TEST(PerfRanksCommandLine, AnInterruptOfOneRankEndsAll) {
