@@ -6,10 +6,39 @@ else()
 endif()
 mark_as_advanced(TUTTI_TEST_TIMEOUT_SCALE)
 
-# What is tested is the library: most tests' own code need not be fast, and instrumented code takes long to optimise.
+# What is tested is the library: most tests' own code need not be fast, and takes long to optimise, above all if it is
+# instrumented.
+set(tutti_test_compile_options "")
 if(CMAKE_CXX_FLAGS MATCHES -fsanitize)
   set(tutti_test_compile_options $<$<COMPILE_LANGUAGE:CXX>:-O0>)
+elseif(CMAKE_BUILD_TYPE STREQUAL Release)
+  set(tutti_test_compile_options $<$<COMPILE_LANGUAGE:CXX>:-O1>)
 endif()
+
+# Off by default: clang's tools (clang-tidy, clangd) trip over what g++ has precompiled when they read compile_commands.json.
+option(TUTTI_TEST_PCH "Precompile what the tests include of others' headers: they build faster" OFF)
+mark_as_advanced(TUTTI_TEST_PCH)
+# A compiler cache takes part if told that only what is used of these headers counts, and if their times do not.
+if(TUTTI_TEST_PCH AND CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$")
+  set(tutti_sloppiness pch_defines,time_macros)
+  if(DEFINED ENV{CCACHE_SLOPPINESS})
+    string(PREPEND tutti_sloppiness $ENV{CCACHE_SLOPPINESS},)
+  endif()
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=${tutti_sloppiness}
+                                  ${CMAKE_CXX_COMPILER_LAUNCHER})
+endif()
+# For targets whose code is compiled with the options of tutti_test_headers (see tests/support), which they get here.
+function(tutti_test_precompile target)
+  if(NOT TUTTI_TEST_PCH)
+    return()
+  endif()
+  target_compile_options(
+    ${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
+                      "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
+  if(NOT target STREQUAL tutti_test_headers)
+    target_precompile_headers(${target} REUSE_FROM tutti_test_headers)
+  endif()
+endfunction()
 
 # tutti_test(<name> SOURCES <file>...
 #            [BACKENDS host cuda]      default: both
@@ -41,6 +70,7 @@ function(tutti_test name)
                          tutti_dlpack_headers tutti_warnings ${arg_LIBRARIES})
   if(NOT arg_OPTIMIZED)
     target_compile_options(test_${name} PRIVATE ${tutti_test_compile_options})
+    tutti_test_precompile(test_${name})
   endif()
   # Tests may look behind the public headers.
   target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}
@@ -123,6 +153,7 @@ function(tutti_mpi_test name)
     test_mpi_${name} PRIVATE tutti::mpi tutti_test_support GTest::gtest fmt::fmt-header-only tutti_warnings
                              $<TARGET_NAME_IF_EXISTS:tutti_test_keep_libraries> ${arg_LIBRARIES})
   target_compile_options(test_mpi_${name} PRIVATE ${tutti_test_compile_options})
+  tutti_test_precompile(test_mpi_${name})
   target_include_directories(test_mpi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   foreach(count IN LISTS arg_RANKS)
     tutti_mpi_run(host.mpi.${name}.${count} RANKS ${count} TIMEOUT ${arg_TIMEOUT}
