@@ -1,6 +1,7 @@
 #include "tutti/communicator.hpp"
 
 #include "backend/environment.hpp"
+#include "backend/thread.hpp"
 #include "collectives/team_call.hpp"
 #include "collectives/team_explain.hpp"
 #include "collectives/team_operations.hpp"
@@ -13,12 +14,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
+#include <exception>
 #include <memory>
 #include <mutex>
 #include <span>
-#include <stop_token>
 #include <string_view>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -184,19 +184,22 @@ bool Communicator::Impl::end_own_work() {
 
 void Communicator::Impl::end_launches() {
   // Nobody watches whether they wait for ranks that have left.
-  const auto give_up = [&team = context->team](const std::stop_token& are_over) {
-    std::mutex mutex;
+  std::mutex mutex;
+  std::condition_variable ends;
+  bool are_over = false;
+  const auto end_soon = [&, &team = context->team] {
     std::unique_lock lock(mutex);
-    std::condition_variable_any never;
-    never.wait_for(lock, are_over, team.timeout(), [] { return false; });
-    if (are_over.stop_requested()) return;
-    log_warning("Communicator: launches of graphs that have not come to their end are ended");
+    if (ends.wait_for(lock, team.timeout(), [&] { return are_over; })) return;
     team.abort(ErrorCode::aborted, "a rank left with launches under way");
+    log_warning("Communicator: launches of graphs that have not come to their end are ended");
   };
-  std::jthread ender;
+  backend::Thread ender;
   try {
-    ender = std::jthread(give_up);
-  } catch (const std::system_error& error) {
+    ender = backend::Thread({.name = "tutti-ender", .purpose = "that ends launches of graphs"}, end_soon,
+                            [&team = context->team](const backend::Escaped& escaped) {
+                              team.fail("cannot wait for launches of graphs", escaped);
+                            });
+  } catch (const std::exception& error) {
     log_warning(fmt::format("Communicator: launches of graphs are waited for without end: {}", error.what()));
   }
   for (const Device device : context->devices) {
@@ -206,6 +209,12 @@ void Communicator::Impl::end_launches() {
       continue;  // failed work is over as well
     }
   }
+  {
+    const std::lock_guard lock(mutex);
+    are_over = true;
+  }
+  ends.notify_all();
+  ender.join();
 }
 
 void Communicator::Impl::take_failures() {

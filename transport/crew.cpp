@@ -4,13 +4,10 @@
 #include "log.hpp"
 
 #include <algorithm>
-#include <array>
-#include <csignal>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
-#include <pthread.h>
-#include <sched.h>
 
 namespace tutti::transport {
 namespace {
@@ -33,34 +30,13 @@ void relax() noexcept {}
 std::size_t suitable_size() noexcept {
   constexpr std::size_t most = 5;
   constexpr std::size_t processors_each = 4;
-  std::array<cpu_set_t, 16> usable{};
-  if (sched_getaffinity(0, sizeof usable, usable.data()) != 0) return 0;
-  return std::min(most,
-                  static_cast<std::size_t>(CPU_COUNT_S(sizeof usable, usable.data())) / processors_each);
+  return std::min(most, backend::Thread::processors() / processors_each);
 }
 
 std::optional<std::size_t> size_asked_for() {
   const auto& size = Environment::get().launch_threads;
   return size ? std::optional(static_cast<std::size_t>(*size)) : std::nullopt;
 }
-
-/// While it exists, threads that are started leave the system's signals to the program's own threads.
-class SystemSignalsBlocked {
- public:
-  SystemSignalsBlocked() noexcept {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    // What a thread brings upon itself, its handlers are to hear of.
-    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) sigdelset(&blocked, own);
-    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
-  }
-  SystemSignalsBlocked(const SystemSignalsBlocked&) = delete;
-  SystemSignalsBlocked& operator=(const SystemSignalsBlocked&) = delete;
-  ~SystemSignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
- private:
-  sigset_t before_{};
-};
 
 void log_start_failure(std::size_t started, std::size_t wanted, const std::exception& error) noexcept {
   try {
@@ -78,16 +54,20 @@ Crew::~Crew() {
   is_dismissed_.store(true);
   ++bell_;
   bell_.notify_all();
-  for (std::thread& thread : threads_) thread.join();
+  for (backend::Thread& thread : threads_) thread.join();
 }
 
 void Crew::start() noexcept {
   is_started_ = true;
   const std::size_t size = size_ ? *size_ : suitable_size();
-  const SystemSignalsBlocked blocked;
   try {
     threads_.reserve(size);
-    while (threads_.size() < size) threads_.emplace_back([this] { run(); });
+    while (threads_.size() < size) {
+      threads_.emplace_back(
+          backend::Thread::Role{.name = "tutti-crew", .purpose = "that helps with launches"},
+          [this] { run(); },
+          [](const backend::Escaped& escaped) { log_warning(escaped.what); });  // the others do without it
+    }
   } catch (const std::exception& error) {
     log_start_failure(threads_.size(), size, error);
   }
@@ -141,7 +121,6 @@ void Crew::take_part() noexcept {
 }
 
 void Crew::run() {
-  pthread_setname_np(pthread_self(), "tutti-crew");
   while (!is_dismissed_.load(std::memory_order_relaxed)) {
     take_part();
     rest();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/thread.hpp"
 #include "runtime.hpp"
 
 #include <atomic>
@@ -9,7 +10,6 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 namespace tutti::transport {
@@ -24,8 +24,8 @@ namespace tutti::transport {
 /// extension. A forked child has no crew, and does all by itself.
 class Crew {
  public:
-  /// As many threads as the environment says, else one for four processors that the thread which starts them
-  /// may use, up to five. A limit on processor time, as a container may have, is not seen.
+  /// As many threads as the environment says, else one for four processors that the library's threads may
+  /// use, up to five. A limit on processor time, as a container may have, is not seen.
   explicit Crew(Runtime& runtime);
   /// `size` threads, started by the first shift that needs them.
   explicit Crew(std::size_t size) : size_(size) {}
@@ -87,7 +87,7 @@ class Crew {
   std::mutex mutex_;                ///< held by a shift
   Clock::time_point last_shift_{};  ///< guarded by `mutex_`, as are the next two
   bool is_started_ = false;
-  std::vector<std::thread> threads_;
+  std::vector<backend::Thread> threads_;
 
   // Written by the shift before the agenda that they belong to, and read by whoever has a part of it.
   Work work_;

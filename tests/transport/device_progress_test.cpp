@@ -66,7 +66,7 @@ class AskedDevices : public testing::Test {
         .stream = StreamAccess::ref(*asking_), .on_device = on_device_, .known = known_};
     progress_.emplace(
         Runtime::get(), std::span(&device, 1), [this] { return is_behind_.load(); },
-        [this](const Error&) { ++failures_; });
+        [this](const backend::Escaped&) { ++failures_; });
   }
 
   std::optional<Stream> own_work_;

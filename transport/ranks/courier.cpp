@@ -7,15 +7,14 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <new>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
-#include <pthread.h>
 
 namespace tutti::transport::ranks {
 namespace {
@@ -39,14 +38,6 @@ enum class Record : std::uint32_t { state, call, mail, progress, parcel, abort, 
 
 backend::SharedFlag& flag_at(std::byte* window, std::size_t offset) {
   return *std::launder(reinterpret_cast<backend::SharedFlag*>(window + offset));
-}
-
-/// A network may write to the socket of a process that is gone, which is to fail, and not to end this one.
-void block_broken_pipes() noexcept {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
 }
 
 void raise(backend::SharedFlag& flag, std::uint32_t value) {
@@ -122,7 +113,10 @@ Courier::Courier(Team& team, std::unique_ptr<Network> network)
 }
 
 void Courier::start() {
-  thread_ = std::thread([this] { run(); });
+  // A network may write to the socket of a process that is gone: that fails, and does not end this one.
+  thread_ = backend::Thread(
+      {.name = "tutti-courier", .purpose = "that carries messages between hosts"}, [this] { run(); },
+      [this](const backend::Escaped& escaped) { give_up(escaped); });
 }
 
 void Courier::stop() noexcept {
@@ -163,8 +157,13 @@ bool Courier::has_carried(Mailbox::Kind kind) const noexcept {
          team_.mailbox(static_cast<std::size_t>(team_.rank()), kind).written.load();
 }
 
-void Courier::run() noexcept {
-  block_broken_pipes();
+void Courier::give_up(const backend::Escaped& escaped) noexcept {
+  team_.fail("has lost the other hosts", escaped);
+  is_broken_ = true;
+  has_delivered_ = true;
+}
+
+void Courier::run() {
   auto latest = Clock::now();  // when something happened
   auto pause = first_pause;
   std::unique_lock lock(mutex_);
@@ -173,25 +172,14 @@ void Courier::run() noexcept {
     lock.unlock();
     bool has_worked = false;
     bool is_busy = false;
-    try {
-      team_.board(static_cast<std::size_t>(team_.rank())).carried_at.store(RankBoard::now());
-      while (const auto message = network_->receive()) {
-        deliver(*message);
-        has_worked = true;
-      }
-      has_worked |= send();
-      is_busy = network_->is_busy();
-      if (state_ == RankBoard::left && network_->is_delivered()) has_delivered_ = true;
-    } catch (const std::exception& error) {
-      const auto* const known = dynamic_cast<const Error*>(&error);
-      const std::string reason =
-          fmt::format("rank {} has lost the other hosts: {}", team_.rank(), error.what());
-      log_warning("Communicator: " + reason);
-      team_.abort(known != nullptr ? known->code() : ErrorCode::internal, reason);
-      is_broken_ = true;
-      has_delivered_ = true;
-      return;
+    team_.board(static_cast<std::size_t>(team_.rank())).carried_at.store(RankBoard::now());
+    while (const auto message = network_->receive()) {
+      deliver(*message);
+      has_worked = true;
     }
+    has_worked |= send();
+    is_busy = network_->is_busy();
+    if (state_ == RankBoard::left && network_->is_delivered()) has_delivered_ = true;
     const auto now = Clock::now();
     if (has_worked) {
       latest = now;

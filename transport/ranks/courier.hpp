@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/thread.hpp"
 #include "transport/ranks/boards.hpp"
 #include "transport/ranks/signature.hpp"
 #include "tutti/exchange.hpp"
@@ -14,7 +15,6 @@
 #include <mutex>
 #include <optional>
 #include <span>
-#include <thread>
 #include <vector>
 
 namespace tutti::transport::ranks {
@@ -79,7 +79,9 @@ class Courier {
   class Writer;
   class Reader;
 
-  void run() noexcept;
+  void run();
+  /// The network has failed, or else what the thread does.
+  void give_up(const backend::Escaped& escaped) noexcept;
   /// Sends what is new. False if nothing is.
   bool send();
   void add_news(Writer& news);
@@ -116,7 +118,7 @@ class Courier {
   bool is_woken_ = false;                     ///< guarded by `mutex_`
   bool stops_ = false;                        ///< likewise
   std::vector<std::deque<Parcel>> expected_;  ///< likewise; by own member
-  std::thread thread_;
+  backend::Thread thread_;
 };
 
 }  // namespace tutti::transport::ranks

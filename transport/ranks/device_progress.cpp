@@ -1,6 +1,7 @@
 #include "transport/ranks/device_progress.hpp"
 
 #include "transport/ranks/boards.hpp"
+#include "tutti/error.hpp"
 
 #include <algorithm>
 #include <utility>
@@ -14,10 +15,13 @@ constexpr std::chrono::microseconds longest_look{200};
 }  // namespace
 
 DeviceProgress::DeviceProgress(Runtime& runtime, std::span<const Device> devices,
-                               std::function<bool()> is_behind, std::function<void(const Error&)> fail)
+                               std::function<bool()> is_behind,
+                               std::function<void(const backend::Escaped&)> fail)
     : runtime_(runtime), is_behind_(std::move(is_behind)), fail_(std::move(fail)) {
   for (const Device& device : devices) questions_.emplace_back().device = device;
-  thread_ = std::thread([this] { run(); });
+  thread_ = backend::Thread(
+      {.name = "tutti-progress", .purpose = "that asks devices how far they have come"}, [this] { run(); },
+      fail_);
 }
 
 DeviceProgress::~DeviceProgress() {
@@ -59,8 +63,8 @@ void DeviceProgress::ask() noexcept {
                    .row_bytes = sizeof(question.device.known->value)});
       runtime_.backend().record_event(question.event.handle(), stream);
       question.is_open = true;
-    } catch (const Error& error) {
-      fail_(error);
+    } catch (...) {
+      fail_(backend::Escaped::current());
     }
   }
 }

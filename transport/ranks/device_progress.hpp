@@ -1,8 +1,8 @@
 #pragma once
 
 #include "backend/shared_flag.hpp"
+#include "backend/thread.hpp"
 #include "runtime.hpp"
-#include "tutti/error.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -12,7 +12,6 @@
 #include <functional>
 #include <mutex>
 #include <span>
-#include <thread>
 
 namespace tutti::transport::ranks {
 
@@ -30,9 +29,10 @@ class DeviceProgress {
     backend::SharedFlag* known = nullptr;      ///< in registered memory, to be brought up to date
   };
 
-  /// Asks while `is_behind` says that there is something to hear; calls `fail` with what the backend throws.
+  /// Asks while `is_behind` says that there is something to hear; calls `fail`, which must not throw, with
+  /// what prevents that.
   DeviceProgress(Runtime& runtime, std::span<const Device> devices, std::function<bool()> is_behind,
-                 std::function<void(const Error&)> fail);
+                 std::function<void(const backend::Escaped&)> fail);
   DeviceProgress(const DeviceProgress&) = delete;
   DeviceProgress& operator=(const DeviceProgress&) = delete;
   /// The devices' work is over.
@@ -59,13 +59,13 @@ class DeviceProgress {
 
   Runtime& runtime_;
   std::function<bool()> is_behind_;
-  std::function<void(const Error&)> fail_;
+  std::function<void(const backend::Escaped&)> fail_;
   std::mutex mutex_;
   std::deque<Question> questions_;  ///< asked and answered under `mutex_`
   std::mutex stop_mutex_;
   std::condition_variable stops_;
   bool is_stopping_ = false;
-  std::thread thread_;
+  backend::Thread thread_;
 };
 
 }  // namespace tutti::transport::ranks

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -32,8 +33,10 @@ Registrations::Registrations(Runtime& runtime, Team team)
   try {
     for (const int device : team_.own_devices) runtime_.allocator(device).add_observer(*this);
     if (team_.tables.boards.size() == 1) return;
-    opener_ = std::thread([this] { run(&Registrations::open_loop); });
-    closer_ = std::thread([this] { run(&Registrations::close_loop); });
+    opener_ = start({.name = "tutti-opener", .purpose = "that opens memory of other ranks"},
+                    &Registrations::open_loop);
+    closer_ = start({.name = "tutti-closer", .purpose = "that closes memory of other ranks"},
+                    &Registrations::close_loop);
   } catch (...) {
     stop_observing();
     close();
@@ -257,15 +260,19 @@ void Registrations::for_each_case(const Visitor& visit) {
   }
 }
 
-void Registrations::run(void (Registrations::*loop)()) noexcept {
-  try {
-    // A new thread's device is the first one, which need not be one of the team's.
-    runtime_.backend().set_current_device(team_.own_devices.front());
-    (this->*loop)();
-  } catch (const std::exception& error) {
-    own().is_held_up.store(true);
-    log_warning(fmt::format("Communicator: a thread cannot go on: {}", error.what()));
-  }
+backend::Thread Registrations::start(const backend::Thread::Role& role, void (Registrations::*loop)()) {
+  return backend::Thread(
+      role, [this, loop] { run(loop); },
+      [this](const backend::Escaped& escaped) {
+        own().is_held_up.store(true);
+        team_.fail(escaped);
+      });
+}
+
+void Registrations::run(void (Registrations::*loop)()) {
+  // A new thread's device is the first one, which need not be one of the team's.
+  runtime_.backend().set_current_device(team_.own_devices.front());
+  (this->*loop)();
 }
 
 void Registrations::open_loop() {
@@ -353,9 +360,7 @@ void Registrations::close(const Case& segment) {
 void Registrations::close() noexcept {
   is_stopping_.store(true);
   if (opener_.joinable()) backend::ring(own().bell);
-  for (std::thread* const thread : {&opener_, &closer_}) {
-    if (thread->joinable()) thread->join();
-  }
+  for (backend::Thread* const thread : {&opener_, &closer_}) thread->join();
   for (const auto& [key, address] : opened_) {
     if (address != nullptr) runtime_.backend().close_device_memory(team_.own_devices[key[2]], address);
   }

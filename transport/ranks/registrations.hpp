@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "backend/thread.hpp"
 #include "caching_allocator.hpp"
 #include "runtime.hpp"
 #include "transport/ranks/live_teams.hpp"
@@ -17,7 +18,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 /// Device memory of the ranks that the others have open.
@@ -55,6 +55,8 @@ class Registrations final : public SegmentObserver {
     std::function<bool(std::size_t rank)> closes_nothing;
     /// The team has been ended: what others still do nobody knows.
     std::function<bool()> is_over;
+    /// Ends the team. Takes no memory.
+    std::function<void(const backend::Escaped&)> fail = [](const backend::Escaped&) {};
     /// How many segments of this rank may be open at a time.
     std::size_t capacity = RegistrationBoard::capacity;
   };
@@ -149,7 +151,9 @@ class Registrations final : public SegmentObserver {
   template <class Visitor>
   void for_each_case(const Visitor& visit);
   /// What a thread does.
-  void run(void (Registrations::*loop)()) noexcept;
+  void run(void (Registrations::*loop)());
+  /// Starts a thread that does `loop`.
+  [[nodiscard]] backend::Thread start(const backend::Thread::Role& role, void (Registrations::*loop)());
   // A view that is not open is the opener's to change, and one that is, the closer's.
   void open_loop();
   void close_loop();
@@ -167,8 +171,8 @@ class Registrations final : public SegmentObserver {
   std::mutex opened_mutex_;
   std::map<std::array<std::size_t, 3>, void*> opened_;  ///< by rank, entry, own member
   std::atomic<bool> is_stopping_ = false;
-  std::thread opener_;
-  std::thread closer_;
+  backend::Thread opener_;
+  backend::Thread closer_;
 };
 
 }  // namespace tutti::transport::ranks

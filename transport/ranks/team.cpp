@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <exception>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -67,7 +68,10 @@ void Team::start() {
   }
   own().state.store(RankBoard::active);
   if (windows_->counters(0) != nullptr) watch_devices();
-  watch_ = std::thread([this, lookout = Lookout(settings_.timeout)] { watch(lookout); });
+  watch_ = backend::Thread(
+      {.name = "tutti-watch", .purpose = "that watches over a communicator"},
+      [this, lookout = Lookout(settings_.timeout)] { watch(lookout); },
+      [this](const backend::Escaped& escaped) { fail("cannot watch over its calls", escaped); });
   if (member_count() > 1) live_teams_->add(*this);
 }
 
@@ -79,7 +83,7 @@ void Team::end() noexcept {
     stop_watching_ = true;
   }
   watch_stops_.notify_all();
-  if (watch_.joinable()) watch_.join();
+  watch_.join();
   progress_.reset();
   if (courier_ != nullptr) courier_->stop();
   leave_memory();
@@ -161,10 +165,15 @@ void Team::compare(std::size_t rank, const Signature& signature, std::size_t oth
   if (const Signature theirs = entry.common();
       !theirs.matches(signature) || is_theirs_captured != is_captured) {
     constexpr std::array<const char*, 2> captured{"", ", captured"};
-    abort(ErrorCode::invalid_argument,
-          fmt::format("call #{} does not match: rank {} calls {}{}, rank {} calls {}{}", sequence, rank,
-                      to_string(signature), captured[is_captured ? 1 : 0], other, to_string(theirs),
-                      captured[is_theirs_captured ? 1 : 0]));
+    try {
+      abort(ErrorCode::invalid_argument,
+            fmt::format("call #{} does not match: rank {} calls {}{}, rank {} calls {}{}", sequence, rank,
+                        to_string(signature), captured[is_captured ? 1 : 0], other, to_string(theirs),
+                        captured[is_theirs_captured ? 1 : 0]));
+    } catch (...) {
+      fail("makes a call that does not match, or another rank does; which cannot be said",
+           backend::Escaped::current());
+    }
   }
 }
 
@@ -192,9 +201,17 @@ std::vector<std::uint64_t> Team::agree(std::uint64_t sequence, const Signature& 
   return numbers;
 }
 
-void Team::abort(ErrorCode code, const std::string& reason) noexcept {
+void Team::abort(ErrorCode code, std::string_view reason) noexcept {
   abort_->set(static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(code), reason);
   if (courier_ != nullptr) courier_->wake();
+}
+
+void Team::fail(std::string_view cannot, const backend::Escaped& escaped) noexcept {
+  std::array<char, sizeof(backend::AbortReason::bytes)> text{};
+  const auto end = fmt::format_to_n(text.data(), text.size(), "rank {} {}: {}", rank_, cannot, escaped.what);
+  const std::string_view reason(text.data(), end.out);
+  abort(escaped.code, reason);
+  log_warning(reason);
 }
 
 void Team::require_running() const {

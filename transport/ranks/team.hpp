@@ -2,6 +2,7 @@
 
 #include "backend/environment.hpp"
 #include "backend/shared_flag.hpp"
+#include "backend/thread.hpp"
 #include "runtime.hpp"
 #include "transport/ranks/boards.hpp"
 #include "transport/ranks/courier.hpp"
@@ -29,7 +30,7 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
+#include <string_view>
 #include <vector>
 
 namespace tutti::transport::ranks {
@@ -160,7 +161,9 @@ class Team {
   void set_abort_handler(std::function<void()> handler);
 
   /// Ends all waits of all ranks; the first reason is kept.
-  void abort(ErrorCode code, const std::string& reason) noexcept;
+  void abort(ErrorCode code, std::string_view reason) noexcept;
+  /// Likewise, and says so: "rank 1 `cannot`: " and what has escaped. Takes no memory to end the team.
+  void fail(std::string_view cannot, const backend::Escaped& escaped) noexcept;
   /// Throws the reason if the team was ended.
   void require_running() const;
   /// All own members have completed all posted calls. Looks closely.
@@ -250,6 +253,8 @@ class Team {
   [[nodiscard]] std::optional<std::chrono::milliseconds> standstill(std::size_t rank) const;
   [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;
   void watch(Lookout lookout);
+  /// What the watch does once in a while. `done`: calls completed, and since when nothing more has been.
+  void look_around(Lookout& lookout, std::uint64_t& done, std::int64_t& done_since);
   /// Of the other ranks of this host, those whose processes are over.
   [[nodiscard]] bool is_known_to_be_gone(std::size_t rank) const noexcept;
   void look_for_lost_ranks();
@@ -317,7 +322,7 @@ class Team {
   std::condition_variable watch_stops_;
   bool stop_watching_ = false;
   std::function<void()> abort_handler_;  ///< guarded by `watch_mutex_`
-  std::thread watch_;
+  backend::Thread watch_;
   std::unique_ptr<Courier> courier_;
 };
 

@@ -206,7 +206,9 @@ void Team::share_registrations(Exchange& exchange) {
                   return has_captured_ ||
                          (posted > last_queued_.load() && !has_completed(board(rank), posted));
                 },
-            .is_over = [this] { return abort_->is_set(); }});
+            .is_over = [this] { return abort_->is_set(); },
+            .fail =
+                [this](const backend::Escaped& escaped) { fail("cannot open or close memory", escaped); }});
     prepare_to_leave_memory();
   } catch (const std::exception& error) {
     complaint = error.what();

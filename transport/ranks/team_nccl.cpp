@@ -1,5 +1,6 @@
 #include "transport/ranks/team_nccl.hpp"
 
+#include "backend/thread.hpp"
 #include "log.hpp"
 #include "transport/nccl_calls.hpp"
 #include "transport/nccl_library.hpp"
@@ -40,7 +41,13 @@ class Connecting {
 
   /// Starts the thread, which shares `connecting`. Whoever lets go of it first leaves the rest to the other.
   static void start(const std::shared_ptr<Connecting>& connecting) {
-    std::thread([connecting] { connecting->run(); }).detach();
+    backend::Thread(
+        {.name = "tutti-connect", .purpose = "that connects NCCL"}, [connecting] { connecting->run(); },
+        [connecting](const backend::Escaped& escaped) {
+          log_warning(escaped.what);
+          connecting->end(ncclInternalError);
+        })
+        .detach();
   }
   Connecting(const Connecting&) = delete;
   Connecting& operator=(const Connecting&) = delete;
@@ -57,12 +64,15 @@ class Connecting {
   [[nodiscard]] std::vector<ncclComm_t> take() noexcept { return std::move(communicators_); }
 
  private:
-  void run() noexcept {
+  void run() {
     ncclResult_t result = nccl_.group_start();
     for (std::size_t own = 0; own < communicators_.size() && result == ncclSuccess; ++own)
       result = begin(own);
     const ncclResult_t end = nccl_.group_end();
-    outcome_ = result != ncclSuccess ? result : end;
+    this->end(result != ncclSuccess ? result : end);
+  }
+  void end(ncclResult_t outcome) noexcept {
+    outcome_ = outcome;
     is_over_.store(true, std::memory_order_release);
   }
 

@@ -87,8 +87,8 @@ void Team::look_at_marks() noexcept {
         backend::set_flag(passed_[first_local() + own], marks.oldest.sequence);
         std::swap(marks.oldest, marks.latest);
       }
-    } catch (const Error& error) {
-      abort(error.code(), fmt::format("rank {}: {}", rank_, error.what()));
+    } catch (...) {
+      fail("cannot tell how far its calls are", backend::Escaped::current());
     }
   }
 }
@@ -102,7 +102,7 @@ void Team::watch_devices() {
   }
   progress_.emplace(
       runtime_, devices, [this] { return has_calls_under_way(); },
-      [this](const Error& error) { abort(error.code(), fmt::format("rank {}: {}", rank_, error.what())); });
+      [this](const backend::Escaped& escaped) { fail("cannot ask its devices how far they are", escaped); });
 }
 
 bool Team::is_idle() noexcept {
@@ -203,25 +203,33 @@ void Team::watch(Lookout lookout) {
       if (const auto handler = std::exchange(abort_handler_, nullptr)) handler();
       continue;
     }
-    own().watched_at.store(RankBoard::now());
-    const bool may_judge = lookout.may_judge(Lookout::Clock::now());
-    look_for_lost_ranks();
-    look_at_marks();
-    if (const std::uint64_t now_done = completed(); now_done != done) {
-      done = now_done;
-      done_since = RankBoard::now();
+    try {
+      look_around(lookout, done, done_since);
+    } catch (...) {
+      fail("cannot watch over its calls", backend::Escaped::current());
     }
-    const auto oldest = oldest_under_way();
-    if (!oldest || rank_count_ == 1) continue;  // a rank alone waits for nobody
-    look_for_ranks_that_left(*oldest, [&] { return behind(*oldest); });
-    const std::int64_t since = std::max(own().entries[*oldest % RankBoard::history].posted_at(), done_since);
-    const auto is_too_late = [&](std::int64_t now) {
-      return std::chrono::nanoseconds(now - since) > settings_.timeout;
-    };
-    if (!may_judge || !is_too_late(RankBoard::now())) continue;
-    if (!progress_ || is_too_late(progress_->known_until()) || progress_->silence() > longest_silence)
-      give_up(*oldest);
   }
+}
+
+void Team::look_around(Lookout& lookout, std::uint64_t& done, std::int64_t& done_since) {
+  own().watched_at.store(RankBoard::now());
+  const bool may_judge = lookout.may_judge(Lookout::Clock::now());
+  look_for_lost_ranks();
+  look_at_marks();
+  if (const std::uint64_t now_done = completed(); now_done != done) {
+    done = now_done;
+    done_since = RankBoard::now();
+  }
+  const auto oldest = oldest_under_way();
+  if (!oldest || rank_count_ == 1) return;  // a rank alone waits for nobody
+  look_for_ranks_that_left(*oldest, [&] { return behind(*oldest); });
+  const std::int64_t since = std::max(own().entries[*oldest % RankBoard::history].posted_at(), done_since);
+  const auto is_too_late = [&](std::int64_t now) {
+    return std::chrono::nanoseconds(now - since) > settings_.timeout;
+  };
+  if (!may_judge || !is_too_late(RankBoard::now())) return;
+  if (!progress_ || is_too_late(progress_->known_until()) || progress_->silence() > longest_silence)
+    give_up(*oldest);
 }
 
 bool Team::is_known_to_be_gone(std::size_t rank) const noexcept {

@@ -2,19 +2,19 @@
 
 #include "tutti/error.hpp"
 
-#include <utility>
+#include <string>
 
 #include <fmt/format.h>
 
 namespace tutti::backend::host {
 
-void FailureLog::add(std::string message) noexcept {
+void FailureLog::add(std::string_view message) noexcept {
   const std::lock_guard lock(mutex_);
   if (pending_.load(std::memory_order_relaxed)) {
     ++later_;
     return;
   }
-  first_ = std::move(message);
+  length_ = message.copy(first_.data(), first_.size());
   pending_.store(true);
 }
 
@@ -24,7 +24,7 @@ void FailureLog::report() {
   {
     const std::lock_guard lock(mutex_);
     if (!pending_.load(std::memory_order_relaxed)) return;  // another thread was first
-    message = std::exchange(first_, {});
+    message.assign(first_.data(), length_);
     if (later_ != 0) message += fmt::format(" (and {} later failure{})", later_, later_ == 1 ? "" : "s");
     later_ = 0;
     pending_.store(false);

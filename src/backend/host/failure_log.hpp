@@ -1,16 +1,18 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <mutex>
-#include <string>
+#include <string_view>
 
 namespace tutti::backend::host {
 
 /// Failures of one device's asynchronous work, kept until a synchronising call reports them. Thread-safe.
 class FailureLog {
  public:
-  void add(std::string message) noexcept;
+  /// Takes no memory, which may be what has failed; a long message is cut.
+  void add(std::string_view message) noexcept;
   /// Throws Error(device_failure) with the first failure and the number of later ones, and forgets them;
   /// returns if there are none.
   void report();
@@ -18,7 +20,8 @@ class FailureLog {
  private:
   std::atomic<bool> pending_{false};
   std::mutex mutex_;
-  std::string first_;
+  std::array<char, 4096> first_{};
+  std::size_t length_ = 0;
   std::size_t later_ = 0;
 };
 

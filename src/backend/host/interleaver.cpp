@@ -32,7 +32,11 @@ void Interleaver::set_seed(std::optional<std::uint64_t> seed) {
     generator_.seed(seed.value_or(0));
     active_.store(seed.has_value());
     stop_ = !seed.has_value();
-    if (seed.has_value() && !watch_.joinable()) watch_ = std::thread([this] { watch_for_silence(); });
+    if (seed.has_value() && !watch_.joinable()) {
+      watch_ = Thread(
+          {.name = "tutti-silence", .purpose = "that chooses for a host that waits"},
+          [this] { watch_for_silence(); }, [](const Escaped&) {});
+    }
     stopped_.notify_all();
   }
   if (!seed.has_value() && watch_.joinable()) watch_.join();
@@ -80,14 +84,18 @@ void Interleaver::pass_time() {
   settle(lock);
 }
 
-void Interleaver::on_finished(const StreamWorker& worker) {
+void Interleaver::on_finished(const StreamWorker& worker) noexcept {
   const std::lock_guard lock(mutex_);
   if (const auto late = overdue_.find(&worker); late == overdue_.end()) {
     in_turn_ = nullptr;
   } else if (--late->second == 0) {
     overdue_.erase(late);
   }
-  start_next();
+  try {
+    start_next();
+  } catch (...) {
+    return;  // the next call tries again, or the watch
+  }
   if (settled()) settled_.notify_all();
 }
 
@@ -115,30 +123,32 @@ bool Interleaver::choose_one() {
 
 void Interleaver::choose_head(Lanes::iterator lane) {
   StreamWorker* worker = lane->second.worker;
+  agenda_.push_back({worker, nullptr});
   Entry entry = std::move(lane->second.held.front());
   lane->second.held.pop_front();
   if (lane->second.held.empty()) lanes_.erase(lane);
   worker->progress()->chosen.store(entry.position);
-  agenda_.push_back({worker, std::move(entry.task)});
+  agenda_.back().task = std::move(entry.task);
 }
 
 void Interleaver::start_next() {
   while (in_turn_ == nullptr && !agenda_.empty()) {
-    Choice next = std::move(agenda_.front());
+    StreamWorker* const worker = agenda_.front().worker;
+    worker->dispatch(agenda_.front().task);
     agenda_.pop_front();
-    if (const auto late = overdue_.find(next.worker); late != overdue_.end()) {
+    if (const auto late = overdue_.find(worker); late != overdue_.end()) {
       ++late->second;
     } else {
-      in_turn_ = next.worker;
+      in_turn_ = worker;
       ++turns_;
     }
-    next.worker->dispatch(std::move(next.task));
   }
 }
 
 void Interleaver::end_turn() {
   if (in_turn_ == nullptr) return;
-  overdue_.emplace(std::exchange(in_turn_, nullptr), 1);
+  overdue_.emplace(in_turn_, 1);
+  in_turn_ = nullptr;
   start_next();
   if (settled()) settled_.notify_all();
 }
@@ -157,11 +167,20 @@ void Interleaver::watch_for_silence() {
   std::uint64_t turns_seen = turns_;
   while (!stop_) {
     stopped_.wait_for(lock, silence_patience, [this] { return stop_; });
-    if (turns_ == turns_seen) end_turn();
-    if (calls_ == calls_seen && settled() && choose_one()) start_next();
+    try {
+      break_silence(turns_seen, calls_seen);
+    } catch (...) {
+      continue;  // too little memory now: once more
+    }
     calls_seen = calls_;
     turns_seen = turns_;
   }
+}
+
+void Interleaver::break_silence(std::uint64_t turns_seen, std::uint64_t calls_seen) {
+  if (turns_ == turns_seen) end_turn();
+  if (calls_ == calls_seen && settled()) choose_one();
+  start_next();
 }
 
 }  // namespace tutti::backend::host

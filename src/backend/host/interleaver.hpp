@@ -12,7 +12,6 @@
 #include <mutex>
 #include <optional>
 #include <random>
-#include <thread>
 #include <utility>
 
 namespace tutti::backend::host {
@@ -57,7 +56,7 @@ class Interleaver final : public StreamWorker::Observer {
   /// The host asks how far things are: time passes for it, so that asking again and again comes to an end.
   void pass_time();
 
-  void on_finished(const StreamWorker& worker) override;
+  void on_finished(const StreamWorker& worker) noexcept override;
 
  private:
   struct Entry {
@@ -86,6 +85,8 @@ class Interleaver final : public StreamWorker::Observer {
   void settle(std::unique_lock<std::mutex>& lock);
 
   void watch_for_silence();
+  /// `turns_seen`, `calls_seen`: as they were a while ago.
+  void break_silence(std::uint64_t turns_seen, std::uint64_t calls_seen);
 
   std::atomic<bool> active_{false};
   mutable std::mutex mutex_;
@@ -102,7 +103,7 @@ class Interleaver final : public StreamWorker::Observer {
   std::uint64_t calls_ = 0;
   bool stop_ = false;
   std::condition_variable stopped_;
-  std::thread watch_;
+  Thread watch_;
 };
 
 }  // namespace tutti::backend::host

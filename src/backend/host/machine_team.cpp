@@ -1,7 +1,9 @@
 #include "backend/host/machine.hpp"
 #include "backend/host/table_work.hpp"
+#include "backend/thread.hpp"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <string>
 #include <utility>
@@ -54,13 +56,11 @@ void TeamTask::run() {
   if (abort_.is_set()) throw Error(ErrorCode::aborted, std::string(abort_.reason().text()));
   try {
     work_();
-  } catch (const Error& error) {
-    abort_.set(process_, static_cast<std::uint32_t>(error.code()),
-               fmt::format("rank {}: {}", process_, error.what()));
-    throw;
-  } catch (const std::exception& error) {
-    abort_.set(process_, static_cast<std::uint32_t>(ErrorCode::internal),
-               fmt::format("rank {}: {}", process_, error.what()));
+  } catch (...) {
+    const Escaped escaped = Escaped::current();
+    std::array<char, sizeof(AbortReason::bytes)> text{};
+    const auto end = fmt::format_to_n(text.data(), text.size(), "rank {}: {}", process_, escaped.what);
+    abort_.set(process_, static_cast<std::uint32_t>(escaped.code), {text.data(), end.out});
     throw;
   }
 }

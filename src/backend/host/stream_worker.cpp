@@ -1,8 +1,9 @@
 #include "backend/host/stream_worker.hpp"
 
-#include "tutti/error.hpp"
+#include "backend/floating_point.hpp"
 
-#include <system_error>
+#include <array>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -20,13 +21,13 @@ void WaitTask::run() {
 
 std::uint64_t StreamWorker::push(std::unique_ptr<Task> task) {
   const std::lock_guard lock(mutex_);
-  enqueue({std::move(task), Origin::pushed});
+  enqueue(task, Origin::pushed);
   return progress_->submit();
 }
 
-void StreamWorker::dispatch(std::unique_ptr<Task> task) {
+void StreamWorker::dispatch(std::unique_ptr<Task>& task) {
   const std::lock_guard lock(mutex_);
-  enqueue({std::move(task), Origin::dispatched});
+  enqueue(task, Origin::dispatched);
 }
 
 void StreamWorker::start() {
@@ -36,19 +37,16 @@ void StreamWorker::start() {
 
 void StreamWorker::start_locked() {
   if (thread_.joinable()) return;
-  try {
-    thread_ = std::thread([this] { loop(); });
-  } catch (const std::system_error& error) {
-    throw Error(
-        ErrorCode::device_failure,
-        fmt::format("stream {} of device {}: cannot start its worker thread: {}", id_, device_, error.what()),
-        error.code().value());
-  }
+  thread_ = Thread(
+      {.name = fmt::format("tutti-d{}-s{}", device_, id_),
+       .purpose = fmt::format("for stream {} of device {}", id_, device_)},
+      [this] { loop(); }, [this](const Escaped& escaped) { note_failure("the thread", escaped); });
 }
 
-void StreamWorker::enqueue(Entry entry) {
+void StreamWorker::enqueue(std::unique_ptr<Task>& task, Origin origin) {
   start_locked();
-  inbox_.push_back(std::move(entry));
+  inbox_.push_back({nullptr, origin});
+  inbox_.back().task = std::move(task);
   has_mail_.store(true, std::memory_order_release);
   if (sleeping_) wake_.notify_one();
 }
@@ -99,17 +97,20 @@ std::vector<StreamWorker::Entry> StreamWorker::take() {
 void StreamWorker::execute(Entry entry) {
   try {
     entry.task->run();
-  } catch (const std::exception& error) {
-    failures_.add(fmt::format("{} on stream {} of device {} failed: {}", entry.task->name(), id_, device_,
-                              error.what()));
   } catch (...) {
-    failures_.add(
-        fmt::format("{} on stream {} of device {} failed: it threw something that is not a std::exception",
-                    entry.task->name(), id_, device_));
+    note_failure(entry.task->name(), Escaped::current());
   }
-  entry.task.reset();  // what it held is released before anybody hears that it is done
+  use_default_floating_point();  // a program's kernel may leave another one behind
+  entry.task.reset();            // what it held is released before anybody hears that it is done
   progress_->complete();
   if (entry.origin == Origin::dispatched) observer_.on_finished(*this);
+}
+
+void StreamWorker::note_failure(std::string_view what, const Escaped& escaped) noexcept {
+  std::array<char, 4096> text{};
+  const auto end = fmt::format_to_n(text.data(), text.size(), "{} on stream {} of device {} failed: {}", what,
+                                    id_, device_, escaped.what);
+  failures_.add({text.data(), end.out});
 }
 
 }  // namespace tutti::backend::host

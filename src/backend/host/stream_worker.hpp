@@ -2,12 +2,13 @@
 
 #include "backend/host/failure_log.hpp"
 #include "backend/host/task.hpp"
+#include "backend/thread.hpp"
 
 #include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
-#include <thread>
+#include <string_view>
 #include <vector>
 
 namespace tutti::backend::host {
@@ -25,7 +26,7 @@ class StreamWorker {
   /// Called on the worker after each entry has finished.
   class Observer {
    public:
-    virtual void on_finished(const StreamWorker& worker) = 0;
+    virtual void on_finished(const StreamWorker& worker) noexcept = 0;
 
    protected:
     ~Observer() = default;
@@ -49,11 +50,12 @@ class StreamWorker {
 
   /// Numbers the entry and queues it. Returns its position.
   std::uint64_t push(std::unique_ptr<Task> task);
-  /// Starts the thread now instead of with the first entry. Throws Error(device_failure) if the system has
+  /// Starts the thread now instead of with the first entry. Throws Error(out_of_memory) if the system has
   /// none left.
   void start();
-  /// Queues an entry numbered before, in the order of the numbers; the observer hears of its end.
-  void dispatch(std::unique_ptr<Task> task);
+  /// Queues an entry numbered before, in the order of the numbers; the observer hears of its end. If it
+  /// throws, the caller still has the entry.
+  void dispatch(std::unique_ptr<Task>& task);
 
   /// No entries will be submitted any more; those submitted still run, then the thread ends.
   void close();
@@ -71,11 +73,12 @@ class StreamWorker {
 
   // With `mutex_` held.
   void start_locked();
-  void enqueue(Entry entry);
+  void enqueue(std::unique_ptr<Task>& task, Origin origin);
 
   void loop();
   [[nodiscard]] std::vector<Entry> take();
   void execute(Entry entry);
+  void note_failure(std::string_view what, const Escaped& escaped) noexcept;
 
   const int device_;
   const int id_;
@@ -90,7 +93,7 @@ class StreamWorker {
   bool sleeping_ = false;
   bool closing_ = false;
   std::atomic<bool> finished_{false};
-  std::thread thread_;
+  Thread thread_;
 };
 
 }  // namespace tutti::backend::host
