@@ -20,6 +20,18 @@ if(NOT TARGET nlohmann_json::nlohmann_json)
   tutti_require("${nlohmann_json_FOUND}" "nlohmann_json" nlohmann-json3-dev)
 endif()
 
+# fmt's library would have to be there where an installed tutti is used. Otherwise it saves compiling most of fmt again in
+# every source that formats.
+option(TUTTI_FMT_LIBRARY "Link fmt's library instead of using its headers alone: builds faster, not for installing" OFF)
+mark_as_advanced(TUTTI_FMT_LIBRARY)
+set(tutti_fmt fmt::fmt-header-only)
+if(TUTTI_FMT_LIBRARY)
+  if(TUTTI_INSTALL)
+    message(FATAL_ERROR "With TUTTI_FMT_LIBRARY, tutti cannot be installed: set TUTTI_INSTALL to OFF.")
+  endif()
+  set(tutti_fmt fmt::fmt)
+endif()
+
 find_path(TUTTI_DLPACK_INCLUDE_DIR dlpack/dlpack.h)
 mark_as_advanced(TUTTI_DLPACK_INCLUDE_DIR)
 tutti_require("${TUTTI_DLPACK_INCLUDE_DIR}" "dlpack/dlpack.h" libdlpack-dev)

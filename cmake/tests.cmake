@@ -66,7 +66,7 @@ function(tutti_test name)
 
   add_executable(test_${name} ${arg_SOURCES})
   target_link_libraries(
-    test_${name} PRIVATE tutti::tutti GTest::gtest_main fmt::fmt-header-only nlohmann_json::nlohmann_json
+    test_${name} PRIVATE tutti::tutti GTest::gtest_main ${tutti_fmt} nlohmann_json::nlohmann_json
                          tutti_dlpack_headers tutti_warnings ${arg_LIBRARIES})
   if(NOT arg_OPTIMIZED)
     target_compile_options(test_${name} PRIVATE ${tutti_test_compile_options})
@@ -150,7 +150,7 @@ function(tutti_mpi_test name)
   endif()
   add_executable(test_mpi_${name} ${arg_SOURCES})
   target_link_libraries(
-    test_mpi_${name} PRIVATE tutti::mpi tutti_test_support GTest::gtest fmt::fmt-header-only tutti_warnings
+    test_mpi_${name} PRIVATE tutti::mpi tutti_test_support GTest::gtest ${tutti_fmt} tutti_warnings
                              $<TARGET_NAME_IF_EXISTS:tutti_test_keep_libraries> ${arg_LIBRARIES})
   target_compile_options(test_mpi_${name} PRIVATE ${tutti_test_compile_options})
   tutti_test_precompile(test_mpi_${name})

@@ -3,6 +3,14 @@
 #include <algorithm>
 #include <cstddef>
 
+fmt::format_context::iterator fmt::formatter<tutti::collectives::Name>::format(
+    const tutti::collectives::Name& name, fmt::format_context& context) const {
+  using tutti::collectives::Name;
+  if (name.row == Name::none) return fmt::format_to(context.out(), "{}", name.argument);
+  if (name.column == Name::none) return fmt::format_to(context.out(), "{}[{}]", name.argument, name.row);
+  return fmt::format_to(context.out(), "{}[{}][{}]", name.argument, name.row, name.column);
+}
+
 namespace tutti::collectives {
 
 void Arguments::known_transport(TransportKind transport) const {

@@ -38,12 +38,8 @@ struct Name {
 
 template <>
 struct fmt::formatter<tutti::collectives::Name> : fmt::formatter<std::string_view> {
-  auto format(const tutti::collectives::Name& name, fmt::format_context& context) const {
-    using tutti::collectives::Name;
-    if (name.row == Name::none) return fmt::format_to(context.out(), "{}", name.argument);
-    if (name.column == Name::none) return fmt::format_to(context.out(), "{}[{}]", name.argument, name.row);
-    return fmt::format_to(context.out(), "{}[{}][{}]", name.argument, name.row, name.column);
-  }
+  fmt::format_context::iterator format(const tutti::collectives::Name& name,
+                                       fmt::format_context& context) const;
 };
 
 namespace tutti::collectives {
