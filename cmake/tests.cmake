@@ -125,6 +125,7 @@ function(tutti_test_run test_name)
     ${test_name}
     PROPERTIES ENVIRONMENT "${environment}"
                TIMEOUT ${arg_TIMEOUT}
+               COST ${arg_TIMEOUT} # those that may take long start first, so that none is left alone at the end
                PROCESSORS ${processors}
                FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests")
   if(arg_BACKEND STREQUAL cuda)
@@ -204,6 +205,7 @@ function(tutti_mpi_run test_name)
     ${test_name}
     PROPERTIES ENVIRONMENT "${environment}"
                TIMEOUT ${arg_TIMEOUT}
+               COST ${arg_TIMEOUT}
                PROCESSORS ${processors}
                FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
                LABELS "${arg_BACKEND};mpi;${arg_LABELS}")
