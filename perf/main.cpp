@@ -10,6 +10,7 @@
 #include "usage_error.hpp"
 
 #include <algorithm>
+#include <cfenv>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -376,5 +377,6 @@ int run_alone_or_together(int argc, char** argv) {
 }  // namespace tutti::perf
 
 int main(int argc, char** argv) {
+  std::fesetenv(FE_DFL_ENV);  // what is checked is arithmetic: however this program was built
   return tutti::perf::run_alone_or_together(argc, argv);
 }

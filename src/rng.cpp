@@ -1,5 +1,6 @@
 #include "tutti/rng.hpp"
 
+#include "backend/floating_point.hpp"
 #include "backend/philox.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
@@ -177,6 +178,12 @@ void require_within(double value, double largest, std::string_view function, std
               fmt::format("{}: {} is {}, expected a finite {}", function, argument, value, name_of(dtype)));
 }
 
+/// The width counts in the arithmetic that makes the elements: float32's, but for float64.
+[[gnu::noinline]] bool is_too_wide(double low, double high, double largest, DType dtype) {
+  return dtype == DType::float64 ? high - low > largest
+                                 : static_cast<float>(high) - static_cast<float>(low) > largest;
+}
+
 void random_fill(const Tensor& tensor, backend::Distribution distribution, double first, double second) {
   if (tensor.numel() == 0) return;
   Runtime& runtime = Runtime::get();
@@ -256,11 +263,8 @@ void uniform_(const Tensor& tensor, double low, double high) {
   const double largest = largest_of(tensor, "uniform_");
   require_within(low, largest, "uniform_", "low", tensor.dtype());
   require_within(high, largest, "uniform_", "high", tensor.dtype());
-  // The width counts in the arithmetic that makes the elements: float32's, but for float64.
-  const bool is_too_wide = tensor.dtype() == DType::float64
-                               ? high - low > largest
-                               : static_cast<float>(high) - static_cast<float>(low) > largest;
-  if (low > high || is_too_wide) {
+  const backend::FloatingPointScope scope;
+  if (low > high || is_too_wide(low, high, largest, tensor.dtype())) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("uniform_: low is {} and high is {}, expected low <= high and high - low <= {}",
                             low, high, largest));

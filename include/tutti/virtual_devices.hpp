@@ -112,7 +112,7 @@ struct Access {
 /// Queues a virtual kernel: `kernel` is called on the stream's worker with, for each entry of `accesses` in
 /// order, an address it may really read and write. Memory of other devices needs peer access. An exception it
 /// throws surfaces at the next synchronising call, as does an access the stream's device may not make. Throws
-/// Error(unsupported) on GPUs.
+/// Error(unsupported) on GPUs. It starts in the default floating-point environment, and may leave another.
 TUTTI_EXPORT void launch(const Stream& stream, std::string_view name, std::span<const Access> accesses,
                          std::function<void(std::span<void* const>)> kernel);
 

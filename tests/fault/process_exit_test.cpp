@@ -2,6 +2,7 @@
 #include "support/exercise.hpp"
 #include "support/machines.hpp"
 #include "support/stream_order.hpp"
+#include "tutti/communicator.hpp"
 #include "tutti/dlpack.hpp"
 #include "tutti/event.hpp"
 #include "tutti/persistent.hpp"
@@ -93,6 +94,31 @@ TEST_F(ProcessExit, WhileThreadsCallCollectives) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     std::_Exit(0);
+  });
+}
+
+TEST_F(ProcessExit, OnAThreadOfTheLibrarys) {
+  if (!on_virtual_devices()) GTEST_SKIP() << "only virtual devices run a program's code on such a thread";
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    static std::optional<Communicator> communicator;
+    communicator.emplace(CommunicatorOptions{.devices = first_devices(2)});
+    communicator->barrier();
+    synchronize(0);
+    const Stream stream(0);
+    virtual_devices::launch(stream, "exit", {}, [](auto) { std::exit(0); });
+    stream.synchronize();
+    for (;;) pause();
+  });
+}
+
+TEST_F(ProcessExit, InASignalHandler) {
+  TUTTI_EXPECT_CLEAN_EXIT([] {
+    static std::optional<Communicator> communicator;
+    communicator.emplace(CommunicatorOptions{.devices = first_devices(2)});
+    communicator->barrier();
+    std::signal(SIGTERM, [](int) { std::exit(0); });
+    kill(getpid(), SIGTERM);
+    for (;;) pause();
   });
 }
 

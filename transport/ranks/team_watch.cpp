@@ -199,12 +199,12 @@ void Team::watch(Lookout lookout) {
   std::int64_t done_since = 0;
   std::unique_lock lock(watch_mutex_);
   while (!watch_stops_.wait_for(lock, watch_period, [this] { return stop_watching_; })) {
-    if (abort_->is_set()) {
-      if (const auto handler = std::exchange(abort_handler_, nullptr)) handler();
-      continue;
-    }
     try {
-      look_around(lookout, done, done_since);
+      if (!abort_->is_set()) {
+        look_around(lookout, done, done_since);
+      } else if (const auto handler = std::exchange(abort_handler_, nullptr)) {
+        handler();
+      }
     } catch (...) {
       fail("cannot watch over its calls", backend::Escaped::current());
     }

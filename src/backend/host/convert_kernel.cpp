@@ -1,4 +1,5 @@
 #include "backend/conversion.hpp"
+#include "backend/floating_point.hpp"
 #include "backend/host/kernels.hpp"
 
 #include <cstring>
@@ -88,6 +89,7 @@ std::size_t strided_bytes(const Convert& task, const std::array<std::int64_t, ma
 }
 
 void convert_elements(const Convert& task) {
+  const FloatingPointScope scope;  // of a host's elements, the calling thread converts them
   if (strided_bytes(task, task.target_strides, task.target_dtype) == 0) return;
   const Convert merged = merge_dimensions(task);
   const auto last = static_cast<std::size_t>(merged.rank - 1);
