@@ -20,6 +20,18 @@ std::uint64_t low_latency_to(transport::RanksPattern pattern, const backend::Tea
   return std::min(transport::low_latency_to(pattern, layout.lines, backend), layout.most_in_inbox());
 }
 
+/// Which calls go by low-latency rounds. Of all operations all_gather has the lowest limit, and
+/// all_reduce_add the highest.
+std::string explain_low_latency(const backend::TeamWindowLayout& layout, BackendKind backend) {
+  const std::uint64_t gathers = low_latency_to(transport::RanksPattern::all_gather, layout, backend);
+  const std::uint64_t sums = low_latency_to(transport::RanksPattern::all_reduce, layout, backend);
+  const std::string limit = gathers == sums
+                                ? fmt::format("{} bytes", gathers)
+                                : fmt::format("{} to {} bytes, depending on the operation", gathers, sums);
+  return fmt::format("low-latency rounds, in {} lines, where nobody sends or receives more than {}\n",
+                     layout.lines == backend::TeamLines::wide ? "wide" : "narrow", limit);
+}
+
 }  // namespace
 
 std::string explain(const TeamContext& context) {
@@ -35,13 +47,10 @@ std::string explain(const TeamContext& context) {
   if (is_direct) {
     const backend::TeamWindowLayout& layout = windows.layout();
     const BackendKind backend = context.runtime.backend().kind();
+    text += explain_low_latency(layout, backend);
     text += fmt::format(
-        "low-latency rounds, in {} lines, where nobody sends or receives more than {} to {} bytes\n"
         "beyond that, operands of which members give one another more than {} bytes are read where they "
         "lie\n",
-        layout.lines == backend::TeamLines::wide ? "wide" : "narrow",
-        low_latency_to(transport::RanksPattern::all_gather, layout, backend),
-        low_latency_to(transport::RanksPattern::all_reduce, layout, backend),
         transport::ranks_tuning_of(backend).direct_from);
   }
   if (context.nccl == nullptr) return text + fmt::format("nccl not taken: {}\n", context.nccl_refusal);

@@ -57,6 +57,10 @@ class Description {
     return fmt::format("{}", fmt::join(names, ", "));
   }
 
+  static std::string pieces(std::size_t count) {
+    return fmt::format("{} piece{}", count, count == 1 ? "" : "s");
+  }
+
   void line(const std::string& what, std::uint64_t bytes) {
     const auto [found, is_new] = index_.try_emplace(what, lines_.size());
     if (is_new) lines_.push_back({what});
@@ -82,7 +86,7 @@ class Description {
       }
       bytes += segment.row_bytes * segment.rows;
     }
-    line(fmt::format("kernel on {} ({} pieces): {} -> {}", executor(step.lane), step.segments.size(),
+    line(fmt::format("kernel on {} ({}): {} -> {}", executor(step.lane), pieces(step.segments.size()),
                      places(sources), places(targets)),
          bytes);
   }
@@ -97,8 +101,8 @@ class Description {
       targets.insert(place(step.pointers[segment.first_output].buffer));
       bytes += segment.count * size_of(step.dtype);
     }
-    line(fmt::format("kernel on {} ({} pieces): sum of {} {} inputs on {} -> {}", executor(step.lane),
-                     step.segments.size(), step.input_count, name_of(step.dtype), places(sources),
+    line(fmt::format("kernel on {} ({}): sum of {} {} inputs on {} -> {}", executor(step.lane),
+                     pieces(step.segments.size()), step.input_count, name_of(step.dtype), places(sources),
                      places(targets)),
          bytes);
   }

@@ -119,8 +119,13 @@ class GroupedCalls final : public Accelerated {
 
 }  // namespace
 
+std::string absence(Runtime& runtime) {
+  return runtime.backend().kind() == BackendKind::cuda ? "" : "the devices are virtual";
+}
+
 Availability availability(Runtime& runtime) {
-  if (runtime.backend().kind() != BackendKind::cuda) return {false, "not available: the devices are virtual"};
+  if (const std::string absent = absence(runtime); !absent.empty())
+    return {false, "not available: " + absent};
   const Library& library = Library::get();
   return {library.usable(), library.detail()};
 }

@@ -15,6 +15,9 @@ struct Availability {
   std::string detail;
 };
 [[nodiscard]] Availability availability(Runtime& runtime);
+/// Why there is no NCCL here, as far as can be said without its library: virtual devices, a build without.
+/// Empty if there may be one. Loads nothing.
+[[nodiscard]] std::string absence(Runtime& runtime);
 
 /// Why NCCL cannot carry `problem`; empty if it can. It carries: all operands on devices, each device at most
 /// once per role, contiguous flows (one row), element types NCCL has where it sums, and only without bitwise

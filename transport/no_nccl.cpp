@@ -3,9 +3,13 @@
 
 namespace tutti::transport::nccl {
 
+std::string absence(Runtime& runtime) {
+  return runtime.backend().kind() == BackendKind::cuda ? "this build of tutti has no NCCL"
+                                                       : "the devices are virtual";
+}
+
 Availability availability(Runtime& runtime) {
-  if (runtime.backend().kind() != BackendKind::cuda) return {false, "not available: the devices are virtual"};
-  return {false, "not available: this build of tutti has no NCCL"};
+  return {false, "not available: " + absence(runtime)};
 }
 
 std::string refusal(Runtime& runtime, const Problem& /*problem*/) {

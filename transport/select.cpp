@@ -92,7 +92,8 @@ struct Candidate {
 };
 
 /// NCCL comes first where it has been measured to be faster, and is out of the question elsewhere.
-std::string nccl_preference(const Problem& problem) {
+std::string nccl_preference(Runtime& runtime, const Problem& problem) {
+  if (std::string absent = nccl::absence(runtime); !absent.empty()) return absent;
   if (problem.collective == Collective::scatter || problem.collective == Collective::gather) {
     return "copy engines and kernels are faster for it";
   }
@@ -121,7 +122,8 @@ Plan select(Runtime& runtime, const Problem& problem) {
   const auto always = [] { return std::string{}; };
   const std::array candidates{
       Candidate{TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
-                [&] { return nccl_preference(problem); }, [&] { return nccl::lower(runtime, problem); }},
+                [&] { return nccl_preference(runtime, problem); },
+                [&] { return nccl::lower(runtime, problem); }},
       Candidate{TransportKind::p2p, [&] { return p2p.refusal(); }, always, [&] { return p2p.plan(); }},
       Candidate{TransportKind::staged, always, always,
                 [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }},
