@@ -32,6 +32,16 @@ namespace {
 
 constexpr int steps_between_checkpoints = 50;
 
+constexpr const char* usage =
+    R"(usage: mpirun -np RANKS mpi_data_parallel [--steps N] [--checkpoint FILE] [--resume FILE]
+
+Trains with one process per device, and checks that all of them, and a single one, find the same parameters.
+  --steps N          how many steps (default: as many as it takes)
+  --checkpoint FILE  write the parameters there every 50 steps and at the end
+  --resume FILE      go on from what --checkpoint wrote
+  -h, --help         print this and exit
+)";
+
 struct Options {
   int steps = training::steps_to_converge;
   std::string checkpoint;
@@ -53,6 +63,11 @@ int parse_steps(const std::string& text) {
   return steps;
 }
 
+bool wants_help(const std::vector<std::string>& arguments) {
+  return std::ranges::any_of(
+      arguments, [](const std::string& argument) { return argument == "--help" || argument == "-h"; });
+}
+
 Options parse(const std::vector<std::string>& arguments) {
   Options options;
   for (std::size_t i = 0; i + 1 < arguments.size(); i += 2) {
@@ -64,7 +79,7 @@ Options parse(const std::vector<std::string>& arguments) {
     } else if (arguments[i] == "--resume") {
       options.resume = value;
     } else {
-      throw UsageError("unknown option " + arguments[i]);
+      throw UsageError("unknown option " + arguments[i] + " (try --help)");
     }
   }
   if (arguments.size() % 2 != 0) throw UsageError(arguments.back() + " needs a value");
@@ -223,8 +238,14 @@ int main(int argc, char** argv) {
   std::signal(SIGTERM, SIG_IGN);
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (wants_help(arguments)) {
+    if (rank == 0) std::cout << usage << std::flush;
+    MPI_Finalize();
+    return 0;
+  }
   try {
-    const bool is_right = run(parse({argv + 1, argv + argc}));
+    const bool is_right = run(parse(arguments));
     MPI_Finalize();
     return is_right ? 0 : 1;
   } catch (const UsageError& error) {
