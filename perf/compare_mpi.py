@@ -8,7 +8,8 @@ byte of every result is checked. Prints a Markdown table of MPI's time over tutt
 all runs. With --out, DIR/<date>-virtual-<ranks>-ranks.md has the table with the machine, versions and commit, and
 .json.gz all that was measured besides; earlier results of a day stay. Exits with 1 if an element was wrong.
 
-Figures are of one machine's cores, and worth something only if nothing else runs on them.
+Figures are of one machine's cores, and worth something only if nothing else runs on them: a warning tells, and the results
+keep, how busy the machine was before the runs.
 """
 
 import argparse
@@ -21,11 +22,13 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 from compare_torch import fail, find_program
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 PLACES = ("out_of_place", "in_place")
+BUSY = 0.1  # a share of the machine's time from which others are in the way
 
 
 def number(text):
@@ -44,6 +47,24 @@ def arguments():
     parser.add_argument("--out", metavar="DIR", help="where results go (default: nowhere)")
     parser.add_argument("--program", metavar="PATH", help="tutti-perf (default: the newest under build/)")
     return parser.parse_args()
+
+
+def processor_time():
+    """Of all processors since the start of the machine: (busy, in all)."""
+    with open("/proc/stat", encoding="utf-8") as stream:
+        user, nice, system, idle, waiting, *others = (int(word) for word in stream.readline().split()[1:9])
+    return user + nice + system + sum(others), user + nice + system + idle + waiting + sum(others)
+
+
+def share_of_others(seconds=0.5):
+    """Of the processors' time, before a run begins: what others take. 0 where it cannot be told."""
+    try:
+        busy, total = processor_time()
+        time.sleep(seconds)
+        busy_after, total_after = processor_time()
+    except (OSError, ValueError):
+        return 0.0
+    return (busy_after - busy) / max(total_after - total, 1)
 
 
 def run(given, program):
@@ -118,7 +139,7 @@ def processor():
     return names[0] if names else platform.machine()
 
 
-def facts_of(given, wrong):
+def facts_of(given, wrong, busy):
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
         "commit": os.environ.get("TUTTI_COMMIT") or output_of("git", "describe", "--always", "--dirty"),
@@ -129,6 +150,7 @@ def facts_of(given, wrong):
         "ranks": given.n,
         "runs": given.r,
         "wrong": wrong,
+        "others": f"{busy:.0%} of the processors' time before a run, at most",
     }
 
 
@@ -144,7 +166,13 @@ def main():
     given = arguments()
     program = find_program(given.program)
     documents = []
+    busy = 0.0
     for done in range(given.r):
+        share = share_of_others()
+        if share > BUSY >= busy:
+            print(f"warning: the machine is busy: others take {share:.0%} of its processors' time, "
+                  "and the figures are worth little", file=sys.stderr)
+        busy = max(busy, share)
         print(f"run {done + 1} of {given.r}", file=sys.stderr)
         documents.append(run(given, program))
     ratios = ratios_of(documents)
@@ -154,7 +182,7 @@ def main():
     text = table(ratios)
     print(text)
     if given.out:
-        facts = facts_of(given, wrong)
+        facts = facts_of(given, wrong, busy)
         os.makedirs(given.out, exist_ok=True)
         base = base_of(given.out, facts)
         with gzip.open(base + ".json.gz", "wt", encoding="utf-8") as stream:
