@@ -39,7 +39,14 @@ shows the median latency as `time`. Ranks start every batch in step, and its tim
 size / time; busbw is algbw times (n-1)/n for scatter, gather, all_gather and reduce_scatter_add, times 2(n-1)/n for
 all_reduce_add, and algbw itself otherwise.
 
-Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 the run failed, 130 interrupted.)";
+A bandwidth is N/A where nothing goes from device to device. A line above rows tells which transport and algorithm have
+carried them. The table is as wide as the terminal, or as COLUMNS says, and 120 letters in a pipe or a file; columns that
+there is no room for are left out.
+
+What there is no memory for, and what is less than an element, is left out, which a line tells, and the run goes on.
+
+Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 the run failed, or something had no memory,
+130 interrupted. A reader of the table that goes away, as head does, ends a run without -J, and is no failure.)";
 
 /// Adds options of one group of the help page.
 class Group {

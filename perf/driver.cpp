@@ -1,5 +1,7 @@
 #include "driver.hpp"
 
+#include "buffer_sets.hpp"
+#include "cases.hpp"
 #include "fill_and_check.hpp"
 #include "interrupt.hpp"
 #include "tutti/error.hpp"
@@ -8,6 +10,8 @@
 #include "tutti/virtual_devices.hpp"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -17,58 +21,6 @@ namespace {
 
 /// How many operations one graph holds, of a peer or between ranks: as NCCL's own benchmark does it.
 constexpr std::size_t operations_per_graph = 20;
-
-std::string describe(const Operation& operation, const Case& what) {
-  std::string text(operation.name());
-  if (what.tensors.empty()) text += " " + format_size(what.bytes);
-  text += fmt::format(" {}", name_of(what.dtype));
-  if (operation.has_root()) text += fmt::format(" root {}", what.root);
-  if (what.dim != 0) text += fmt::format(" dim {}", what.dim);
-  return text;
-}
-
-/// The buffers of a case under one placement, several sets of them.
-class BufferSets {
- public:
-  BufferSets(const Operation& operation, const Case& what, Placement placement, int count,
-             const Session& session)
-      : of_communicator_(operation.needs_communicator()) {
-    for (int set = 0; set < count; ++set) calls_.push_back(operation.prepare(what, placement));
-    session.synchronize();  // preparing enqueues copies
-  }
-
-  [[nodiscard]] bool of_communicator() const noexcept { return of_communicator_; }
-  [[nodiscard]] const std::vector<Call>& calls() const noexcept { return calls_; }
-  [[nodiscard]] std::vector<Call>& calls() noexcept { return calls_; }
-  [[nodiscard]] const Call& call(std::size_t index) const noexcept { return calls_[index % calls_.size()]; }
-
-  void fill_all(const Session& session) const {
-    fill(calls_.front().input_buffers);
-    copy_first_to_others(&Call::input_buffers, session);
-  }
-  void poison_all(const Session& session) const {
-    poison(calls_.front().poisonable);
-    copy_first_to_others(&Call::poisonable, session);
-  }
-  [[nodiscard]] std::uint64_t count_wrong_in_all() const {
-    std::uint64_t wrong = 0;
-    for (const Call& call : calls_) wrong += count_wrong(call.output_buffers);
-    return wrong;
-  }
-
- private:
-  void copy_first_to_others(std::vector<Buffer> Call::*buffers, const Session& session) const {
-    for (std::size_t set = 1; set < calls_.size(); ++set) {
-      for (std::size_t index = 0; index < (calls_[set].*buffers).size(); ++index) {
-        (calls_[set].*buffers)[index].tensor.copy_((calls_.front().*buffers)[index].tensor, Blocking::no);
-      }
-    }
-    session.synchronize();
-  }
-
-  bool of_communicator_;
-  std::vector<Call> calls_;
-};
 
 /// From now on every transfer between virtual devices of this process is damaged, until the object is gone.
 class Corruption {
@@ -88,54 +40,91 @@ class Corruption {
 /// Measures one row after another with the same settings.
 class Driver {
  public:
-  Driver(const Options& options, const Session& session, Peer* peer, Results& results, Listener& listener)
+  Driver(const Options& options, Session& session, Peer* peer, Results& results, Listener& listener)
       : options_(options), session_(session), peer_(peer), results_(results), listener_(listener) {}
 
   void measure_operation(const Operation& operation) {
     listener_.start_operation(operation);
     if (const std::string refusal = session_.refusal(operation); !refusal.empty()) {
-      skip({std::string(operation.name()), refusal});
+      skip({std::string(operation.name()), refusal, Skipped::Cause::refused});
       return listener_.finish_operation(operation);
     }
     for (const Case& what : cases_of(operation, options_, session_.members_of(operation))) {
-      listener_.start_row(operation, what);
-      try {
-        session_.together([&] { measure_case(operation, what); });
-      } catch (const Error& error) {
-        // One transport cannot carry every case; the others of the run may still be measured.
-        if (error.code() != ErrorCode::unsupported) throw;
-        skip({describe(operation, what), error.what()});
+      if (const std::string reason = too_small(operation, what); !reason.empty()) {
+        skip({describe(operation, what), reason, Skipped::Cause::too_small});
+        continue;
       }
+      listener_.start_row(operation, what);
+      measure_case(operation, what);
     }
     listener_.finish_operation(operation);
   }
 
  private:
-  void measure_case(const Operation& operation, const Case& what) {
-    check_interrupt();
-    Row row = empty_row(operation, what);
-    if (row.results == ResultForm::returned) {
-      row.out_of_place = measure_returned(operation, what, row);
-      return add(operation, row);
-    }
+  void measure_case(const Operation& operation, Case what) {
+    Row row;
+    session_.together([&] {
+      check_interrupt();
+      if (!listener_.wants_more()) throw Interrupted();
+      row = empty_row(operation, what);
+    });
     Row peer_row = row;
-    std::string peer_refusal;
-    for (const Placement placement : {Placement::out_of_place, Placement::in_place}) {
-      if (!operation.has(placement)) continue;
-      const BufferSets buffers(operation, what, placement, row.buffer_sets, session_);
-      const Call& call = buffers.call(0);
-      note_payload(call, row);
-      part_of(row, placement) = measure_tutti(operation, what, buffers, row);
-      if (peer_ == nullptr) continue;
-      peer_refusal = peer_->refusal(operation, call);
-      if (peer_refusal.empty())
-        part_of(peer_row, placement) = measure_peer(operation, what, placement, buffers);
+    std::vector<Skipped> skipped;
+    std::optional<Skipped> peer_skipped;
+    for (const Placement placement : placements_of(operation, row.results)) {
+      what.members = session_.members_of(operation);  // the communicator may have been made anew
+      std::optional<BufferSets> buffers;
+      const std::optional<Skipped> left_out = attempt(placed(operation, what, placement), [&] {
+        buffers.emplace(operation, what, placement, row.buffer_sets, session_);
+        note_payload(buffers->call(0), row);
+        part_of(row, placement) = measure_tutti(operation, what, placement, *buffers, row);
+      });
+      if (left_out) {
+        skipped.push_back(*left_out);
+      } else if (peer_ != nullptr && !peer_skipped) {
+        peer_skipped = attempt(describe(operation, what) + " by the peer", [&] {
+          if (const std::string refusal = peer_->refusal(operation, buffers->call(0)); !refusal.empty())
+            throw Error(ErrorCode::unsupported, refusal);
+          part_of(peer_row, placement) = measure_peer(operation, what, placement, *buffers);
+        });
+      }
     }
+    if (!row.leading()) {
+      skipped.front().what = describe(operation, what);
+      return skip(skipped.front());
+    }
+    for (const Skipped& left_out : skipped) skip(left_out);
     add(operation, row);
-    if (peer_ == nullptr) return;
-    if (!peer_refusal.empty()) return skip({describe(operation, what) + " by the peer", peer_refusal});
+    if (peer_skipped) skip(*peer_skipped);
+    if (!peer_row.leading()) return;
     complete_peer_row(row, peer_row);
     add(operation, peer_row);
+  }
+
+  static std::vector<Placement> placements_of(const Operation& operation, ResultForm results) {
+    if (results == ResultForm::returned) return {Placement::returned};
+    std::vector<Placement> placements;
+    for (const Placement placement : {Placement::out_of_place, Placement::in_place}) {
+      if (operation.has(placement)) placements.push_back(placement);
+    }
+    return placements;
+  }
+  static std::string placed(const Operation& operation, const Case& what, Placement placement) {
+    return describe(operation, what) + (placement == Placement::in_place ? " in place" : " out of place");
+  }
+
+  /// Runs `work` on all ranks. What one transport cannot carry, or there is no memory for, is left out by all
+  /// of them; the others of the run may still be measured.
+  std::optional<Skipped> attempt(const std::string& what, const std::function<void()>& work) {
+    try {
+      session_.together(work);
+      return std::nullopt;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::unsupported) return Skipped{what, error.what(), Skipped::Cause::refused};
+      if (error.code() != ErrorCode::out_of_memory) throw;
+      session_.recover();
+      return Skipped{what, error.what(), Skipped::Cause::out_of_memory};
+    }
   }
 
   static void note_payload(const Call& call, Row& row) {
@@ -168,20 +157,13 @@ class Driver {
     return row;
   }
 
-  static std::size_t payload_bytes(const Operation& operation, const Case& what) {
-    std::size_t bytes = 0;
-    for (const TensorSpec& spec : payload_tensors(what, operation.is_coalesced())) {
-      bytes += Layout(*spec.dtype, spec.sizes).nbytes();
-    }
-    return bytes;
-  }
-
   static std::optional<Measurement>& part_of(Row& row, Placement placement) {
-    return placement == Placement::out_of_place ? row.out_of_place : row.in_place;
+    return placement == Placement::in_place ? row.in_place : row.out_of_place;
   }
 
-  Measurement measure_tutti(const Operation& operation, const Case& what, const BufferSets& buffers,
-                            Row& row) const {
+  Measurement measure_tutti(const Operation& operation, const Case& what, Placement placement,
+                            BufferSets& buffers, Row& row) const {
+    if (placement == Placement::returned) return measure_returned(operation, what, buffers, row);
     if (row.launch == LaunchForm::eager) {
       const Measurement measurement = measure_and_check(
           launcher([&](std::size_t index) { operation.run(buffers.call(index), what); }, buffers), buffers);
@@ -201,20 +183,28 @@ class Driver {
   Measurement measure_captured(const Operation& operation, const Case& what, const BufferSets& buffers,
                                Row& row) const {
     // What is set up in a first call cannot be captured.
-    for (const Call& call : buffers.calls()) operation.run(call, what);
+    session_.processes().barrier();
+    for (const Call& call : buffers.calls()) session_.call([&] { operation.run(call, what); });
     session_.synchronize();
     std::vector<Stream> streams;
     for (const Device device : buffers.call(0).devices) streams.push_back(current_stream(device.index()));
     const Stream& stream = streams.front();
     const std::vector<const Call*> calls = calls_of_a_graph(buffers);
-    const Graph graph = Graph::capture(streams, [&] {
-      for (const Call* const call : calls) operation.run(*call, what);
-    });
-    const Graph one = Graph::capture(streams, [&] { operation.run(*calls.front(), what); });
+    const auto capture = [&](std::span<const Call* const> captured) {
+      std::optional<Graph> graph;
+      session_.call([&] {
+        graph = Graph::capture(streams, [&] {
+          for (const Call* const call : captured) operation.run(*call, what);
+        });
+      });
+      return *std::move(graph);
+    };
+    const Graph graph = capture(calls);
+    const Graph one = capture(std::span(calls).first(1));
     note_last_plan(operation, row);
     row.algorithm += ", replayed";
     Launcher how = launcher([&](std::size_t) { graph.launch(stream); }, buffers);
-    how.launch_one = [&] { one.launch(stream); };
+    how.launch_one = [&] { session_.call([&] { one.launch(stream); }); };
     how.operations_per_launch = calls.size();
     how.rotation = 1;
     return measure_and_check(how, buffers);
@@ -229,9 +219,8 @@ class Driver {
 
   /// The last results of every set are checked as the timed calls left them, and again made anew in memory
   /// that was poisoned: the allocator gives out what it got back, and so what an earlier call had put there.
-  Measurement measure_returned(const Operation& operation, const Case& what, Row& row) const {
-    BufferSets buffers(operation, what, Placement::returned, row.buffer_sets, session_);
-    note_payload(buffers.call(0), row);
+  Measurement measure_returned(const Operation& operation, const Case& what, BufferSets& buffers,
+                               Row& row) const {
     std::vector<Lists> results(buffers.calls().size());
     const Launcher how = launcher(
         [&](std::size_t index) {
@@ -286,7 +275,8 @@ class Driver {
   }
 
   [[nodiscard]] Launcher launcher(std::function<void(std::size_t)> launch, const BufferSets& buffers) const {
-    return {.launch = std::move(launch),
+    return {.launch = [this, launch = std::move(launch)](
+                          std::size_t index) { session_.call([&] { launch(index); }); },
             .launch_one = {},
             .synchronize = [this] { session_.synchronize(); },
             .rotation = buffers.calls().size()};
@@ -313,6 +303,7 @@ class Driver {
 
   void launch_each_once(const Launcher& how) const {
     session_.synchronize();  // what is launched need not follow all current streams
+    session_.processes().barrier();
     std::optional<Corruption> corruption;
     if (options_.inject_corruption) corruption.emplace();
     if (how.launch_one) {
@@ -350,70 +341,15 @@ class Driver {
   }
 
   const Options& options_;
-  const Session& session_;
+  Session& session_;
   Peer* peer_;
   Results& results_;
   Listener& listener_;
 };
 
-/// Every ordered pair, at the smallest size for the latency and at the largest for the bandwidth.
-std::vector<Case> pair_cases(const Case& base, const Options& options) {
-  std::vector<std::size_t> sizes{options.sizes.begin};
-  if (options.sizes.end != options.sizes.begin) sizes.push_back(options.sizes.end);
-  std::vector<Case> cases;
-  for (const std::size_t bytes : sizes) {
-    for (int source = 0; source < base.members.count; ++source) {
-      for (int target = 0; target < base.members.count; ++target) {
-        if (source == target) continue;
-        Case what = base;
-        what.bytes = bytes;
-        what.root = source;
-        what.partner = target;
-        cases.push_back(what);
-      }
-    }
-  }
-  return cases;
-}
-
 }  // namespace
 
-std::vector<Case> cases_of(const Operation& operation, const Options& options, const Members& members) {
-  Case base;
-  base.members = members;
-  base.seed = options.seed;
-  base.options = options.collective;
-  std::vector<Case> cases;
-  const auto add_sizes = [&](Case what) {
-    if (!what.tensors.empty()) {
-      cases.push_back(what);
-      return;
-    }
-    for (const std::size_t bytes : sizes_of(options.sizes)) {
-      what.bytes = bytes;
-      cases.push_back(what);
-    }
-  };
-  const std::vector<int> dims = operation.cuts_dimension() ? options.dims : std::vector<int>{0};
-  const int first_root = options.root.value_or(0);
-  const int last_root = operation.has_root() ? options.root.value_or(members.count - 1) : first_root;
-  for (std::size_t type = 0; type < options.dtypes.size(); ++type) {
-    base.dtype = options.dtypes[type];
-    if (operation.is_coalesced() && !options.tensors.empty()) base.tensors = options.tensors[type];
-    if (operation.is_copy()) {
-      const std::vector<Case> pairs = pair_cases(base, options);
-      cases.insert(cases.end(), pairs.begin(), pairs.end());
-      continue;
-    }
-    for (const int dim : dims) {
-      base.dim = dim;
-      for (base.root = first_root; base.root <= last_root; ++base.root) add_sizes(base);
-    }
-  }
-  return cases;
-}
-
-void run_measurements(const Options& options, const Session& session, Peer* peer, Results& results,
+void run_measurements(const Options& options, Session& session, Peer* peer, Results& results,
                       Listener& listener) {
   Driver driver(options, session, peer, results, listener);
   for (const Operation* operation : options.operations) driver.measure_operation(*operation);

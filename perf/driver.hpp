@@ -25,15 +25,14 @@ class Listener {
   virtual void finish_row(const Operation& operation, const Row& row) = 0;
   virtual void skip_row(const Skipped& skipped) = 0;
   virtual void finish_operation(const Operation& operation) = 0;
+  /// Whether the run is to go on.
+  [[nodiscard]] virtual bool wants_more() const = 0;
 };
 
 /// Measures everything `options` asks for and appends it to `results`, telling `listener` as it goes. `peer`
-/// may be nullptr. On failure, and on Interrupted, `results` has what was finished.
-void run_measurements(const Options& options, const Session& session, Peer* peer, Results& results,
+/// may be nullptr. What cannot be carried or has no memory is left out, on all ranks alike. On failure, and
+/// on Interrupted, `results` has what was finished.
+void run_measurements(const Options& options, Session& session, Peer* peer, Results& results,
                       Listener& listener);
-
-/// All cases of one operation, in the order they are measured: by dimension, element type, root, size.
-[[nodiscard]] std::vector<Case> cases_of(const Operation& operation, const Options& options,
-                                         const Members& members);
 
 }  // namespace tutti::perf

@@ -33,7 +33,6 @@ extern "C" void note_interrupt(int signal) {
 void watch_interrupts() {
   std::signal(SIGINT, note_interrupt);
   std::signal(SIGTERM, note_interrupt);
-  std::signal(SIGPIPE, SIG_IGN);
 }
 
 void check_interrupt() {

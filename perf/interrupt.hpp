@@ -14,7 +14,7 @@ class Interrupted : public std::runtime_error {
 
 /// From now on the first SIGINT or SIGTERM, which is what launchers and batch systems send, is noted for
 /// `check_interrupt`. What follows within a second is the same wish: `timeout` signals the process, then its
-/// group. A later one ends the process at once. A reader of the output that has gone is no reason to end.
+/// group. A later one ends the process at once.
 void watch_interrupts();
 /// Throws Interrupted if a signal was noted. A few nanoseconds.
 void check_interrupt();

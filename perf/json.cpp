@@ -130,12 +130,16 @@ Json summary_of(const Summary& summary) {
           {"max", summary.maximum}};
 }
 
+Json number_or_null(const std::optional<double>& number) {
+  return number ? Json(*number) : Json(nullptr);
+}
+
 Json measurement_of(const Row& row, const std::optional<Measurement>& measurement, Headline headline) {
   if (!measurement) return nullptr;
   const Timing& timing = measurement->timing;
   Json result = {{"time_us", measurement->microseconds(headline)},
-                 {"algbw_gbps", algorithm_bandwidth(row, *measurement, headline)},
-                 {"busbw_gbps", bus_bandwidth(row, *measurement, headline)},
+                 {"algbw_gbps", number_or_null(algorithm_bandwidth(row, *measurement, headline))},
+                 {"busbw_gbps", number_or_null(bus_bandwidth(row, *measurement, headline))},
                  {"wrong", nullptr},
                  {"back_to_back_us", summary_of(timing.back_to_back)},
                  {"iterations", timing.iterations},
@@ -196,7 +200,7 @@ std::string to_json(const Options& options, const Results& results,
                    {"not_measured", Json::array()},
                    {"summary",
                     {{"wrong", nullptr},
-                     {"average_busbw_gbps", results.average_bus_bandwidth(options.headline)},
+                     {"average_busbw_gbps", number_or_null(results.average_bus_bandwidth(options.headline))},
                      {"interrupted", results.interrupted},
                      {"failure", nullptr}}}};
   if (!results.peer.empty()) document["peer"] = results.peer;
@@ -204,7 +208,8 @@ std::string to_json(const Options& options, const Results& results,
   if (options.check && !results.rows.empty()) document["summary"]["wrong"] = results.wrong();
   for (const Row& row : results.rows) document["rows"].push_back(row_of(row, options.headline));
   for (const Skipped& skipped : results.skipped) {
-    document["not_measured"].push_back({{"case", skipped.what}, {"reason", skipped.reason}});
+    document["not_measured"].push_back(
+        {{"case", skipped.what}, {"cause", name_of(skipped.cause)}, {"reason", skipped.reason}});
   }
   return document.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }

@@ -1,142 +1,35 @@
+#include "cases.hpp"
 #include "driver.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
 #include "options.hpp"
+#include "output.hpp"
 #include "peer.hpp"
 #include "session.hpp"
 #include "table.hpp"
+#include "table_printer.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/error.hpp"
 #include "usage_error.hpp"
 
 #include <algorithm>
 #include <cfenv>
-#include <cstdio>
+#include <csignal>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <optional>
 #include <span>
 #include <sstream>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 namespace tutti::perf {
 namespace {
 
 enum ExitStatus : int { all_right = 0, wrong_data = 1, bad_usage = 2, run_failed = 3, was_interrupted = 130 };
-
-/// Shows what is being measured on the standard error stream, if that is a terminal.
-class Progress {
- public:
-  explicit Progress(bool speaks) : visible_(speaks && isatty(STDERR_FILENO) == 1) {}
-  void show(const std::string& text) const {
-    if (visible_) static_cast<void>(std::fputs(fmt::format("\r\033[K{}", text).c_str(), stderr));
-  }
-  void clear() const { show(""); }
-
- private:
-  bool visible_;
-};
-
-/// What people read, of which only rank 0 says anything.
-class Output {
- public:
-  explicit Output(bool speaks) : speaks_(speaks) {}
-  [[nodiscard]] bool speaks() const noexcept { return speaks_; }
-  /// What cannot be written, to a full disk or a reader that has gone, is no reason to stop measuring.
-  void print(const std::string& text) const {
-    if (!speaks_ || is_broken_) return;
-    is_broken_ = std::fputs(text.c_str(), stdout) == EOF || std::fflush(stdout) == EOF;
-  }
-  [[nodiscard]] bool is_broken() const noexcept { return is_broken_; }
-  void complain(const std::string& text) const {
-    if (speaks_) static_cast<void>(std::fputs(fmt::format("tutti-perf: {}\n", text).c_str(), stderr));
-  }
-
- private:
-  bool speaks_;
-  mutable bool is_broken_ = false;
-};
-
-/// Prints the table row by row.
-class TablePrinter final : public Listener {
- public:
-  TablePrinter(const Options& options, const Output& output)
-      : options_(options), output_(output), progress_(output.speaks()) {}
-
-  void start_operation(const Operation& operation) override {
-    dim_ = 0;
-    output_.print(operation.is_copy()
-                      ? fmt::format("#\n# {}\n", operation.name())
-                      : format_column_titles(std::string(operation.name()), options_.results));
-  }
-  void start_row(const Operation& operation, const Case& what) override {
-    progress_.show(fmt::format("{} {} {} ...", operation.name(), name_of(what.dtype),
-                               what.tensors.empty() ? format_size(what.bytes) : options_.tensors_name));
-  }
-  void finish_row(const Operation& operation, const Row& row) override {
-    progress_.clear();
-    if (operation.is_copy()) {
-      pairs_.push_back(row);
-      return;
-    }
-    if (row.dim != dim_) output_.print(fmt::format("# along dimension {}\n", row.dim));
-    dim_ = row.dim;
-    output_.print(format_row(row, options_.headline));
-  }
-  void skip_row(const Skipped& skipped) override {
-    progress_.clear();
-    output_.print(format_skipped(skipped));
-  }
-  void finish_operation(const Operation&) override {
-    progress_.clear();
-    for (const DType dtype : options_.dtypes) {
-      std::vector<Row> rows;
-      for (const Row& row : pairs_) {
-        if (row.dtype == dtype) rows.push_back(row);
-      }
-      output_.print(format_pair_matrices(rows, options_.headline));
-    }
-    pairs_.clear();
-  }
-
- private:
-  const Options& options_;
-  const Output& output_;
-  Progress progress_;
-  int dim_ = 0;
-  std::vector<Row> pairs_;
-};
-
-/// Opened before anything is measured: a name that cannot be written should not cost a run. What the file
-/// held stays there until something takes its place.
-class JsonFile {
- public:
-  explicit JsonFile(const std::string& name) : name_(name) {
-    if (name_.empty()) return;
-    file_.open(name_, std::ios::app);
-    if (!file_) throw UsageError(fmt::format("-J: '{}' cannot be written", name_));
-  }
-
-  [[nodiscard]] bool is_wanted() const noexcept { return !name_.empty(); }
-  void write(const std::string& text) {
-    std::error_code failure;
-    if (std::filesystem::is_regular_file(name_, failure)) std::filesystem::resize_file(name_, 0, failure);
-    file_ << text << std::flush;
-    if (!file_ || failure) throw UsageError(fmt::format("-J: '{}' could not be written", name_));
-  }
-
- private:
-  std::string name_;
-  std::ofstream file_;
-};
 
 std::unique_ptr<Peer> make_peer(PeerChoice choice, const Session& session) {
   switch (choice) {
@@ -180,9 +73,23 @@ int guarded(const Output& output, const std::function<int()>& work) {
   }
 }
 
+/// Of a run that has come to its end.
+int status_of(const Results& results, const Output& output) {
+  const auto unfit = std::ranges::find(results.skipped, Skipped::Cause::out_of_memory, &Skipped::cause);
+  if (unfit != results.skipped.end()) {
+    output.complain(fmt::format("{} case(s) not measured for want of memory, first {}: {}",
+                                results.out_of_memory(), unfit->what, unfit->reason));
+  } else if (results.rows.empty() && !results.interrupted) {
+    throw UsageError(fmt::format("nothing could be measured: {}",
+                                 results.skipped.empty() ? "no case" : results.skipped.front().reason));
+  }
+  if (results.wrong() != 0) return wrong_data;
+  return unfit != results.skipped.end() ? run_failed : all_right;
+}
+
 int measure(const Options& options, const std::vector<std::string>& command_line, Processes& processes,
             const Output& output) {
-  const Session session(options, processes);
+  Session session(options, processes);
   const bool is_host = session.topology().backend == BackendKind::host;
   if (options.inject_corruption && !is_host) {
     throw UsageError("--inject-corruption needs virtual devices (--backend host)");
@@ -211,11 +118,14 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   results.topology = session.topology();
   results.job = session.job();
   results.device_count = session.members().count;
+  results.devices_shown = session.devices_shown();
   if (peer) results.peer = peer->describe();
 
   watch_interrupts();
-  output.print(format_header(options, results));
-  TablePrinter printer(options, output);
+  const Columns columns(options, peer != nullptr, output_width());
+  output.print(format_header(options, results, columns));
+  TablePrinter printer(options, output, columns,
+                       json_file->is_wanted() ? WithoutReader::goes_on : WithoutReader::ends);
   const auto keep = [&] {
     output.print(format_footer(results, options));
     if (json_file->is_wanted()) json_file->write(to_json(options, results, command_line));
@@ -240,15 +150,13 @@ int measure(const Options& options, const std::vector<std::string>& command_line
     output.complain(results.failure);
     return run_failed;
   }
-  if (results.interrupted) {
+  double reader_left = printer.wants_more() ? 0.0 : 1.0;
+  processes.maximum({&reader_left, 1});
+  if (results.interrupted && reader_left == 0.0) {
     output.complain(fmt::format("interrupted after {} row(s)", results.rows.size()));
     return was_interrupted;
   }
-  if (results.rows.empty()) {
-    throw UsageError(fmt::format("nothing could be measured: {}",
-                                 results.skipped.empty() ? "no case" : results.skipped.front().reason));
-  }
-  return results.wrong() == 0 ? all_right : wrong_data;
+  return status_of(results, output);
 }
 
 /// What `workload` says of the tensors, of one process's or of a communicator's call.
@@ -302,6 +210,12 @@ int explain_operation(const Options& options, Processes& processes, const Output
   const Session session(options, processes);
   const std::string refusal = session.refusal(*options.operations.front());
   if (!refusal.empty()) throw UsageError(refusal);
+  Case what;
+  what.bytes = options.tensors.empty() ? options.explain_bytes : 0;
+  what.dtype = options.dtypes.front();
+  what.members = session.members();
+  if (const std::string reason = too_small(*options.operations.front(), what); !reason.empty())
+    throw UsageError("explain: " + reason);
   try {
     output.print(explain_operation(options, session, processes));
   } catch (const Error& error) {
@@ -311,6 +225,27 @@ int explain_operation(const Options& options, Processes& processes, const Output
     throw;
   }
   return all_right;
+}
+
+/// What every rank sees, those together that see the same, and how they reach one another.
+std::string topology_of_all(const Session& session) {
+  const std::string mine = to_string(session.topology());
+  if (session.job().mode == Mode::single_process) return mine;
+  const std::vector<std::string> all = session.processes().gather(mine);
+  std::string text = format_members(session.job());
+  for (std::size_t first = 0; first < all.size(); ++first) {
+    if (std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first), all[first]) !=
+        all.begin() + static_cast<std::ptrdiff_t>(first)) {
+      continue;
+    }
+    std::vector<std::size_t> ranks;
+    for (std::size_t rank = first; rank < all.size(); ++rank) {
+      if (all[rank] == all[first]) ranks.push_back(rank);
+    }
+    text += fmt::format("\nseen by {} {}:\n{}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "),
+                        all[first]);
+  }
+  return text + "\nbetween ranks:\n" + session.members().communicator->explain();
 }
 
 /// Ranks that were told different things would wait for one another. Each may write a JSON file of its own.
@@ -342,7 +277,7 @@ int run(int argc, char** argv, Processes& processes, const Output& output) {
       output.print(options.help);
       return all_right;
     case Command::topo:
-      output.print(to_string(Session(options, processes).topology()));
+      output.print(topology_of_all(Session(options, processes)));
       return all_right;
     case Command::explain:
       return explain_operation(options, processes, output);
@@ -356,6 +291,7 @@ int run(int argc, char** argv, Processes& processes, const Output& output) {
 }
 
 int run_alone_or_together(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that has seen enough is found where something is printed
   const LaunchedAs launched = launched_as([](const char* name) { return std::getenv(name); });
   const Output output(launched.rank.value_or(0) == 0);
   return guarded(output, [&] {

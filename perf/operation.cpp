@@ -125,6 +125,10 @@ bool Operation::cuts_dimension() const {
   return kind() == OperationKind::scatter || kind() == OperationKind::gather;
 }
 
+bool Operation::divides_evenly() const {
+  return kind() == OperationKind::all_gather || kind() == OperationKind::reduce_scatter;
+}
+
 std::span<const Operation* const> collective_operations(Mode mode) {
   static const std::vector<const Operation*> of_one_process = [] {
     std::vector<const Operation*> all{&operations::broadcast(),  &operations::broadcast_coalesced(),

@@ -108,6 +108,8 @@ class Operation {
   [[nodiscard]] bool sums() const;
   [[nodiscard]] bool has_root() const;
   [[nodiscard]] bool cuts_dimension() const;
+  /// Whether the payload has the same number of elements for every member.
+  [[nodiscard]] bool divides_evenly() const;
 };
 
 /// Whether one process drives all devices, or several have some each.

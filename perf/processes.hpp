@@ -45,7 +45,7 @@ class Processes {
   [[nodiscard]] virtual std::vector<std::string> gather(const std::string& mine) = 0;
 
   /// Frees ranks that wait for this one, which has failed: with what.
-  using Release = std::function<void(std::string_view reason)>;
+  using Release = std::function<void(const Failure&)>;
   /// Runs `work` on every rank. If it throws on some, all throw the cause, named with its rank, as what it
   /// was: UsageError, Interrupted or Error. `release` is called where `work` itself has failed, other than
   /// with Error(unsupported), which all ranks come to by themselves.

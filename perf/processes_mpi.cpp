@@ -122,7 +122,7 @@ class MpiProcesses final : public Processes {
     } catch (...) {
       own = failure_of(std::current_exception());
     }
-    if (own && release && !own->is(ErrorCode::unsupported)) release(own->message);
+    if (own && release && !own->is(ErrorCode::unsupported)) release(*own);
     meet(own);
   }
 
@@ -167,7 +167,8 @@ class MpiProcesses final : public Processes {
                 !has_spoken);
       }
       if (is_too_long(now - begin, own)) give_up(own.value_or(interrupted()), !has_spoken);
-      if (own && !has_spoken && now - begin > silence) {
+      // Want of memory is no end: what is left out for it is told in the table.
+      if (own && !own->is(ErrorCode::out_of_memory) && !has_spoken && now - begin > silence) {
         speak(*own);
         has_spoken = true;
       }

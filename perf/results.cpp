@@ -1,5 +1,7 @@
 #include "results.hpp"
 
+#include <algorithm>
+
 namespace tutti::perf {
 
 std::uint64_t Row::wrong() const noexcept {
@@ -9,13 +11,29 @@ std::uint64_t Row::wrong() const noexcept {
   return total;
 }
 
-double algorithm_bandwidth(const Row& row, const Measurement& measurement, Headline headline) noexcept {
+std::optional<double> algorithm_bandwidth(const Row& row, const Measurement& measurement,
+                                          Headline headline) noexcept {
   const double microseconds = measurement.microseconds(headline);
-  return microseconds > 0.0 ? static_cast<double>(row.bytes) / microseconds * 1e-3 : 0.0;
+  if (row.device_count < 2 || row.bytes == 0 || microseconds <= 0.0) return std::nullopt;
+  return static_cast<double>(row.bytes) / microseconds * 1e-3;
 }
 
-double bus_bandwidth(const Row& row, const Measurement& measurement, Headline headline) noexcept {
-  return algorithm_bandwidth(row, measurement, headline) * row.bus_factor;
+std::optional<double> bus_bandwidth(const Row& row, const Measurement& measurement,
+                                    Headline headline) noexcept {
+  const std::optional<double> bandwidth = algorithm_bandwidth(row, measurement, headline);
+  return bandwidth ? std::optional(*bandwidth * row.bus_factor) : std::nullopt;
+}
+
+std::string_view name_of(Skipped::Cause cause) noexcept {
+  switch (cause) {
+    case Skipped::Cause::refused:
+      return "refused";
+    case Skipped::Cause::too_small:
+      return "too_small";
+    case Skipped::Cause::out_of_memory:
+      return "out_of_memory";
+  }
+  return "unknown";
 }
 
 std::uint64_t Results::wrong() const noexcept {
@@ -24,18 +42,25 @@ std::uint64_t Results::wrong() const noexcept {
   return total;
 }
 
-double Results::average_bus_bandwidth(Headline headline) const noexcept {
+std::optional<double> Results::average_bus_bandwidth(Headline headline) const noexcept {
   double sum = 0.0;
   int count = 0;
   for (const Row& row : rows) {
     if (!row.peer.empty()) continue;
     for (const auto* measurement : {&row.out_of_place, &row.in_place}) {
       if (!*measurement) continue;
-      sum += bus_bandwidth(row, **measurement, headline);
+      const std::optional<double> bandwidth = bus_bandwidth(row, **measurement, headline);
+      if (!bandwidth) continue;
+      sum += *bandwidth;
       ++count;
     }
   }
-  return count == 0 ? 0.0 : sum / count;
+  return count == 0 ? std::nullopt : std::optional(sum / count);
+}
+
+std::size_t Results::out_of_memory() const noexcept {
+  return static_cast<std::size_t>(
+      std::ranges::count(skipped, Skipped::Cause::out_of_memory, &Skipped::cause));
 }
 
 }  // namespace tutti::perf

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 /// What a run found out: what the table shows and the JSON file keeps.
@@ -59,23 +60,32 @@ struct Row {
   [[nodiscard]] bool is_checked() const noexcept { return leading() && leading()->wrong.has_value(); }
 };
 
-/// Gigabytes (10^9) per second.
-[[nodiscard]] double algorithm_bandwidth(const Row& row, const Measurement& measurement,
-                                         Headline headline) noexcept;
-[[nodiscard]] double bus_bandwidth(const Row& row, const Measurement& measurement,
-                                   Headline headline) noexcept;
+/// Gigabytes (10^9) per second. Nothing where nothing goes from device to device: on a single one, and of no
+/// bytes.
+[[nodiscard]] std::optional<double> algorithm_bandwidth(const Row& row, const Measurement& measurement,
+                                                        Headline headline) noexcept;
+[[nodiscard]] std::optional<double> bus_bandwidth(const Row& row, const Measurement& measurement,
+                                                  Headline headline) noexcept;
 
-/// Something that was asked for and cannot be done, and why.
+/// Something that was asked for and has not been done, and why.
 struct Skipped {
+  enum class Cause : std::uint8_t {
+    refused,        ///< no transport, or no peer, can do it
+    too_small,      ///< less than the operation moves at least
+    out_of_memory,  ///< it might be done with more
+  };
   std::string what;
   std::string reason;
+  Cause cause = Cause::refused;
 };
+[[nodiscard]] std::string_view name_of(Skipped::Cause cause) noexcept;
 
 struct Results {
   Topology topology;  ///< of rank 0
   Job job;
-  int device_count = 0;  ///< that take part, of all ranks
-  std::string peer;      ///< name and version of the peer; empty without one
+  int device_count = 0;   ///< that take part, of all ranks
+  int devices_shown = 0;  ///< the first of `topology`: those that take part, as far as it has them
+  std::string peer;       ///< name and version of the peer; empty without one
   std::vector<Row> rows;
   std::vector<Skipped> skipped;
   bool interrupted = false;
@@ -83,8 +93,10 @@ struct Results {
 
   /// Over all rows, peers included.
   [[nodiscard]] std::uint64_t wrong() const noexcept;
-  /// Over tutti's rows, both placements; 0 without rows.
-  [[nodiscard]] double average_bus_bandwidth(Headline headline) const noexcept;
+  /// Of tutti's rows, over both placements of those that have one.
+  [[nodiscard]] std::optional<double> average_bus_bandwidth(Headline headline) const noexcept;
+  /// How many cases have been left out for want of memory.
+  [[nodiscard]] std::size_t out_of_memory() const noexcept;
 };
 
 }  // namespace tutti::perf

@@ -73,9 +73,14 @@ class MemoryTaken {
   std::vector<double> taken_;
 };
 
-/// A rank's first device. Launchers either show each rank its own devices or all ranks of a host the same.
+/// Launchers either show each rank its own devices or all ranks of a host the same.
+bool has_own_devices(int used, int available) {
+  return backend_kind() == BackendKind::host || used == available;
+}
+
+/// A rank's first device.
 int first_device(int used, int available, int rank, const std::vector<std::string>& hosts) {
-  if (backend_kind() == BackendKind::host || used == available) return 0;
+  if (has_own_devices(used, available)) return 0;
   const std::string& host = hosts[static_cast<std::size_t>(rank)];
   const auto on_host = static_cast<int>(std::ranges::count(hosts, host));
   const auto before = static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank, host));
@@ -105,10 +110,13 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
     free_bytes_ = streams_.size() == 1 ? free : std::min(free_bytes_, free);
   }
   describe_members();
+  settings_.devices = members_.own;
+  settings_.transport = options.collective.transport;
+  settings_.determinism = options.collective.determinism;
   if (processes.are_ranks()) {
     join_ranks(options);
   } else if (std::ranges::any_of(options.operations, &Operation::needs_communicator)) {
-    join_own_devices(options);
+    join_own_devices();
   }
 }
 
@@ -145,6 +153,9 @@ void Session::choose_devices(const Options& options) {
   }
   const std::vector<std::string> hosts = processes_.gather(host_name());
   const int first = first_device(used, available, processes_.rank(), hosts);
+  const auto on_host =
+      static_cast<int>(std::ranges::count(hosts, hosts[static_cast<std::size_t>(processes_.rank())]));
+  devices_shown_ = has_own_devices(used, available) ? used : on_host * used;
   members_.own.clear();
   for (int device = first; device < first + used; ++device) members_.own.emplace_back(device);
   members_.count = used * processes_.size();
@@ -173,17 +184,9 @@ void Session::describe_members() {
   }
 }
 
-CommunicatorOptions Session::communicator_options(const Options& options) const {
-  CommunicatorOptions settings;
-  settings.devices = members_.own;
-  settings.transport = options.collective.transport;
-  settings.determinism = options.collective.determinism;
-  return settings;
-}
-
-void Session::join_own_devices(const Options& options) {
+void Session::join_own_devices() {
   try {
-    communicator_ = std::make_unique<Communicator>(communicator_options(options));
+    communicator_ = std::make_unique<Communicator>(settings_);
     members_.communicator = communicator_.get();
   } catch (const Error& error) {
     // A transport that there is not, or too many devices: other operations can do without.
@@ -198,7 +201,7 @@ void Session::join_ranks(const Options& options) {
   taken.start();
   const double before = processes_.milliseconds_since_start();
   try {
-    communicator_ = processes_.make_communicator(communicator_options(options));
+    communicator_ = processes_.make_communicator(settings_);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::unsupported)
       throw UsageError(error.what());  // a transport, or several hosts
@@ -268,8 +271,25 @@ PlanSummary Session::last_plan(const Operation& operation) const {
 }
 
 void Session::together(const std::function<void()>& work) const {
-  processes_.together(work, [this](std::string_view reason) {
-    if (communicator_) communicator_->abort(reason);
+  is_calling_ = false;
+  processes_.together(work, [this](const Failure& failure) {
+    // Want of memory is told in the next meeting, unless others wait for this rank elsewhere.
+    const bool is_awaited = is_calling_ || !failure.is(ErrorCode::out_of_memory);
+    if (communicator_ && is_awaited) communicator_->abort(failure.message);
+  });
+}
+
+void Session::recover() {
+  double has_ended = is_calling_ ? 1.0 : 0.0;
+  processes_.maximum({&has_ended, 1});
+  together([&] {
+    if (processes_.are_ranks() && has_ended != 0.0) {
+      members_.communicator = nullptr;
+      communicator_.reset();
+      communicator_ = processes_.make_communicator(settings_);
+      members_.communicator = communicator_.get();
+    }
+    synchronize();
   });
 }
 

@@ -30,6 +30,8 @@ class Session {
   /// Why the operation cannot be had here; empty if it can.
   [[nodiscard]] std::string refusal(const Operation& operation) const;
   [[nodiscard]] const Job& job() const noexcept { return job_; }
+  /// How many of the topology's first devices say all of what takes part on this process's host.
+  [[nodiscard]] int devices_shown() const noexcept { return devices_shown_; }
   /// Of this process's members, in order.
   [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
   /// Blocks until all work on these streams is done.
@@ -39,25 +41,39 @@ class Session {
   [[nodiscard]] int buffer_sets(std::size_t payload_bytes) const;
   /// What carried the last call of the operation.
   [[nodiscard]] PlanSummary last_plan(const Operation& operation) const;
-  /// Runs `work` on all ranks; where it fails on one, on all (see `Processes`).
+  /// Runs `work` on all ranks; where it fails on one, on all (see `Processes`). That ends the communicator
+  /// between ranks, if others may wait in it.
   void together(const std::function<void()>& work) const;
+  /// Makes calls of the communicator, in `together`. After a meeting of all ranks: one that has failed before
+  /// is found there, and not waited for.
+  template <class Calls>
+  void call(Calls&& calls) const {
+    is_calling_ = true;
+    calls();
+    is_calling_ = false;
+  }
+  /// On all ranks after `together` has thrown Error(out_of_memory): makes the communicator anew if that has
+  /// ended it. Throws as `together`.
+  void recover();
 
  private:
   void start_library(const Options& options);
   void choose_devices(const Options& options);
   void join_ranks(const Options& options);
   [[nodiscard]] bool nccl_would_carry(std::size_t bytes) const;
-  void join_own_devices(const Options& options);
-  [[nodiscard]] CommunicatorOptions communicator_options(const Options& options) const;
+  void join_own_devices();
   void describe_members();
 
   Processes& processes_;
   Topology topology_;
   Members members_;
   std::vector<Stream> streams_;
+  CommunicatorOptions settings_;
   std::unique_ptr<Communicator> communicator_;
+  mutable bool is_calling_ = false;  ///< or has failed in a call
   std::string communicator_refusal_;
   Job job_;
+  int devices_shown_ = 0;
   std::size_t free_bytes_ = 0;  ///< on the device with least
 };
 

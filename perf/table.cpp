@@ -10,41 +10,6 @@
 namespace tutti::perf {
 namespace {
 
-/// Three to four significant digits in a column of seven.
-std::string format_figure(double value) {
-  const int decimals = value < 99.995 ? 2 : value < 999.95 ? 1 : 0;
-  return fmt::format("{:.{}f}", value, decimals);
-}
-
-std::string format_measurement_columns(std::string_view time, std::string_view algbw, std::string_view busbw,
-                                       std::string_view wrong) {
-  return fmt::format("{:>9} {:>7} {:>7} {:>6}", time, algbw, busbw, wrong);
-}
-
-std::string format_measurement(const Row& row, const std::optional<Measurement>& measurement,
-                               Headline headline) {
-  if (!measurement) return format_measurement_columns("N/A", "N/A", "N/A", "N/A");
-  return format_measurement_columns(format_figure(measurement->microseconds(headline)),
-                                    format_figure(algorithm_bandwidth(row, *measurement, headline)),
-                                    format_figure(bus_bandwidth(row, *measurement, headline)),
-                                    measurement->wrong ? fmt::format("{}", *measurement->wrong) : "N/A");
-}
-
-/// One line under the column titles, or the titles themselves.
-struct Line {
-  std::string size = {}, count = {}, type = {}, redop = {}, root = {};
-  std::string out_of_place = {}, in_place = {};
-  std::string p50 = {}, p99 = {}, chosen = {};
-};
-
-std::string format_line(char lead, const Line& line) {
-  std::string text = fmt::format("{}{:>11} {:>11} {:>13} {:>5} {:>4}  {}  {}  {:>9} {:>9}  {}", lead,
-                                 line.size, line.count, line.type, line.redop, line.root, line.out_of_place,
-                                 line.in_place, line.p50, line.p99, line.chosen);
-  text.erase(text.find_last_not_of(' ') + 1);
-  return text + "\n";
-}
-
 /// Every line of `text` as a comment.
 std::string commented(std::string_view text) {
   std::string result;
@@ -56,12 +21,6 @@ std::string commented(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return result;
-}
-
-std::string describe_choice(const Row& row) {
-  if (row.peer.empty()) return fmt::format("{}: {}", row.transport, row.algorithm);
-  return fmt::format("peer {}: {}, {:.2f}x tutti's time", row.peer, row.algorithm,
-                     row.peer_over_tutti.value_or(0.0));
 }
 
 std::string describe(Headline headline, const Job& job) {
@@ -85,15 +44,9 @@ std::size_t mebibytes(std::size_t bytes) {
   return (bytes + (std::size_t{1} << 20U) - 1) >> 20U;
 }
 
-/// Where every rank is, and what starting took.
-std::string describe_ranks(const Job& job) {
-  if (job.mode == Mode::single_process) return "";
-  std::string text = fmt::format("ranks: {} on {} host(s)\n", job.ranks, job.hosts().size());
-  for (std::size_t number = 0; number < job.members.size(); ++number) {
-    const MemberDevice& member = job.members[number];
-    text += fmt::format("  member {}: rank {} on {}, device {} {}{}{}\n", number, member.rank, member.host,
-                        member.device, member.name, member.pci_bus_id.empty() ? "" : " ", member.pci_bus_id);
-  }
+/// What starting took.
+std::string describe_start(const Job& job) {
+  std::string text;
   if (job.start_up) {
     text += fmt::format(
         "start-up: devices ready {:.1f} ms after MPI_Init, communicator {:.1f} ms, first collective "
@@ -108,9 +61,18 @@ std::string describe_ranks(const Job& job) {
   return text;
 }
 
+/// The first devices of a topology.
+Topology first_of(Topology topology, int count) {
+  const auto devices = std::min(static_cast<std::size_t>(count), topology.devices.size());
+  topology.devices.resize(devices);
+  topology.peers.resize(std::min(devices, topology.peers.size()));
+  for (std::vector<PeerLink>& links : topology.peers) links.resize(std::min(devices, links.size()));
+  return topology;
+}
+
 /// A matrix of one figure over sources and destinations.
 std::string format_matrix(const std::vector<const Row*>& rows, int devices, const std::string& title,
-                          double (*figure)(const Row&, Headline), Headline headline) {
+                          std::optional<double> (*figure)(const Row&, Headline), Headline headline) {
   std::string text = fmt::format("# {}\n#{:>9}", title, "from\\to");
   for (int target = 0; target < devices; ++target) text += fmt::format(" {:>8}", target);
   for (int source = 0; source < devices; ++source) {
@@ -119,61 +81,59 @@ std::string format_matrix(const std::vector<const Row*>& rows, int devices, cons
       const auto found = std::find_if(rows.begin(), rows.end(), [&](const Row* row) {
         return row->root == source && row->partner == target;
       });
-      text += fmt::format(" {:>8}", found == rows.end() ? "-" : format_figure(figure(**found, headline)));
+      const std::optional<double> value = found == rows.end() ? std::nullopt : figure(**found, headline);
+      text += fmt::format(" {:>8}", value ? format_figure(*value) : "-");
     }
   }
   return text + "\n";
 }
 
-double latency_of(const Row& row, Headline) {
+std::optional<double> latency_of(const Row& row, Headline) {
   return row.out_of_place->timing.latency.median;
 }
-double bandwidth_of(const Row& row, Headline headline) {
+std::optional<double> bandwidth_of(const Row& row, Headline headline) {
   return algorithm_bandwidth(row, *row.out_of_place, headline);
 }
 
 }  // namespace
 
-std::string format_header(const Options& options, const Results& results) {
+std::string format_members(const Job& job) {
+  if (job.mode == Mode::single_process) return "";
+  std::string text = fmt::format("ranks: {} on {} host(s)\n", job.ranks, job.hosts().size());
+  for (std::size_t number = 0; number < job.members.size(); ++number) {
+    const MemberDevice& member = job.members[number];
+    text += fmt::format("  member {}: rank {} on {}, device {} {}{}{}\n", number, member.rank, member.host,
+                        member.device, member.name, member.pci_bus_id.empty() ? "" : " ", member.pci_bus_id);
+  }
+  return text;
+}
+
+std::string format_header(const Options& options, const Results& results, const Columns& columns) {
   std::string text =
       fmt::format("# tutti-perf {}: {}, transport {}, {}{}, time is {}, check {}\n", tutti::version(),
                   describe_devices(results), name_of(options.collective.transport),
                   options.launch == LaunchForm::eager ? "eager" : "persistent",
                   options.results == ResultForm::given ? "" : ", results are new tensors",
                   describe(options.headline, results.job), options.check ? "on" : "off");
-  text += commented(describe_ranks(results.job));
-  text += commented(to_string(results.topology));
-  if (!results.peer.empty()) text += fmt::format("# peer: {}\n", results.peer);
+  text += commented(format_members(results.job) + describe_start(results.job));
+  text += commented(to_string(first_of(results.topology, results.devices_shown)));
+  if (!results.peer.empty()) {
+    text += fmt::format("# peer: {}, {}: a row of its own, which ends with its time over tutti's\n",
+                        results.peer, options.launch == LaunchForm::eager ? "plain calls" : "graph replays");
+  }
+  if (!columns.left_out().empty()) {
+    text += fmt::format("# no room for: {} (COLUMNS={} shows all, -J writes all)\n",
+                        fmt::join(columns.left_out(), ", "), columns.full_width());
+  }
   return text;
 }
 
-std::string format_column_titles(const std::string& operation, ResultForm results) {
-  const std::string titles = format_measurement_columns("time", "algbw", "busbw", "#wrong");
-  const std::string units = format_measurement_columns("(us)", "(GB/s)", "(GB/s)", "");
-  const auto centered = [&titles](std::string_view text) {
-    return fmt::format("{:^{}}", text, titles.size());
-  };
-  return fmt::format("#\n# {}\n", operation) +
-         format_line('#',
-                     {.out_of_place = centered(results == ResultForm::given ? "out of place" : "returned"),
-                      .in_place = centered("in place")}) +
-         format_line('#',
-                     {"size", "count", "type", "redop", "root", titles, titles, "p50", "p99", "chosen"}) +
-         format_line('#', {"(B)", "(elements)", "", "", "", units, units, "(us)", "(us)", ""});
+std::string format_column_titles(const std::string& operation, const Columns& columns) {
+  return fmt::format("#\n# {}\n", operation) + columns.titles();
 }
 
-std::string format_row(const Row& row, Headline headline) {
-  const Summary latency = row.leading() ? row.leading()->timing.latency : Summary{};
-  return format_line(' ', {.size = fmt::format("{}", row.bytes),
-                           .count = fmt::format("{}", row.count),
-                           .type = std::string(name_of(row.dtype)),
-                           .redop = row.sums ? "sum" : "none",
-                           .root = fmt::format("{}", row.root),
-                           .out_of_place = format_measurement(row, row.out_of_place, headline),
-                           .in_place = format_measurement(row, row.in_place, headline),
-                           .p50 = format_figure(latency.median),
-                           .p99 = format_figure(latency.p99),
-                           .chosen = describe_choice(row)});
+std::string format_choice(const Row& row) {
+  return fmt::format("# {}: {}\n", row.transport, row.algorithm);
 }
 
 std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline) {
@@ -213,21 +173,31 @@ std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline
 }
 
 std::string format_skipped(const Skipped& skipped) {
-  return fmt::format("# not measured: {}: {}\n", skipped.what, skipped.reason);
+  std::string reason = skipped.reason;
+  // The rest is what to do about it, the same of every case.
+  if (skipped.cause == Skipped::Cause::out_of_memory)
+    reason.resize(std::min(reason.find(". "), reason.size()));
+  return fmt::format("# not measured: {}: {}\n", skipped.what, reason);
 }
 
 std::string format_footer(const Results& results, const Options& options) {
   std::string text = "#\n";
   if (results.interrupted) text += "# interrupted: what was measured until then\n";
-  if (!results.skipped.empty()) text += fmt::format("# not measured: {} case(s)\n", results.skipped.size());
+  if (!results.skipped.empty()) {
+    text += fmt::format("# not measured: {} case(s)", results.skipped.size());
+    if (results.out_of_memory() > 0)
+      text += fmt::format(", {} of them for want of memory", results.out_of_memory());
+    text += "\n";
+  }
   if (!results.failure.empty()) text += "# ended by a failure: what was measured until then\n";
   if (options.check && !results.rows.empty()) {
     text += fmt::format("# wrong elements: {} {}\n", results.wrong(), results.wrong() == 0 ? "OK" : "FAILED");
   } else {
     text += "# wrong elements: not checked\n";
   }
-  return text + fmt::format("# average bus bandwidth: {:.3f} GB/s\n",
-                            results.average_bus_bandwidth(options.headline));
+  const std::optional<double> bandwidth = results.average_bus_bandwidth(options.headline);
+  if (bandwidth) return text + fmt::format("# average bus bandwidth: {:.3f} GB/s\n", *bandwidth);
+  return text + "# average bus bandwidth: N/A: nothing has gone from device to device\n";
 }
 
 }  // namespace tutti::perf

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "columns.hpp"
 #include "results.hpp"
 
 #include <string>
@@ -9,11 +10,15 @@
 /// lines.
 namespace tutti::perf {
 
-/// Version, settings, devices, links and peers.
-[[nodiscard]] std::string format_header(const Options& options, const Results& results);
+/// Version, settings, devices that take part, links and peers, and which columns have been left out.
+[[nodiscard]] std::string format_header(const Options& options, const Results& results,
+                                        const Columns& columns);
+/// The ranks and their devices; empty for one process.
+[[nodiscard]] std::string format_members(const Job& job);
 /// Above the rows of one operation.
-[[nodiscard]] std::string format_column_titles(const std::string& operation, ResultForm results);
-[[nodiscard]] std::string format_row(const Row& row, Headline headline);
+[[nodiscard]] std::string format_column_titles(const std::string& operation, const Columns& columns);
+/// What carried a row: above the first of those it is the same of.
+[[nodiscard]] std::string format_choice(const Row& row);
 /// Copies between pairs: a matrix of latencies and one of bandwidths; `rows` are those of one element type.
 [[nodiscard]] std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline);
 [[nodiscard]] std::string format_skipped(const Skipped& skipped);

@@ -146,16 +146,100 @@ TEST(PerfCommandLine, DamagedTransfersAreFoundAndAreStatusOne) {
   }
 }
 
-TEST(PerfCommandLine, AFailureKeepsWhatWasMeasuredAndIsStatusThree) {
-  const std::string json = temporary("failed.json");
-  const Outcome outcome =
-      run({"broadcast", "-b", "4K", "-e", "4G", "-f", "1048576", "--devices", "2", "-J", json});
-  EXPECT_EQ(outcome.status, 3);
-  expect_one_line_about(outcome.error, "out of memory");
+TEST(PerfCommandLine, WhatThereIsNoMemoryForIsLeftOutAndTheRunGoesOn) {
+  const std::string json = temporary("memory.json");
+  const Outcome outcome = run({"broadcast", "gather", "sendrecv", "all_reduce", "-b", "4K", "-e", "4G", "-f",
+                               "1048576", "-n", "1", "--repetitions", "1", "--devices", "2", "-J", json});
+  EXPECT_EQ(outcome.status, 3) << outcome.out;
+  expect_one_line_about(outcome.error, "5 case(s) not measured for want of memory, first broadcast 4G");
   EXPECT_NE(outcome.error.find("TUTTI_VIRTUAL_MEMORY"), std::string::npos) << outcome.error;
+  EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos) << outcome.out;
   const auto document = nlohmann::json::parse(content_of(json));
-  EXPECT_EQ(document["rows"].size(), 1U);
-  EXPECT_FALSE(document["summary"]["failure"].is_null());
+  EXPECT_EQ(document["rows"].size(), 5U);  // one of each collective, two pairs
+  ASSERT_EQ(document["not_measured"].size(), 5U);
+  for (const auto& skipped : document["not_measured"])
+    EXPECT_EQ(skipped["cause"], "out_of_memory") << skipped;
+  EXPECT_TRUE(document["summary"]["failure"].is_null());
+}
+
+TEST(PerfCommandLine, WhatFitsInPlaceOnlyIsMeasuredInPlace) {
+  setenv("TUTTI_VIRTUAL_MEMORY", "96M", 1);
+  const Outcome outcome = run({"reduce_add", "-b", "64M", "-e", "64M", "-n", "1", "--repetitions", "1",
+                               "--buffer-sets", "1", "--devices", "2"});
+  unsetenv("TUTTI_VIRTUAL_MEMORY");
+  EXPECT_EQ(outcome.status, 3) << outcome.error;
+  EXPECT_NE(outcome.out.find("# not measured: reduce_add 64M float32 root 0 out of place: out of memory"),
+            std::string::npos)
+      << outcome.out;
+  EXPECT_NE(outcome.out.find("67108864"), std::string::npos) << outcome.out;
+}
+
+TEST(PerfCommandLine, WhereNothingFitsTheStatusIsThreeToo) {
+  const Outcome outcome = run({"broadcast", "-b", "4G", "-e", "4G", "-n", "1", "--devices", "2"});
+  EXPECT_EQ(outcome.status, 3) << outcome.out;
+  expect_one_line_about(outcome.error, "1 case(s) not measured for want of memory");
+}
+
+TEST(PerfCommandLine, OneDeviceHasTimesAndNoBandwidths) {
+  const Outcome outcome = run({"broadcast", "-b", "1M", "-e", "1M", "-n", "1", "--devices", "2", "-g", "1"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_NE(outcome.out.find("# average bus bandwidth: N/A"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("# 1 device"), std::string::npos) << outcome.out;  // of the two that there are
+}
+
+TEST(PerfCommandLine, LessThanAnElementIsSaidAndNotMeasured) {
+  const Outcome outcome =
+      run({"broadcast", "all_gather", "-b", "3", "-e", "24", "-n", "1", "--devices", "4"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  for (const char* expected :
+       {"# not measured: broadcast 3 float32 root 0: 3 bytes are less than one float32 element (4)\n",
+        "# not measured: all_gather 12 float32: 12 bytes are less than one float32 element for each of 4 "
+        "devices (16)\n",
+        "# not measured: 4 case(s)\n"})
+    EXPECT_NE(outcome.out.find(expected), std::string::npos) << expected << " is not in:\n" << outcome.out;
+  for (const auto& words :
+       {std::vector<std::string>{"broadcast", "-b", "3", "-e", "3"}, {"explain", "broadcast", "3"}}) {
+    const Outcome nothing = run(words);
+    EXPECT_EQ(nothing.status, 2) << nothing.out;
+    expect_one_line_about(nothing.error, "3 bytes are less than one float32 element (4)");
+  }
+}
+
+TEST(PerfCommandLine, AReaderThatGoesAwayEndsTheRunQuietly) {
+  for (const std::string words : {"all -b 1K -e 64M -r all -d all", "topo", "-h", "tensors gpt2"}) {
+    const std::string program = std::getenv("TUTTI_PERF_PROGRAM");
+    const Outcome outcome = outcome_of(
+        {"/bin/bash", "-c",
+         "set -o pipefail; " + program + " " + words + " --devices 2 | head -n 1 | tr -d '\\n' | wc -l"});
+    EXPECT_EQ(outcome.status, 0) << words;
+    EXPECT_EQ(outcome.error, "") << words;
+  }
+}
+
+TEST(PerfCommandLine, AFileIsWrittenToItsEndWithoutAReaderOfTheTable) {
+  const std::string json = temporary("unread.json");
+  const Outcome outcome =
+      outcome_of({"/bin/bash", "-c",
+                  std::string("set -o pipefail; ") + std::getenv("TUTTI_PERF_PROGRAM") +
+                      " broadcast gather -b 1K -e 4K -n 1 --devices 2 -J " + json + " | head -n 1"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_EQ(outcome.error, "");
+  EXPECT_EQ(nlohmann::json::parse(content_of(json))["rows"].size(), 6U);
+}
+
+TEST(PerfCommandLine, AFullDiskUnderTheTableIsAFailure) {
+  const Outcome outcome = outcome_of(
+      {"/bin/bash", "-c",
+       std::getenv("TUTTI_PERF_PROGRAM") + std::string(" broadcast -b 8 -e 8 -n 1 --devices 2 >/dev/full")});
+  EXPECT_EQ(outcome.status, 3);
+  expect_one_line_about(outcome.error, "the standard output could not be written");
+}
+
+TEST(PerfCommandLine, AFileThatTakesNothingIsFoundBeforeTheRun) {
+  const Outcome outcome = run({"broadcast", "--devices", "2", "-J", "/dev/full"});
+  EXPECT_EQ(outcome.status, 2);
+  EXPECT_EQ(outcome.out, "");
+  expect_one_line_about(outcome.error, "-J: '/dev/full' cannot be written: No space left on device");
 }
 
 TEST(PerfCommandLine, ATransportThatCarriesNothingIsAMistake) {
@@ -180,6 +264,8 @@ TEST(PerfCommandLine, TopologyAndPlansAreShown) {
   const Outcome plan = run({"explain", "broadcast", "64M", "--devices", "3"});
   EXPECT_EQ(plan.status, 0) << plan.error;
   EXPECT_NE(plan.out.find("p2p"), std::string::npos) << plan.out;
+  EXPECT_NE(plan.out.find("because: nccl not taken: the devices are virtual\n"), std::string::npos)
+      << plan.out;
   const Outcome chunks = run({"explain", "scatter", "64M", "--devices", "3"});
   EXPECT_NE(chunks.out.find("device:0 -> device:1, 22369624 bytes"), std::string::npos) << chunks.out;
   EXPECT_NE(chunks.out.find("device:0 -> device:2, 22369616 bytes"), std::string::npos) << chunks.out;

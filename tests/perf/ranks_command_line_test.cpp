@@ -72,8 +72,21 @@ TEST(PerfRanksCommandLine, MistakesAreOneLineOfAllRanksAndStatusTwo) {
   }
 }
 
-TEST(PerfRanksCommandLine, HelpAndTopologyAreSaidOnce) {
-  for (const char* word : {"-h", "--version", "topo"}) {
+TEST(PerfRanksCommandLine, TopologyIsShownOfAllRanks) {
+  const Outcome outcome = run(3, {"topo", "-g", "2"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  for (const char* expected :
+       {"ranks: 3 on 1 host(s)", "member 0: rank 0 on ", "member 5: rank 2 on ",
+        "seen by ranks 0, 1, 2:", "6 members in 3 ranks", "nobody sends or receives more than 4096 bytes\n"})
+    EXPECT_NE(outcome.out.find(expected), std::string::npos) << expected << " is not in:\n" << outcome.out;
+  const Outcome different = run_with(2, "export TUTTI_VIRTUAL_DEVICES=$((rank + 1))", "topo");
+  EXPECT_EQ(different.status, 0) << different.error;
+  for (const char* expected : {"seen by rank 0:", "seen by rank 1:"})
+    EXPECT_NE(different.out.find(expected), std::string::npos) << different.out;
+}
+
+TEST(PerfRanksCommandLine, HelpIsSaidOnce) {
+  for (const char* word : {"-h", "--version"}) {
     const Outcome outcome = run(3, {word});
     EXPECT_EQ(outcome.status, 0) << outcome.error;
     EXPECT_EQ(outcome.out, run(1, {word}).out);
@@ -164,13 +177,23 @@ TEST(PerfRanksCommandLine, WrongElementsOfAllRanksAreCountedAndAreStatusOne) {
   }
 }
 
-TEST(PerfRanksCommandLine, AFailureOfOneRankIsSaidOnceWithTheRank) {
+TEST(PerfRanksCommandLine, WhatOneRankHasNoMemoryForIsLeftOutByAllAndTheRunGoesOn) {
+  const std::string json = temporary("memory.json");
   const Outcome outcome = run_with(3, "if ((rank == 1)); then export TUTTI_VIRTUAL_MEMORY=8M; fi",
-                                   "broadcast -b 1M -e 64M -f 64 -n 1");
+                                   "broadcast all_gather -b 1M -e 64M -f 64 -n 1 -J " + json);
   EXPECT_EQ(outcome.status, 3) << outcome.out;
   expect_one_line_about(own_lines(outcome.error), "rank 1: out of memory");
-  EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos)
-      << outcome.out;  // of the first row
+  EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("# not measured: broadcast 64M float32 root 0: rank 1: out of memory"),
+            std::string::npos)
+      << outcome.out;
+  const auto document = nlohmann::json::parse(content_of(json));
+  ASSERT_EQ(document["rows"].size(), 2U);
+  EXPECT_EQ(document["rows"][1]["operation"], "all_gather");
+  EXPECT_EQ(document["not_measured"].size(), 2U);
+  for (const auto& skipped : document["not_measured"])
+    EXPECT_EQ(skipped["cause"], "out_of_memory") << skipped;
+  EXPECT_TRUE(document["summary"]["failure"].is_null());
 }
 
 TEST(PerfRanksCommandLine, RanksThatWereToldDifferentThingsEnd) {

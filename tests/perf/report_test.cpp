@@ -1,11 +1,16 @@
+#include "perf/columns.hpp"
 #include "perf/json.hpp"
 #include "perf/results.hpp"
 #include "perf/table.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -43,9 +48,9 @@ Results results_of(std::vector<Row> rows) {
 
 TEST(PerfReport, BandwidthIsPayloadOverTimeAndTheShareThatMoves) {
   const Row row = scatter_row();
-  EXPECT_DOUBLE_EQ(algorithm_bandwidth(row, *row.out_of_place, Headline::back_to_back), 80.0);
-  EXPECT_DOUBLE_EQ(bus_bandwidth(row, *row.out_of_place, Headline::back_to_back), 60.0);
-  EXPECT_DOUBLE_EQ(algorithm_bandwidth(row, *row.out_of_place, Headline::latency), 40.0);
+  EXPECT_DOUBLE_EQ(algorithm_bandwidth(row, *row.out_of_place, Headline::back_to_back).value(), 80.0);
+  EXPECT_DOUBLE_EQ(bus_bandwidth(row, *row.out_of_place, Headline::back_to_back).value(), 60.0);
+  EXPECT_DOUBLE_EQ(algorithm_bandwidth(row, *row.out_of_place, Headline::latency).value(), 40.0);
 }
 
 TEST(PerfReport, AverageLeavesPeersOut) {
@@ -54,9 +59,9 @@ TEST(PerfReport, AverageLeavesPeersOut) {
   Row peer = scatter_row();
   peer.peer = "nccl";
   peer.out_of_place = measured(1.0);
-  EXPECT_DOUBLE_EQ(results_of({in_place, peer}).average_bus_bandwidth(Headline::back_to_back),
+  EXPECT_DOUBLE_EQ(results_of({in_place, peer}).average_bus_bandwidth(Headline::back_to_back).value(),
                    (60.0 + 120.0) / 2);
-  EXPECT_EQ(results_of({}).average_bus_bandwidth(Headline::back_to_back), 0.0);
+  EXPECT_EQ(results_of({}).average_bus_bandwidth(Headline::back_to_back), std::nullopt);
 }
 
 TEST(PerfReport, WrongElementsAddUpOverPlacementsAndPeers) {
@@ -74,36 +79,147 @@ std::vector<std::string> words_of(const std::string& line) {
   return {std::istream_iterator<std::string>(stream), {}};
 }
 
+/// Of a run with default options, and as much room as it wants.
+Columns columns_of(const Options& options = {}, bool has_peer = false, std::size_t width = 200) {
+  return {options, has_peer, width};
+}
+
 TEST(PerfTable, RowsHaveTheColumnsOfNcclTests) {
-  const std::vector<std::string> words = words_of(format_row(scatter_row(), Headline::back_to_back));
-  const std::vector<std::string> expected{"8000000", "2000000", "float32", "none", "0",    "100.0",
-                                          "80.00",   "60.00",   "0",       "N/A",  "N/A",  "N/A",
-                                          "N/A",     "200.0",   "200.0",   "p2p:", "copy", "engines"};
+  const std::vector<std::string> words = words_of(columns_of().line(scatter_row()));
+  const std::vector<std::string> expected{"8000000", "2000000", "float32", "none",  "0",
+                                          "100.0",   "80.00",   "60.00",   "0",     "N/A",
+                                          "N/A",     "N/A",     "N/A",     "200.0", "200.0"};
   EXPECT_EQ(words, expected);
+  std::istringstream titles(columns_of().titles());
+  std::string groups;
+  std::string line;
+  std::getline(titles, groups);
+  std::getline(titles, line);
+  EXPECT_EQ(words_of(line),
+            (std::vector<std::string>{"#", "size", "count", "type", "redop", "root", "time", "algbw", "busbw",
+                                      "#wrong", "time", "algbw", "busbw", "#wrong", "p50", "p99"}));
+  EXPECT_LT(groups.find("out of place"), groups.find("in place", groups.find("out of place") + 12)) << groups;
 }
 
 TEST(PerfTable, UncheckedIsNotZeroWrong) {
   Row row = scatter_row();
   row.out_of_place->wrong.reset();
-  EXPECT_EQ(words_of(format_row(row, Headline::back_to_back)).at(8), "N/A");
+  EXPECT_EQ(words_of(columns_of().line(row)).at(8), "N/A");
 }
 
 TEST(PerfTable, PeersSayHowTheyCompare) {
   Row row = scatter_row();
   row.peer = "nccl";
-  row.algorithm = "plain calls";
   row.peer_over_tutti = 2.5;
-  EXPECT_NE(format_row(row, Headline::back_to_back).find("peer nccl: plain calls, 2.50x tutti's time"),
-            std::string::npos);
+  EXPECT_EQ(words_of(columns_of({}, true).line(row)).back(), "2.50x");
+  EXPECT_EQ(words_of(columns_of({}, true).line(scatter_row())).back(), "200.0");
 }
 
 TEST(PerfTable, WhatIsInPlaceOnlyStillHasLatencies) {
   Row row = scatter_row();
   row.in_place = std::exchange(row.out_of_place, std::nullopt);
-  const std::vector<std::string> words = words_of(format_row(row, Headline::back_to_back));
+  const std::vector<std::string> words = words_of(columns_of().line(row));
   EXPECT_EQ(words.at(5), "N/A");
   EXPECT_EQ(words.at(9), "100.0");
   EXPECT_EQ(words.at(13), "200.0");
+}
+
+TEST(PerfTable, WhereNothingGoesFromDeviceToDeviceThereIsNoBandwidth) {
+  Row alone = scatter_row();
+  alone.device_count = 1;
+  Row empty = scatter_row();
+  empty.bytes = 0;
+  for (const Row& row : {alone, empty}) {
+    const std::vector<std::string> words = words_of(columns_of().line(row));
+    EXPECT_EQ(words.at(5), "100.0");
+    EXPECT_EQ(words.at(6), "N/A");
+    EXPECT_EQ(words.at(7), "N/A");
+    const Results results = results_of({row});
+    EXPECT_EQ(results.average_bus_bandwidth(Headline::back_to_back), std::nullopt);
+    EXPECT_NE(format_footer(results, {}).find("average bus bandwidth: N/A"), std::string::npos);
+    const auto document = nlohmann::json::parse(to_json({}, results, {}));
+    EXPECT_TRUE(document["summary"]["average_busbw_gbps"].is_null());
+    EXPECT_TRUE(document["rows"][0]["out_of_place"]["algbw_gbps"].is_null());
+    EXPECT_TRUE(document["rows"][0]["out_of_place"]["busbw_gbps"].is_null());
+  }
+  EXPECT_EQ(results_of({alone, scatter_row(), empty}).average_bus_bandwidth(Headline::back_to_back), 60.0);
+}
+
+/// Of the largest of all that these runs may print.
+Row widest_row(const Options& options) {
+  Row row = scatter_row();
+  row.bytes = options.sizes.end;
+  row.dtype = options.dtypes.front();
+  row.count = static_cast<std::int64_t>(row.bytes / size_of(row.dtype));
+  row.root = 15;
+  row.out_of_place = measured(4'999'999.0, 123'456);
+  row.in_place = measured(4'999'999.0, 123'456);
+  row.peer_over_tutti = 123.45;
+  return row;
+}
+
+TEST(PerfTable, FitsIntoItsWidthWhateverIsMeasured) {
+  Options usual;
+  Options large;
+  large.sizes.end = std::size_t{64} << 30U;
+  large.dtypes = {DType::float8_e4m3, DType::complex128};
+  large.root = std::nullopt;
+  for (Options* const options : {&usual, &large})
+    options->operations = {find_operation("scatter", Mode::single_process)};
+  for (const Options& options : {usual, large}) {
+    for (const bool has_peer : {false, true}) {
+      for (std::size_t width = 70; width <= 200; ++width) {
+        const Columns columns(options, has_peer, width);
+        std::istringstream lines(columns.titles() + columns.line(widest_row(options)));
+        std::size_t longest = 0;
+        for (std::string line; std::getline(lines, line);) {
+          EXPECT_LE(line.size(), width) << line;
+          longest = std::max(longest, line.size());
+        }
+        EXPECT_EQ(columns.left_out().empty(), width >= columns.full_width());
+        if (columns.left_out().empty()) {
+          EXPECT_EQ(longest, columns.full_width());
+        }
+      }
+    }
+  }
+}
+
+TEST(PerfTable, HasAllColumnsOfOneRunInAPipeAndTheMostTellingOnANarrowTerminal) {
+  EXPECT_TRUE(columns_of({}, false, 120).left_out().empty());
+  const Columns narrow = columns_of({}, false, 80);
+  EXPECT_EQ(words_of(narrow.line(scatter_row())),
+            (std::vector<std::string>{"8000000", "float32", "100.0", "80.00", "60.00", "0", "N/A", "N/A",
+                                      "N/A", "N/A"}));
+  const std::string header = format_header({}, results_of({}), narrow);
+  EXPECT_NE(header.find("# no room for: redop, count, p50, root, p99 (COLUMNS="), std::string::npos)
+      << header;
+  EXPECT_EQ(format_header({}, results_of({}), columns_of()).find("no room"), std::string::npos);
+}
+
+TEST(PerfTable, HeaderShowsTheDevicesThatTakePart) {
+  Results results = results_of({});
+  results.topology.devices.resize(8);
+  results.topology.peers.resize(8, std::vector<PeerLink>(8));
+  results.devices_shown = 2;
+  const std::string header = format_header({}, results, columns_of());
+  EXPECT_NE(header.find("# 2 devices"), std::string::npos) << header;
+  EXPECT_EQ(header.find("  7 "), std::string::npos) << header;
+}
+
+TEST(PerfTable, WhatHasNoMemoryIsToldInOneSentenceAndCounted) {
+  Results results = results_of({scatter_row()});
+  results.skipped.push_back({"scatter 8", "too small", Skipped::Cause::too_small});
+  results.skipped.push_back(
+      {"scatter 1G", "out of memory on device 0. Free tensors.", Skipped::Cause::out_of_memory});
+  EXPECT_EQ(format_skipped(results.skipped.back()),
+            "# not measured: scatter 1G: out of memory on device 0\n");
+  EXPECT_NE(format_footer(results, {}).find("# not measured: 2 case(s), 1 of them for want of memory\n"),
+            std::string::npos);
+  const auto document = nlohmann::json::parse(to_json({}, results, {}));
+  EXPECT_EQ(document["not_measured"][0]["cause"], "too_small");
+  EXPECT_EQ(document["not_measured"][1]["cause"], "out_of_memory");
+  EXPECT_EQ(document["not_measured"][1]["reason"], "out of memory on device 0. Free tensors.");
 }
 
 Results results_of_ranks() {
@@ -122,21 +238,21 @@ Results results_of_ranks() {
 }
 
 TEST(PerfTable, HeaderSaysWhereTheRanksAreAndWhatStartingTook) {
-  const std::string header = format_header({}, results_of_ranks());
+  const std::string header = format_header({}, results_of_ranks(), columns_of());
   for (const char* expected :
        {"2 rank(s) with 2 ", "on the slowest rank", "2 on 2 host(s)",
         "member 3: rank 1 on node1, device 1 a device", "devices ready 2.0 ms", "communicator 5.0 ms",
         "20.0 ms after MPI_Init", "# memory of the communicator: 43 MiB per device (700 MiB with NCCL)\n"}) {
     EXPECT_NE(header.find(expected), std::string::npos) << expected << " is not in:\n" << header;
   }
-  EXPECT_EQ(format_header({}, results_of({})).find("rank"), std::string::npos);
+  EXPECT_EQ(format_header({}, results_of({}), columns_of()).find("rank"), std::string::npos);
 }
 
 TEST(PerfTable, FooterCountsWrongElementsAndWhatWasNotMeasured) {
   Row row = scatter_row();
   row.out_of_place->wrong = 3;
   Results results = results_of({row});
-  results.skipped.push_back({"scatter 8", "reason"});
+  results.skipped.push_back({"scatter 8", "reason", Skipped::Cause::refused});
   const std::string footer = format_footer(results, {});
   EXPECT_NE(footer.find("wrong elements: 3 FAILED"), std::string::npos) << footer;
   EXPECT_NE(footer.find("not measured: 1"), std::string::npos) << footer;

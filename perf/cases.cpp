@@ -1,0 +1,95 @@
+#include "cases.hpp"
+
+#include "tutti/layout.hpp"
+
+#include <fmt/format.h>
+
+namespace tutti::perf {
+namespace {
+
+/// Every ordered pair, at the smallest size for the latency and at the largest for the bandwidth.
+std::vector<Case> pair_cases(const Case& base, const Options& options) {
+  std::vector<std::size_t> sizes{options.sizes.begin};
+  if (options.sizes.end != options.sizes.begin) sizes.push_back(options.sizes.end);
+  std::vector<Case> cases;
+  for (const std::size_t bytes : sizes) {
+    for (int source = 0; source < base.members.count; ++source) {
+      for (int target = 0; target < base.members.count; ++target) {
+        if (source == target) continue;
+        Case what = base;
+        what.bytes = bytes;
+        what.root = source;
+        what.partner = target;
+        cases.push_back(what);
+      }
+    }
+  }
+  return cases;
+}
+
+}  // namespace
+
+std::vector<Case> cases_of(const Operation& operation, const Options& options, const Members& members) {
+  Case base;
+  base.members = members;
+  base.seed = options.seed;
+  base.options = options.collective;
+  std::vector<Case> cases;
+  const auto add_sizes = [&](Case what) {
+    if (!what.tensors.empty()) {
+      cases.push_back(what);
+      return;
+    }
+    for (const std::size_t bytes : sizes_of(options.sizes)) {
+      what.bytes = bytes;
+      cases.push_back(what);
+    }
+  };
+  const std::vector<int> dims = operation.cuts_dimension() ? options.dims : std::vector<int>{0};
+  const int first_root = options.root.value_or(0);
+  const int last_root = operation.has_root() ? options.root.value_or(members.count - 1) : first_root;
+  for (std::size_t type = 0; type < options.dtypes.size(); ++type) {
+    base.dtype = options.dtypes[type];
+    if (operation.is_coalesced() && !options.tensors.empty()) base.tensors = options.tensors[type];
+    if (operation.is_copy()) {
+      const std::vector<Case> pairs = pair_cases(base, options);
+      cases.insert(cases.end(), pairs.begin(), pairs.end());
+      continue;
+    }
+    for (const int dim : dims) {
+      base.dim = dim;
+      for (base.root = first_root; base.root <= last_root; ++base.root) add_sizes(base);
+    }
+  }
+  return cases;
+}
+
+std::string describe(const Operation& operation, const Case& what) {
+  std::string text(operation.name());
+  if (what.tensors.empty()) text += " " + format_size(what.bytes);
+  text += fmt::format(" {}", name_of(what.dtype));
+  if (operation.has_root()) text += fmt::format(" root {}", what.root);
+  if (what.dim != 0) text += fmt::format(" dim {}", what.dim);
+  return text;
+}
+
+std::size_t payload_bytes(const Operation& operation, const Case& what) {
+  std::size_t bytes = 0;
+  for (const TensorSpec& spec : payload_tensors(what, operation.is_coalesced())) {
+    bytes += Layout(*spec.dtype, spec.sizes).nbytes();
+  }
+  return bytes;
+}
+
+std::string too_small(const Operation& operation, const Case& what) {
+  const std::size_t parts = operation.divides_evenly() ? static_cast<std::size_t>(what.members.count) : 1;
+  const std::size_t least = parts * size_of(what.dtype);
+  if (!what.tensors.empty() || what.bytes == 0 || what.bytes >= least) return "";
+  const std::string one =
+      parts == 1 ? fmt::format("one {} element", name_of(what.dtype))
+                 : fmt::format("one {} element for each of {} devices", name_of(what.dtype), parts);
+  return fmt::format("{} {} less than {} ({})", what.bytes, what.bytes == 1 ? "byte is" : "bytes are", one,
+                     least);
+}
+
+}  // namespace tutti::perf

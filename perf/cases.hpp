@@ -1,0 +1,27 @@
+#pragma once
+
+#include "case.hpp"
+#include "operation.hpp"
+#include "options.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// All cases of one operation, in the order they are measured: by dimension, element type, root, size.
+[[nodiscard]] std::vector<Case> cases_of(const Operation& operation, const Options& options,
+                                         const Members& members);
+
+/// For people: "broadcast 64K float32 root 0".
+[[nodiscard]] std::string describe(const Operation& operation, const Case& what);
+
+/// The payload of a case, in bytes.
+[[nodiscard]] std::size_t payload_bytes(const Operation& operation, const Case& what);
+
+/// Why there is nothing to measure although `what.bytes` is not 0: they are less than the least that the
+/// operation moves, an element or one for every member. Empty if there is something.
+[[nodiscard]] std::string too_small(const Operation& operation, const Case& what);
+
+}  // namespace tutti::perf

@@ -1,0 +1,205 @@
+#include "columns.hpp"
+
+#include "cases.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace tutti::perf {
+namespace {
+
+constexpr std::size_t width_of_pipes = 120;
+
+/// The largest payload of a run, in bytes.
+std::size_t largest_payload(const Options& options) {
+  std::size_t largest = 0;
+  for (const Operation* const operation : options.operations) {
+    for (std::size_t type = 0; type < options.dtypes.size(); ++type) {
+      Case what;
+      what.bytes = options.sizes.end;
+      what.dtype = options.dtypes[type];
+      if (operation->is_coalesced() && !options.tensors.empty()) what.tensors = options.tensors[type];
+      largest = std::max(largest, what.tensors.empty() ? what.bytes : payload_bytes(*operation, what));
+    }
+  }
+  return largest;
+}
+
+std::size_t digits_of(std::size_t number) {
+  return fmt::formatted_size("{}", number);
+}
+
+std::string or_not_available(const std::optional<double>& value) {
+  return value ? format_figure(*value) : "N/A";
+}
+
+}  // namespace
+
+std::string format_figure(double value) {
+  const int decimals = value < 99.995 ? 2 : value < 999.95 ? 1 : 0;
+  return fmt::format("{:.{}f}", value, decimals);
+}
+
+std::size_t output_width() {
+  if (const char* const columns = std::getenv("COLUMNS")) {
+    std::size_t width = 0;
+    const std::string_view text = columns;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), width);
+    if (error == std::errc() && end == text.data() + text.size() && width > 0) return width;
+  }
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return width_of_pipes;
+}
+
+Columns::Columns(const Options& options, bool has_peer, std::size_t width)
+    : headline_(options.headline), results_(options.results) {
+  const std::size_t bytes = largest_payload(options);
+  std::size_t type = 4;
+  std::size_t narrowest = bytes;
+  for (const DType dtype : options.dtypes) {
+    type = std::max(type, name_of(dtype).size());
+    narrowest = std::min(narrowest, size_of(dtype));
+  }
+  columns_ = {{Group::what, Figure::size, "size", "(B)", std::max<std::size_t>(digits_of(bytes), 7)},
+              {Group::what, Figure::count, "count", "(elems)",
+               std::max<std::size_t>(digits_of(bytes / std::max<std::size_t>(narrowest, 1)), 7)},
+              {Group::what, Figure::type, "type", "", type},
+              {Group::what, Figure::redop, "redop", "", 5},
+              {Group::what, Figure::root, "root", "", 4}};
+  for (const Group placement : {Group::out_of_place, Group::in_place}) {
+    columns_.push_back({placement, Figure::time, "time", "(us)", 7});
+    columns_.push_back({placement, Figure::algbw, "algbw", "(GB/s)", 6});
+    columns_.push_back({placement, Figure::busbw, "busbw", "(GB/s)", 6});
+    columns_.push_back({placement, Figure::wrong, "#wrong", "", 6});
+  }
+  columns_.push_back({Group::latency, Figure::p50, "p50", "(us)", 7});
+  columns_.push_back({Group::latency, Figure::p99, "p99", "(us)", 7});
+  if (has_peer) columns_.push_back({Group::peer, Figure::peer, "peer", "/tutti", 7});
+  full_width_ = this->width();
+  leave_out(width, options.root.has_value());
+}
+
+std::size_t Columns::turn_of(const Column& column, bool has_one_root) noexcept {
+  constexpr std::size_t stays = 100;
+  switch (column.figure) {
+    case Figure::redop:
+      return 1;
+    case Figure::count:
+      return 2;
+    case Figure::p50:
+      return 3;
+    case Figure::root:
+      return has_one_root ? 4 : 6;
+    case Figure::p99:
+      return 5;
+    case Figure::algbw:
+      return column.group == Group::in_place ? 7 : 8;
+    case Figure::type:
+      return 9;
+    default:
+      return stays;
+  }
+}
+
+std::size_t Columns::width() const {
+  return joined(' ', [](const Column&) { return std::string(); }).size();
+}
+
+void Columns::leave_out(std::size_t width, bool has_one_root) {
+  const auto turn = [&](const Column& column) { return turn_of(column, has_one_root); };
+  while (this->width() > width) {
+    const auto next = std::ranges::min_element(columns_, {}, turn);
+    if (turn(*next) >= 100) return;
+    left_out_.push_back(next->group == Group::in_place ? fmt::format("{} in place", next->title)
+                                                       : std::string(next->title));
+    columns_.erase(next);
+  }
+}
+
+template <class Text>
+std::string Columns::joined(char lead, Text&& text) const {
+  std::string line(1, lead);
+  Group group = Group::what;
+  bool is_first = true;
+  for (const Column& column : columns_) {
+    if (!is_first) line += column.group == group ? " " : "  ";
+    is_first = false;
+    group = column.group;
+    line += fmt::format("{:>{}}", text(column), column.width);
+  }
+  return line;
+}
+
+std::string Columns::titles() const {
+  std::string groups(width(), ' ');
+  groups.front() = '#';
+  const auto put = [&](Group group, std::string_view name) {
+    std::size_t first = 0;
+    std::size_t last = 0;
+    std::size_t at = 1;
+    const Column* before = nullptr;
+    for (const Column& column : columns_) {
+      if (before != nullptr) at += before->group == column.group ? 1 : 2;
+      if (column.group == group && first == 0) first = at;
+      at += column.width;
+      if (column.group == group) last = at;
+      before = &column;
+    }
+    groups.replace(first + (last - first - name.size()) / 2, name.size(), name);
+  };
+  put(Group::out_of_place, results_ == ResultForm::given ? "out of place" : "returned");
+  put(Group::in_place, "in place");
+  groups.erase(groups.find_last_not_of(' ') + 1);
+  std::string units = joined('#', [](const Column& column) { return column.unit; });
+  units.erase(units.find_last_not_of(' ') + 1);
+  return fmt::format("{}\n{}\n{}\n", groups, joined('#', [](const Column& column) { return column.title; }),
+                     units);
+}
+
+std::string Columns::line(const Row& row) const {
+  std::string line = joined(' ', [&](const Column& column) { return value(column, row); });
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
+std::string Columns::value(const Column& column, const Row& row) const {
+  const std::optional<Measurement>& measured =
+      column.group == Group::out_of_place ? row.out_of_place : row.in_place;
+  const Summary latency = row.leading() ? row.leading()->timing.latency : Summary{};
+  switch (column.figure) {
+    case Figure::size:
+      return fmt::format("{}", row.bytes);
+    case Figure::count:
+      return fmt::format("{}", row.count);
+    case Figure::type:
+      return std::string(name_of(row.dtype));
+    case Figure::redop:
+      return row.sums ? "sum" : "none";
+    case Figure::root:
+      return fmt::format("{}", row.root);
+    case Figure::time:
+      return measured ? format_figure(measured->microseconds(headline_)) : "N/A";
+    case Figure::algbw:
+      return or_not_available(measured ? algorithm_bandwidth(row, *measured, headline_) : std::nullopt);
+    case Figure::busbw:
+      return or_not_available(measured ? bus_bandwidth(row, *measured, headline_) : std::nullopt);
+    case Figure::wrong:
+      return measured && measured->wrong ? fmt::format("{}", *measured->wrong) : "N/A";
+    case Figure::p50:
+      return format_figure(latency.median);
+    case Figure::p99:
+      return format_figure(latency.p99);
+    case Figure::peer:
+      return row.peer_over_tutti ? fmt::format("{:.2f}x", *row.peer_over_tutti) : "";
+  }
+  return "";
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "results.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tutti::perf {
+
+/// Which columns a table has: those of nccl-tests in their order, then latencies, then what a peer's rows end
+/// with. Each is as wide as what the run will put into it; of what does not fit into the width, the least
+/// telling is left out.
+class Columns {
+ public:
+  /// `has_peer`: whether rows of a peer are among the table's.
+  Columns(const Options& options, bool has_peer, std::size_t width);
+
+  /// Three lines: groups, titles, units.
+  [[nodiscard]] std::string titles() const;
+  [[nodiscard]] std::string line(const Row& row) const;
+  /// The titles of what has been left out; empty: nothing.
+  [[nodiscard]] const std::vector<std::string>& left_out() const noexcept { return left_out_; }
+  /// That the table has without leaving anything out.
+  [[nodiscard]] std::size_t full_width() const noexcept { return full_width_; }
+
+ private:
+  enum class Group : std::uint8_t { what, out_of_place, in_place, latency, peer };
+  enum class Figure : std::uint8_t {
+    size,
+    count,
+    type,
+    redop,
+    root,
+    time,
+    algbw,
+    busbw,
+    wrong,
+    p50,
+    p99,
+    peer
+  };
+  struct Column {
+    Group group = Group::what;
+    Figure figure = Figure::size;
+    std::string_view title;
+    std::string_view unit;
+    std::size_t width = 0;
+  };
+
+  /// Whether this one goes before others do; a later turn: a larger number. Nothing: it stays.
+  [[nodiscard]] static std::size_t turn_of(const Column& column, bool has_one_root) noexcept;
+  [[nodiscard]] std::size_t width() const;
+  void leave_out(std::size_t width, bool has_one_root);
+  [[nodiscard]] std::string value(const Column& column, const Row& row) const;
+  template <class Text>
+  [[nodiscard]] std::string joined(char lead, Text&& text) const;
+
+  Headline headline_;
+  ResultForm results_;
+  std::vector<Column> columns_;
+  std::vector<std::string> left_out_;
+  std::size_t full_width_ = 0;
+};
+
+/// Three to four significant digits, at most seven letters below ten seconds in microseconds.
+[[nodiscard]] std::string format_figure(double value);
+
+/// The width of the terminal that the standard output is; 120 for a pipe or a file. The variable COLUMNS
+/// overrides both.
+[[nodiscard]] std::size_t output_width();
+
+}  // namespace tutti::perf

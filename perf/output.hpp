@@ -1,0 +1,58 @@
+#pragma once
+
+#include <fstream>
+#include <string>
+
+namespace tutti::perf {
+
+/// What people read, of which only rank 0 says anything.
+class Output {
+ public:
+  explicit Output(bool speaks) : speaks_(speaks) {}
+  [[nodiscard]] bool speaks() const noexcept { return speaks_; }
+  /// What cannot be written to a full disk is no reason to stop measuring.
+  void print(const std::string& text) const;
+  /// Something could not be written, and nobody would have read it: `head` has seen enough.
+  [[nodiscard]] bool has_lost_its_reader() const noexcept { return has_lost_its_reader_; }
+  /// Something could not be written for another reason.
+  [[nodiscard]] bool is_broken() const noexcept { return is_broken_; }
+  /// On the standard error stream, as a line of this program.
+  void complain(const std::string& text) const;
+
+ private:
+  bool speaks_;
+  mutable bool is_broken_ = false;
+  mutable bool has_lost_its_reader_ = false;
+};
+
+/// Shows what is being measured on the standard error stream, if that is a terminal.
+class Progress {
+ public:
+  explicit Progress(bool speaks);
+  void show(const std::string& text) const;
+  void clear() const { show(""); }
+
+ private:
+  bool visible_;
+};
+
+/// A file that is written at the end of a run. A name that cannot be written should not cost the run, so the
+/// file is opened before, and takes its first byte then. What it held stays until something takes its place.
+class JsonFile {
+ public:
+  /// An empty name: there is none. Throws UsageError where nothing can be written.
+  explicit JsonFile(const std::string& name);
+
+  [[nodiscard]] bool is_wanted() const noexcept { return !name_.empty(); }
+  /// Throws std::runtime_error: by now the disk may be full.
+  void write(const std::string& text);
+
+ private:
+  /// Takes back what was added to a file of `bytes`; other things than files keep it.
+  void shorten_to(std::uintmax_t bytes);
+
+  std::string name_;
+  std::ofstream file_;
+};
+
+}  // namespace tutti::perf

@@ -1,0 +1,55 @@
+#include "table_printer.hpp"
+
+#include "table.hpp"
+
+#include <fmt/format.h>
+
+namespace tutti::perf {
+
+void TablePrinter::start_operation(const Operation& operation) {
+  dim_ = 0;
+  choice_.clear();
+  output_.print(operation.is_copy() ? fmt::format("#\n# {}\n", operation.name())
+                                    : format_column_titles(std::string(operation.name()), columns_));
+}
+
+void TablePrinter::start_row(const Operation& operation, const Case& what) {
+  progress_.show(fmt::format("{} {} {} ...", operation.name(), name_of(what.dtype),
+                             what.tensors.empty() ? format_size(what.bytes) : options_.tensors_name));
+}
+
+void TablePrinter::finish_row(const Operation& operation, const Row& row) {
+  progress_.clear();
+  if (operation.is_copy()) {
+    pairs_.push_back(row);
+    return;
+  }
+  if (row.dim != dim_) output_.print(fmt::format("# along dimension {}\n", row.dim));
+  dim_ = row.dim;
+  if (row.peer.empty()) {
+    if (const std::string choice = format_choice(row); choice != choice_) {
+      output_.print(choice);
+      choice_ = choice;
+    }
+  }
+  output_.print(columns_.line(row));
+}
+
+void TablePrinter::skip_row(const Skipped& skipped) {
+  progress_.clear();
+  output_.print(format_skipped(skipped));
+}
+
+void TablePrinter::finish_operation(const Operation&) {
+  progress_.clear();
+  for (const DType dtype : options_.dtypes) {
+    std::vector<Row> rows;
+    for (const Row& row : pairs_) {
+      if (row.dtype == dtype) rows.push_back(row);
+    }
+    output_.print(format_pair_matrices(rows, options_.headline));
+  }
+  pairs_.clear();
+}
+
+}  // namespace tutti::perf
