@@ -1,5 +1,7 @@
 #include "support/collective_test.hpp"
 
+#include <algorithm>
+
 namespace tutti::test {
 namespace {
 

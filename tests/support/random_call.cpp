@@ -2,6 +2,8 @@
 
 #include "support/reference_sum.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

@@ -12,7 +12,7 @@
 namespace tutti::backend::host {
 namespace {
 
-[[noreturn]] void refuse(std::string_view operation, const std::string& reason) {
+[[noreturn]] void refuse_table(std::string_view operation, const std::string& reason) {
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", operation, reason));
 }
 
@@ -20,8 +20,8 @@ namespace {
 void check_entries(std::string_view operation, std::size_t segment, std::uint64_t first, std::uint64_t count,
                    std::size_t table_size) {
   if (first + count <= table_size) return;
-  refuse(operation, fmt::format("segment {} refers to entries {} to {} of a pointer table with {}", segment,
-                                first, first + count, table_size));
+  refuse_table(operation, fmt::format("segment {} refers to entries {} to {} of a pointer table with {}",
+                                      segment, first, first + count, table_size));
 }
 
 }  // namespace
@@ -65,8 +65,9 @@ OrderedSumWork::OrderedSumWork(const OrderedSum& task)
       segments_(task.segments.begin(), task.segments.end()),
       pointers_(task.pointers.begin(), task.pointers.end()) {
   if (input_count_ == 0 || output_count_ == 0) {
-    refuse("ordered_sum", fmt::format("{} inputs and {} outputs per segment; at least one of each is needed",
-                                      input_count_, output_count_));
+    refuse_table("ordered_sum",
+                 fmt::format("{} inputs and {} outputs per segment; at least one of each is needed",
+                             input_count_, output_count_));
   }
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     check_entries("ordered_sum", i, segments_[i].first_input, input_count_, pointers_.size());
