@@ -188,6 +188,26 @@ TEST(LibraryThreads, WithoutMemoryBetweenHostsTheCommunicatorEnds) {
   });
 }
 
+TEST(LibraryThreads, WithoutMemoryToOpenMemoryOfAnotherRankThatRankIsTold) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    use(communicator);
+    const Tensor large = some_tensor(5'000'000);
+    synchronize(0);
+    transport::ranks::synchronize(exchange);
+    const ThreadsWithoutMemory openers(exchange.rank() == 1 ? "tutti-opener" : "none");
+    if (exchange.rank() == 0) {
+      EXPECT_TRUE(refuses([&] { communicator.all_reduce_add({large}, {large}); },
+                          ErrorCode::transport_failure,
+                          {"rank 1 cannot open memory of rank 0", "out of memory"}));
+      communicator.abort("the test is over");
+    } else {
+      static_cast<void>(failure_of(0, [&] { communicator.all_reduce_add({large}, {large}); }));
+    }
+    transport::ranks::synchronize(exchange);
+  });
+}
+
 TEST(LibraryThreads, WithoutMemoryForAKernelItsStreamGoesOn) {
   expect_all_right(1, [](Exchange&) {
     const Stream stream(0);

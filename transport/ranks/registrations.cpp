@@ -298,11 +298,11 @@ void Registrations::open(const Case& segment) {
     }
     *opened = runtime_.backend().open_device_memory(team_.own_devices[segment.own_member], entry.handle);
     address = *opened;
-  } catch (const std::exception& error) {
-    const std::string_view reason = error.what();
+  } catch (...) {
+    const std::string_view reason = backend::Escaped::current().what;
     std::array<char, 256>& failure = own().failure;
     failure[reason.copy(failure.data(), failure.size() - 1)] = '\0';
-    log_warning(fmt::format("Communicator: {}", reason));
+    log_warning(reason);
   }
   segment.view.address.store(reinterpret_cast<std::uintptr_t>(address));
   segment.view.version.store(segment.version);
