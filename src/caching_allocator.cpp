@@ -1,6 +1,7 @@
 #include "caching_allocator.hpp"
 
 #include "format_bytes.hpp"
+#include "host_waits.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -117,8 +118,10 @@ Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream) 
 }
 
 bool CachingAllocator::may_take_unasked(std::size_t bytes) noexcept {
+  if (pending_.empty()) return true;
   constexpr std::size_t requests_per_reap = 64;
-  return BlockPool::pool_of(bytes) == MemoryPool::small_pool && ++small_requests_ % requests_per_reap != 0;
+  return BlockPool::pool_of(bytes) == MemoryPool::small_pool && waits_at_reap_ == HostWaits::counted() &&
+         ++small_requests_ % requests_per_reap != 0;
 }
 
 void CachingAllocator::free(Block* block) noexcept {
@@ -229,27 +232,33 @@ void CachingAllocator::finish_pending() {
   reap_locked();
 }
 
-MemoryStats CachingAllocator::stats() const {
+MemoryStats CachingAllocator::stats() {
   const std::lock_guard lock(mutex_);
+  reap_locked();
   return pool_.stats();
 }
 
-std::vector<MemorySegment> CachingAllocator::snapshot() const {
+std::vector<MemorySegment> CachingAllocator::snapshot() {
   const std::lock_guard lock(mutex_);
+  reap_locked();
   return pool_.snapshot();
 }
 
 void CachingAllocator::reset_peak_stats() {
   const std::lock_guard lock(mutex_);
+  reap_locked();
   pool_.reset_peak_stats();
 }
 
-std::size_t CachingAllocator::bytes_active() const {
+std::size_t CachingAllocator::bytes_active() {
   const std::lock_guard lock(mutex_);
+  reap_locked();
   return static_cast<std::size_t>(pool_.stats().active_bytes.all.current);
 }
 
 void CachingAllocator::reap_locked() {
+  if (pending_.empty()) return;
+  waits_at_reap_ = HostWaits::counted();  // before the events are asked: what comes later is asked for again
   pending_.reap([this](StreamUses& block) { pool_.give_back(static_cast<Block&>(block)); });
 }
 

@@ -40,11 +40,13 @@ class SegmentObserver {
 ///
 /// A block is reused at once by its own stream, whose order makes that safe; other streams that used it are
 /// named with `record_stream`, and then the block returns only once events recorded there, when it was freed,
-/// have completed. Small requests that the cache can serve mostly do not ask for that; before the device is
-/// asked for memory, all do. A stream under capture is never marked or asked: what it used waits until the
-/// capture has ended.
+/// have completed. Requests ask for that before they search the cache, and so do the figures. Small requests
+/// that the cache can serve mostly do not ask again where nobody has waited for a device since; before the
+/// device is asked for memory, all do. A stream under capture is never marked or asked: what it used waits
+/// until the capture has ended.
 ///
-/// Thread-safe. A hit costs a lock and a search in an ordered set, and takes no memory from the heap. Only
+/// Thread-safe. A hit costs a lock and a search in an ordered set, and takes no memory from the heap; nobody
+/// is asked for anything while no freed block waits. Only
 /// one thread at a time asks the device for memory, without holding up hits of others. Threads on different
 /// devices share no cache line.
 class alignas(64) CachingAllocator {
@@ -92,11 +94,11 @@ class alignas(64) CachingAllocator {
   void empty_cache();
   /// Waits for the events that freed blocks wait for, and returns those blocks to the cache.
   void finish_pending();
-  [[nodiscard]] MemoryStats stats() const;
-  [[nodiscard]] std::vector<MemorySegment> snapshot() const;
+  [[nodiscard]] MemoryStats stats();
+  [[nodiscard]] std::vector<MemorySegment> snapshot();
   void reset_peak_stats();
   /// Bytes in blocks in use or waiting for events.
-  [[nodiscard]] std::size_t bytes_active() const;
+  [[nodiscard]] std::size_t bytes_active();
 
  private:
   struct Source;
@@ -107,8 +109,9 @@ class alignas(64) CachingAllocator {
   };
 
   /// Whether a request is served from the cache before any events are asked for, which costs more than the
-  /// rest of a hit. Small ones nearly always are: what waits meanwhile is asked for before the device is
-  /// asked for memory. Large ones never: they would cut blocks that are better kept whole.
+  /// rest of a hit. All are where nothing waits. Else small ones nearly always are, unless somebody has
+  /// waited for a device since they were asked last: what waits is asked for before the device is asked for
+  /// memory. Large ones never: they would cut blocks that are better kept whole.
   [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
   void reap_locked();
   /// Lets go of `growth` to wait for devices and observers.
@@ -127,9 +130,10 @@ class alignas(64) CachingAllocator {
   std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_`, as is the next
   std::vector<Held> held_;
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   BlockPool pool_;
   PendingFrees pending_;
+  std::uint64_t waits_at_reap_ = 0;  ///< `HostWaits` when the events were asked last
   std::size_t small_requests_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "tutti/device.hpp"
 
+#include "host_waits.hpp"
 #include "thread_current.hpp"
 
 #include <exception>
@@ -106,6 +107,7 @@ void synchronize(int device) {
   runtime.require_device(device, "synchronize");
   runtime.release_collected();
   runtime.backend().synchronize_device(device);
+  HostWaits::count_one();
 }
 
 void synchronize() {

@@ -1,5 +1,6 @@
 #include "tutti/event.hpp"
 
+#include "host_waits.hpp"
 #include "runtime.hpp"
 #include "tutti/error.hpp"
 
@@ -75,11 +76,16 @@ void Event::wait(const Stream& stream) const {
 }
 
 bool Event::query() const {
-  return !is_created() || Runtime::get().backend().query_event(handle_of(*this));
+  if (!is_created()) return true;
+  const bool is_complete = Runtime::get().backend().query_event(handle_of(*this));
+  if (is_complete) HostWaits::count_one();
+  return is_complete;
 }
 
 void Event::synchronize() const {
-  if (is_created()) Runtime::get().backend().synchronize_event(handle_of(*this));
+  if (!is_created()) return;
+  Runtime::get().backend().synchronize_event(handle_of(*this));
+  HostWaits::count_one();
 }
 
 float Event::elapsed_time(const Event& end) const {

@@ -47,6 +47,7 @@ void reset_peak_memory_stats(int device) {
 
 std::vector<MemorySegment> memory_snapshot() {
   Runtime& runtime = Runtime::get();
+  runtime.release_collected();
   std::vector<MemorySegment> result;
   for (int device = 0; device < runtime.device_count(); ++device) {
     std::vector<MemorySegment> segments = runtime.allocator(device).snapshot();

@@ -3,6 +3,7 @@
 #include "backend/environment.hpp"
 #include "backend/host/host_backend.hpp"
 #include "fork_mark.hpp"
+#include "host_waits.hpp"
 #include "log.hpp"
 #include "tutti/error.hpp"
 
@@ -216,6 +217,7 @@ void Runtime::finish(backend::StreamRef stream) {
   const PooledEvent event(*events_, stream.device);
   backend_->record_event(event.handle(), stream);
   backend_->synchronize_event(event.handle());
+  HostWaits::count_one();
 }
 
 void Runtime::release_later(std::shared_ptr<void> resource) {

@@ -1,5 +1,6 @@
 #include "tutti/stream.hpp"
 
+#include "host_waits.hpp"
 #include "thread_current.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
@@ -18,13 +19,16 @@ Stream::Stream(int device, int priority) {
 }
 
 bool Stream::query() const {
-  return Runtime::get().backend().query_stream(StreamAccess::ref(*this));
+  const bool is_idle = Runtime::get().backend().query_stream(StreamAccess::ref(*this));
+  if (is_idle) HostWaits::count_one();
+  return is_idle;
 }
 
 void Stream::synchronize() const {
   Runtime& runtime = Runtime::get();
   runtime.release_collected();
   runtime.backend().synchronize_stream(StreamAccess::ref(*this));
+  HostWaits::count_one();
 }
 
 Event Stream::record_event() const {

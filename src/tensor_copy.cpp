@@ -1,4 +1,5 @@
 #include "backend/host/kernels.hpp"
+#include "host_waits.hpp"
 #include "overlap.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
@@ -73,6 +74,11 @@ backend::Copy2D byte_copy(const TensorView& target, const TensorView& source) {
   return {.target = bytes_of(target), .source = bytes_of(source), .row_bytes = target.nbytes()};
 }
 
+void wait_for(backend::StreamRef stream) {
+  Runtime::get().backend().synchronize_stream(stream);
+  HostWaits::count_one();
+}
+
 /// Copies between two tensors on the host (at once) or on one device (in stream order), rearranging and
 /// converting.
 void copy_within(const TensorView& target, const TensorView& source) {
@@ -141,7 +147,6 @@ std::vector<PinnedPiece> pinned_pieces(std::size_t bytes, backend::StreamRef str
 /// device: where kernels of several devices wait for one another, the next of them would never come.
 void copy_through(std::vector<PinnedPiece>& pieces, const backend::Copy2D& task, bool is_upload,
                   backend::StreamRef stream) {
-  backend::Backend& backend = Runtime::get().backend();
   const std::size_t bytes = task.row_bytes;
   const std::size_t step = std::min(bytes, PinnedPiece::largest);
   const auto bytes_from = [&](std::size_t offset) { return std::min(step, bytes - offset); };
@@ -155,7 +160,7 @@ void copy_through(std::vector<PinnedPiece>& pieces, const backend::Copy2D& task,
       piece.move(task.target + offset, piece.data(), bytes_from(offset));
       if (offset + 2 * step < bytes) piece.mark();
     }
-    return backend.synchronize_stream(stream);
+    return wait_for(stream);
   }
   const auto send = [&](std::size_t offset) {
     PinnedPiece& piece = piece_of(offset);
@@ -168,7 +173,7 @@ void copy_through(std::vector<PinnedPiece>& pieces, const backend::Copy2D& task,
       send(offset + step);
       piece_of(offset).wait();
     } else {
-      backend.synchronize_stream(stream);
+      wait_for(stream);
     }
     std::copy_n(piece_of(offset).data(), bytes_from(offset), task.target + offset);
   }
@@ -204,7 +209,7 @@ void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) 
   if (on_host.is_pinned() && blocking == Blocking::no) {
     on_host.record_stream(StreamAccess::make(stream));
   } else {
-    runtime.backend().synchronize_stream(stream);
+    wait_for(stream);
   }
 }
 

@@ -35,7 +35,9 @@ struct PooledCounter {
 };
 
 /// What one device's allocator has done. At any time each `current` equals the matching sum over
-/// `memory_snapshot`.
+/// `memory_snapshot`. Both tell of now: a block given up while other streams used it (`record_stream`) is
+/// cached, and no longer active, from the first call on after those streams have come past their work; the
+/// next request after somebody has waited for that may get it.
 struct MemoryStats {
   PooledCounter allocation;            ///< blocks in use
   PooledCounter segment;               ///< pieces of memory obtained from the device

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace tutti {
+
+/// How often threads of this process have waited for work of a device, or have found it done. Who looked for
+/// finished work and found none need not look again before somebody has.
+class HostWaits {
+ public:
+  static void count_one() noexcept { counter.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] static std::uint64_t counted() noexcept { return counter.load(std::memory_order_relaxed); }
+
+ private:
+  alignas(64) static inline std::atomic<std::uint64_t> counter{0};
+};
+
+}  // namespace tutti
