@@ -93,6 +93,9 @@ struct RandomFill {
   double second = 1.0;
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  ///< a multiple of 4
+  /// Memory of the executing device, read when the fill runs: the seed, instead of `seed`, and what is added
+  /// to `offset`. nullptr: the seed is `seed`, and nothing is added.
+  const std::uint64_t* state = nullptr;
 };
 
 }  // namespace tutti::backend

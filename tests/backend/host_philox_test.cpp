@@ -1,7 +1,10 @@
 #include "backend/host_machine.hpp"
 #include "backend/philox.hpp"
 
+#include <array>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <numbers>
 
@@ -147,6 +150,28 @@ TYPED_TEST(HostRandom, ElementsDependOnTheirPlaceInTheStreamOnly) {
     const auto other_seed = this->random(1003, distribution, 0.0, 1.0, 54321);
     EXPECT_FALSE(this->same_bits(other_seed.data(), whole.data(), whole.size()));
   }
+}
+
+TYPED_TEST(HostRandom, ReadsSeedAndOffsetFromMemoryWhenItRuns) {
+  const std::uint64_t offset = random_offset_advance(dtype_of<TypeParam>, 400);
+  const auto expected = this->random(603, Distribution::normal, 0.0, 1.0, 54321, offset + 8);
+  std::uint64_t* const state = this->upload(0, std::vector<std::uint64_t>{1, 0});
+  TypeParam* const target = this->template allocate<TypeParam>(0, 603);
+  const auto stream = this->machine().default_stream(0);
+  Fill fill{.target = bytes_of(state), .count = 1, .element_bytes = 16};
+  fill.value = std::bit_cast<std::array<std::byte, 16>>(std::array<std::uint64_t, 2>{54321, offset});
+  this->machine().fill(stream, fill);
+  this->machine().random_fill(stream, {.target = bytes_of(target),
+                                       .count = 603,
+                                       .dtype = dtype_of<TypeParam>,
+                                       .distribution = Distribution::normal,
+                                       .first = 0.0,
+                                       .second = 1.0,
+                                       .seed = 7,
+                                       .offset = 8,
+                                       .state = state});
+  const auto values = this->download(0, target, 603);
+  EXPECT_TRUE(this->same_bits(values.data(), expected.data(), expected.size()));
 }
 
 TEST(Philox, UniformElementsAreTheLeadingBitsOfTheirWords) {

@@ -23,7 +23,8 @@ struct alignas(random_elements_per_block<T> * sizeof(T)) RandomBlock {
 struct RandomParameters {
   std::uint64_t count;
   std::uint64_t seed;
-  std::uint64_t first_block;
+  std::uint64_t offset;
+  const std::uint64_t* state;  ///< nullptr for none
   double first;
   double second;
 };
@@ -34,15 +35,16 @@ __global__ void __launch_bounds__(threads_per_block)
   constexpr std::uint64_t per_block = random_elements_per_block<T>;
   const std::uint64_t blocks = (parameters.count + per_block - 1) / per_block;
   const std::uint64_t threads = std::uint64_t{gridDim.x} * blockDim.x;
+  const std::uint64_t seed = parameters.state != nullptr ? parameters.state[0] : parameters.seed;
+  const std::uint64_t first_block =
+      (parameters.offset + (parameters.state != nullptr ? parameters.state[1] : 0)) / 4;
   const bool aligned = reinterpret_cast<std::uintptr_t>(target) % sizeof(RandomBlock<T>) == 0;
   for (std::uint64_t k = std::uint64_t{blockIdx.x} * blockDim.x + threadIdx.x; k < blocks; k += threads) {
     RandomBlock<T> block;
     if constexpr (Kind == Distribution::uniform) {
-      uniform_block<T>(parameters.seed, parameters.first_block + k, parameters.first, parameters.second,
-                       block.elements);
+      uniform_block<T>(seed, first_block + k, parameters.first, parameters.second, block.elements);
     } else {
-      normal_block<T>(parameters.seed, parameters.first_block + k, parameters.first, parameters.second,
-                      block.elements);
+      normal_block<T>(seed, first_block + k, parameters.first, parameters.second, block.elements);
     }
     const std::uint64_t start = k * per_block;
     if (aligned && start + per_block <= parameters.count) {
@@ -59,7 +61,7 @@ __global__ void __launch_bounds__(threads_per_block)
 template <class T>
 cudaError_t launch(LaunchSite where, const RandomFill& task) {
   constexpr std::uint64_t per_block = random_elements_per_block<T>;
-  RandomParameters parameters{task.count, task.seed, task.offset / 4, task.first, task.second};
+  RandomParameters parameters{task.count, task.seed, task.offset, task.state, task.first, task.second};
   T* target = reinterpret_cast<T*>(task.target);
   void* arguments[] = {&target, &parameters};
   const std::uint64_t generator_blocks = (task.count + per_block - 1) / per_block;

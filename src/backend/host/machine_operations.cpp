@@ -2,6 +2,8 @@
 #include "backend/host/machine.hpp"
 #include "backend/host/table_work.hpp"
 
+#include <cstdint>
+#include <cstring>
 #include <utility>
 
 #include <fmt/format.h>
@@ -86,7 +88,16 @@ void Machine::random_fill(StreamRef stream, const RandomFill& task) {
   if (task.offset % 4 != 0)
     refuse("random_fill", fmt::format("offset {} is not a multiple of 4", task.offset));
   enqueue_kernel(stream, "random_fill", [task](Translation& translation) {
-    random_fill_elements(task, translation.write(task.target, task.count * size_of(task.dtype)));
+    RandomFill located = task;
+    if (task.state != nullptr) {
+      const std::byte* const state =
+          translation.read(reinterpret_cast<const std::byte*>(task.state), 2 * sizeof(std::uint64_t));
+      std::uint64_t words[2];
+      std::memcpy(words, state, sizeof(words));
+      located.seed = words[0];
+      located.offset += words[1];
+    }
+    random_fill_elements(located, translation.write(task.target, task.count * size_of(task.dtype)));
   });
 }
 
