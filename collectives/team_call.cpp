@@ -1,5 +1,6 @@
 #include "collectives/team_call.hpp"
 
+#include "storage.hpp"
 #include "transport/launch.hpp"
 #include "tutti/error.hpp"
 
@@ -180,7 +181,9 @@ void TeamCall::keep_memory() {
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
     const Stream used = stream(i / columns().size());
     for (const Tensor* tensor : {&inputs_[i], &outputs_[i]}) {
-      if (tensor->defined()) tensor->record_stream(used);
+      const Storage* const storage = tensor->storage().get();
+      if (storage != nullptr && !is_recorded_on(*storage, StreamAccess::ref(used)))
+        tensor->record_stream(used);
     }
   }
   for (const StandIn& replaced : stand_ins_) replaced.operand.record_stream(stream(replaced.own_member));

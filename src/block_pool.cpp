@@ -72,20 +72,24 @@ void decrease(PooledCounter& counter, MemoryPool pool, std::size_t amount) noexc
   decrease(counter_of(counter, pool), static_cast<std::int64_t>(amount));
 }
 
-auto stream_key(backend::StreamRef stream) noexcept {
-  return std::tuple(stream.device, reinterpret_cast<std::uintptr_t>(stream.handle));
+auto cache_key(GraphPool graph_pool, backend::StreamRef stream) noexcept {
+  return std::tuple(graph_pool, stream.device, reinterpret_cast<std::uintptr_t>(stream.handle));
+}
+
+auto cache_key(const Block& block) noexcept {
+  return cache_key(block.segment->graph_pool, block.segment->stream);
 }
 
 }  // namespace
 
 bool BestFit::operator()(const Block* a, const Block* b) const noexcept {
-  return std::tuple(stream_key(a->segment->stream), a->bytes, reinterpret_cast<std::uintptr_t>(a->address)) <
-         std::tuple(stream_key(b->segment->stream), b->bytes, reinterpret_cast<std::uintptr_t>(b->address));
+  return std::tuple(cache_key(*a), a->bytes, reinterpret_cast<std::uintptr_t>(a->address)) <
+         std::tuple(cache_key(*b), b->bytes, reinterpret_cast<std::uintptr_t>(b->address));
 }
 
 bool BestFit::operator()(const Block* block, const Request& request) const noexcept {
-  return std::tuple(stream_key(block->segment->stream), block->bytes) <
-         std::tuple(stream_key(request.stream), request.bytes);
+  return std::tuple(cache_key(*block), block->bytes) <
+         std::tuple(cache_key(request.graph_pool, request.stream), request.bytes);
 }
 
 MemoryPool BlockPool::pool_of(std::size_t requested_bytes) noexcept {
@@ -99,12 +103,15 @@ std::size_t BlockPool::segment_bytes(std::size_t requested_bytes) noexcept {
   return round_up(bytes, own_segment_rounding);
 }
 
-Block* BlockPool::take(std::size_t requested_bytes, backend::StreamRef stream) {
+Block* BlockPool::take(std::size_t requested_bytes, backend::StreamRef stream, GraphPool graph_pool) {
   const std::size_t bytes = block_bytes(requested_bytes);
   const MemoryPool pool = pool_for(bytes);
   CachedBlocks& candidates = cached(pool);
-  const auto found = candidates.lower_bound(BestFit::Request{stream, bytes});
-  if (found == candidates.end() || (*found)->segment->stream != stream) return nullptr;
+  const auto found = candidates.lower_bound(BestFit::Request{graph_pool, stream, bytes});
+  if (found == candidates.end() || (*found)->segment->stream != stream ||
+      (*found)->segment->graph_pool != graph_pool) {
+    return nullptr;
+  }
 
   Block& block = **found;
   if (worth_cutting(pool, block.bytes - bytes)) {
@@ -122,13 +129,14 @@ Block* BlockPool::take(std::size_t requested_bytes, backend::StreamRef stream) {
   return &block;
 }
 
-void BlockPool::add_segment(std::byte* address, std::size_t bytes, MemoryPool pool,
-                            backend::StreamRef stream) {
+void BlockPool::add_segment(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream,
+                            GraphPool graph_pool) {
   Segment segment;
   segment.address = address;
   segment.bytes = bytes;
   segment.pool = pool;
   segment.stream = stream;
+  segment.graph_pool = graph_pool;
   segment.starts.resize(segment.bytes / granule(segment.pool));
 
   Block& block = new_block();
@@ -174,6 +182,26 @@ void BlockPool::give_back(Block& released) noexcept {
   put_into_cache(*block);
 }
 
+bool BlockPool::has_segments_of(GraphPool graph_pool) const {
+  return std::ranges::any_of(segments_,
+                             [&](const auto& entry) { return entry.second.graph_pool == graph_pool; });
+}
+
+void BlockPool::dissolve(GraphPool graph_pool) noexcept {
+  for (auto& [address, segment] : segments_) {
+    if (segment.graph_pool != graph_pool) continue;
+    // The order of the cached blocks depends on it: they leave the set meanwhile.
+    CachedBlocks& blocks = cached(segment.pool);
+    for (Block* block = segment.starts.front(); block != nullptr; block = block->next) {
+      if (block->state == BlockState::cached) block->node = blocks.extract(block->place);
+    }
+    segment.graph_pool = GraphPool::none;
+    for (Block* block = segment.starts.front(); block != nullptr; block = block->next) {
+      if (block->state == BlockState::cached) block->place = blocks.insert(std::move(block->node)).position;
+    }
+  }
+}
+
 Block* BlockPool::cached_whole(const Segment& segment) noexcept {
   Block* const first = segment.starts.front();
   return first->state == BlockState::cached && !is_part(*first) ? first : nullptr;
@@ -196,7 +224,7 @@ std::vector<Segment> BlockPool::remove_segments_cached_before(Moment moment) {
   for (auto entry = segments_.begin(); entry != segments_.end();) {
     Segment& segment = entry->second;
     Block* const whole = cached_whole(segment);
-    if (whole == nullptr || segment.cached_since >= moment) {
+    if (whole == nullptr || segment.cached_since >= moment || segment.graph_pool != GraphPool::none) {
       ++entry;
       continue;
     }
@@ -251,6 +279,7 @@ std::vector<MemorySegment> BlockPool::snapshot() const {
     entry.address = address;
     entry.bytes = segment.bytes;
     entry.pool = segment.pool;
+    entry.graph_pool = static_cast<std::uint64_t>(segment.graph_pool);
     entry.stream = segment.stream.handle;
     entry.stream_device = segment.stream.device;
     for (const Block* block = segment.starts.front(); block != nullptr; block = block->next) {

@@ -16,10 +16,15 @@ namespace tutti {
 struct Block;
 struct Segment;
 
-/// Orders cached blocks by stream, then size, then address, so that the first block that is not less than a
-/// request is the best fit.
+/// Tells private pools apart: memory of a graph serves no requests but those of its capture. None is what
+/// everybody else's requests are served from.
+enum class GraphPool : std::uint64_t { none = 0 };
+
+/// Orders cached blocks by private pool, stream, size, then address, so that the first block that is not less
+/// than a request is the best fit.
 struct BestFit {
   struct Request {
+    GraphPool graph_pool;
     backend::StreamRef stream;
     std::size_t bytes;
   };
@@ -42,12 +47,13 @@ struct Block : StreamUses {
   CachedBlocks::node_type node;  ///< what holds it in the ordered set, while it is not cached
 };
 
-/// Memory obtained from the device. It serves the requests of one stream.
+/// Memory obtained from the device. It serves the requests of one stream, in one private pool or none.
 struct Segment {
   std::byte* address = nullptr;
   std::size_t bytes = 0;
   MemoryPool pool = MemoryPool::small_pool;
   backend::StreamRef stream;
+  GraphPool graph_pool = GraphPool::none;
   std::uint64_t cached_since = 0;  ///< the moment, of a segment that is cached as a whole
   /// The block that starts in each granule of the segment, nullptr where none does. Blocks are at least a
   /// granule long.
@@ -70,12 +76,17 @@ class BlockPool {
   /// How many bytes to get from the device for a request that no cached block can serve.
   [[nodiscard]] static std::size_t segment_bytes(std::size_t requested_bytes) noexcept;
 
-  /// The best fitting cached block of `stream`, cut to size; nullptr if there is none. No heap memory is used
-  /// if a block is found that need not be cut, or if one was cut before.
-  [[nodiscard]] Block* take(std::size_t requested_bytes, backend::StreamRef stream);
+  /// The best fitting cached block of `stream` in `graph_pool`, cut to size; nullptr if there is none. No
+  /// heap memory is used if a block is found that need not be cut, or if one was cut before.
+  [[nodiscard]] Block* take(std::size_t requested_bytes, backend::StreamRef stream,
+                            GraphPool graph_pool = GraphPool::none);
   /// Adds `bytes` bytes of the device's memory at `address`, as many as `segment_bytes` gives for some
-  /// request that `pool` serves, for requests of `stream`.
-  void add_segment(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream);
+  /// request that `pool` serves, for requests of `stream` in `graph_pool`.
+  void add_segment(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream,
+                   GraphPool graph_pool = GraphPool::none);
+  [[nodiscard]] bool has_segments_of(GraphPool graph_pool) const;
+  /// What belongs to `graph_pool` belongs to none from now on; blocks in use stay so.
+  void dissolve(GraphPool graph_pool) noexcept;
   /// The block's user is gone; its bytes stay active.
   void release(Block& block) noexcept;
   /// A released block may be taken again. Joins it with its cached neighbours.
@@ -87,7 +98,8 @@ class BlockPool {
   /// is none.
   [[nodiscard]] std::vector<int> devices_of_cached_segments() const;
   [[nodiscard]] std::size_t segment_count() const noexcept { return segments_.size(); }
-  /// Takes out all segments that have been cached as a whole since before `moment`, for the caller to free.
+  /// Takes out all segments that have been cached as a whole since before `moment`, and belong to no private
+  /// pool, for the caller to free.
   [[nodiscard]] std::vector<Segment> remove_segments_cached_before(Moment moment);
 
   /// The block in use that contains `address`, nullptr if there is none.

@@ -33,10 +33,11 @@ struct CachingAllocator::Source {
   GrowthLock& growth;
   std::size_t bytes;
   backend::StreamRef stream;
+  GraphPool graph_pool = GraphPool::none;
 
   Block* from_cache() {
     const std::lock_guard lock(allocator.mutex_);
-    return allocator.pool_.take(bytes, stream);
+    return allocator.pool_.take(bytes, stream, graph_pool);
   }
   Block* from_system() {
     const std::size_t segment_bytes = BlockPool::segment_bytes(bytes);
@@ -46,12 +47,12 @@ struct CachingAllocator::Source {
     const std::lock_guard lock(allocator.mutex_);
     try {
       allocator.pool_.add_segment(static_cast<std::byte*>(address), segment_bytes, BlockPool::pool_of(bytes),
-                                  stream);
+                                  stream, graph_pool);
     } catch (...) {
       allocator.backend_.free_device(allocator.device_, address);
       throw;
     }
-    return allocator.pool_.take(bytes, stream);
+    return allocator.pool_.take(bytes, stream, graph_pool);
   }
   /// The best fit of what waits to be freed, which no queued work uses: `most` bytes at most.
   Block* from_held(std::size_t most) {
@@ -64,10 +65,10 @@ struct CachingAllocator::Source {
     }
     if (best == held.end()) return nullptr;
     const std::lock_guard lock(allocator.mutex_);
-    allocator.pool_.add_segment(best->memory.address, best->memory.bytes, pool, stream);
+    allocator.pool_.add_segment(best->memory.address, best->memory.bytes, pool, stream, graph_pool);
     *best = held.back();
     held.pop_back();
-    return allocator.pool_.take(bytes, stream);
+    return allocator.pool_.take(bytes, stream, graph_pool);
   }
   bool may_wait() { return !allocator.backend_.is_capturing(stream); }
   void count_retry() {
@@ -99,19 +100,19 @@ void* CachingAllocator::address(const Block* block) noexcept {
   return block->address;
 }
 
-Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream) {
+Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool) {
   if (bytes > BlockPool::max_bytes) throw_out_of_memory(bytes, 0);
   {
     const std::lock_guard lock(mutex_);
     if (may_take_unasked(bytes)) {
-      if (Block* block = pool_.take(bytes, stream)) return block;
+      if (Block* block = pool_.take(bytes, stream, graph_pool)) return block;
     }
     // Asking for events is not allowed while this thread captures.
     if (!pending_.empty() && !backend_.is_capturing(stream)) reap_locked();
-    if (Block* block = pool_.take(bytes, stream)) return block;
+    if (Block* block = pool_.take(bytes, stream, graph_pool)) return block;
   }
   GrowthLock growth(growth_);
-  Source source{*this, growth, bytes, stream};
+  Source source{*this, growth, bytes, stream, graph_pool};
   if (Block* block = grow(source)) return block;
   if (Block* block = source.from_held(BlockPool::max_bytes)) return block;
   throw_out_of_memory(bytes, held_bytes());
@@ -124,15 +125,49 @@ bool CachingAllocator::may_take_unasked(std::size_t bytes) noexcept {
          ++small_requests_ % requests_per_reap != 0;
 }
 
-void CachingAllocator::free(Block* block) noexcept {
+void CachingAllocator::free(Block* block, GraphPool keeper) noexcept {
   if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
   pool_.release(*block);
+  if (keeper != GraphPool::none && block->segment->graph_pool != keeper) {
+    if (const auto graph = graph_pools_.find(keeper); graph != graph_pools_.end())
+      return graph->second.kept.add(*block);
+  }
   if (block->streams.empty()) {
     pool_.give_back(*block);
   } else {
     pending_.add(*block);
   }
+}
+
+void CachingAllocator::add_graph_pool(GraphPool graph_pool) {
+  const std::lock_guard lock(mutex_);
+  graph_pools_.try_emplace(graph_pool);
+}
+
+void CachingAllocator::close_graph_pool(GraphPool graph_pool, GraphWork work) noexcept {
+  if (fork_mark_.is_in_child()) return;
+  const std::lock_guard lock(mutex_);
+  const auto graph = graph_pools_.find(graph_pool);
+  if (graph == graph_pools_.end()) return;
+  const bool is_used = pool_.has_segments_of(graph_pool) || !graph->second.kept.empty();
+  if (is_used && work == GraphWork::unknown) {
+    graph->second.is_gone = true;
+  } else {
+    dissolve_locked(graph);
+  }
+}
+
+void CachingAllocator::dissolve_locked(GraphPools::iterator graph) noexcept {
+  pool_.dissolve(graph->first);
+  graph->second.kept.take_all([this](StreamUses& block) {
+    if (block.streams.empty()) {
+      pool_.give_back(static_cast<Block&>(block));
+    } else {
+      pending_.add(block);
+    }
+  });
+  graph_pools_.erase(graph);
 }
 
 void CachingAllocator::record_stream(Block* block, backend::StreamRef stream) {
@@ -268,10 +303,18 @@ void CachingAllocator::return_cached(GrowthLock& growth) {
   // others: what they free after this moment is not waited for here, and stays.
   std::vector<int> devices;
   BlockPool::Moment moment{};
+  std::vector<GraphPool> gone;
   {
     const std::lock_guard lock(mutex_);
     moment = pool_.now();
     devices = pool_.devices_of_cached_segments();
+    for (const auto& [graph_pool, graph] : graph_pools_) {
+      if (graph.is_gone) gone.push_back(graph_pool);
+    }
+  }
+  if (!gone.empty()) {  // their last launches may be on any of them
+    devices.resize(static_cast<std::size_t>(backend_.device_count()));
+    std::iota(devices.begin(), devices.end(), 0);
   }
   std::exception_ptr failure;
   growth.let_go([&] {
@@ -285,6 +328,10 @@ void CachingAllocator::return_cached(GrowthLock& growth) {
   });
   {
     const std::lock_guard lock(mutex_);
+    for (const GraphPool graph_pool : gone) {
+      const auto graph = graph_pools_.find(graph_pool);  // unless another thread has been faster
+      if (!failure && graph != graph_pools_.end()) dissolve_locked(graph);
+    }
     // Devices that could not be waited for, as during a capture, may still have work that uses it.
     const auto may_serve = [&failure](const Segment& segment) {
       return failure ? std::nullopt : std::optional(segment.pool);

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -36,6 +37,9 @@ class SegmentObserver {
   ~SegmentObserver() = default;
 };
 
+/// What is known of the work of a graph that is gone.
+enum class GraphWork : std::uint8_t { done, unknown };
+
 /// Stream-ordered caching allocator for one device's memory (sizes and pools: see `tutti/memory.hpp`).
 ///
 /// A block is reused at once by its own stream, whose order makes that safe; other streams that used it are
@@ -44,6 +48,9 @@ class SegmentObserver {
 /// that the cache can serve mostly do not ask again where nobody has waited for a device since; before the
 /// device is asked for memory, all do. A stream under capture is never marked or asked: what it used waits
 /// until the capture has ended.
+///
+/// A graph has a private pool, as it uses its memory whenever it is launched: what is allocated there goes
+/// back there, and blocks of others can be left there when they are freed.
 ///
 /// Thread-safe. A hit costs a lock and a search in an ordered set, and takes no memory from the heap; nobody
 /// is asked for anything while no freed block waits. Only
@@ -56,7 +63,8 @@ class alignas(64) CachingAllocator {
   CachingAllocator& operator=(const CachingAllocator&) = delete;
   ~CachingAllocator();
 
-  /// At least `bytes` bytes, for first use on `stream` (of any device). Zero bytes give a valid block.
+  /// At least `bytes` bytes, for first use on `stream` (of any device), from the private pool of a graph that
+  /// `stream` is captured into, or none. Zero bytes give a valid block.
   ///
   /// A request that finds nothing cached gets memory that observers keep from being freed, before the device
   /// is asked for more, unless much of that would be left over. When the device refuses: looks for blocks
@@ -64,8 +72,16 @@ class alignas(64) CachingAllocator {
   /// for all blocks that wait for events, returns all cached segments, and searches the cache (before that,
   /// too) and asks the device a last time; then throws OutOfMemoryError. While `stream` is captured, only the
   /// cache and the device are asked. Passes on pending failures of devices it has to wait for.
-  [[nodiscard]] Block* allocate(std::size_t bytes, backend::StreamRef stream);
-  void free(Block* block) noexcept;
+  [[nodiscard]] Block* allocate(std::size_t bytes, backend::StreamRef stream,
+                                GraphPool graph_pool = GraphPool::none);
+  /// A block that does not belong to `keeper` is kept with it until that is closed, if there is one: the
+  /// graph under capture may use it.
+  void free(Block* block, GraphPool keeper = GraphPool::none) noexcept;
+  /// Before the first request or free that names it.
+  void add_graph_pool(GraphPool graph_pool);
+  /// The graph is gone. Its memory serves everybody once its work is done: if that is not known, once all
+  /// devices have been waited for (`empty_cache`, or a request that the device refuses).
+  void close_graph_pool(GraphPool graph_pool, GraphWork work) noexcept;
   void record_stream(Block* block, backend::StreamRef stream);
   [[nodiscard]] static void* address(const Block* block) noexcept;
   /// The block in use that contains `address`, nullptr if there is none.
@@ -114,6 +130,12 @@ class alignas(64) CachingAllocator {
   /// memory. Large ones never: they would cut blocks that are better kept whole.
   [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
   void reap_locked();
+  struct GraphMemory {
+    KeptFrees kept;        ///< blocks of others
+    bool is_gone = false;  ///< the graph, whose work may not be done
+  };
+  using GraphPools = std::map<GraphPool, GraphMemory>;
+  void dissolve_locked(GraphPools::iterator graph) noexcept;
   /// Lets go of `growth` to wait for devices and observers.
   void return_cached(GrowthLock& growth);
   /// Frees what observers let go of, waiting for that a while.
@@ -133,6 +155,7 @@ class alignas(64) CachingAllocator {
   std::mutex mutex_;
   BlockPool pool_;
   PendingFrees pending_;
+  GraphPools graph_pools_;
   std::uint64_t waits_at_reap_ = 0;  ///< `HostWaits` when the events were asked last
   std::size_t small_requests_ = 0;
 };

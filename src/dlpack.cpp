@@ -123,6 +123,7 @@ class ImportedStorage final : public Storage {
 
   void record_stream(const Stream& stream) override {
     const backend::StreamRef ref = StreamAccess::ref(stream);
+    if (graph_keeps(*this, ref)) return;
     const std::lock_guard lock(mutex_);
     if (std::ranges::find(streams_, ref) == streams_.end()) streams_.push_back(ref);
   }

@@ -16,9 +16,32 @@ namespace tutti {
 struct StreamUses {
   std::vector<backend::StreamRef> streams;  ///< each once; empties as the streams are marked
   std::uint32_t open_marks = 0;             ///< events recorded after the free, not yet complete
-  StreamUses* next_unmarked = nullptr;      ///< of the list of blocks with streams still to be marked
+  StreamUses* next_unmarked = nullptr;  ///< of the list of blocks with streams still to be marked, or kept
 
   void add(backend::StreamRef stream);
+};
+
+/// Freed blocks that are kept for a graph's sake. Not synchronised.
+class KeptFrees {
+ public:
+  void add(StreamUses& block) noexcept {
+    block.next_unmarked = first_;
+    first_ = &block;
+  }
+  [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
+  /// Calls `take(block)` for each, and keeps none.
+  template <class Take>
+  void take_all(const Take& take) {
+    while (first_ != nullptr) {
+      StreamUses& block = *first_;
+      first_ = block.next_unmarked;
+      block.next_unmarked = nullptr;
+      take(block);
+    }
+  }
+
+ private:
+  StreamUses* first_ = nullptr;
 };
 
 /// Freed blocks that wait until the work queued on the streams that used them is done. Not synchronised: the

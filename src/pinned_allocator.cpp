@@ -110,15 +110,36 @@ PinnedBlock* PinnedAllocator::allocate(std::size_t bytes) {
   throw_out_of_memory(bytes);
 }
 
-void PinnedAllocator::free(PinnedBlock* block) noexcept {
+void PinnedAllocator::free(PinnedBlock* block, GraphPool keeper) noexcept {
   if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
   bytes_in_use_ -= bytes_of(block->size_class);
+  if (const auto graph = kept_.find(keeper); graph != kept_.end()) return graph->second.add(*block);
   if (block->streams.empty()) {
     give_back(*block);
   } else {
     pending_.add(*block);
   }
+}
+
+void PinnedAllocator::add_graph_pool(GraphPool graph_pool) {
+  const std::lock_guard lock(mutex_);
+  kept_.try_emplace(graph_pool);
+}
+
+void PinnedAllocator::close_graph_pool(GraphPool graph_pool) noexcept {
+  if (fork_mark_.is_in_child()) return;
+  const std::lock_guard lock(mutex_);
+  const auto graph = kept_.find(graph_pool);
+  if (graph == kept_.end()) return;
+  graph->second.take_all([this](StreamUses& block) {
+    if (block.streams.empty()) {
+      give_back(static_cast<PinnedBlock&>(block));
+    } else {
+      pending_.add(block);
+    }
+  });
+  kept_.erase(graph);
 }
 
 void PinnedAllocator::record_stream(PinnedBlock* block, backend::StreamRef stream) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "block_pool.hpp"
 #include "event_pool.hpp"
 #include "fork_mark.hpp"
 #include "growth.hpp"
@@ -8,6 +9,7 @@
 
 #include <cstddef>
 #include <list>
+#include <map>
 #include <mutex>
 #include <vector>
 
@@ -37,7 +39,12 @@ class PinnedAllocator {
   /// At least `bytes` bytes. Tries as hard as `CachingAllocator::allocate` before it throws OutOfMemoryError,
   /// whose `free` and `total` are 0: nobody knows how much memory the system can pin.
   [[nodiscard]] PinnedBlock* allocate(std::size_t bytes);
-  void free(PinnedBlock* block) noexcept;
+  /// The block is kept until `keeper` is closed, if there is one: the graph under capture may use it.
+  void free(PinnedBlock* block, GraphPool keeper = GraphPool::none) noexcept;
+  /// Before the first free that names it.
+  void add_graph_pool(GraphPool graph_pool);
+  /// The graph is gone, and its work is done.
+  void close_graph_pool(GraphPool graph_pool) noexcept;
   void record_stream(PinnedBlock* block, backend::StreamRef stream);
   [[nodiscard]] static void* address(const PinnedBlock* block) noexcept;
 
@@ -67,6 +74,7 @@ class PinnedAllocator {
   std::list<PinnedBlock> blocks_;
   std::vector<PinnedBlock*> cached_;  ///< by size class, the first of a list
   PendingFrees pending_;
+  std::map<GraphPool, KeptFrees> kept_;
   std::size_t bytes_reserved_ = 0;
   std::size_t bytes_active_ = 0;
   std::size_t bytes_in_use_ = 0;

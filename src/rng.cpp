@@ -2,6 +2,7 @@
 
 #include "backend/floating_point.hpp"
 #include "backend/philox.hpp"
+#include "random_draws.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
 #include "tutti/error.hpp"
@@ -37,11 +38,6 @@ RememberedSeedings& remembered_seedings() {
   return remembered;
 }
 
-struct PhiloxState {
-  std::uint64_t seed = default_rng_seed;
-  std::uint64_t offset = 0;
-};
-
 /// The generator of one device.
 class Generator {
  public:
@@ -63,7 +59,7 @@ class Generator {
 
  private:
   std::mutex mutex_;
-  PhiloxState state_;
+  PhiloxState state_{.seed = default_rng_seed};
 };
 
 /// The generators of a runtime's devices.
@@ -184,25 +180,42 @@ void require_within(double value, double largest, std::string_view function, std
                                  : static_cast<float>(high) - static_cast<float>(low) > largest;
 }
 
-void random_fill(const Tensor& tensor, backend::Distribution distribution, double first, double second) {
+void random_fill(const Tensor& tensor, backend::Distribution distribution, double first, double second,
+                 std::string_view function) {
   if (tensor.numel() == 0) return;
   Runtime& runtime = Runtime::get();
   const int device = tensor.device().index();
-  const auto count = static_cast<std::size_t>(tensor.numel());
-  const PhiloxState state =
-      generators().of(device).take(backend::random_offset_advance(tensor.dtype(), count));
-  runtime.backend().random_fill(current_stream_ref(runtime, device),
-                                {.target = static_cast<std::byte*>(tensor.data()),
-                                 .count = count,
-                                 .dtype = tensor.dtype(),
-                                 .distribution = distribution,
-                                 .first = first,
-                                 .second = second,
-                                 .seed = state.seed,
-                                 .offset = state.offset});
+  const backend::StreamRef stream = current_stream_ref(runtime, device);
+  backend::RandomFill task{.target = static_cast<std::byte*>(tensor.data()),
+                           .count = static_cast<std::size_t>(tensor.numel()),
+                           .dtype = tensor.dtype(),
+                           .distribution = distribution,
+                           .first = first,
+                           .second = second};
+  const std::uint64_t words = backend::random_offset_advance(task.dtype, task.count);
+  if (const auto graph = runtime.captures().of(stream)) {
+    if (graph->launches() != GraphLaunches::of_library) {
+      throw Error(ErrorCode::unsupported,
+                  fmt::format("{}: the stream of device {} is being captured, but not by Graph::capture: "
+                              "only the launches of a Graph advance the generator",
+                              function, device));
+    }
+    const RandomDraws::Place place = graph->draws().add(stream, words);
+    task.state = place.state;
+    task.offset = place.offset;
+  } else {
+    const PhiloxState state = take_random_words(runtime, device, words);
+    task.seed = state.seed;
+    task.offset = state.offset;
+  }
+  runtime.backend().random_fill(stream, task);
 }
 
 }  // namespace
+
+PhiloxState take_random_words(Runtime& runtime, int device, std::uint64_t words) {
+  return runtime.extension<Generators>().of(device).take(words);
+}
 
 void manual_seed(std::uint64_t seed) {
   if (remember_before_initialization({.device = 0, .seed = seed})) return;
@@ -269,7 +282,7 @@ void uniform_(const Tensor& tensor, double low, double high) {
                 fmt::format("uniform_: low is {} and high is {}, expected low <= high and high - low <= {}",
                             low, high, largest));
   }
-  random_fill(tensor, backend::Distribution::uniform, low, high);
+  random_fill(tensor, backend::Distribution::uniform, low, high, "uniform_");
 }
 
 void normal_(const Tensor& tensor, double mean, double standard_deviation) {
@@ -281,7 +294,7 @@ void normal_(const Tensor& tensor, double mean, double standard_deviation) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("normal_: standard_deviation is {}, expected 0 or more", standard_deviation));
   }
-  random_fill(tensor, backend::Distribution::normal, mean, standard_deviation);
+  random_fill(tensor, backend::Distribution::normal, mean, standard_deviation, "normal_");
 }
 
 }  // namespace tutti

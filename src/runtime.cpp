@@ -129,7 +129,8 @@ Runtime::Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMach
       generation_(last_generation.fetch_add(1) + 1),
       events_(std::make_unique<EventPool>(*backend_)),
       pinned_(std::make_unique<PinnedAllocator>(*backend_, *events_)),
-      peer_enabled_(static_cast<std::size_t>(device_count_ * device_count_)) {
+      peer_enabled_(static_cast<std::size_t>(device_count_ * device_count_)),
+      late_releases_(*backend_, *events_) {
   for (int device = 0; device < device_count_; ++device) {
     allocators_.push_back(std::make_unique<CachingAllocator>(*backend_, *events_, device));
     stream_pools_.push_back(std::make_unique<StreamPool>());
@@ -137,8 +138,9 @@ Runtime::Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMach
 }
 
 Runtime::~Runtime() {
-  release_collected();
+  late_releases_.release_all();
   destroy_extensions();
+  late_releases_.release_all();
   pinned_.reset();
   allocators_.clear();
   for (const auto& pool : stream_pools_) {
@@ -220,29 +222,23 @@ void Runtime::finish(backend::StreamRef stream) {
   HostWaits::count_one();
 }
 
-void Runtime::release_later(std::shared_ptr<void> resource) {
-  const std::lock_guard lock(collected_mutex_);
-  collected_.push_back(std::move(resource));
-  has_collected_.store(true, std::memory_order_release);
+void Runtime::retain_until_graph_destroyed(backend::StreamRef stream, std::shared_ptr<void> resource) {
+  const std::shared_ptr<GraphResources> graph = captures_.of(stream);
+  if (graph != nullptr && graph->launches() == GraphLaunches::of_library) {
+    graph->keep(std::move(resource));
+  } else {
+    retain_in_graph(stream, std::move(resource));
+  }
 }
 
-void Runtime::retain_until_graph_destroyed(backend::StreamRef stream, std::shared_ptr<void> resource) {
-  auto held = std::make_unique<std::shared_ptr<void>>(std::move(resource));
-  const std::shared_ptr<void> handle(static_cast<void*>(held.release()), [this](void* object) {
-    const std::unique_ptr<std::shared_ptr<void>> owner(static_cast<std::shared_ptr<void>*>(object));
-    release_later(std::move(*owner));
+void Runtime::retain_in_graph(backend::StreamRef stream, std::shared_ptr<void> resource) {
+  auto ones = std::make_unique<LateReleases::Ones>(1);
+  ones->front().resource = std::move(resource);
+  const std::shared_ptr<void> handle(static_cast<void*>(ones.release()), [this](void* object) {
+    const std::unique_ptr<LateReleases::Ones> owner(static_cast<LateReleases::Ones*>(object));
+    late_releases_.add(std::move(*owner));
   });
   backend_->retain_until_graph_destroyed(stream, handle);
-}
-
-void Runtime::release_collected() {
-  if (!has_collected_.load(std::memory_order_acquire)) [[likely]]
-    return;
-  std::vector<std::shared_ptr<void>>
-      released;  // destroyed outside the lock: their destructors may come back here
-  const std::lock_guard lock(collected_mutex_);
-  released.swap(collected_);
-  has_collected_.store(false, std::memory_order_relaxed);
 }
 
 void* Runtime::find_or_add_extension(std::type_index type,

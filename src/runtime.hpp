@@ -3,6 +3,8 @@
 #include "backend/backend.hpp"
 #include "caching_allocator.hpp"
 #include "event_pool.hpp"
+#include "graph_captures.hpp"
+#include "late_releases.hpp"
 #include "pinned_allocator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/stream.hpp"
@@ -56,6 +58,7 @@ class Runtime {
   }
   [[nodiscard]] PinnedAllocator& pinned() noexcept { return *pinned_; }
   [[nodiscard]] EventPool& events() noexcept { return *events_; }
+  [[nodiscard]] GraphCaptures& captures() noexcept { return captures_; }
   /// The priority a stream of `device` gets that asks for `priority`: the nearest one in its range.
   [[nodiscard]] int clamped_priority(int device, int priority) const;
   /// The next pooled stream of `device` at `priority` (clamped), round robin over 32, made on first use.
@@ -85,14 +88,16 @@ class Runtime {
   /// Waits for the work queued so far on `stream`, and for nothing else.
   void finish(backend::StreamRef stream);
 
-  /// Lets go of `resource` at the library's next call from an ordinary thread: for callers on threads where
-  /// the backend must not be entered, such as a graph's destructor.
-  void release_later(std::shared_ptr<void> resource);
+  /// What is let go of at one of the library's next calls from an ordinary thread (`release_collected`).
+  [[nodiscard]] LateReleases& late_releases() noexcept { return late_releases_; }
   /// While `stream` is being captured: keeps `resource` until the graph, and everything made from it, is
-  /// destroyed, and lets go of it by `release_later`, as graphs may be destroyed on threads of the driver's.
+  /// destroyed, and lets go of it late, as graphs may be destroyed on threads of the driver's. Of graphs that
+  /// the library launches, once their launches are done.
   void retain_until_graph_destroyed(backend::StreamRef stream, std::shared_ptr<void> resource);
-  /// Lets go of what `release_later` collected. One atomic load when there is nothing.
-  void release_collected();
+  /// The same, whoever launches the graph: what is retained does not go by `captures`.
+  void retain_in_graph(backend::StreamRef stream, std::shared_ptr<void> resource);
+  /// Lets go of what may go of `late_releases`. One atomic load when there is nothing.
+  void release_collected() { late_releases_.release(); }
 
   /// The one object of type T that belongs to this runtime: state of layers above (plan cache, communicators,
   /// …). Made by `T(Runtime&)` on first use; destroyed before the backend, newest first. Thread-safe.
@@ -118,15 +123,14 @@ class Runtime {
   int device_count_;
   std::uint64_t generation_;
   std::unique_ptr<EventPool> events_;
+  GraphCaptures captures_{*this};
   std::vector<std::unique_ptr<CachingAllocator>> allocators_;
   std::unique_ptr<PinnedAllocator> pinned_;
   std::vector<std::unique_ptr<StreamPool>> stream_pools_;
   std::vector<std::atomic<bool>> peer_enabled_;
   std::mutex peer_mutex_;
   std::shared_mutex launch_gate_;
-  std::mutex collected_mutex_;
-  std::vector<std::shared_ptr<void>> collected_;
-  std::atomic<bool> has_collected_ = false;
+  LateReleases late_releases_;
   std::recursive_mutex extensions_mutex_;  // making one extension may need another
   std::vector<Extension> extensions_;
 };

@@ -19,7 +19,7 @@ detail::IntrusivePtr<Storage> DeviceStorage::allocate(Runtime& runtime, int devi
                                                       backend::StreamRef stream) {
   runtime.release_collected();
   CachingAllocator& allocator = runtime.allocator(device);
-  Block* block = allocator.allocate(bytes, stream);
+  Block* block = allocator.allocate(bytes, stream, runtime.captures().pool_of(stream));
   try {
     return detail::IntrusivePtr<Storage>::adopt(
         new DeviceStorage(allocator, block, bytes, Device(device), stream));
@@ -38,12 +38,12 @@ DeviceStorage::DeviceStorage(CachingAllocator& allocator, Block* block, std::siz
                                                 : reinterpret_cast<backend::StreamHandle>(this)) {}
 
 DeviceStorage::~DeviceStorage() {
-  allocator_.free(block_);
+  allocator_.free(block_, GraphCaptures::of_calling_thread());
 }
 
 void DeviceStorage::record_stream(const Stream& stream) {
   const backend::StreamRef used = StreamAccess::ref(stream);
-  if (is_recorded_on(used)) return;
+  if (graph_keeps(*this, used) || is_recorded_on(used)) return;
   allocator_.record_stream(block_, used);
   if (used.device == device().index()) recorded_.store(used.handle, std::memory_order_relaxed);
 }
@@ -66,11 +66,12 @@ PinnedStorage::PinnedStorage(PinnedAllocator& allocator, PinnedBlock* block, std
       block_(block) {}
 
 PinnedStorage::~PinnedStorage() {
-  allocator_.free(block_);
+  allocator_.free(block_, GraphCaptures::of_calling_thread());
 }
 
 void PinnedStorage::record_stream(const Stream& stream) {
-  allocator_.record_stream(block_, StreamAccess::ref(stream));
+  const backend::StreamRef used = StreamAccess::ref(stream);
+  if (!graph_keeps(*this, used)) allocator_.record_stream(block_, used);
 }
 
 detail::IntrusivePtr<Storage> PageableStorage::allocate(std::size_t bytes) {

@@ -1,14 +1,13 @@
 #include "runtime.hpp"
 #include "storage.hpp"
+#include "support/allocator_fixture.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/memory_books.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"
 #include "tutti/error.hpp"
-#include "tutti/event.hpp"
 #include "tutti/memory.hpp"
-#include "tutti/tensor.hpp"
 
 #include <atomic>
 #include <barrier>
@@ -24,6 +23,7 @@
 namespace tutti {
 namespace {
 
+using test::AllocatorTest;
 using test::at_once;
 using test::becomes_true;
 using test::books_balance;
@@ -32,31 +32,6 @@ using test::StreamGate;
 using test::time_of;
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20;
-
-class AllocatorTest : public testing::Test {
- protected:
-  void SetUp() override {
-    synchronize(0);
-    empty_cache();
-    active_before_ = allocator().bytes_active();
-  }
-  void TearDown() override {
-    allocator().finish_pending();
-    EXPECT_EQ(allocator().bytes_active(), active_before_) << "a block was not given back";
-    EXPECT_TRUE(books_balance(allocator().stats(), allocator().snapshot()));
-  }
-
-  static CachingAllocator& allocator(int device = 0) { return Runtime::get().allocator(device); }
-  static Block* allocate(std::size_t bytes, const Stream& stream) {
-    return allocator().allocate(bytes, StreamAccess::ref(stream));
-  }
-  static void record(Block* block, const Stream& stream) {
-    allocator().record_stream(block, StreamAccess::ref(stream));
-  }
-
- private:
-  std::size_t active_before_ = 0;
-};
 
 TEST_F(AllocatorTest, ReusesABlockOnItsOwnStreamAtOnce) {
   const Stream stream(0);
@@ -136,73 +111,6 @@ TEST_F(AllocatorTest, NeedsNoMoreMemoryForSmallBlocksThatOtherStreamsUsed) {
     }
     EXPECT_EQ(memory_reserved(0), reserved + 2 * mebibyte) << "one segment is enough for " << bytes;
   }
-}
-
-TEST_F(AllocatorTest, ServesSmallRequestsWithWhatHasBecomeFreeOnceSomebodyHasWaitedForIt) {
-  const Stream stream(0);
-  const Stream reader(0);
-  const std::function<void()> waits[] = {
-      [&] { reader.synchronize(); },
-      [] { synchronize(0); },
-      [&] { reader.record_event().synchronize(); },
-      [&] { ASSERT_TRUE(becomes_true([&] { return reader.query(); })); },
-      [&] { ASSERT_TRUE(becomes_true([event = reader.record_event()] { return event.query(); })); },
-      [&] {
-        const StreamGuard guard(reader);
-        static_cast<void>(zeros({1}, {.device = Device(0)}).to_vector<float>());
-      },
-  };
-  for (const std::function<void()>& wait : waits) {
-    // The first request with something waiting may look for it, the next need not: only the wait tells them.
-    const auto give_up = [&] {
-      Block* const block = allocate(512, stream);
-      record(block, reader);
-      allocator().free(block);
-      return CachingAllocator::address(block);
-    };
-    StreamGate gate(reader);
-    const void* const address = give_up();
-    for (int i = 0; i < 3; ++i) {
-      Block* const other = allocate(512, stream);
-      EXPECT_NE(CachingAllocator::address(other), address);
-      allocator().free(other);
-    }
-    gate.open();
-    wait();
-    Block* const next = allocate(512, stream);
-    EXPECT_EQ(CachingAllocator::address(next), address) << "the first of the segment is the best fit";
-    allocator().free(next);
-  }
-}
-
-TEST_F(AllocatorTest, CountsWhatOtherStreamsHaveUsedAsActiveUntilTheyAreDone) {
-  const Stream reader(0);
-  const auto active = [] { return memory_stats(0).active_bytes.all.current; };
-  const auto awaiting = [] {
-    std::size_t bytes = 0;
-    for (const MemorySegment& segment : memory_snapshot()) {
-      for (const MemoryBlock& block : segment.blocks) {
-        if (block.state == BlockState::awaiting_free) bytes += block.bytes;
-      }
-    }
-    return bytes;
-  };
-  const std::int64_t before = active();
-  StreamGate gate(reader);
-  for (const std::int64_t bytes : {1000, 3000, 3 << 20}) {
-    const Tensor tensor = empty({bytes}, {.dtype = DType::uint8, .device = Device(0)});
-    tensor.record_stream(reader);
-  }
-  EXPECT_EQ(active(), before + 1024 + 3072 + (3 << 20));
-  EXPECT_EQ(awaiting(), std::size_t{1024 + 3072 + (3 << 20)});
-  reset_peak_memory_stats(0);
-  EXPECT_EQ(memory_stats(0).active_bytes.all.peak, active());
-  gate.open();
-  synchronize(0);
-  EXPECT_EQ(active(), before);
-  EXPECT_EQ(awaiting(), 0U);
-  reset_peak_memory_stats(0);
-  EXPECT_EQ(memory_stats(0).active_bytes.all.peak, before);
 }
 
 TEST_F(AllocatorTest, GivesZeroBytesABlockOfTheirOwn) {

@@ -46,13 +46,13 @@ const backend::StreamRef other_stream = stream_of(0, 2);
 /// A pool over addresses that are never touched.
 class BlockPoolTest : public testing::Test {
  protected:
-  Block& take(std::size_t bytes, backend::StreamRef of = stream) {
-    Block* block = pool_.take(bytes, of);
+  Block& take(std::size_t bytes, backend::StreamRef of = stream, GraphPool graph_pool = GraphPool::none) {
+    Block* block = pool_.take(bytes, of, graph_pool);
     if (block == nullptr) {
       next_address_ += 64 * mebibyte;
       pool_.add_segment(reinterpret_cast<std::byte*>(next_address_), BlockPool::segment_bytes(bytes),
-                        BlockPool::pool_of(bytes), of);
-      block = pool_.take(bytes, of);
+                        BlockPool::pool_of(bytes), of, graph_pool);
+      block = pool_.take(bytes, of, graph_pool);
     }
     if (block == nullptr)
       throw std::logic_error("a fresh segment does not serve the request it was made for");
@@ -223,6 +223,54 @@ TEST_F(BlockPoolTest, FindsTheBlockInUseAroundAnAddress) {
   give_back(large);
   EXPECT_EQ(pool_.find(large.address), nullptr) << "cached";
   EXPECT_EQ(pool_.find(after.address), &after);
+}
+
+TEST_F(BlockPoolTest, KeepsTheMemoryOfGraphsApart) {
+  const GraphPool graph{1};
+  Block& ordinary = take(4096);
+  Block& graphs = take(4096, stream, graph);
+  EXPECT_NE(ordinary.segment, graphs.segment);
+  const std::byte* const address = graphs.address;
+  give_back(ordinary);
+  give_back(graphs);
+  EXPECT_NE(take(4096).address, address);
+  EXPECT_EQ(pool_.take(4096, stream, GraphPool{2}), nullptr);
+  EXPECT_EQ(take(4096, stream, graph).address, address) << "within the graph its own order keeps it safe";
+  EXPECT_TRUE(pool_.has_segments_of(graph));
+  EXPECT_FALSE(pool_.has_segments_of(GraphPool{2}));
+  for (const MemorySegment& segment : pool_.snapshot())
+    EXPECT_EQ(segment.graph_pool, segment.address == address ? 1U : 0U);
+}
+
+TEST_F(BlockPoolTest, GivesUpNoSegmentOfAGraphBeforeItIsDissolved) {
+  const GraphPool graph{1};
+  give_back(take(4096, stream, graph));
+  EXPECT_TRUE(pool_.remove_segments_cached_before(pool_.now()).empty());
+  pool_.dissolve(graph);
+  EXPECT_EQ(pool_.remove_segments_cached_before(pool_.now()).size(), 1U);
+}
+
+TEST_F(BlockPoolTest, ServesEverybodyWithWhatADissolvedGraphHad) {
+  const GraphPool graph{1};
+  const GraphPool other{2};
+  Block& in_use = take(4096, stream, graph);
+  Block& large = take(3 * mebibyte, stream, graph);
+  Block& of_other_stream = take(4096, other_stream, graph);
+  Block& of_other_graph = take(4096, stream, other);
+  const std::byte* const addresses[] = {large.address, of_other_stream.address};
+  give_back(large);
+  give_back(of_other_stream);
+  pool_.dissolve(graph);
+  EXPECT_TRUE(books_balance(pool_.stats(), pool_.snapshot()));
+  EXPECT_EQ(take(3 * mebibyte).address, addresses[0]);
+  EXPECT_EQ(take(4096, other_stream).address, addresses[1]);
+  const std::byte* const address = in_use.address;
+  EXPECT_EQ(pool_.find(address), &in_use);
+  EXPECT_EQ(take(4096).segment, in_use.segment) << "the rest of the segment that it is in";
+  give_back(in_use);
+  EXPECT_EQ(take(4096).address, address);
+  EXPECT_TRUE(pool_.has_segments_of(other));
+  give_back(of_other_graph);
 }
 
 TEST_F(BlockPoolTest, ForgetsPeaksOnRequest) {

@@ -2,9 +2,12 @@
 
 #include "support/environment.hpp"
 #include "support/errors.hpp"
+#include "support/stream_gate.hpp"
 #include "tutti/collectives.hpp"
+#include "tutti/memory.hpp"
 #include "tutti/tensor.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -169,6 +172,165 @@ TEST_F(Graphs, KeepWhatCopiesOfPartsNeed) {
   stream_.synchronize();
   others.expect_untouched();
   EXPECT_EQ(column.to_vector<std::int32_t>(), std::vector<std::int32_t>(100, 9));
+}
+
+/// Holds `value` in every element.
+testing::AssertionResult holds(const Tensor& tensor, std::int32_t value) {
+  const auto values = tensor.to_vector<std::int32_t>();
+  if (values == std::vector<std::int32_t>(values.size(), value)) return testing::AssertionSuccess();
+  return testing::AssertionFailure() << "holds " << values.front() << ", expected " << value;
+}
+
+Tensor numbers(std::int64_t count, std::int32_t value, Device device = Device(0)) {
+  return full({count}, value, {.dtype = DType::int32, .device = device});
+}
+
+TEST_F(Graphs, OverwriteNoTensorWithWhatTheyMakeAndDrop) {
+  for (const std::int64_t count : {std::int64_t{10}, std::int64_t{1} << 20, std::int64_t{5} << 20}) {
+    const StreamGuard guard(stream_);
+    const Tensor out = numbers(count, 0);
+    synchronize(0);
+    const Graph graph = Graph::capture(stream_, [&] {
+      for (int i = 0; i < 3; ++i) out.copy_(numbers(count, 7));
+    });
+    const Others others(count < 1000 ? count : 1000, -1);
+    std::vector<Tensor> victims;
+    for (int i = 0; i < 3; ++i) victims.push_back(numbers(count, 1));
+    empty_cache();
+    for (int i = 0; i < 3; ++i) victims.push_back(numbers(count, 1));
+    graph.launch(stream_);
+    graph.launch(stream_);
+    stream_.synchronize();
+    for (const Tensor& victim : victims) EXPECT_TRUE(holds(victim, 1));
+    others.expect_untouched();
+    EXPECT_TRUE(holds(out, 7));
+  }
+}
+
+TEST_F(Graphs, OverwriteNoTensorWithWhatStreamsThatJoinedMakeAndDrop) {
+  const Stream other(0);
+  const Tensor out = numbers(1000, 0);
+  const Tensor copy = numbers(1000, 0);
+  synchronize(0);
+  const Graph graph = Graph::capture(std::vector<Stream>{stream_, other}, [&] {
+    out.copy_(numbers(1000, 7));
+    const StreamGuard guard(other);
+    const Tensor made = numbers(1000, 8);
+    copy.copy_(made);
+    made.record_stream(stream_);
+  });
+  std::vector<Tensor> victims;
+  for (const Stream& stream : {stream_, other}) {
+    const StreamGuard guard(stream);
+    for (int i = 0; i < 100; ++i) victims.push_back(numbers(1000, 1));
+    stream.synchronize();
+  }
+  graph.launch(stream_);
+  stream_.synchronize();
+  for (const Tensor& victim : victims) EXPECT_TRUE(holds(victim, 1));
+  EXPECT_TRUE(holds(out, 7));
+  EXPECT_TRUE(holds(copy, 8));
+}
+
+TEST_F(Graphs, KeepTensorsThatTheirWorkLetsGoOf) {
+  const StreamGuard guard(stream_);
+  Tensor replaced = numbers(1000, 3);
+  const Tensor out = numbers(1000, 0);
+  synchronize(0);
+  const Graph graph = Graph::capture(stream_, [&] {
+    replaced.fill_(4);
+    out.copy_(replaced);
+    replaced = Tensor();
+  });
+  std::vector<Tensor> victims;
+  for (int i = 0; i < 100; ++i) victims.push_back(numbers(1000, 1));
+  graph.launch(stream_);
+  stream_.synchronize();
+  for (const Tensor& victim : victims) EXPECT_TRUE(holds(victim, 1));
+  EXPECT_TRUE(holds(out, 4));
+}
+
+TEST_F(Graphs, KeepPinnedMemoryThatTheirWorkMakesAndUses) {
+  const StreamGuard guard(stream_);
+  const Tensor out = numbers(1000, 5);
+  const Tensor back = numbers(1000, 0);
+  synchronize(0);
+  const Graph graph = Graph::capture(stream_, [&] {
+    const Tensor there = empty({1000}, {.dtype = DType::int32, .host_memory = HostMemory::pinned});
+    there.copy_(out, Blocking::no);
+    back.copy_(there, Blocking::no);
+  });
+  std::vector<Tensor> victims;
+  for (int i = 0; i < 100; ++i) {
+    victims.push_back(full({1000}, 1, {.dtype = DType::int32, .host_memory = HostMemory::pinned}));
+  }
+  graph.launch(stream_);
+  stream_.synchronize();
+  for (const Tensor& victim : victims) EXPECT_TRUE(holds(victim, 1));
+  EXPECT_TRUE(holds(back, 5));
+}
+
+TEST_F(Graphs, GiveTheirMemoryToOthersWhenTheyAreGone) {
+  const StreamGuard guard(stream_);
+  synchronize(0);
+  empty_cache();
+  const std::size_t reserved = memory_reserved(0);
+  Tensor outlives;
+  {
+    const Graph graph = Graph::capture(stream_, [&] {
+      numbers(5 << 20, 7).fill_(8);
+      outlives = numbers(1000, 9);
+    });
+    EXPECT_EQ(memory_reserved(0), reserved + (std::size_t{22} << 20));
+    EXPECT_EQ(std::ranges::count_if(memory_snapshot(), [](const auto& s) { return s.graph_pool != 0; }), 2);
+    empty_cache();
+    EXPECT_EQ(memory_reserved(0), reserved + (std::size_t{22} << 20));
+    graph.launch(stream_);
+  }
+  synchronize(0);
+  EXPECT_EQ(std::ranges::count_if(memory_snapshot(), [](const auto& s) { return s.graph_pool != 0; }), 0);
+  EXPECT_TRUE(holds(outlives, 9));
+  empty_cache();
+  EXPECT_EQ(memory_reserved(0), reserved + (std::size_t{2} << 20)) << "the segment of what is alive";
+  const Tensor next = numbers(100, 1);
+  EXPECT_TRUE(holds(outlives, 9));
+  outlives = Tensor();
+}
+
+TEST_F(Graphs, AreNotOverwrittenWhileTheirLastLaunchRuns) {
+  const StreamGuard guard(stream_);
+  const Stream launched(0);
+  const Tensor out = numbers(5 << 20, 0);
+  synchronize(0);
+  test::StreamGate gate(launched);
+  gate.open_soon();
+  {
+    const Graph graph = Graph::capture(stream_, [&] {
+      const Tensor made = numbers(5 << 20, 7);
+      out.copy_(made);
+    });
+    graph.launch(launched);
+  }
+  std::vector<Tensor> victims;
+  for (int i = 0; i < 4; ++i) victims.push_back(numbers(5 << 20, 1));
+  stream_.synchronize();
+  launched.synchronize();
+  for (const Tensor& victim : victims) EXPECT_TRUE(holds(victim, 1));
+  EXPECT_TRUE(holds(out, 7));
+}
+
+TEST_F(Graphs, ThatFailToBeCapturedLeaveTheirMemoryToOthers) {
+  synchronize(0);
+  empty_cache();
+  const std::size_t reserved = memory_reserved(0);
+  EXPECT_THROW(static_cast<void>(Graph::capture(stream_,
+                                                [&] {
+                                                  numbers(5 << 20, 7).fill_(8);
+                                                  throw std::runtime_error("no");
+                                                })),
+               std::runtime_error);
+  empty_cache();
+  EXPECT_EQ(memory_reserved(0), reserved);
 }
 
 TEST_F(Graphs, PassOnWhatTheWorkThrowsAndRecordNothing) {

@@ -94,6 +94,22 @@ TEST_F(PinnedAllocatorTest, ReturnsCachedBlocksToTheSystem) {
   EXPECT_EQ(pinned().bytes_reserved(), 0U);
 }
 
+TEST_F(PinnedAllocatorTest, KeepsWhatIsFreedDuringACaptureUntilTheGraphIsGone) {
+  const GraphPool graph{~std::uint64_t{0}};
+  pinned().add_graph_pool(graph);
+  PinnedBlock* const block = pinned().allocate(4096);
+  const void* const address = PinnedAllocator::address(block);
+  pinned().free(block, graph);
+  pinned().empty_cache();
+  PinnedBlock* const next = pinned().allocate(4096);
+  EXPECT_NE(PinnedAllocator::address(next), address);
+  pinned().close_graph_pool(graph);
+  PinnedBlock* const after = pinned().allocate(4096);
+  EXPECT_EQ(PinnedAllocator::address(after), address);
+  pinned().free(next);
+  pinned().free(after);
+}
+
 TEST_F(PinnedAllocatorTest, RefusesWhatNoMachineHas) {
   EXPECT_TRUE(refuses([] { static_cast<void>(pinned().allocate(std::numeric_limits<std::size_t>::max())); },
                       ErrorCode::out_of_memory, {"out of pinned host memory"}));

@@ -163,11 +163,17 @@ TEST(Runtime, OrdersStreamsFromManyThreadsWithFewEvents) {
   EXPECT_EQ(&runtime, &Runtime::get());
 }
 
+LateReleases::Ones late(std::shared_ptr<void> resource) {
+  LateReleases::Ones ones(1);
+  ones.front().resource = std::move(resource);
+  return ones;
+}
+
 TEST(Runtime, LetsGoOfCollectedResourcesAtTheNextCall) {
   Runtime& runtime = Runtime::get();
   auto resource = std::make_shared<int>(1);
   const std::weak_ptr<int> watched = resource;
-  runtime.release_later(std::move(resource));
+  runtime.late_releases().add(late(std::move(resource)));
   EXPECT_FALSE(watched.expired());
   synchronize(0);
   EXPECT_TRUE(watched.expired());
@@ -177,10 +183,35 @@ TEST(Runtime, LetsResourcesCollectMoreWhileTheyGo) {
   Runtime& runtime = Runtime::get();
   auto inner = std::make_shared<int>(2);
   const std::weak_ptr<int> watched = inner;
-  runtime.release_later(std::shared_ptr<void>(nullptr, [&runtime, inner = std::move(inner)](void*) mutable {
-    runtime.release_later(std::move(inner));
-  }));
+  runtime.late_releases().add(
+      late(std::shared_ptr<void>(nullptr, [&runtime, inner = std::move(inner)](void*) mutable {
+        runtime.late_releases().add(late(std::move(inner)));
+      })));
   runtime.release_collected();
+  runtime.release_collected();
+  EXPECT_TRUE(watched.expired());
+}
+
+TEST(Runtime, LetsGoOfResourcesWhenTheirStreamsHavePassed) {
+  Runtime& runtime = Runtime::get();
+  const Stream stream(0);
+  const Stream other(0);
+  auto resource = std::make_shared<int>(3);
+  const std::weak_ptr<int> watched = resource;
+  StreamGate gate(stream);
+  StreamGate other_gate(other);
+  LateReleases::Ones ones = late(std::move(resource));
+  ones.front().streams = {StreamAccess::ref(stream)};
+  ones.front().marks.emplace_back(runtime.events(), 0);
+  runtime.backend().record_event(ones.front().marks.front().handle(), StreamAccess::ref(other));
+  runtime.late_releases().add(std::move(ones));
+  runtime.release_collected();
+  EXPECT_FALSE(watched.expired());
+  gate.open();
+  stream.synchronize();
+  EXPECT_FALSE(watched.expired()) << "the work behind the mark is not done";
+  other_gate.open();
+  other.synchronize();
   runtime.release_collected();
   EXPECT_TRUE(watched.expired());
 }

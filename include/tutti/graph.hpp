@@ -11,8 +11,18 @@ namespace tutti {
 /// Work recorded once and launched many times: an instantiated CUDA graph. Virtual devices have none.
 ///
 /// A launch repeats the same operations on the same addresses; values that the host computed, such as shapes,
-/// are constants of the graph. Tensors that recorded collectives use stay alive as long as the graph; those
-/// of other work are the caller's to keep.
+/// are constants of the graph. Random numbers are not: each launch draws new ones (`tutti/rng.hpp`).
+///
+/// Memory that is allocated for a captured stream during the capture is the graph's own: when its tensors are
+/// gone, the capture may use it again, and nobody else does before the graph is gone and its launches are
+/// done
+/// (`tutti/memory.hpp`). Tensors made in a capture may outlive the graph. Other memory that a launch uses
+/// stays with the graph as long if recorded collectives use it, if `record_stream` names a captured stream,
+/// as copies to and from pinned memory do without waiting, or if the capturing thread lets go of it during
+/// the capture. Tensors of other work that are let go of after the capture are the caller's to keep.
+///
+/// Graphs that are captured by CUDA's own calls own memory in the same way, but for what the capturing thread
+/// lets go of.
 ///
 /// Move-only. Launches of one graph run one after another. May be launched from any thread, by one at a time.
 /// Destroying it does not wait: what was launched still completes.
@@ -37,7 +47,8 @@ class TUTTI_EXPORT Graph {
   ~Graph();
 
   /// Enqueues one run on a stream of the device it was captured on: it follows the work queued there before,
-  /// and later work there follows it. Throws Error(invalid_argument) for a stream of another device.
+  /// and later work there follows it. Throws Error(invalid_argument) for a stream of another device, and
+  /// Error(unsupported) if `stream` is being captured and this graph draws random numbers.
   void launch(const Stream& stream) const;
 
  private:

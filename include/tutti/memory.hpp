@@ -14,6 +14,9 @@
 /// from segments of 20 MiB, and larger ones get segments of their own size rounded up to 2 MiB (the large
 /// pool).
 ///
+/// Requests for streams that are being captured into a graph are served from segments of that graph's own,
+/// which serve nobody else until the graph is gone, and do not go back to the device before.
+///
 /// A negative `device` means the current device. All functions are thread-safe and throw
 /// Error(invalid_argument) for an unknown device.
 namespace tutti {
@@ -78,8 +81,9 @@ struct MemorySegment {
   const void* address = nullptr;
   std::size_t bytes = 0;
   MemoryPool pool = MemoryPool::small_pool;
-  void* stream = nullptr;  ///< native handle of the stream whose requests the segment serves
-  int stream_device = -1;  ///< the device of that stream
+  void* stream = nullptr;        ///< native handle of the stream whose requests the segment serves
+  int stream_device = -1;        ///< the device of that stream
+  std::uint64_t graph_pool = 0;  ///< tells the private pools of graphs (`Graph`) apart; 0 for none
   std::vector<MemoryBlock> blocks;
 };
 
@@ -97,7 +101,8 @@ TUTTI_EXPORT void reset_peak_memory_stats(int device = -1);
 /// The segments of all devices, by device, then by address.
 [[nodiscard]] TUTTI_EXPORT std::vector<MemorySegment> memory_snapshot();
 
-/// Gives every cached segment without a block in use back to its device, on all devices. Waits for the
+/// Gives every cached segment without a block in use back to its device, on all devices, but for those that
+/// belong to a graph. Waits for the
 /// devices, as their queues may still use cached memory; not for use during a stream capture. Segments that
 /// other ranks of a communicator have open go back after those have closed them, for which this call waits a
 /// second at most. What remains goes back with a later call; until then it belongs to no figure of

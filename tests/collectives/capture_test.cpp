@@ -2,6 +2,7 @@
 #include "support/collective_test.hpp"
 #include "support/errors.hpp"
 #include "support/stream_order.hpp"
+#include "tutti/graph.hpp"
 
 #include <functional>
 
@@ -156,6 +157,35 @@ TEST_F(Capture, GathersIntoPinnedMemoryWithoutWaiting) {
     EXPECT_TRUE(holds(out, Device::host(), concatenate(parts, 0)));
     backend().destroy_graph(graph);
   }
+}
+
+/// Calls that make their outputs, which nobody keeps, and what they stage.
+TEST_F(Capture, OverwritesNoTensorWithWhatCallsMakeAndDrop) {
+  const PooledStreams streams;
+  const std::vector<Device> devices{root(), other()};
+  const Tensor a = full(shape, 1, {.dtype = DType::float32, .device = root()});
+  const Tensor b = full(shape, 2, {.dtype = DType::float32, .device = other()});
+  const auto call = [&] {
+    static_cast<void>(broadcast(a, devices));
+    static_cast<void>(broadcast_coalesced({a, a}, devices));
+    static_cast<void>(reduce_add({a, b}));
+    static_cast<void>(scatter(a, devices));
+    static_cast<void>(gather({a, b}, 0, root()));
+  };
+  call();  // the self-test is not for a capture
+  synchronize_all();
+  const Stream origin = current_stream(root().index());
+  const std::vector<Stream> captured{origin, current_stream(other().index())};
+  const Graph graph = Graph::capture(other() == root() ? std::vector{origin} : captured, call);
+  std::vector<Tensor> victims;
+  for (const Device device : devices) {
+    for (int i = 0; i < 100; ++i)
+      victims.push_back(full(shape, 9, {.dtype = DType::float32, .device = device}));
+  }
+  synchronize_all();
+  graph.launch(origin);
+  origin.synchronize();
+  for (const Tensor& victim : victims) EXPECT_EQ(victim.to_vector<float>(), std::vector<float>(24, 9.0F));
 }
 
 }  // namespace

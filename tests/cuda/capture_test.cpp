@@ -1,8 +1,17 @@
+#include "runtime.hpp"
+#include "support/errors.hpp"
 #include "support/exercise.hpp"
+#include "support/stream_gate.hpp"
 #include "support/stream_order.hpp"
+#include "support/timing.hpp"
 #include "tutti/cuda_interop.hpp"
+#include "tutti/memory.hpp"
+#include "tutti/rng.hpp"
 
+#include <algorithm>
+#include <memory>
 #include <utility>
+#include <vector>
 
 /// The caller captures collectives with given outputs into a CUDA graph of their own.
 namespace tutti::test {
@@ -117,6 +126,87 @@ TEST_P(Capture, LeavesEagerCallsUndisturbed) {
     synchronize_all();
   }
   EXPECT_TRUE(all_hold(run, make(run, inputs), run.expect(values)));
+}
+
+class OwnGraph : public testing::Test {
+ protected:
+  static Tensor numbers(std::int64_t count, double value) {
+    return full({count}, value, {.dtype = DType::int32, .device = Device(0)});
+  }
+  static bool hold(const std::vector<Tensor>& tensors, std::int32_t value) {
+    return std::ranges::all_of(tensors, [value](const Tensor& tensor) {
+      const auto values = tensor.to_vector<std::int32_t>();
+      return values == std::vector<std::int32_t>(values.size(), value);
+    });
+  }
+  static std::ptrdiff_t segments_of_graphs() {
+    return std::ranges::count_if(memory_snapshot(),
+                                 [](const auto& segment) { return segment.graph_pool != 0; });
+  }
+
+  Stream stream_{0};
+};
+
+TEST_F(OwnGraph, OverwritesNoTensorWithWhatItsWorkMakesAndDrops) {
+  const StreamGuard guard(stream_);
+  const Tensor out = numbers(1000, 0);
+  synchronize(0);
+  {
+    const CapturedGraph graph(stream_, [&] { out.copy_(numbers(1000, 7)); });
+    if (HasFatalFailure()) return;
+    std::vector<Tensor> victims;
+    for (int i = 0; i < 100; ++i) victims.push_back(numbers(1000, 1));
+    EXPECT_GT(segments_of_graphs(), 0);
+    graph.launch();
+    stream_.synchronize();
+    EXPECT_TRUE(hold(victims, 1));
+    EXPECT_TRUE(hold({out}, 7));
+  }
+  // The driver tells of a graph's end when it likes; then all that is known is who must be waited for.
+  EXPECT_TRUE(becomes_true([] {
+    empty_cache();
+    return segments_of_graphs() == 0;
+  }));
+}
+
+TEST_F(OwnGraph, RefusesRandomNumbersThatWouldRepeat) {
+  const StreamGuard guard(stream_);
+  const Tensor tensor = empty({100}, {.device = Device(0)});
+  synchronize(0);
+  const RngState before = get_rng_state(0);
+  const CapturedGraph graph(stream_, [&] {
+    EXPECT_TRUE(refuses([&] { uniform_(tensor); }, ErrorCode::unsupported,
+                        {"uniform_", "captured", "not by Graph::capture"}));
+    EXPECT_TRUE(refuses([&] { normal_(tensor); }, ErrorCode::unsupported, {"normal_"}));
+  });
+  EXPECT_EQ(get_rng_state(0), before);
+}
+
+/// What graphs of others retain is let go of when they are destroyed: that must not be before their launches
+/// are done.
+TEST_F(OwnGraph, KeepsWhatItRetainsUntilItsLastLaunchIsDone) {
+  const StreamGuard guard(stream_);
+  const Tensor out = numbers(1000, 0);
+  synchronize(0);
+  auto resource = std::make_shared<int>(1);
+  const std::weak_ptr<int> watched = resource;
+  Runtime& runtime = Runtime::get();
+  StreamGate gate(stream_);
+  {
+    const CapturedGraph graph(stream_, [&] {
+      out.fill_(1);
+      runtime.retain_until_graph_destroyed(StreamAccess::ref(stream_), std::move(resource));
+    });
+    if (HasFatalFailure()) return;
+    graph.launch();
+    gate.open_soon();
+  }
+  EXPECT_TRUE(becomes_true([&] {
+    runtime.release_collected();
+    const bool has_gone = watched.expired();
+    EXPECT_TRUE(!has_gone || stream_.query()) << "let go of while the launch may be running";
+    return has_gone;
+  }));
 }
 
 }  // namespace

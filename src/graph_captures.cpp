@@ -1,0 +1,49 @@
+#include "graph_captures.hpp"
+
+#include "runtime.hpp"
+
+#include <utility>
+
+namespace tutti {
+
+thread_local constinit GraphPool GraphCaptures::pool_of_thread = GraphPool::none;
+
+void GraphCaptures::add(backend::StreamRef stream, const std::shared_ptr<GraphResources>& resources) {
+  const std::uint64_t capture = runtime_.backend().capture_id(stream);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(by_capture_, [](const auto& entry) { return entry.second.expired(); });
+  by_capture_[capture] = resources;
+}
+
+std::shared_ptr<GraphResources> GraphCaptures::of(backend::StreamRef stream) {
+  backend::Backend& backend = runtime_.backend();
+  if (!backend.is_capturing(stream)) [[likely]]
+    return nullptr;
+  const std::uint64_t capture = backend.capture_id(stream);
+  if (capture == 0) return nullptr;
+  const std::lock_guard lock(mutex_);
+  if (const auto known = by_capture_.find(capture); known != by_capture_.end()) {
+    if (auto resources = known->second.lock()) return resources;
+  }
+  std::erase_if(by_capture_, [](const auto& entry) { return entry.second.expired(); });
+  auto resources = std::make_shared<GraphResources>(runtime_, GraphLaunches::of_others);
+  runtime_.retain_in_graph(stream, resources);
+  by_capture_[capture] = resources;
+  return resources;
+}
+
+GraphPool GraphCaptures::pool_of(backend::StreamRef stream) {
+  const std::shared_ptr<GraphResources> resources = of(stream);
+  return resources == nullptr ? GraphPool::none : resources->pool();
+}
+
+bool graph_keeps(Storage& storage, backend::StreamRef stream) {
+  Runtime* const runtime = Runtime::get_if_initialized();  // none in a process forked off
+  if (runtime == nullptr) return false;
+  const std::shared_ptr<GraphResources> graph = runtime->captures().of(stream);
+  if (graph == nullptr) return false;
+  graph->keep(storage);
+  return true;
+}
+
+}  // namespace tutti

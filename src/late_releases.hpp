@@ -1,0 +1,51 @@
+#pragma once
+
+#include "backend/backend.hpp"
+#include "event_pool.hpp"
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace tutti {
+
+/// What the library lets go of at one of its later calls: from threads where the backend must not be entered,
+/// or when work of streams is done. Thread-safe.
+class LateReleases {
+ public:
+  struct One {
+    std::shared_ptr<void> resource;
+    std::vector<backend::StreamRef> streams;  ///< those whose work queued so far comes first
+    std::vector<PooledEvent> marks;           ///< recorded by its owner: these come first, too
+  };
+  /// Made by its owner beforehand, so that to hand it over takes no memory.
+  using Ones = std::list<One>;
+
+  LateReleases(backend::Backend& backend, EventPool& events) : backend_(backend), events_(events) {}
+
+  void add(Ones&& ones) noexcept;
+  /// Lets go of what may go, and waits for nothing. One atomic load when there is nothing.
+  void release() {
+    if (has_any_.load(std::memory_order_acquire)) [[unlikely]]
+      release_some();
+  }
+  /// Lets go of everything: all work is done, or will never be.
+  void release_all();
+
+ private:
+  void release_some();
+  /// A stream that cannot be marked now, because it is being captured or its device is in trouble, is tried
+  /// again.
+  [[nodiscard]] bool has_come(One& one);
+  [[nodiscard]] bool try_mark(One& one, backend::StreamRef stream);
+
+  backend::Backend& backend_;
+  EventPool& events_;
+  std::mutex mutex_;
+  Ones ones_;
+  std::atomic<bool> has_any_ = false;
+};
+
+}  // namespace tutti
