@@ -1,25 +1,42 @@
 #include "log.hpp"
 
 #include "backend/environment.hpp"
+#include "patient_write.hpp"
 
-#include <cstdio>
+#include <atomic>
+#include <cstdint>
 #include <exception>
+#include <string>
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 namespace tutti {
 namespace {
 
 void log(LogLevel level, std::string_view label, std::string_view message) noexcept {
+  static std::atomic<std::uint64_t> unwritten = 0;
+  static std::atomic<bool> is_cut = false;  // the last line that was written has no end
+  std::uint64_t lost = 0;
   try {
     if (Environment::get().log < level) return;
+    lost = unwritten.exchange(0);
     // One write, so that lines of several threads do not mix.
-    const std::string line = fmt::format("tutti: {}{}\n", label, message);
-    std::fwrite(line.data(), 1, line.size(), stderr);
+    std::string text = is_cut.load() ? "\n" : "";
+    if (lost != 0) text += fmt::format("tutti: warning: {} earlier messages could not be written\n", lost);
+    text += fmt::format("tutti: {}{}\n", label, message);
+    const std::size_t written =
+        patient_write(STDERR_FILENO, text, lost == 0 ? log_patience : std::chrono::milliseconds(0));
+    if (written == text.size()) {
+      is_cut.store(false);
+      return;
+    }
+    if (written != 0) is_cut.store(text[written - 1] != '\n');
   } catch (const std::exception&) {
     // A message that cannot be written is not worth a failure; a bad variable is reported when the library
     // starts.
   }
+  unwritten += lost + 1;
 }
 
 }  // namespace
