@@ -6,6 +6,8 @@ Network::~Network() = default;
 
 Exchange::~Exchange() = default;
 
+void Exchange::limit_waits(std::chrono::milliseconds /*timeout*/) {}
+
 std::unique_ptr<Network> Exchange::network() {
   return nullptr;
 }

@@ -1,5 +1,7 @@
 #include "patient_write.hpp"
 
+#include "backend/descriptor.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -54,22 +56,16 @@ class Sink {
     is_file_ = S_ISREG(status.st_mode);
     is_socket_ = S_ISSOCK(status.st_mode);
     if (!S_ISFIFO(status.st_mode)) return;
-    // Opened anew, the same pipe can be written to without blocking. Whatever number it has: what comes
-    // there by mistake goes where it would have gone.
+    // Opened anew, the same pipe can be written to without blocking.
     std::array<char, 32> path{};
     std::snprintf(path.data(), path.size(), "/proc/self/fd/%d", descriptor);
-    own_descriptor_ = open(path.data(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  }
-  Sink(const Sink&) = delete;
-  Sink& operator=(const Sink&) = delete;
-  ~Sink() {
-    if (own_descriptor_ >= 0) close(own_descriptor_);
+    own_ = Descriptor(open(path.data(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
   }
 
   /// Like `write`, with EAGAIN where it would wait.
   [[nodiscard]] ssize_t write_some(std::string_view text) const noexcept {
     if (is_socket_) return send(given_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-    if (own_descriptor_ >= 0) return write(own_descriptor_, text.data(), text.size());
+    if (own_.is_open()) return write(own_.number(), text.data(), text.size());
     if (is_file_) return write(given_, text.data(), text.size());
     // So much fits wherever there is room at all.
     pollfd room{.fd = given_, .events = POLLOUT, .revents = 0};
@@ -81,7 +77,7 @@ class Sink {
 
  private:
   int given_;
-  int own_descriptor_ = -1;
+  Descriptor own_;
   bool is_file_ = false;
   bool is_socket_ = false;
 };

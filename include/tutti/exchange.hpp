@@ -2,6 +2,7 @@
 
 #include "tutti/export.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -67,6 +68,10 @@ class TUTTI_EXPORT Exchange {
   /// size() times as long. Returns when all have called. What it throws reaches the caller of the
   /// communicator.
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+  /// Called by a communicator before it makes use of the exchange: from now on, an `all_gather` that has
+  /// waited so long for other ranks should throw, Error(timeout) with the numbers of those that have not
+  /// come. Not so an exchange that does nothing, as here: who makes a communicator may wait for ever then.
+  virtual void limit_waits(std::chrono::milliseconds timeout);
   /// Messages among the same processes, which may be used after the exchange is gone. All ranks call it
   /// together, and only if they are on several hosts. nullptr, as here, if there is no such thing.
   [[nodiscard]] virtual std::unique_ptr<Network> network();

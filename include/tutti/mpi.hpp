@@ -39,7 +39,7 @@ namespace tutti::mpi {
 class TUTTI_EXPORT Exchange final : public tutti::Exchange {
  public:
   /// Returns when all processes have come. `timeout` is how long this and an `all_gather` wait for the
-  /// others: Error(timeout) otherwise.
+  /// others: Error(timeout) otherwise, naming those that have not come.
   explicit Exchange(MPI_Comm comm, std::chrono::milliseconds timeout = std::chrono::minutes(1));
   /// Frees the duplicate, unless MPI has been finalised.
   ~Exchange() override;
@@ -52,6 +52,8 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   /// On a duplicate of its own. Throws Error(unsupported) on all ranks, naming the first that lacks it,
   /// unless all of them have initialised MPI with MPI_THREAD_MULTIPLE.
   [[nodiscard]] std::unique_ptr<Network> network() override;
+  /// Waits for the shorter of `timeout` and what it was made with, from now on.
+  void limit_waits(std::chrono::milliseconds timeout) override;
 
  private:
   std::chrono::milliseconds timeout_;
@@ -61,8 +63,8 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   bool is_abandoned_ = false;
 };
 
-/// This process's number among those of `comm` that share its host. Throws Error(timeout) if others do not
-/// come within a minute.
+/// This process's number among those of `comm` that share its host. Throws Error(timeout), naming them,
+/// if others do not come within a minute.
 [[nodiscard]] TUTTI_EXPORT int local_rank(MPI_Comm comm);
 
 /// A communicator of all processes of `comm`, which may be freed right away.
@@ -71,8 +73,9 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
 /// the job numbers its processes anew: to keep a process on one device in several communicators, give it
 /// `.devices = {tutti::mpi::local_rank(MPI_COMM_WORLD) % tutti::device_count()}`.
 ///
-/// Throws what the constructor of `Communicator` throws, and Error(timeout) if another process does not come:
-/// after a minute, or after `options.timeout` if that is longer. Cost: a few small all-gathers.
+/// Throws what the constructor of `Communicator` throws, and Error(timeout) if others do not come within
+/// `options.timeout`, which counts for each step, naming them and what they have not done. Cost: a few small
+/// all-gathers, in which every process sends to every other.
 [[nodiscard]] TUTTI_EXPORT Communicator make_communicator(MPI_Comm comm,
                                                           const CommunicatorOptions& options = {});
 

@@ -50,7 +50,9 @@ int local_rank(MPI_Comm comm) {
 
 Communicator make_communicator(MPI_Comm comm, const CommunicatorOptions& options) {
   require_usable(comm, "tutti::mpi::make_communicator");
-  Exchange exchange(comm, std::max(options.timeout, std::chrono::milliseconds(std::chrono::minutes(1))));
+  // One that is no timeout is refused by the constructor, together with the others.
+  using namespace std::chrono_literals;
+  Exchange exchange(comm, options.timeout > 0ms ? options.timeout : 1min);
   // All ranks ask, also those that name their devices: it is collective.
   const int local = local_rank_in(exchange);
   CommunicatorOptions chosen = options;

@@ -62,23 +62,43 @@ void Exchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> 
                      mine.size() * static_cast<std::size_t>(size_), mine.size(), size_));
   }
 
-  std::vector<std::byte> given(mine.begin(), mine.end());
-  std::vector<std::byte> gathered(all.size());
+  // From each to each: so it is known who has not come.
   const auto count = static_cast<int>(mine.size());
-  MPI_Request request = MPI_REQUEST_NULL;
-  check(MPI_Iallgather(given.data(), count, MPI_BYTE, gathered.data(), count, MPI_BYTE, comm_, &request),
-        "MPI_Iallgather");
-  if (!completes_within(request, timeout_, "MPI_Iallgather")) {
-    is_abandoned_ = true;
-    leave_to_mpi(std::move(given));
-    leave_to_mpi(std::move(gathered));
-    throw Error(
-        ErrorCode::timeout,
-        fmt::format("MPI: after {} ms, rank {} of {} still waits for others to join, one of which has "
-                    "failed or is late",
-                    timeout_.count(), rank_, size_));
+  struct Bytes {
+    std::vector<std::byte> given;
+    std::vector<std::byte> gathered;
+  };
+  const auto bytes = std::make_shared<Bytes>();
+  bytes->given.assign(mine.begin(), mine.end());
+  bytes->gathered.resize(all.size());
+  const auto place = [&](int rank) { return static_cast<std::size_t>(rank) * mine.size(); };
+  Requests receives;
+  Requests sends;
+  for (int step = 1; step < size_; ++step) {
+    const int source = (rank_ + size_ - step) % size_;
+    check(MPI_Irecv(bytes->gathered.data() + place(source), count, MPI_BYTE, source, 0, comm_,
+                    receives.add(source, "MPI_Irecv")),
+          "MPI_Irecv");
   }
-  std::ranges::copy(gathered, all.begin());
+  for (int step = 1; step < size_; ++step) {
+    const int target = (rank_ + step) % size_;
+    check(MPI_Isend(bytes->given.data(), count, MPI_BYTE, target, 0, comm_, sends.add(target, "MPI_Isend")),
+          "MPI_Isend");
+  }
+  if (!receives.complete_within(timeout_) || !sends.complete_within(timeout_)) {
+    is_abandoned_ = true;
+    leave_to_mpi(bytes);
+    const std::string missing = receives.missing();
+    throw Error(ErrorCode::timeout,
+                fmt::format("MPI: after {} ms, rank {} of {} still waits for {} to join", timeout_.count(),
+                            rank_, size_, missing.empty() ? sends.missing() : missing));
+  }
+  std::ranges::copy(mine, bytes->gathered.begin() + static_cast<std::ptrdiff_t>(place(rank_)));
+  std::ranges::copy(bytes->gathered, all.begin());
+}
+
+void Exchange::limit_waits(std::chrono::milliseconds timeout) {
+  timeout_ = std::min(timeout_, timeout);
 }
 
 std::unique_ptr<Network> Exchange::network() {

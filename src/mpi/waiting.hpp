@@ -3,19 +3,40 @@
 #include <chrono>
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <mpi.h>
 
 namespace tutti::mpi {
 
-/// Waits without spinning, which would take the processor from ranks that share it. `call` is what started
-/// the request.
-[[nodiscard]] bool completes_within(MPI_Request& request, std::chrono::milliseconds timeout,
-                                    const char* call);
+/// What MPI has under way.
+class Requests {
+ public:
+  static constexpr int all = -1;
+
+  /// For one that `call` starts with `rank`, or with all, and writes there before another one is added.
+  [[nodiscard]] MPI_Request* add(int rank, const char* call);
+  /// Waits for all, without spinning, which would take the processor from ranks that share it. False if they
+  /// are not complete after `timeout`.
+  [[nodiscard]] bool complete_within(std::chrono::milliseconds timeout);
+  /// The ranks of those that are not complete, as "rank 1" or "ranks 1, 2 and 5"; empty if there are none.
+  [[nodiscard]] std::string missing() const;
+
+ private:
+  struct Request {
+    MPI_Request handle = MPI_REQUEST_NULL;
+    int rank = 0;
+    const char* call = nullptr;
+  };
+  /// Looks once.
+  [[nodiscard]] bool are_complete();
+
+  std::vector<Request> requests_;
+};
 
 /// A duplicate of `comm` on which failures are returned, not handled by its error handler. Collective. Throws
-/// Error(timeout) if other ranks do not come.
+/// Error(timeout), naming the ranks that do not come.
 [[nodiscard]] MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout);
 
 /// Keeps what a request that is given up may still read or write, until the process ends: MPI cannot cancel

@@ -7,10 +7,12 @@
 #include <climits>
 #include <cstddef>
 #include <cstdlib>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -97,7 +99,8 @@ TEST(MpiExchange, GivesUpOnRanksThatDoNotCome) {
   if (world_rank() != world_size() - 1) {
     const std::vector<std::byte> mine(10);
     std::vector<std::byte> all(10 * static_cast<std::size_t>(world_size()));
-    EXPECT_TRUE(refuses([&] { exchange.all_gather(mine, all); }, ErrorCode::timeout, {"300 ms", "join"}));
+    EXPECT_TRUE(refuses([&] { exchange.all_gather(mine, all); }, ErrorCode::timeout,
+                        {"300 ms", fmt::format("waits for rank {} to join", world_size() - 1)}));
     EXPECT_TRUE(refuses([&] { exchange.all_gather(mine, all); }, invalid, {"given up"}));
   }
   MPI_Barrier(MPI_COMM_WORLD);
@@ -106,12 +109,92 @@ TEST(MpiExchange, GivesUpOnRanksThatDoNotCome) {
 TEST(MpiExchange, IsNotMadeWithoutRanksThatDoNotCome) {
   const Part all(0, world_rank());
   if (world_rank() != world_size() - 1) {
-    EXPECT_TRUE(refuses([&] { mpi::Exchange(all, 300ms); }, ErrorCode::timeout, {"300 ms", "duplicated"}));
+    EXPECT_TRUE(refuses(
+        [&] { mpi::Exchange(all, 300ms); }, ErrorCode::timeout,
+        {"300 ms", "duplicate the communicator", fmt::format("rank {} has not begun to", world_size() - 1)}));
   }
   MPI_Barrier(MPI_COMM_WORLD);
   if (world_rank() == world_size() - 1)
     mpi::Exchange(all, 10s);  // what the others have begun comes to an end
   MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(MpiExchange, NamesAllRanksThatDoNotCome) {
+  const Part all(0, world_rank());
+  const bool comes = world_rank() == 0;
+  if (comes) {
+    const std::string missing = world_size() == 2 ? "rank 1 has" : "ranks 1, 2 and 3 have";
+    EXPECT_TRUE(refuses([&] { mpi::Exchange(all, 300ms); }, ErrorCode::timeout, {missing + " not begun to"}));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  if (!comes) mpi::Exchange(all, 10s);
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(MpiExchange, WaitsNoLongerThanACommunicatorDoes) {
+  mpi::Exchange exchange(MPI_COMM_WORLD);
+  exchange.limit_waits(1h);
+  exchange.limit_waits(300ms);
+  if (world_rank() == 0) {
+    const std::vector<std::byte> mine(10);
+    std::vector<std::byte> all(10 * static_cast<std::size_t>(world_size()));
+    EXPECT_TRUE(refuses([&] { exchange.all_gather(mine, all); }, ErrorCode::timeout, {"300 ms"}));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+TEST(MpiExchange, ACommunicatorIsMadeWithinItsTimeoutOrTheMissingRankIsNamed) {
+  const Part all(0, world_rank());
+  const int last = world_size() - 1;
+  const CommunicatorOptions options{.timeout = 500ms};
+  if (world_rank() != last) {
+    const auto start = std::chrono::steady_clock::now();
+    EXPECT_TRUE(refuses([&] { static_cast<void>(mpi::make_communicator(all, options)); }, ErrorCode::timeout,
+                        {"500 ms", fmt::format("rank {} has not begun to", last)}));
+    EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+  // All have begun to duplicate the communicator, and none goes on.
+  if (world_rank() == last) {
+    EXPECT_TRUE(
+        refuses([&] { static_cast<void>(mpi::make_communicator(all, options)); }, ErrorCode::timeout,
+                {"500 ms", world_size() == 2 ? "waits for rank 0 to" : "waits for ranks 0, 1 and 2 to"}));
+  }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/// Of three or more ranks, the last one does no more after so many steps.
+class StoppingExchange final : public Exchange {
+ public:
+  StoppingExchange(Exchange& exchange, int steps) : exchange_(exchange), steps_(steps) {}
+  [[nodiscard]] int rank() const override { return exchange_.rank(); }
+  [[nodiscard]] int size() const override { return exchange_.size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    if (steps_-- == 0 && rank() == size() - 1) throw Error(ErrorCode::aborted, "no more");
+    exchange_.all_gather(mine, all);
+  }
+  void limit_waits(std::chrono::milliseconds timeout) override { exchange_.limit_waits(timeout); }
+
+ private:
+  Exchange& exchange_;
+  int steps_;
+};
+
+TEST(MpiExchange, ARankThatStopsWhileACommunicatorIsMadeIsNamedWithWhatItHasNotDone) {
+  for (const int steps : {0, 1, 3}) {
+    SCOPED_TRACE(testing::Message() << steps << " steps");
+    mpi::Exchange exchange(MPI_COMM_WORLD);
+    StoppingExchange stopping(exchange, steps);
+    const auto make = [&] { const Communicator made(stopping, {.devices = {Device(0)}, .timeout = 500ms}); };
+    if (world_rank() == world_size() - 1) {
+      EXPECT_TRUE(refuses(make, ErrorCode::aborted, {"no more"}));
+    } else {
+      EXPECT_TRUE(refuses(make, ErrorCode::timeout,
+                          {steps == 0 ? "while the ranks introduce themselves" : "while the ranks ", "500 ms",
+                           fmt::format("waits for rank {} to join", world_size() - 1)}));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
 }
 
 TEST(MpiExchange, NeedsThreadsForSeveralHosts) {

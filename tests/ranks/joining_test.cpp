@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -23,6 +24,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -80,6 +82,52 @@ TEST(Joining, EndsWithTheExchangeWhenARankIsKilled) {
     ASSERT_TRUE(have_joined || endings[1] == killed) << endings[1];
   }
   EXPECT_GT(step, 3) << "ranks exchange something";
+}
+
+/// As an exchange among ranks that waits for rank 1 in vain at step `step`.
+class ExchangeThatWaits final : public Exchange {
+ public:
+  ExchangeThatWaits(Exchange& exchange, int step) : exchange_(exchange), steps_left_(step) {}
+
+  [[nodiscard]] int rank() const override { return exchange_.rank(); }
+  [[nodiscard]] int size() const override { return exchange_.size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    if (steps_left_-- == 0) throw Error(ErrorCode::timeout, fmt::format("{} ms, rank 1", limit_.count()), 7);
+    exchange_.all_gather(mine, all);
+  }
+  void limit_waits(std::chrono::milliseconds limit) override { limit_ = limit; }
+  [[nodiscard]] std::unique_ptr<Network> network() override { return exchange_.network(); }
+
+ private:
+  Exchange& exchange_;
+  int steps_left_;
+  std::chrono::milliseconds limit_{};
+};
+
+TEST(Joining, EveryStepIsBoundedByTheTimeoutAndNamedIfARankDoesNotCome) {
+  for (const int hosts : {1, 2}) {
+    expect_all_right(2, [hosts](Exchange& exchange) {
+      pretend_host(exchange.rank() % hosts);
+      std::vector<std::string> steps;
+      bool have_joined = false;
+      for (int step = 0; !have_joined; ++step) {
+        ExchangeThatWaits waiting(exchange, step);
+        try {
+          const Communicator communicator(waiting, {.devices = {Device(0)}, .timeout = 4321ms});
+          have_joined = true;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::timeout);
+          EXPECT_EQ(error.native_code(), 7);
+          EXPECT_TRUE(mentions(error.what(), {"Communicator: while the ranks ", ": 4321 ms, rank 1"}));
+          steps.emplace_back(error.what());
+        }
+        transport::ranks::synchronize(exchange);
+      }
+      EXPECT_TRUE(mentions(steps.front(), {"introduce themselves"}));
+      EXPECT_TRUE(mentions(steps.back(), {"start to watch over one another"}));
+      EXPECT_GT(std::set(steps.begin(), steps.end()).size(), 3U);
+    });
+  }
 }
 
 TEST(Joining, ARankKilledWhileAllSplitIsNamed) {

@@ -25,9 +25,10 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
       rank_count_(static_cast<std::size_t>(exchange.size())),
       marks_(settings_.devices.size()),
       live_teams_(runtime.extension<LiveTeams>().shared_from_this()) {
-  join(exchange);
+  Joining joining(exchange, settings_.timeout);
+  join(joining);
   try {
-    start_together(exchange);
+    start_together(joining);
   } catch (...) {
     end();
     throw;
@@ -47,7 +48,8 @@ Team::~Team() {
   end();
 }
 
-void Team::start_together(Exchange& exchange) {
+void Team::start_together(Joining& exchange) {
+  exchange.begin("start to watch over one another");
   std::exception_ptr failure;
   std::string complaint;
   try {

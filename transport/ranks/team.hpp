@@ -8,6 +8,7 @@
 #include "transport/ranks/courier.hpp"
 #include "transport/ranks/device_progress.hpp"
 #include "transport/ranks/host_share.hpp"
+#include "transport/ranks/joining.hpp"
 #include "transport/ranks/left_memory.hpp"
 #include "transport/ranks/live_teams.hpp"
 #include "transport/ranks/lookout.hpp"
@@ -195,22 +196,22 @@ class Team {
     std::vector<std::size_t> ranks;
   };
 
-  void join(Exchange& exchange);
+  void join(Joining& exchange);
   /// For ranks on several hosts. Throws on all of them if it cannot be had.
-  [[nodiscard]] std::unique_ptr<Network> make_network(Exchange& exchange) const;
+  [[nodiscard]] std::unique_ptr<Network> make_network(Joining& exchange) const;
   /// The first rank of this host, which makes what its ranks share.
   [[nodiscard]] std::size_t first_here() const noexcept {
     return hosts_[host_of(static_cast<std::size_t>(rank_))].ranks.front();
   }
   /// Collective: all but windows. It tells who the ranks are.
-  void share_memory(Exchange& exchange, std::span<const pid_t> processes);
+  void share_memory(Joining& exchange, std::span<const pid_t> processes);
   /// Collective: all members' windows, one after another.
   [[nodiscard]] std::byte* share_windows(Exchange& exchange);
   /// Where the parts of the shared memory lie; returns its size.
   std::size_t lay_out(std::byte* memory);
-  void share_registrations(Exchange& exchange);
+  void share_registrations(Joining& exchange);
   /// Throws on all ranks if one cannot start.
-  void start_together(Exchange& exchange);
+  void start_together(Joining& exchange);
   void start();
   void end() noexcept;
   void leave() noexcept;

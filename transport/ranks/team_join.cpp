@@ -81,7 +81,8 @@ void Team::decline(Exchange& exchange, const std::string& complaint) noexcept {
   }
 }
 
-void Team::join(Exchange& exchange) {
+void Team::join(Joining& exchange) {
+  exchange.begin("introduce themselves");
   const auto introductions =
       gather(exchange, Introduction{.complaint = {},
                                     .host = Note(host_identity()),
@@ -115,6 +116,7 @@ void Team::join(Exchange& exchange) {
   std::vector<pid_t> processes;
   for (const Introduction& introduction : introductions) processes.push_back(introduction.process);
   share_memory(exchange, processes);
+  exchange.begin("open one another's windows");
   windows_.emplace(
       runtime_, exchange, layout_,
       Windows::Team{.rank_of_member = rank_of_member_,
@@ -127,7 +129,8 @@ void Team::join(Exchange& exchange) {
   if (windows_->transport() == TransportKind::p2p) share_registrations(exchange);
 }
 
-std::unique_ptr<Network> Team::make_network(Exchange& exchange) const {
+std::unique_ptr<Network> Team::make_network(Joining& exchange) const {
+  exchange.begin("set up messages between hosts");
   std::unique_ptr<Network> network;
   std::optional<Error> refusal;
   try {
@@ -148,7 +151,8 @@ std::unique_ptr<Network> Team::make_network(Exchange& exchange) const {
   return network;
 }
 
-void Team::share_memory(Exchange& exchange, std::span<const pid_t> processes) {
+void Team::share_memory(Joining& exchange, std::span<const pid_t> processes) {
+  exchange.begin("share memory on their hosts");
   memory_.emplace(runtime_, exchange, lay_out(nullptr), first_here(), [&](std::byte* memory) {
     lay_out(memory);
     for (std::size_t rank = 0; rank < rank_count_; ++rank) board(rank).process = processes[rank];
@@ -181,7 +185,8 @@ std::string Team::explain_hosts() const {
          fmt::format("; between them what the hosts share is copied by {}", courier_->network().name());
 }
 
-void Team::share_registrations(Exchange& exchange) {
+void Team::share_registrations(Joining& exchange) {
+  exchange.begin("make ready to open one another's memory");
   std::string complaint;
   try {
     registrations_.emplace(
