@@ -62,7 +62,8 @@ TEST(Environment, TakesEveryVariable) {
                                          {"TUTTI_HOST_ID", "node 7"},
                                          {"TUTTI_SIGNALS", "on"},
                                          {"TUTTI_LAUNCH_THREADS", "0"},
-                                         {"TUTTI_LOG", "off"}});
+                                         {"TUTTI_LOG", "off"},
+                                         {"TUTTI_FLIGHT_RECORD", "/tmp/record"}});
   EXPECT_EQ(environment.backend, BackendChoice::host);
   EXPECT_EQ(environment.virtual_devices, 3);
   EXPECT_EQ(environment.virtual_topology, "two-islands");
@@ -74,6 +75,7 @@ TEST(Environment, TakesEveryVariable) {
   EXPECT_EQ(environment.signals, SignalChoice::on);
   EXPECT_EQ(environment.launch_threads, 0);
   EXPECT_EQ(environment.log, LogLevel::off);
+  EXPECT_EQ(environment.flight_record, "/tmp/record");
 }
 
 TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {

@@ -23,7 +23,8 @@ struct CommunicatorOptions {
   /// How long a call may wait for other ranks before all ranks give up; a second more where a GPU does not
   /// say how far it has come. It counts from when the call is made, or from when the call before it has been
   /// completed here, whichever is later: so this rank's own work that its streams do in between counts too.
-  /// More than 0; more than a year is a year.
+  /// Each step of making a communicator waits so long, too, if its exchange knows how to
+  /// (`Exchange::limit_waits`). More than 0; more than a year is a year.
   std::chrono::milliseconds timeout{60'000};
   /// Memory through which a member gives its data to the others, the same on all ranks, 512 KiB to 1 GiB: on
   /// its device, if all devices reach one another's memory, else on every host. On GPUs, low-latency messages
@@ -121,7 +122,7 @@ class TUTTI_EXPORT Communicator {
   /// on all ranks if one cannot take part: invalid_argument on a rank whose options are no good,
   /// peer_unavailable on the others; invalid_argument on all if they differ in what all must give alike
   /// (`window_bytes`, `transport`, `determinism`, the backend); unsupported if they are on several hosts that
-  /// have no network.
+  /// have no network; timeout, saying what other ranks have not done, if they do not come.
   explicit Communicator(Exchange& exchange, const CommunicatorOptions& options = {});
   /// Of this process's devices alone.
   explicit Communicator(const CommunicatorOptions& options);
@@ -208,8 +209,9 @@ class TUTTI_EXPORT Communicator {
   /// does not throw, the call's outputs are what they should be.
   void check() const;
   /// Every rank's last calls, whether they are complete and how long ago they were made, as one line of JSON.
-  /// Written to the log when a call times out. What other ranks' GPUs have completed may be known some 50 ms
-  /// later.
+  /// When a call times out, one rank writes the last few to the log, or appends them to a file of its own if
+  /// `TUTTI_FLIGHT_RECORD` names one; the others say in a line why they end. What other ranks' GPUs have
+  /// completed may be known some 50 ms later.
   [[nodiscard]] std::string flight_record() const;
 
  private:

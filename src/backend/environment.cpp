@@ -112,6 +112,9 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   assign(result.signals, "TUTTI_SIGNALS", one_of(signal_names), "auto, on or off");
   assign(result.launch_threads, "TUTTI_LAUNCH_THREADS", parse_thread_count, "a number from 0 to 15");
   assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");
+  assign(
+      result.flight_record, "TUTTI_FLIGHT_RECORD",
+      [](std::string_view text) { return std::optional<std::string>(text); }, "a path");
   return result;
 }
 

@@ -46,6 +46,9 @@ struct Environment {
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).
   LogLevel log = LogLevel::warn;
+  /// `TUTTI_FLIGHT_RECORD`: the path of files to which flight records of communicators are appended, instead
+  /// of being written to the log; a dot and the number of the rank that writes it come behind.
+  std::optional<std::string> flight_record;
 
   /// The process's environment as it was at the first call. Throws Error(invalid_argument), naming the
   /// variable, its value and what was expected, while a variable holds anything else.

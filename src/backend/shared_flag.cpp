@@ -36,15 +36,15 @@ const AbortReason& AbortWord::reason() const noexcept {
   return reasons_behind(*this)[state.load(std::memory_order_acquire) - 1];
 }
 
-void AbortWord::set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept {
+bool AbortWord::set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept {
   static std::mutex mutex;  // the process has one reason
   const std::lock_guard lock(mutex);
-  if (is_set()) return;  // others may be reading it
+  if (is_set()) return false;  // others may be reading it
   AbortReason& own = reasons_behind(*this)[process];
   own.code = code;
   own.length = static_cast<std::uint32_t>(text.copy(own.bytes.data(), own.bytes.size()));
   std::uint32_t expected = running;
-  state.compare_exchange_strong(expected, process + 1);
+  return state.compare_exchange_strong(expected, process + 1);
 }
 
 void ring(SharedFlag& bell) noexcept {

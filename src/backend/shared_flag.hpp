@@ -43,8 +43,8 @@ struct alignas(64) AbortWord {
   [[nodiscard]] bool is_set() const noexcept { return state.load(std::memory_order_acquire) != running; }
   /// Once set.
   [[nodiscard]] const AbortReason& reason() const noexcept;
-  /// The first reason is kept; a long one is cut. Thread-safe.
-  void set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept;
+  /// The first reason is kept; a long one is cut. True if it is this one. Thread-safe.
+  bool set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept;
 };
 
 /// A flag as a bell: whoever rings it counts it up, many at once if they like.

@@ -1,7 +1,6 @@
 #include "transport/ranks/courier.hpp"
 
 #include "backend/team_round.hpp"
-#include "log.hpp"
 #include "transport/ranks/team.hpp"
 #include "tutti/error.hpp"
 
@@ -354,7 +353,7 @@ void Courier::deliver(const Network::Message& message) {
       case Record::abort: {
         const auto code = static_cast<ErrorCode>(reader.take<std::uint32_t>());
         const auto text = reader.take_bytes(reader.take<std::uint32_t>());
-        team_.abort(code, std::string(reinterpret_cast<const char*>(text.data()), text.size()));
+        team_.abort_as_elsewhere(code, {reinterpret_cast<const char*>(text.data()), text.size()});
         break;
       }
       default:

@@ -86,6 +86,7 @@ void Team::end() noexcept {
   }
   watch_stops_.notify_all();
   watch_.join();
+  tell_of_end();
   progress_.reset();
   if (courier_ != nullptr) courier_->stop();
   leave_memory();
@@ -203,16 +204,22 @@ std::vector<std::uint64_t> Team::agree(std::uint64_t sequence, const Signature& 
   return numbers;
 }
 
-void Team::abort(ErrorCode code, std::string_view reason) noexcept {
-  abort_->set(static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(code), reason);
+bool Team::abort(ErrorCode code, std::string_view reason) noexcept {
+  const bool is_first =
+      abort_->set(static_cast<std::uint32_t>(rank_), static_cast<std::uint32_t>(code), reason);
   if (courier_ != nullptr) courier_->wake();
+  return is_first;
+}
+
+void Team::abort_as_elsewhere(ErrorCode code, std::string_view reason) noexcept {
+  if (abort(code, reason) && code == ErrorCode::timeout) keep_record(record_of_timeout(UINT64_MAX, reason));
 }
 
 void Team::fail(std::string_view cannot, const backend::Escaped& escaped) noexcept {
   std::array<char, sizeof(backend::AbortReason::bytes)> text{};
   const auto end = fmt::format_to_n(text.data(), text.size(), "rank {} {}: {}", rank_, cannot, escaped.what);
   const std::string_view reason(text.data(), end.out);
-  abort(escaped.code, reason);
+  if (abort(escaped.code, reason)) has_told_.store(true);
   log_warning(reason);
 }
 

@@ -161,8 +161,10 @@ class Team {
   /// none.
   void set_abort_handler(std::function<void()> handler);
 
-  /// Ends all waits of all ranks; the first reason is kept.
-  void abort(ErrorCode code, std::string_view reason) noexcept;
+  /// Ends all waits of all ranks; the first reason is kept. True if it is this one.
+  bool abort(ErrorCode code, std::string_view reason) noexcept;
+  /// The same, as another host has done, for the reason that it gives.
+  void abort_as_elsewhere(ErrorCode code, std::string_view reason) noexcept;
   /// Likewise, and says so: "rank 1 `cannot`: " and what has escaped. Takes no memory to end the team.
   void fail(std::string_view cannot, const backend::Escaped& escaped) noexcept;
   /// Throws the reason if the team was ended.
@@ -183,9 +185,10 @@ class Team {
   }
   /// It has been ended, and is never destroyed: others need not leave room for its rounds.
   void will_stay() noexcept { live_teams_->stop_counting(*this); }
-  /// Every rank's last calls, `most_calls` of each and those from call `since` on, as JSON.
+  /// Every rank's last calls, `most_calls` of each and those from call `since` on, as JSON. `reason`: why the
+  /// team is about to be ended, if it is.
   [[nodiscard]] std::string record(std::uint64_t most_calls = RankBoard::history,
-                                   std::uint64_t since = UINT64_MAX) const;
+                                   std::uint64_t since = UINT64_MAX, std::string_view reason = {}) const;
 
  private:
   [[nodiscard]] RankBoard& own() const noexcept { return boards_[static_cast<std::size_t>(rank_)]; }
@@ -253,6 +256,15 @@ class Team {
   /// How long the rank's process has done nothing, as far as is known here, if that is remarkable.
   [[nodiscard]] std::optional<std::chrono::milliseconds> standstill(std::size_t rank) const;
   [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;
+  /// The last calls before a timeout, as `record`; empty if there is no memory for it.
+  [[nodiscard]] std::string record_of_timeout(std::uint64_t sequence, std::string_view reason) const noexcept;
+  /// Writes down the flight record of the timeout that has ended the team, as far as this rank is the one
+  /// that does. Waits for no reader.
+  void keep_record(std::string_view record) noexcept;
+  /// This host's ranks write the flight record to the log: one of all hosts'.
+  [[nodiscard]] bool is_host_that_logs() const noexcept;
+  /// Says in the log, once, what has ended the team, unless a rank has wanted it to end.
+  void tell_of_end() noexcept;
   void watch(Lookout lookout);
   /// What the watch does once in a while. `done`: calls completed, and since when nothing more has been.
   void look_around(Lookout& lookout, std::uint64_t& done, std::int64_t& done_since);
@@ -323,6 +335,7 @@ class Team {
   std::condition_variable watch_stops_;
   bool stop_watching_ = false;
   std::function<void()> abort_handler_;  ///< guarded by `watch_mutex_`
+  std::atomic<bool> has_told_ = false;   ///< of the end, in the log
   backend::Thread watch_;
   std::unique_ptr<Courier> courier_;
 };

@@ -1,11 +1,7 @@
-#include "log.hpp"
 #include "transport/ranks/team.hpp"
 
 #include <algorithm>
-#include <array>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,7 +11,6 @@ namespace tutti::transport::ranks {
 namespace {
 
 constexpr std::chrono::milliseconds watch_period{20};
-constexpr std::uint64_t latest_calls = 4;  ///< of each rank, in the log
 /// How long a device may owe an answer, because it copies other things first, until a call counts as late.
 constexpr std::chrono::seconds longest_silence{1};
 
@@ -189,9 +184,10 @@ std::string Team::who_is_late(std::uint64_t sequence, const std::vector<std::siz
 }
 
 void Team::give_up(std::uint64_t sequence, const std::vector<std::size_t>& missing) {
-  if (!abort_->is_set()) log_warning(fmt::format("flight record: {}", record(latest_calls, sequence)));
-  abort(ErrorCode::timeout, fmt::format("{} did not finish within {} ms: {}", call_of(own(), sequence),
-                                        settings_.timeout.count(), who_is_late(sequence, missing)));
+  const std::string reason = fmt::format("{} did not finish within {} ms: {}", call_of(own(), sequence),
+                                         settings_.timeout.count(), who_is_late(sequence, missing));
+  const std::string record = record_of_timeout(sequence, reason);  // as it is before all calls end
+  if (abort(ErrorCode::timeout, reason)) keep_record(record);
 }
 
 void Team::watch(Lookout lookout) {
@@ -202,8 +198,9 @@ void Team::watch(Lookout lookout) {
     try {
       if (!abort_->is_set()) {
         look_around(lookout, done, done_since);
-      } else if (const auto handler = std::exchange(abort_handler_, nullptr)) {
-        handler();
+      } else {
+        if (const auto handler = std::exchange(abort_handler_, nullptr)) handler();
+        tell_of_end();
       }
     } catch (...) {
       fail("cannot watch over its calls", backend::Escaped::current());
@@ -261,41 +258,6 @@ void Team::look_for_ranks_that_left(std::uint64_t sequence, const Missing& missi
                     call_of(board(rank), board(rank).last_sequence.load()), rank_, call_of(own(), sequence)));
     return;
   }
-}
-
-std::string Team::record(std::uint64_t most_calls, std::uint64_t since) const {
-  using Json = nlohmann::ordered_json;
-  const std::int64_t now = RankBoard::now();
-  Json ranks = Json::array();
-  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    const RankBoard& board = boards_[rank];
-    const std::uint64_t last = board.last_sequence.load();
-    Json calls = Json::array();
-    const std::uint64_t remembered = last - std::min(last, RankBoard::furthest_ahead) + 1;
-    const std::uint64_t first = std::min(last - std::min(last, most_calls) + 1, since);
-    for (std::uint64_t sequence = std::max(first, remembered); sequence <= last; ++sequence) {
-      const RankBoard::Entry& entry = board.entries[sequence % RankBoard::history];
-      if (!entry.is(sequence)) continue;
-      calls.push_back({{"sequence", sequence},
-                       {"call", to_string(entry.signature())},
-                       {"microseconds_ago", (now - entry.posted_at()) / 1000},
-                       {"captured", entry.is_captured()},
-                       {"completed", has_completed(board, sequence)}});
-    }
-    constexpr std::array<std::string_view, 4> states{"joining", "active", "leaving", "left"};
-    ranks.push_back({{"rank", rank},
-                     {"host", hosts_[host_of(rank)].name},
-                     {"process", board.process},
-                     {"state", states[std::min<std::size_t>(board.state.load(), states.size() - 1)]},
-                     {"calls", std::move(calls)}});
-  }
-  Json document = {{"schema", "tutti-flight-record/1"},
-                   {"written_by", rank_},
-                   {"aborted", nullptr},
-                   {"ranks", std::move(ranks)}};
-  if (abort_->is_set()) document["aborted"] = abort_->reason().text();
-  // Reasons and names of hosts may be any bytes, and a reason may have been cut within a character.
-  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace tutti::transport::ranks

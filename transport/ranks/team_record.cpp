@@ -1,0 +1,126 @@
+#include "backend/descriptor.hpp"
+#include "backend/environment.hpp"
+#include "log.hpp"
+#include "patient_write.hpp"
+#include "transport/ranks/team.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <exception>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <system_error>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+
+/// What a team writes down of its calls, and says of its end.
+namespace tutti::transport::ranks {
+namespace {
+
+constexpr std::uint64_t latest_calls = 4;  ///< of each rank, when one is late
+
+/// Appends a line to a file, which is made if there is none. Throws std::system_error.
+void append_line(const std::string& path, std::string_view text) {
+  const auto fail = [](int error) { throw std::system_error(error, std::generic_category()); };
+  // What is no file, but a pipe, may have no reader.
+  constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC | O_NOCTTY;
+  constexpr mode_t permissions = 0666;
+  const std::string line = fmt::format("{}\n", text);
+  const Descriptor file(open(path.c_str(), flags, permissions));
+  if (!file.is_open()) fail(errno);
+  if (patient_write(file.number(), line, log_patience) < line.size()) fail(errno);
+}
+
+}  // namespace
+
+std::string Team::record(std::uint64_t most_calls, std::uint64_t since, std::string_view reason) const {
+  using Json = nlohmann::ordered_json;
+  const std::int64_t now = RankBoard::now();
+  Json ranks = Json::array();
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    const RankBoard& board = boards_[rank];
+    const std::uint64_t last = board.last_sequence.load();
+    Json calls = Json::array();
+    const std::uint64_t remembered = last - std::min(last, RankBoard::furthest_ahead) + 1;
+    const std::uint64_t first = std::min(last - std::min(last, most_calls) + 1, since);
+    for (std::uint64_t sequence = std::max(first, remembered); sequence <= last; ++sequence) {
+      const RankBoard::Entry& entry = board.entries[sequence % RankBoard::history];
+      if (!entry.is(sequence)) continue;
+      calls.push_back({{"sequence", sequence},
+                       {"call", to_string(entry.signature())},
+                       {"microseconds_ago", (now - entry.posted_at()) / 1000},
+                       {"captured", entry.is_captured()},
+                       {"completed", has_completed(board, sequence)}});
+    }
+    constexpr std::array<std::string_view, 4> states{"joining", "active", "leaving", "left"};
+    ranks.push_back({{"rank", rank},
+                     {"host", hosts_[host_of(rank)].name},
+                     {"process", board.process},
+                     {"state", states[std::min<std::size_t>(board.state.load(), states.size() - 1)]},
+                     {"calls", std::move(calls)}});
+  }
+  Json document = {{"schema", "tutti-flight-record/1"},
+                   {"written_by", rank_},
+                   {"aborted", nullptr},
+                   {"ranks", std::move(ranks)}};
+  if (abort_->is_set()) reason = abort_->reason().text();
+  if (!reason.empty()) document["aborted"] = reason;
+  // Reasons and names of hosts may be any bytes, and a reason may have been cut within a character.
+  return document.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string Team::record_of_timeout(std::uint64_t sequence, std::string_view reason) const noexcept {
+  try {
+    return record(latest_calls, sequence, reason);
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+bool Team::is_host_that_logs() const noexcept {
+  // The first host of which any rank seems to go on.
+  for (const Host& host : hosts_) {
+    for (const std::size_t rank : host.ranks) {
+      if (rank == static_cast<std::size_t>(rank_)) return true;
+      if (is_known_to_be_gone(rank) || board(rank).state.load() != RankBoard::active || standstill(rank))
+        continue;
+      return is_here(rank);
+    }
+  }
+  return true;
+}
+
+void Team::keep_record(std::string_view record) noexcept {
+  try {
+    const std::optional<std::string>& file = Environment::get().flight_record;
+    if (!file) {
+      if (is_host_that_logs()) log_warning(fmt::format("flight record: {}", record));
+      return;
+    }
+    const std::string path = fmt::format("{}.{}", *file, rank_);
+    try {
+      append_line(path, record);
+      log_warning(fmt::format("Communicator: the flight record is in {}", path));
+    } catch (const std::system_error& error) {
+      log_warning(fmt::format("Communicator: no flight record: {}: {}", path, error.what()));
+    }
+  } catch (const std::exception&) {
+    // Memory is short: the reason stays.
+  }
+}
+
+void Team::tell_of_end() noexcept {
+  if (!abort_->is_set() || has_told_.exchange(true)) return;
+  const backend::AbortReason& reason = abort_->reason();
+  if (static_cast<ErrorCode>(reason.code) == ErrorCode::aborted) return;
+  try {
+    log_warning(fmt::format("Communicator: ended on rank {} of {}: {}", rank_, rank_count_, reason.text()));
+  } catch (const std::exception&) {
+    // Memory is short: who uses the communicator is told.
+  }
+}
+
+}  // namespace tutti::transport::ranks
