@@ -159,6 +159,22 @@ TEST(Joining, ARankKilledWhileAllSplitIsNamed) {
   }
 }
 
+TEST(Joining, ARankKilledWhereTheOthersSplitIsNamedWithWhatTheyWaitFor) {
+  Ranks ranks(3, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    transport::ranks::synchronize(exchange);
+    if (exchange.rank() == 1) {
+      std::this_thread::sleep_for(timeout / 4);  // the others wait
+      std::raise(SIGKILL);
+    }
+    const std::string text = failure_of(0, [&] { static_cast<void>(communicator.split(0)); });
+    EXPECT_TRUE(
+        mentions(text, {"rank 1", "is gone", fmt::format("rank {} waits in split", exchange.rank())}) ||
+        mentions(text, {"rank 1", "is gone", fmt::format("rank {} waits in split", 2 - exchange.rank())}));
+  });
+  expect_endings(ranks, {all_right, killed, all_right});
+}
+
 /// `text` tells of rank 1 that it holds up a split, and of no other.
 testing::AssertionResult names_rank_1_alone(const std::string& text) {
   for (const char* const other : {"rank 0 has", "rank 2 has"}) {

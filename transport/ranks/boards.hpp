@@ -13,6 +13,21 @@
 /// a `Courier` does the writing for those of other hosts.
 namespace tutti::transport::ranks {
 
+/// What the others of its host say of a rank of another host: for those who cannot hear it itself. Numbers
+/// only grow, whoever says them.
+struct Hearsay {
+  std::atomic<std::uint64_t> last_sequence{0};
+  std::atomic<std::uint64_t> completed{0};
+  std::atomic<std::int64_t> watched_at{0};
+  std::atomic<std::int64_t> carried_at{0};
+  std::atomic<std::int64_t> heard_at{0};  ///< when something was said of it
+
+  template <class Number>
+  static void raise(std::atomic<Number>& number, Number to) noexcept {
+    for (Number seen = number.load(); seen < to && !number.compare_exchange_weak(seen, to);) continue;
+  }
+};
+
 /// One rank's last calls, in shared memory: written by that rank, read by all.
 struct alignas(64) RankBoard {
   static constexpr std::uint32_t joining = 0;
@@ -66,6 +81,7 @@ struct alignas(64) RankBoard {
   std::atomic<std::uint64_t> last_sequence{0};
   std::atomic<std::int64_t> carried_at{0};  ///< when its courier, if there is one, was last seen to work
   std::atomic<std::int64_t> watched_at{0};  ///< when its watch last looked around; elsewhere, heard of so
+  Hearsay hearsay;                          ///< elsewhere
   Entry entries[history];
 };
 

@@ -40,11 +40,12 @@ class Courier {
   Courier(Team& team, std::unique_ptr<Network> network);
   Courier(const Courier&) = delete;
   Courier& operator=(const Courier&) = delete;
-  ~Courier() { stop(); }
+  ~Courier();
 
   void start();
-  /// Waits for nobody: see `has_delivered`.
-  void stop() noexcept;
+  /// Waits for no other rank: see `has_delivered`. False if the thread does not come back from the network:
+  /// it touches nothing but the courier any more, which must not be destroyed.
+  [[nodiscard]] bool stop() noexcept;
 
   /// Something of the own rank has changed: not needed, but quicker.
   void wake() noexcept;
@@ -78,18 +79,29 @@ class Courier {
   };
   class Writer;
   class Reader;
+  /// Where the thread is.
+  enum class Place : std::uint8_t { here, in_network, left_there };
+  struct LeftThere {};
 
   void run();
+  /// What it does until it is to stop.
+  void work();
   /// The network has failed, or else what the thread does.
   void give_up(const backend::Escaped& escaped) noexcept;
+  /// Calls the network, where the thread may stay for ever. Throws LeftThere if nobody waits for it any more.
+  template <class Call>
+  auto in_network(const Call& call);
   /// Sends what is new. False if nothing is.
   bool send();
   void add_news(Writer& news);
+  /// What this host knows of the others of its ranks.
+  void add_hearsay(Writer& news) const;
   [[nodiscard]] std::vector<Parcel> parcels_ready();
   void add_parcel(Writer& message, const Parcel& parcel, std::span<const std::uint32_t> readers) const;
   /// Writes a message into the mirrors.
   void deliver(const Network::Message& message);
   void deliver_call(std::size_t rank, Reader& message);
+  void deliver_hearsay(Reader& message);
   void deliver_mail(std::size_t rank, Reader& message);
   void deliver_progress(Reader& message);
   void deliver_parcel(Reader& message);
@@ -111,6 +123,8 @@ class Courier {
   };
   Mail mail_[2];
 
+  std::atomic<Place> place_ = Place::here;
+  std::atomic<bool> is_over_ = false;  ///< the thread is about to end
   std::atomic<bool> has_delivered_ = false;
   std::atomic<bool> is_broken_ = false;
   std::mutex mutex_;

@@ -88,7 +88,8 @@ void Team::end() noexcept {
   watch_.join();
   tell_of_end();
   progress_.reset();
-  if (courier_ != nullptr) courier_->stop();
+  // A thread that is still in the network keeps its courier.
+  if (courier_ != nullptr && !courier_->stop()) static_cast<void>(courier_.release());
   leave_memory();
 }
 
@@ -100,13 +101,15 @@ void Team::wait_until(std::uint64_t sequence, Condition holds, const std::vector
     require_running();
     const auto now = Clock::now();
     const auto waited = now - start;
-    if (lookout.may_judge(now) && waited > settings_.timeout) give_up(sequence, missing);
+    if (lookout.may_judge(now) && waited > patience()) give_up(sequence, missing);
     if (waited > std::chrono::microseconds(50)) {
+      waits_in_.store(sequence);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     } else {
       std::this_thread::yield();
     }
   }
+  waits_in_.store(0);
 }
 
 void Team::wait_for(std::uint64_t sequence, const std::function<bool()>& holds) {

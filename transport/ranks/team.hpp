@@ -172,6 +172,9 @@ class Team {
   /// All own members have completed all posted calls. Looks closely.
   [[nodiscard]] bool is_idle() noexcept;
   [[nodiscard]] bool has_calls_under_way() const noexcept;
+  /// The sequence number up to which all of the rank's members have completed their calls, as far as is known
+  /// here.
+  [[nodiscard]] std::uint64_t completed_by_rank(std::size_t rank) const noexcept;
   /// Of its calls, some have been captured.
   [[nodiscard]] bool has_captured() const noexcept { return has_captured_; }
   /// While the result holds a lock, which it does not if that cannot be had at once, nothing of the team's on
@@ -251,10 +254,21 @@ class Team {
   void give_up(std::uint64_t sequence, const std::vector<std::size_t>& missing = {});
   [[nodiscard]] std::string who_is_late(std::uint64_t sequence,
                                         const std::vector<std::size_t>& missing) const;
-  /// Another rank of this host that should write down what `rank` sends, and has stopped doing so.
-  [[nodiscard]] std::optional<std::size_t> silent_carrier(std::size_t rank) const;
+  /// How long ago that was, if it is remarkable: no rank that goes on is silent for so long.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> silence_since(std::int64_t time) const noexcept;
+  /// How long the rank's courier, of which this host has word, has not come back from the network.
+  [[nodiscard]] std::optional<std::chrono::milliseconds> silence_of_courier(std::size_t rank) const noexcept;
+  /// What the rank itself says arrives here.
+  [[nodiscard]] bool is_heard(std::size_t rank) const noexcept;
+  /// It does, or others of its host say what they know of it.
+  [[nodiscard]] bool is_known(std::size_t rank) const noexcept;
+  /// The last call that it is known to have made.
+  [[nodiscard]] std::uint64_t last_call_of(std::size_t rank) const noexcept;
   /// How long the rank's process has done nothing, as far as is known here, if that is remarkable.
-  [[nodiscard]] std::optional<std::chrono::milliseconds> standstill(std::size_t rank) const;
+  [[nodiscard]] std::optional<std::chrono::milliseconds> standstill(std::size_t rank) const noexcept;
+  /// How long others are waited for until they are judged: longer for a rank that cannot hear them itself, as
+  /// those who can judge first.
+  [[nodiscard]] std::chrono::nanoseconds patience() const noexcept;
   [[nodiscard]] std::string call_of(const RankBoard& of, std::uint64_t sequence) const;
   /// The last calls before a timeout, as `record`; empty if there is no memory for it.
   [[nodiscard]] std::string record_of_timeout(std::uint64_t sequence, std::string_view reason) const noexcept;
@@ -303,6 +317,7 @@ class Team {
   std::mutex calls_mutex_;
   std::atomic<bool> has_captured_ = false;      ///< changed under `calls_mutex_`
   std::atomic<std::uint64_t> last_queued_ = 0;  ///< likewise
+  std::atomic<std::uint64_t> waits_in_ = 0;     ///< the call in which a host thread waits for others; or 0
 
   /// Where a stream was when a call without rounds had been queued.
   struct Mark {

@@ -32,15 +32,22 @@ bool Team::has_completed(const RankBoard& of, std::uint64_t sequence) const noex
   return true;
 }
 
-std::uint64_t Team::completed() const noexcept {
-  const std::uint64_t posted = own().last_sequence.load();
+std::uint64_t Team::completed_by_rank(std::size_t rank) const noexcept {
+  const RankBoard& of = board(rank);
+  const std::uint64_t posted = of.last_sequence.load();
   std::uint32_t behind = 0;
-  for (std::size_t member = first_local(); member < first_local() + local_count(); ++member) {
+  for (std::uint32_t member = of.first_member; member < of.first_member + of.member_count; ++member) {
     const std::uint32_t member_behind = static_cast<std::uint32_t>(posted) - completed_by(member);
     if (static_cast<std::int32_t>(member_behind) > 0) behind = std::max(behind, member_behind);
   }
+  return posted - behind;
+}
+
+std::uint64_t Team::completed() const noexcept {
+  const std::uint64_t posted = own().last_sequence.load();
+  const std::uint64_t completed = completed_by_rank(static_cast<std::size_t>(rank_));
   // What has been captured has been completed as far as this process has anything to wait for.
-  return posted - behind >= last_awaited_.load() ? posted : posted - behind;
+  return completed >= last_awaited_.load() ? posted : completed;
 }
 
 std::optional<std::uint64_t> Team::oldest_under_way() const noexcept {
@@ -110,86 +117,6 @@ bool Team::has_calls_under_way() const noexcept {
   return completed() != own().last_sequence.load();
 }
 
-std::string Team::call_of(const RankBoard& of, std::uint64_t sequence) const {
-  if (sequence == 0) return "nothing yet";
-  const RankBoard::Entry& entry = of.entries[sequence % RankBoard::history];
-  const std::string what = entry.is(sequence) ? to_string(entry.signature()) : "a call";
-  return fmt::format("{} (#{})", what, sequence);
-}
-
-std::optional<std::size_t> Team::silent_carrier(std::size_t rank) const {
-  if (is_here(rank)) return std::nullopt;
-  const std::size_t carrier = this->carrier(rank, host_of(static_cast<std::size_t>(rank_)));
-  const std::chrono::nanoseconds silence(RankBoard::now() - board(carrier).carried_at.load());
-  if (carrier == static_cast<std::size_t>(rank_) || silence < settings_.timeout / 2) return std::nullopt;
-  return carrier;
-}
-
-std::optional<std::chrono::milliseconds> Team::standstill(std::size_t rank) const {
-  const std::chrono::nanoseconds silence(RankBoard::now() -
-                                         std::max(board(rank).watched_at.load(), started_at_));
-  if (board(rank).state.load() != RankBoard::active || silence < settings_.timeout / 2) return std::nullopt;
-  return std::chrono::duration_cast<std::chrono::milliseconds>(silence);
-}
-
-std::vector<std::size_t> Team::behind(std::uint64_t sequence) const {
-  std::vector<std::size_t> ranks;
-  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    if (board(rank).last_sequence.load() < sequence) ranks.push_back(rank);
-  }
-  return ranks;
-}
-
-std::string Team::who_is_late(std::uint64_t sequence, const std::vector<std::size_t>& missing) const {
-  std::string late;
-  const auto add = [&](const std::string& what) { late += (late.empty() ? "" : "; ") + what; };
-  std::vector<bool> is_heard(rank_count_, true);
-  std::vector<bool> is_silent(rank_count_);
-  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    if (const auto carrier = silent_carrier(rank)) {
-      is_heard[rank] = false;
-      is_silent[*carrier] = true;
-    }
-  }
-  const auto what = [&](std::size_t rank) -> std::string {
-    const std::uint64_t last = board(rank).last_sequence.load();
-    if (last < sequence)
-      return fmt::format("has not made it, its last call is {}", call_of(board(rank), last));
-    const bool is_over = missing.empty() ? has_completed(board(rank), sequence)
-                                         : std::ranges::find(missing, rank) == missing.end();
-    return is_over ? "" : "has made it and not completed it";
-  };
-  // Whoever waits for one that stands still is behind, too. Of one on another host, what it sent last may be
-  // lost: it counts, even if it seems to have completed the call.
-  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    const auto silence = is_heard[rank] ? standstill(rank) : std::nullopt;
-    const std::string how_far = what(rank);
-    if (!silence || (how_far.empty() && is_here(rank))) continue;
-    add(fmt::format("rank {} {}, and its process has done nothing for {} ms", rank,
-                    how_far.empty() ? "has completed it" : how_far, silence->count()));
-  }
-  const auto add_all = [&](const auto& is_meant) {
-    for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-      if (is_heard[rank] && is_meant(rank)) add(fmt::format("rank {} {}", rank, what(rank)));
-    }
-  };
-  if (late.empty()) add_all([&](std::size_t rank) { return board(rank).last_sequence.load() < sequence; });
-  const auto self = static_cast<std::size_t>(rank_);
-  if (late.empty()) add_all([&](std::size_t rank) { return rank != self && !what(rank).empty(); });
-  if (late.empty()) add_all([&](std::size_t rank) { return rank == self && !what(rank).empty(); });
-  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    if (is_silent[rank]) add(fmt::format("rank {} hands on nothing from other hosts", rank));
-  }
-  return late.empty() ? "it completes just now" : late;
-}
-
-void Team::give_up(std::uint64_t sequence, const std::vector<std::size_t>& missing) {
-  const std::string reason = fmt::format("{} did not finish within {} ms: {}", call_of(own(), sequence),
-                                         settings_.timeout.count(), who_is_late(sequence, missing));
-  const std::string record = record_of_timeout(sequence, reason);  // as it is before all calls end
-  if (abort(ErrorCode::timeout, reason)) keep_record(record);
-}
-
 void Team::watch(Lookout lookout) {
   std::uint64_t done = 0;
   std::int64_t done_since = 0;
@@ -222,7 +149,7 @@ void Team::look_around(Lookout& lookout, std::uint64_t& done, std::int64_t& done
   look_for_ranks_that_left(*oldest, [&] { return behind(*oldest); });
   const std::int64_t since = std::max(own().entries[*oldest % RankBoard::history].posted_at(), done_since);
   const auto is_too_late = [&](std::int64_t now) {
-    return std::chrono::nanoseconds(now - since) > settings_.timeout;
+    return std::chrono::nanoseconds(now - since) > patience();
   };
   if (!may_judge || !is_too_late(RankBoard::now())) return;
   if (!progress_ || is_too_late(progress_->known_until()) || progress_->silence() > longest_silence)
@@ -236,12 +163,12 @@ bool Team::is_known_to_be_gone(std::size_t rank) const noexcept {
 void Team::look_for_lost_ranks() {
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     if (!is_known_to_be_gone(rank) || board(rank).state.load() >= RankBoard::leaving) continue;
-    const auto waits_in = oldest_under_way();
-    abort(
-        ErrorCode::peer_unavailable,
-        fmt::format("rank {} (process {}) is gone; its last call was {}{}", rank, board(rank).process,
-                    call_of(board(rank), board(rank).last_sequence.load()),
-                    waits_in ? fmt::format("; rank {} waits in {}", rank_, call_of(own(), *waits_in)) : ""));
+    const std::uint64_t waits_in = oldest_under_way().value_or(waits_in_.load());
+    abort(ErrorCode::peer_unavailable,
+          fmt::format(
+              "rank {} (process {}) is gone; its last call was {}{}", rank, board(rank).process,
+              call_of(board(rank), board(rank).last_sequence.load()),
+              waits_in != 0 ? fmt::format("; rank {} waits in {}", rank_, call_of(own(), waits_in)) : ""));
     return;
   }
 }

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "backend/shared_flag.hpp"
+#include "transport/ranks/courier.hpp"
+#include "tutti/error.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <new>
+#include <span>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+/// How couriers put together and take apart what they send to one another.
+namespace tutti::transport::ranks {
+
+[[nodiscard]] inline backend::SharedFlag& flag_at(std::byte* window, std::size_t offset) {
+  return *std::launder(reinterpret_cast<backend::SharedFlag*>(window + offset));
+}
+
+class Courier::Writer {
+ public:
+  template <class T>
+  void add(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    add_bytes(std::as_bytes(std::span(&value, 1)));
+  }
+  void add_bytes(std::span<const std::byte> bytes) {
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  [[nodiscard]] bool empty() const noexcept { return bytes_.empty(); }
+  [[nodiscard]] std::size_t size() const noexcept { return bytes_.size(); }
+  [[nodiscard]] std::vector<std::byte> take() { return std::exchange(bytes_, {}); }
+
+ private:
+  std::vector<std::byte> bytes_;
+};
+
+class Courier::Reader {
+ public:
+  explicit Reader(const Network::Message& message) : rest_(message.bytes), source_(message.source) {}
+  [[nodiscard]] bool empty() const noexcept { return rest_.empty(); }
+  template <class T>
+  [[nodiscard]] T take() {
+    static_assert(std::is_trivially_copyable_v<T>);
+    T value;
+    std::memcpy(&value, take_bytes(sizeof(T)).data(), sizeof(T));
+    return value;
+  }
+  /// A number below `limit`.
+  template <class T>
+  [[nodiscard]] T take_below(std::uint64_t limit) {
+    const T value = take<T>();
+    if (value >= limit) fail();
+    return value;
+  }
+  [[nodiscard]] std::span<const std::byte> take_bytes(std::size_t count) {
+    if (count > rest_.size()) fail();
+    const auto taken = rest_.first(count);
+    rest_ = rest_.subspan(count);
+    return taken;
+  }
+  [[noreturn]] void fail() const {
+    throw Error(ErrorCode::internal, fmt::format("a message of rank {} makes no sense", source_));
+  }
+
+ private:
+  std::span<const std::byte> rest_;
+  int source_;
+};
+
+}  // namespace tutti::transport::ranks
