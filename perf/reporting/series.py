@@ -12,7 +12,7 @@ class Point:
     size: int
     time: float  # µs, as the run's headline says
     p99: float | None  # µs
-    bandwidth: float  # GB/s on the bus
+    bandwidth: float  # GB/s on the bus; 0 where nothing goes from device to device
     how: str  # transport and algorithm
 
 
@@ -119,10 +119,9 @@ def charts_of(runs):
                     lines[line_key] = Line(run, row["by"], form)
                     chart.lines.append(lines[line_key])
                 how = ", ".join(part for part in (row.get("transport"), row.get("algorithm")) if part)
+                bandwidth = measured["busbw_gbps"] or 0.0
                 lines[line_key].points.append(
-                    Point(
-                        row["size"], measured["time_us"], time_of(run, measured).get("p99"), measured["busbw_gbps"], how
-                    )
+                    Point(row["size"], measured["time_us"], time_of(run, measured).get("p99"), bandwidth, how)
                 )
     for line in lines.values():
         line.points.sort(key=lambda point: point.size)
@@ -153,7 +152,7 @@ def matrices_of(runs):
             key = (id(run), row["by"], row["size"], row["dtype"])
             empty = (run, row["by"], row["size"], [[None] * count for _ in range(count)])
             figures = found.setdefault(key, empty)[3]
-            figures[row["root"]][row["destination"]] = (measured["time_us"], measured["busbw_gbps"])
+            figures[row["root"]][row["destination"]] = (measured["time_us"], measured["busbw_gbps"] or 0.0)
     return list(found.values())
 
 
