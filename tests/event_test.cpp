@@ -113,7 +113,8 @@ TEST(Event, MovesWithItsMark) {
   source.record(Stream(0));
   target = std::move(source);
   EXPECT_TRUE(target.is_created());
-  target = std::move(target);  // NOLINT(clang-diagnostic-self-move)
+  Event& itself = target;
+  target = std::move(itself);
   EXPECT_TRUE(target.is_created());
   target.synchronize();
 }

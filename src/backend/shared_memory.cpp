@@ -43,7 +43,7 @@ SharedMemory::SharedMemory(std::size_t bytes) {
   if (!file.is_open()) fail(ErrorCode::out_of_memory, "shared memory: memfd_create", errno);
   handle_ = {getpid(), file.number(), bytes, status_of(file.number()).st_ino};
   // If it has had the number of a standard stream for a moment, something may have been printed there.
-  static_cast<void>(ftruncate(file.number(), 0));
+  if (ftruncate(file.number(), 0) != 0) fail(ErrorCode::out_of_memory, "shared memory: ftruncate", errno);
   // Reserved now: later a page that the system has not got would end the process with SIGBUS.
   if (const int status = reserve(file.number(), bytes); status != 0) {
     const std::string limit = status != EFBIG ? ""
