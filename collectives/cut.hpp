@@ -17,6 +17,10 @@ void add_cut(std::vector<std::uint64_t>& shape, std::uint64_t rows, std::uint64_
              std::size_t parts);
 void add_part(std::vector<std::uint64_t>& shape, std::uint64_t offset, std::uint64_t bytes);
 
+/// Tensors without dimensions, if all are such, as vectors of one element, which `memory` holds; else the
+/// tensors as they are. What is joined has a dimension then.
+[[nodiscard]] TensorList as_vectors(TensorList tensors, std::vector<Tensor>& memory);
+
 /// The parts of a dimension that is cut without sizes: ceil(size / count) each, the last smaller, empty ones
 /// where nothing is left.
 [[nodiscard]] std::vector<std::int64_t> equal_chunks(std::int64_t size, std::size_t count);

@@ -99,8 +99,9 @@ bool Packing::is_captured(backend::StreamRef stream) const {
   };
   return runtime.backend().is_capturing(stream) || some_captures(participants_.inputs) ||
          some_captures(participants_.outputs) ||
-         std::ranges::any_of(participants_.rows,
-                             [&](const auto& row) { return captures(row.front().device()); }) ||
+         std::ranges::any_of(
+             participants_.rows,
+             [&](const auto& row) { return !row.empty() && captures(row.front().device()); }) ||
          std::ranges::any_of(participants_.devices, captures) ||
          std::ranges::any_of(participants_.streams, [&](const Stream& given) {
            return runtime.backend().is_capturing(StreamAccess::ref(given));

@@ -73,10 +73,10 @@ void TeamCall::on_member(const Tensor& tensor, const Name& name, std::size_t own
   }
 }
 
-void TeamCall::check_alike(const MemberOperands& operands, std::string_view argument) const {
+void TeamCall::check_alike(const MemberOperands& operands, std::string_view argument,
+                           Likeness likeness) const {
   one_per_member(operands.size(), argument);
   const std::span<const Tensor> first = operands[0];
-  arguments_.not_empty(first.size(), {argument, 0});
   for (std::size_t i = 0; i < operands.size(); ++i) {
     const std::span<const Tensor> tensors = operands[i];
     if (tensors.size() != first.size()) {
@@ -89,7 +89,12 @@ void TeamCall::check_alike(const MemberOperands& operands, std::string_view argu
       if (i == 0) continue;
       const Name like = operands.name(argument, 0, t);
       arguments_.same_dtype(tensors[t], name, first[t].dtype(), like);
-      arguments_.same_sizes(tensors[t], name, first[t].sizes(), like);
+      if (likeness == Likeness::sizes) {
+        arguments_.same_sizes(tensors[t], name, first[t].sizes(), like);
+      } else if (tensors[t].numel() != first[t].numel()) {
+        arguments_.fail("{} has {} elements, expected {} as {}", name, tensors[t].numel(), first[t].numel(),
+                        like);
+      }
     }
   }
 }
@@ -115,7 +120,7 @@ void TeamCall::begin(const TeamColumn& column) {
 
 void TeamCall::begin() {
   signature_.tensors = static_cast<std::uint32_t>(columns().size());
-  signature_.dtype = columns().front().dtype;
+  if (!columns().empty()) signature_.dtype = columns().front().dtype;
   for (const TeamColumn& column : columns()) {
     signature_.elements += column.elements;
     signature_.add_to_shape(column.elements);

@@ -53,6 +53,9 @@ class MemberOperands {
   bool are_lists_;
 };
 
+/// In what own members' tensors are alike, beside element types. Where they are flat, shapes do not matter.
+enum class Likeness : std::uint8_t { sizes, elements };
+
 /// One call of a communicator: checks, signature, work, launch. One at a time; other threads' wait.
 ///
 /// Checks come first, and queue nothing. With `begin` the call begins: what is queued from there on follows
@@ -79,7 +82,8 @@ class TeamCall {
   void one_per_member(std::size_t count, std::string_view argument) const;
   void on_member(const Tensor& tensor, const Name& name, std::size_t own_member) const;
   /// Own members' lists: on their devices, all of the same element types and sizes as the first.
-  void check_alike(const MemberOperands& operands, std::string_view argument) const;
+  void check_alike(const MemberOperands& operands, std::string_view argument,
+                   Likeness likeness = Likeness::sizes) const;
   void check_output(const Tensor& out, const Name& name, std::size_t own_member, const Tensor& like,
                     const Name& like_name) const;
 

@@ -1,3 +1,4 @@
+#include "collectives/cut.hpp"
 #include "collectives/disjoint.hpp"
 #include "collectives/team_call.hpp"
 #include "tutti/error.hpp"
@@ -14,9 +15,11 @@
 /// Scatter and gather: a tensor on the root, cut into the members' parts.
 namespace tutti::collectives {
 
-void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList parts,
+void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList given,
                    std::string_view parts_name, int dim) {
   const bool apart = request_.operation == transport::ranks::Operation::scatter;
+  std::vector<Tensor> memory;
+  const TensorList parts = apart ? given : as_vectors(given, memory);
   one_per_member(parts.size(), parts_name);
   arguments_.usable(parts[0], Name(parts_name, 0));
   const int along = arguments_.dimension(dim, parts[0].dim());

@@ -138,7 +138,7 @@ void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOpe
 }
 
 void gather_to_all(TeamCall& call, TensorList inputs, TensorList out) {
-  call.check_alike(MemberOperands::one_each(inputs), "inputs");
+  call.check_alike(MemberOperands::one_each(inputs), "inputs", Likeness::elements);
   call.one_per_member(out.size(), "out");
   const std::int64_t elements = inputs[0].numel();
   std::int64_t all = 0;
@@ -172,13 +172,13 @@ void gather_to_all(TeamCall& call, TensorList inputs, TensorList out) {
 }
 
 void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out) {
-  call.check_alike(MemberOperands::one_each(inputs), "inputs");
-  call.one_per_member(out.size(), "out");
-  const std::int64_t elements = out[0].defined() ? out[0].numel() : 0;
+  call.check_alike(MemberOperands::one_each(inputs), "inputs", Likeness::elements);
+  call.check_alike(MemberOperands::one_each(out), "out", Likeness::elements);
+  const std::int64_t elements = out[0].numel();
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Name name("out", i);
-    call.check_output(out[i], name, i, out[0], "out[0]");
     call.arguments().same_dtype(out[i], name, inputs[0].dtype(), "inputs[0]");
+    call.arguments().writable(out[i], name);
     require_part_in_place(call, inputs[i], out[i], out[i], inputs[i], i);
   }
   if (inputs[0].numel() != elements * static_cast<std::int64_t>(call.members())) {

@@ -81,7 +81,7 @@ void TeamRequest::clear() noexcept {
 }
 
 bool TeamRequest::moves() const noexcept {
-  return operation != Operation::barrier && operation != Operation::split;
+  return !columns.empty() && operation != Operation::barrier && operation != Operation::split;
 }
 
 bool TeamRequest::is_sum() const noexcept {

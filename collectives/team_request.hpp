@@ -28,7 +28,7 @@ struct TeamRequest {
 
   /// Keeps the memory.
   void clear() noexcept;
-  /// Whether bytes go from member to member.
+  /// Whether tensors are there to go from member to member.
   [[nodiscard]] bool moves() const noexcept;
   [[nodiscard]] bool is_sum() const noexcept;
   [[nodiscard]] transport::RanksPattern pattern() const noexcept;

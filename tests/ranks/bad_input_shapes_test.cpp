@@ -42,20 +42,6 @@ Row too_long(Scene& scene) {
 
 std::vector<BadCall> coalesced_lines() {
   return {
-      {"NoTensorsToBroadcast",
-       [](Scene&) -> CommunicatorCall {
-         return [](Communicator& communicator) {
-           communicator.broadcast_coalesced(std::vector<Row>{{}, {}}, 0);
-         };
-       },
-       {"broadcast_coalesced: ", "tensors[0]", "empty", "at least one"}},
-      {"NoTensorsToBroadcastInto",
-       [](Scene&) -> CommunicatorCall {
-         return [](Communicator& communicator) {
-           communicator.broadcast_coalesced(Row{}, std::vector<Row>{{}, {}}, 0);
-         };
-       },
-       {"broadcast_coalesced: ", "out[0]", "empty", "at least one"}},
       {"TooFewTensorsOfAMember",
        [](Scene& scene) -> CommunicatorCall {
          const std::vector<Row> tensors{good_row(scene, 0), {good(scene, 1)}};
@@ -76,13 +62,6 @@ std::vector<BadCall> coalesced_lines() {
          return [=](Communicator& communicator) { communicator.broadcast_coalesced(tensors, out, 0); };
        },
        {"broadcast_coalesced: ", "tensors has 1", "expected 2", "out[0]"}},
-      {"NoInputs",
-       [](Scene&) -> CommunicatorCall {
-         return [](Communicator& communicator) {
-           communicator.all_reduce_add_coalesced(std::vector<Row>{{}, {}}, std::vector<Row>{{}, {}});
-         };
-       },
-       {"all_reduce_add_coalesced: ", "inputs[0]", "empty", "at least one"}},
       {"TooFewInputsOfAMember",
        summed_with([](Scene& scene) { return Row{good(scene, 1)}; }),
        {"all_reduce_add_coalesced: ", "inputs[1] has 1 tensors", "expected 2", "inputs[0]"}},

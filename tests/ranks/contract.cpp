@@ -1,6 +1,7 @@
 #include "ranks/contract.hpp"
 
 #include "ranks/checks.hpp"
+#include "ranks/contract_edges.hpp"
 #include "ranks/contract_explain.hpp"
 #include "ranks/contract_in_place.hpp"
 #include "ranks/contract_memory.hpp"
@@ -385,6 +386,8 @@ const std::vector<Rule>& contract() {
        check<scatter_and_gather_take_unequal_parts_along_any_dimension>},
       {"CoalescedCallsMoveListsOfAllSizes", check<coalesced_calls_move_lists_of_all_sizes>},
       {"CallsFollowOneAnotherWhateverTheirStreams", check<calls_follow_one_another_whatever_their_streams>},
+      {"ListsOfNoTensorsAreCallsOfNothing", check<lists_of_no_tensors_are_calls_of_nothing>},
+      {"FlatCallsTakeTensorsOfAllShapes", check<flat_calls_take_tensors_of_all_shapes>},
       {"ABarrierHoldsBackWorkQueuedAfterIt", check<a_barrier_holds_back_work_queued_after_it>},
       {"BroadcastLeavesItsSourceAlone", check<broadcast_leaves_its_source_alone>},
       {"BroadcastTakesListsThatArePartlyInPlace", check<broadcast_takes_lists_that_are_partly_in_place>},

@@ -82,6 +82,13 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
          if (rank != 1) communicator.barrier();
        },
        {"broadcast", "barrier"}},
+      {"a list of none",
+       [](Communicator& communicator, int rank) {
+         std::vector<std::vector<Tensor>> lists(1);
+         if (rank != 1) lists[0].push_back(some_tensor(8));
+         communicator.broadcast_coalesced(lists, 0);
+       },
+       {"broadcast_coalesced", "0 tensors", "8 float32"}},
       {"sizes of a list",
        [](Communicator& communicator, int rank) {
          const std::vector<std::vector<Tensor>> lists{
