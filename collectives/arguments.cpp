@@ -1,5 +1,7 @@
 #include "collectives/arguments.hpp"
 
+#include "thread_current.hpp"
+
 #include <algorithm>
 #include <cstddef>
 
@@ -22,10 +24,17 @@ void Arguments::not_empty(std::size_t count, const Name& name) const {
   if (count == 0) fail("{} is empty, expected at least one entry", name);
 }
 
+DeviceList Arguments::resolved(DeviceList devices, std::vector<Device>& memory) const {
+  if (std::ranges::none_of(devices, &Device::is_current)) return devices;
+  memory.assign(devices.begin(), devices.end());
+  for (Device& device : memory) device = tutti::resolved(runtime_, device);
+  return memory;
+}
+
 void Arguments::existing_device(Device device, const Name& name) const {
   const int count = runtime_.device_count();
   if (device.index() >= 0 && device.index() < count) return;
-  const std::string given = device.is_host() ? "the host (-1)" : std::to_string(device.index());
+  const std::string given = device.is_host() ? "the host" : std::to_string(device.index());
   if (count == 0) fail("{} is {}, but there are no devices", name, given);
   fail("{} is {}, expected a device from 0 to {}", name, given, count - 1);
 }

@@ -109,6 +109,8 @@ class Arguments {
   /// `options.transport` is an enumerator.
   void known_transport(TransportKind transport) const;
   void not_empty(std::size_t count, const Name& name) const;
+  /// The devices, the current one by its index; in `memory`, if it is among them.
+  [[nodiscard]] DeviceList resolved(DeviceList devices, std::vector<Device>& memory) const;
   /// `devices[i]` is an existing device, not the host.
   void existing_devices(DeviceList devices, std::string_view argument) const;
   void existing_device(Device device, const Name& name) const;

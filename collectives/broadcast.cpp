@@ -86,8 +86,10 @@ void broadcast(const Tensor& tensor, TensorList out, const CollectiveOptions& op
   packing.unpack();
 }
 
-std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList devices, const CollectiveOptions& options) {
+std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList given, const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "broadcast", options);
+  std::vector<Device> memory;
+  const DeviceList devices = arguments.resolved(given, memory);
   arguments.usable(tensor, "tensor");
   arguments.existing_devices(devices, "devices");
 

@@ -12,7 +12,6 @@ namespace {
 
 /// Returns whether all are plain.
 bool check_sources(const Arguments& arguments, TensorList tensors) {
-  arguments.not_empty(tensors.size(), "tensors");
   bool are_plain = true;
   for (std::size_t t = 0; t < tensors.size(); ++t) {
     fetch_ahead(tensors, t);
@@ -41,16 +40,20 @@ void check_target(const Arguments& arguments, const Tensor& source, std::size_t 
   arguments.same_sizes(output, name, source.sizes(), Name("tensors", t));
 }
 
+void check_lengths(const Arguments& arguments, TensorList tensors, TensorLists out) {
+  arguments.not_empty(out.size(), "out");
+  for (std::size_t d = 0; d < out.size(); ++d) {
+    if (out[d].size() == tensors.size()) continue;
+    arguments.fail("out[{}] has {} tensors, expected {} as tensors", d, out[d].size(), tensors.size());
+  }
+}
+
 /// Adds the outputs as rows, checked. Returns whether all are plain and laid out as their sources.
 bool add_targets(const Arguments& arguments, TensorList tensors, TensorLists out, MemoryRuns& runs,
                  Call& call) {
-  arguments.not_empty(out.size(), "out");
   bool are_plain = true;
   std::optional<std::size_t> row_in_place;
   for (std::size_t d = 0; d < out.size(); ++d) {
-    if (out[d].size() != tensors.size()) {
-      arguments.fail("out[{}] has {} tensors, expected {} as tensors", d, out[d].size(), tensors.size());
-    }
     const Device device = out[d][0].device();
     check_target(arguments, tensors[0], 0, out[d][0], d, device);
     const bool is_root = device == tensors[0].device();
@@ -148,6 +151,8 @@ Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing, T
                                  TensorLists out, std::size_t buffer_size, const CollectiveOptions& options) {
   MemoryRuns runs;
   bool are_plain = check_sources(arguments, tensors);
+  check_lengths(arguments, tensors, out);
+  if (tensors.empty()) return Call::of_nothing(arguments.runtime(), Collective::broadcast_coalesced, options);
   Call call = start_call(arguments, tensors, out.size(), buffer_size, options);
   call.add_all(tensors);
   if (!add_targets(arguments, tensors, out, runs, call)) are_plain = false;
@@ -177,12 +182,18 @@ void broadcast_coalesced(TensorList tensors, TensorLists out, std::size_t buffer
   packing.unpack();
 }
 
-std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceList devices,
+std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceList given,
                                                      std::size_t buffer_size,
                                                      const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "broadcast_coalesced", options);
+  std::vector<Device> memory;
+  const DeviceList devices = arguments.resolved(given, memory);
   collectives::check_sources(arguments, tensors);
   arguments.existing_devices(devices, "devices");
+  if (tensors.empty()) {
+    collectives::Call::of_nothing(arguments.runtime(), Collective::broadcast_coalesced, options).launch();
+    return std::vector<std::vector<Tensor>>(devices.size());
+  }
 
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = tensors, .devices = devices});

@@ -1,5 +1,6 @@
 #include "collectives/call.hpp"
 
+#include "thread_current.hpp"
 #include "transport/plan_builder.hpp"
 #include "transport/select.hpp"
 
@@ -19,6 +20,14 @@ Call::Call(Runtime& runtime, Collective collective, const CollectiveOptions& opt
       options_(options),
       describe_(describe),
       columns_(columns) {}
+
+Call Call::of_nothing(Runtime& runtime, Collective collective, const CollectiveOptions& options) {
+  Call call(runtime, collective, options, [](const Call&, transport::Problem&) {});
+  call.add_row(Device(index_of(runtime, Device::current(), name_of(collective))));
+  call.mark_root();
+  call.add(nullptr, nullptr);
+  return call;
+}
 
 void Call::add_row(Device device) {
   if (device.is_host()) {

@@ -27,6 +27,10 @@ class Call {
 
   Call(Runtime& runtime, Collective collective, const CollectiveOptions& options, Describe describe,
        std::size_t columns = 1);
+  /// A coalesced call on lists of no tensors: one row, on the current device, and nothing to do. Throws
+  /// Error(invalid_argument) if there is no device.
+  [[nodiscard]] static Call of_nothing(Runtime& runtime, Collective collective,
+                                       const CollectiveOptions& options);
 
   [[nodiscard]] Runtime& runtime() const noexcept { return *runtime_; }
   [[nodiscard]] Collective collective() const noexcept { return collective_; }

@@ -7,6 +7,7 @@
 #include "collectives/team_operations.hpp"
 #include "fork_mark.hpp"
 #include "log.hpp"
+#include "thread_current.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team_exchange.hpp"
 
@@ -102,7 +103,8 @@ std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOption
   constexpr std::size_t largest_window = std::size_t{1} << 30U;
   const Arguments arguments(Runtime::get(), "Communicator");
   std::vector<Device> devices = options.devices;
-  if (devices.empty()) devices.emplace_back(current_device());
+  if (devices.empty()) devices.push_back(Device::current());
+  for (Device& device : devices) device = resolved(arguments.runtime(), device);
   arguments.existing_devices(devices, "options.devices");
   arguments.known_transport(options.transport);
   for (std::size_t i = 0; i < devices.size(); ++i) {

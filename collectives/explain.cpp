@@ -114,9 +114,12 @@ class WorkloadCall {
 
 }  // namespace
 
-std::string explain(const Workload& workload) {
-  const Arguments arguments(Runtime::get(), "explain", workload.options);
-  std::vector<Device> devices = workload.devices;
+std::string explain(const Workload& given) {
+  const Arguments arguments(Runtime::get(), "explain", given.options);
+  Workload workload = given;
+  workload.root = resolved(arguments.runtime(), given.root);
+  std::vector<Device> devices = given.devices;
+  for (Device& device : devices) device = resolved(arguments.runtime(), device);
   if (devices.empty()) {
     for (int device = 0; device < arguments.runtime().device_count(); ++device) devices.emplace_back(device);
   }

@@ -85,8 +85,10 @@ void describe_gather(const Call& call, transport::Problem& problem) {
   describe_cut(call, problem, CutDirection::together, output, 0);
 }
 
-Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList tensors, const Tensor& out,
+Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList given, const Tensor& out,
                     int dim, const CollectiveOptions& options) {
+  std::vector<Tensor> memory;
+  const TensorList tensors = as_vectors(given, memory);
   arguments.not_empty(tensors.size(), "tensors");
   arguments.usable(tensors[0], "tensors[0]");
   const int along = arguments.dimension(dim, tensors[0].dim());
@@ -135,14 +137,16 @@ void gather(TensorList tensors, const Tensor& out, int dim, const CollectiveOpti
   packing.unpack();
 }
 
-Tensor gather(TensorList tensors, int dim, std::optional<Device> destination,
+Tensor gather(TensorList given, int dim, std::optional<Device> destination,
               const CollectiveOptions& options) {
+  std::vector<Tensor> memory;
+  const TensorList tensors = collectives::as_vectors(given, memory);
   const collectives::Arguments arguments(Runtime::get(), "gather", options);
   arguments.not_empty(tensors.size(), "tensors");
   arguments.usable(tensors[0], "tensors[0]");
   const int along = arguments.dimension(dim, tensors[0].dim());
   const std::vector<std::int64_t> sizes = collectives::check_inputs(arguments, tensors, along);
-  const Device device = collectives::destination_or_current(destination);
+  const Device device = collectives::destination_or_current(arguments, destination);
   if (!device.is_host()) arguments.existing_device(device, "destination");
 
   const MemoryFormat format = collectives::common_format(tensors);

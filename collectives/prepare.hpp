@@ -4,6 +4,7 @@
 #include "collectives/call.hpp"
 #include "collectives/disjoint.hpp"
 #include "collectives/packing.hpp"
+#include "thread_current.hpp"
 #include "tutti/collectives.hpp"
 
 #include <cstddef>
@@ -43,8 +44,9 @@ void describe_gather(const Call& call, transport::Problem& problem);
 }
 
 /// The destination of a reduce or gather: the given one, else the current device.
-[[nodiscard]] inline Device destination_or_current(std::optional<Device> destination) {
-  return destination ? *destination : Device(current_device());
+[[nodiscard]] inline Device destination_or_current(const Arguments& arguments,
+                                                   std::optional<Device> destination) {
+  return resolved(arguments.runtime(), destination.value_or(Device::current()));
 }
 
 }  // namespace tutti::collectives

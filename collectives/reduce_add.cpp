@@ -83,7 +83,7 @@ Call prepare_reduce_add(const Arguments& arguments, Packing& packing, TensorList
 
 namespace tutti {
 
-void reduce_add(TensorList inputs, const Tensor& out, const CollectiveOptions& options) {
+void detail::reduce_add_into(TensorList inputs, const Tensor& out, const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "reduce_add", options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = inputs, .outputs = TensorList(std::span(&out, 1))});
@@ -94,7 +94,7 @@ void reduce_add(TensorList inputs, const Tensor& out, const CollectiveOptions& o
 Tensor reduce_add(TensorList inputs, std::optional<Device> destination, const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "reduce_add", options);
   collectives::check_inputs(arguments, inputs);
-  const Device device = collectives::destination_or_current(destination);
+  const Device device = collectives::destination_or_current(arguments, destination);
   arguments.existing_device(device, "destination");
 
   const LayoutPtr layout = collectives::common_layout(inputs);

@@ -25,10 +25,6 @@ void check_input(const Arguments& arguments, TensorLists inputs, std::size_t d, 
 bool add_inputs(const Arguments& arguments, TensorLists inputs, MemoryRuns& runs, Call& call) {
   bool are_plain = true;
   for (std::size_t d = 0; d < inputs.size(); ++d) {
-    if (inputs[d].size() != inputs[0].size()) {
-      arguments.fail("inputs[{}] has {} tensors, expected {} as inputs[0]", d, inputs[d].size(),
-                     inputs[0].size());
-    }
     check_input(arguments, inputs, d, 0);
     const Device device = inputs[d][0].device();
     call.add_row(device);
@@ -70,9 +66,6 @@ const std::vector<Tensor>& candidate_in_place(TensorLists inputs, TensorList out
 /// Adds the outputs as the root's row, checked. Returns whether all are plain and laid out as the inputs.
 bool add_outputs(const Arguments& arguments, TensorLists inputs, TensorList out, MemoryRuns& runs,
                  Call& call) {
-  if (out.size() != inputs[0].size()) {
-    arguments.fail("out has {} tensors, expected {} as inputs[0]", out.size(), inputs[0].size());
-  }
   check_output(arguments, inputs, out, 0);
   const Device device = out[0].device();
   const std::vector<Tensor>& in_place = candidate_in_place(inputs, out);
@@ -113,11 +106,18 @@ ColumnLayouts common_layouts(TensorLists inputs, bool are_plain) {
   return layouts;
 }
 
-/// A call without rows, after the checks of the lists' lengths that it takes.
+void check_lengths(const Arguments& arguments, TensorLists inputs) {
+  arguments.not_empty(inputs.size(), "inputs");
+  for (std::size_t d = 1; d < inputs.size(); ++d) {
+    if (inputs[d].size() == inputs[0].size()) continue;
+    arguments.fail("inputs[{}] has {} tensors, expected {} as inputs[0]", d, inputs[d].size(),
+                   inputs[0].size());
+  }
+}
+
+/// A call without rows, of lists that are not empty.
 Call start_call(const Arguments& arguments, TensorLists inputs, std::size_t buffer_size,
                 const CollectiveOptions& options) {
-  arguments.not_empty(inputs.size(), "inputs");
-  arguments.not_empty(inputs[0].size(), "inputs[0]");
   Call call(arguments.runtime(), Collective::reduce_add_coalesced, options, describe_reduce_add,
             inputs[0].size());
   call.set_staging_bytes(buffer_size);
@@ -151,6 +151,11 @@ void set_shape(Call& call, const ColumnLayouts& layouts) {
 
 Call prepare_reduce_add_coalesced(const Arguments& arguments, Packing& packing, TensorLists inputs,
                                   TensorList out, std::size_t buffer_size, const CollectiveOptions& options) {
+  check_lengths(arguments, inputs);
+  if (out.size() != inputs[0].size()) {
+    arguments.fail("out has {} tensors, expected {} as inputs[0]", out.size(), inputs[0].size());
+  }
+  if (out.empty()) return Call::of_nothing(arguments.runtime(), Collective::reduce_add_coalesced, options);
   MemoryRuns runs;
   Call call = start_call(arguments, inputs, buffer_size, options);
   const bool inputs_are_plain = add_inputs(arguments, inputs, runs, call);
@@ -183,8 +188,8 @@ Call prepare_reduce_add_coalesced(const Arguments& arguments, Packing& packing, 
 
 namespace tutti {
 
-void reduce_add_coalesced(TensorLists inputs, TensorList out, std::size_t buffer_size,
-                          const CollectiveOptions& options) {
+void detail::reduce_add_coalesced_into(TensorLists inputs, TensorList out, std::size_t buffer_size,
+                                       const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced", options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy, {.outputs = out, .rows = inputs});
   collectives::prepare_reduce_add_coalesced(arguments, packing, inputs, out, buffer_size, options).launch();
@@ -194,10 +199,16 @@ void reduce_add_coalesced(TensorLists inputs, TensorList out, std::size_t buffer
 std::vector<Tensor> reduce_add_coalesced(TensorLists inputs, std::optional<Device> destination,
                                          std::size_t buffer_size, const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced", options);
+  collectives::check_lengths(arguments, inputs);
+  const Device device = collectives::destination_or_current(arguments, destination);
+  if (inputs[0].empty()) {
+    arguments.existing_device(device, "destination");
+    collectives::Call::of_nothing(arguments.runtime(), Collective::reduce_add_coalesced, options).launch();
+    return {};
+  }
   collectives::MemoryRuns runs;
   collectives::Call call = collectives::start_call(arguments, inputs, buffer_size, options);
   const bool are_plain = collectives::add_inputs(arguments, inputs, runs, call);
-  const Device device = collectives::destination_or_current(destination);
   arguments.existing_device(device, "destination");
 
   const collectives::ColumnLayouts layouts = collectives::common_layouts(inputs, are_plain);

@@ -171,9 +171,11 @@ void scatter(const Tensor& tensor, TensorList out, int dim, StreamList streams,
   packing.unpack();
 }
 
-std::vector<Tensor> scatter(const Tensor& tensor, DeviceList devices, ListOf<std::int64_t> chunk_sizes,
-                            int dim, StreamList streams, const CollectiveOptions& options) {
+std::vector<Tensor> scatter(const Tensor& tensor, DeviceList given, ListOf<std::int64_t> chunk_sizes, int dim,
+                            StreamList streams, const CollectiveOptions& options) {
   const collectives::Arguments arguments(Runtime::get(), "scatter", options);
+  std::vector<Device> memory;
+  const DeviceList devices = arguments.resolved(given, memory);
   arguments.usable(tensor, "tensor");
   arguments.existing_devices(devices, "devices");
   const int along = arguments.dimension(dim, tensor.dim());

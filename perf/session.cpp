@@ -102,13 +102,13 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
                                  members_.count, processes.are_ranks() ? "members" : "devices",
                                  members_.count - 1));
   }
-  set_device(members_.own.front().index());  // device 0 may be another rank's
   for (const Device device : members_.own) {
     streams_.emplace_back(device.index());
     set_stream(streams_.back());
     const std::size_t free = mem_get_info(device.index()).free;
     free_bytes_ = streams_.size() == 1 ? free : std::min(free_bytes_, free);
   }
+  set_device(members_.own.front().index());  // device 0 may be another rank's
   describe_members();
   settings_.devices = members_.own;
   settings_.transport = options.collective.transport;

@@ -4,6 +4,7 @@
 #include "thread_current.hpp"
 
 #include <exception>
+#include <new>
 
 #include <fmt/format.h>
 
@@ -20,12 +21,13 @@ std::string_view name_of(BackendKind kind) noexcept {
 }
 
 std::string to_string(Device device) {
-  return device.is_host() ? std::string("host") : fmt::format("device:{}", device.index());
+  if (device.is_host()) return "host";
+  return device.is_current() ? "the current device" : fmt::format("device:{}", device.index());
 }
 
 bool is_available() noexcept {
   try {
-    return Runtime::get().device_count() > 0;
+    return Runtime::count_devices() > 0;
   } catch (const std::exception&) {
     return false;  // whoever goes on to use a device is told why
   }
@@ -44,38 +46,35 @@ BackendKind backend_kind() {
 }
 
 int device_count() {
-  return Runtime::get().device_count();
+  return Runtime::count_devices();
 }
 
 int current_device() {
-  return thread_current(Runtime::get()).device;
+  return current_index(Runtime::get());
 }
 
-void set_device(int device) {
-  if (device < 0) return;
+void set_device(Device device) {
+  if (device.index() < 0) return;
   Runtime& runtime = Runtime::get();
-  runtime.require_device(device, "set_device");
-  // Also when tutti's current device stays the same: somebody may have called CUDA in between.
-  runtime.backend().set_current_device(device);
-  thread_current(runtime).device = device;
+  const int index = index_of(runtime, device, "set_device");
+  runtime.backend().set_current_device(index);
+  thread_current(runtime).device = index;
 }
 
-const DeviceProperties& get_device_properties(int device) {
+const DeviceProperties& get_device_properties(Device device) {
   Runtime& runtime = Runtime::get();
-  runtime.require_device(device, "get_device_properties");
-  return runtime.backend().properties(device);
+  return runtime.backend().properties(index_of(runtime, device, "get_device_properties"));
 }
 
-std::string get_device_name(int device) {
+std::string get_device_name(Device device) {
   Runtime& runtime = Runtime::get();
-  runtime.require_device(device, "get_device_name");
-  return runtime.backend().properties(device).name;
+  return runtime.backend().properties(index_of(runtime, device, "get_device_name")).name;
 }
 
-std::pair<int, int> get_device_capability(int device) {
+std::pair<int, int> get_device_capability(Device device) {
   Runtime& runtime = Runtime::get();
-  runtime.require_device(device, "get_device_capability");
-  const DeviceProperties& properties = runtime.backend().properties(device);
+  const DeviceProperties& properties =
+      runtime.backend().properties(index_of(runtime, device, "get_device_capability"));
   return {properties.major, properties.minor};
 }
 
@@ -95,43 +94,53 @@ std::string get_gencode_flags() {
   return flags;
 }
 
-bool can_device_access_peer(int device, int peer) {
+bool can_device_access_peer(Device device, Device peer) {
   Runtime& runtime = Runtime::get();
-  runtime.require_device(device, "can_device_access_peer");
-  runtime.require_device(peer, "can_device_access_peer");
-  return device != peer && runtime.backend().can_access_peer(device, peer);
+  const int here = index_of(runtime, device, "can_device_access_peer");
+  const int there = index_of(runtime, peer, "can_device_access_peer");
+  return here != there && runtime.backend().can_access_peer(here, there);
 }
 
-void synchronize(int device) {
+void synchronize(Device device) {
   Runtime& runtime = Runtime::get();
-  runtime.require_device(device, "synchronize");
+  const int index = index_of(runtime, device, "synchronize");
   runtime.release_collected();
-  runtime.backend().synchronize_device(device);
+  runtime.backend().synchronize_device(index);
   HostWaits::count_one();
 }
 
-void synchronize() {
-  synchronize(current_device());
-}
-
-MemoryInfo mem_get_info(int device) {
+MemoryInfo mem_get_info(Device device) {
   Runtime& runtime = Runtime::get();
-  runtime.require_device(device, "mem_get_info");
-  return runtime.backend().memory_info(device);
+  return runtime.backend().memory_info(index_of(runtime, device, "mem_get_info"));
 }
 
 DeviceGuard::DeviceGuard(Device device) : restores_(device.index() >= 0) {
-  // A guard that does nothing does so where there is no device, too.
-  original_ = restores_ || is_available() ? current_device() : -1;
-  if (restores_) set_device(device.index());
+  if (!restores_) {
+    // It does nothing where there is no device, too, and starts nothing.
+    Runtime* const runtime = Runtime::get_if_initialized();
+    if (runtime != nullptr && runtime->device_count() > 0) original_ = current_index(*runtime);
+    return;
+  }
+  Runtime& runtime = Runtime::get();
+  const int index = index_of(runtime, device, "DeviceGuard");
+  ThreadCurrent& thread = thread_current(runtime);
+  const backend::NativePlace previous = runtime.backend().enter_device(index);
+  context_ = previous.context;
+  original_ = previous.device >= 0 ? previous.device : thread.device;
+  thread.device = index;
 }
 
 DeviceGuard::~DeviceGuard() {
   if (!restores_) return;
+  // Of devices that were replaced within the scope nothing is left to restore.
+  Runtime* const runtime = Runtime::get_if_initialized();
+  if (runtime == nullptr) return;
+  runtime->backend().leave_device({.device = original_, .context = context_});
+  if (original_ >= runtime->device_count()) return;
   try {
-    set_device(original_);
-  } catch (const std::exception&) {
-    // Fails only if the device has failed, or was replaced within the scope: nothing is left to restore.
+    thread_current(*runtime).device = original_;
+  } catch (const std::bad_alloc&) {
+    // Without memory for the thread's streams it has none, and starts anew at device 0.
   }
 }
 

@@ -235,7 +235,7 @@ DLManagedTensor* to_dlpack(const Tensor& tensor, const Stream* consumer) {
   if (consumer != nullptr) {
     if (!tensor.device().is_host()) {
       Runtime& runtime = Runtime::get();
-      runtime.require_device(tensor.device().index(), "to_dlpack");
+      runtime.require_device(tensor.device(), "to_dlpack");
       runtime.order(current_stream_ref(runtime, tensor.device().index()), StreamAccess::ref(*consumer));
     }
     // The consumer may call the deleter while its own work is still queued.

@@ -9,39 +9,39 @@
 namespace tutti {
 namespace {
 
-CachingAllocator& allocator_of(int device, std::string_view function) {
+CachingAllocator& allocator_of(Device device, std::string_view function) {
   Runtime& runtime = Runtime::get();
-  const int index = device_or_current(runtime, device, function);
+  const int index = index_of(runtime, device, function);
   runtime.release_collected();
   return runtime.allocator(index);
 }
 
 }  // namespace
 
-MemoryStats memory_stats(int device) {
+MemoryStats memory_stats(Device device) {
   return allocator_of(device, "memory_stats").stats();
 }
 
-std::size_t memory_allocated(int device) {
+std::size_t memory_allocated(Device device) {
   return static_cast<std::size_t>(
       allocator_of(device, "memory_allocated").stats().allocated_bytes.all.current);
 }
 
-std::size_t max_memory_allocated(int device) {
+std::size_t max_memory_allocated(Device device) {
   return static_cast<std::size_t>(
       allocator_of(device, "max_memory_allocated").stats().allocated_bytes.all.peak);
 }
 
-std::size_t memory_reserved(int device) {
+std::size_t memory_reserved(Device device) {
   return static_cast<std::size_t>(allocator_of(device, "memory_reserved").stats().reserved_bytes.all.current);
 }
 
-std::size_t max_memory_reserved(int device) {
+std::size_t max_memory_reserved(Device device) {
   return static_cast<std::size_t>(
       allocator_of(device, "max_memory_reserved").stats().reserved_bytes.all.peak);
 }
 
-void reset_peak_memory_stats(int device) {
+void reset_peak_memory_stats(Device device) {
   allocator_of(device, "reset_peak_memory_stats").reset_peak_stats();
 }
 

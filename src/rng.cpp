@@ -3,8 +3,8 @@
 #include "backend/floating_point.hpp"
 #include "backend/philox.hpp"
 #include "random_draws.hpp"
-#include "runtime.hpp"
 #include "tensor_factory.hpp"
+#include "thread_current.hpp"
 #include "tutti/error.hpp"
 
 #include <bit>
@@ -20,6 +20,7 @@ namespace tutti {
 namespace {
 
 constexpr int every_device = -1;
+constexpr int current_at_start = -2;
 
 /// A call to a seeding function.
 struct Seeding {
@@ -68,7 +69,10 @@ class Generators {
   explicit Generators(Runtime& runtime) : generators_(static_cast<std::size_t>(runtime.device_count())) {
     RememberedSeedings& remembered = remembered_seedings();
     const std::lock_guard lock(remembered.mutex);
-    for (const Seeding& seeding : remembered.seedings) apply(seeding);
+    for (Seeding seeding : remembered.seedings) {
+      if (seeding.device == current_at_start) seeding.device = current_index(runtime);
+      apply(seeding);
+    }
     remembered.seedings.clear();
   }
 
@@ -112,10 +116,8 @@ std::uint64_t seed_from_entropy() {
   return high << 32U | entropy();
 }
 
-Generator& generator_of(int device, std::string_view function) {
-  const int index = device < 0 ? current_device() : device;
-  Runtime::get().require_device(index, function);
-  return generators().of(index);
+Generator& generator_of(Device device, std::string_view function) {
+  return generators().of(index_of(Runtime::get(), device, function));
 }
 
 static_assert(std::endian::native == std::endian::little, "RngState is defined as little endian");
@@ -159,7 +161,7 @@ void require_fillable(const Tensor& tensor, std::string_view function) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}: the tensor is on the host, expected a device", function));
   }
-  Runtime::get().require_device(tensor.device().index(), function);
+  Runtime::get().require_device(tensor.device(), function);
   if (!tensor.layout()->is_dense()) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}: the tensor has sizes {} and strides {}, expected a dense tensor", function,
@@ -218,7 +220,7 @@ PhiloxState take_random_words(Runtime& runtime, int device, std::uint64_t words)
 }
 
 void manual_seed(std::uint64_t seed) {
-  if (remember_before_initialization({.device = 0, .seed = seed})) return;
+  if (remember_before_initialization({.device = current_at_start, .seed = seed})) return;
   if (device_count() == 0) return;
   generators().apply({.device = current_device(), .seed = seed});
 }
@@ -241,10 +243,10 @@ std::uint64_t seed_all() {
 }
 
 std::uint64_t initial_seed() {
-  return generator_of(-1, "initial_seed").state().seed;
+  return generator_of(Device::current(), "initial_seed").state().seed;
 }
 
-RngState get_rng_state(int device) {
+RngState get_rng_state(Device device) {
   return pack(generator_of(device, "get_rng_state").state());
 }
 
@@ -254,7 +256,7 @@ std::vector<RngState> get_rng_state_all() {
   return states;
 }
 
-void set_rng_state(const RngState& state, int device) {
+void set_rng_state(const RngState& state, Device device) {
   const PhiloxState unpacked = unpack(state, "set_rng_state");
   generator_of(device, "set_rng_state").set_state(unpacked);
 }

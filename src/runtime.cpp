@@ -11,6 +11,7 @@
 #include <array>
 #include <atomic>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -75,7 +76,13 @@ std::unique_ptr<Runtime> boot() {
       throw Error(ErrorCode::unsupported,
                   fmt::format("TUTTI_BACKEND is cuda, but no GPU is usable: {}", reason));
     }
-    log_info(fmt::format("running on virtual devices, as no GPU is usable: {}", reason));
+    const auto machine = virtual_devices::VirtualMachine::from_environment();
+    auto booted = boot_virtual_machine(machine);
+    log_warning(
+        fmt::format("no GPU is usable, so the {} devices are virtual ones, which this machine's processors "
+                    "carry out: {}. If that is wanted, set TUTTI_BACKEND=host",
+                    machine.device_count, reason));
+    return booted;
   }
   return boot_virtual_machine(virtual_devices::VirtualMachine::from_environment());
 }
@@ -105,6 +112,26 @@ Runtime& Runtime::get() {
   const Booting booting;
   Runtime* const runtime = get_if_initialized();
   return runtime != nullptr ? *runtime : enter(boot());
+}
+
+int Runtime::count_devices() {
+  if (const Runtime* const runtime = get_if_initialized()) return runtime->device_count();
+  if (is_forked_off.load()) return 0;
+  const BackendChoice choice = Environment::get().backend;
+  if (choice != BackendChoice::host) {
+    const std::optional<int> gpus = backend::count_gpus_unstarted();
+    if (gpus.value_or(0) > 0) return *gpus;
+    if (!gpus) {
+      try {
+        return get().device_count();
+      } catch (const Error& error) {
+        if (error.code() == ErrorCode::unsupported) return 0;
+        throw;
+      }
+    }
+    if (choice == BackendChoice::cuda) return 0;
+  }
+  return virtual_devices::VirtualMachine::from_environment().device_count;
 }
 
 Runtime* Runtime::get_if_initialized() noexcept {
@@ -190,11 +217,12 @@ void Runtime::enable_peer_access(int device, int peer) {
   enabled.store(true, std::memory_order_release);
 }
 
-void Runtime::require_device(int device, std::string_view function) const {
-  if (device >= 0 && device < device_count_) return;
+void Runtime::require_device(Device device, std::string_view function) const {
+  if (device.index() >= 0 && device.index() < device_count_) return;
+  const std::string given = device.is_host() ? "the host" : std::to_string(device.index());
   const std::string expected =
       device_count_ == 0 ? "but there are no devices" : fmt::format("expected 0 to {}", device_count_ - 1);
-  throw Error(ErrorCode::invalid_argument, fmt::format("{}: device is {}, {}", function, device, expected));
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: device is {}, {}", function, given, expected));
 }
 
 void Runtime::wait_event(backend::StreamRef stream, backend::EventHandle event) {

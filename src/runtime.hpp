@@ -37,6 +37,9 @@ class Runtime {
   [[nodiscard]] static Runtime& get();
   /// nullptr before first use.
   [[nodiscard]] static Runtime* get_if_initialized() noexcept;
+  /// How many devices the runtime has; before first use, will have. Creates it only if that cannot be told
+  /// otherwise. 0 where `get` would throw Error(unsupported).
+  [[nodiscard]] static int count_devices();
   /// Implements `virtual_devices::start`. Destroys the extensions even if it then finds memory in use and
   /// throws; they are made again when they are needed.
   static void replace(const virtual_devices::VirtualMachine& machine);
@@ -68,8 +71,9 @@ class Runtime {
   /// `enable_peer_access` once per ordered pair; afterwards one atomic load.
   void enable_peer_access(int device, int peer);
 
-  /// Throws Error(invalid_argument) "<function>: device is 9, expected 0 to 7" unless `device` exists.
-  void require_device(int device, std::string_view function) const;
+  /// Throws Error(invalid_argument) "<function>: device is 9, expected 0 to 7" unless `device` exists. The
+  /// host is no device.
+  void require_device(Device device, std::string_view function) const;
 
   // What makes one stream wait for another, and what queues kernels of several streams that wait for one
   // another, keep apart, process-wide: if a stream of theirs were made to wait for another of theirs between

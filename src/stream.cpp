@@ -6,14 +6,26 @@
 #include "tutti/event.hpp"
 
 #include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
 
 #include <fmt/format.h>
 
 namespace tutti {
 
-Stream::Stream(int device, int priority) {
+namespace {
+
+/// Leaves the current device as it is.
+void set_stream_of_device(Runtime& runtime, const Stream& stream) {
+  thread_current(runtime).streams[stream.device()] = stream;
+}
+
+}  // namespace
+
+Stream::Stream(Device device, int priority) {
   Runtime& runtime = Runtime::get();
-  device_ = device_or_current(runtime, device, "Stream");
+  device_ = index_of(runtime, device, "Stream");
   priority_ = runtime.clamped_priority(device_, priority);
   handle_ = runtime.pooled_stream(device_, priority_).handle;
 }
@@ -49,47 +61,51 @@ void Stream::wait_stream(const Stream& other) const {
   Runtime::get().order(StreamAccess::ref(other), StreamAccess::ref(*this));
 }
 
-ExternalStream::ExternalStream(void* native_handle, int device) : Stream(native_handle, device, 0) {
-  Runtime& runtime = Runtime::get();
-  runtime.require_device(device, "ExternalStream");
-  if (native_handle == nullptr && runtime.backend().kind() == BackendKind::host) {
-    throw Error(ErrorCode::invalid_argument,
-                "ExternalStream: native_handle is nullptr, expected the native_handle() of a virtual "
-                "device's stream");
-  }
+ExternalStream::ExternalStream(void* native_handle, Device device)
+    : Stream(native_handle, index_of(Runtime::get(), device, "ExternalStream"), 0) {
+  backend::Backend& backend = Runtime::get().backend();
+  const std::optional<int> owner = backend.device_of(StreamAccess::ref(*this));
+  if (owner == this->device()) return;
+  const std::string found = owner ? fmt::format("a stream of device {}", *owner) : "no stream that exists";
+  const std::string_view expected =
+      backend.kind() == BackendKind::host ? "the native_handle() of a virtual device's stream" : "one";
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("ExternalStream: native_handle is {}, {}, expected {} of device {}",
+                          native_handle == nullptr ? "nullptr" : fmt::format("{}", native_handle), found,
+                          expected, this->device()));
 }
 
-Stream default_stream(int device) {
+Stream default_stream(Device device) {
   Runtime& runtime = Runtime::get();
-  return StreamAccess::make(
-      runtime.backend().default_stream(device_or_current(runtime, device, "default_stream")));
+  return StreamAccess::make(runtime.backend().default_stream(index_of(runtime, device, "default_stream")));
 }
 
-Stream current_stream(int device) {
+Stream current_stream(Device device) {
   Runtime& runtime = Runtime::get();
-  const int index = device_or_current(runtime, device, "current_stream");
+  const int index = index_of(runtime, device, "current_stream");
   return thread_current(runtime).streams[index];
 }
 
 void set_stream(const Stream& stream) {
   Runtime& runtime = Runtime::get();
   runtime.require_device(stream.device(), "set_stream");
-  thread_current(runtime).streams[stream.device()] = stream;
+  if (current_index(runtime) != stream.device()) set_device(stream.device());
+  set_stream_of_device(runtime, stream);
 }
 
 StreamGuard::StreamGuard(const Stream& stream)
     : device_guard_(stream.device()),
       previous_(current_stream(stream.device())),
       generation_(Runtime::get().generation()) {
-  set_stream(stream);
+  set_stream_of_device(Runtime::get(), stream);
 }
 
 StreamGuard::~StreamGuard() {
   // If the devices were replaced within the scope, nothing is left to restore.
-  const Runtime* const runtime = Runtime::get_if_initialized();
+  Runtime* const runtime = Runtime::get_if_initialized();
   if (runtime == nullptr || runtime->generation() != generation_) return;
   try {
-    set_stream(previous_);
+    set_stream_of_device(*runtime, previous_);
   } catch (const std::exception&) {
     // Without memory for the thread's streams it has none.
   }

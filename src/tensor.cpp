@@ -129,12 +129,12 @@ bool is_pinned_memory(const Storage* storage, const void* data) {
 }
 
 TensorView::TensorView(void* data, DType dtype, IntList sizes, Device device)
-    : data_(data), layout_(make_layout(dtype, sizes)), device_(device) {
+    : TensorView(data, make_layout(dtype, sizes), device) {
   require_address(data_, *layout_);
 }
 
 TensorView::TensorView(void* data, DType dtype, IntList sizes, IntList strides, Device device)
-    : data_(data), layout_(make_layout(dtype, sizes, strides)), device_(device) {
+    : TensorView(data, make_layout(dtype, sizes, strides), device) {
   require_address(data_, *layout_);
 }
 
@@ -144,7 +144,7 @@ std::int64_t TensorView::size(int dimension) const {
 
 Tensor Tensor::from_blob(const TensorView& view, std::function<void()> release) {
   require_defined(view, "Tensor::from_blob", "view");
-  if (!view.device().is_host()) Runtime::get().require_device(view.device().index(), "Tensor::from_blob");
+  if (!view.device().is_host()) Runtime::get().require_device(view.device(), "Tensor::from_blob");
   return {detail::IntrusivePtr<Storage>::adopt(new BlobStorage(view, std::move(release))), view};
 }
 

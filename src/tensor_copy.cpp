@@ -34,7 +34,7 @@ void require_copyable(const Tensor& target, const Tensor& source) {
                     to_string(target.sizes()), to_string(target.strides())));
   }
   for (const Device device : {target.device(), source.device()}) {
-    if (!device.is_host()) Runtime::get().require_device(device.index(), "Tensor::copy_");
+    if (!device.is_host()) Runtime::get().require_device(device, "Tensor::copy_");
   }
 }
 
@@ -257,8 +257,9 @@ const Tensor& Tensor::copy_(const Tensor& source, Blocking blocking) const {
   return *this;
 }
 
-Tensor Tensor::to(Device device, Blocking blocking) const {
+Tensor Tensor::to(Device place, Blocking blocking) const {
   require_defined(view_, "Tensor::to", "the tensor");
+  const Device device = place.is_current() ? Device(current_device()) : place;
   if (device == this->device()) return *this;
   const HostMemory host_memory =
       device.is_host() && blocking == Blocking::no ? HostMemory::pinned : HostMemory::pageable;

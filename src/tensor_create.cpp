@@ -25,7 +25,8 @@ LayoutPtr layout_for(std::string_view function, DType dtype, IntList sizes,
 }
 
 Tensor make_empty(IntList sizes, const TensorOptions& options, std::string_view function) {
-  return allocate_tensor(layout_for(function, options.dtype, sizes, options.format), options.device,
+  const Device device = options.device.is_current() ? Device(current_device()) : options.device;
+  return allocate_tensor(layout_for(function, options.dtype, sizes, options.format), device,
                          options.host_memory, function);
 }
 
@@ -44,7 +45,7 @@ Tensor allocate_tensor(LayoutPtr layout, Device device, HostMemory host_memory, 
                                                 : PageableStorage::allocate(bytes);
   } else {
     Runtime& runtime = Runtime::get();
-    runtime.require_device(device.index(), function);
+    runtime.require_device(device, function);
     if (host_memory == HostMemory::pinned) {
       throw Error(ErrorCode::invalid_argument,
                   fmt::format("{}: options.host_memory is pinned, but options.device is {}, expected host",

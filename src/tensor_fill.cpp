@@ -53,7 +53,7 @@ void fill_on_host(const TensorView& target, const ElementBytes& value) {
 
 void fill_on_device(const TensorView& target, const ElementBytes& value) {
   Runtime& runtime = Runtime::get();
-  runtime.require_device(target.device().index(), "Tensor::fill_");
+  runtime.require_device(target.device(), "Tensor::fill_");
   const backend::StreamRef stream = current_stream_ref(runtime, target.device().index());
   if (target.layout()->is_dense()) {
     runtime.backend().fill(stream, fill_task(target.data(), *target.layout(), value));

@@ -1,9 +1,10 @@
 #include "tutti/virtual_devices.hpp"
 
 #include "backend/host/host_backend.hpp"
-#include "runtime.hpp"
+#include "thread_current.hpp"
 #include "tutti/error.hpp"
 
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,7 +29,12 @@ void start(const VirtualMachine& machine) {
 }
 
 void inject(const Fault& fault) {
-  control("inject").inject(fault);
+  backend::VirtualMachineControl& machine = control("inject");
+  Fault settled = fault;
+  for (std::optional<Device>* place : {&settled.device, &settled.peer}) {
+    if (*place) *place = resolved(Runtime::get(), **place);
+  }
+  machine.inject(settled);
 }
 
 void clear_faults() {

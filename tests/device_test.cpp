@@ -5,7 +5,10 @@
 #include "support/stream_order.hpp"
 #include "support/timing.hpp"
 #include "tutti/error.hpp"
+#include "tutti/memory.hpp"
+#include "tutti/rng.hpp"
 #include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -29,14 +32,16 @@ class SeveralDevices : public testing::Test {
 };
 
 TEST(Device, IsAvailableWhereThereIsOne) {
-  EXPECT_TRUE(is_available());
+  init();
   EXPECT_TRUE(is_initialized());
+  EXPECT_TRUE(is_available());
   EXPECT_GE(device_count(), 1);
 }
 
 TEST(Device, PrintsItself) {
   EXPECT_EQ(to_string(Device(3)), "device:3");
   EXPECT_EQ(to_string(Device::host()), "host");
+  EXPECT_EQ(to_string(Device::current()), "the current device");
   EXPECT_EQ(name_of(BackendKind::host), "host");
   EXPECT_EQ(name_of(BackendKind::cuda), "cuda");
 }
@@ -47,6 +52,13 @@ TEST(Device, IsAValueThatComparesAndHashes) {
   EXPECT_EQ(Device(2).index(), 2);
   EXPECT_NE(Device(0), Device::host());
   EXPECT_LT(Device(0), Device(1));
+  EXPECT_EQ(Device(-1), Device::current());
+  EXPECT_EQ(Device(-7), Device::current());
+  EXPECT_NE(Device::host(), Device::current());
+  EXPECT_FALSE(Device::current().is_host());
+  EXPECT_FALSE(Device::host().is_current());
+  EXPECT_EQ(Device::host().index(), -1);
+  EXPECT_EQ(Device::current().index(), -1);
   EXPECT_EQ(std::unordered_set<Device>({Device(0), Device(1), Device(1), Device::host()}).size(), 3U);
 }
 
@@ -103,8 +115,9 @@ TEST(Device, NamesTheFunctionAndTheRangeOfAWrongIndex) {
       refused("can_device_access_peer", [&] { static_cast<void>(can_device_access_peer(0, count)); }));
   EXPECT_TRUE(refused("synchronize", [&] { synchronize(count); }));
   EXPECT_TRUE(refused("mem_get_info", [&] { static_cast<void>(mem_get_info(count)); }));
-  EXPECT_TRUE(refuses([] { synchronize(-1); }, ErrorCode::invalid_argument, {"synchronize", "device is -1"}));
-  EXPECT_TRUE(refused("set_device", [&] { DeviceGuard guard(count); }));
+  EXPECT_TRUE(refuses([] { synchronize(Device::host()); }, ErrorCode::invalid_argument,
+                      {"synchronize", "device is the host", expected}));
+  EXPECT_TRUE(refused("DeviceGuard", [&] { DeviceGuard guard(count); }));
   EXPECT_EQ(current_device(), 0);
 }
 
@@ -125,8 +138,48 @@ TEST(Device, SynchronizesAllItsStreams) {
   }
 }
 
+TEST_F(SeveralDevices, AreMeantByNegativeIndicesWhenCurrent) {
+  const DeviceGuard guard(1);
+  for (const int index : {-1, -2, -1000}) {
+    EXPECT_EQ(&get_device_properties(index), &get_device_properties(1));
+    EXPECT_EQ(get_device_name(index), get_device_name(1));
+    EXPECT_EQ(get_device_capability(index), get_device_capability(1));
+    EXPECT_EQ(mem_get_info(index).total, mem_get_info(1).total);
+    EXPECT_EQ(can_device_access_peer(index, 0), can_device_access_peer(1, 0));
+    EXPECT_FALSE(can_device_access_peer(index, 1));
+    EXPECT_NO_THROW(synchronize(index));
+    EXPECT_EQ(Stream(index).device(), 1);
+    EXPECT_EQ(default_stream(index), default_stream(1));
+    EXPECT_EQ(current_stream(index), current_stream(1));
+    EXPECT_EQ(ExternalStream(Stream(1).native_handle(), index).device(), 1);
+    EXPECT_EQ(get_rng_state(index), get_rng_state(1));
+    const Tensor tensor = ones({3}, {.device = index});
+    EXPECT_EQ(tensor.device(), Device(1));
+    EXPECT_EQ(tensor.to(Device::host()).to(index).device(), Device(1));
+    EXPECT_EQ(from_host(std::vector<float>{1, 2}, {2}, index).device(), Device(1));
+    EXPECT_EQ(TensorView(tensor.data(), DType::float32, {3}, index).device(), Device(1));
+    EXPECT_EQ(TensorView(tensor.data(), tensor.layout(), index).device(), Device(1));
+    const std::size_t before = memory_allocated(0);
+    EXPECT_EQ(memory_allocated(index), memory_allocated(1));
+    EXPECT_EQ(memory_allocated(0), before);
+    set_device(index);
+    const DeviceGuard nothing(index);
+    EXPECT_EQ(current_device(), 1);
+  }
+}
+
+TEST(Device, IsTheCurrentOneUnlessToldOtherwise) {
+  EXPECT_EQ(get_device_name(), get_device_name(current_device()));
+  EXPECT_EQ(get_device_capability(), get_device_capability(current_device()));
+  EXPECT_EQ(&get_device_properties(), &get_device_properties(current_device()));
+  EXPECT_EQ(mem_get_info().total, mem_get_info(current_device()).total);
+  EXPECT_NO_THROW(synchronize());
+  EXPECT_NO_THROW(synchronize(Device(0)));
+}
+
 TEST(DeviceGuard, IgnoresNegativeIndicesAndTheHost) {
   set_device(-1);
+  set_device(Device::host());
   EXPECT_EQ(current_device(), 0);
   const DeviceGuard negative(-3);
   EXPECT_EQ(current_device(), 0);

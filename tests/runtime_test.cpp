@@ -6,6 +6,7 @@
 #include "support/stream_gate.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
+#include "tutti/tensor.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -16,6 +17,8 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace tutti {
 namespace {
@@ -37,10 +40,72 @@ TEST_F(FirstUse, ChoosesABackendLazily) {
   EXPECT_EXIT(
       {
         const bool before = is_initialized();
-        const bool counted = device_count() > 0;
-        finish(!before && counted && is_initialized());
+        static_cast<void>(backend_kind());
+        finish(!before && is_initialized() && device_count() > 0);
       },
       testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FirstUse, IsNotToCountTheDevices) {
+  EXPECT_EXIT(
+      {
+        const int counted = device_count();
+        const DeviceGuard nothing(Device::host());
+        const bool is_unused = is_available() && !is_initialized() && nothing.original_device() == -1;
+        const pid_t child = ::fork();
+        if (child == 0) {
+          const bool works = full({5}, 3, {.device = 0}).to_vector<float>()[4] == 3;
+          std::_Exit(works && device_count() == counted ? 0 : 1);
+        }
+        int status = -1;
+        const bool child_is_well = ::waitpid(child, &status, 0) == child && status == 0;
+        finish(is_unused && child_is_well && Runtime::get().device_count() == counted);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FirstUse, CountsTheDevicesOfAMachineThatIsYetToStart) {
+  EXPECT_EXIT(
+      {
+        ::setenv("TUTTI_BACKEND", "host", 1);
+        ::setenv("TUTTI_VIRTUAL_DEVICES", "5", 1);
+        finish(device_count() == 5 && is_available() && !is_initialized());
+      },
+      testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(
+      {
+        ::setenv("TUTTI_BACKEND", "host", 1);
+        ::setenv("TUTTI_VIRTUAL_TOPOLOGY", "no such file", 1);
+        finish(!is_available() && static_cast<bool>(refuses([] { static_cast<void>(device_count()); },
+                                                            ErrorCode::invalid_argument, {"no such file"})));
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FirstUse, CountsNoDevicesWhereNoGpuIsUsable) {
+  EXPECT_EXIT(
+      {
+        ::setenv("TUTTI_BACKEND", "cuda", 1);
+        ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+        finish(device_count() == 0 && !is_available() && !is_initialized());
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+TEST_F(FirstUse, SaysOnceThatVirtualDevicesStandInForGpus) {
+  const auto use = [](const char* backend) {
+    ::setenv("TUTTI_BACKEND", backend, 1);
+    ::setenv("TUTTI_VIRTUAL_DEVICES", "3", 1);
+    ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+    static_cast<void>(device_count());
+    synchronize();
+    synchronize(2);
+    finish(backend_kind() == BackendKind::host);
+  };
+  EXPECT_EXIT(
+      use("auto"), testing::ExitedWithCode(0),
+      "^tutti: warning: no GPU is usable, so the 3 devices are virtual .*CUDA.*TUTTI_BACKEND=host\n$");
+  EXPECT_EXIT(use("host"), testing::ExitedWithCode(0), "^$");
 }
 
 TEST_F(FirstUse, HappensOnceWhenThreadsRaceToIt) {

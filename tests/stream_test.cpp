@@ -67,8 +67,8 @@ TEST(Stream, RefusesUnknownDevices) {
   EXPECT_TRUE(refused("default_stream", [&] { static_cast<void>(default_stream(count)); }));
   EXPECT_TRUE(refused("current_stream", [&] { static_cast<void>(current_stream(count)); }));
   EXPECT_TRUE(refused("ExternalStream", [&] { ExternalStream stream(Stream(0).native_handle(), count); }));
-  EXPECT_TRUE(refuses([] { ExternalStream stream(Stream(0).native_handle(), -1); },
-                      ErrorCode::invalid_argument, {"ExternalStream", "device is -1"}));
+  EXPECT_TRUE(refuses([] { ExternalStream stream(Stream(0).native_handle(), Device::host()); },
+                      ErrorCode::invalid_argument, {"ExternalStream", "device is the host"}));
 }
 
 TEST(Stream, IsIdleOnlyWhenItsWorkHasFinished) {
@@ -222,10 +222,27 @@ TEST(ExternalStream, RefusesNullForVirtualDevices) {
 
 TEST_F(StreamsOfTwoDevices, DifferEvenWithEqualHandles) {
   EXPECT_NE(default_stream(0), default_stream(1));
+  // Of different devices, handles are equal on GPUs alone: those of the default streams.
+  EXPECT_NE(std::hash<Stream>{}(default_stream(0)), std::hash<Stream>{}(default_stream(1)));
+}
+
+TEST_F(StreamsOfTwoDevices, AreNotTakenForStreamsOfAnotherDevice) {
   const Stream stream(0);
-  const ExternalStream elsewhere(stream.native_handle(), 1);
-  EXPECT_NE(stream, static_cast<const Stream&>(elsewhere));
-  EXPECT_NE(std::hash<Stream>{}(stream), std::hash<Stream>{}(elsewhere));
+  EXPECT_TRUE(refuses([&] { ExternalStream elsewhere(stream.native_handle(), 1); },
+                      ErrorCode::invalid_argument,
+                      {"ExternalStream", "a stream of device 0", "of device 1"}));
+}
+
+TEST(ExternalStream, RefusesWhatIsNoStreamOfVirtualDevices) {
+  if (backend_kind() == BackendKind::cuda) GTEST_SKIP() << "the driver may crash on what never was a stream";
+  int no_stream = 0;
+  EXPECT_TRUE(refuses([&] { ExternalStream stream(&no_stream, 0); }, ErrorCode::invalid_argument,
+                      {"ExternalStream", "no stream that exists"}));
+  backend::Backend& backend = Runtime::get().backend();
+  const backend::StreamRef made = backend.create_stream(0, 0);
+  backend.destroy_stream(made);
+  EXPECT_TRUE(refuses([&] { ExternalStream stream(made.handle, 0); }, ErrorCode::invalid_argument,
+                      {"ExternalStream", "no stream that exists"}));
 }
 
 TEST_F(StreamsOfTwoDevices, AreUsableWhicheverDeviceIsCurrent) {
@@ -250,16 +267,18 @@ TEST_F(StreamsOfTwoDevices, AreCurrentOnePerDevice) {
   const Stream on_one(1);
   set_stream(on_zero);
   set_stream(on_one);
-  EXPECT_EQ(current_device(), 0) << "setting a stream leaves the device as it is";
+  EXPECT_EQ(current_device(), 1) << "a stream comes with its device";
   EXPECT_EQ(current_stream(0), on_zero);
   EXPECT_EQ(current_stream(1), on_one);
-  set_stream(default_stream(0));
   set_stream(default_stream(1));
+  set_stream(default_stream(0));
+  EXPECT_EQ(current_device(), 0);
 }
 
 TEST_F(StreamsOfTwoDevices, AreSwitchedByAGuardTogetherWithTheDevice) {
   const Stream before(1);
   set_stream(before);
+  set_device(0);
   {
     const Stream within(1);
     const StreamGuard guard(within);
@@ -269,6 +288,7 @@ TEST_F(StreamsOfTwoDevices, AreSwitchedByAGuardTogetherWithTheDevice) {
   EXPECT_EQ(current_device(), 0);
   EXPECT_EQ(current_stream(1), before);
   set_stream(default_stream(1));
+  set_device(0);
 }
 
 TEST_F(StreamsOfTwoDevices, WaitForEachOther) {

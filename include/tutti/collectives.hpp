@@ -36,6 +36,9 @@
 /// tensors that are strided or not laid out alike, which are copied on their own devices, and pinned ones for
 /// pageable host memory.
 ///
+/// Coalesced calls with lists of no tensors are made like others, and do nothing: what they return are lists
+/// of none.
+///
 /// Calls with given outputs may be captured into a CUDA graph when the current stream of one participating
 /// device is being captured; the others join the capture. Their operands must need no stand-ins: be dense and
 /// laid out alike (`gather`: like the output), and what is on the host pinned. Nor can they wait for an
@@ -145,8 +148,18 @@ TUTTI_EXPORT void broadcast_coalesced(TensorList tensors, TensorLists out,
 /// Inputs are never modified.
 [[nodiscard]] TUTTI_EXPORT Tensor reduce_add(TensorList inputs, std::optional<Device> destination = {},
                                              const CollectiveOptions& options = {});
-/// Writes the sum into `out`, which may be exactly one of the inputs and otherwise overlaps none.
-TUTTI_EXPORT void reduce_add(TensorList inputs, const Tensor& out, const CollectiveOptions& options = {});
+namespace detail {
+TUTTI_EXPORT void reduce_add_into(TensorList inputs, const Tensor& out, const CollectiveOptions& options);
+TUTTI_EXPORT void reduce_add_coalesced_into(TensorLists inputs, TensorList out, std::size_t buffer_size,
+                                            const CollectiveOptions& options);
+}  // namespace detail
+
+/// Writes the sum into `out`, which may be exactly one of the inputs and otherwise overlaps none. (A template
+/// of nothing, as are its like below, so that `{}` in the place of `out` means no destination.)
+template <class = void>
+void reduce_add(TensorList inputs, const Tensor& out, const CollectiveOptions& options = {}) {
+  detail::reduce_add_into(inputs, out, options);
+}
 
 /// `reduce_add` of each column of inputs[device][tensor], as one operation. All rows have the same length
 /// and, per column, the same element type and shape.
@@ -155,9 +168,11 @@ TUTTI_EXPORT void reduce_add(TensorList inputs, const Tensor& out, const Collect
     const CollectiveOptions& options = {});
 /// Writes into out[t], all on one device, which may be exactly one of inputs[d][t]. Stand-ins are allocated
 /// as in `broadcast_coalesced`.
-TUTTI_EXPORT void reduce_add_coalesced(TensorLists inputs, TensorList out,
-                                       std::size_t buffer_size = default_buffer_size,
-                                       const CollectiveOptions& options = {});
+template <class = void>
+void reduce_add_coalesced(TensorLists inputs, TensorList out, std::size_t buffer_size = default_buffer_size,
+                          const CollectiveOptions& options = {}) {
+  detail::reduce_add_coalesced_into(inputs, out, buffer_size, options);
+}
 
 /// Splits `tensor`, on the host or a device, along `dim` (negative counts from the end); one result per
 /// device, in order.
@@ -179,6 +194,10 @@ TUTTI_EXPORT void scatter(const Tensor& tensor, TensorList out, int dim = 0, Str
 /// Concatenates `tensors`, on any devices, along `dim`; sizes along `dim` may differ, all others and the
 /// element type are equal. `destination` is a device (the current one if not given) or the host, and then the
 /// result is pinned and the call waits once, for all (`options.blocking`). Channels-last when all inputs are.
+///
+/// Tensors without dimensions, all of them, are joined like vectors of one element, and `dim` is 0 or -1.
+/// Mind it where scalars such as losses are gathered: the result is a vector with an element for each, not
+/// their sum or mean.
 [[nodiscard]] TUTTI_EXPORT Tensor gather(TensorList tensors, int dim = 0,
                                          std::optional<Device> destination = {},
                                          const CollectiveOptions& options = {});

@@ -18,7 +18,8 @@ namespace tutti {
 /// What a communicator is made with. Unless a member says that it is the same on all ranks, it is each rank's
 /// own.
 struct CommunicatorOptions {
-  /// The devices this process brings in, 1 to 16, each once; each is a member. Empty: the current device.
+  /// The devices this process brings in, 1 to 16, each once; each is a member. Empty: the calling thread's
+  /// current device, on GPUs CUDA's. No call of a communicator's leaves another device current than it found.
   std::vector<Device> devices{};
   /// How long a call may wait for other ranks before all ranks give up; a second more where a GPU does not
   /// say how far it has come. It counts from when the call is made, or from when the call before it has been
@@ -59,7 +60,8 @@ struct CommunicatorWorkload {
 /// members of rank 0 in its order, then those of rank 1. With one device per process, members are ranks. A
 /// `root` is a member.
 ///
-/// All ranks make the same calls in the same order, with the same root, element types and sizes. A call takes
+/// All ranks make the same calls in the same order, with the same root, element types and sizes; `all_gather`
+/// and `reduce_scatter_add`, for which tensors are flat, with the same numbers of elements. A call takes
 /// one tensor for each member of this process, in their order, each on that member's device; it enqueues on
 /// these devices' current streams, or on `streams`, one per own member, and returns. Inputs and outputs
 /// follow the streams as those of the collectives of one process do, and calls of one communicator follow one
@@ -159,7 +161,9 @@ class TUTTI_EXPORT Communicator {
   /// Copies the root's `tensor`, which others need not give, into every `out`; the root's may be `tensor`.
   /// Ranks may mix the two forms.
   void broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams = {});
-  /// `broadcast` of many tensors as one operation; `tensors[i]`, `out[i]` are those of own member i.
+  /// `broadcast` of many tensors as one operation; `tensors[i]`, `out[i]` are those of own member i. With
+  /// lists of no tensors, which all ranks then give, the coalesced calls do nothing; but they are calls,
+  /// which all ranks make.
   void broadcast_coalesced(TensorLists tensors, int root, StreamList streams = {});
   void broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams = {});
   /// The elementwise sum of all members' inputs goes to the root's `out`; those of others are not looked at,
@@ -178,7 +182,8 @@ class TUTTI_EXPORT Communicator {
   /// Cuts the root's `tensor` along `dim` (negative counts from the end): member i gets the part that its
   /// `out` has room for. Processes without the root give an undefined tensor.
   void scatter(const Tensor& tensor, TensorList out, int root, int dim = 0, StreamList streams = {});
-  /// Joins all members' tensors along `dim` in the root's `out`.
+  /// Joins all members' tensors along `dim` in the root's `out`. Tensors without dimensions are joined to a
+  /// vector with an element for each, as by `tutti::gather`.
   void gather(TensorList tensors, const Tensor& out, int root, int dim = 0, StreamList streams = {});
   /// Work queued afterwards on these streams, on all ranks, comes after all that was queued on any of them
   /// before. Like the other calls it returns without waiting.

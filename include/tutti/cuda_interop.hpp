@@ -16,7 +16,7 @@ namespace tutti {
 }
 
 /// A `cudaStream_t` of `device` as a `Stream`; the caller keeps it alive and destroys it.
-[[nodiscard]] inline ExternalStream from_cuda(cudaStream_t stream, int device) {
+[[nodiscard]] inline ExternalStream from_cuda(cudaStream_t stream, Device device) {
   return {stream, device};
 }
 

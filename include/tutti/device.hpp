@@ -25,19 +25,29 @@ enum class BackendKind : std::uint8_t {
 /// A place memory lives in: the host, or one device (a GPU or a virtual device) by index.
 ///
 /// `Device{3}` is device 3, `Device::host()` the host. Devices print as "device:3" and "host".
+///
+/// A negative index means the calling thread's current device, in every call, list and struct of options that
+/// names a device: it is `Device::current()`, and stands for the device that is current when it is used. So
+/// `set_device` and `DeviceGuard` do nothing with it, and tensors never have it. The host is never meant by
+/// an index. Calls that need a device refuse the host, and an index that does not exist, with
+/// Error(invalid_argument).
 class Device {
  public:
   constexpr Device() = default;  ///< the host
-  /// Device `index`; implicit, so that a list of devices can be written {0, 1, 2}. -1 is the host; what is
-  /// below that is refused by every call that takes a device.
-  constexpr Device(int index) noexcept : index_(index) {}
+  /// Device `index`; implicit, so that a list of devices can be written {0, 1, 2}.
+  constexpr Device(int index) noexcept : index_(index < 0 ? current_index : index) {}
   [[nodiscard]] static constexpr Device host() noexcept { return Device{}; }
+  [[nodiscard]] static constexpr Device current() noexcept { return Device{current_index}; }
 
   [[nodiscard]] constexpr bool is_host() const noexcept { return index_ == host_index; }
-  [[nodiscard]] constexpr int index() const noexcept { return index_; }
+  /// Whether it stands for the current device, whichever that is.
+  [[nodiscard]] constexpr bool is_current() const noexcept { return index_ == current_index; }
+  /// -1 for the host, and for what stands for the current device.
+  [[nodiscard]] constexpr int index() const noexcept { return index_ < 0 ? -1 : index_; }
   friend constexpr auto operator<=>(Device, Device) = default;
 
  private:
+  static constexpr int current_index = -2;
   static constexpr int host_index = -1;
   int index_ = host_index;
 };
@@ -59,7 +69,7 @@ struct DeviceProperties {
   int numa_node = -1;      ///< -1 if unknown
 };
 
-/// True if there is at least one device of the selected backend. Never throws; initialises what it must.
+/// Whether `device_count` is more than 0. Never throws: false where it would.
 [[nodiscard]] TUTTI_EXPORT bool is_available() noexcept;
 /// True once some call has selected a backend.
 [[nodiscard]] TUTTI_EXPORT bool is_initialized() noexcept;
@@ -67,7 +77,8 @@ struct DeviceProperties {
 /// called implicitly by everything that needs a device.
 ///
 /// The backend is the one named by the environment variable `TUTTI_BACKEND` (`auto`, `cuda`, `host`): `auto`,
-/// the default, takes GPUs if there are any and virtual devices otherwise. Throws Error(unsupported) if
+/// the default, takes GPUs if there are any and virtual devices otherwise, which it then says, with the
+/// reason, in one line on standard error: `host` asks for them. Throws Error(unsupported) if
 /// `cuda` is asked for and no GPU is usable, Error(invalid_argument) if it, or another `TUTTI_` variable or
 /// the file that one names, holds anything else than it should.
 ///
@@ -77,21 +88,27 @@ TUTTI_EXPORT void init();
 /// The backend in use.
 [[nodiscard]] TUTTI_EXPORT BackendKind backend_kind();
 
-/// Number of devices of the selected backend; 0 only of a virtual machine that was started without. Throws as
-/// `init` does, if it has to select a backend and there are no devices: `is_available` asks without throwing.
+/// Number of devices of the selected backend. Before one is selected, of the one that `init` would select,
+/// which this call does not do: a process forked afterwards may still use devices. GPUs are counted by NVML
+/// then, with regard to `CUDA_VISIBLE_DEVICES`, and not touched; if CUDA cannot use them all the same, `init`
+/// finds it out. Only what cannot be known so (NVML absent though CUDA's driver is there, GPUs divided by
+/// MIG, values of `CUDA_VISIBLE_DEVICES` that are neither plain indices nor UUIDs of GPUs) selects the
+/// backend.
+///
+/// 0 if `cuda` is asked for and no GPU is usable, of a virtual machine that was started without devices, and
+/// in a process whose devices are its parent's. Throws Error(invalid_argument) as `init` does.
 [[nodiscard]] TUTTI_EXPORT int device_count();
-/// The calling thread's current device; a new thread starts at device 0.
+/// The calling thread's current device. On GPUs it is CUDA's, whoever has set it: `set_device`,
+/// `cudaSetDevice`, or the context of the thread. Elsewhere a new thread starts at device 0, as with CUDA.
 [[nodiscard]] TUTTI_EXPORT int current_device();
-/// Makes `device` current for the calling thread, and on GPUs also for the CUDA runtime. A negative index
-/// does nothing. Throws Error(invalid_argument) if there is no such device.
-TUTTI_EXPORT void set_device(int device);
+/// Makes `device` current for the calling thread, on GPUs as `cudaSetDevice`. A negative index and the host
+/// do nothing. Throws Error(invalid_argument) if there is no such device.
+TUTTI_EXPORT void set_device(Device device);
 
-// All below throw Error(invalid_argument) if there is no such device; -1 is none.
-
-[[nodiscard]] TUTTI_EXPORT const DeviceProperties& get_device_properties(int device);
-[[nodiscard]] TUTTI_EXPORT std::string get_device_name(int device);
+[[nodiscard]] TUTTI_EXPORT const DeviceProperties& get_device_properties(Device device = Device::current());
+[[nodiscard]] TUTTI_EXPORT std::string get_device_name(Device device = Device::current());
 /// (major, minor) compute capability.
-[[nodiscard]] TUTTI_EXPORT std::pair<int, int> get_device_capability(int device);
+[[nodiscard]] TUTTI_EXPORT std::pair<int, int> get_device_capability(Device device = Device::current());
 /// Architectures this build carries machine code or PTX for, for instance "sm_90", "compute_90". Empty
 /// without CUDA.
 [[nodiscard]] TUTTI_EXPORT std::vector<std::string> get_arch_list();
@@ -100,13 +117,11 @@ TUTTI_EXPORT void set_device(int device);
 
 /// Whether kernels and copies on `device` may access the memory of `peer` directly. False for device == peer,
 /// as in CUDA.
-[[nodiscard]] TUTTI_EXPORT bool can_device_access_peer(int device, int peer);
+[[nodiscard]] TUTTI_EXPORT bool can_device_access_peer(Device device, Device peer);
 
 /// Blocks the host until all work queued on `device` is done; rethrows the first failure of asynchronous work
 /// there.
-TUTTI_EXPORT void synchronize(int device);
-/// The same for the current device.
-TUTTI_EXPORT void synchronize();
+TUTTI_EXPORT void synchronize(Device device = Device::current());
 
 /// Memory of a device.
 struct MemoryInfo {
@@ -114,25 +129,26 @@ struct MemoryInfo {
   std::size_t total = 0;  ///< bytes
 };
 /// Of a GPU as a whole, whichever processes use it; of a virtual device as this process has it, as every
-/// process has its own. What the caching allocator keeps is not free. A negative index is no device here,
-/// neither the host nor the current one: Error(invalid_argument).
-[[nodiscard]] TUTTI_EXPORT MemoryInfo mem_get_info(int device);
+/// process has its own. What the caching allocator keeps is not free.
+[[nodiscard]] TUTTI_EXPORT MemoryInfo mem_get_info(Device device = Device::current());
 
-/// Makes a device current for the scope's lifetime; restores the previous one. Guards nest. A negative index
-/// does nothing. Use on the thread that created it.
+/// Makes a device current for the scope's lifetime; restores what was current before, whoever had set it: on
+/// GPUs the thread's context, or that it had none. Guards nest. Use on the thread that created it.
 class TUTTI_EXPORT DeviceGuard {
  public:
-  /// For "the device of this tensor" too: the host does nothing.
+  /// For "the device of this tensor" too: the host does nothing, nor does the current device.
   explicit DeviceGuard(Device device);
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
   ~DeviceGuard();
 
+  /// The device that was current before; -1 if the guard does nothing and no backend was selected yet.
   [[nodiscard]] int original_device() const noexcept { return original_; }
 
  private:
-  int original_;
+  int original_ = -1;
   bool restores_;
+  void* context_ = nullptr;  ///< on GPUs the thread's, nullptr if it had none
 };
 
 }  // namespace tutti

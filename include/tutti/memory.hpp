@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tutti/device.hpp"
 #include "tutti/export.hpp"
 
 #include <cstddef>
@@ -17,8 +18,7 @@
 /// Requests for streams that are being captured into a graph are served from segments of that graph's own,
 /// which serve nobody else until the graph is gone, and do not go back to the device before.
 ///
-/// A negative `device` means the current device. All functions are thread-safe and throw
-/// Error(invalid_argument) for an unknown device.
+/// All functions are thread-safe and throw Error(invalid_argument) for an unknown device.
 namespace tutti {
 
 /// One quantity over time. `current == allocated - freed`, and `peak` is the greatest `current` since the
@@ -87,17 +87,17 @@ struct MemorySegment {
   std::vector<MemoryBlock> blocks;
 };
 
-[[nodiscard]] TUTTI_EXPORT MemoryStats memory_stats(int device = -1);
+[[nodiscard]] TUTTI_EXPORT MemoryStats memory_stats(Device device = Device::current());
 /// Bytes in blocks in use.
-[[nodiscard]] TUTTI_EXPORT std::size_t memory_allocated(int device = -1);
+[[nodiscard]] TUTTI_EXPORT std::size_t memory_allocated(Device device = Device::current());
 /// The most bytes that were in use at a time, since the start or the last `reset_peak_memory_stats`.
-[[nodiscard]] TUTTI_EXPORT std::size_t max_memory_allocated(int device = -1);
+[[nodiscard]] TUTTI_EXPORT std::size_t max_memory_allocated(Device device = Device::current());
 /// Bytes in segments, in use or cached.
-[[nodiscard]] TUTTI_EXPORT std::size_t memory_reserved(int device = -1);
+[[nodiscard]] TUTTI_EXPORT std::size_t memory_reserved(Device device = Device::current());
 /// The most bytes that were reserved at a time, since the start or the last `reset_peak_memory_stats`.
-[[nodiscard]] TUTTI_EXPORT std::size_t max_memory_reserved(int device = -1);
+[[nodiscard]] TUTTI_EXPORT std::size_t max_memory_reserved(Device device = Device::current());
 /// Makes every `peak` of the device's statistics equal to its `current`.
-TUTTI_EXPORT void reset_peak_memory_stats(int device = -1);
+TUTTI_EXPORT void reset_peak_memory_stats(Device device = Device::current());
 /// The segments of all devices, by device, then by address.
 [[nodiscard]] TUTTI_EXPORT std::vector<MemorySegment> memory_snapshot();
 

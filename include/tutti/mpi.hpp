@@ -69,8 +69,10 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
 
 /// A communicator of all processes of `comm`, which may be freed right away.
 ///
-/// Where `options.devices` is empty, the device is `local_rank(comm)` modulo the number of devices. A part of
-/// the job numbers its processes anew: to keep a process on one device in several communicators, give it
+/// Where `options.devices` is empty, the device is `local_rank(comm)` modulo the number of devices, whichever
+/// device is current; `.devices = {tutti::Device::current()}` takes that one. The current device stays what
+/// it was: make `devices().front()` of the result current to go on there. A part of the job numbers its
+/// processes anew: to keep a process on one device in several communicators, give it
 /// `.devices = {tutti::mpi::local_rank(MPI_COMM_WORLD) % tutti::device_count()}`.
 ///
 /// Throws what the constructor of `Communicator` throws, and Error(timeout) if others do not come within

@@ -39,7 +39,8 @@ class TUTTI_EXPORT PersistentCollective {
   void launch(const Stream& stream);
   /// On the current stream of `home_device()`.
   void launch();
-  /// The root's device; if the root is host memory, the first device that takes part.
+  /// The root's device; if the root is host memory, the first device that takes part. Where lists are of no
+  /// tensors, the device that was current when it was made.
   [[nodiscard]] int home_device() const noexcept;
   /// Transport, algorithm and steps, as `tutti::explain` prints them.
   [[nodiscard]] std::string explain() const;

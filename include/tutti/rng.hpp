@@ -31,9 +31,9 @@ inline constexpr std::uint64_t default_rng_seed = 67280421310721;
 /// 64-bit seed, then 64-bit offset, little endian; the offset is a multiple of 4.
 using RngState = std::array<std::byte, 16>;
 
-/// Seeds the current device's generator and sets its offset to 0. Before initialisation, when device 0 is
-/// current, the call is remembered and applied at initialisation, in order; without any device it is silently
-/// accepted.
+/// Seeds the current device's generator and sets its offset to 0. Before initialisation, the call is
+/// remembered and applied, in order, when the generators are first needed, to the device that is current then
+/// on the thread that needs them; without any device it is silently accepted.
 TUTTI_EXPORT void manual_seed(std::uint64_t seed);
 TUTTI_EXPORT void manual_seed_all(std::uint64_t seed);
 /// Seeds from the system's entropy and returns the seed; `seed_all` gives every device the same one.
@@ -42,12 +42,12 @@ TUTTI_EXPORT std::uint64_t seed_all();
 /// The current device's seed.
 [[nodiscard]] TUTTI_EXPORT std::uint64_t initial_seed();
 
-/// The state of a device's generator (the current device's if negative). Throws Error(invalid_argument) for
-/// an unknown device, and from `set`, which then changes nothing, for an offset that is not a multiple of 4
-/// or for more or fewer states than devices.
-[[nodiscard]] TUTTI_EXPORT RngState get_rng_state(int device = -1);
+/// The state of a device's generator. Throws Error(invalid_argument) for an unknown device, and from `set`,
+/// which then changes nothing, for an offset that is not a multiple of 4 or for more or fewer states than
+/// devices.
+[[nodiscard]] TUTTI_EXPORT RngState get_rng_state(Device device = Device::current());
 [[nodiscard]] TUTTI_EXPORT std::vector<RngState> get_rng_state_all();
-TUTTI_EXPORT void set_rng_state(const RngState& state, int device = -1);
+TUTTI_EXPORT void set_rng_state(const RngState& state, Device device = Device::current());
 TUTTI_EXPORT void set_rng_state_all(const std::vector<RngState>& states);
 
 /// Fills a dense float16, bfloat16, float32 or float64 tensor on a device, in stream order, and advances the

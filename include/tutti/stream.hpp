@@ -19,9 +19,9 @@ class Event;
 /// Usable from any thread and whichever device is current; thread-safe.
 class TUTTI_EXPORT Stream {
  public:
-  /// A pooled stream. Lower `priority` is more urgent; values outside the device's range are clamped. The
-  /// current device if `device` is negative. Throws Error(invalid_argument) for an unknown device.
-  explicit Stream(int device = -1, int priority = 0);
+  /// A pooled stream. Lower `priority` is more urgent; values outside the device's range are clamped. Throws
+  /// Error(invalid_argument) for an unknown device.
+  explicit Stream(Device device = Device::current(), int priority = 0);
 
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] int priority() const noexcept { return priority_; }
@@ -68,16 +68,18 @@ using StreamList = ListOf<Stream>;
 /// tensors.
 class TUTTI_EXPORT ExternalStream : public Stream {
  public:
-  /// Throws Error(invalid_argument) for an unknown device, and for nullptr on virtual devices.
-  ExternalStream(void* native_handle, int device);
+  /// Throws Error(invalid_argument) for an unknown device, and for a handle that is none of a stream of this
+  /// device, as far as it can be told: of virtual devices always; on GPUs CUDA's driver is asked, which tells
+  /// streams of other devices and many of those that are destroyed, but may crash on what never was a stream.
+  ExternalStream(void* native_handle, Device device);
 };
 
 /// The device's default stream: the legacy default stream on GPUs.
-[[nodiscard]] TUTTI_EXPORT Stream default_stream(int device = -1);
-/// The calling thread's current stream of `device` (of the current device if negative). Thread-local, one per
-/// device; a new thread starts at the default streams.
-[[nodiscard]] TUTTI_EXPORT Stream current_stream(int device = -1);
-/// Makes `stream` the current one of its device for the calling thread. The current device stays as it is.
+[[nodiscard]] TUTTI_EXPORT Stream default_stream(Device device = Device::current());
+/// The calling thread's current stream of `device`. Thread-local, one per device; a new thread starts at the
+/// default streams.
+[[nodiscard]] TUTTI_EXPORT Stream current_stream(Device device = Device::current());
+/// Makes `stream` the current one of its device for the calling thread, and its device the current device.
 TUTTI_EXPORT void set_stream(const Stream& stream);
 
 /// Makes a stream, and its device, current for the scope's lifetime; restores both, the previous device and

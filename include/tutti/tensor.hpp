@@ -65,8 +65,10 @@ class TUTTI_EXPORT TensorView {
   /// Contiguous. `data` is the first element's address; it must be a multiple of the element size.
   TensorView(void* data, DType dtype, IntList sizes, Device device);
   TensorView(void* data, DType dtype, IntList sizes, IntList strides, Device device);
-  TensorView(void* data, LayoutPtr layout, Device device) noexcept
-      : data_(data), layout_(std::move(layout)), device_(device) {}
+  TensorView(void* data, LayoutPtr layout, Device device)
+      : data_(data),
+        layout_(std::move(layout)),
+        device_(device.is_current() ? Device(current_device()) : device) {}
 
   [[nodiscard]] bool defined() const noexcept { return static_cast<bool>(layout_); }
   [[nodiscard]] void* data() const noexcept { return data_; }

@@ -78,10 +78,10 @@ enum class FaultKind : std::uint8_t {
 struct Fault {
   Operation operation = Operation::kernel;
   FaultKind kind = FaultKind::fail;
-  int device = -1;          ///< the device the operation is issued on; -1: any
-  int peer = -1;            ///< for `enable_peer`, `open` and `corrupt`, the other device; -1: any
-  std::uint64_t skip = 0;   ///< let this many matching operations pass first
-  std::uint64_t count = 1;  ///< then affect this many
+  std::optional<Device> device = {};  ///< the device the operation is issued on; nothing: any
+  std::optional<Device> peer = {};  ///< for `enable_peer`, `open`, `corrupt`, the other device; nothing: any
+  std::uint64_t skip = 0;           ///< let this many matching operations pass first
+  std::uint64_t count = 1;          ///< then affect this many
   std::uint64_t delay_microseconds = 0;
 };
 

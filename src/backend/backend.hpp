@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,6 +43,12 @@ struct StreamRef {
   StreamHandle handle = nullptr;
   int device = -1;
   friend bool operator==(const StreamRef&, const StreamRef&) = default;
+};
+
+/// What a thread has current natively: a device, and the context there, nullptr if it has none yet.
+struct NativePlace {
+  int device = -1;
+  void* context = nullptr;
 };
 
 /// What another process needs to open a block of device memory.
@@ -90,9 +97,15 @@ class Backend {
   [[nodiscard]] virtual int device_count() const noexcept = 0;
   [[nodiscard]] virtual const DeviceProperties& properties(int device) const = 0;
   [[nodiscard]] virtual MemoryInfo memory_info(int device) = 0;
-  /// Makes the calling thread's native current device follow, for kernels that users launch themselves; no-op
-  /// on virtual devices.
+  /// The calling thread's native current device, whoever has made it so; nothing on virtual devices, which
+  /// have none.
+  [[nodiscard]] virtual std::optional<int> native_device() { return std::nullopt; }
+  /// Makes the calling thread's native current device follow; no-op on virtual devices.
   virtual void set_current_device(int device) = 0;
+  /// The same until `leave_device` gets what this returns, on the same thread. What was current then is as it
+  /// was: also a context that is the caller's own, or none, where none is made.
+  [[nodiscard]] virtual NativePlace enter_device(int /*device*/) { return {}; }
+  virtual void leave_device(const NativePlace& /*previous*/) noexcept {}
   /// See `DeviceScope`. No-ops on virtual devices.
   virtual void open_device_scope() {}
   virtual void close_device_scope() noexcept {}
@@ -133,6 +146,9 @@ class Backend {
   // Streams. Created ones do not synchronise with the legacy default stream.
   [[nodiscard]] virtual StreamRef default_stream(int device) = 0;
   [[nodiscard]] virtual StreamRef create_stream(int device, int priority) = 0;
+  /// The device of a stream that somebody names by handle and device, which exists; nothing if there is no
+  /// such stream, as far as the backend can tell.
+  [[nodiscard]] virtual std::optional<int> device_of(StreamRef stream) = 0;
   /// The stream need not be idle: its work still completes.
   virtual void destroy_stream(StreamRef stream) noexcept = 0;
   [[nodiscard]] virtual bool query_stream(StreamRef stream) = 0;  ///< true if idle
@@ -222,5 +238,9 @@ class DeviceScope {
 /// The GPUs of this machine; nullptr if this build has no CUDA, or no GPU is usable, and then `reason` says
 /// why.
 [[nodiscard]] std::unique_ptr<Backend> make_cuda_backend(std::string& reason);
+
+/// How many devices `make_cuda_backend` would find, told without starting CUDA, which a process must not have
+/// done before it forks children that use GPUs; nothing if it cannot be told so.
+[[nodiscard]] std::optional<int> count_gpus_unstarted();
 
 }  // namespace tutti::backend

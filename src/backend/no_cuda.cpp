@@ -11,4 +11,8 @@ std::unique_ptr<Backend> make_cuda_backend(std::string& reason) {
   return nullptr;
 }
 
+std::optional<int> count_gpus_unstarted() {
+  return 0;
+}
+
 }  // namespace tutti::backend

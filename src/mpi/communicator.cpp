@@ -57,6 +57,7 @@ Communicator make_communicator(MPI_Comm comm, const CommunicatorOptions& options
   const int local = local_rank_in(exchange);
   CommunicatorOptions chosen = options;
   try {
+    init();  // the count is that of the devices that will be used
     const int count = device_count();
     if (chosen.devices.empty() && count > 0) chosen.devices.emplace_back(local % count);
   } catch (const Error&) {

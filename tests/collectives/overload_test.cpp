@@ -2,6 +2,8 @@
 #include "tutti/persistent.hpp"
 
 #include <array>
+#include <concepts>
+#include <type_traits>
 
 #include <gtest/gtest.h>
 
@@ -44,6 +46,21 @@ static_assert(Addable<TensorList> && Addable<TensorList, Device> && Addable<Tens
 static_assert(!Addable<TensorList, Device, Tensor>, "both a destination and out");
 static_assert(AddableCoalesced<TensorLists, Device> && AddableCoalesced<TensorLists, TensorList>);
 static_assert(!AddableCoalesced<TensorLists, Device, TensorList>, "both a destination and out");
+
+/// `{}` stands for what is not given; where both would be such, for no destination.
+template <class Expected, class Call>
+constexpr bool gives = std::same_as<std::invoke_result_t<Call>, Expected>;
+constexpr auto add_to_none = [] { return reduce_add(TensorList(), {}, CollectiveOptions()); };
+constexpr auto add_to_none_shortly = [] { return reduce_add(TensorList(), {}); };
+constexpr auto add_all_to_none = [] {
+  return reduce_add_coalesced(TensorLists(), {}, default_buffer_size, CollectiveOptions());
+};
+constexpr auto gather_to_none = [] { return gather(TensorList(), 0, {}, CollectiveOptions()); };
+constexpr auto scatter_in_equal_parts = [] { return scatter(Tensor(), {0, 1}, {}, 0, {}, {}); };
+static_assert(gives<Tensor, decltype(add_to_none)> && gives<Tensor, decltype(add_to_none_shortly)>);
+static_assert(gives<std::vector<Tensor>, decltype(add_all_to_none)>);
+static_assert(gives<Tensor, decltype(gather_to_none)>);
+static_assert(gives<std::vector<Tensor>, decltype(scatter_in_equal_parts)>);
 
 static_assert(PersistentlyBroadcastable<Tensor, TensorList>);
 static_assert(!PersistentlyBroadcastable<Tensor, DeviceList>, "a persistent call needs given outputs");

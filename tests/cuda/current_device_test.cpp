@@ -1,7 +1,9 @@
 #include "runtime.hpp"
 #include "support/exercise.hpp"
+#include "tutti/communicator.hpp"
 #include "tutti/cuda_interop.hpp"
 
+#include <cstdlib>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -78,6 +80,82 @@ TEST_F(DeviceScopes, RestoreItAfterFailures) {
   } catch (const std::runtime_error&) {
     EXPECT_EQ(native_device(), 0);
   }
+}
+
+/// Who has set the current device does not matter: it is CUDA's.
+class NativelyCurrent : public DeviceScopes {};
+
+TEST_F(NativelyCurrent, IsWhatTheLibraryTakes) {
+  make_native_device(1);
+  EXPECT_EQ(current_device(), 1);
+  EXPECT_EQ(Stream().device(), 1);
+  EXPECT_EQ(current_stream().device(), 1);
+  EXPECT_EQ(zeros({3}, {.device = -1}).device(), Device(1));
+  EXPECT_EQ(reduce_add({zeros({3}, {.device = 0})}).device(), Device(1));
+  EXPECT_EQ(native_device(), 1);
+  set_device(0);
+  EXPECT_EQ(native_device(), 0);
+  EXPECT_EQ(current_device(), 0);
+}
+
+TEST_F(NativelyCurrent, IsTakenByCommunicators) {
+  make_native_device(1);
+  const Communicator communicator(CommunicatorOptions{});
+  EXPECT_EQ(communicator.devices(), std::vector<Device>{1});
+  EXPECT_EQ(native_device(), 1);
+}
+
+TEST_F(NativelyCurrent, IsRestoredByGuards) {
+  make_native_device(1);
+  {
+    const DeviceGuard guard(0);
+    EXPECT_EQ(guard.original_device(), 1);
+    EXPECT_EQ(native_device(), 0);
+    EXPECT_EQ(current_device(), 0);
+    make_native_device(1);
+  }
+  EXPECT_EQ(native_device(), 1);
+  {
+    const DeviceGuard same(1);
+    make_native_device(0);
+    EXPECT_EQ(current_device(), 0);
+    const StreamGuard inner(Stream(1));
+    EXPECT_EQ(native_device(), 1);
+  }
+  EXPECT_EQ(native_device(), 1);
+  set_stream(default_stream(0));
+  EXPECT_EQ(native_device(), 0);
+}
+
+/// Whether the device's context, which takes memory there, has been made in this process.
+bool has_context(int device) {
+  using GetState = int (*)(int, unsigned*, int*);
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  EXPECT_EQ(cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &function, cudaEnableDefault, &found),
+            cudaSuccess);
+  unsigned flags = 0;
+  int is_active = -1;
+  EXPECT_EQ(reinterpret_cast<GetState>(function)(device, &flags, &is_active), 0);
+  return is_active == 1;
+}
+
+TEST(NativeContext, IsNotMadeByWorkOnOtherDevices) {
+  if (device_count() < 2) GTEST_SKIP() << "needs two devices, found " << device_count();
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process in which nothing has used a device
+  EXPECT_EXIT(
+      {
+        const int before = native_device();
+        const Tensor tensor = full({1000}, 3, {.device = 1});
+        const bool is_right = tensor.to_vector<float>()[999] == 3;
+        {
+          const DeviceGuard guard(1);
+          synchronize();
+        }
+        const bool is_as_before = before == 0 && native_device() == 0 && current_device() == 0;
+        std::_Exit(is_right && is_as_before && !has_context(0) && has_context(1) ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST_F(DeviceScopes, AreOfOneThread) {

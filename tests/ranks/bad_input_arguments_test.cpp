@@ -121,8 +121,6 @@ std::vector<BadInput> wrong_options() {
                 return Options{.devices = {0, Device::host()}};
               },
               {"options.devices[1]", "host", "0 to #last"}),
-      options("NegativeDevice", [] { return Options{.devices = {-5}}; },
-              {"options.devices[0]", "-5", "0 to #last"}),
       options("UnknownDevice",
               [] {
                 return Options{.devices = {1, device_count()}};

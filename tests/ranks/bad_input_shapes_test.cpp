@@ -152,7 +152,6 @@ std::vector<BadCall> cut_lines() {
       {"GatherDimensionTooSmall",
        joined(of_sizes({8, 6}, 1), shape, -3),
        {"gather: ", "dim is -3", "expected -2 to 1"}},
-      {"GatherOfScalars", joined(of_sizes({2}, 1), {}, 0), {"gather: ", "dim is 0", "without dimensions"}},
       {"GatherIntoFewerDimensions",
        joined(of_sizes({48}, 1), shape, 0),
        {"gather: ", "out has 1 dimensions", "expected 2", "tensors[0]"}},

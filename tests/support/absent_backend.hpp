@@ -47,6 +47,7 @@ class AbsentBackend : public backend::Backend {
   void close_device_memory(int, void*) noexcept override {}
   StreamRef default_stream(int) override { unexpected(); }
   StreamRef create_stream(int, int) override { unexpected(); }
+  std::optional<int> device_of(StreamRef) override { unexpected(); }
   void destroy_stream(StreamRef) noexcept override {}
   bool query_stream(StreamRef) override { unexpected(); }
   void synchronize_stream(StreamRef) override { unexpected(); }

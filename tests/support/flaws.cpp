@@ -20,7 +20,6 @@ std::vector<Flaw> flaws_of_memory(Device here, Device elsewhere) {
   return {
       {"Undefined", [](Scene&, const Tensor&) { return Tensor(); }, {"undefined", "expected a tensor"}},
       {"OnAnUnknownDevice", claiming(here, 999, KeepStorage::yes), {"999", "0 to #last"}},
-      {"OnANegativeDevice", claiming(here, -5, KeepStorage::yes), {"-5", "0 to #last"}},
       {"InMemoryOfAnotherDevice", claiming(elsewhere, here, KeepStorage::no), {claims, belongs}},
       {"InStorageOfAnotherDevice", claiming(elsewhere, here, KeepStorage::yes), {claims, belongs}},
       {"InMemoryOfTheHost", claiming(Device::host(), here, KeepStorage::no), {claims, "belongs to the host"}},

@@ -57,6 +57,7 @@ void keep_busy(const Stream& stream) {
 }
 
 PooledStreams::PooledStreams() {
+  const DeviceGuard restore(current_device());
   for (int device = 0; device < device_count(); ++device) {
     previous_.push_back(current_stream(device));
     set_stream(Stream(device));
@@ -64,6 +65,7 @@ PooledStreams::PooledStreams() {
 }
 
 PooledStreams::~PooledStreams() {
+  const DeviceGuard restore(current_device());
   for (const Stream& stream : previous_) set_stream(stream);
 }
 

@@ -182,6 +182,20 @@ void CudaBackend::enable_peer_access(int device, int peer) {
               static_cast<int>(status));
 }
 
+std::optional<int> CudaBackend::native_device() {
+  return thread_device.callers();
+}
+
+NativePlace CudaBackend::enter_device(int device) {
+  const NativePlace previous = ask_place();
+  if (previous.device != device) thread_device.enter(device);
+  return previous;
+}
+
+void CudaBackend::leave_device(const NativePlace& previous) noexcept {
+  thread_device.restore(previous);
+}
+
 void CudaBackend::set_current_device(int device) {
   thread_device.set(device);
 }
@@ -327,6 +341,11 @@ StreamRef CudaBackend::create_stream(int device, int priority) {
   check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority),
         "cudaStreamCreateWithPriority", device);
   return {reinterpret_cast<StreamHandle>(stream), device};
+}
+
+std::optional<int> CudaBackend::device_of(StreamRef stream) {
+  if (is_legacy(stream) || native(stream) == cudaStreamPerThread) return stream.device;
+  return device_of_stream(native(stream), stream.device);
 }
 
 void CudaBackend::destroy_stream(StreamRef stream) noexcept {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -36,7 +37,10 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool has_nvlink_to(int device, const std::string& pci_bus_id) override;
   [[nodiscard]] bool can_access_peer(int device, int peer) override;
   void enable_peer_access(int device, int peer) override;
+  [[nodiscard]] std::optional<int> native_device() override;
   void set_current_device(int device) override;
+  [[nodiscard]] NativePlace enter_device(int device) override;
+  void leave_device(const NativePlace& previous) noexcept override;
   void open_device_scope() override;
   void close_device_scope() noexcept override;
   void synchronize_device(int device) override;
@@ -54,6 +58,7 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] StreamRef default_stream(int device) override { return {nullptr, device}; }
   [[nodiscard]] StreamRef create_stream(int device, int priority) override;
+  [[nodiscard]] std::optional<int> device_of(StreamRef stream) override;
   void destroy_stream(StreamRef stream) noexcept override;
   [[nodiscard]] bool query_stream(StreamRef stream) override;
   void synchronize_stream(StreamRef stream) override;

@@ -1,28 +1,56 @@
 #pragma once
 
+#include "backend/backend.hpp"
 #include "backend/cuda/cuda_error.hpp"
 
 #include <cuda_runtime_api.h>
 
 namespace tutti::backend::cuda {
 
+/// What the calling thread has current. Throws what CUDA reports.
+[[nodiscard]] NativePlace ask_place();
+/// Makes the context that all of CUDA's runtime uses on `device` current for the calling thread, without
+/// changing what the runtime takes where a thread has no context: so `restore_place` can bring that back.
+void enter_context(int device);
+/// Brings back what `ask_place` said. Where the thread had no context it has none again: `cudaSetDevice`
+/// would make one on the device it was to use, which takes memory of a GPU that the process need never touch.
+void restore_place(const NativePlace& previous) noexcept;
+/// The device of a stream that is no default stream; nothing if the driver knows no such stream.
+[[nodiscard]] std::optional<int> device_of_stream(cudaStream_t stream, int device);
+
 /// The calling thread's current device. Where a scope is open it is remembered, and stays whatever it was
 /// made last; the outermost scope restores the caller's.
 class ThreadDevice {
  public:
   void open_scope() {
-    if (scopes_ == 0) current_ = callers_ = ask();
+    if (scopes_ == 0) {
+      callers_ = ask_place();
+      current_ = callers_.device;
+    }
     ++scopes_;
   }
   void close_scope() noexcept {
     --scopes_;
-    if (scopes_ == 0 && current_ != callers_) static_cast<void>(cudaSetDevice(callers_));
+    if (scopes_ == 0 && current_ != callers_.device) restore_place(callers_);
   }
   [[nodiscard]] bool in_scope() const noexcept { return scopes_ > 0; }
 
   [[nodiscard]] int get() const { return in_scope() ? current_ : ask(); }
-  void set(int device) {
+  /// What the caller of the library has current.
+  [[nodiscard]] int callers() const { return in_scope() ? callers_.device : ask(); }
+  /// Until a scope ends, or `restore`.
+  void enter(int device) {
     current_ = -1;  // whichever it is if this fails
+    enter_context(device);
+    current_ = device;
+  }
+  void restore(const NativePlace& previous) noexcept {
+    restore_place(previous);
+    current_ = previous.device;
+  }
+  /// For good, as the caller asks for it.
+  void set(int device) {
+    current_ = -1;
     check(cudaSetDevice(device), "cudaSetDevice", device);
     current_ = device;
   }
@@ -35,7 +63,7 @@ class ThreadDevice {
   }
 
   int scopes_ = 0;
-  int callers_ = 0;  ///< known in a scope only, as is the next
+  NativePlace callers_;  ///< known in a scope only, as is the next
   int current_ = 0;
 };
 
@@ -46,18 +74,19 @@ extern thread_local constinit ThreadDevice thread_device;
 /// thread, and asking for it costs a few nanoseconds.
 class CurrentDevice {
  public:
-  explicit CurrentDevice(int device) : device_(device), previous_(thread_device.get()) {
-    if (previous_ != device_) thread_device.set(device_);
+  explicit CurrentDevice(int device) {
+    if (thread_device.get() == device) return;
+    if (!thread_device.in_scope()) previous_ = ask_place();
+    thread_device.enter(device);
   }
   CurrentDevice(const CurrentDevice&) = delete;
   CurrentDevice& operator=(const CurrentDevice&) = delete;
   ~CurrentDevice() {
-    if (previous_ != device_ && !thread_device.in_scope()) static_cast<void>(cudaSetDevice(previous_));
+    if (previous_.device >= 0) thread_device.restore(previous_);
   }
 
  private:
-  int device_;
-  int previous_;
+  NativePlace previous_;  ///< of no device if nothing is to be restored
 };
 
 }  // namespace tutti::backend::cuda

@@ -63,8 +63,8 @@ bool Faults::hits(ActiveFault& active, Operation operation, int device, int peer
   const bool peer_counts = fault.kind == FaultKind::corrupt || fault.operation == Operation::enable_peer ||
                            fault.operation == Operation::open;
   if (fault.operation != operation) return false;
-  if (fault.device >= 0 && fault.device != device) return false;
-  if (peer_counts && fault.peer >= 0 && fault.peer != peer) return false;
+  if (fault.device && fault.device->index() != device) return false;
+  if (peer_counts && fault.peer && fault.peer->index() != peer) return false;
   const std::uint64_t number = active.seen++;
   return number >= fault.skip && number - fault.skip < fault.count;
 }

@@ -142,10 +142,11 @@ bool Machine::is_pageable(const std::byte* address) const {
 }
 
 void Machine::inject(const virtual_devices::Fault& fault) {
-  if (fault.device >= device_count() || fault.peer >= device_count()) {
+  for (const std::optional<Device>& place : {fault.device, fault.peer}) {
+    if (!place || (place->index() >= 0 && place->index() < device_count())) continue;
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("inject: device {} or peer {} does not exist; there are {} devices", fault.device,
-                            fault.peer, device_count()));
+                fmt::format("inject: the fault names {}, expected a device that exists, of {}",
+                            to_string(*place), device_count()));
   }
   faults_.inject(fault);
 }

@@ -61,6 +61,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   // Backend: streams.
   [[nodiscard]] StreamRef default_stream(int device) override;
   [[nodiscard]] StreamRef create_stream(int device, int priority) override;
+  [[nodiscard]] std::optional<int> device_of(StreamRef stream) override;
   void destroy_stream(StreamRef stream) noexcept override;
   [[nodiscard]] bool query_stream(StreamRef stream) override;
   void synchronize_stream(StreamRef stream) override;

@@ -49,6 +49,14 @@ StreamRef Machine::create_stream(int device, int /*priority*/) {
   return {reinterpret_cast<StreamHandle>(&add_stream(device)), device};
 }
 
+std::optional<int> Machine::device_of(StreamRef stream) {
+  const std::lock_guard lock(streams_mutex_);
+  const auto found = std::ranges::find_if(streams_, [stream](const auto& worker) {
+    return reinterpret_cast<StreamHandle>(worker.get()) == stream.handle;
+  });
+  return found == streams_.end() ? std::nullopt : std::optional((*found)->device());
+}
+
 void Machine::destroy_stream(StreamRef stream) noexcept {
   StreamWorker& worker = worker_of(stream);
   const std::lock_guard lock(streams_mutex_);
