@@ -67,6 +67,13 @@ def share_of_others(seconds=0.5):
     return (busy_after - busy) / max(total_after - total, 1)
 
 
+def warning_of(share):
+    """Empty where nothing is in the way."""
+    if share <= BUSY:
+        return ""
+    return f"warning: the machine is busy: others take {share:.0%} of its processors' time, and the figures are worth little"
+
+
 def run(given, program):
     """One document of tutti-perf."""
     with tempfile.TemporaryDirectory() as folder:
@@ -169,9 +176,8 @@ def main():
     busy = 0.0
     for done in range(given.r):
         share = share_of_others()
-        if share > BUSY >= busy:
-            print(f"warning: the machine is busy: others take {share:.0%} of its processors' time, "
-                  "and the figures are worth little", file=sys.stderr)
+        if busy <= BUSY and warning_of(share):
+            print(warning_of(share), file=sys.stderr)
         busy = max(busy, share)
         print(f"run {done + 1} of {given.r}", file=sys.stderr)
         documents.append(run(given, program))
