@@ -41,7 +41,7 @@ class Thread {
 
   Thread() noexcept = default;
   /// Starts a thread that calls `work`, and `give_up` with what `work` lets escape, as the last thing it
-  /// does. `give_up` should take no memory; what it throws is written to standard error, and goes no further.
+  /// does. `give_up` should take no memory; what it throws goes no further.
   /// Throws Error(out_of_memory) if the system has no thread left.
   Thread(const Role& role, std::function<void()> work, std::function<void(const Escaped&)> give_up);
   Thread(Thread&& other) noexcept;
