@@ -1,3 +1,4 @@
+#include "backend/cuda/driver_function.hpp"
 #include "runtime.hpp"
 #include "support/exercise.hpp"
 #include "tutti/communicator.hpp"
@@ -130,13 +131,11 @@ TEST_F(NativelyCurrent, IsRestoredByGuards) {
 /// Whether the device's context, which takes memory there, has been made in this process.
 bool has_context(int device) {
   using GetState = int (*)(int, unsigned*, int*);
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  EXPECT_EQ(cudaGetDriverEntryPoint("cuDevicePrimaryCtxGetState", &function, cudaEnableDefault, &found),
-            cudaSuccess);
+  const auto get_state =
+      reinterpret_cast<GetState>(backend::cuda::driver_function("cuDevicePrimaryCtxGetState"));
   unsigned flags = 0;
   int is_active = -1;
-  EXPECT_EQ(reinterpret_cast<GetState>(function)(device, &flags, &is_active), 0);
+  EXPECT_EQ(get_state(device, &flags, &is_active), 0);
   return is_active == 1;
 }
 
