@@ -36,6 +36,39 @@ struct stat status_of(int descriptor) {
   return status;
 }
 
+bool is_announced(const struct stat& status, const SharedMemory::Handle& handle) {
+  return static_cast<std::size_t>(status.st_size) == handle.bytes && status.st_ino == handle.identity;
+}
+
+/// The file of memory that a process has announced.
+Descriptor opened(const SharedMemory::Handle& handle) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
+  // Looked at before it is opened: where processes are counted otherwise, the number is that of another one.
+  struct stat status {};
+  int error = stat(path.c_str(), &status) == 0 ? 0 : errno;
+  if (error == 0 && is_announced(status, handle)) {
+    Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY));
+    if (file.is_open() && is_announced(status_of(file.number()), handle)) return file;
+    error = file.is_open() ? 0 : errno;
+  }
+  std::string reason = fmt::format("{}: {}", path, std::strerror(error));
+  if (error == 0) {
+    error = EINVAL;
+    reason = path + " is not the memory that was announced";
+  }
+  if (handle.port != 0) {
+    try {
+      Descriptor file = DescriptorPort::fetch(handle.port, handle.token);
+      if (is_announced(status_of(file.number()), handle)) return file;
+      reason += ", nor is what its process gives";
+    } catch (const Error& other) {
+      reason += fmt::format("; {}", other.what());
+    }
+  }
+  throw Error(ErrorCode::peer_unavailable,
+              fmt::format("shared memory of process {}: {}", handle.process, reason), error);
+}
+
 }  // namespace
 
 SharedMemory::SharedMemory(std::size_t bytes) {
@@ -60,25 +93,18 @@ SharedMemory::SharedMemory(std::size_t bytes) {
 
 SharedMemory::SharedMemory(const Handle& handle)
     : handle_{handle.process, -1, handle.bytes, handle.identity} {
-  const std::string path = fmt::format("/proc/{}/fd/{}", handle.process, handle.descriptor);
-  const Descriptor file(open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (!file.is_open()) {
-    fail(ErrorCode::peer_unavailable,
-         fmt::format("shared memory of process {}: open {}", handle.process, path), errno);
-  }
-  const struct stat status = status_of(file.number());
-  const bool complete =
-      static_cast<std::size_t>(status.st_size) == handle.bytes && status.st_ino == handle.identity;
-  if (!complete) fail(ErrorCode::peer_unavailable, path + " is not the memory that was announced", EINVAL);
-  map(file.number());
+  map(opened(handle).number());
 }
 
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), handle_(std::exchange(other.handle_, {})) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      handle_(std::exchange(other.handle_, {})),
+      port_(std::move(other.port_)) {}
 
 SharedMemory& SharedMemory::operator=(SharedMemory&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(handle_, other.handle_);
+  std::swap(port_, other.port_);
   return *this;
 }
 
@@ -87,7 +113,22 @@ SharedMemory::~SharedMemory() {
   if (data_ != nullptr) munmap(data_, handle_.bytes);
 }
 
+const SharedMemory::Handle& SharedMemory::share() {
+  if (handle_.descriptor < 0 || port_ != nullptr) return handle_;
+  try {
+    port_ = DescriptorPort::get();
+    handle_.token = port_->offer(handle_.descriptor);
+    handle_.port = port_->address();
+  } catch (const Error&) {
+    // Others can still try by /proc; if they cannot, they say so.
+    port_ = nullptr;
+  }
+  return handle_;
+}
+
 void SharedMemory::seal() noexcept {
+  if (port_ != nullptr) port_->withdraw(handle_.token);
+  port_ = nullptr;
   if (handle_.descriptor >= 0 && handle_.process == getpid()) close(handle_.descriptor);
   handle_.descriptor = -1;
 }
@@ -107,6 +148,15 @@ void SharedMemory::map(int descriptor) {
          errno);
   }
   data_ = static_cast<std::byte*>(address);
+}
+
+bool SharedMemory::is_own(const Handle& handle) {
+  return handle.process == getpid() && (handle.port == 0 || DescriptorPort::is_own(handle.port));
+}
+
+std::uint64_t process_space() {
+  struct stat status {};
+  return stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
 }
 
 std::string host_identity() {

@@ -73,9 +73,9 @@ TEST_F(SharedMemoryTest, IsReservedInFullHoweverOftenSignalsCome) {
     SCOPED_TRACE(testing::Message() << "a signal every " << every << " bytes");
     interruptions = {.every = every};
     const std::size_t bytes = (std::size_t{20} << 20) + 4096 * 3 + 1;
-    const SharedMemory memory(bytes);
+    SharedMemory memory(bytes);
     EXPECT_EQ(memory.size(), bytes);
-    EXPECT_GE(resident_bytes(memory.handle().descriptor), bytes);
+    EXPECT_GE(resident_bytes(memory.share().descriptor), bytes);
     EXPECT_LE(interruptions.calls, static_cast<int>(2 * (bytes / every) + 64));
     EXPECT_TRUE(
         std::all_of(memory.data(), memory.data() + bytes, [](std::byte b) { return b == std::byte{}; }));
@@ -159,7 +159,7 @@ TEST(DescriptorTest, IsNoneOfTheStandardStreams) {
     const bool are_closed =
         std::ranges::all_of(numbers, [](int number) { return fcntl(number, F_GETFD) < 0; });
     const std::optional<std::string> version = contents_of("/proc/version");
-    const SharedMemory memory(4096);
+    SharedMemory memory(4096);
     const bool are_free = fcntl(0, F_GETFD) < 0 && fcntl(1, F_GETFD) < 0 && fcntl(2, F_GETFD) < 0;
     for (int stream = 0; stream < 3; ++stream) dup2(kept[static_cast<std::size_t>(stream)], stream);
     EXPECT_TRUE(std::ranges::all_of(numbers, [](int number) { return number > 2; }));
@@ -167,7 +167,7 @@ TEST(DescriptorTest, IsNoneOfTheStandardStreams) {
     EXPECT_TRUE(are_closed);
     EXPECT_TRUE(version.has_value());
     EXPECT_TRUE(are_free);
-    EXPECT_GT(memory.handle().descriptor, 2);
+    EXPECT_GT(memory.share().descriptor, 2);
   });
 }
 

@@ -5,15 +5,19 @@
 #include "support/process_resources.hpp"
 #include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/build_mark.hpp"
 #include "transport/ranks/signature.hpp"
 #include "transport/ranks/team.hpp"
 #include "transport/ranks/team_exchange.hpp"
+#include "tutti/version.hpp"
 #include "tutti/virtual_devices.hpp"
 
 #include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <optional>
 #include <set>
@@ -21,6 +25,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <fcntl.h>
@@ -259,6 +264,57 @@ TEST(Joining, WithoutSharedMemoryFailsForAllAndMayBeTriedAgain) {
     Communicator communicator = make(exchange);
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
+  });
+}
+
+/// As an exchange of which one rank has another version of the library.
+class ExchangeOfAnotherVersion final : public Exchange {
+ public:
+  explicit ExchangeOfAnotherVersion(Exchange& exchange) : exchange_(exchange) {}
+
+  [[nodiscard]] int rank() const override { return exchange_.rank(); }
+  [[nodiscard]] int size() const override { return exchange_.size(); }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    std::vector<std::byte> told(mine.begin(), mine.end());
+    if (std::exchange(is_first_, false) && rank() == 1) {
+      transport::ranks::BuildMark mark;
+      EXPECT_EQ(mine.size(), sizeof mark);
+      std::memcpy(&mark, mine.data(), sizeof mark);
+      mark.version[0] = '9';
+      std::memcpy(told.data(), &mark, sizeof mark);
+    }
+    exchange_.all_gather(told, all);
+  }
+
+ private:
+  Exchange& exchange_;
+  bool is_first_ = true;
+};
+
+TEST(Joining, RanksOfDifferentBuildsAreRefused) {
+  expect_all_right(3, [](Exchange& exchange) {
+    ExchangeOfAnotherVersion other(exchange);
+    std::string theirs(version());
+    theirs[0] = '9';
+    EXPECT_TRUE(refuses([&] { make(other); }, ErrorCode::invalid_argument,
+                        {"rank 1 uses tutti " + theirs, "rank 0 tutti " + std::string(version())}));
+    Communicator communicator = make(exchange);
+    communicator.barrier();
+    synchronize(0);
+  });
+}
+
+TEST(Joining, AHostWithTooLongANameIsToldToAll) {
+  expect_all_right(2, [](Exchange& exchange) {
+    { const Tensor used = some_tensor(); }
+    const std::string longest(511, 'x');
+    setenv("TUTTI_HOST_ID", (exchange.rank() == 1 ? longest + "y" : longest).c_str(), 1);
+    if (exchange.rank() == 1) {
+      EXPECT_TRUE(refuses([&] { make(exchange); }, ErrorCode::invalid_argument, {"TUTTI_HOST_ID", "511"}));
+    } else {
+      EXPECT_TRUE(
+          refuses([&] { make(exchange); }, ErrorCode::peer_unavailable, {"rank 1:", "TUTTI_HOST_ID"}));
+    }
   });
 }
 

@@ -80,7 +80,7 @@ class Pair {
   static SharedMemory memory_of_both(Exchange& exchange) {
     SharedMemory memory;
     if (exchange.rank() == 0) memory = SharedMemory(sizeof(Shared));
-    const SharedMemory::Handle handle = gather(exchange, memory.handle())[0];
+    const SharedMemory::Handle handle = gather(exchange, memory.share())[0];
     if (exchange.rank() == 1) memory = SharedMemory(handle);
     synchronize(exchange);
     memory.seal();

@@ -21,7 +21,8 @@ HostShare::HostShare(Runtime& runtime, Exchange& exchange, std::size_t bytes, st
   } catch (const std::exception& error) {
     complaint = error.what();
   }
-  const SharedMemory::Handle handle = gather(exchange, memory_.handle())[maker];
+  SharedMemory::Handle handle;
+  if (exchange.size() > 1) handle = gather(exchange, memory_.share())[maker];
   require_no_complaint(exchange, complaint);
   try {
     if (!makes) memory_ = SharedMemory(handle);

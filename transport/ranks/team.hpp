@@ -1,5 +1,6 @@
 #pragma once
 
+#include "backend/descriptor_port.hpp"
 #include "backend/environment.hpp"
 #include "backend/shared_flag.hpp"
 #include "backend/thread.hpp"
@@ -204,7 +205,8 @@ class Team {
 
   void join(Joining& exchange);
   /// For ranks on several hosts. Throws on all of them if it cannot be had.
-  [[nodiscard]] std::unique_ptr<Network> make_network(Joining& exchange) const;
+  /// `reason`: why some of one name are told apart.
+  [[nodiscard]] std::unique_ptr<Network> make_network(Joining& exchange, const std::string& reason) const;
   /// The first rank of this host, which makes what its ranks share.
   [[nodiscard]] std::size_t first_here() const noexcept {
     return hosts_[host_of(static_cast<std::size_t>(rank_))].ranks.front();
@@ -299,8 +301,9 @@ class Team {
   std::size_t most_members_of_a_rank_ = 0;
   std::vector<Host> hosts_;  ///< in order of their first ranks
   std::vector<std::size_t> host_of_rank_;
-  std::unique_ptr<Network> network_;   ///< until the courier has it
-  std::uint64_t all_have_posted_ = 0;  ///< as far as `post` has asked
+  std::unique_ptr<Network> network_;      ///< until the courier has it
+  std::shared_ptr<DescriptorPort> port_;  ///< where others of this host get memory; none if they cannot
+  std::uint64_t all_have_posted_ = 0;     ///< as far as `post` has asked
   std::optional<HostShare> memory_;
   std::optional<HostShare> window_memory_;  ///< none where windows are on devices
   backend::AbortWord* abort_ = nullptr;     ///< behind it, a reason of each rank

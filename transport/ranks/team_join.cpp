@@ -2,6 +2,8 @@
 #include "backend/shared_memory.hpp"
 #include "log.hpp"
 #include "transport/ranks/agreement.hpp"
+#include "transport/ranks/build_mark.hpp"
+#include "transport/ranks/common_memory.hpp"
 #include "transport/ranks/team.hpp"
 
 #include <algorithm>
@@ -31,6 +33,7 @@ struct Introduction {
   Note host;
   std::uint32_t member_count = 0;
   pid_t process = 0;
+  std::uint64_t process_space = 0;  ///< in which `process` is a number
   std::uint64_t window_bytes = 0;
   TransportKind transport = TransportKind::automatic;
   TransportSource transport_source = TransportSource::options;
@@ -72,6 +75,7 @@ void require_alike(const Introduction& introduction, std::size_t rank, const Int
 
 void Team::decline(Exchange& exchange, const std::string& complaint) noexcept {
   try {
+    require_same_build(exchange);
     Introduction introduction;
     introduction.complaint = Note(complaint.empty() ? "it does not say why" : complaint);
     static_cast<void>(gather(exchange, introduction));
@@ -83,11 +87,20 @@ void Team::decline(Exchange& exchange, const std::string& complaint) noexcept {
 
 void Team::join(Joining& exchange) {
   exchange.begin("introduce themselves");
+  std::string own_name;
+  try {
+    own_name = host_identity();
+  } catch (const Error& error) {
+    decline(exchange, error.what());
+    throw;
+  }
+  require_same_build(exchange);
   const auto introductions =
       gather(exchange, Introduction{.complaint = {},
-                                    .host = Note(host_identity()),
+                                    .host = Note(own_name),
                                     .member_count = static_cast<std::uint32_t>(settings_.devices.size()),
                                     .process = getpid(),
+                                    .process_space = process_space(),
                                     .window_bytes = settings_.window_bytes,
                                     .transport = settings_.transport,
                                     .transport_source = settings_.transport_source,
@@ -98,24 +111,35 @@ void Team::join(Joining& exchange) {
     if (const std::string complaint = introductions[rank].complaint.string(); !complaint.empty())
       refuse_to_join(fmt::format("rank {}: {}", rank, complaint));
   }
+  std::vector<std::string> names;
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     require_alike(introductions[rank], rank, introductions[0]);
+    names.push_back(introductions[rank].host.string());
+  }
+  exchange.begin("try one another's memory");
+  const Places places = places_of(exchange, std::move(names));
+  port_ = places.port;
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
     rank_of_member_.insert(rank_of_member_.end(), introductions[rank].member_count, rank);
     most_members_of_a_rank_ =
         std::max<std::size_t>(most_members_of_a_rank_, introductions[rank].member_count);
-    const std::string name = introductions[rank].host.string();
+    const std::string& name = places.hosts[rank];
     auto host = std::ranges::find(hosts_, name, &Host::name);
     if (host == hosts_.end()) host = hosts_.insert(hosts_.end(), {.name = name, .ranks = {}});
     host->ranks.push_back(rank);
     host_of_rank_.push_back(static_cast<std::size_t>(host - hosts_.begin()));
   }
-  if (spans_hosts()) network_ = make_network(exchange);
+  if (spans_hosts()) network_ = make_network(exchange, places.reason);
   layout_.members = static_cast<std::uint32_t>(member_count());
   layout_.slot_bytes = settings_.window_bytes / backend::TeamWindowLayout::slot_count /
                        backend::TeamWindowLayout::alignment * backend::TeamWindowLayout::alignment;
   std::vector<pid_t> processes;
   for (const Introduction& introduction : introductions) processes.push_back(introduction.process);
   share_memory(exchange, processes);
+  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
+    // Of one that is counted elsewhere nobody here can tell when it ends.
+    if (introductions[rank].process_space != process_space()) processes_[rank] = PeerProcess();
+  }
   exchange.begin("open one another's windows");
   windows_.emplace(
       runtime_, exchange, layout_,
@@ -129,7 +153,7 @@ void Team::join(Joining& exchange) {
   if (windows_->transport() == TransportKind::p2p) share_registrations(exchange);
 }
 
-std::unique_ptr<Network> Team::make_network(Joining& exchange) const {
+std::unique_ptr<Network> Team::make_network(Joining& exchange, const std::string& reason) const {
   exchange.begin("set up messages between hosts");
   std::unique_ptr<Network> network;
   std::optional<Error> refusal;
@@ -139,8 +163,9 @@ std::unique_ptr<Network> Team::make_network(Joining& exchange) const {
       refusal.emplace(
           ErrorCode::unsupported,
           fmt::format("Communicator: rank {} is on host '{}' and rank 0 on '{}', and the exchange "
-                      "has no network that would connect them",
-                      hosts_[1].ranks.front(), hosts_[1].name, hosts_[0].name));
+                      "has no network that would connect them{}{}",
+                      hosts_[1].ranks.front(), hosts_[1].name, hosts_[0].name, reason.empty() ? "" : ": ",
+                      reason));
     }
   } catch (const Error& error) {
     refusal = error;

@@ -62,8 +62,8 @@ void* AddressSpace::allocate_device(int device, std::size_t bytes) {
   if (bytes > bytes_per_device_) return nullptr;  // also keeps the rounding from overflowing
   const std::size_t rounded = round_up(bytes);
   if (!take(device, rounded)) return nullptr;
-  Mapping reservation(rounded, Mapping::Protection::none);
-  Mapping storage(rounded, Mapping::Protection::read_write);
+  Mapping reservation = map(rounded, Mapping::Protection::none);
+  Mapping storage = map(rounded, Mapping::Protection::read_write);
   if (reservation.address() == nullptr || storage.address() == nullptr) {
     used_[static_cast<std::size_t>(device)] -= rounded;
     return nullptr;
@@ -77,7 +77,7 @@ void* AddressSpace::allocate_device(int device, std::size_t bytes) {
 void* AddressSpace::allocate_pinned(std::size_t bytes) {
   if (bytes > PTRDIFF_MAX - granularity) return nullptr;
   const std::size_t rounded = round_up(bytes);
-  Mapping storage(rounded, Mapping::Protection::read_write);
+  Mapping storage = map(rounded, Mapping::Protection::read_write);
   if (storage.address() == nullptr) return nullptr;
   const auto made = make_allocation(storage.address(), bytes, Allocation::pinned);
   made->memory = storage.address();
@@ -118,8 +118,9 @@ std::optional<SharedBytes> AddressSpace::share(int device, const void* address) 
   if (block == nullptr || !block->can_be_shared() || block->owner != device) return std::nullopt;
   Sharing& sharing = block->sharing;
   const std::lock_guard lock(sharing.mutex);
-  if (sharing.memory.size() != 0) return SharedBytes{sharing.memory.handle(), block->bytes};
-  SharedMemory shared(block->storage.bytes());
+  if (sharing.memory.size() != 0) return SharedBytes{sharing.memory.share(), block->bytes};
+  SharedMemory shared = with_addresses([&] { return SharedMemory(block->storage.bytes()); },
+                                       [this] { return give_back_freed(quarantined_ranges); });
   sharing.uses.exclude();
   try {
     std::memcpy(shared.data(), block->memory, block->bytes);
@@ -130,11 +131,11 @@ std::optional<SharedBytes> AddressSpace::share(int device, const void* address) 
   }
   sharing.uses.admit();
   sharing.memory = std::move(shared);
-  return SharedBytes{sharing.memory.handle(), block->bytes};
+  return SharedBytes{sharing.memory.share(), block->bytes};
 }
 
 void* AddressSpace::insert_opened(int owner, int opener, SharedMemory memory, std::size_t bytes) {
-  Mapping reservation(memory.size(), Mapping::Protection::none);
+  Mapping reservation = map(memory.size(), Mapping::Protection::none);
   if (reservation.address() == nullptr) return nullptr;
   const auto made = make_allocation(reservation.address(), bytes, owner);
   made->opener = opener;
@@ -189,6 +190,20 @@ AddressSpace::Block AddressSpace::remove(const void* address, Predicate is_meant
     quarantine_.pop_front();
   }
   return removed;
+}
+
+Mapping AddressSpace::map(std::size_t bytes, Mapping::Protection protection) noexcept {
+  for (;;) {
+    Mapping pages(bytes, protection);
+    if (pages.address() != nullptr || !give_back_freed(1)) return pages;
+  }
+}
+
+bool AddressSpace::give_back_freed(std::size_t most) noexcept {
+  const std::lock_guard lock(mutex_);
+  const std::size_t count = std::min(most, quarantine_.size());
+  quarantine_.erase(quarantine_.begin(), quarantine_.begin() + static_cast<std::ptrdiff_t>(count));
+  return count > 0;
 }
 
 void* AddressSpace::insert(Block block) {

@@ -133,8 +133,11 @@ class AddressSpace {
   /// The block that contains `address`, nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const Allocation> find(const std::byte* address) const;
   /// True if `address` was device memory, own or opened, not long ago. Such addresses are not handed out
-  /// again for a while.
+  /// again for a while, as long as there are others.
   [[nodiscard]] bool recently_freed(const std::byte* address) const;
+  /// Gives the system addresses that were freed, where the process has no others left: those of `most`
+  /// blocks, the first to be freed. False if there are none.
+  bool give_back_freed(std::size_t most) noexcept;
 
  private:
   struct Block {
@@ -142,6 +145,8 @@ class AddressSpace {
     Mapping reservation;  ///< the public address range; empty for pinned memory
   };
 
+  /// Pages, for which freed addresses are given back as long as the system has no room.
+  [[nodiscard]] Mapping map(std::size_t bytes, Mapping::Protection protection) noexcept;
   void* insert(Block block);
   /// The block that starts at `address`, nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const Allocation> find_start(const void* address) const;

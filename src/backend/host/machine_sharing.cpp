@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 /// Device memory that several processes use, each with a virtual machine of its own: their devices of one
 /// number stand for one device.
@@ -75,7 +74,7 @@ void* Machine::open_device_memory(int device, const MemoryHandle& handle) {
            fmt::format("it belongs to device {}, and there are {} devices", block.device, device_count()));
   }
   const int owner = static_cast<int>(block.device);
-  if (block.memory.process == getpid()) {
+  if (SharedMemory::is_own(block.memory)) {
     refuse(device, fmt::format("the block of device {} is this process's own", owner));
   }
   if (owner != device && !can_access_peer(device, owner)) {
@@ -96,7 +95,8 @@ void* Machine::open_device_memory(int device, const MemoryHandle& handle) {
   }
   SharedMemory memory;
   try {
-    memory = SharedMemory(block.memory);
+    memory = with_addresses([&] { return SharedMemory(block.memory); },
+                            [this] { return addresses_.give_back_freed(SIZE_MAX); });
   } catch (const Error& error) {
     refuse(device, error.what());
   }

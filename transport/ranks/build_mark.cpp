@@ -1,0 +1,71 @@
+#include "transport/ranks/build_mark.hpp"
+
+#include "backend/backend.hpp"
+#include "backend/shared_flag.hpp"
+#include "backend/shared_memory.hpp"
+#include "backend/team_round.hpp"
+#include "hash.hpp"
+#include "transport/ranks/agreement.hpp"
+#include "transport/ranks/boards.hpp"
+#include "transport/ranks/registration_tables.hpp"
+#include "transport/ranks/signature.hpp"
+#include "tutti/error.hpp"
+#include "tutti/version.hpp"
+
+#include <bit>
+#include <cstddef>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tutti::transport::ranks {
+namespace {
+
+template <class... Types>
+constexpr std::uint64_t mixed_sizes(std::uint64_t hash) {
+  ((hash = mix(mix(hash, sizeof(Types)), alignof(Types))), ...);
+  return hash;
+}
+
+/// What lies in shared memory or is exchanged, as far as sizes tell. What keeps its size and changes its
+/// meaning changes this number: count it up.
+constexpr std::uint64_t meaning = 1;
+
+constexpr std::uint64_t layout_of_this_build() {
+  std::uint64_t hash =
+      mixed_sizes<RankBoard, RankBoard::Entry, FirstCalls, Mailbox, RegistrationBoard,
+                  RegistrationBoard::Entry, RegistrationView, Signature, Note, backend::SharedFlag,
+                  backend::AbortWord, backend::AbortReason, backend::TeamWindowLayout, backend::MemoryHandle,
+                  SharedMemory::Handle>(meaning);
+  for (const std::size_t number :
+       {RankBoard::history, Mailbox::capacity, RegistrationBoard::capacity,
+        std::size_t{backend::TeamWindowLayout::slot_count}, std::size_t{backend::TeamWindowLayout::alignment},
+        std::size_t{std::endian::native == std::endian::little}})
+    hash = mix(hash, number);
+  return hash;
+}
+
+}  // namespace
+
+BuildMark BuildMark::own() {
+  BuildMark mark{.version = {}, .layout = layout_of_this_build()};
+  tutti::version().copy(mark.version.data(), mark.version.size() - 1);
+  return mark;
+}
+
+std::string BuildMark::string() const {
+  return fmt::format("tutti {} (layout {:016x})", version.data(), layout);
+}
+
+void require_same_build(Exchange& exchange) {
+  const std::vector<BuildMark> marks = gather(exchange, BuildMark::own());
+  for (std::size_t rank = 1; rank < marks.size(); ++rank) {
+    if (marks[rank] == marks[0]) continue;
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("Communicator: rank {} uses {} and rank 0 {}; expected the same build on all ranks", rank,
+                    marks[rank].string(), marks[0].string()));
+  }
+}
+
+}  // namespace tutti::transport::ranks
