@@ -95,6 +95,25 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_LOG", "debug", "off, warn or info"));
 }
 
+TEST(Environment, HostsAreToldApartByAllOfTheirName) {
+  const std::string longest(511, 'x');
+  EXPECT_EQ(parse({{"TUTTI_HOST_ID", longest}}).host_id, longest);
+  EXPECT_TRUE(refuses(
+      [&] {
+        static_cast<void>(parse({{"TUTTI_HOST_ID", longest + "y"}}));
+      },
+      ErrorCode::invalid_argument, {"TUTTI_HOST_ID", "a name of at most 511 bytes"}));
+}
+
+TEST(Environment, MessagesRepeatNoLongValues) {
+  try {
+    static_cast<void>(parse({{"TUTTI_BACKEND", std::string(100'000, 'x') + "\n"}}));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_LT(std::string_view(error.what()).size(), 400U);
+  }
+}
+
 TEST(Environment, TakesOrRefusesWhateverItHolds) {
   const std::map<std::string, std::string> originals{
       {"TUTTI_BACKEND", "host"},        {"TUTTI_VIRTUAL_DEVICES", "3"},

@@ -1,5 +1,6 @@
 #include "backend/environment.hpp"
 
+#include "backend/shown_text.hpp"
 #include "tutti/error.hpp"
 
 #include <array>
@@ -11,6 +12,8 @@
 
 namespace tutti {
 namespace {
+
+constexpr std::size_t longest_shown = 200;  ///< of a variable, in messages
 
 /// The whole of `text` as a decimal number.
 template <class Number>
@@ -84,7 +87,8 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
     const auto value = parse_value(std::string_view(text));
     if (!value) {
       throw Error(ErrorCode::invalid_argument,
-                  fmt::format("environment variable {} is \"{}\", expected {}", variable, text, expected));
+                  fmt::format("environment variable {} is \"{}\", expected {}", variable,
+                              shown_text(text, longest_shown), expected));
     }
     member = *value;
   };
@@ -107,8 +111,11 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
       result.nccl_library, "TUTTI_NCCL_LIBRARY",
       [](std::string_view text) { return std::optional<std::string>(text); }, "a path");
   assign(
-      result.host_id, "TUTTI_HOST_ID", [](std::string_view text) { return std::optional<std::string>(text); },
-      "a name");
+      result.host_id, "TUTTI_HOST_ID",
+      [](std::string_view text) {
+        return text.size() > Environment::longest_host_id ? std::nullopt : std::optional<std::string>(text);
+      },
+      fmt::format("a name of at most {} bytes", Environment::longest_host_id));
   assign(result.signals, "TUTTI_SIGNALS", one_of(signal_names), "auto, on or off");
   assign(result.launch_threads, "TUTTI_LAUNCH_THREADS", parse_thread_count, "a number from 0 to 15");
   assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");

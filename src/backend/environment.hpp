@@ -19,6 +19,8 @@ enum class LogLevel : std::uint8_t { off, warn, info };
 /// Every environment variable the library reads. An unset or empty variable leaves its member as initialised
 /// here.
 struct Environment {
+  static constexpr std::size_t longest_host_id = 511;
+
   /// `TUTTI_BACKEND`: `auto` (GPUs if there are any, else virtual devices), `cuda` or `host`.
   BackendChoice backend = BackendChoice::automatic;
   /// `TUTTI_VIRTUAL_DEVICES`: how many virtual devices a preset topology has, 1 to 1024.
@@ -36,7 +38,8 @@ struct Environment {
   /// finds it.
   std::optional<std::string> nccl_library;
   /// `TUTTI_HOST_ID`: what tells hosts apart for a `Communicator`, instead of the machine's own identity. For
-  /// containers that look like one host and are not, or the other way round; and for tests.
+  /// containers that look like one host and are not, or the other way round; and for tests. Compared as a
+  /// whole, 511 bytes at most.
   std::optional<std::string> host_id;
   /// `TUTTI_SIGNALS`: `auto` (where they are faster), `on` (wherever they can be used) or `off`.
   SignalChoice signals = SignalChoice::automatic;

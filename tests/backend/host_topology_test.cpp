@@ -110,6 +110,34 @@ TEST_F(VirtualTopology, RefusalsAreShortWhateverTheFileHolds) {
   EXPECT_THAT(refusal_of(R"({"devices": 2, "two\nlines": 1})"), HasSubstr(R"("two\nlines")"));
 }
 
+TEST_F(VirtualTopology, AFileWithoutDevicesIsRefused) {
+  EXPECT_THAT(refusal_of(R"({"links": []})"), AllOf(HasSubstr("'links'"), HasSubstr("1 to 1024 rows")));
+  EXPECT_THAT(refusal_of(R"({"devices": 0, "links": []})"), HasSubstr("'devices'"));
+  EXPECT_THAT(refusal_of("{}"), HasSubstr("'devices': missing"));
+  std::string rows = "[]";
+  for (int i = 0; i < 1024; ++i) rows += ",[]";
+  EXPECT_THAT(refusal_of(R"({"links": [)" + rows + "]}"), AllOf(HasSubstr("'links'"), HasSubstr("1025")));
+}
+
+TEST_F(VirtualTopology, RefusalsRepeatNoLongTexts) {
+  const std::string word(100'000, 'x');
+  const std::vector<std::string> texts{word,
+                                       '"' + word,
+                                       R"({"links": )" + word,
+                                       R"({"name": ")" + word + R"(", "devices": 1})",
+                                       R"({")" + word + R"(": 1})",
+                                       R"({"devices": ")" + word + R"("})"};
+  for (const std::string& text : texts) {
+    const std::string refusal = refusal_of(text);
+    EXPECT_THAT(refusal, HasSubstr(path_));
+    EXPECT_LT(refusal.size(), path_.size() + 400) << refusal.substr(0, 1000);
+    EXPECT_EQ(refusal.find('\n'), std::string::npos);
+  }
+  EXPECT_LT(
+      error_message(ErrorCode::invalid_argument, [&] { (void)VirtualMachine::from_topology(word); }).size(),
+      400U);
+}
+
 TEST_F(VirtualTopology, TakesOrRefusesWhateverAFileHolds) {
   const std::string original =
       R"({"name": "odd", "devices": 3, "memory": "512M", "links": [["self", "nvlink", "pcie"], )"

@@ -1,5 +1,6 @@
 #include "backend/descriptor.hpp"
 #include "backend/environment.hpp"
+#include "backend/shown_text.hpp"
 #include "tutti/error.hpp"
 #include "tutti/virtual_devices.hpp"
 
@@ -16,6 +17,8 @@ using nlohmann::json;
 
 constexpr int max_devices = 1024;
 constexpr int default_devices = 8;
+constexpr std::size_t longest_name = 255;    ///< messages tell of it
+constexpr std::size_t longest_reason = 160;  ///< why a file is not JSON
 
 [[noreturn]] void refuse(std::string_view where, const std::string& reason) {
   throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", where, reason));
@@ -75,13 +78,15 @@ class TopologyFile {
   explicit TopologyFile(std::string path) : path_(std::move(path)) {
     const std::optional<std::string> text = contents_of(path_);
     if (!text) {
-      refuse(fmt::format("topology '{}'", path_),
+      refuse(fmt::format("topology '{}'", shown_text(path_, longest_name)),
              "neither a preset (island, two-islands, pcie, pcie-p2p) nor a readable file");
     }
     try {
       document_ = json::parse(*text);
     } catch (const json::exception& error) {
-      refuse(fmt::format("topology file '{}'", path_), fmt::format("not valid JSON: {}", error.what()));
+      // It repeats what it has read last, all of it.
+      refuse(fmt::format("topology file '{}'", path_),
+             fmt::format("not valid JSON: {}", shown_text(error.what(), longest_reason)));
     }
     if (!document_.is_object()) refuse(fmt::format("topology file '{}'", path_), "expected a JSON object");
   }
@@ -115,13 +120,22 @@ class TopologyFile {
     const json* name = find("name");
     if (name == nullptr) return path_;
     if (!name->is_string()) fail("name", fmt::format("expected a string, got {}", shown(*name)));
-    return name->get<std::string>();
+    std::string text = name->get<std::string>();
+    if (text.size() > longest_name) {
+      fail("name",
+           fmt::format("expected at most {} bytes, got {}: {}", longest_name, text.size(), shown(*name)));
+    }
+    return text;
   }
 
   [[nodiscard]] int read_device_count() const {
     const json* devices = find("devices");
     const json* links = find("links");
-    if (devices == nullptr && links != nullptr && links->is_array() && links->size() <= max_devices) {
+    if (devices == nullptr && links != nullptr && links->is_array()) {
+      if (links->empty() || links->size() > max_devices) {
+        fail("links", fmt::format("expected an array of 1 to {} rows, one per device, got {}", max_devices,
+                                  shown(*links)));
+      }
       return static_cast<int>(links->size());
     }
     if (devices == nullptr) fail("devices", "missing");
