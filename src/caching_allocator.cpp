@@ -85,6 +85,21 @@ struct CachingAllocator::Source {
   }
 };
 
+/// The same for memory that the cache has nothing to do with, but to make room for it.
+struct CachingAllocator::UncachedSource {
+  Source& source;
+
+  [[nodiscard]] static void* from_cache() noexcept { return nullptr; }
+  void* from_system() {
+    return source.allocator.backend_.allocate_device(source.allocator.device_, source.bytes);
+  }
+  bool may_wait() { return source.may_wait(); }
+  void count_retry() { source.count_retry(); }
+  void reap() { source.reap(); }
+  void return_cached() { source.return_cached(); }
+  void finish_pending() { source.finish_pending(); }
+};
+
 CachingAllocator::CachingAllocator(backend::Backend& backend, EventPool& events, int device)
     : backend_(backend), device_(device), pool_(device), pending_(backend, events) {}
 
@@ -116,6 +131,13 @@ Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream, 
   if (Block* block = grow(source)) return block;
   if (Block* block = source.from_held(BlockPool::max_bytes)) return block;
   throw_out_of_memory(bytes, held_bytes());
+}
+
+void* CachingAllocator::allocate_uncached(std::size_t bytes) {
+  GrowthLock growth(growth_);
+  Source source{*this, growth, bytes, backend_.default_stream(device_)};
+  UncachedSource uncached{source};
+  return grow(uncached);
 }
 
 bool CachingAllocator::may_take_unasked(std::size_t bytes) noexcept {

@@ -74,6 +74,9 @@ class alignas(64) CachingAllocator {
   /// cache and the device are asked. Passes on pending failures of devices it has to wait for.
   [[nodiscard]] Block* allocate(std::size_t bytes, backend::StreamRef stream,
                                 GraphPool graph_pool = GraphPool::none);
+  /// For what is no tensor: memory of its own, which the caller gives back to the device. The device is asked
+  /// for it as often and after the same attempts as for what `allocate` finds nowhere. nullptr if it refuses.
+  [[nodiscard]] void* allocate_uncached(std::size_t bytes);
   /// A block that does not belong to `keeper` is kept with it until that is closed, if there is one: the
   /// graph under capture may use it.
   void free(Block* block, GraphPool keeper = GraphPool::none) noexcept;
@@ -118,6 +121,7 @@ class alignas(64) CachingAllocator {
 
  private:
   struct Source;
+  struct UncachedSource;
   /// Memory that is to be freed, and may not be yet.
   struct Held {
     Extent memory;

@@ -79,6 +79,20 @@ struct PinnedAllocator::Source {
   }
 };
 
+/// The same for memory that the cache has nothing to do with, but to make room for it.
+struct PinnedAllocator::UncachedSource {
+  Source& source;
+  std::size_t bytes;
+
+  [[nodiscard]] static void* from_cache() noexcept { return nullptr; }
+  void* from_system() { return source.allocator.backend_.allocate_pinned(bytes); }
+  bool may_wait() const { return source.may_wait(); }
+  void count_retry() const { source.count_retry(); }
+  void reap() { source.reap(); }
+  void return_cached() { source.return_cached(); }
+  void finish_pending() { source.finish_pending(); }
+};
+
 PinnedAllocator::PinnedAllocator(backend::Backend& backend, EventPool& events)
     : backend_(backend), cached_(class_count), pending_(backend, events) {}
 
@@ -108,6 +122,13 @@ PinnedBlock* PinnedAllocator::allocate(std::size_t bytes) {
   Source source{*this, growth, size_class};
   if (PinnedBlock* block = grow(source)) return block;
   throw_out_of_memory(bytes);
+}
+
+void* PinnedAllocator::allocate_uncached(std::size_t bytes) {
+  GrowthLock growth(growth_);
+  Source source{*this, growth, 0};
+  UncachedSource uncached{source, bytes};
+  return grow(uncached);
 }
 
 void PinnedAllocator::free(PinnedBlock* block, GraphPool keeper) noexcept {

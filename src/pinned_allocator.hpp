@@ -39,6 +39,9 @@ class PinnedAllocator {
   /// At least `bytes` bytes. Tries as hard as `CachingAllocator::allocate` before it throws OutOfMemoryError,
   /// whose `free` and `total` are 0: nobody knows how much memory the system can pin.
   [[nodiscard]] PinnedBlock* allocate(std::size_t bytes);
+  /// For what is no tensor: memory of its own, which the caller gives back to the system. Tries as hard;
+  /// nullptr if nothing helps.
+  [[nodiscard]] void* allocate_uncached(std::size_t bytes);
   /// The block is kept until `keeper` is closed, if there is one: the graph under capture may use it.
   void free(PinnedBlock* block, GraphPool keeper = GraphPool::none) noexcept;
   /// Before the first free that names it.
@@ -59,6 +62,7 @@ class PinnedAllocator {
 
  private:
   struct Source;
+  struct UncachedSource;
 
   PinnedBlock* take(std::size_t size_class) noexcept;
   void give_back(PinnedBlock& block) noexcept;

@@ -35,7 +35,7 @@ bool are_on_different_devices(const Plan& plan) {
 }  // namespace
 
 Signals::Signals(Runtime& runtime) : runtime_(runtime), values_(set_count, 0) {
-  void* const memory = runtime.backend().allocate_pinned(set_count * sizeof(Set));
+  void* const memory = runtime.pinned().allocate_uncached(set_count * sizeof(Set));
   if (memory == nullptr) {
     log_warning("no pinned memory for signals: launches use events");
     return;

@@ -157,7 +157,7 @@ TEST(Windows, LieOnTheHostForAllIfOneRankCannotShareOrOpen) {
   const std::vector<Mishap> mishaps{
       {"share", 1, {.operation = Operation::share}, {"rank 1", "device 1 cannot share", "injected"}},
       {"open", 2, {.operation = Operation::open, .peer = 1}, {"rank 2", "device 2 cannot open", "injected"}},
-      {"allocate", 0, {.operation = Operation::allocate_device}, {"rank 0", "left on device 0"}},
+      {"allocate", 0, {.operation = Operation::allocate_device, .count = 3}, {"rank 0", "left on device 0"}},
       {"clear", 1, {.operation = Operation::kernel}, {"rank 1", "fill on device 1"}},
       {"self-test", 2, {.operation = Operation::kernel, .skip = 1}, {"rank 2", "fan_out on device 2"}},
   };
@@ -212,6 +212,25 @@ TEST(Windows, LieOnTheHostIfADeviceHasNoRoom) {
     Communicator communicator = make(exchange);
     EXPECT_TRUE(mentions(communicator.explain(), {"rank 1", "left on device 1 for a window"}));
     expect_sum(communicator, "staged");
+  });
+}
+
+TEST(Windows, HaveTheRoomThatIsOnlyCached) {
+  expect_all_right(2, [](Exchange& exchange) {
+    virtual_devices::start(VirtualMachine::from_topology("island", 2));
+    const int device = exchange.rank();
+    const auto fill_cache = [&] {
+      const auto all = static_cast<std::int64_t>(mem_get_info(device).free - (std::size_t{1} << 20U));
+      const Tensor tensor = empty({static_cast<std::int64_t>(all)}, {.dtype = DType::int8, .device = device});
+      return tensor.numel();
+    };
+    EXPECT_GT(fill_cache(), 0);
+    EXPECT_LE(mem_get_info(device).free, std::size_t{1} << 20U) << "the cache has it";
+    Communicator communicator = make(exchange, TransportKind::p2p);
+    expect_sum(communicator, "p2p");
+    EXPECT_GT(fill_cache(), 0);
+    auto part = communicator.split(0);
+    expect_sum(*part, "p2p");
   });
 }
 

@@ -89,10 +89,10 @@ class SelfTest {
  public:
   static constexpr std::size_t bytes = 4096;  ///< of each member
 
-  SelfTest(backend::Backend& backend, const backend::TeamWindowLayout& layout)
-      : backend_(backend),
+  SelfTest(Runtime& runtime, const backend::TeamWindowLayout& layout)
+      : backend_(runtime.backend()),
         layout_(layout),
-        host_(static_cast<std::byte*>(backend.allocate_pinned(layout.members * bytes))) {
+        host_(static_cast<std::byte*>(runtime.pinned().allocate_uncached(layout.members * bytes))) {
     if (host_ == nullptr) throw Error(ErrorCode::out_of_memory, "no pinned memory for the self-test");
   }
   SelfTest(const SelfTest&) = delete;
@@ -203,7 +203,7 @@ void Windows::use_host_windows(const Team& team) {
 void Windows::allocate_counters() {
   if (!runtime_.backend().supports_graphs()) return;
   for (std::size_t own = 0; own < devices_.size(); ++own) {
-    void* const memory = runtime_.backend().allocate_device(devices_[own], sizeof(backend::TeamCounters));
+    void* const memory = runtime_.allocator(devices_[own]).allocate_uncached(sizeof(backend::TeamCounters));
     if (memory == nullptr)
       throw Error(ErrorCode::out_of_memory, fmt::format("no memory left on device {}", devices_[own]));
     counters_[own] = static_cast<backend::TeamCounters*>(memory);
@@ -259,7 +259,7 @@ bool Windows::are_joined_by_nvlink(Exchange& exchange, const Team& team) const {
 
 void Windows::allocate_and_share(std::span<MemoryHandle> handles) {
   for (std::size_t own = 0; own < devices_.size(); ++own) {
-    void* const memory = runtime_.backend().allocate_device(devices_[own], layout_.bytes());
+    void* const memory = runtime_.allocator(devices_[own]).allocate_uncached(layout_.bytes());
     if (memory == nullptr) {
       throw Error(ErrorCode::out_of_memory, fmt::format("no {} bytes are left on device {} for a window",
                                                         layout_.bytes(), devices_[own]));
@@ -292,13 +292,13 @@ std::string Windows::self_test(Exchange& exchange, const Team& team) {
     return "there are too many members for the windows";
   std::string complaint =
       first_complaint(exchange, complaint_of([&] {
-                        SelfTest test(runtime_.backend(), layout_);
+                        SelfTest test(runtime_, layout_);
                         for (std::size_t own = 0; own < devices_.size(); ++own)
                           test.write(devices_[own], team.first_own + own, addresses_[own]);
                       }));
   if (!complaint.empty()) return complaint;
   return first_complaint(exchange, complaint_of([&] {
-                           SelfTest test(runtime_.backend(), layout_);
+                           SelfTest test(runtime_, layout_);
                            for (std::size_t own = 0; own < devices_.size(); ++own)
                              test.read(devices_[own], team.first_own + own, addresses_[own]);
                          }));
