@@ -8,6 +8,7 @@
 #include "fork_mark.hpp"
 #include "log.hpp"
 #include "thread_current.hpp"
+#include "transport/launching.hpp"
 #include "transport/ranks/agreement.hpp"
 #include "transport/ranks/team_exchange.hpp"
 
@@ -34,6 +35,8 @@ using collectives::MemberOperands;
 using collectives::Named;
 using collectives::TeamCall;
 using collectives::TeamContext;
+using transport::Launching;
+using transport::LaunchProbe;
 using transport::ranks::Operation;
 using transport::ranks::Team;
 
@@ -112,6 +115,14 @@ std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOption
         devices.begin() + static_cast<std::ptrdiff_t>(i)) {
       arguments.fail("options.devices[{}] is {}, which is there already: a device is one member", i,
                      to_string(devices[i]));
+    }
+  }
+  if (devices.size() > 1) {
+    std::vector<int> indices;
+    for (const Device device : devices) indices.push_back(device.index());
+    if (Runtime::get().extension<LaunchProbe>().find(indices) == Launching::impossible) {
+      arguments.unsupported("options.devices has {} entries, expected 1 where {}", devices.size(),
+                            transport::launches_block);
     }
   }
   if (options.timeout.count() <= 0) {

@@ -73,8 +73,10 @@ void finish_on_host(Call& call, std::size_t inputs, Blocking blocking) {
   if (blocking == Blocking::no) return;
   runtime.finish(first);
   // That reports what has failed on its own device.
-  for (std::size_t i = 1; i < inputs; ++i)
+  for (std::size_t i = 1; i < inputs; ++i) {
     static_cast<void>(runtime.backend().query_stream(call.stream_of(i)));
+    runtime.ended_work().report(call.stream_of(i).device);
+  }
 }
 
 }  // namespace

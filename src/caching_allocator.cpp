@@ -238,7 +238,10 @@ void CachingAllocator::free_held(GrowthLock& growth) noexcept {
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (held_.empty() || waited > (is_one_passing ? patience : short_patience)) return;
     // Others may close it only after a call of this process that another thread needs memory for.
-    growth.let_go([] { std::this_thread::sleep_for(asks_every); });
+    growth.let_go([this] {
+      backend_.wait_elsewhere();
+      std::this_thread::sleep_for(asks_every);
+    });
   }
 }
 

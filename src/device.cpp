@@ -107,6 +107,7 @@ void synchronize(Device device) {
   runtime.release_collected();
   runtime.backend().synchronize_device(index);
   HostWaits::count_one();
+  runtime.ended_work().report(index);
 }
 
 MemoryInfo mem_get_info(Device device) {

@@ -77,15 +77,21 @@ void Event::wait(const Stream& stream) const {
 
 bool Event::query() const {
   if (!is_created()) return true;
-  const bool is_complete = Runtime::get().backend().query_event(handle_of(*this));
-  if (is_complete) HostWaits::count_one();
+  Runtime& runtime = Runtime::get();
+  const bool is_complete = runtime.backend().query_event(handle_of(*this));
+  if (is_complete) {
+    HostWaits::count_one();
+    runtime.ended_work().report(device_);
+  }
   return is_complete;
 }
 
 void Event::synchronize() const {
   if (!is_created()) return;
-  Runtime::get().backend().synchronize_event(handle_of(*this));
+  Runtime& runtime = Runtime::get();
+  runtime.backend().synchronize_event(handle_of(*this));
   HostWaits::count_one();
+  runtime.ended_work().report(device_);
 }
 
 float Event::elapsed_time(const Event& end) const {

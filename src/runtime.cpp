@@ -154,6 +154,7 @@ Runtime::Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMach
       control_(control),
       device_count_(backend_->device_count()),
       generation_(last_generation.fetch_add(1) + 1),
+      ended_work_(device_count_),
       events_(std::make_unique<EventPool>(*backend_)),
       pinned_(std::make_unique<PinnedAllocator>(*backend_, *events_)),
       peer_enabled_(static_cast<std::size_t>(device_count_ * device_count_)),
@@ -243,11 +244,18 @@ void Runtime::order(backend::StreamRef earlier, backend::StreamRef later) {
   wait_event(later, event.handle());  // keeps to this mark, whatever is recorded next
 }
 
+void Runtime::synchronize(backend::StreamRef stream) {
+  backend_->synchronize_stream(stream);
+  HostWaits::count_one();
+  ended_work_.report(stream.device);
+}
+
 void Runtime::finish(backend::StreamRef stream) {
   const PooledEvent event(*events_, stream.device);
   backend_->record_event(event.handle(), stream);
   backend_->synchronize_event(event.handle());
   HostWaits::count_one();
+  ended_work_.report(stream.device);
 }
 
 void Runtime::retain_until_graph_destroyed(backend::StreamRef stream, std::shared_ptr<void> resource) {

@@ -2,6 +2,7 @@
 
 #include "backend/backend.hpp"
 #include "caching_allocator.hpp"
+#include "ended_work.hpp"
 #include "event_pool.hpp"
 #include "graph_captures.hpp"
 #include "late_releases.hpp"
@@ -62,6 +63,8 @@ class Runtime {
   [[nodiscard]] PinnedAllocator& pinned() noexcept { return *pinned_; }
   [[nodiscard]] EventPool& events() noexcept { return *events_; }
   [[nodiscard]] GraphCaptures& captures() noexcept { return captures_; }
+  /// Work that has been ended, which devices do not tell of: asked after every wait of the program's.
+  [[nodiscard]] EndedWork& ended_work() noexcept { return ended_work_; }
   /// The priority a stream of `device` gets that asks for `priority`: the nearest one in its range.
   [[nodiscard]] int clamped_priority(int device, int priority) const;
   /// The next pooled stream of `device` at `priority` (clamped), round robin over 32, made on first use.
@@ -89,6 +92,8 @@ class Runtime {
   /// Makes work queued later on `later` wait for work queued so far on `earlier`. Nothing if they are one
   /// stream.
   void order(backend::StreamRef earlier, backend::StreamRef later);
+  /// Waits for a stream on behalf of the program: throws what has failed on its device, or has been ended.
+  void synchronize(backend::StreamRef stream);
   /// Waits for the work queued so far on `stream`, and for nothing else.
   void finish(backend::StreamRef stream);
 
@@ -126,6 +131,7 @@ class Runtime {
   backend::VirtualMachineControl* control_;
   int device_count_;
   std::uint64_t generation_;
+  EndedWork ended_work_;
   std::unique_ptr<EventPool> events_;
   GraphCaptures captures_{*this};
   std::vector<std::unique_ptr<CachingAllocator>> allocators_;

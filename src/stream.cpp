@@ -31,16 +31,19 @@ Stream::Stream(Device device, int priority) {
 }
 
 bool Stream::query() const {
-  const bool is_idle = Runtime::get().backend().query_stream(StreamAccess::ref(*this));
-  if (is_idle) HostWaits::count_one();
+  Runtime& runtime = Runtime::get();
+  const bool is_idle = runtime.backend().query_stream(StreamAccess::ref(*this));
+  if (is_idle) {
+    HostWaits::count_one();
+    runtime.ended_work().report(device_);
+  }
   return is_idle;
 }
 
 void Stream::synchronize() const {
   Runtime& runtime = Runtime::get();
   runtime.release_collected();
-  runtime.backend().synchronize_stream(StreamAccess::ref(*this));
-  HostWaits::count_one();
+  runtime.synchronize(StreamAccess::ref(*this));
 }
 
 Event Stream::record_event() const {

@@ -1,5 +1,4 @@
 #include "backend/host/kernels.hpp"
-#include "host_waits.hpp"
 #include "overlap.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
@@ -75,8 +74,7 @@ backend::Copy2D byte_copy(const TensorView& target, const TensorView& source) {
 }
 
 void wait_for(backend::StreamRef stream) {
-  Runtime::get().backend().synchronize_stream(stream);
-  HostWaits::count_one();
+  Runtime::get().synchronize(stream);
 }
 
 /// Copies between two tensors on the host (at once) or on one device (in stream order), rearranging and

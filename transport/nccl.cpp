@@ -1,5 +1,6 @@
 #include "transport/nccl.hpp"
 
+#include "transport/launching.hpp"
 #include "transport/nccl_calls.hpp"
 #include "transport/nccl_clique.hpp"
 #include "transport/nccl_library.hpp"
@@ -135,7 +136,10 @@ std::string refusal(Runtime& runtime, const Problem& problem) {
   const auto calls = calls_for(problem);
   const auto* refused = std::get_if<Refusal>(&calls);
   if (refused != nullptr) return refused->reason;
-  return runtime.extension<Cliques>().refusal(std::get<CallList>(calls).devices);
+  const std::vector<int>& devices = std::get<CallList>(calls).devices;
+  if (devices.size() > 1 && runtime.extension<LaunchProbe>().find(devices) != Launching::from_one_thread)
+    return std::string(launches_block);
+  return runtime.extension<Cliques>().refusal(devices);
 }
 
 Plan lower(Runtime& runtime, const Problem& problem) {

@@ -21,8 +21,8 @@ struct CommunicatorOptions {
   /// The devices this process brings in, 1 to 16, each once; each is a member. Empty: the calling thread's
   /// current device, on GPUs CUDA's. No call of a communicator's leaves another device current than it found.
   std::vector<Device> devices{};
-  /// How long a call may wait for other ranks before all ranks give up; a second more where a GPU does not
-  /// say how far it has come. It counts from when the call is made, or from when the call before it has been
+  /// How long a call may wait for other ranks, or for another member of its own, before all ranks give up; a
+  /// second more where a GPU does not say how far it has come. It counts from when the call is made, or from when the call before it has been
   /// completed here, whichever is later: so this rank's own work that its streams do in between counts too.
   /// Each step of making a communicator waits so long, too, if its exchange knows how to
   /// (`Exchange::limit_waits`). More than 0; more than a year is a year.
@@ -106,9 +106,15 @@ struct CommunicatorWorkload {
 /// process that is gone (peer_unavailable; by the timeout, if none of its host is left to see it), a rank
 /// that has destroyed its communicator where the others make a call (peer_unavailable, at once), `abort`
 /// (aborted), a network that fails (as the network says). The reason is thrown by the next call, by `check`
-/// and, on virtual devices, by whatever synchronises with work that waited. Calls under way leave anything in
-/// their outputs then, and on GPUs waiting for them says nothing of it: `check` before outputs are made use
-/// of that no later call follows. An ended communicator makes no more calls.
+/// and, with the same code, by whatever waits for a device that had calls under way: `synchronize` of a
+/// device, stream or event, a `query` that says that they are over, and copies to the host; on GPUs once for
+/// each device, and while the communicator lives. Such calls leave anything in their outputs. (Who waits by
+/// CUDA's own calls asks `check`.) An ended communicator makes no more calls.
+///
+/// Kernels of several members of one process wait for one another. Where launches return only when their
+/// kernels have ended (CUDA_LAUNCH_BLOCKING=1, some debuggers and profilers), which is found out when the
+/// first communicator with several own members is made, each member's are launched by a thread of its own,
+/// and NCCL carries nothing; where not even that helps, the communicator is refused: Error(unsupported).
 ///
 /// A child forked off later cannot use it: calls throw Error(unsupported) there.
 ///

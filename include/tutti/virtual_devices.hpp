@@ -18,6 +18,11 @@
 /// Streams are asynchronous (one worker each), events order them, device memory faults when touched from the
 /// host, peer access is refused where the topology has none, and memory is bounded.
 ///
+/// What is queued takes host memory, about a kilobyte an operation. Whoever queues on a stream that has 1024
+/// operations unfinished waits until it has fewer, as on a GPU; but if none of them ends within 100 ms, as
+/// many again are let in, because the stream may be waiting for that very thread. Work of streams that queues
+/// work does not wait.
+///
 /// Processes that use virtual devices each have a machine of their own; their devices of one number stand for
 /// one device, and open one another's memory, as between processes with GPUs, where the opener's topology has
 /// a link.
@@ -97,6 +102,8 @@ TUTTI_EXPORT void clear_faults();
 /// Interleaves and delays streams adversarially: which runnable stream goes next, and when, is drawn from
 /// `seed`.
 /// One operation runs at a time while on, and the same program with the same seed runs in the same order.
+/// Calls that queue or ask wait for what runs just then, for 20 ms at most and once; what is queued also runs
+/// while a communicator's call waits for other ranks, and after a quarter of a second without a call.
 /// `std::nullopt` turns it off. `TUTTI_VIRTUAL_SEED` does the same from the start. Waits until all streams
 /// are idle.
 TUTTI_EXPORT void set_interleaving_seed(std::optional<std::uint64_t> seed);

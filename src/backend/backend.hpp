@@ -7,6 +7,7 @@
 #include "tutti/dtype.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -163,6 +164,10 @@ class Backend {
   /// Whether the calling thread runs work of a stream, which must wait for no stream: that one may wait for
   /// it.
   [[nodiscard]] virtual bool is_in_stream_work() const noexcept { return false; }
+  /// To be called again and again by a thread that has queued work and waits for something else, such as
+  /// another process: a backend that holds work back, to have it run in some order, goes on with it. Does not
+  /// block.
+  virtual void wait_elsewhere() noexcept {}
   /// Runs `function(argument)` on a thread of the backend, in stream order. On GPUs it must not call into the
   /// backend, elsewhere not wait for it.
   virtual void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) = 0;
@@ -186,6 +191,11 @@ class Backend {
   virtual void signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) = 0;
   /// Later work on `stream` waits until each of the flags has come to `value`; `most_signals` at most.
   virtual void wait_signals(StreamRef stream, std::span<SharedFlag> flags, std::uint32_t value) = 0;
+  /// Queues a kernel that waits until `flag` is not 0 any more, for so long at most, and then sets `outcome`
+  /// to 1 if it has come to that, else to 2. Both in pinned memory. Tells what work that waits for other work
+  /// can rely on: nothing else does (`team_round` aside, whose waits end with its team).
+  virtual void wait_in_kernel(StreamRef stream, SharedFlag& flag, std::chrono::milliseconds longest,
+                              SharedFlag& outcome) = 0;
 
   // Operations. `copy` goes between any two memories the backend knows (copy engines on GPUs); a copy between
   // two devices needs no peer access, but is staged by the system without it. With pageable memory it may
@@ -198,7 +208,7 @@ class Backend {
   virtual void random_fill(StreamRef stream, const RandomFill& task) = 0;
   /// A member's part in a round of a team, whose other members' parts may be queued by other processes. The
   /// parts of one member come in order. Once its abort word is set it waits for nothing and leaves its
-  /// outputs unspecified; on virtual devices that is a failure of enqueued work.
+  /// outputs unspecified; on virtual devices that is a failure of enqueued work, whose code is the reason's.
   virtual void team_round(StreamRef stream, const TeamRound& task) = 0;
 
   // Graphs. Between `begin_capture` and `end_capture`, work enqueued on `stream`, and on streams joined to it

@@ -1,7 +1,9 @@
 #include "backend/host_machine.hpp"
+#include "support/timing.hpp"
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <set>
 #include <string>
 #include <thread>
@@ -12,6 +14,9 @@ namespace tutti::backend {
 namespace {
 
 using testing::HasSubstr;
+
+/// Far less than if every entry took a turn's patience.
+const std::chrono::milliseconds too_long = test::patient(std::chrono::milliseconds(3000));
 
 class HostInterleaving : public HostMachine {
  protected:
@@ -118,6 +123,54 @@ TEST_F(HostInterleaving, EndsForAHostThatWaitsByOtherMeans) {
   for (int i = 0; i < 3; ++i) launch(machine().default_stream(1), "work", {}, [](auto) {});
   launch(machine().default_stream(0), "signal", {}, [&done](auto) { done.set_value(); });
   EXPECT_EQ(done.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
+}
+
+TEST_F(HostInterleaving, GoesOnForAHostThatSaysThatItWaitsForSomethingElse) {
+  control().set_interleaving_seed(5);
+  constexpr int count = 200;
+  std::atomic<int> ran{0};
+  for (int i = 0; i < count; ++i)
+    launch(machine().default_stream(i % 4), "work", {}, [&ran](auto) { ++ran; });
+  const test::Stopwatch watch;
+  while (ran < count && watch.elapsed() < too_long) {
+    machine().wait_elsewhere();
+    std::this_thread::yield();
+  }
+  EXPECT_EQ(ran, count);
+}
+
+TEST_F(HostInterleaving, GoesOnAtFullSpeedForAHostThatHasBeenSilentForAWhile) {
+  control().set_interleaving_seed(6);
+  constexpr int count = 200;
+  std::atomic<int> ran{0};
+  for (int i = 0; i < count; ++i)
+    launch(machine().default_stream(i % 4), "work", {}, [&ran](auto) { ++ran; });
+  const test::Stopwatch watch;
+  while (ran < count && watch.elapsed() < too_long) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(ran, count);
+}
+
+TEST_F(HostInterleaving, DoesNotHoldUpAHostThatQueuesMoreBehindLongOperations) {
+  constexpr int streams = 30;
+  control().set_interleaving_seed(7);
+  const EventHandle event = machine().create_event(0, EventTiming::on, EventWait::block);
+  std::atomic<bool> is_all_queued{false};
+  std::atomic<int> ran{0};
+  const test::Stopwatch watch;
+  for (int i = 0; i < streams; ++i) {
+    const StreamRef stream = machine().create_stream(i % 4, 0);
+    launch(stream, "long", {}, [&](auto) {
+      while (!is_all_queued) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++ran;
+    });
+    for (int more = 0; more < 5; ++more) machine().record_event(event, stream);
+    machine().destroy_stream(stream);
+  }
+  EXPECT_LT(watch.elapsed(), too_long);
+  is_all_queued = true;
+  for (int device = 0; device < 4; ++device) machine().synchronize_device(device);
+  EXPECT_EQ(ran, streams);
+  machine().destroy_event(event);
 }
 
 TEST_F(HostInterleaving, LetsTheHostOpenAGateThatWorkWaitsFor) {

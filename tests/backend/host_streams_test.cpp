@@ -1,5 +1,7 @@
 #include "backend/host_machine.hpp"
+#include "support/timing.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <numeric>
@@ -43,6 +45,76 @@ TEST_F(HostStreams, AreIdleOnlyWhenTheWorkIsFinished) {
   gate.open();
   machine().synchronize_stream(stream);
   EXPECT_TRUE(machine().query_stream(stream));
+}
+
+/// Entries that a stream holds before it holds up those who queue more.
+constexpr int longest_queue = 1024;
+
+TEST_F(HostStreams, HoldUpAHostThatIsFarAhead) {
+  const StreamRef stream = machine().create_stream(0, 0);
+  std::atomic<int> ran{0};
+  int most = 0;
+  for (int i = 0; i < 20 * longest_queue; ++i) {
+    launch(stream, "work", {}, [&ran](auto) {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(3);
+      while (std::chrono::steady_clock::now() < end) {
+      }
+      ++ran;
+    });
+    most = std::max(most, i + 1 - ran);
+  }
+  machine().synchronize_stream(stream);
+  EXPECT_EQ(ran, 20 * longest_queue);
+  EXPECT_LE(most, longest_queue + 1);
+}
+
+TEST_F(HostStreams, LetAHostGoOnThatTheyWaitFor) {
+  const StreamRef stream = machine().create_stream(0, 0);
+  Gate gate;
+  gate.block(machine(), stream);
+  std::atomic<int> ran{0};
+  const test::Stopwatch watch;
+  for (int i = 0; i < 4 * longest_queue; ++i) launch(stream, "work", {}, [&ran](auto) { ++ran; });
+  EXPECT_LT(watch.elapsed(), test::patient(std::chrono::seconds(5)));
+  EXPECT_EQ(ran, 0);
+  gate.open();
+  machine().synchronize_stream(stream);
+  EXPECT_EQ(ran, 4 * longest_queue);
+}
+
+TEST_F(HostStreams, HoldUpNoWorkThatQueuesWork) {
+  const StreamRef stream = machine().create_stream(0, 0);
+  std::atomic<int> ran{0};
+  std::chrono::steady_clock::duration taken{};
+  launch(stream, "queues", {}, [&](auto) {
+    const test::Stopwatch watch;
+    for (int i = 0; i < 4 * longest_queue; ++i) launch(stream, "work", {}, [&ran](auto) { ++ran; });
+    taken = watch.elapsed();
+  });
+  machine().synchronize_device(0);
+  EXPECT_EQ(ran, 4 * longest_queue);
+  EXPECT_LT(taken, test::at_once);
+}
+
+TEST_F(HostStreams, GoOnUnderASeedWhileTheyHoldUpAHost) {
+  control().set_interleaving_seed(3);
+  std::atomic<int> ran{0};
+  const test::Stopwatch watch;
+  for (int i = 0; i < 6 * longest_queue; ++i)
+    launch(machine().default_stream(i % 2), "work", {}, [&ran](auto) { ++ran; });
+  for (const int device : {0, 1}) machine().synchronize_device(device);
+  EXPECT_EQ(ran, 6 * longest_queue);
+  EXPECT_LT(watch.elapsed(), test::patient(std::chrono::seconds(20)));
+}
+
+TEST_F(HostStreams, MayHaveLaunchesThatReturnAtTheEndOfTheKernel) {
+  control().set_blocking_launches(true);
+  bool has_run = false;
+  launch(machine().default_stream(0), "work", {}, [&has_run](auto) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    has_run = true;
+  });
+  EXPECT_TRUE(has_run);
 }
 
 TEST_F(HostStreams, RunConcurrently) {

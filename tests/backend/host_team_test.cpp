@@ -218,8 +218,8 @@ TEST_F(HostTeam, WaitsEndWhenSomebodyGivesUp) {
   pass_on(2, numbers, numbers + 16);
   std::this_thread::sleep_for(10ms);
   EXPECT_FALSE(machine().query_stream(streams_[2]));
-  abort_.word.set(0, 0, "no more");
-  EXPECT_THAT(error_message(ErrorCode::device_failure, [&] { machine().synchronize_stream(streams_[2]); }),
+  abort_.word.set(0, static_cast<std::uint32_t>(ErrorCode::timeout), "no more");
+  EXPECT_THAT(error_message(ErrorCode::timeout, [&] { machine().synchronize_stream(streams_[2]); }),
               AllOf(HasSubstr("team_round"), HasSubstr("device 2"), HasSubstr("no more")));
 }
 

@@ -15,7 +15,9 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -69,6 +71,68 @@ TEST(LostRanks, NobodyWaitsForARankThatIsKilledWhileItLeaves) {
     EXPECT_LT(time_of([&] { communicator.reset(); }), at_once);
   });
   expect_endings(ranks, {all_right, killed});
+}
+
+/// Rank 1 `ends` the communicator instead of making a call that rank 0 makes, and then waits for in each of
+/// all ways: once, each of them says what has ended it.
+void expect_told_by_every_wait(const std::function<void(Communicator&)>& end, ErrorCode code,
+                               const std::string& text, const Ending& ending_of_rank_1) {
+  const std::vector<std::function<void(const Tensor&)>> waits{
+      [](const Tensor&) { synchronize(0); }, [](const Tensor&) { current_stream(0).synchronize(); },
+      [](const Tensor&) {
+        Event event;
+        event.record();
+        event.synchronize();
+      },
+      [](const Tensor&) { EXPECT_TRUE(becomes_true([] { return current_stream(0).query(); })); },
+      [](const Tensor& tensor) { static_cast<void>(tensor.to_vector<float>()); }};
+  for (std::size_t wait = 0; wait < waits.size(); ++wait) {
+    SCOPED_TRACE(testing::Message() << "wait " << wait);
+    Ranks ranks(2, [&](Exchange& exchange) {
+      Communicator communicator = make(exchange);
+      const Tensor tensor = some_tensor();
+      communicator.all_reduce_add({tensor}, {tensor});
+      EXPECT_NO_THROW(synchronize(0));
+      if (exchange.rank() == 0) communicator.all_reduce_add({tensor}, {tensor});
+      transport::ranks::synchronize(exchange);
+      if (exchange.rank() == 1) return end(communicator);
+      EXPECT_TRUE(refuses([&] { waits[wait](tensor); }, code, {text}));
+      EXPECT_NO_THROW(synchronize(0)) << "it has been told";
+    });
+    expect_endings(ranks, {all_right, ending_of_rank_1});
+  }
+}
+
+TEST(LostRanks, WaitingForACallThatTookTooLongSaysSo) {
+  expect_told_by_every_wait(
+      [](Communicator& communicator) {
+        EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+      },
+      ErrorCode::timeout, within_timeout, all_right);
+}
+
+TEST(LostRanks, WaitingForACallWithARankThatIsGoneSaysSo) {
+  expect_told_by_every_wait([](Communicator&) { std::raise(SIGKILL); }, ErrorCode::peer_unavailable,
+                            "is gone", killed);
+}
+
+TEST(LostRanks, WaitingForACallThatWasAbortedSaysSo) {
+  expect_told_by_every_wait([](Communicator& communicator) { communicator.abort("enough"); },
+                            ErrorCode::aborted, "enough", all_right);
+}
+
+TEST(LostRanks, WaitingForCallsThatWereOverSaysNothing) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    const Tensor tensor = some_tensor();
+    communicator.all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    transport::ranks::synchronize(exchange);
+    if (exchange.rank() == 1) communicator.abort("enough");
+    EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+    EXPECT_NO_THROW(synchronize(0));
+    transport::ranks::synchronize(exchange);
+  });
 }
 
 TEST(LostRanks, ARankKilledWithWorkUnderWayIsNoticedToo) {

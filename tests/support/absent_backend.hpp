@@ -2,6 +2,7 @@
 
 #include "backend/backend.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,6 +59,10 @@ class AbsentBackend : public backend::Backend {
   backend::SignalSupport signal_support() const noexcept override { return backend::SignalSupport::none; }
   void signal(StreamRef, backend::SharedFlag&, std::uint32_t) override { unexpected(); }
   void wait_signals(StreamRef, std::span<backend::SharedFlag>, std::uint32_t) override { unexpected(); }
+  void wait_in_kernel(StreamRef, backend::SharedFlag&, std::chrono::milliseconds,
+                      backend::SharedFlag&) override {
+    unexpected();
+  }
   void copy(StreamRef, const backend::Copy2D&) override { unexpected(); }
   void fan_out(StreamRef, const backend::FanOut&) override { unexpected(); }
   void ordered_sum(StreamRef, const backend::OrderedSum&) override { unexpected(); }

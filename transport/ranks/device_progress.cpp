@@ -47,13 +47,15 @@ void DeviceProgress::run() {
 
 void DeviceProgress::ask() noexcept {
   const std::lock_guard lock(mutex_);
+  asks_since_ = RankBoard::now();
+  const bool is_behind = is_behind_();
   for (Question& question : questions_) {
     try {
       if (question.is_open && runtime_.backend().query_event(question.event.handle())) {
         question.known_until = question.asked_at.load();
         question.is_open = false;
       }
-      if (question.is_open || !is_behind_()) continue;
+      if (question.is_open || !is_behind) continue;
       const backend::StreamRef stream = question.device.stream;
       if (question.event.handle() == nullptr) question.event = PooledEvent(runtime_.events(), stream.device);
       question.asked_at = RankBoard::now();
@@ -67,6 +69,7 @@ void DeviceProgress::ask() noexcept {
       fail_(backend::Escaped::current());
     }
   }
+  asks_since_ = 0;
 }
 
 void DeviceProgress::look() noexcept {
@@ -84,8 +87,9 @@ std::int64_t DeviceProgress::known_until() const noexcept {
 }
 
 std::chrono::nanoseconds DeviceProgress::silence() const noexcept {
-  std::int64_t oldest = RankBoard::now();
-  const std::int64_t now = oldest;
+  const std::int64_t now = RankBoard::now();
+  std::int64_t oldest = now;
+  if (const std::int64_t since = asks_since_; since != 0) oldest = std::min(oldest, since);
   for (const Question& question : questions_) {
     if (question.is_open) oldest = std::min(oldest, question.asked_at.load());
   }

@@ -42,7 +42,7 @@ class DeviceProgress {
   void look() noexcept;
   /// All that devices had completed at this time is known, in nanoseconds of `RankBoard::now`.
   [[nodiscard]] std::int64_t known_until() const noexcept;
-  /// How long a device has owed an answer.
+  /// How long a device, or the call that asks it, has owed an answer.
   [[nodiscard]] std::chrono::nanoseconds silence() const noexcept;
 
  private:
@@ -61,7 +61,8 @@ class DeviceProgress {
   std::function<bool()> is_behind_;
   std::function<void(const backend::Escaped&)> fail_;
   std::mutex mutex_;
-  std::deque<Question> questions_;  ///< asked and answered under `mutex_`
+  std::atomic<std::int64_t> asks_since_ = 0;  ///< 0: no thread is asking
+  std::deque<Question> questions_;            ///< asked and answered under `mutex_`
   std::mutex stop_mutex_;
   std::condition_variable stops_;
   bool is_stopping_ = false;

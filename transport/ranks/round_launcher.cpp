@@ -1,8 +1,10 @@
 #include "transport/ranks/round_launcher.hpp"
 
+#include "backend/thread.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <exception>
 #include <mutex>
 #include <shared_mutex>
 
@@ -123,34 +125,85 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
   if (plan.round_count == 0) return finish(sequence, streams);
   std::unique_lock<std::shared_mutex> gate;
   if (plan.parts.size() > 1) gate = runtime_.launch_together();
-  next_.assign(plan.parts.size(), 0);
-  for (std::uint32_t round = 1; round <= plan.round_count; ++round) {
-    // Member by member within a round: no member's later work is queued before another's that it needs, but
-    // for relays, where that of the same round follows at once.
-    for (std::size_t own = 0; own < plan.parts.size(); ++own) {
-      const std::vector<RoundPart>& parts = plan.parts[own];
-      std::size_t& next = next_[own];
-      if (next == parts.size() || parts[next].round != round) continue;
-      const std::size_t first = next;
-      prepare(task_, sequence, plan, own, next++, addresses);
-      if (next < parts.size() && parts[next].is_relay) {
-        prepare(relay_, sequence, plan, own, next++, addresses);
-        task_.round.relay = &relay_.round;
-      }
-      runtime_.backend().team_round(streams[own], task_.round);
-      Courier* const courier = team_.courier();
-      if (courier == nullptr) continue;
-      for (const RoundPart& part : std::span(parts).subspan(first, next - first)) {
-        if (!part.readers.empty())
-          courier->expect(task_.round.member, rounds_ + part.round, bytes_put(part), part.readers);
-      }
-    }
+  const Launch launch{sequence, plan, addresses, streams};
+  if (launching_ == Launching::from_one_thread || is_captured_) {
+    launch_in_turn(launch);
+  } else {
+    launch_apart(launch);
   }
   rounds_ += plan.round_count;
 }
 
-void RoundLauncher::prepare(Task& task, std::uint64_t sequence, const RoundPlan& plan, std::size_t own,
-                            std::size_t index, std::span<std::byte* const> addresses) {
+void RoundLauncher::launch_in_turn(const Launch& launch) {
+  next_.assign(launch.plan.parts.size(), 0);
+  for (std::uint32_t round = 1; round <= launch.plan.round_count; ++round) {
+    // Member by member within a round: no member's later work is queued before another's that it needs, but
+    // for relays, where that of the same round follows at once.
+    for (std::size_t own = 0; own < launch.plan.parts.size(); ++own) {
+      const std::vector<RoundPart>& parts = launch.plan.parts[own];
+      std::size_t& next = next_[own];
+      if (next == parts.size() || parts[next].round != round) continue;
+      next = launch_part(launch, own, next, tasks_);
+    }
+  }
+}
+
+void RoundLauncher::launch_apart(const Launch& launch) {
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto fail = [&] {
+    team_.fail("cannot launch its members' kernels", backend::Escaped::current());
+    const std::lock_guard lock(mutex);
+    if (!failure) failure = std::current_exception();
+  };
+  const auto launch_all = [&](std::size_t own) {
+    try {
+      Tasks tasks;
+      for (std::size_t next = 0; next < launch.plan.parts[own].size();)
+        next = launch_part(launch, own, next, tasks);
+    } catch (...) {
+      fail();
+    }
+  };
+  std::vector<backend::Thread> threads;
+  try {
+    threads.reserve(launch.plan.parts.size());
+    for (std::size_t own = 1; own < launch.plan.parts.size(); ++own) {
+      threads.emplace_back(
+          backend::Thread::Role{.name = "tutti-launch", .purpose = "that launches a member's kernels"},
+          [&launch_all, own] { launch_all(own); }, [](const backend::Escaped&) {});
+    }
+  } catch (const std::exception&) {
+    fail();
+  }
+  launch_all(0);
+  for (backend::Thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::size_t RoundLauncher::launch_part(const Launch& launch, std::size_t own, std::size_t next,
+                                       Tasks& tasks) const {
+  const std::vector<RoundPart>& parts = launch.plan.parts[own];
+  const std::size_t first = next;
+  prepare(tasks.task, launch, own, next++);
+  if (next < parts.size() && parts[next].is_relay) {
+    prepare(tasks.relay, launch, own, next++);
+    tasks.task.round.relay = &tasks.relay.round;
+  }
+  // Before the work is queued: that may wait until there is room, or until the work is over.
+  if (Courier* const courier = team_.courier()) {
+    for (const RoundPart& part : std::span(parts).subspan(first, next - first)) {
+      if (!part.readers.empty())
+        courier->expect(tasks.task.round.member, rounds_ + part.round, bytes_put(part), part.readers);
+    }
+  }
+  runtime_.backend().team_round(launch.streams[own], tasks.task.round);
+  return next;
+}
+
+void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t own, std::size_t index) const {
+  const RoundPlan& plan = launch.plan;
+  const std::span<std::byte* const> addresses = launch.addresses;
   const Windows& windows = team_.windows();
   const RoundPart& part = plan.parts[own][index];
   const Resolver resolver(plan, windows, own, addresses);
@@ -180,12 +233,12 @@ void RoundLauncher::prepare(Task& task, std::uint64_t sequence, const RoundPlan&
                 .given = task.given};
   if (task.round.ends_call && !is_captured_) {
     task.round.done = &team_.done_flag_of_rounds(own);
-    task.round.done_value = static_cast<std::uint32_t>(sequence);
+    task.round.done_value = static_cast<std::uint32_t>(launch.sequence);
   }
 }
 
 void RoundLauncher::give(const RoundPart& part, std::span<std::byte* const> addresses,
-                         std::vector<std::byte*>& given) {
+                         std::vector<std::byte*>& given) const {
   const std::size_t count = part.given.size();
   given.resize(part.readers.size() * count);
   for (std::size_t i = 0; i < count; ++i) {

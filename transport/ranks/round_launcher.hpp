@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime.hpp"
+#include "transport/launching.hpp"
 #include "transport/ranks/joint_capture.hpp"
 #include "transport/ranks/round_plan.hpp"
 #include "transport/ranks/team.hpp"
@@ -20,6 +21,8 @@ class RoundLauncher {
   RoundLauncher(Runtime& runtime, Team& team)
       : runtime_(runtime),
         team_(team),
+        launching_(team.local_count() > 1 ? runtime.extension<LaunchProbe>().find(team.devices())
+                                          : Launching::from_one_thread),
         marks_calls_(runtime.backend().kind() == BackendKind::host),
         capture_(runtime) {}
   RoundLauncher(const RoundLauncher&) = delete;
@@ -77,21 +80,41 @@ class RoundLauncher {
     std::vector<std::byte*> given;
   };
 
-  /// Part number `index` of an own member, in `task`, which is used again and again.
-  void prepare(Task& task, std::uint64_t sequence, const RoundPlan& plan, std::size_t own, std::size_t index,
-               std::span<std::byte* const> addresses);
+  /// A task, and that of its relay.
+  struct Tasks {
+    Task task;
+    Task relay;
+  };
+  /// What one launch carries out.
+  struct Launch {
+    std::uint64_t sequence;
+    const RoundPlan& plan;
+    std::span<std::byte* const> addresses;
+    std::span<const backend::StreamRef> streams;
+  };
+  /// All parts of own members, in one thread.
+  void launch_in_turn(const Launch& launch);
+  /// Each own member's parts in a thread of its own. Throws the first failure, which ends the team: others
+  /// wait for what has not been launched.
+  void launch_apart(const Launch& launch);
+  /// Queues the own member's part number `next`, with its relay if it has one, by `tasks`, which are used
+  /// again and again. Returns the number of the part after these.
+  std::size_t launch_part(const Launch& launch, std::size_t own, std::size_t next, Tasks& tasks) const;
+  /// Part number `index` of an own member, in `task`.
+  void prepare(Task& task, const Launch& launch, std::size_t own, std::size_t index) const;
   /// What each reader is told of the memory that the part gives.
-  void give(const RoundPart& part, std::span<std::byte* const> addresses, std::vector<std::byte*>& given);
+  void give(const RoundPart& part, std::span<std::byte* const> addresses,
+            std::vector<std::byte*>& given) const;
 
   Runtime& runtime_;
   Team& team_;
+  Launching launching_;
   bool marks_calls_;            ///< on all streams, where that costs next to nothing
   std::uint32_t rounds_ = 0;    ///< of all calls so far
   std::vector<Latest> latest_;  ///< of own members; empty before the first call
   JointCapture capture_;
   bool is_captured_ = false;  ///< the latest call
-  Task task_;
-  Task relay_;
+  Tasks tasks_;
   std::vector<std::size_t> next_;  ///< part of each own member, in a launch
 };
 

@@ -24,6 +24,7 @@ Team::Team(Runtime& runtime, Exchange& exchange, Settings settings)
       rank_(exchange.rank()),
       rank_count_(static_cast<std::size_t>(exchange.size())),
       marks_(settings_.devices.size()),
+      has_told_end_(settings_.devices.size()),
       live_teams_(runtime.extension<LiveTeams>().shared_from_this()) {
   Joining joining(exchange, settings_.timeout);
   join(joining);
@@ -74,10 +75,14 @@ void Team::start() {
       {.name = "tutti-watch", .purpose = "that watches over a communicator"},
       [this, lookout = Lookout(settings_.timeout)] { watch(lookout); },
       [this](const backend::Escaped& escaped) { fail("cannot watch over its calls", escaped); });
-  if (member_count() > 1) live_teams_->add(*this);
+  if (member_count() == 1) return;
+  live_teams_->add(*this);
+  // Elsewhere what has been ended fails by itself.
+  if (progress_) runtime_.ended_work().add(*this, settings_.devices);
 }
 
 void Team::end() noexcept {
+  runtime_.ended_work().remove(*this);
   live_teams_->remove(*this);
   leave();
   {
@@ -102,6 +107,7 @@ void Team::wait_until(std::uint64_t sequence, Condition holds, const std::vector
     const auto now = Clock::now();
     const auto waited = now - start;
     if (lookout.may_judge(now) && waited > patience()) give_up(sequence, missing);
+    runtime_.backend().wait_elsewhere();  // others may wait for what this rank has queued
     if (waited > std::chrono::microseconds(50)) {
       waits_in_.store(sequence);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
@@ -226,10 +232,13 @@ void Team::fail(std::string_view cannot, const backend::Escaped& escaped) noexce
   log_warning(reason);
 }
 
-void Team::require_running() const {
-  if (!abort_->is_set()) return;
+Error Team::end_reason() const {
   const backend::AbortReason& reason = abort_->reason();
-  throw Error(static_cast<ErrorCode>(reason.code), fmt::format("Communicator: {}", reason.text()));
+  return {static_cast<ErrorCode>(reason.code), fmt::format("Communicator: {}", reason.text())};
+}
+
+void Team::require_running() const {
+  if (abort_->is_set()) throw Error(end_reason());
 }
 
 }  // namespace tutti::transport::ranks

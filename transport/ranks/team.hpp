@@ -4,6 +4,7 @@
 #include "backend/environment.hpp"
 #include "backend/shared_flag.hpp"
 #include "backend/thread.hpp"
+#include "ended_work.hpp"
 #include "runtime.hpp"
 #include "transport/ranks/boards.hpp"
 #include "transport/ranks/courier.hpp"
@@ -49,7 +50,7 @@ namespace tutti::transport::ranks {
 /// per rank; windows are in that memory then.
 ///
 /// Thread-safe, except that `post` and `agree` are called by one thread at a time.
-class Team {
+class Team final : public EndedWork::Source {
  public:
   struct Settings {
     std::chrono::milliseconds timeout{60'000};
@@ -176,6 +177,8 @@ class Team {
   /// The sequence number up to which all of the rank's members have completed their calls, as far as is known
   /// here.
   [[nodiscard]] std::uint64_t completed_by_rank(std::size_t rank) const noexcept;
+  /// Of a team that has been ended with calls under way on the device, whose outputs may hold anything: once.
+  [[nodiscard]] std::optional<Error> take_end(int device) override;
   /// Of its calls, some have been captured.
   [[nodiscard]] bool has_captured() const noexcept { return has_captured_; }
   /// While the result holds a lock, which it does not if that cannot be had at once, nothing of the team's on
@@ -203,6 +206,8 @@ class Team {
     std::vector<std::size_t> ranks;
   };
 
+  /// Once it has been ended.
+  [[nodiscard]] Error end_reason() const;
   void join(Joining& exchange);
   /// For ranks on several hosts. Throws on all of them if it cannot be had.
   /// `reason`: why some of one name are told apart.
@@ -340,6 +345,7 @@ class Team {
   std::mutex marks_mutex_;
   std::vector<Marks> marks_;                     ///< by own member; guarded by `marks_mutex_`
   std::atomic<std::uint64_t> last_awaited_ = 0;  ///< the last own call that is not captured
+  std::vector<std::atomic<bool>> has_told_end_;  ///< by own member: `take_end`
 
   // Destroyed before what they use, which is above: shared memory, mutexes, marks.
   std::optional<Windows> windows_;

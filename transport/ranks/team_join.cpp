@@ -322,6 +322,7 @@ void Team::leave() noexcept {
       // After an abort the others come soon, or not at all.
       if (abort_->is_set() && !soon) soon = now + longest_moment;
       if (now >= (soon ? std::min(*soon, deadline) : deadline)) return;
+      runtime_.backend().wait_elsewhere();  // other communicators' work is needed, too
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   };

@@ -2,6 +2,7 @@
 
 #include "backend/thread.hpp"
 #include "log.hpp"
+#include "transport/launching.hpp"
 #include "transport/nccl_calls.hpp"
 #include "transport/nccl_library.hpp"
 #include "transport/ranks/agreement.hpp"
@@ -251,6 +252,9 @@ std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& exchange,
     mine.refusal = Note("the devices are virtual");
   } else if (!Library::get().usable()) {
     mine.refusal = Note(Library::get().detail());
+  } else if (team.local_count() > 1 &&
+             runtime.extension<LaunchProbe>().find(team.devices()) != Launching::from_one_thread) {
+    mine.refusal = Note(fmt::format("it has several members, and {}", launches_block));
   } else {
     mine.version = Note(Library::get().detail());
     for (std::size_t own = 0; own < team.local_count(); ++own) {

@@ -81,6 +81,8 @@ void Team::done_after(std::size_t own_member, std::uint64_t sequence, backend::S
 }
 
 void Team::look_at_marks() noexcept {
+  // What comes to its end now has been ended, and has not done what it should.
+  if (abort_->is_set()) return;
   const std::lock_guard lock(marks_mutex_);
   for (std::size_t own = 0; own < marks_.size(); ++own) {
     Marks& marks = marks_[own];
@@ -103,14 +105,31 @@ void Team::watch_devices() {
                        .known = &done_flag(first_local() + own)});
   }
   progress_.emplace(
-      runtime_, devices, [this] { return has_calls_under_way(); },
+      runtime_, devices,
+      [this] {
+        look_at_marks();
+        return has_calls_under_way();
+      },
       [this](const backend::Escaped& escaped) { fail("cannot ask its devices how far they are", escaped); });
 }
 
 bool Team::is_idle() noexcept {
+  runtime_.backend().wait_elsewhere();
   look_at_marks();
   if (progress_) progress_->look();
   return !has_calls_under_way();
+}
+
+std::optional<Error> Team::take_end(int device) {
+  if (!abort_->is_set()) return std::nullopt;
+  const auto own =
+      static_cast<std::size_t>(std::ranges::find(settings_.devices, device) - settings_.devices.begin());
+  if (has_told_end_[own]) return std::nullopt;
+  static_cast<void>(is_idle());  // looks
+  // A call that was not queued as a whole has failed, and has said so. Of replays nobody knows.
+  const bool was_over = !has_captured_ && completed() >= last_queued_.load();
+  if (was_over || has_told_end_[own].exchange(true)) return std::nullopt;
+  return end_reason();
 }
 
 bool Team::has_calls_under_way() const noexcept {
@@ -139,13 +158,13 @@ void Team::look_around(Lookout& lookout, std::uint64_t& done, std::int64_t& done
   own().watched_at.store(RankBoard::now());
   const bool may_judge = lookout.may_judge(Lookout::Clock::now());
   look_for_lost_ranks();
-  look_at_marks();
+  if (!progress_) look_at_marks();  // else whoever asks the devices does, as that may take long
   if (const std::uint64_t now_done = completed(); now_done != done) {
     done = now_done;
     done_since = RankBoard::now();
   }
   const auto oldest = oldest_under_way();
-  if (!oldest || rank_count_ == 1) return;  // a rank alone waits for nobody
+  if (!oldest || member_count() == 1) return;  // a member alone waits for nobody
   look_for_ranks_that_left(*oldest, [&] { return behind(*oldest); });
   const std::int64_t since = std::max(own().entries[*oldest % RankBoard::history].posted_at(), done_since);
   const auto is_too_late = [&](std::int64_t now) {

@@ -78,6 +78,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] SignalSupport signal_support() const noexcept override;
   void signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) override;
   void wait_signals(StreamRef stream, std::span<SharedFlag> flags, std::uint32_t value) override;
+  void wait_in_kernel(StreamRef stream, SharedFlag& flag, std::chrono::milliseconds longest,
+                      SharedFlag& outcome) override;
 
   void copy(StreamRef stream, const Copy2D& copy) override;
   void fan_out(StreamRef stream, const FanOut& task) override;

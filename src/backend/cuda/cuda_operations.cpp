@@ -105,6 +105,16 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
                });
 }
 
+void CudaBackend::wait_in_kernel(StreamRef stream, SharedFlag& flag, std::chrono::milliseconds longest,
+                                 SharedFlag& outcome) {
+  const CurrentDevice current(stream.device);
+  const std::chrono::nanoseconds nanoseconds = longest;
+  check(launch_wait(site(stream, "a wait"), reinterpret_cast<std::uint32_t*>(&flag.value),
+                    static_cast<std::uint64_t>(nanoseconds.count()),
+                    reinterpret_cast<std::uint32_t*>(&outcome.value)),
+        "wait kernel", stream.device);
+}
+
 void CudaBackend::convert(StreamRef stream, const Convert& task) {
   const CurrentDevice current(stream.device);
   check(launch_convert(site(stream, "a conversion"), task), "conversion kernel", stream.device);

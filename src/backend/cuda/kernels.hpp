@@ -5,6 +5,7 @@
 #include "backend/cuda/team_table.hpp"
 
 #include <cstddef>
+#include <cstdint>
 
 #include <cuda_runtime_api.h>
 
@@ -46,6 +47,8 @@ cudaError_t launch_ordered_sum(LaunchSite where, const OrderedSum& task, const T
 cudaError_t launch_convert(LaunchSite where, const Convert& task);
 cudaError_t launch_fill(LaunchSite where, const Fill& task);
 cudaError_t launch_random_fill(LaunchSite where, const RandomFill& task);
+/// Waits until `flag` is not 0, for `longest` nanoseconds at most, and sets `outcome`.
+cudaError_t launch_wait(LaunchSite where, std::uint32_t* flag, std::uint64_t longest, std::uint32_t* outcome);
 // A part without work, too, is a kernel: others wait for it.
 cudaError_t launch_team_copies(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                const TeamShape& shape);
@@ -64,6 +67,7 @@ cudaError_t preload_ordered_sum();
 cudaError_t preload_convert();
 cudaError_t preload_fill();
 cudaError_t preload_random_fill();
+cudaError_t preload_wait();
 cudaError_t preload_team_copies();
 cudaError_t preload_team_sums();
 /// Whether kernels of teams, as the current device has loaded them, wait for the kernel before when launched

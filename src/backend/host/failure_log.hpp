@@ -1,5 +1,7 @@
 #pragma once
 
+#include "tutti/error.hpp"
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -12,9 +14,8 @@ namespace tutti::backend::host {
 class FailureLog {
  public:
   /// Takes no memory, which may be what has failed; a long message is cut.
-  void add(std::string_view message) noexcept;
-  /// Throws Error(device_failure) with the first failure and the number of later ones, and forgets them;
-  /// returns if there are none.
+  void add(std::string_view message, ErrorCode code = ErrorCode::device_failure) noexcept;
+  /// Throws the first failure with the number of later ones, and forgets them; returns if there are none.
   void report();
 
  private:
@@ -22,6 +23,7 @@ class FailureLog {
   std::mutex mutex_;
   std::array<char, 4096> first_{};
   std::size_t length_ = 0;
+  ErrorCode code_ = ErrorCode::device_failure;  ///< of the first
   std::size_t later_ = 0;
 };
 

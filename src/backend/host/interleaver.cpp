@@ -10,8 +10,12 @@ using std::chrono::milliseconds;
 
 /// For an entry to finish, before the next one starts regardless.
 constexpr milliseconds turn_patience{200};
+/// Of a host that does not wait for it.
+constexpr milliseconds brief_patience{20};
 /// Without a call, before entries are chosen for a host that waits.
 constexpr milliseconds silence_patience{250};
+/// From then on, before what is held is looked at again.
+constexpr milliseconds silent_pause{1};
 
 }  // namespace
 
@@ -55,7 +59,7 @@ std::uint64_t Interleaver::submit(StreamWorker& worker, std::unique_ptr<Task> ta
   // waits.
   const std::uint64_t draw = generator_() % 4;
   pass(draw < 2 ? 0 : draw - 1);
-  if (!StreamWorker::is_any_running_here()) settle(lock);  // an entry's own turn ends after this
+  settle_briefly(lock);
   return position;
 }
 
@@ -81,7 +85,14 @@ void Interleaver::pass_time() {
   if (!active()) return;
   std::unique_lock lock(mutex_);
   pass(1 + generator_() % 2);
-  settle(lock);
+  settle_briefly(lock);
+}
+
+void Interleaver::wait_elsewhere() noexcept {
+  if (!active()) return;
+  const std::lock_guard lock(mutex_);
+  ++calls_;
+  choose_if_settled();
 }
 
 void Interleaver::on_finished(const StreamWorker& worker) noexcept {
@@ -161,26 +172,45 @@ void Interleaver::settle(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-void Interleaver::watch_for_silence() {
-  std::unique_lock lock(mutex_);
-  std::uint64_t calls_seen = calls_;
-  std::uint64_t turns_seen = turns_;
-  while (!stop_) {
-    stopped_.wait_for(lock, silence_patience, [this] { return stop_; });
-    try {
-      break_silence(turns_seen, calls_seen);
-    } catch (...) {
-      continue;  // too little memory now: once more
-    }
-    calls_seen = calls_;
-    turns_seen = turns_;
+void Interleaver::settle_briefly(std::unique_lock<std::mutex>& lock) {
+  if (StreamWorker::is_any_running_here()) return;  // an entry's own turn ends after this
+  while (!settled() && turns_ != long_turn_) {
+    const std::uint64_t turns_seen = turns_;
+    const bool is_over = settled_.wait_for(lock, brief_patience, [this] { return settled(); });
+    if (!is_over && turns_ == turns_seen) long_turn_ = turns_seen;
   }
 }
 
-void Interleaver::break_silence(std::uint64_t turns_seen, std::uint64_t calls_seen) {
-  if (turns_ == turns_seen) end_turn();
-  if (calls_ == calls_seen && settled()) choose_one();
+bool Interleaver::choose_if_settled() {
+  if (!settled() || !choose_one()) return false;
   start_next();
+  return true;
+}
+
+void Interleaver::watch_for_silence() {
+  using Clock = std::chrono::steady_clock;
+  std::unique_lock lock(mutex_);
+  std::uint64_t calls_seen = calls_;
+  std::uint64_t turns_seen = turns_;
+  Clock::time_point turn_began = Clock::now();
+  bool is_silent = false;
+  while (!stop_) {
+    stopped_.wait_for(lock, is_silent ? silent_pause : silence_patience, [this] { return stop_; });
+    try {
+      if (std::exchange(turns_seen, turns_) != turns_) {
+        turn_began = Clock::now();
+      } else if (Clock::now() - turn_began >= silence_patience) {
+        end_turn();
+      }
+      // Others may wait for all that is held: once begun, this takes no further patience.
+      is_silent = std::exchange(calls_seen, calls_) == calls_ && !lanes_.empty();
+      while (is_silent && calls_ == calls_seen && choose_if_settled())
+        settled_.wait_for(lock, silent_pause, [this] { return settled(); });
+      start_next();
+    } catch (...) {
+      continue;  // too little memory now: once more
+    }
+  }
 }
 
 }  // namespace tutti::backend::host

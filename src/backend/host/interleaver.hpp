@@ -32,11 +32,14 @@ namespace tutti::backend::host {
 ///  one ends.
 ///    The host is let go only when all chosen entries have finished, so that what it reads too early is
 ///    reproduced as well. Neither is forever, because a chosen entry may itself wait for something that the
-///    host does next, or another stream's entry: one that takes long is overdue, and is waited for no more.
+///    host does next, or another stream's entry: one that takes long is overdue, and is waited for no more. A
+///    host that only submits or asks waits a small part of that time, and once per entry: it must not come
+///    late to others.
 ///
-/// A host that waits by other means than the backend makes no choices; if it submits nothing for a while,
-/// entries are chosen for it, one after another. Only then, and where entries are overdue, does time decide
-/// something.
+/// A host that waits for something else than the backend's work says so again and again, and each time an
+/// entry may be chosen. One that does not say so makes no choices; if it submits nothing for a while, entries
+/// are chosen for it, one after another, until it comes back. Only in these cases, and where entries take
+/// long, does time decide something.
 class Interleaver final : public StreamWorker::Observer {
  public:
   Interleaver() = default;
@@ -55,6 +58,9 @@ class Interleaver final : public StreamWorker::Observer {
   void choose_until(const std::shared_ptr<Progress>& progress, std::uint64_t position);
   /// The host asks how far things are: time passes for it, so that asking again and again comes to an end.
   void pass_time();
+  /// The host waits for something else, and will call again soon: an entry is chosen if the last one has run.
+  /// Does not block.
+  void wait_elsewhere() noexcept;
 
   void on_finished(const StreamWorker& worker) noexcept override;
 
@@ -82,11 +88,14 @@ class Interleaver final : public StreamWorker::Observer {
   /// The entry in turn is overdue.
   void end_turn();
   [[nodiscard]] bool settled() const { return agenda_.empty() && in_turn_ == nullptr; }
+  /// Waits until all that was chosen has run or is overdue.
   void settle(std::unique_lock<std::mutex>& lock);
+  /// The same for a host that has something else to do.
+  void settle_briefly(std::unique_lock<std::mutex>& lock);
+  bool choose_if_settled();
 
   void watch_for_silence();
   /// `turns_seen`, `calls_seen`: as they were a while ago.
-  void break_silence(std::uint64_t turns_seen, std::uint64_t calls_seen);
 
   std::atomic<bool> active_{false};
   mutable std::mutex mutex_;
@@ -96,6 +105,7 @@ class Interleaver final : public StreamWorker::Observer {
   std::deque<Choice> agenda_;              ///< chosen, not yet started
   const StreamWorker* in_turn_ = nullptr;  ///< whose entry the others wait for
   std::uint64_t turns_ = 0;
+  std::uint64_t long_turn_ = 0;  ///< the latest whose end `settle_briefly` has not waited for
   /// By worker: entries that have started, or follow one that has, and that nobody waits for.
   std::map<const StreamWorker*, std::size_t> overdue_;
   std::condition_variable settled_;

@@ -71,6 +71,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   }
   void wait_event(StreamRef stream, EventHandle event) override;
   [[nodiscard]] bool is_in_stream_work() const noexcept override;
+  void wait_elsewhere() noexcept override { interleaver_->wait_elsewhere(); }
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
   // Backend: events.
@@ -86,6 +87,8 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] SignalSupport signal_support() const noexcept override { return SignalSupport::available; }
   void signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) override;
   void wait_signals(StreamRef stream, std::span<SharedFlag> flags, std::uint32_t value) override;
+  void wait_in_kernel(StreamRef stream, SharedFlag& flag, std::chrono::milliseconds longest,
+                      SharedFlag& outcome) override;
 
   // Backend: operations.
   void copy(StreamRef stream, const Copy2D& copy) override;
@@ -114,6 +117,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] std::optional<std::uint64_t> interleaving_seed() const override {
     return interleaver_->seed();
   }
+  void set_blocking_launches(bool block) override { launches_block_.store(block); }
   void launch(StreamRef stream, std::string_view name, std::span<const virtual_devices::Access> accesses,
               std::function<void(std::span<void* const>)> kernel) override;
 
@@ -148,13 +152,20 @@ class Machine final : public Backend, public VirtualMachineControl {
   template <class Body>
   [[nodiscard]] auto accept(StreamRef stream, virtual_devices::Operation operation, const char* name,
                             Body body);
+  /// Queues an entry, once there is room for it. Returns its position.
+  std::uint64_t submit(StreamWorker& worker, std::unique_ptr<Task> task);
+  /// Waits until the stream has less than `longest_queue` behind it, as long as it goes on at all.
+  void make_room(StreamWorker& worker);
   /// Queues such a task. Returns its position.
   template <class Body>
   std::uint64_t enqueue(StreamRef stream, virtual_devices::Operation operation, const char* name, Body body);
   template <class Body>
   void enqueue_kernel(StreamRef stream, const char* name, Body body) {
     enqueue(stream, virtual_devices::Operation::kernel, name, std::move(body));
+    end_launch(stream);
   }
+  /// A kernel has been queued: waits for it if launches block.
+  void end_launch(StreamRef stream);
   [[nodiscard]] Translation::Machine translated_by() { return {addresses_, peers_, faults_}; }
 
   /// Another process's block that is open for a device.
@@ -171,6 +182,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   PeerAccess peers_;
   Faults faults_;
   std::atomic<std::uint64_t> operations_{0};
+  std::atomic<bool> launches_block_{false};
   std::atomic<std::uint64_t> queued_by_work_{0};  ///< operations that streams' work has queued
   std::vector<std::unique_ptr<VirtualDevice>> devices_;
   std::unique_ptr<Interleaver> interleaver_ = std::make_unique<Interleaver>();
@@ -212,7 +224,7 @@ template <class Body>
 std::uint64_t Machine::enqueue(StreamRef stream, virtual_devices::Operation operation, const char* name,
                                Body body) {
   auto work = accept(stream, operation, name, std::move(body));
-  return interleaver_->submit(worker_of(stream), make_task(name, std::move(work)));
+  return submit(worker_of(stream), make_task(name, std::move(work)));
 }
 
 }  // namespace tutti::backend::host

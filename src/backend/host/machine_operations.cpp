@@ -116,8 +116,9 @@ void Machine::launch(StreamRef stream, std::string_view name,
     }
     kernel(usable);
   };
-  interleaver_->submit(worker, make_task(fmt::format("kernel '{}'", name), std::move(run)));
+  submit(worker, make_task(fmt::format("kernel '{}'", name), std::move(run)));
   ++operations_;
+  end_launch(stream);
 }
 
 }  // namespace tutti::backend::host

@@ -12,6 +12,12 @@ using virtual_devices::Operation;
 
 namespace {
 
+/// About what a GPU's queues hold. Entries take about a kilobyte each.
+constexpr std::uint64_t longest_queue = 1024;
+/// Without an entry coming to its end, until as much again is let in: the stream may wait for what this very
+/// thread does next, or others that wait for it.
+constexpr std::chrono::milliseconds queue_patience{100};
+
 HostEvent& event_of(EventHandle event) {
   return *reinterpret_cast<HostEvent*>(event);
 }
@@ -33,6 +39,40 @@ StreamWorker& Machine::add_stream(int device) {
   VirtualDevice& owner = device_at(device);
   return *streams_.emplace_back(
       std::make_unique<StreamWorker>(device, owner.streams_created++, owner.failures, *interleaver_));
+}
+
+std::uint64_t Machine::submit(StreamWorker& worker, std::unique_ptr<Task> task) {
+  make_room(worker);
+  return interleaver_->submit(worker, std::move(task));
+}
+
+void Machine::make_room(StreamWorker& worker) {
+  Progress& progress = *worker.progress();
+  // Work that queues work is not held up: the stream may be waiting for it.
+  if (progress.submitted() < progress.room.load(std::memory_order_relaxed) || is_in_stream_work()) return;
+  for (;;) {
+    const std::uint64_t submitted = progress.submitted();
+    const std::uint64_t completed = progress.completed();
+    if (submitted - completed < longest_queue) return progress.room.store(completed + longest_queue);
+    // Somewhat more than one entry's, as to be woken for each would take longer than the entry.
+    const std::uint64_t wanted = submitted - longest_queue + longest_queue / 8;
+    const auto deadline = std::chrono::steady_clock::now() + queue_patience;
+    bool is_reached = false;
+    do {
+      interleaver_->wait_elsewhere();
+      constexpr std::chrono::milliseconds look{1};
+      is_reached = progress.wait_until(
+          wanted, interleaver_->active() ? std::chrono::steady_clock::now() + look : deadline);
+    } while (!is_reached && std::chrono::steady_clock::now() < deadline);
+    if (!is_reached && progress.completed() == completed)
+      return progress.room.store(submitted + longest_queue);
+  }
+}
+
+void Machine::end_launch(StreamRef stream) {
+  if (!launches_block_.load(std::memory_order_relaxed) || is_in_stream_work()) return;
+  const auto& progress = worker_of(stream).progress();
+  wait_until(progress, progress->submitted(), host_spin);
 }
 
 StreamRef Machine::default_stream(int device) {
@@ -98,7 +138,7 @@ void Machine::wait_event(StreamRef stream, EventHandle event) {
   Ticket ticket = event_of(event).ticket();
   if (!ticket.recorded() || ticket.progress == worker.progress()) return;  // a stream waits for itself anyway
   if (ticket.complete() && !interleaver_->active()) return;
-  interleaver_->submit(worker, std::make_unique<WaitTask>(std::move(ticket)));
+  submit(worker, std::make_unique<WaitTask>(std::move(ticket)));
 }
 
 bool Machine::is_in_stream_work() const noexcept {
@@ -106,8 +146,7 @@ bool Machine::is_in_stream_work() const noexcept {
 }
 
 void Machine::launch_host_function(StreamRef stream, void (*function)(void*), void* argument) {
-  interleaver_->submit(worker_of(stream),
-                       make_task("host function", [function, argument] { function(argument); }));
+  submit(worker_of(stream), make_task("host function", [function, argument] { function(argument); }));
   ++operations_;
   if (is_in_stream_work()) ++queued_by_work_;
 }
@@ -138,8 +177,8 @@ void Machine::record_event(EventHandle event, StreamRef stream) {
     return;
   }
   auto stamp = std::make_shared<TimeStamp>();
-  const std::uint64_t position = interleaver_->submit(
-      worker, make_task("record_event", [stamp] { stamp->time = std::chrono::steady_clock::now(); }));
+  const std::uint64_t position =
+      submit(worker, make_task("record_event", [stamp] { stamp->time = std::chrono::steady_clock::now(); }));
   recorded.set_ticket({worker.progress(), position, std::move(stamp)});
 }
 
@@ -184,12 +223,22 @@ bool SignalsTask::ready() const noexcept {
 
 void Machine::signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) {
   require_signals(stream);
-  interleaver_->submit(worker_of(stream), make_task("signal", [&flag, value] { set_flag(flag, value); }));
+  submit(worker_of(stream), make_task("signal", [&flag, value] { set_flag(flag, value); }));
 }
 
 void Machine::wait_signals(StreamRef stream, std::span<SharedFlag> flags, std::uint32_t value) {
   require_signals(stream);
-  interleaver_->submit(worker_of(stream), std::make_unique<SignalsTask>(flags, value));
+  submit(worker_of(stream), std::make_unique<SignalsTask>(flags, value));
+}
+
+void Machine::wait_in_kernel(StreamRef stream, SharedFlag& flag, std::chrono::milliseconds longest,
+                             SharedFlag& outcome) {
+  static const AbortWord never;
+  submit(worker_of(stream), make_task("wait_in_kernel", [&flag, longest, &outcome] {
+           const bool has_come = wait_for_flag(flag, 1, never, static_cast<int>(longest.count()));
+           set_flag(outcome, has_come ? 1 : 2);
+         }));
+  end_launch(stream);
 }
 
 void Machine::require_signals(StreamRef stream) {

@@ -53,7 +53,10 @@ void TeamTask::run() {
         window.make_way();
     }
   }
-  if (abort_.is_set()) throw Error(ErrorCode::aborted, std::string(abort_.reason().text()));
+  if (abort_.is_set()) {
+    const AbortReason& reason = abort_.reason();
+    throw Ended(static_cast<ErrorCode>(reason.code), std::string(reason.text()));
+  }
   try {
     work_();
   } catch (...) {
@@ -74,6 +77,7 @@ bool TeamTask::ready() const noexcept {
 void Machine::team_round(StreamRef stream, const TeamRound& task) {
   enqueue_part(stream, task);
   if (task.relay != nullptr) enqueue_part(stream, *task.relay);
+  end_launch(stream);
 }
 
 void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
@@ -145,8 +149,8 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
         if (!has_second_half) say_finished(translation);
       });
   StreamWorker& worker = worker_of(stream);
-  interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(room), own_window, *task.abort,
-                                                          task.process, std::move(put)));
+  submit(worker,
+         std::make_unique<TeamTask>(std::move(room), own_window, *task.abort, task.process, std::move(put)));
   const auto submit_end = [&] {
     if (!gives) return;
     std::vector<TeamTask::Condition> over;
@@ -155,8 +159,8 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
     }
     auto end = accept(stream, virtual_devices::Operation::kernel, "team_round",
                       [say_done](Translation&) { say_done(); });
-    interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(over), own_window, *task.abort,
-                                                            task.process, std::move(end)));
+    submit(worker, std::make_unique<TeamTask>(std::move(over), own_window, *task.abort, task.process,
+                                              std::move(end)));
   };
   if (!has_second_half) return submit_end();
 
@@ -171,8 +175,8 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
                         work(translation);
                         say_finished(translation);
                       });
-    interleaver_->submit(worker, std::make_unique<TeamTask>(std::move(arrived), own_window, *task.abort,
-                                                            task.process, std::move(get)));
+    submit(worker, std::make_unique<TeamTask>(std::move(arrived), own_window, *task.abort, task.process,
+                                              std::move(get)));
   };
   const Sources sources(task, own_flags, shift);
   if (!task.sums.segments.empty()) {

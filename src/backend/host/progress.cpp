@@ -31,4 +31,13 @@ void Progress::wait(std::uint64_t position, std::chrono::nanoseconds spin) {
   }
 }
 
+bool Progress::wait_until(std::uint64_t position, std::chrono::steady_clock::time_point deadline) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    nearest_target_.store(std::min(nearest_target_.load(), position));
+    if (reached(position)) return true;
+    if (reached_.wait_until(lock, deadline) == std::cv_status::timeout) return reached(position);
+  }
+}
+
 }  // namespace tutti::backend::host

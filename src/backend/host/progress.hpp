@@ -29,8 +29,14 @@ class Progress {
   /// Blocks until `position` is reached; looks for `spin` before it sleeps.
   void wait(std::uint64_t position, std::chrono::nanoseconds spin);
 
+  /// Likewise, until `deadline` at most; whether it is reached.
+  bool wait_until(std::uint64_t position, std::chrono::steady_clock::time_point deadline);
+
   /// The entry that an interleaver chose last (see `interleaver.hpp`), which alone uses this.
   std::atomic<std::uint64_t> chosen{0};
+  /// The number of the last entry that may be submitted without a look at how many are unfinished; who
+  /// submits alone uses this.
+  std::atomic<std::uint64_t> room{0};
 
  private:
   static constexpr std::uint64_t nobody = std::numeric_limits<std::uint64_t>::max();

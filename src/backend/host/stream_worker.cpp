@@ -97,6 +97,8 @@ std::vector<StreamWorker::Entry> StreamWorker::take() {
 void StreamWorker::execute(Entry entry) {
   try {
     entry.task->run();
+  } catch (const Ended& ended) {
+    note_failure(entry.task->name(), Escaped::current(), ended.code());
   } catch (...) {
     note_failure(entry.task->name(), Escaped::current());
   }
@@ -106,11 +108,11 @@ void StreamWorker::execute(Entry entry) {
   if (entry.origin == Origin::dispatched) observer_.on_finished(*this);
 }
 
-void StreamWorker::note_failure(std::string_view what, const Escaped& escaped) noexcept {
+void StreamWorker::note_failure(std::string_view what, const Escaped& escaped, ErrorCode code) noexcept {
   std::array<char, 4096> text{};
   const auto end = fmt::format_to_n(text.data(), text.size(), "{} on stream {} of device {} failed: {}", what,
                                     id_, device_, escaped.what);
-  failures_.add({text.data(), end.out});
+  failures_.add({text.data(), end.out}, code);
 }
 
 }  // namespace tutti::backend::host

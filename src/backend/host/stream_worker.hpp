@@ -78,7 +78,8 @@ class StreamWorker {
   void loop();
   [[nodiscard]] std::vector<Entry> take();
   void execute(Entry entry);
-  void note_failure(std::string_view what, const Escaped& escaped) noexcept;
+  void note_failure(std::string_view what, const Escaped& escaped,
+                    ErrorCode code = ErrorCode::device_failure) noexcept;
 
   const int device_;
   const int id_;

@@ -3,6 +3,7 @@
 #include "backend/host/address_space.hpp"
 #include "backend/host/progress.hpp"
 #include "backend/shared_flag.hpp"
+#include "tutti/error.hpp"
 
 #include <cstdint>
 #include <functional>
@@ -14,6 +15,12 @@
 
 namespace tutti::backend::host {
 
+/// What a task throws that was ended from elsewhere: it keeps its code as a failure of the device.
+class Ended final : public Error {
+ public:
+  using Error::Error;
+};
+
 /// One entry of a stream's queue.
 class Task {
  public:
@@ -22,7 +29,8 @@ class Task {
   Task& operator=(const Task&) = delete;
   virtual ~Task() = default;
 
-  /// Called once, on the stream's worker. What it throws becomes a pending failure of the device.
+  /// Called once, on the stream's worker. What it throws becomes a pending failure of the device, with the
+  /// code device_failure unless it is `Ended`.
   virtual void run() = 0;
   /// The ticket a waiting entry waits for; nullptr for entries that do work.
   [[nodiscard]] virtual const Ticket* awaited() const noexcept { return nullptr; }
@@ -64,7 +72,7 @@ class TeamTask final : public Task {
         abort_(abort),
         process_(process),
         work_(std::move(work)) {}
-  /// Throws Error(aborted) if the team has given up.
+  /// Throws Ended, with the reason's code, if the team has given up.
   void run() override;
   [[nodiscard]] bool ready() const noexcept override;
 

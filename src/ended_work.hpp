@@ -1,0 +1,61 @@
+#pragma once
+
+#include "tutti/error.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace tutti {
+
+/// Work that was ended before it had done what it should, where the device goes on as if it had: what waits
+/// for a device asks here afterwards, so that nobody takes its outputs for results.
+///
+/// Thread-safe.
+class EndedWork {
+ public:
+  /// Who can end work.
+  class Source {
+   public:
+    Source() = default;
+    Source(const Source&) = delete;
+    Source& operator=(const Source&) = delete;
+    /// What has ended work of the device, once; nothing if nothing has. Does not wait for a device that does
+    /// not answer.
+    [[nodiscard]] virtual std::optional<Error> take_end(int device) = 0;
+
+   protected:
+    ~Source() = default;
+  };
+
+  explicit EndedWork(int device_count) : counts_(static_cast<std::size_t>(device_count)) {}
+  EndedWork(const EndedWork&) = delete;
+  EndedWork& operator=(const EndedWork&) = delete;
+  ~EndedWork() = default;
+
+  void add(Source& source, std::span<const int> devices);
+  /// Nothing if it has not been added. Afterwards it is not asked any more.
+  void remove(const Source& source) noexcept;
+  /// Throws what a source tells of the device. One atomic load where there is none.
+  void report(int device) {
+    const auto index = static_cast<std::size_t>(device);  // of an event that is older than the devices, any
+    if (index < counts_.size() && counts_[index].load(std::memory_order_acquire) != 0) ask(device);
+  }
+
+ private:
+  struct Entry {
+    Source* source;
+    std::vector<int> devices;
+  };
+
+  void ask(int device);
+
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+  std::vector<std::atomic<std::size_t>> counts_;  ///< of sources, by device
+};
+
+}  // namespace tutti

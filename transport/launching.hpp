@@ -1,0 +1,47 @@
+#pragma once
+
+#include "runtime.hpp"
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace tutti::transport {
+
+/// How work of several devices that waits for one another can be queued.
+enum class Launching : std::uint8_t {
+  from_one_thread,  ///< launches return before their kernels end
+  /// They return when these end: CUDA_LAUNCH_BLOCKING=1, or a debugger or profiler that does the same. Each
+  /// device's kernels take a thread of their own.
+  from_own_threads,
+  impossible,  ///< launches of one device keep those of another waiting as well
+};
+
+/// For messages: what is the matter where launches block.
+inline constexpr std::string_view launches_block =
+    "kernel launches return only when the kernels have ended (CUDA_LAUNCH_BLOCKING, or a debugging or "
+    "profiling tool)";
+
+/// Finds that out, by launches that would wait for ever if they were not bounded. A runtime extension;
+/// thread-safe.
+class LaunchProbe {
+ public:
+  explicit LaunchProbe(Runtime& runtime) : runtime_(runtime) {}
+  LaunchProbe(const LaunchProbe&) = delete;
+  LaunchProbe& operator=(const LaunchProbe&) = delete;
+  ~LaunchProbe() = default;
+
+  /// For two devices or more; of the first two, which speak for all, and once. The first call waits for these
+  /// devices, or rather for streams of its own there; for a few seconds at most. Throws what the backend
+  /// throws.
+  [[nodiscard]] Launching find(std::span<const int> devices);
+
+ private:
+  Runtime& runtime_;
+  std::mutex mutex_;
+  std::optional<Launching> known_;  ///< guarded by `mutex_`
+};
+
+}  // namespace tutti::transport
