@@ -37,7 +37,6 @@ using collectives::TeamCall;
 using collectives::TeamContext;
 using transport::Launching;
 using transport::LaunchProbe;
-using transport::ranks::Operation;
 using transport::ranks::Team;
 
 /// Longer ones would not fit where time is counted in nanoseconds.
@@ -282,69 +281,69 @@ const std::vector<Device>& Communicator::devices() const noexcept {
 }
 
 void Communicator::broadcast(TensorList tensors, int root, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::broadcast, streams);
+  TeamCall call(*impl_->context, Collective::broadcast, streams);
   collectives::broadcast_in_place(call, MemberOperands::one_each(tensors), root);
 }
 
 void Communicator::broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::broadcast, streams);
+  TeamCall call(*impl_->context, Collective::broadcast, streams);
   collectives::broadcast_into(call, Named::one("tensor", tensor), MemberOperands::one_each(out), root);
 }
 
 void Communicator::broadcast_coalesced(TensorLists tensors, int root, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::broadcast_coalesced, streams);
+  TeamCall call(*impl_->context, Collective::broadcast_coalesced, streams);
   collectives::broadcast_in_place(call, MemberOperands::lists(tensors), root);
 }
 
 void Communicator::broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::broadcast_coalesced, streams);
+  TeamCall call(*impl_->context, Collective::broadcast_coalesced, streams);
   collectives::broadcast_into(call, {"tensors", tensors}, MemberOperands::lists(out), root);
 }
 
 void Communicator::reduce_add(TensorList inputs, TensorList out, int root, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::reduce_add, streams);
+  TeamCall call(*impl_->context, Collective::reduce_add, streams);
   collectives::reduce_to_root(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out), root);
 }
 
 void Communicator::reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::reduce_add_coalesced, streams);
+  TeamCall call(*impl_->context, Collective::reduce_add_coalesced, streams);
   collectives::reduce_to_root(call, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
 }
 
 void Communicator::all_reduce_add(TensorList inputs, TensorList out, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::all_reduce_add, streams);
+  TeamCall call(*impl_->context, Collective::all_reduce_add, streams);
   collectives::reduce_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
 }
 
 void Communicator::all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::all_reduce_add_coalesced, streams);
+  TeamCall call(*impl_->context, Collective::all_reduce_add_coalesced, streams);
   collectives::reduce_to_all(call, MemberOperands::lists(inputs), MemberOperands::lists(out));
 }
 
 void Communicator::all_gather(TensorList inputs, TensorList out, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::all_gather, streams);
+  TeamCall call(*impl_->context, Collective::all_gather, streams);
   collectives::gather_to_all(call, inputs, out);
 }
 
 void Communicator::reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::reduce_scatter_add, streams);
+  TeamCall call(*impl_->context, Collective::reduce_scatter_add, streams);
   collectives::reduce_and_scatter(call, inputs, out);
 }
 
 void Communicator::scatter(const Tensor& tensor, TensorList out, int root, int dim, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::scatter, streams);
+  TeamCall call(*impl_->context, Collective::scatter, streams);
   call.set_root(root);
   call.cut_apart(tensor, out, dim);
 }
 
 void Communicator::gather(TensorList tensors, const Tensor& out, int root, int dim, StreamList streams) {
-  TeamCall call(*impl_->context, Operation::gather, streams);
+  TeamCall call(*impl_->context, Collective::gather, streams);
   call.set_root(root);
   call.join(tensors, out, dim);
 }
 
 void Communicator::barrier(StreamList streams) {
-  TeamCall(*impl_->context, Operation::barrier, streams).launch_barrier();
+  TeamCall(*impl_->context, Collective::barrier, streams).launch_barrier();
 }
 
 std::optional<Communicator> Communicator::split(std::optional<int> color, int key) {
@@ -356,7 +355,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
   };
   TeamContext& context = *impl_->context;
   Team::free_left_memory(context.require_own_process().runtime, context.team.devices());
-  TeamCall call(context, Operation::split, {});
+  TeamCall call(context, Collective::split, {});
   const std::uint64_t sequence = call.post_without_work();
   transport::ranks::TeamExchange all(context.team, sequence);
   const std::vector<Wish> wishes =
@@ -388,8 +387,8 @@ PlanSummary Communicator::last_plan() const {
   impl_->context->require_own_process();
   const std::lock_guard lock(impl_->context->team.calls_mutex());
   const auto& last = impl_->context->last_plan;
-  if (const auto* const operation = std::get_if<Operation>(&last))
-    return {"nccl", std::string(transport::ranks::name_of(*operation))};
+  if (const auto* const operation = std::get_if<Collective>(&last))
+    return {"nccl", std::string(name_of(*operation))};
   const auto& plan = std::get<0>(last);
   return plan == nullptr ? PlanSummary{} : plan->summary;
 }

@@ -24,21 +24,16 @@ class WorkloadCall {
   }
 
   [[nodiscard]] Call make() const {
-    switch (workload_.collective) {
+    switch (traits_of(workload_.collective).of_one_tensor) {
       case Collective::broadcast:
-      case Collective::broadcast_coalesced:
         return broadcast();
       case Collective::reduce_add:
-      case Collective::reduce_add_coalesced:
         return reduce();
       case Collective::scatter:
         return cut(collectives::describe_scatter);
       case Collective::gather:
         return cut(collectives::describe_gather);
-      case Collective::all_reduce_add:
-      case Collective::all_reduce_add_coalesced:
-      case Collective::all_gather:
-      case Collective::reduce_scatter_add:
+      default:
         break;
     }
     arguments_.fail("collective is {}, expected one that is not a communicator's alone",

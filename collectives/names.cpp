@@ -7,29 +7,7 @@
 namespace tutti {
 
 std::string_view name_of(Collective collective) noexcept {
-  switch (collective) {
-    case Collective::broadcast:
-      return "broadcast";
-    case Collective::broadcast_coalesced:
-      return "broadcast_coalesced";
-    case Collective::reduce_add:
-      return "reduce_add";
-    case Collective::reduce_add_coalesced:
-      return "reduce_add_coalesced";
-    case Collective::scatter:
-      return "scatter";
-    case Collective::gather:
-      return "gather";
-    case Collective::all_reduce_add:
-      return "all_reduce_add";
-    case Collective::all_reduce_add_coalesced:
-      return "all_reduce_add_coalesced";
-    case Collective::all_gather:
-      return "all_gather";
-    case Collective::reduce_scatter_add:
-      return "reduce_scatter_add";
-  }
-  return "unknown";
+  return traits_of(collective).name;
 }
 
 std::string_view name_of(TransportKind kind) noexcept {

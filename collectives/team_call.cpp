@@ -14,7 +14,6 @@ namespace tutti::collectives {
 namespace {
 
 using transport::PlanKey;
-using transport::ranks::Operation;
 using transport::ranks::Protocol;
 using transport::ranks::RoundPlan;
 
@@ -24,19 +23,19 @@ LayoutPtr contiguous_layout(const Tensor& tensor) {
 
 }  // namespace
 
-TeamCall::TeamCall(TeamContext& context, Operation operation, StreamList streams)
+TeamCall::TeamCall(TeamContext& context, Collective collective, StreamList streams)
     : context_(context.require_own_process()),
       team_(context.team),
       lock_(context.team.calls_mutex()),
-      arguments_(context.runtime, transport::ranks::name_of(operation)),
+      arguments_(context.runtime, name_of(collective)),
       packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices}),
       streams_(context.scratch.streams),
       request_(context.scratch.request),
       inputs_(context.scratch.inputs),
       outputs_(context.scratch.outputs) {
   request_.clear();
-  request_.operation = operation;
-  signature_.operation = operation;
+  request_.collective = collective;
+  signature_.collective = collective;
   arguments_.streams(streams, context.devices, "own member");
   for (std::size_t own_member = 0; own_member < streams.size(); ++own_member)
     guards_[own_member].emplace(streams[own_member]);
@@ -154,7 +153,7 @@ std::uint64_t TeamCall::post_without_work() {
 void TeamCall::post() {
   require_transport(arguments_, context_, request_);
   choose_transport();
-  if (route_.is_relayed() && request_.pattern() == transport::RanksPattern::reduce) add_shares();
+  if (route_.is_relayed() && request_.of_one_tensor() == Collective::reduce_add) add_shares();
   sequence_ = team_.post(signature_, context_.launcher.captured().has_value());
 }
 
@@ -303,7 +302,7 @@ void TeamCall::launch_barrier() {
   carry_out([&] {
     PlanKey& key = context_.scratch.key;
     key.clear();
-    key.add(static_cast<std::uint64_t>(Operation::barrier) << 32U);
+    key.add(static_cast<std::uint64_t>(Collective::barrier) << 32U);
     enqueue(cached(key, [&] { return make_barrier_plan(context_); }));
   });
 }

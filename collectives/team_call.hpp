@@ -62,7 +62,7 @@ enum class Likeness : std::uint8_t { sizes, elements };
 /// earlier calls.
 class TeamCall {
  public:
-  TeamCall(TeamContext& context, transport::ranks::Operation operation, StreamList streams);
+  TeamCall(TeamContext& context, Collective operation, StreamList streams);
   TeamCall(const TeamCall&) = delete;
   TeamCall& operator=(const TeamCall&) = delete;
   ~TeamCall();

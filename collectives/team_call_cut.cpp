@@ -17,7 +17,7 @@ namespace tutti::collectives {
 
 void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList given,
                    std::string_view parts_name, int dim) {
-  const bool apart = request_.operation == transport::ranks::Operation::scatter;
+  const bool apart = request_.collective == Collective::scatter;
   std::vector<Tensor> memory;
   const TensorList parts = apart ? given : as_vectors(given, memory);
   one_per_member(parts.size(), parts_name);
@@ -84,8 +84,8 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
     team_.abort(
         ErrorCode::invalid_argument,
         fmt::format("{} #{}: the members' {} are {} long in all along dimension {}, {} on root {} is {}",
-                    transport::ranks::name_of(signature_.operation), sequence_, parts_name, total, along,
-                    whole_name, root(), whole.size(along)));
+                    name_of(signature_.collective), sequence_, parts_name, total, along, whole_name, root(),
+                    whole.size(along)));
     team_.require_running();
   }
   launch();

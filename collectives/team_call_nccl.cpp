@@ -6,8 +6,8 @@
 namespace tutti::collectives {
 namespace {
 
+using transport::nccl::Function;
 using transport::ranks::NcclCall;
-using transport::ranks::Operation;
 
 }  // namespace
 
@@ -15,12 +15,12 @@ void TeamCall::enqueue_nccl() {
   context_.nccl->connect(sequence_);
   context_.nccl->enqueue(nccl_calls(), streams_);
   context_.launcher.finish(sequence_, streams_);
-  context_.last_plan = request_.operation;
+  context_.last_plan = request_.collective;
 }
 
 std::vector<NcclCall> TeamCall::nccl_calls() const {
   std::vector<NcclCall> calls;
-  if (has_own_numbers(request_.operation)) {
+  if (traits_of(request_.collective).has_own_sizes) {
     add_transfers(calls);
     return calls;
   }
@@ -32,28 +32,26 @@ std::vector<NcclCall> TeamCall::nccl_calls() const {
                     .source = input_address(own, t),
                     .target = output_address(own, t),
                     .count = column.bytes()};
-      const auto sums = [&](NcclCall::Kind kind, std::uint64_t count) {
-        call.kind = kind;
+      const auto sums = [&](Function function, std::uint64_t count) {
+        call.function = function;
         call.count = count;
         call.dtype = column.dtype;
       };
-      switch (request_.operation) {
-        case Operation::reduce_add:
-        case Operation::reduce_add_coalesced:
-          sums(NcclCall::Kind::reduce, column.elements);
+      switch (request_.of_one_tensor()) {
+        case Collective::reduce_add:
+          sums(Function::reduce, column.elements);
           break;
-        case Operation::all_reduce_add:
-        case Operation::all_reduce_add_coalesced:
-          sums(NcclCall::Kind::all_reduce, column.elements);
+        case Collective::all_reduce_add:
+          sums(Function::all_reduce, column.elements);
           break;
-        case Operation::reduce_scatter_add:
-          sums(NcclCall::Kind::reduce_scatter, column.elements / members());
+        case Collective::reduce_scatter_add:
+          sums(Function::reduce_scatter, column.elements / members());
           break;
-        case Operation::all_gather:
-          call.kind = NcclCall::Kind::all_gather;
+        case Collective::all_gather:
+          call.function = Function::all_gather;
           break;
         default:
-          call.kind = NcclCall::Kind::broadcast;
+          call.function = Function::broadcast;
           if (call.source == nullptr) call.source = call.target;
           if (call.target == nullptr) call.target = input_address(own, t);
           break;
@@ -65,7 +63,7 @@ std::vector<NcclCall> TeamCall::nccl_calls() const {
 }
 
 void TeamCall::add_transfers(std::vector<NcclCall>& calls) const {
-  const bool apart = request_.operation == Operation::scatter;
+  const bool apart = request_.collective == Collective::scatter;
   std::uint64_t start = 0;
   for (std::size_t member = 0; member < members(); ++member) {
     // One row, or none where a dimension before the one that is cut is empty.
@@ -75,7 +73,7 @@ void TeamCall::add_transfers(std::vector<NcclCall>& calls) const {
     if (bytes == 0) continue;  // what stays on the root is sent too: in the same kernel
     if (const auto owner = own(root())) {
       NcclCall call{.own_member = *owner, .peer = member, .count = bytes};
-      call.kind = apart ? NcclCall::Kind::send : NcclCall::Kind::receive;
+      call.function = apart ? Function::send : Function::receive;
       if (apart) {
         call.source = input_address(*owner) + offset;
       } else {
@@ -85,7 +83,7 @@ void TeamCall::add_transfers(std::vector<NcclCall>& calls) const {
     }
     if (const auto other = own(member)) {
       NcclCall call{.own_member = *other, .peer = root(), .count = bytes};
-      call.kind = apart ? NcclCall::Kind::receive : NcclCall::Kind::send;
+      call.function = apart ? Function::receive : Function::send;
       if (apart) {
         call.target = output_address(*other);
       } else {

@@ -52,7 +52,7 @@ struct TeamContext {
   Plans plans;
   std::size_t plan_bytes = 0;  ///< that they take, about
   /// An operation: NCCL's.
-  std::variant<std::shared_ptr<const transport::ranks::RoundPlan>, transport::ranks::Operation> last_plan;
+  std::variant<std::shared_ptr<const transport::ranks::RoundPlan>, Collective> last_plan;
   TeamScratch scratch;
 };
 

@@ -15,7 +15,7 @@ namespace tutti::collectives {
 
 namespace {
 
-std::uint64_t low_latency_to(transport::RanksPattern pattern, const backend::TeamWindowLayout& layout,
+std::uint64_t low_latency_to(Collective pattern, const backend::TeamWindowLayout& layout,
                              BackendKind backend) {
   return std::min(transport::low_latency_to(pattern, layout.lines, backend), layout.most_in_inbox());
 }
@@ -23,8 +23,8 @@ std::uint64_t low_latency_to(transport::RanksPattern pattern, const backend::Tea
 /// Which calls go by low-latency rounds. Of all operations all_gather has the lowest limit, and
 /// all_reduce_add the highest.
 std::string explain_low_latency(const backend::TeamWindowLayout& layout, BackendKind backend) {
-  const std::uint64_t gathers = low_latency_to(transport::RanksPattern::all_gather, layout, backend);
-  const std::uint64_t sums = low_latency_to(transport::RanksPattern::all_reduce, layout, backend);
+  const std::uint64_t gathers = low_latency_to(Collective::all_gather, layout, backend);
+  const std::uint64_t sums = low_latency_to(Collective::all_reduce_add, layout, backend);
   const std::string limit = gathers == sums
                                 ? fmt::format("{} bytes", gathers)
                                 : fmt::format("{} to {} bytes, depending on the operation", gathers, sums);
@@ -60,14 +60,14 @@ std::string explain(const TeamContext& context) {
   if (context.team.spans_hosts() || context.team.settings().transport == TransportKind::nccl)
     return text + fmt::format("nccl: all calls that it can carry{}\n", no_sums);
   text += fmt::format("nccl: the rest{}, where it can\n", no_sums);
-  constexpr std::array<std::pair<transport::RanksPattern, std::string_view>, 7> patterns{
-      {{transport::RanksPattern::broadcast, "broadcast"},
-       {transport::RanksPattern::reduce, "reduce_add"},
-       {transport::RanksPattern::all_reduce, "all_reduce_add"},
-       {transport::RanksPattern::all_gather, "all_gather"},
-       {transport::RanksPattern::reduce_scatter, "reduce_scatter_add"},
-       {transport::RanksPattern::scatter, "scatter"},
-       {transport::RanksPattern::gather, "gather"}}};
+  constexpr std::array<std::pair<Collective, std::string_view>, 7> patterns{
+      {{Collective::broadcast, "broadcast"},
+       {Collective::reduce_add, "reduce_add"},
+       {Collective::all_reduce_add, "all_reduce_add"},
+       {Collective::all_gather, "all_gather"},
+       {Collective::reduce_scatter_add, "reduce_scatter_add"},
+       {Collective::scatter, "scatter"},
+       {Collective::gather, "gather"}}};
   constexpr std::uint64_t no_limit = ~std::uint64_t{0};
   for (const auto& [pattern, name] : patterns) {
     const transport::RanksZones zones =

@@ -16,41 +16,8 @@
 namespace tutti::collectives {
 namespace {
 
-using transport::ranks::Operation;
 using transport::ranks::RoundPart;
 using transport::ranks::RoundPlan;
-
-Operation operation_of(const Arguments& arguments, Collective collective) {
-  switch (collective) {
-    case Collective::broadcast:
-      return Operation::broadcast;
-    case Collective::broadcast_coalesced:
-      return Operation::broadcast_coalesced;
-    case Collective::reduce_add:
-      return Operation::reduce_add;
-    case Collective::reduce_add_coalesced:
-      return Operation::reduce_add_coalesced;
-    case Collective::scatter:
-      return Operation::scatter;
-    case Collective::gather:
-      return Operation::gather;
-    case Collective::all_reduce_add:
-      return Operation::all_reduce_add;
-    case Collective::all_reduce_add_coalesced:
-      return Operation::all_reduce_add_coalesced;
-    case Collective::all_gather:
-      return Operation::all_gather;
-    case Collective::reduce_scatter_add:
-      return Operation::reduce_scatter_add;
-  }
-  arguments.fail("collective is {}, expected an enumerator of Collective", static_cast<int>(collective));
-}
-
-bool has_root(const TeamRequest& request) noexcept {
-  const transport::RanksPattern pattern = request.pattern();
-  return pattern != transport::RanksPattern::all_reduce && pattern != transport::RanksPattern::all_gather &&
-         pattern != transport::RanksPattern::reduce_scatter;
-}
 
 /// A device has less memory, and a plan of much more would take minutes.
 constexpr std::size_t most_bytes = std::size_t{1} << 38U;
@@ -84,13 +51,18 @@ void add_cut(TeamRequest& request, const CommunicatorWorkload& workload, std::si
 TeamRequest request_of(const Arguments& arguments, const CommunicatorWorkload& workload,
                        std::size_t members) {
   TeamRequest request;
-  request.operation = operation_of(arguments, workload.collective);
-  if (has_root(request)) {
+  if (!is_known(workload.collective) || !moves_tensors(workload.collective)) {
+    arguments.fail("collective is {}, expected one that moves tensors",
+                   is_known(workload.collective) ? std::string(name_of(workload.collective))
+                                                 : std::to_string(static_cast<int>(workload.collective)));
+  }
+  request.collective = workload.collective;
+  if (traits_of(request.collective).has_root) {
     if (workload.root < 0 || static_cast<std::size_t>(workload.root) >= members)
       arguments.fail("root is {}, expected 0 to {}", workload.root, members - 1);
     request.root = static_cast<std::size_t>(workload.root);
   }
-  if (has_own_numbers(request.operation)) {
+  if (traits_of(request.collective).has_own_sizes) {
     if (workload.dim != 0 && workload.dim != 1) arguments.fail("dim is {}, expected 0 or 1", workload.dim);
     add_cut(request, workload, members);
     return request;
@@ -100,8 +72,8 @@ TeamRequest request_of(const Arguments& arguments, const CommunicatorWorkload& w
   for (std::size_t t = 0; t < sizes.size(); ++t) {
     const DType dtype = workload.tensor_dtypes.empty() ? workload.dtype : workload.tensor_dtypes[t];
     std::uint64_t elements = sizes[t] / size_of(dtype);
-    if (request.operation == Operation::all_gather) elements /= members;
-    if (request.operation == Operation::reduce_scatter_add) elements -= elements % members;
+    if (request.collective == Collective::all_gather) elements /= members;
+    if (request.collective == Collective::reduce_scatter_add) elements -= elements % members;
     request.columns.push_back({elements, dtype});
   }
   return request;
@@ -180,12 +152,12 @@ std::string explain_nccl(const TeamContext& context, const TeamRequest& request,
                          reason_for(shape, means_of(context), route.rounds));
   }
   std::string text =
-      fmt::format("transport: nccl\nalgorithm: {}\nbecause: it is {}\n", name_of(request.operation), reason);
-  const bool is_cut = has_own_numbers(request.operation);
+      fmt::format("transport: nccl\nalgorithm: {}\nbecause: it is {}\n", name_of(request.collective), reason);
+  const bool is_cut = traits_of(request.collective).has_own_sizes;
   for (std::size_t member = context.team.first_local();
        member < context.team.first_local() + context.devices.size(); ++member) {
     if (is_cut) {
-      const bool sends = (member == request.root) == (request.operation == Operation::scatter);
+      const bool sends = (member == request.root) == (request.collective == Collective::scatter);
       const std::uint64_t bytes = member == request.root ? shape.payload
                                                          : request.lengths[member] * request.geometry.rows *
                                                                request.geometry.slab_bytes;

@@ -7,9 +7,6 @@
 namespace tutti::collectives {
 namespace {
 
-using transport::RanksPattern;
-using transport::ranks::Operation;
-
 bool stays(const TeamRequest& request, std::size_t index) {
   return !request.to_itself.empty() && request.to_itself[index] != 0;
 }
@@ -59,7 +56,7 @@ void describe_cut(TeamProblem& problem, const TeamRequest& request) {
     const bool is_all = part_pitch == whole_pitch;
     const std::uint64_t row_bytes = is_all ? part_pitch * cut.rows : part_pitch;
     const std::uint64_t rows = is_all ? 1 : cut.rows;
-    if (request.operation == Operation::scatter) {
+    if (request.collective == Collective::scatter) {
       problem.rows(problem.input(request.root, 0, start), whole_pitch, problem.output(member, 0), part_pitch,
                    row_bytes, rows);
     } else {
@@ -72,7 +69,7 @@ void describe_cut(TeamProblem& problem, const TeamRequest& request) {
 }  // namespace
 
 void TeamRequest::clear() noexcept {
-  operation = Operation::barrier;
+  collective = Collective::barrier;
   root = 0;
   columns.clear();
   geometry = {};
@@ -80,40 +77,10 @@ void TeamRequest::clear() noexcept {
   to_itself.clear();
 }
 
-bool TeamRequest::moves() const noexcept {
-  return !columns.empty() && operation != Operation::barrier && operation != Operation::split;
-}
-
-bool TeamRequest::is_sum() const noexcept {
-  const RanksPattern what = pattern();
-  return what == RanksPattern::reduce || what == RanksPattern::all_reduce ||
-         what == RanksPattern::reduce_scatter;
-}
-
-RanksPattern TeamRequest::pattern() const noexcept {
-  switch (operation) {
-    case Operation::reduce_add:
-    case Operation::reduce_add_coalesced:
-      return RanksPattern::reduce;
-    case Operation::all_reduce_add:
-    case Operation::all_reduce_add_coalesced:
-      return RanksPattern::all_reduce;
-    case Operation::all_gather:
-      return RanksPattern::all_gather;
-    case Operation::reduce_scatter_add:
-      return RanksPattern::reduce_scatter;
-    case Operation::scatter:
-      return RanksPattern::scatter;
-    case Operation::gather:
-      return RanksPattern::gather;
-    default:
-      return RanksPattern::broadcast;
-  }
-}
-
 transport::ranks::CallShape TeamRequest::shape(std::size_t members) const noexcept {
-  transport::ranks::CallShape shape{.pattern = pattern(), .members = members, .tensors = columns.size()};
-  if (has_own_numbers(operation)) {
+  transport::ranks::CallShape shape{
+      .collective = of_one_tensor(), .members = members, .tensors = columns.size()};
+  if (traits_of(collective).has_own_sizes) {
     shape.has_rows_apart = geometry.rows > 1;
     if (lengths.empty()) return shape;
     const std::uint64_t unit = geometry.slab_bytes * geometry.rows;
@@ -126,12 +93,12 @@ transport::ranks::CallShape TeamRequest::shape(std::size_t members) const noexce
     shape.payload += column.bytes();
     shape.largest_tensor = std::max(shape.largest_tensor, column.bytes());
   }
-  if (operation == Operation::all_gather) shape.payload *= members;
+  if (collective == Collective::all_gather) shape.payload *= members;
   return shape;
 }
 
 void TeamRequest::add_to(transport::PlanKey& key) const {
-  key.add(static_cast<std::uint64_t>(operation) << 32U | root);
+  key.add(static_cast<std::uint64_t>(collective) << 32U | root);
   key.add(columns.size());
   for (const TeamColumn& column : columns) {
     key.add(column.elements);
@@ -146,33 +113,35 @@ void TeamRequest::add_to(transport::PlanKey& key) const {
 TeamProblem problem_of(const TeamRequest& request, std::size_t members, bool is_relayed,
                        const transport::RanksTuning& tuning) {
   TeamProblem problem(members, request.columns.size());
-  switch (request.pattern()) {
-    case RanksPattern::broadcast:
+  switch (request.of_one_tensor()) {
+    case Collective::broadcast:
       if (is_relayed) {
         describe_relayed_broadcast(problem, request.columns, request.root, request.to_itself);
       } else {
         describe_broadcast(problem, request);
       }
       break;
-    case RanksPattern::reduce:
+    case Collective::reduce_add:
       if (is_relayed) {
         describe_relayed_reduce(problem, request.columns, request.root);
       } else {
         describe_reduce(problem, request);
       }
       break;
-    case RanksPattern::all_reduce:
+    case Collective::all_reduce_add:
       describe_shared_sums(problem, request.columns, tuning);
       break;
-    case RanksPattern::all_gather:
+    case Collective::all_gather:
       describe_all_gather(problem, request);
       break;
-    case RanksPattern::reduce_scatter:
+    case Collective::reduce_scatter_add:
       describe_reduce_scatter(problem, request);
       break;
-    case RanksPattern::scatter:
-    case RanksPattern::gather:
+    case Collective::scatter:
+    case Collective::gather:
       describe_cut(problem, request);
+      break;
+    default:  // nothing is moved
       break;
   }
   return problem;

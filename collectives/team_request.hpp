@@ -16,7 +16,7 @@ namespace tutti::collectives {
 /// What a call between processes asks for, without addresses: all that its way and its plan depend on. The
 /// same on all ranks, but for `to_itself`.
 struct TeamRequest {
-  transport::ranks::Operation operation = transport::ranks::Operation::barrier;
+  Collective collective = Collective::barrier;
   std::size_t root = 0;
   std::vector<TeamColumn> columns;
   // Of scatter and gather, whose column is what there is per unit of length along the dimension.
@@ -29,9 +29,8 @@ struct TeamRequest {
   /// Keeps the memory.
   void clear() noexcept;
   /// Whether tensors are there to go from member to member.
-  [[nodiscard]] bool moves() const noexcept;
-  [[nodiscard]] bool is_sum() const noexcept;
-  [[nodiscard]] transport::RanksPattern pattern() const noexcept;
+  [[nodiscard]] bool moves() const noexcept { return !columns.empty() && moves_tensors(collective); }
+  [[nodiscard]] Collective of_one_tensor() const noexcept { return traits_of(collective).of_one_tensor; }
   [[nodiscard]] transport::ranks::CallShape shape(std::size_t members) const noexcept;
   void add_to(transport::PlanKey& key) const;
 };

@@ -84,8 +84,9 @@ NcclObjection nccl_refusal(const TeamContext& context, const TeamRequest& reques
   if (context.nccl == nullptr) return NcclObjection::is_absent;
   if (!request.moves()) return NcclObjection::nothing_moves;
   if (context.team.member_count() < 2) return NcclObjection::one_member;
-  if (has_own_numbers(request.operation) && request.geometry.rows > 1) return NcclObjection::rows_apart;
-  if (!request.is_sum()) return NcclObjection::none;
+  if (traits_of(request.collective).has_own_sizes && request.geometry.rows > 1)
+    return NcclObjection::rows_apart;
+  if (!traits_of(request.collective).is_sum) return NcclObjection::none;
   if (context.team.settings().determinism == Determinism::bitwise) return NcclObjection::own_order;
   const auto is_added = [&](const TeamColumn& column) { return context.nccl->adds(column.dtype); };
   return std::ranges::all_of(request.columns, is_added) ? NcclObjection::none : NcclObjection::dtype;

@@ -94,39 +94,24 @@ std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced) {
 }
 
 double Operation::bus_factor(int members) const {
+  if (is_copy()) return 1.0;
   const double others = static_cast<double>(members - 1) / static_cast<double>(members);
-  switch (kind()) {
-    case OperationKind::scatter:
-    case OperationKind::gather:
-    case OperationKind::all_gather:
-    case OperationKind::reduce_scatter:
+  switch (traits().of_one_tensor) {
+    case Collective::scatter:
+    case Collective::gather:
+    case Collective::all_gather:
+    case Collective::reduce_scatter_add:
       return others;
-    case OperationKind::all_reduce:
+    case Collective::all_reduce_add:
       return 2.0 * others;
-    case OperationKind::broadcast:
-    case OperationKind::reduce:
-    case OperationKind::copy:
-      break;
+    default:
+      return 1.0;
   }
-  return 1.0;
-}
-
-bool Operation::sums() const {
-  return kind() == OperationKind::reduce || kind() == OperationKind::all_reduce ||
-         kind() == OperationKind::reduce_scatter;
-}
-
-bool Operation::has_root() const {
-  return kind() != OperationKind::all_reduce && kind() != OperationKind::all_gather &&
-         kind() != OperationKind::reduce_scatter;
-}
-
-bool Operation::cuts_dimension() const {
-  return kind() == OperationKind::scatter || kind() == OperationKind::gather;
 }
 
 bool Operation::divides_evenly() const {
-  return kind() == OperationKind::all_gather || kind() == OperationKind::reduce_scatter;
+  // Without a root and of parts: an all_gather, a reduce_scatter_add.
+  return !is_copy() && !traits().has_root && traits().of_one_tensor != Collective::all_reduce_add;
 }
 
 std::span<const Operation* const> collective_operations(Mode mode) {

@@ -63,18 +63,6 @@ struct Call {
   std::vector<Slot> slots_;
 };
 
-/// What a peer needs to know to do the same.
-enum class OperationKind : std::uint8_t {
-  broadcast,
-  reduce,
-  scatter,
-  gather,
-  all_reduce,
-  all_gather,
-  reduce_scatter,
-  copy
-};
-
 /// One operation: makes the buffers of a case, and makes the call. Stateless.
 class Operation {
  public:
@@ -84,10 +72,9 @@ class Operation {
   virtual ~Operation() = default;
 
   [[nodiscard]] virtual std::string_view name() const = 0;
-  [[nodiscard]] virtual OperationKind kind() const = 0;
   /// What the library calls it; nothing for copies.
   [[nodiscard]] virtual std::optional<Collective> collective() const = 0;
-  [[nodiscard]] virtual bool is_coalesced() const { return false; }
+  [[nodiscard]] bool is_coalesced() const { return !is_copy() && traits().takes_lists; }
   /// Whether it is a communicator's, `Members::communicator`.
   [[nodiscard]] virtual bool needs_communicator() const { return false; }
   /// What algorithm bandwidth is multiplied with to compare with a link's.
@@ -104,10 +91,12 @@ class Operation {
   /// Whether the operation has that form, of the two that write into given tensors.
   [[nodiscard]] virtual bool has([[maybe_unused]] Placement placement) const { return true; }
 
-  [[nodiscard]] bool is_copy() const { return kind() == OperationKind::copy; }
-  [[nodiscard]] bool sums() const;
-  [[nodiscard]] bool has_root() const;
-  [[nodiscard]] bool cuts_dimension() const;
+  [[nodiscard]] bool is_copy() const { return !collective(); }
+  /// Of one that is no copy.
+  [[nodiscard]] const CollectiveTraits& traits() const { return traits_of(collective().value()); }
+  [[nodiscard]] bool sums() const { return !is_copy() && traits().is_sum; }
+  [[nodiscard]] bool has_root() const { return is_copy() || traits().has_root; }
+  [[nodiscard]] bool cuts_dimension() const { return !is_copy() && traits().has_own_sizes; }
   /// Whether the payload has the same number of elements for every member.
   [[nodiscard]] bool divides_evenly() const;
 };

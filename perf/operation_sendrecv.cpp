@@ -8,7 +8,6 @@ namespace {
 class SendReceive final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "sendrecv"; }
-  [[nodiscard]] OperationKind kind() const override { return OperationKind::copy; }
   [[nodiscard]] std::optional<Collective> collective() const override { return std::nullopt; }
   [[nodiscard]] bool has(Placement placement) const override { return placement != Placement::in_place; }
 

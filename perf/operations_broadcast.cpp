@@ -6,7 +6,6 @@ namespace {
 class Broadcast final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "broadcast"; }
-  [[nodiscard]] OperationKind kind() const override { return OperationKind::broadcast; }
   [[nodiscard]] std::optional<Collective> collective() const override { return Collective::broadcast; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
     return prepare_broadcast(what, placement, false);
@@ -25,11 +24,9 @@ class Broadcast final : public Operation {
 class BroadcastCoalesced final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "broadcast_coalesced"; }
-  [[nodiscard]] OperationKind kind() const override { return OperationKind::broadcast; }
   [[nodiscard]] std::optional<Collective> collective() const override {
     return Collective::broadcast_coalesced;
   }
-  [[nodiscard]] bool is_coalesced() const override { return true; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
     return prepare_broadcast(what, placement, true);
   }

@@ -13,8 +13,6 @@ namespace {
 /// What tells one collective of a communicator from another.
 struct Description {
   Collective collective;
-  OperationKind kind;
-  bool coalesced;
   bool has_in_place;
   Call (*prepare)(const Case&, Placement);
   void (*run)(Communicator&, const Call&);
@@ -25,9 +23,7 @@ class OfCommunicator final : public Operation {
   explicit OfCommunicator(const Description& description) : description_(description) {}
 
   [[nodiscard]] std::string_view name() const override { return name_of(description_.collective); }
-  [[nodiscard]] OperationKind kind() const override { return description_.kind; }
   [[nodiscard]] std::optional<Collective> collective() const override { return description_.collective; }
-  [[nodiscard]] bool is_coalesced() const override { return description_.coalesced; }
   [[nodiscard]] bool needs_communicator() const override { return true; }
   [[nodiscard]] bool has(Placement placement) const override {
     return placement == Placement::out_of_place ||
@@ -71,56 +67,55 @@ void reduce(Communicator& communicator, const Call& call) {
 
 constexpr std::array descriptions{
     Description{
-        Collective::broadcast, OperationKind::broadcast, false, true,
+        Collective::broadcast, true,
         [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, false); },
         [](Communicator& communicator, const Call& call) {
           communicator.broadcast(only_tensor(call.inputs), call.outputs[0], call.root);
         }},
     Description{
-        Collective::broadcast_coalesced, OperationKind::broadcast, true, true,
+        Collective::broadcast_coalesced, true,
         [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, true); },
         [](Communicator& communicator, const Call& call) {
           communicator.broadcast_coalesced(call.inputs.empty() ? TensorList() : call.inputs[0], call.outputs,
                                            call.root);
         }},
-    Description{Collective::reduce_add, OperationKind::reduce, false, true,
+    Description{Collective::reduce_add, true,
                 [](const Case& what, Placement placement) { return prepare_reduce(what, placement, false); },
                 &reduce},
-    Description{Collective::reduce_add_coalesced, OperationKind::reduce, true, true,
+    Description{Collective::reduce_add_coalesced, true,
                 [](const Case& what, Placement placement) { return prepare_reduce(what, placement, true); },
                 [](Communicator& communicator, const Call& call) {
                   communicator.reduce_add_coalesced(call.inputs, call.outputs, call.root);
                 }},
     Description{
-        Collective::scatter, OperationKind::scatter, false, false,
+        Collective::scatter, false,
         [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::input); },
         [](Communicator& communicator, const Call& call) {
           communicator.scatter(only_tensor(call.inputs), call.outputs[0], call.root, call.dim);
         }},
     Description{
-        Collective::gather, OperationKind::gather, false, false,
+        Collective::gather, false,
         [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::output); },
         [](Communicator& communicator, const Call& call) {
           communicator.gather(call.inputs[0], only_tensor(call.outputs), call.root, call.dim);
         }},
     Description{
-        Collective::all_reduce_add, OperationKind::all_reduce, false, true,
+        Collective::all_reduce_add, true,
         [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, false); },
         [](Communicator& communicator, const Call& call) {
           communicator.all_reduce_add(call.inputs[0], call.outputs[0]);
         }},
     Description{
-        Collective::all_reduce_add_coalesced, OperationKind::all_reduce, true, true,
+        Collective::all_reduce_add_coalesced, true,
         [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, true); },
         [](Communicator& communicator, const Call& call) {
           communicator.all_reduce_add_coalesced(call.inputs, call.outputs);
         }},
-    Description{Collective::all_gather, OperationKind::all_gather, false, true, &prepare_all_gather,
+    Description{Collective::all_gather, true, &prepare_all_gather,
                 [](Communicator& communicator, const Call& call) {
                   communicator.all_gather(call.inputs[0], call.outputs[0]);
                 }},
-    Description{Collective::reduce_scatter_add, OperationKind::reduce_scatter, false, true,
-                &prepare_reduce_scatter,
+    Description{Collective::reduce_scatter_add, true, &prepare_reduce_scatter,
                 [](Communicator& communicator, const Call& call) {
                   communicator.reduce_scatter_add(call.inputs[0], call.outputs[0]);
                 }},

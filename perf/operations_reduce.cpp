@@ -6,7 +6,6 @@ namespace {
 class ReduceAdd final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "reduce_add"; }
-  [[nodiscard]] OperationKind kind() const override { return OperationKind::reduce; }
   [[nodiscard]] std::optional<Collective> collective() const override { return Collective::reduce_add; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
     return prepare_reduce(what, placement, false);
@@ -25,11 +24,9 @@ class ReduceAdd final : public Operation {
 class ReduceAddCoalesced final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "reduce_add_coalesced"; }
-  [[nodiscard]] OperationKind kind() const override { return OperationKind::reduce; }
   [[nodiscard]] std::optional<Collective> collective() const override {
     return Collective::reduce_add_coalesced;
   }
-  [[nodiscard]] bool is_coalesced() const override { return true; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
     return prepare_reduce(what, placement, true);
   }

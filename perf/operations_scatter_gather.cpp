@@ -6,7 +6,6 @@ namespace {
 class Scatter final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "scatter"; }
-  [[nodiscard]] OperationKind kind() const override { return OperationKind::scatter; }
   [[nodiscard]] std::optional<Collective> collective() const override { return Collective::scatter; }
   [[nodiscard]] bool has(Placement placement) const override { return placement != Placement::in_place; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
@@ -26,7 +25,6 @@ class Scatter final : public Operation {
 class Gather final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "gather"; }
-  [[nodiscard]] OperationKind kind() const override { return OperationKind::gather; }
   [[nodiscard]] std::optional<Collective> collective() const override { return Collective::gather; }
   [[nodiscard]] bool has(Placement placement) const override { return placement != Placement::in_place; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {

@@ -105,7 +105,8 @@ class MpiPeer final : public Peer {
 
   void enqueue(const Operation& operation, const Call& call) override {
     if (call.count == 0) return;
-    for (std::size_t tensor = 0; tensor < call.tensors; ++tensor) call_one(operation.kind(), call, tensor);
+    for (std::size_t tensor = 0; tensor < call.tensors; ++tensor)
+      call_one(operation.traits().of_one_tensor, call, tensor);
   }
   [[nodiscard]] std::function<void()> record(const Operation&, const std::vector<const Call*>&) override {
     throw Error(ErrorCode::unsupported, "--peer mpi: MPI's collectives cannot be recorded");
@@ -114,9 +115,9 @@ class MpiPeer final : public Peer {
  private:
   [[nodiscard]] bool is_root(const Call& call) const { return rank_ == call.root; }
 
-  void call_one(OperationKind kind, const Call& call, std::size_t tensor) const {
-    switch (kind) {
-      case OperationKind::broadcast: {
+  void call_one(Collective collective, const Call& call, std::size_t tensor) const {
+    switch (collective) {
+      case Collective::broadcast: {
         const Tensor& copy = call.outputs[0][tensor];
         if (copy.numel() == 0) return;
         // MPI has it in place only; out of place its users copy.
@@ -125,7 +126,7 @@ class MpiPeer final : public Peer {
                 "MPI_Bcast");
         return;
       }
-      case OperationKind::reduce: {
+      case Collective::reduce_add: {
         const Tensor& input = call.inputs[0][tensor];
         if (input.numel() == 0) return;
         void* const output = is_root(call) ? call.outputs.back()[tensor].data() : nullptr;
@@ -134,7 +135,7 @@ class MpiPeer final : public Peer {
                 "MPI_Reduce");
         return;
       }
-      case OperationKind::all_reduce: {
+      case Collective::all_reduce_add: {
         const Tensor& input = call.inputs[0][tensor];
         if (input.numel() == 0) return;
         void* const output = call.outputs[0][tensor].data();
@@ -143,15 +144,15 @@ class MpiPeer final : public Peer {
                 "MPI_Allreduce");
         return;
       }
-      case OperationKind::all_gather:
+      case Collective::all_gather:
         return all_gather(call.inputs[0][0], call.outputs[0][0]);
-      case OperationKind::reduce_scatter:
+      case Collective::reduce_scatter_add:
         return reduce_scatter(call.inputs[0][0], call.outputs[0][0]);
-      case OperationKind::scatter:
+      case Collective::scatter:
         return scatter(call);
-      case OperationKind::gather:
+      case Collective::gather:
         return gather(call);
-      case OperationKind::copy:
+      default:
         break;
     }
     throw Error(ErrorCode::internal, "--peer mpi: not a collective");

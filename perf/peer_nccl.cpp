@@ -235,7 +235,12 @@ class NcclPeer final : public Peer {
     check(nccl_.group_start(), "ncclGroupStart");
     for (std::size_t tensor = 0; tensor < call.tensors; ++tensor) {
       for (std::size_t own = 0; own < streams_.size(); ++own) {
-        enqueue_one(operation.kind(), {call, operation.is_coalesced(), own, tensor});
+        const Part part{call, operation.is_coalesced(), own, tensor};
+        if (operation.is_copy()) {
+          enqueue_copy(part);
+        } else {
+          enqueue_one(operation.traits().of_one_tensor, part);
+        }
       }
     }
     check(nccl_.group_end(), "ncclGroupEnd");
@@ -284,20 +289,20 @@ class NcclPeer final : public Peer {
     }
   };
 
-  void enqueue_one(OperationKind kind, const Part& part) const {
+  void enqueue_one(Collective collective, const Part& part) const {
     const Call& call = part.call;
     const bool is_root = members_.number_of(part.own) == call.root;
     ncclComm_t const communicator = communicators_[part.own];
     cudaStream_t const stream = this->stream(part.own);
-    switch (kind) {
-      case OperationKind::broadcast: {
+    switch (collective) {
+      case Collective::broadcast: {
         const Tensor& copy = part.each(call.outputs);
         const void* const source = is_root ? part.root(call.inputs).data() : copy.data();
         check(nccl_.broadcast(source, copy.data(), copy.nbytes(), ncclUint8, call.root, communicator, stream),
               "ncclBroadcast");
         return;
       }
-      case OperationKind::reduce: {
+      case Collective::reduce_add: {
         const Summand summand(part.each(call.inputs));
         void* const sum = is_root ? part.root(call.outputs).data() : nullptr;
         check(nccl_.reduce(summand.data, sum, summand.count, summand.type, ncclSum, call.root, communicator,
@@ -305,21 +310,21 @@ class NcclPeer final : public Peer {
               "ncclReduce");
         return;
       }
-      case OperationKind::all_reduce: {
+      case Collective::all_reduce_add: {
         const Summand summand(part.each(call.inputs));
         check(nccl_.all_reduce(summand.data, part.each(call.outputs).data(), summand.count, summand.type,
                                ncclSum, communicator, stream),
               "ncclAllReduce");
         return;
       }
-      case OperationKind::all_gather: {
+      case Collective::all_gather: {
         const Tensor& input = part.each(call.inputs);
         check(nccl_.all_gather(input.data(), part.each(call.outputs).data(), input.nbytes(), ncclUint8,
                                communicator, stream),
               "ncclAllGather");
         return;
       }
-      case OperationKind::reduce_scatter: {
+      case Collective::reduce_scatter_add: {
         const Summand summand(part.each(call.inputs));
         check(nccl_.reduce_scatter(summand.data, part.each(call.outputs).data(),
                                    summand.count / static_cast<std::size_t>(members_.count), summand.type,
@@ -327,17 +332,20 @@ class NcclPeer final : public Peer {
               "ncclReduceScatter");
         return;
       }
-      case OperationKind::scatter:
+      case Collective::scatter:
         return scatter(part, is_root);
-      case OperationKind::gather:
+      case Collective::gather:
         return gather(part, is_root);
-      case OperationKind::copy:
-        if (is_root) send(bytes_of(call.inputs[0][0]), call.bytes, part.own, call.partner);
-        if (members_.number_of(part.own) == call.partner) {
-          receive(bytes_of(call.outputs[0][0]), call.bytes, part.own, call.root);
-        }
-        return;
+      default:
+        throw Error(ErrorCode::internal, "--peer nccl: not a collective");
     }
+  }
+
+  void enqueue_copy(const Part& part) const {
+    const Call& call = part.call;
+    const int member = members_.number_of(part.own);
+    if (member == call.root) send(bytes_of(call.inputs[0][0]), call.bytes, part.own, call.partner);
+    if (member == call.partner) receive(bytes_of(call.outputs[0][0]), call.bytes, part.own, call.root);
   }
 
   /// Between the root's whole tensor and every member's chunk of it.

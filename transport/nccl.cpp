@@ -14,20 +14,6 @@
 namespace tutti::transport::nccl {
 namespace {
 
-std::string_view name_of(Call::Kind kind) {
-  switch (kind) {
-    case Call::Kind::broadcast:
-      return "ncclBroadcast";
-    case Call::Kind::reduce:
-      return "ncclReduce";
-    case Call::Kind::send:
-      return "ncclSend";
-    case Call::Kind::receive:
-      break;
-  }
-  return "ncclRecv";
-}
-
 /// Between ncclGroupStart and ncclGroupEnd nothing runs; an error in between must still end the group.
 class Group {
  public:
@@ -87,30 +73,20 @@ class GroupedCalls final : public Accelerated {
 
  private:
   void enqueue(const Call& call, const Binding& binding) const {
-    const Functions& nccl = library_.functions();
     const ncclComm_t communicator = clique_->communicator(call.rank);
     const auto at = [&](const std::optional<Place>& place) { return place ? binding.at(*place) : nullptr; };
     // The handle of a stream of the cuda backend is the native one.
     auto* const stream = reinterpret_cast<cudaStream_t>(binding.lanes[call.lane].handle);
-    const ncclDataType_t type = native_type(call.dtype);
-    const ncclResult_t result = [&] {
-      switch (call.kind) {
-        case Call::Kind::broadcast:
-          return nccl.broadcast(at(call.source), at(call.target), call.count, type, call.peer, communicator,
-                                stream);
-        case Call::Kind::reduce:
-          return nccl.reduce(at(call.source), at(call.target), call.count, type, ncclSum, call.peer,
-                             communicator, stream);
-        case Call::Kind::send:
-          return nccl.send(at(call.source), call.count, type, call.peer, communicator, stream);
-        case Call::Kind::receive:
-          break;
-      }
-      return nccl.receive(at(call.target), call.count, type, call.peer, communicator, stream);
-    }();
+    const ncclResult_t result = nccl::enqueue(library_.functions(), call.function,
+                                              {.source = at(call.source),
+                                               .target = at(call.target),
+                                               .count = call.count,
+                                               .type = native_type(call.dtype),
+                                               .peer = call.peer},
+                                              communicator, stream);
     if (result == ncclSuccess) return;
     const int device = list_.devices[static_cast<std::size_t>(call.rank)];
-    library_.check(result, fmt::format("{} on device {}", name_of(call.kind), device), communicator);
+    library_.check(result, fmt::format("{} on device {}", name_of(call.function), device), communicator);
   }
 
   const Library& library_;

@@ -3,6 +3,7 @@
 #include "transport/pieces.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include <fmt/format.h>
@@ -36,8 +37,7 @@ class Lowering {
 
   std::string lower() {
     if (!problem_.reductions.empty()) return lower_reductions();
-    const bool is_broadcast = problem_.collective == Collective::broadcast ||
-                              problem_.collective == Collective::broadcast_coalesced;
+    const bool is_broadcast = traits_of(problem_.collective).of_one_tensor == Collective::broadcast;
     return is_broadcast ? lower_broadcasts() : lower_transfers();
   }
 
@@ -86,7 +86,7 @@ class Lowering {
         slot = target;
       }
       for (std::size_t rank = 0; rank < targets.size(); ++rank) {
-        Call call{.kind = Call::Kind::broadcast,
+        Call call{.function = Function::broadcast,
                   .lane = list_.lanes[rank],
                   .rank = static_cast<int>(rank),
                   .peer = root,
@@ -124,7 +124,7 @@ class Lowering {
           return fmt::format("{}device {} holds no input", is_root ? "the destination, " : "",
                              list_.devices[rank]);
         }
-        list_.calls.push_back({.kind = Call::Kind::reduce,
+        list_.calls.push_back({.function = Function::reduce,
                                .lane = list_.lanes[rank],
                                .rank = static_cast<int>(rank),
                                .peer = root,
@@ -154,14 +154,14 @@ class Lowering {
           {.lane = lane_of(target), .target = target, .source = flow.source, .row_bytes = flow.row_bytes});
       return;
     }
-    list_.calls.push_back({.kind = Call::Kind::send,
+    list_.calls.push_back({.function = Function::send,
                            .lane = lane_of(flow.source),
                            .rank = from,
                            .peer = to,
                            .source = flow.source,
                            .target = {},
                            .count = flow.row_bytes});
-    list_.calls.push_back({.kind = Call::Kind::receive,
+    list_.calls.push_back({.function = Function::receive,
                            .lane = lane_of(target),
                            .rank = to,
                            .peer = from,
@@ -187,6 +187,13 @@ class Lowering {
 };
 
 }  // namespace
+
+std::string_view name_of(Function function) noexcept {
+  constexpr std::array<std::string_view, 7> names{"ncclBroadcast", "ncclReduce",        "ncclAllReduce",
+                                                  "ncclAllGather", "ncclReduceScatter", "ncclSend",
+                                                  "ncclRecv"};
+  return names[static_cast<std::size_t>(function)];
+}
 
 std::optional<Carrier> carrier_of(DType dtype) {
   switch (dtype) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -22,11 +23,22 @@ struct Carrier {
 /// Nothing for a type that NCCL adds in no way like ours.
 [[nodiscard]] std::optional<Carrier> carrier_of(DType dtype);
 
+/// The functions of NCCL's that move or add.
+enum class Function : std::uint8_t {
+  broadcast,
+  reduce,
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  send,
+  receive,
+};
+/// NCCL's name, for instance "ncclBroadcast".
+[[nodiscard]] std::string_view name_of(Function function) noexcept;
+
 /// One call of one rank, on the rank's lane. Ranks count the devices of the communicator in ascending order.
 struct Call {
-  enum class Kind : std::uint8_t { broadcast, reduce, send, receive };
-
-  Kind kind = Kind::broadcast;
+  Function function = Function::broadcast;
   LaneId lane = 0;
   int rank = 0;
   int peer = 0;  ///< the root's rank; for `send` and `receive`, the other's

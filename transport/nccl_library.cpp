@@ -88,6 +88,28 @@ const Library& Library::get() {
   return library;
 }
 
+ncclResult_t enqueue(const Functions& nccl, Function function, const Arguments& arguments,
+                     ncclComm_t communicator, cudaStream_t stream) {
+  const auto& [source, target, count, type, peer] = arguments;
+  switch (function) {
+    case Function::broadcast:
+      return nccl.broadcast(source, target, count, type, peer, communicator, stream);
+    case Function::reduce:
+      return nccl.reduce(source, target, count, type, ncclSum, peer, communicator, stream);
+    case Function::all_reduce:
+      return nccl.all_reduce(source, target, count, type, ncclSum, communicator, stream);
+    case Function::all_gather:
+      return nccl.all_gather(source, target, count, type, communicator, stream);
+    case Function::reduce_scatter:
+      return nccl.reduce_scatter(source, target, count, type, ncclSum, communicator, stream);
+    case Function::send:
+      return nccl.send(source, count, type, peer, communicator, stream);
+    case Function::receive:
+      break;
+  }
+  return nccl.receive(target, count, type, peer, communicator, stream);
+}
+
 Library::Library() {
   const std::string path = Environment::get().nccl_library.value_or("libnccl.so.2");
   const std::string problem = load(path);

@@ -1,7 +1,9 @@
 #pragma once
 
+#include "transport/nccl_calls.hpp"
 #include "tutti/dtype.hpp"
 
+#include <cstddef>
 #include <mutex>
 #include <source_location>
 #include <string>
@@ -35,6 +37,18 @@ struct Functions {
 
 /// Of the types that `carrier_of` names.
 [[nodiscard]] ncclDataType_t native_type(DType dtype);
+
+/// One call's arguments in NCCL's terms. What a function has no use for is left out.
+struct Arguments {
+  const void* source = nullptr;
+  void* target = nullptr;
+  std::size_t count = 0;
+  ncclDataType_t type = ncclUint8;
+  int peer = 0;  ///< the root, or the other rank
+};
+/// Makes the call; what is added up is summed.
+[[nodiscard]] ncclResult_t enqueue(const Functions& nccl, Function function, const Arguments& arguments,
+                                   ncclComm_t communicator, cudaStream_t stream);
 
 /// NCCL's shared library: the one `TUTTI_NCCL_LIBRARY` names, else libnccl.so.2 where the loader finds it.
 /// Loaded once per process and never unloaded. Thread-safe.

@@ -94,7 +94,7 @@ struct Candidate {
 /// NCCL comes first where it has been measured to be faster, and is out of the question elsewhere.
 std::string nccl_preference(Runtime& runtime, const Problem& problem) {
   if (std::string absent = nccl::absence(runtime); !absent.empty()) return absent;
-  if (problem.collective == Collective::scatter || problem.collective == Collective::gather) {
+  if (traits_of(problem.collective).has_own_sizes) {
     return "copy engines and kernels are faster for it";
   }
   // NCCL takes one operation per tensor: what counts is how large they are.

@@ -2,6 +2,7 @@
 
 #include "backend/team_round.hpp"
 #include "transport/problem.hpp"
+#include "tutti/collective.hpp"
 #include "tutti/device.hpp"
 
 #include <cstddef>
@@ -89,39 +90,26 @@ struct RanksTuning {
                                                     .direct_from = 512 * kib};
 }
 
-/// Who gets what from whom.
-enum class RanksPattern : std::uint8_t {
-  broadcast,
-  reduce,
-  all_reduce,
-  all_gather,
-  reduce_scatter,
-  scatter,
-  gather,
-};
-
 /// Rounds in which every member sends and receives at most so much are low-latency rounds, where there are
 /// inboxes: nobody waits for more than the bytes. In narrow lines a byte takes two, and on virtual devices,
 /// which have no lines, one more copy; in wide ones it is the accesses, all of 16 bytes, that are slower in
-/// the end than those of direct rounds, soonest where members do both, send and receive. No pattern has more
-/// than all_reduce.
-[[nodiscard]] constexpr std::uint64_t low_latency_to(RanksPattern pattern, backend::TeamLines lines,
+/// the end than those of direct rounds, soonest where members do both, send and receive. None has more than
+/// all_reduce_add. Here and below, collectives are those of one tensor, `of_one_tensor`.
+[[nodiscard]] constexpr std::uint64_t low_latency_to(Collective collective, backend::TeamLines lines,
                                                      BackendKind backend) noexcept {
   if (backend == BackendKind::host) return 4 * kib;
   if (lines == backend::TeamLines::narrow) return 512 * kib;
-  switch (pattern) {
-    case RanksPattern::broadcast:
-    case RanksPattern::scatter:
+  switch (collective) {
+    case Collective::broadcast:
+    case Collective::scatter:
       return 3072 * kib;
-    case RanksPattern::reduce:
-    case RanksPattern::all_reduce:
-    case RanksPattern::gather:
+    case Collective::reduce_add:
+    case Collective::all_reduce_add:
+    case Collective::gather:
       return 4096 * kib;
-    case RanksPattern::all_gather:
-    case RanksPattern::reduce_scatter:
-      break;
+    default:
+      return 1536 * kib;
   }
-  return 1536 * kib;
 }
 
 /// Which payloads rounds carry although NCCL could: up to a size, and in a range if members read where it
@@ -133,7 +121,7 @@ struct RanksZones {
 };
 /// Payload: what a root or each member has, or the whole that is gathered or scattered. NCCL takes lists of
 /// tensors one by one, which costs it some microseconds.
-[[nodiscard]] constexpr RanksZones ranks_zones_of(RanksPattern pattern, std::size_t members,
+[[nodiscard]] constexpr RanksZones ranks_zones_of(Collective collective, std::size_t members,
                                                   bool is_list) noexcept {
   constexpr std::uint64_t all = ~std::uint64_t{0};
   constexpr RanksZones always{.rounds_to = all, .direct_from = 0, .direct_to = all};
@@ -142,44 +130,43 @@ struct RanksZones {
   const auto up_to = [](std::uint64_t bytes) {
     return RanksZones{.rounds_to = bytes, .direct_from = all, .direct_to = all};
   };
-  switch (pattern) {
-    case RanksPattern::broadcast:
+  switch (collective) {
+    case Collective::broadcast:
       // Over the root's link goes a copy for everyone.
       return is_pair ? always : up_to(is_list ? 768 * kib : 256 * kib);
-    case RanksPattern::reduce:
+    case Collective::reduce_add:
       if (is_list) return up_to(is_pair ? 4 * mib : 768 * kib);
       return up_to(is_pair ? 512 * kib : 256 * kib);
-    case RanksPattern::all_reduce:
+    case Collective::all_reduce_add:
       // Two rounds, where one for everyone would be too much to send.
       if (is_pair) return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = all};
       if (is_list) return {.rounds_to = 512 * kib, .direct_from = 1536 * kib, .direct_to = 48 * mib};
       return up_to(256 * kib);
-    case RanksPattern::scatter:
+    case Collective::scatter:
       return {.rounds_to = 2 * mib, .direct_from = (are_more_than_four ? 3 : 12) * mib, .direct_to = all};
-    case RanksPattern::gather:
+    case Collective::gather:
       if (is_pair) return {.rounds_to = 2 * mib, .direct_from = 12 * mib, .direct_to = all};
       return up_to(1 * mib);
-    case RanksPattern::reduce_scatter:
+    case Collective::reduce_scatter_add:
       return are_more_than_four ? up_to(32 * mib) : always;
-    case RanksPattern::all_gather:
-      break;
+    default:
+      return always;
   }
-  return always;
 }
 
 /// The same for low-latency rounds of wide lines: up to what payload they are faster than NCCL, as far as
 /// they go.
-[[nodiscard]] constexpr std::uint64_t wide_lines_beat_nccl_to(RanksPattern pattern, std::size_t members,
+[[nodiscard]] constexpr std::uint64_t wide_lines_beat_nccl_to(Collective collective, std::size_t members,
                                                               bool is_list) noexcept {
   constexpr std::uint64_t all = ~std::uint64_t{0};
   if (members <= 2) return all;
-  switch (pattern) {
-    case RanksPattern::broadcast:
-    case RanksPattern::reduce:
+  switch (collective) {
+    case Collective::broadcast:
+    case Collective::reduce_add:
       // Relayed, the larger ones. Measured among four; among more, kept to what should hold there too.
       if (members > 4) return is_list ? 2048 * kib : 1536 * kib;
       return is_list ? 4096 * kib : 3072 * kib;
-    case RanksPattern::all_reduce:
+    case Collective::all_reduce_add:
       return is_list ? all : 4096 * kib;
     default:
       return all;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tutti/collective.hpp"
 #include "tutti/device.hpp"
 #include "tutti/export.hpp"
 #include "tutti/list_of.hpp"
@@ -51,23 +52,6 @@ using DeviceList = ListOf<Device>;
 using TensorList = ListOf<Tensor>;
 /// One list of tensors per device.
 using TensorLists = ListOf<std::vector<Tensor>>;
-
-/// The operations.
-enum class Collective : std::uint8_t {
-  broadcast,
-  broadcast_coalesced,
-  reduce_add,
-  reduce_add_coalesced,
-  scatter,
-  gather,
-  // A `Communicator`'s alone.
-  all_reduce_add,
-  all_reduce_add_coalesced,
-  all_gather,
-  reduce_scatter_add,
-};
-/// The enumerator's name, for instance "reduce_add".
-[[nodiscard]] TUTTI_EXPORT std::string_view name_of(Collective collective) noexcept;
 
 /// What carries the bytes.
 ///

@@ -3,6 +3,7 @@
 /// Everything the library offers, except `tutti/cuda_interop.hpp` and `tutti/mpi.hpp`, which need the headers
 /// of the CUDA toolkit and of MPI.
 
+#include "tutti/collective.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/device.hpp"

@@ -214,7 +214,7 @@ TEST(Joining, ARankStoppedInTheMiddleOfASplitIsNamed) {
       using namespace transport::ranks;
       pretend_host(exchange.rank() % hosts);
       Team team(Runtime::get(), exchange, {.timeout = timeout, .window_bytes = 1U << 20U, .devices = {0}});
-      const std::uint64_t call = team.post({.operation = Operation::split}, false);
+      const std::uint64_t call = team.post({.collective = Collective::split}, false);
       backend::set_flag(team.done_flag(team.first_local()), static_cast<std::uint32_t>(call));  // on devices
       TeamExchange among(team, call);
       transport::ranks::synchronize(among);

@@ -33,7 +33,6 @@ using namespace std::chrono_literals;
 using transport::ranks::Attempt;
 using transport::ranks::LiveTeams;
 using transport::ranks::Lookout;
-using transport::ranks::Operation;
 using transport::ranks::Signature;
 using transport::ranks::Team;
 
@@ -48,7 +47,7 @@ class Calls {
 
   [[nodiscard]] Team& team() { return team_; }
   std::uint64_t post(bool is_captured = false) {
-    return team_.post(Signature{.operation = Operation::barrier}, is_captured);
+    return team_.post(Signature{.collective = Collective::barrier}, is_captured);
   }
   void complete(std::uint64_t sequence) {
     backend::set_flag(team_.done_flag(team_.first_local()), static_cast<std::uint32_t>(sequence));

@@ -12,8 +12,6 @@
 namespace tutti::transport::nccl {
 namespace {
 
-using Kind = Call::Kind;
-
 /// A problem whose buffers are named by the lanes they live on.
 class ProblemOf {
  public:
@@ -111,7 +109,7 @@ TEST(NcclCalls, BroadcastIsOneCallPerRankInPlaceAtTheRoot) {
   const std::vector<LaneId> lanes{1, 0, 2};
   for (std::size_t rank = 0; rank < 3; ++rank) {
     const Call& call = list.calls[rank];
-    EXPECT_EQ(call.kind, Kind::broadcast);
+    EXPECT_EQ(call.function, Function::broadcast);
     EXPECT_EQ(call.rank, static_cast<int>(rank));
     EXPECT_EQ(call.peer, 1);
     EXPECT_EQ(call.lane, lanes[rank]);
@@ -206,7 +204,7 @@ TEST(NcclCalls, ReduceWritesOnlyAtTheRoot) {
   EXPECT_EQ(buffer_of(list.calls[1].source), static_cast<int>(on_four));
   EXPECT_EQ(buffer_of(list.calls[1].target), static_cast<int>(output));
   for (const Call& call : list.calls) {
-    EXPECT_EQ(call.kind, Kind::reduce);
+    EXPECT_EQ(call.function, Function::reduce);
     EXPECT_EQ(call.peer, 1);
     EXPECT_EQ(call.count, 33U);
     EXPECT_EQ(call.dtype, DType::float16);
@@ -266,8 +264,8 @@ TEST(NcclCalls, ScatterSendsChunksAndCopiesTheRootsOwn) {
   for (std::size_t i = 0; i < 4; i += 2) {
     const Call& send = list.calls[i];
     const Call& receive = list.calls[i + 1];
-    EXPECT_EQ(send.kind, Kind::send);
-    EXPECT_EQ(receive.kind, Kind::receive);
+    EXPECT_EQ(send.function, Function::send);
+    EXPECT_EQ(receive.function, Function::receive);
     EXPECT_EQ(send.rank, receive.peer);
     EXPECT_EQ(send.peer, receive.rank);
     EXPECT_EQ(send.count, receive.count);

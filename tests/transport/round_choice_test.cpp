@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-/// How calls between processes go, by pattern, members and size.
+/// How calls between processes go, by collective, members and size.
 namespace tutti::transport::ranks {
 namespace {
 
@@ -24,7 +24,7 @@ TeamMeans means_of(std::size_t members, BackendKind backend, backend::TeamLines 
       .layout = {.members = static_cast<std::uint32_t>(members), .slot_bytes = mib, .lines = lines},
       .most_given = Registrations::most_given};
   means.layout.inbox_bytes =
-      round_up(means.layout.in_lines(low_latency_to(RanksPattern::all_reduce, lines, backend)) + 64 * kib,
+      round_up(means.layout.in_lines(low_latency_to(Collective::all_reduce_add, lines, backend)) + 64 * kib,
                backend::TeamWindowLayout::alignment);
   return means;
 }
@@ -32,8 +32,8 @@ TeamMeans gpus(std::size_t members) {
   return means_of(members, BackendKind::cuda, backend::TeamLines::wide);
 }
 
-CallShape one_tensor(RanksPattern pattern, std::size_t members, std::uint64_t payload) {
-  return {.pattern = pattern, .members = members, .payload = payload, .largest_tensor = payload};
+CallShape one_tensor(Collective collective, std::size_t members, std::uint64_t payload) {
+  return {.collective = collective, .members = members, .payload = payload, .largest_tensor = payload};
 }
 
 enum class Way : std::uint8_t { low_latency, relayed, direct, slots, nccl };
@@ -55,14 +55,14 @@ Way way_of(const CallShape& shape, const TeamMeans& means) {
 }
 
 struct Row {
-  RanksPattern pattern;
+  Collective collective;
   std::size_t members;
   std::uint64_t payload;
   Way expected;
 };
 
-TEST(RoundChoice, GoesByPatternMembersAndSize) {
-  using enum RanksPattern;
+TEST(RoundChoice, GoesByCollectiveMembersAndSize) {
+  using enum Collective;
   const std::vector<Row> table{
       {broadcast, 2, 64 * kib, Way::low_latency},
       {broadcast, 2, 2 * mib, Way::low_latency},
@@ -76,28 +76,28 @@ TEST(RoundChoice, GoesByPatternMembersAndSize) {
       {broadcast, 8, 64 * kib, Way::low_latency},
       {broadcast, 8, 1 * mib, Way::relayed},
       {broadcast, 8, 4 * mib, Way::nccl},
-      {reduce, 2, 1 * mib, Way::low_latency},
-      {reduce, 2, 16 * mib, Way::nccl},
-      {reduce, 4, 256 * kib, Way::low_latency},
-      {reduce, 4, 512 * kib, Way::low_latency},
-      {reduce, 4, 1 * mib, Way::relayed},
-      {reduce, 4, 4 * mib, Way::nccl},
-      {reduce, 8, 64 * kib, Way::low_latency},
-      {reduce, 8, 1 * mib, Way::relayed},
-      {all_reduce, 2, 1 * mib, Way::low_latency},
-      {all_reduce, 2, 16 * mib, Way::direct},
-      {all_reduce, 4, 64 * kib, Way::low_latency},
-      {all_reduce, 4, 1 * mib, Way::relayed},
-      {all_reduce, 4, 4 * mib, Way::relayed},
-      {all_reduce, 4, 16 * mib, Way::nccl},
-      {all_reduce, 8, 1 * mib, Way::relayed},
-      {all_reduce, 8, 16 * mib, Way::nccl},
+      {reduce_add, 2, 1 * mib, Way::low_latency},
+      {reduce_add, 2, 16 * mib, Way::nccl},
+      {reduce_add, 4, 256 * kib, Way::low_latency},
+      {reduce_add, 4, 512 * kib, Way::low_latency},
+      {reduce_add, 4, 1 * mib, Way::relayed},
+      {reduce_add, 4, 4 * mib, Way::nccl},
+      {reduce_add, 8, 64 * kib, Way::low_latency},
+      {reduce_add, 8, 1 * mib, Way::relayed},
+      {all_reduce_add, 2, 1 * mib, Way::low_latency},
+      {all_reduce_add, 2, 16 * mib, Way::direct},
+      {all_reduce_add, 4, 64 * kib, Way::low_latency},
+      {all_reduce_add, 4, 1 * mib, Way::relayed},
+      {all_reduce_add, 4, 4 * mib, Way::relayed},
+      {all_reduce_add, 4, 16 * mib, Way::nccl},
+      {all_reduce_add, 8, 1 * mib, Way::relayed},
+      {all_reduce_add, 8, 16 * mib, Way::nccl},
       {all_gather, 4, 1 * mib, Way::low_latency},
       {all_gather, 4, 256 * mib, Way::direct},
-      {reduce_scatter, 4, 1 * mib, Way::low_latency},
-      {reduce_scatter, 4, 256 * mib, Way::direct},
-      {reduce_scatter, 8, 16 * mib, Way::direct},
-      {reduce_scatter, 8, 64 * mib, Way::nccl},
+      {reduce_scatter_add, 4, 1 * mib, Way::low_latency},
+      {reduce_scatter_add, 4, 256 * mib, Way::direct},
+      {reduce_scatter_add, 8, 16 * mib, Way::direct},
+      {reduce_scatter_add, 8, 64 * mib, Way::nccl},
       {scatter, 4, 1 * mib, Way::low_latency},
       {scatter, 4, 8 * mib, Way::nccl},
       {scatter, 4, 16 * mib, Way::direct},
@@ -107,14 +107,13 @@ TEST(RoundChoice, GoesByPatternMembersAndSize) {
       {gather, 4, 16 * mib, Way::nccl},
   };
   for (const Row& row : table) {
-    EXPECT_EQ(way_of(one_tensor(row.pattern, row.members, row.payload), gpus(row.members)), row.expected)
-        << "pattern " << static_cast<int>(row.pattern) << " of " << row.payload << " bytes among "
-        << row.members;
+    EXPECT_EQ(way_of(one_tensor(row.collective, row.members, row.payload), gpus(row.members)), row.expected)
+        << name_of(row.collective) << " of " << row.payload << " bytes among " << row.members;
   }
 }
 
 TEST(RoundChoice, ListsGoByRoundsForLongerAsNcclTakesThemOneByOne) {
-  CallShape list = one_tensor(RanksPattern::reduce, 4, 4 * mib);
+  CallShape list = one_tensor(Collective::reduce_add, 4, 4 * mib);
   EXPECT_EQ(way_of(list, gpus(4)), Way::nccl);
   list.tensors = 16;
   list.largest_tensor = list.payload / list.tensors;
@@ -124,10 +123,10 @@ TEST(RoundChoice, ListsGoByRoundsForLongerAsNcclTakesThemOneByOne) {
 TEST(RoundChoice, SumsForARootAreRelayedAsFarAsItPaysAndAnInboxHolds) {
   TeamMeans means = gpus(4);
   const auto rounds_of = [&means](std::uint64_t payload) {
-    return choose_rounds(one_tensor(RanksPattern::reduce, 4, payload), means);
+    return choose_rounds(one_tensor(Collective::reduce_add, 4, payload), means);
   };
   const RoundChoice direct{.protocol = Protocol::direct};
-  const std::uint64_t limit = low_latency_to(RanksPattern::reduce, means.layout.lines, means.backend);
+  const std::uint64_t limit = low_latency_to(Collective::reduce_add, means.layout.lines, means.backend);
   EXPECT_TRUE(rounds_of(limit - 64 * kib).is_relayed);
   EXPECT_EQ(rounds_of(limit + 64 * kib), direct);
   means.layout.inbox_bytes /= 2;
@@ -137,14 +136,14 @@ TEST(RoundChoice, SumsForARootAreRelayedAsFarAsItPaysAndAnInboxHolds) {
 
 TEST(RoundChoice, MessagesOfManyTensorsMustFitAnInbox) {
   const TeamMeans means = gpus(4);
-  CallShape list = one_tensor(RanksPattern::all_gather, 4, 1 * mib);
+  CallShape list = one_tensor(Collective::all_gather, 4, 1 * mib);
   EXPECT_EQ(choose_rounds(list, means).protocol, Protocol::low_latency);
   list.tensors = means.layout.most_in_inbox() / means.layout.message_alignment();
   EXPECT_EQ(choose_rounds(list, means).protocol, Protocol::slots) << "more than can be given, too";
 }
 
 TEST(RoundChoice, OnlyWhatCanBeGivenIsReadWhereItLies) {
-  const CallShape large = one_tensor(RanksPattern::all_gather, 4, 64 * mib);
+  const CallShape large = one_tensor(Collective::all_gather, 4, 64 * mib);
   TeamMeans means = gpus(4);
   EXPECT_EQ(choose_rounds(large, means).protocol, Protocol::direct);
   means.most_members_of_a_rank = 4;
@@ -162,7 +161,7 @@ TEST(RoundChoice, SlotsAreLeftToNcclWhereMessagesWouldBeCut) {
   TeamMeans means = gpus(4);
   means.most_given = 0;
   means.layout.inbox_bytes = 0;
-  CallShape shape = one_tensor(RanksPattern::all_gather, 4, 4 * mib);
+  CallShape shape = one_tensor(Collective::all_gather, 4, 4 * mib);
   EXPECT_EQ(way_of(shape, means), Way::slots);
   shape.payload += 4;
   EXPECT_EQ(way_of(shape, means), Way::nccl);
@@ -172,7 +171,7 @@ TEST(RoundChoice, SlotsAreLeftToNcclWhereMessagesWouldBeCut) {
 }
 
 TEST(RoundChoice, RowsApartAreNoMessages) {
-  CallShape shape = one_tensor(RanksPattern::scatter, 4, 64 * kib);
+  CallShape shape = one_tensor(Collective::scatter, 4, 64 * kib);
   EXPECT_EQ(choose_rounds(shape, gpus(4)).protocol, Protocol::low_latency);
   shape.has_rows_apart = true;
   EXPECT_EQ(choose_rounds(shape, gpus(4)).protocol, Protocol::slots);
@@ -181,7 +180,7 @@ TEST(RoundChoice, RowsApartAreNoMessages) {
 }
 
 TEST(RoundChoice, WhatARootKeepsIsNotSent) {
-  CallShape shape = one_tensor(RanksPattern::gather, 2, 6 * mib);
+  CallShape shape = one_tensor(Collective::gather, 2, 6 * mib);
   EXPECT_EQ(shape.busiest_member(), 6 * mib);
   EXPECT_EQ(choose_rounds(shape, gpus(2)).protocol, Protocol::direct);
   shape.kept_by_root = 5 * mib;
@@ -189,18 +188,20 @@ TEST(RoundChoice, WhatARootKeepsIsNotSent) {
   EXPECT_EQ(choose_rounds(shape, gpus(2)).protocol, Protocol::low_latency);
 }
 
-/// For every team, pattern and size.
+/// For every team, collective and size.
 TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
   for (const auto& [backend, lines] : {std::pair{BackendKind::cuda, backend::TeamLines::wide},
                                        std::pair{BackendKind::cuda, backend::TeamLines::narrow},
                                        std::pair{BackendKind::host, backend::TeamLines::narrow}}) {
     for (std::size_t members = 1; members <= 16; ++members) {
       const TeamMeans means = means_of(members, backend, lines);
-      for (int pattern = 0; pattern <= static_cast<int>(RanksPattern::gather); ++pattern) {
+      for (std::size_t i = 0; i < collective_count; ++i) {
+        const auto collective = static_cast<Collective>(i);
+        if (!moves_tensors(collective) || traits_of(collective).takes_lists) continue;
         for (std::uint64_t payload = 1; payload <= 1024 * mib; payload *= 2) {
-          const CallShape shape = one_tensor(static_cast<RanksPattern>(pattern), members, payload);
+          const CallShape shape = one_tensor(collective, members, payload);
           const RoundChoice rounds = choose_rounds(shape, means);
-          const auto what = fmt::format("pattern {} of {} bytes among {}", pattern, payload, members);
+          const auto what = fmt::format("{} of {} bytes among {}", name_of(collective), payload, members);
           if (members == 1) {
             EXPECT_EQ(rounds, RoundChoice{}) << what;
             continue;
@@ -209,7 +210,7 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
             EXPECT_EQ(rounds.protocol, Protocol::low_latency) << what;
             EXPECT_GE(members, 3U) << what;
             // With a root, whoever makes a share gets as much as the root sends or receives.
-            const bool has_root = shape.pattern != RanksPattern::all_reduce;
+            const bool has_root = shape.collective != Collective::all_reduce_add;
             EXPECT_LE(has_root ? payload : shape.busiest_member() / members, means.layout.most_in_inbox())
                 << what;
           } else if (rounds.protocol == Protocol::low_latency) {

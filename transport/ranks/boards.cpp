@@ -18,7 +18,7 @@ void RankBoard::Entry::write(std::uint64_t sequence, const Signature& signature,
   static_assert(std::is_trivially_copyable_v<Signature> && sizeof(Signature) % sizeof(std::uint64_t) == 0);
   std::array<std::uint64_t, word_count> words{};
   std::memcpy(words.data(), &signature, sizeof(signature));
-  const std::size_t count = has_own_numbers(signature.operation) ? word_count : common_words;
+  const std::size_t count = traits_of(signature.collective).has_own_sizes ? word_count : common_words;
   for (std::size_t i = 0; i < count; ++i) words_[i].store(words[i], std::memory_order_relaxed);
   posted_at_.store(now, std::memory_order_relaxed);
   is_captured_.store(is_captured, std::memory_order_relaxed);

@@ -53,7 +53,7 @@ struct alignas(64) RankBoard {
     }
     /// All of it but `own`, which is empty.
     [[nodiscard]] Signature common() const noexcept { return words(common_words); }
-    /// All of it; `own` is another call's where the operation has none (`has_own_numbers`).
+    /// All of it; `own` is another call's where the collective has no sizes of its own.
     [[nodiscard]] Signature signature() const noexcept { return words(word_count); }
     [[nodiscard]] std::int64_t posted_at() const noexcept {
       return posted_at_.load(std::memory_order_relaxed);

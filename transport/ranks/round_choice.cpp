@@ -13,7 +13,7 @@ std::uint64_t low_latency_limit(const CallShape& shape, const TeamMeans& means) 
   const std::uint64_t padding =
       (shape.members - 1) * (shape.tensors * means.layout.message_alignment() + split_alignment);
   const std::uint64_t room = means.layout.most_in_inbox();
-  return std::min(low_latency_to(shape.pattern, means.layout.lines, means.backend),
+  return std::min(low_latency_to(shape.collective, means.layout.lines, means.backend),
                   room - std::min(room, padding));
 }
 
@@ -22,12 +22,12 @@ bool can_relay(const CallShape& shape, const TeamMeans& means) noexcept {
   if (shape.members < 3 || limit == 0) return false;
   const RanksTuning tuning = ranks_tuning_of(means.backend);
   const std::uint64_t busiest = shape.busiest_member();
-  switch (shape.pattern) {
-    case RanksPattern::all_reduce:
+  switch (shape.collective) {
+    case Collective::all_reduce_add:
       return busiest > std::min(tuning.sums_relayed_from_sent, limit) && busiest / shape.members <= limit;
-    case RanksPattern::reduce:
+    case Collective::reduce_add:
       return busiest > std::min(tuning.root_sums_relayed_from, limit) && shape.payload <= limit;
-    case RanksPattern::broadcast:
+    case Collective::broadcast:
       return busiest > std::min(tuning.copies_relayed_from_sent, limit) && shape.payload <= limit;
     default:
       return false;
@@ -65,12 +65,12 @@ std::string reason_against_direct(const CallShape& shape, const TeamMeans& means
 }  // namespace
 
 std::uint64_t CallShape::largest_message() const noexcept {
-  switch (pattern) {
-    case RanksPattern::scatter:
-    case RanksPattern::reduce_scatter:
+  switch (collective) {
+    case Collective::scatter:
+    case Collective::reduce_scatter_add:
       return payload / members * (members - 1);
-    case RanksPattern::gather:
-    case RanksPattern::all_gather:
+    case Collective::gather:
+    case Collective::all_gather:
       return payload / members;
     default:
       return payload;
@@ -78,12 +78,12 @@ std::uint64_t CallShape::largest_message() const noexcept {
 }
 
 std::uint64_t CallShape::busiest_member() const noexcept {
-  switch (pattern) {
-    case RanksPattern::scatter:
-    case RanksPattern::gather:
+  switch (collective) {
+    case Collective::scatter:
+    case Collective::gather:
       return payload - kept_by_root;
-    case RanksPattern::all_gather:
-    case RanksPattern::reduce_scatter:
+    case Collective::all_gather:
+    case Collective::reduce_scatter_add:
       return payload / members * (members - 1);
     default:
       return payload * (members - 1);
@@ -126,7 +126,7 @@ std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoi
 
 bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) noexcept {
   const bool is_list = shape.tensors > 1;
-  const RanksZones zones = ranks_zones_of(shape.pattern, shape.members, is_list);
+  const RanksZones zones = ranks_zones_of(shape.collective, shape.members, is_list);
   switch (rounds.protocol) {
     case Protocol::slots:
       return shape.payload <= zones.rounds_to && shape.largest_message() <= message_bytes(means);
@@ -136,7 +136,7 @@ bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means, RoundChoi
     case Protocol::low_latency:
       return shape.payload <= zones.rounds_to ||
              (means.layout.lines == backend::TeamLines::wide &&
-              shape.payload <= wide_lines_beat_nccl_to(shape.pattern, shape.members, is_list));
+              shape.payload <= wide_lines_beat_nccl_to(shape.collective, shape.members, is_list));
   }
   return false;
 }

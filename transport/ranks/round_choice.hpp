@@ -13,7 +13,7 @@
 namespace tutti::transport::ranks {
 
 struct CallShape {
-  RanksPattern pattern = RanksPattern::broadcast;
+  Collective collective = Collective::broadcast;  ///< of one tensor; lists have more `tensors`
   std::size_t members = 0;
   std::size_t tensors = 1;  ///< of a member
   /// Bytes of what a root or each member has, or of the whole that is gathered or scattered.

@@ -1,61 +1,41 @@
 #pragma once
 
 #include "hash.hpp"
+#include "tutti/collective.hpp"
 #include "tutti/dtype.hpp"
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 /// What the ranks of a team must agree on, call by call.
 namespace tutti::transport::ranks {
-
-enum class Operation : std::uint8_t {
-  barrier,
-  broadcast,
-  broadcast_coalesced,
-  reduce_add,
-  reduce_add_coalesced,
-  all_reduce_add,
-  all_reduce_add_coalesced,
-  all_gather,
-  reduce_scatter_add,
-  scatter,
-  gather,
-  split,
-};
-[[nodiscard]] std::string_view name_of(Operation operation) noexcept;
-/// Whether members have parts of lengths of their own, which the ranks tell one another.
-[[nodiscard]] constexpr bool has_own_numbers(Operation operation) noexcept {
-  return operation == Operation::scatter || operation == Operation::gather;
-}
 
 /// How many devices one process can bring in.
 inline constexpr std::size_t most_own_members = 16;
 
 /// One call as one rank made it. All fields but `own` are equal on all ranks of a call that matches.
 struct Signature {
-  Operation operation = Operation::barrier;
+  Collective collective = Collective::barrier;
   DType dtype = DType::float32;  ///< of the first tensor
   std::int16_t root = -1;        ///< member, -1 where there is none
   std::int16_t dim = 0;
   std::uint32_t tensors = 1;   ///< per member
   std::uint64_t elements = 0;  ///< per member; of scatter and gather, per unit of length along `dim`
   std::uint64_t shape = 0;     ///< a hash of all sizes and element types that must agree
-  /// Own members' lengths along `dim`, where `has_own_numbers`.
+  /// Own members' lengths along `dim`, where it has sizes of its own.
   std::array<std::uint64_t, most_own_members> own{};
 
   void add_to_shape(std::uint64_t number) noexcept { shape = mix(shape, number); }
   [[nodiscard]] bool matches(const Signature& other) const noexcept {
-    return operation == other.operation && dtype == other.dtype && root == other.root && dim == other.dim &&
+    return collective == other.collective && dtype == other.dtype && root == other.root && dim == other.dim &&
            tensors == other.tensors && elements == other.elements && shape == other.shape;
   }
   /// A hash of all that `matches` compares.
   [[nodiscard]] std::uint64_t digest() const noexcept {
     std::uint64_t hash = shape;
-    for (const std::uint64_t number : {static_cast<std::uint64_t>(operation),
+    for (const std::uint64_t number : {static_cast<std::uint64_t>(collective),
                                        static_cast<std::uint64_t>(dtype), static_cast<std::uint64_t>(root),
                                        static_cast<std::uint64_t>(dim), std::uint64_t{tensors}, elements}) {
       hash = mix(hash, number);

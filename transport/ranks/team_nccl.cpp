@@ -201,29 +201,15 @@ void TeamCommunicators::enqueue(std::span<const NcclCall> calls,
 
 ncclResult_t TeamCommunicators::enqueue(const NcclCall& call, backend::StreamRef at) const {
   const auto carrier = nccl::carrier_of(call.dtype).value_or(nccl::Carrier{DType::uint8, 1});
-  const ncclDataType_t type = nccl::native_type(carrier.dtype);
-  const std::uint64_t count = call.count * carrier.elements;
-  const ncclComm_t communicator = communicators_[call.own_member];
-  const int peer = static_cast<int>(call.peer);
   // The handle of a stream of the cuda backend is the native one.
   auto* const stream = reinterpret_cast<cudaStream_t>(at.handle);
-  switch (call.kind) {
-    case NcclCall::Kind::broadcast:
-      return nccl_.broadcast(call.source, call.target, count, type, peer, communicator, stream);
-    case NcclCall::Kind::reduce:
-      return nccl_.reduce(call.source, call.target, count, type, ncclSum, peer, communicator, stream);
-    case NcclCall::Kind::all_reduce:
-      return nccl_.all_reduce(call.source, call.target, count, type, ncclSum, communicator, stream);
-    case NcclCall::Kind::all_gather:
-      return nccl_.all_gather(call.source, call.target, count, type, communicator, stream);
-    case NcclCall::Kind::reduce_scatter:
-      return nccl_.reduce_scatter(call.source, call.target, count, type, ncclSum, communicator, stream);
-    case NcclCall::Kind::send:
-      return nccl_.send(call.source, count, type, peer, communicator, stream);
-    case NcclCall::Kind::receive:
-      break;
-  }
-  return nccl_.receive(call.target, count, type, peer, communicator, stream);
+  return nccl::enqueue(nccl_, call.function,
+                       {.source = call.source,
+                        .target = call.target,
+                        .count = call.count * carrier.elements,
+                        .type = nccl::native_type(carrier.dtype),
+                        .peer = static_cast<int>(call.peer)},
+                       communicators_[call.own_member], stream);
 }
 
 void TeamCommunicators::abort() noexcept {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "runtime.hpp"
+#include "transport/nccl_calls.hpp"
 #include "transport/ranks/team.hpp"
 #include "tutti/dtype.hpp"
 
@@ -14,9 +15,7 @@ namespace tutti::transport::ranks {
 
 /// One call of NCCL by one own member.
 struct NcclCall {
-  enum class Kind : std::uint8_t { broadcast, reduce, all_reduce, all_gather, reduce_scatter, send, receive };
-
-  Kind kind = Kind::broadcast;
+  nccl::Function function = nccl::Function::broadcast;
   std::size_t own_member = 0;
   std::size_t peer = 0;  ///< the root, or the other member
   const std::byte* source = nullptr;

@@ -216,7 +216,7 @@ std::string Windows::use_device_windows(Exchange& exchange, const Team& team) {
   layout_.lines =
       are_joined_by_nvlink(exchange, team) ? backend::TeamLines::wide : backend::TeamLines::narrow;
   const std::uint64_t wanted =
-      layout_.in_lines(low_latency_to(RanksPattern::all_reduce, layout_.lines, runtime_.backend().kind()));
+      layout_.in_lines(low_latency_to(Collective::all_reduce_add, layout_.lines, runtime_.backend().kind()));
   layout_.inbox_bytes = std::min(round_up(wanted + padding, backend::TeamWindowLayout::alignment),
                                  most_inboxes_per_slot * layout_.slot_bytes);
   const auto start = [&](const std::function<void()>& step) {
