@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # How tutti is optimised where nobody has said so: by itself it is built as users want it, and as a part of a project
 # without a build type, as that build type would build it. The project's own targets stay as they are.
 if(CMAKE_BUILD_TYPE OR CMAKE_CONFIGURATION_TYPES)
@@ -16,5 +17,8 @@ if("${CMAKE_CXX_FLAGS} ${tutti_inherited_options}" MATCHES "(^|[ :>;])-O")
 endif()
 add_compile_options("$<$<COMPILE_LANGUAGE:CXX,CUDA>:-O3>")
 add_compile_definitions(NDEBUG)
-message(STATUS "tutti: ${CMAKE_PROJECT_NAME} has no build type; tutti is optimised all the same (-O3). For a build type "
-               "of everything: -DCMAKE_BUILD_TYPE=Release")
+message(
+  STATUS
+  "tutti: ${CMAKE_PROJECT_NAME} has no build type; tutti is optimised all the same (-O3). For a build type "
+  "of everything: -DCMAKE_BUILD_TYPE=Release"
+)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Decides whether the GPU backend and the NCCL transport are built.
 # Sets TUTTI_HAS_CUDA and TUTTI_HAS_NCCL; defines the target tutti_nccl_headers when nccl.h is there.
 
@@ -35,8 +36,11 @@ if(TUTTI_CUDA)
   if(CUDAToolkit_FOUND AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL tutti_oldest_cuda)
     set(TUTTI_HAS_CUDA ON)
   elseif(NOT TUTTI_CUDA STREQUAL AUTO)
-    message(FATAL_ERROR "TUTTI_CUDA is ${TUTTI_CUDA}, but no CUDA toolkit ${tutti_oldest_cuda} or newer was found "
-                        "(found: '${CUDAToolkit_VERSION}'). Set CMAKE_CUDA_COMPILER to its nvcc, or TUTTI_CUDA to OFF.")
+    message(
+      FATAL_ERROR
+      "TUTTI_CUDA is ${TUTTI_CUDA}, but no CUDA toolkit ${tutti_oldest_cuda} or newer was found "
+      "(found: '${CUDAToolkit_VERSION}'). Set CMAKE_CUDA_COMPILER to its nvcc, or TUTTI_CUDA to OFF."
+    )
   endif()
 endif()
 
@@ -45,9 +49,12 @@ if(TUTTI_HAS_CUDA)
   set(CMAKE_CUDA_RUNTIME_LIBRARY None)
   foreach(architecture IN LISTS tutti_architectures)
     if(architecture MATCHES "^[0-9]+" AND CMAKE_MATCH_0 LESS tutti_oldest_architecture)
-      message(FATAL_ERROR "tutti's kernels need sm_${tutti_oldest_architecture} or newer, not ${architecture}: set "
-                          "CMAKE_CUDA_ARCHITECTURES (in a project that adds tutti: TUTTI_CUDA_ARCHITECTURES), or "
-                          "TUTTI_CUDA to OFF.")
+      message(
+        FATAL_ERROR
+        "tutti's kernels need sm_${tutti_oldest_architecture} or newer, not ${architecture}: set "
+        "CMAKE_CUDA_ARCHITECTURES (in a project that adds tutti: TUTTI_CUDA_ARCHITECTURES), or "
+        "TUTTI_CUDA to OFF."
+      )
     endif()
   endforeach()
   enable_language(CUDA)
@@ -69,13 +76,19 @@ if(TUTTI_NCCL AND TUTTI_HAS_CUDA)
   if(TUTTI_NCCL_INCLUDE_DIR)
     set(TUTTI_HAS_NCCL ON)
     add_library(tutti_nccl_headers INTERFACE)
-    target_include_directories(tutti_nccl_headers SYSTEM INTERFACE ${TUTTI_NCCL_INCLUDE_DIR}
-                                                                   ${CUDAToolkit_INCLUDE_DIRS})
+    target_include_directories(
+      tutti_nccl_headers
+      SYSTEM
+      INTERFACE ${TUTTI_NCCL_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS}
+    )
   endif()
 endif()
 if(TUTTI_NCCL AND NOT TUTTI_NCCL STREQUAL AUTO AND NOT TUTTI_HAS_NCCL)
   message(FATAL_ERROR "TUTTI_NCCL is ${TUTTI_NCCL}, but there is no nccl.h (package libnccl-dev) or no CUDA.")
 endif()
 
-message(STATUS "tutti: GPU backend ${TUTTI_HAS_CUDA} (CUDA ${CUDAToolkit_VERSION}; ${CMAKE_CUDA_ARCHITECTURES}), "
-               "NCCL transport ${TUTTI_HAS_NCCL}")
+message(
+  STATUS
+  "tutti: GPU backend ${TUTTI_HAS_CUDA} (CUDA ${CUDAToolkit_VERSION}; ${CMAKE_CUDA_ARCHITECTURES}), "
+  "NCCL transport ${TUTTI_HAS_NCCL}"
+)

@@ -1,10 +1,14 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the library is built with. All of it is private: an installed tutti needs none of these headers.
 
 # Fails with the one line that helps, instead of CMake's page on package files.
 function(tutti_require found what package)
   if(NOT found)
-    message(FATAL_ERROR "tutti needs ${what}: install the package ${package} (apt-get install ${package}), "
-                        "or run scripts/install-deps, which installs everything that is missing.")
+    message(
+      FATAL_ERROR
+      "tutti needs ${what}: install the package ${package} (apt-get install ${package}), "
+      "or run scripts/install-deps, which installs everything that is missing."
+    )
   endif()
 endfunction()
 

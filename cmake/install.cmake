@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 include(CMakePackageConfigHelpers)
 
 get_target_property(tutti_type tutti TYPE)
@@ -19,7 +20,8 @@ install(
   DIRECTORY include/tutti
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING
-  PATTERN *.hpp ${headers_without_use})
+  PATTERN *.hpp ${headers_without_use}
+)
 install(FILES ${PROJECT_BINARY_DIR}/generated/tutti/version.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti)
 
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${tutti_config_dir})
@@ -40,8 +42,10 @@ if(TUTTI_BUILD_PERF)
 endif()
 configure_package_config_file(cmake/tuttiConfig.cmake.in tuttiConfig.cmake INSTALL_DESTINATION ${tutti_config_dir})
 write_basic_package_version_file(tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
-        DESTINATION ${tutti_config_dir})
+install(
+  FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
+  DESTINATION ${tutti_config_dir}
+)
 
 # What a program needs beside the library when it links the static one.
 set(tutti_libs_private -lstdc++ -pthread -ldl -lrt)

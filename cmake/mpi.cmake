@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Decides whether the component tutti::mpi is built. Sets TUTTI_HAS_MPI.
 
 set(TUTTI_HAS_MPI OFF)
@@ -8,8 +9,11 @@ if(TUTTI_MPI)
   if(MPI_CXX_FOUND)
     set(TUTTI_HAS_MPI ON)
   elseif(NOT TUTTI_MPI STREQUAL AUTO)
-    message(FATAL_ERROR "TUTTI_MPI is ${TUTTI_MPI}, but no MPI 3 or newer was found (packages libopenmpi-dev and "
-                        "openmpi-bin, or put its mpicxx on the PATH).")
+    message(
+      FATAL_ERROR
+      "TUTTI_MPI is ${TUTTI_MPI}, but no MPI 3 or newer was found (packages libopenmpi-dev and "
+      "openmpi-bin, or put its mpicxx on the PATH)."
+    )
   endif()
 endif()
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Tools that slow programs down (sanitizers) need more time: all time limits are multiplied by this.
 if(CMAKE_CXX_FLAGS MATCHES -fsanitize)
   set(TUTTI_TEST_TIMEOUT_SCALE 5 CACHE STRING "Factor on the tests' time limits")
@@ -24,8 +25,14 @@ if(TUTTI_TEST_PCH AND CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$")
   if(DEFINED ENV{CCACHE_SLOPPINESS})
     string(PREPEND tutti_sloppiness $ENV{CCACHE_SLOPPINESS},)
   endif()
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=${tutti_sloppiness}
-                                  ${CMAKE_CXX_COMPILER_LAUNCHER})
+  set(
+    CMAKE_CXX_COMPILER_LAUNCHER
+    ${CMAKE_COMMAND}
+    -E
+    env
+    CCACHE_SLOPPINESS=${tutti_sloppiness}
+    ${CMAKE_CXX_COMPILER_LAUNCHER}
+  )
 endif()
 # For targets whose code is compiled with the options of tutti_test_headers (see tests/support), which they get here.
 function(tutti_test_precompile target)
@@ -33,8 +40,9 @@ function(tutti_test_precompile target)
     return()
   endif()
   target_compile_options(
-    ${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>
-                      "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
+    ${target}
+    PRIVATE $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess> "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>"
+  )
   if(NOT target STREQUAL tutti_test_headers)
     target_precompile_headers(${target} REUSE_FROM tutti_test_headers)
   endif()
@@ -58,23 +66,38 @@ endfunction()
 # To ctest, an entry takes two processors, and one that waits takes one: told of twice as many as there are (scripts/test
 # does that), it keeps all busy.
 function(tutti_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "OPTIMIZED;WAITS" "TIMEOUT"
-                        "SOURCES;BACKENDS;TRANSPORTS;LABELS;ENVIRONMENT;LIBRARIES")
+  cmake_parse_arguments(
+    PARSE_ARGV 1
+    arg
+    "OPTIMIZED;WAITS"
+    "TIMEOUT"
+    "SOURCES;BACKENDS;TRANSPORTS;LABELS;ENVIRONMENT;LIBRARIES"
+  )
   if(NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tutti_test(${name}): SOURCES missing, or unknown arguments '${arg_UNPARSED_ARGUMENTS}'")
   endif()
 
   add_executable(test_${name} ${arg_SOURCES})
   target_link_libraries(
-    test_${name} PRIVATE tutti::tutti GTest::gtest_main ${tutti_fmt} nlohmann_json::nlohmann_json
-                         tutti_dlpack_headers tutti_warnings ${arg_LIBRARIES})
+    test_${name}
+    PRIVATE
+      tutti::tutti
+      GTest::gtest_main
+      ${tutti_fmt}
+      nlohmann_json::nlohmann_json
+      tutti_dlpack_headers
+      tutti_warnings
+      ${arg_LIBRARIES}
+  )
   if(NOT arg_OPTIMIZED)
     target_compile_options(test_${name} PRIVATE ${tutti_test_compile_options})
     tutti_test_precompile(test_${name})
   endif()
   # Tests may look behind the public headers.
-  target_include_directories(test_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}
-                                                  ${PROJECT_SOURCE_DIR}/tests)
+  target_include_directories(
+    test_${name}
+    PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests
+  )
 
   if(NOT arg_BACKENDS)
     set(arg_BACKENDS host cuda)
@@ -85,13 +108,27 @@ function(tutti_test name)
   endif()
   foreach(backend IN LISTS arg_BACKENDS)
     if(NOT arg_TRANSPORTS)
-      tutti_test_run(${backend}.${name} ${waits} TARGET test_${name} BACKEND ${backend} LABELS ${arg_LABELS}
-                     ENVIRONMENT ${arg_ENVIRONMENT} TIMEOUT ${arg_TIMEOUT})
+      tutti_test_run(
+        ${backend}.${name}
+        ${waits}
+        TARGET test_${name}
+        BACKEND ${backend}
+        LABELS ${arg_LABELS}
+        ENVIRONMENT ${arg_ENVIRONMENT}
+        TIMEOUT ${arg_TIMEOUT}
+      )
     endif()
     foreach(transport IN LISTS arg_TRANSPORTS)
       tutti_test_run(
-        ${backend}.${name}.${transport} ${waits} TARGET test_${name} BACKEND ${backend} TRANSPORT ${transport}
-        LABELS ${arg_LABELS} ENVIRONMENT ${arg_ENVIRONMENT} TIMEOUT ${arg_TIMEOUT})
+        ${backend}.${name}.${transport}
+        ${waits}
+        TARGET test_${name}
+        BACKEND ${backend}
+        TRANSPORT ${transport}
+        LABELS ${arg_LABELS}
+        ENVIRONMENT ${arg_ENVIRONMENT}
+        TIMEOUT ${arg_TIMEOUT}
+      )
     endforeach()
   endforeach()
 endfunction()
@@ -111,8 +148,10 @@ function(tutti_test_run test_name)
   endif()
   math(EXPR arg_TIMEOUT "${arg_TIMEOUT} * ${TUTTI_TEST_TIMEOUT_SCALE}")
 
-  add_test(NAME ${test_name} COMMAND ${PROJECT_SOURCE_DIR}/tests/run_test $<TARGET_FILE:${arg_TARGET}>
-                                     --gtest_brief=1 ${arg_ARGUMENTS})
+  add_test(
+    NAME ${test_name}
+    COMMAND ${PROJECT_SOURCE_DIR}/tests/run_test $<TARGET_FILE:${arg_TARGET}> --gtest_brief=1 ${arg_ARGUMENTS}
+  )
   set(processors 2)
   if(arg_WAITS)
     set(processors 1)
@@ -123,11 +162,13 @@ function(tutti_test_run test_name)
   endif()
   set_tests_properties(
     ${test_name}
-    PROPERTIES ENVIRONMENT "${environment}"
-               TIMEOUT ${arg_TIMEOUT}
-               COST ${arg_TIMEOUT} # those that may take long start first, so that none is left alone at the end
-               PROCESSORS ${processors}
-               FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests")
+    PROPERTIES
+      ENVIRONMENT "${environment}"
+      TIMEOUT ${arg_TIMEOUT}
+      COST ${arg_TIMEOUT} # those that may take long start first, so that none is left alone at the end
+      PROCESSORS ${processors}
+      FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
+  )
   if(arg_BACKEND STREQUAL cuda)
     set_tests_properties(${test_name} PROPERTIES LABELS "cuda;${arg_LABELS}" RESOURCE_LOCK gpus)
   else()
@@ -151,26 +192,46 @@ function(tutti_mpi_test name)
   endif()
   add_executable(test_mpi_${name} ${arg_SOURCES})
   target_link_libraries(
-    test_mpi_${name} PRIVATE tutti::mpi tutti_test_support GTest::gtest ${tutti_fmt} tutti_warnings
-                             $<TARGET_NAME_IF_EXISTS:tutti_test_keep_libraries> ${arg_LIBRARIES})
+    test_mpi_${name}
+    PRIVATE
+      tutti::mpi
+      tutti_test_support
+      GTest::gtest
+      ${tutti_fmt}
+      tutti_warnings
+      $<TARGET_NAME_IF_EXISTS:tutti_test_keep_libraries>
+      ${arg_LIBRARIES}
+  )
   target_compile_options(test_mpi_${name} PRIVATE ${tutti_test_compile_options})
   tutti_test_precompile(test_mpi_${name})
   target_include_directories(test_mpi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   foreach(count IN LISTS arg_RANKS)
-    tutti_mpi_run(host.mpi.${name}.${count} RANKS ${count} TIMEOUT ${arg_TIMEOUT}
-                  COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}>
-                          --gtest_brief=1)
+    tutti_mpi_run(
+      host.mpi.${name}.${count}
+      RANKS ${count}
+      TIMEOUT ${arg_TIMEOUT}
+      COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}> --gtest_brief=1
+    )
   endforeach()
   foreach(count IN LISTS arg_GPU_RANKS)
-    tutti_mpi_run(cuda.mpi.${name}.${count} BACKEND cuda RANKS ${count} TIMEOUT ${arg_TIMEOUT} LABELS multi_gpu forks
-                  COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}>
-                          --gtest_brief=1)
+    tutti_mpi_run(
+      cuda.mpi.${name}.${count}
+      BACKEND cuda
+      RANKS ${count}
+      TIMEOUT ${arg_TIMEOUT}
+      LABELS multi_gpu forks
+      COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}> --gtest_brief=1
+    )
   endforeach()
   foreach(places IN LISTS arg_PLACES)
     string(LENGTH ${places} count)
-    tutti_mpi_run(host.mpi.${name}.hosts_${places} RANKS ${count} TIMEOUT ${arg_TIMEOUT} PLACES ${places}
-                  COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}>
-                          --gtest_brief=1)
+    tutti_mpi_run(
+      host.mpi.${name}.hosts_${places}
+      RANKS ${count}
+      TIMEOUT ${arg_TIMEOUT}
+      PLACES ${places}
+      COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}> --gtest_brief=1
+    )
   endforeach()
 endfunction()
 
@@ -203,12 +264,14 @@ function(tutti_mpi_run test_name)
   add_test(NAME ${test_name} COMMAND ${arg_COMMAND})
   set_tests_properties(
     ${test_name}
-    PROPERTIES ENVIRONMENT "${environment}"
-               TIMEOUT ${arg_TIMEOUT}
-               COST ${arg_TIMEOUT}
-               PROCESSORS ${processors}
-               FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
-               LABELS "${arg_BACKEND};mpi;${arg_LABELS}")
+    PROPERTIES
+      ENVIRONMENT "${environment}"
+      TIMEOUT ${arg_TIMEOUT}
+      COST ${arg_TIMEOUT}
+      PROCESSORS ${processors}
+      FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
+      LABELS "${arg_BACKEND};mpi;${arg_LABELS}"
+  )
   if(arg_BACKEND STREQUAL cuda)
     set_tests_properties(${test_name} PROPERTIES RESOURCE_LOCK gpus)
   endif()

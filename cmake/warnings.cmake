@@ -1,7 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
 # The warnings the project keeps clean. They become errors in the presets and in CI, never in a user's build.
 add_library(tutti_warnings INTERFACE)
 target_compile_options(
   tutti_warnings
   INTERFACE
     "$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wpedantic;-Wconversion;-Wsign-conversion;-Wshadow;-Wnon-virtual-dtor;-Wold-style-cast>"
-    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>")
+    "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall>"
+)

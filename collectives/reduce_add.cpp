@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/prepare.hpp"
 #include "tensor_factory.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/cut.hpp"
 #include "collectives/disjoint.hpp"
 #include "collectives/team_call.hpp"

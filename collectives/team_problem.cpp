@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_problem.hpp"
 
 #include "transport/pieces.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "buffer_sets.hpp"
 
 #include "fill_and_check.hpp"

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures tutti's collectives on virtual devices beside MPI's own on equal buffers, and sums several runs up.
 
 usage: perf/compare_mpi.py [-n RANKS] [-r RUNS] [-b SIZE] [-e SIZE] [-f FACTOR] [--out DIR] [--program PATH]
@@ -78,8 +79,26 @@ def run(given, program):
     """One document of tutti-perf."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "ranks.json")
-        words = [os.path.join(ROOT, "tests", "mpi", "run_ranks"), str(given.n), program, "all", "--backend", "host",
-                 "--peer", "mpi", "-b", given.b, "-e", given.e, "-f", given.f, "-c", "1", "-J", file]
+        words = [
+            os.path.join(ROOT, "tests", "mpi", "run_ranks"),
+            str(given.n),
+            program,
+            "all",
+            "--backend",
+            "host",
+            "--peer",
+            "mpi",
+            "-b",
+            given.b,
+            "-e",
+            given.e,
+            "-f",
+            given.f,
+            "-c",
+            "1",
+            "-J",
+            file,
+        ]
         done = subprocess.run(words, capture_output=True, text=True)
         try:
             with open(file, encoding="utf-8") as stream:
@@ -123,8 +142,12 @@ def cell(places):
 
 def table(ratios):
     sizes = sorted({size for by_size in ratios.values() for size in by_size})
-    lines = ["| MPI's time over tutti's, out of place / in place | " + " | ".join(format_size(size) for size in sizes) + " |",
-             "|---|" + "--:|" * len(sizes)]
+    lines = [
+        "| MPI's time over tutti's, out of place / in place | "
+        + " | ".join(format_size(size) for size in sizes)
+        + " |",
+        "|---|" + "--:|" * len(sizes),
+    ]
     for operation, by_size in ratios.items():
         lines.append(f"| `{operation}` | " + " | ".join(cell(by_size.get(size, {})) for size in sizes) + " |")
     return "\n".join(lines)
@@ -148,7 +171,7 @@ def processor():
 
 def facts_of(given, wrong, busy):
     return {
-        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%MZ"),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ"),
         "commit": os.environ.get("TUTTI_COMMIT") or output_of("git", "describe", "--always", "--dirty"),
         "processor": f"{processor()}, {len(os.sched_getaffinity(0))} cores for all ranks",
         "mpi": output_of(os.environ.get("MPIRUN", "mpirun"), "--version").splitlines()[0],
@@ -195,7 +218,9 @@ def main():
             json.dump({"schema": "tutti-compare-mpi/1", **facts, "documents": documents}, stream)
             stream.write("\n")
         with open(base + ".md", "w", encoding="utf-8") as stream:
-            stream.write("# Virtual devices beside MPI\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items()))
+            stream.write(
+                "# Virtual devices beside MPI\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items())
+            )
             stream.write(f"\n{text}\n")
         print(f"{base}.json.gz, {base}.md", file=sys.stderr)
     if wrong:

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Measures torch.cuda.comm and tutti on the same GPUs, sizes and tensor lists in one run, and joins both.
 
 usage: perf/compare_torch.py [-b SIZE] [-e SIZE] [-f FACTOR] [-g GPUS] [--tensors LIST]... [-J FILE] [--program PATH]
@@ -49,8 +50,12 @@ def arguments():
     parser.add_argument("-e", type=parse_size, default=256 << 20, metavar="SIZE", help="largest payload (default 256M)")
     parser.add_argument("-f", type=int, default=4, metavar="FACTOR", help="from one size to the next (default 4)")
     parser.add_argument("-g", type=int, metavar="GPUS", help="GPUs that take part (default: all)")
-    parser.add_argument("--tensors", action="append", metavar="LIST",
-                        help="for coalesced operations, repeatable (default: resnet50, gpt2, 1000x1K)")
+    parser.add_argument(
+        "--tensors",
+        action="append",
+        metavar="LIST",
+        help="for coalesced operations, repeatable (default: resnet50, gpt2, 1000x1K)",
+    )
     parser.add_argument("-J", metavar="FILE", help="write all figures as JSON")
     parser.add_argument("--program", metavar="PATH", help="tutti-perf (default: the newest under build/)")
     given = parser.parse_args()
@@ -135,13 +140,19 @@ class Case:
         if self.operation == "broadcast":
             return sum(wrong(out, self.tensor(0, 0, out.device)) for out in outputs)
         if self.operation == "broadcast_coalesced":
-            return sum(wrong(out, expected) for outs in outputs for out, expected in zip(outs, self.list_of(0, outs[0].device)))
+            return sum(
+                wrong(out, expected)
+                for outs in outputs
+                for out, expected in zip(outs, self.list_of(0, outs[0].device), strict=True)
+            )
         if self.operation == "reduce_add":
             return wrong(outputs, total(0))
         if self.operation == "reduce_add_coalesced":
             return sum(wrong(out, total(index)) for index, out in enumerate(outputs))
         if self.operation == "scatter":
-            return sum(wrong(out, chunk) for out, chunk in zip(outputs, self.tensor(0, 0, 0).chunk(self.gpus)))
+            return sum(
+                wrong(out, chunk) for out, chunk in zip(outputs, self.tensor(0, 0, 0).chunk(self.gpus), strict=True)
+            )
         return wrong(outputs, self.tensor(0, 0, 0))
 
     def payload(self):
@@ -289,8 +300,14 @@ def tutti_documents(given, program, gpus, form):
 
 def join(torch_figures, documents):
     joined = []
-    tutti = {form: {(row["operation"], row["size"], row["tensor_list"]): tutti_figures(row)
-                    for document in documents[form] for row in document["rows"]} for form in documents}
+    tutti = {
+        form: {
+            (row["operation"], row["size"], row["tensor_list"]): tutti_figures(row)
+            for document in documents[form]
+            for row in document["rows"]
+        }
+        for form in documents
+    }
     for key, torch_side in torch_figures.items():
         operation, size, tensor_list = key
         row = {"operation": operation, "size": size, "tensor_list": tensor_list, "torch": torch_side}
@@ -306,20 +323,26 @@ def join(torch_figures, documents):
 
 def print_table(rows, torch_version, gpus, name):
     print(f"tutti and torch.cuda.comm (PyTorch {torch_version}) on {gpus} x {name}, float32; µs per operation.")
-    print("b2b: back to back. done: from the call to completion. out: into given outputs. The ratios are torch's time "
-          "over tutti's.\n")
-    print("| operation | payload | torch b2b | tutti b2b | ratio | out b2b | ratio | persistent b2b | ratio "
-          "| torch done | tutti done | ratio | chosen |")
+    print(
+        "b2b: back to back. done: from the call to completion. out: into given outputs. The ratios are torch's time "
+        "over tutti's.\n"
+    )
+    print(
+        "| operation | payload | torch b2b | tutti b2b | ratio | out b2b | ratio | persistent b2b | ratio "
+        "| torch done | tutti done | ratio | chosen |"
+    )
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|")
     for row in rows:
         payload = row["tensor_list"] or row["size"]
         eager, out, persistent, torch_side = row["eager"], row["out"], row["persistent"], row["torch"]
-        print(f"| {row['operation']} | {payload} | {torch_side['back_to_back_us']:.1f} "
-              f"| {eager['back_to_back_us']:.1f} | {row['torch_over_eager']:.2f}x "
-              f"| {out['back_to_back_us']:.1f} | {row['torch_over_out']:.2f}x "
-              f"| {persistent['back_to_back_us']:.1f} | {row['torch_over_persistent']:.2f}x "
-              f"| {torch_side['latency_us']:.1f} | {eager['latency_us']:.1f} | {row['torch_over_eager_latency']:.2f}x "
-              f"| {eager['transport']}: {eager['algorithm']} |")
+        print(
+            f"| {row['operation']} | {payload} | {torch_side['back_to_back_us']:.1f} "
+            f"| {eager['back_to_back_us']:.1f} | {row['torch_over_eager']:.2f}x "
+            f"| {out['back_to_back_us']:.1f} | {row['torch_over_out']:.2f}x "
+            f"| {persistent['back_to_back_us']:.1f} | {row['torch_over_persistent']:.2f}x "
+            f"| {torch_side['latency_us']:.1f} | {eager['latency_us']:.1f} | {row['torch_over_eager_latency']:.2f}x "
+            f"| {eager['transport']}: {eager['algorithm']} |"
+        )
 
 
 def main():
@@ -346,9 +369,19 @@ def main():
     wrong = sum(row["torch"]["wrong"] for row in rows)
     if given.J:
         with open(given.J, "w", encoding="utf-8") as stream:
-            json.dump({"schema": "tutti-compare-torch/1", "torch": torch.__version__, "cuda": torch.version.cuda,
-                       "gpus": gpus, "gpu": torch.cuda.get_device_name(0), "rows": rows, "tutti_perf": documents},
-                      stream, indent=2)
+            json.dump(
+                {
+                    "schema": "tutti-compare-torch/1",
+                    "torch": torch.__version__,
+                    "cuda": torch.version.cuda,
+                    "gpus": gpus,
+                    "gpu": torch.cuda.get_device_name(0),
+                    "rows": rows,
+                    "tutti_perf": documents,
+                },
+                stream,
+                indent=2,
+            )
     print(f"\nWrong elements: tutti 0, torch {wrong}.")
     return 1 if wrong else 0
 

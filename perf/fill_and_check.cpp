@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "fill_and_check.hpp"
 
 #include "interrupt.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "cases.hpp"
 #include "driver.hpp"
 #include "interrupt.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "peer.hpp"
 #include "tutti/cuda_interop.hpp"
 #include "tutti/device.hpp"

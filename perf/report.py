@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Draws what tutti-perf measured: one HTML page of charts and tables that needs no network.
 
 usage: perf/report.py FILE... [-o report.html]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
 # What the scripts share. Source it after `set -euo pipefail`; it leaves the shell in the root of the project.
 
@@ -27,7 +28,7 @@ callers_path() {
 }
 
 # The comment at the head of a script is its help.
-usage() { sed -n '2,/^[^#]/{s/^# \{0,1\}//p}' "$script"; }
+usage() { sed -n '2,/^[^#]/{/SPDX-/d;s/^# \{0,1\}//p}' "$script"; }
 
 # What a person running the script with or without GPUs needs to know: how many a program will find. These are the ones
 # nvidia-smi lists, of which CUDA_VISIBLE_DEVICES, if set, lets those through that it names by index or by the beginning

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tutti/graph.hpp"
 
 #include "fork_mark.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tutti/layout.hpp"
 
 #include "layout_pool.hpp"

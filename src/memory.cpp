@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tutti/memory.hpp"
 
 #include "thread_current.hpp"

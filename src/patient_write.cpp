@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "patient_write.hpp"
 
 #include "backend/descriptor.hpp"

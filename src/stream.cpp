@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tutti/stream.hpp"
 
 #include "host_waits.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tutti/virtual_devices.hpp"
 
 #include "backend/host/host_backend.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the allocators do when memory runs out, on virtual machines small enough for that.
 
 #include "runtime.hpp"

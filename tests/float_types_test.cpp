@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "tutti/float_types.hpp"
 
 #include "support/environment.hpp"

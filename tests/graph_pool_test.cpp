@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The private pools of graphs, in the allocator: on both backends, as it need not know what is captured.
 
 #include "support/allocator_fixture.hpp"

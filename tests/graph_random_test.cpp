@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Random numbers that graphs draw: a launch gives those that the calls would give.
 
 #include "support/errors.hpp"

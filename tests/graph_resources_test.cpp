@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What graphs own, on a backend that pretends to capture.
 
 #include "graph_resources.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // When blocks that other streams have used are free again.
 
 #include "support/allocator_fixture.hpp"

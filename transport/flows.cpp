@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/lowering.hpp"
 #include "transport/pieces.hpp"
 #include "transport/stager.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/nccl_calls.hpp"
 
 #include "transport/pieces.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/rounding.hpp"
 #include "transport/lowering.hpp"
 #include "transport/pieces.hpp"

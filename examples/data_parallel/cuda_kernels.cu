@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels for GPUs: ordinary CUDA kernels on tutti's streams and tensors.
 
 #include "kernels.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Takes the place of cuda_kernels.cu in a build without CUDA, where there are virtual devices only.
 
 #include "kernels.hpp"

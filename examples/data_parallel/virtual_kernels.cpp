@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // The kernels for virtual devices: functions that run on a stream's own thread, on memory they have named.
 
 #include "kernels.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Data-parallel training with one process per device:
 //
 //   mpirun -np 4 mpi_data_parallel [--steps N] [--checkpoint FILE] [--resume FILE]

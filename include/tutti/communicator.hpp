@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "tutti/collectives.hpp"
@@ -22,9 +23,10 @@ struct CommunicatorOptions {
   /// current device, on GPUs CUDA's. No call of a communicator's leaves another device current than it found.
   std::vector<Device> devices{};
   /// How long a call may wait for other ranks, or for another member of its own, before all ranks give up; a
-  /// second more where a GPU does not say how far it has come. It counts from when the call is made, or from when the call before it has been
-  /// completed here, whichever is later: so this rank's own work that its streams do in between counts too.
-  /// Each step of making a communicator waits so long, too, if its exchange knows how to
+  /// second more where a GPU does not say how far it has come. It counts from when the call is made, or from
+  /// when the call before it has been completed here, whichever is later: so this rank's own work that its
+  /// streams do in between counts too. Each step of making a communicator waits so long, too, if its exchange
+  /// knows how to
   /// (`Exchange::limit_waits`). More than 0; more than a year is a year.
   std::chrono::milliseconds timeout{60'000};
   /// Memory through which a member gives its data to the others, the same on all ranks, 512 KiB to 1 GiB: on

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "tutti/export.hpp"
@@ -12,9 +13,9 @@ namespace tutti {
 
 /// What kind of failure an `Error` reports.
 enum class ErrorCode {
-  invalid_argument,   ///< the caller passed something the contract forbids; nothing was enqueued
-  out_of_memory,      ///< memory is exhausted (see `OutOfMemoryError`), or what the system limits: threads, …
-  unsupported,        ///< valid, but not available on this backend, build or topology
+  invalid_argument,  ///< the caller passed something the contract forbids; nothing was enqueued
+  out_of_memory,  ///< memory is exhausted (see `OutOfMemoryError`), or what the system limits: threads, …
+  unsupported,    ///< valid, but not available on this backend, build or topology
   peer_unavailable,   ///< another device or process cannot be reached
   device_failure,     ///< work on a device failed, now or earlier (asynchronous failures surface late)
   transport_failure,  ///< a transport's library reported a failure

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Needs mpi.h, and the library `tutti::mpi` beside `tutti::tutti`.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 /// Everything the library offers, except `tutti/cuda_interop.hpp` and `tutti/mpi.hpp`, which need the headers

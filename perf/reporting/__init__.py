@@ -1,1 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
 """What perf/report.py is made of: reading results, tables of them, pages."""

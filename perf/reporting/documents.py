@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Reads results: what tutti-perf -J, scripts/gpu-check and the comparisons wrote, plain or compressed by gzip."""
 
 import gzip

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One HTML page of charts and tables, with everything in it: it needs no network."""
 
 import html

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Orders the rows of runs: charts of one operation, lines of one run and one contender over payload sizes."""
 
 from dataclasses import dataclass, field

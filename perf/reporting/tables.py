@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Markdown pages of results, one for each kind of machine, so that no table is typed."""
 
 import re

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/shared_memory.hpp"
 
 #include "backend/descriptor.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/host_sharing.hpp"
 #include "support/ranks.hpp"
 #include "transport/ranks/agreement.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/arithmetic.hpp"
 #include "backend/conversion.hpp"
 #include "backend/host_machine.hpp"

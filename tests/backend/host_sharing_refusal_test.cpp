@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/host_sharing.hpp"
 #include "support/process_resources.hpp"
 #include "support/ranks.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/team_rounds.hpp"
 #include "support/environment.hpp"
 

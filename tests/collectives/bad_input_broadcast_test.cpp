@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/bad_input.hpp"
 #include "support/collective_test.hpp"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/errors.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/device.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "collectives/prepare.hpp"
 #include "support/collective_test.hpp"
 #include "support/errors.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/fan_out_tile.cuh"
 #include "backend/cuda/ordered_sum_tile.cuh"
 #include "backend/cuda/team_table.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/environment.hpp"
 #include "support/errors.hpp"
 #include "support/exercise.hpp"

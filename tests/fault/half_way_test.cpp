@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Calls of which the last part fails: what has been queued before goes on, and nobody may get its memory.
 
 #include "support/exercise.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/exercise.hpp"
 #include "support/machines.hpp"
 #include "support/stream_order.hpp"

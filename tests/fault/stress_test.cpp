@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/footprint.hpp"
 #include "support/random_call.hpp"
 #include "support/stream_order.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // What the float types promise to kernels, where nvcc is told of nothing but the standard.
 #include "tutti/float_types.hpp"
 

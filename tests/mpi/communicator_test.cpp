@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "mpi/world.hpp"
 #include "ranks/contract.hpp"
 #include "tutti/mpi.hpp"

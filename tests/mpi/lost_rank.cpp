@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // One rank dies, stops or is late; the others say what they hear of it. Run by lost_rank_test.
 
 #include "mpi/world.hpp"

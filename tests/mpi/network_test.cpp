@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "mpi/world.hpp"
 #include "support/errors.hpp"
 #include "tutti/error.hpp"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # For run_ranks and two_hosts: mpirun on a machine that may be a container, as root, with fewer cores than ranks and
 # little shared memory.
 # shellcheck shell=bash

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Configures, builds and runs the consumer project in `source`, which finds tutti in `prefix`; under `launcher`, if given.
 function(step)
   execute_process(COMMAND ${ARGN} COMMAND_ECHO STDOUT COMMAND_ERROR_IS_FATAL ANY)
@@ -5,16 +6,26 @@ endfunction()
 
 step(
   ${CMAKE_COMMAND}
-  -S ${source}
-  -B ${binary}
-  -G ${generator}
-  -D CMAKE_PREFIX_PATH=${prefix}
-  -D CMAKE_CXX_COMPILER=${compiler}
-  -D CMAKE_CXX_FLAGS=${flags}
-  -D CUDAToolkit_ROOT=${cuda_toolkit}
+  -S
+  ${source}
+  -B
+  ${binary}
+  -G
+  ${generator}
+  -D
+  CMAKE_PREFIX_PATH=${prefix}
+  -D
+  CMAKE_CXX_COMPILER=${compiler}
+  -D
+  CMAKE_CXX_FLAGS=${flags}
+  -D
+  CUDAToolkit_ROOT=${cuda_toolkit}
   # Nothing but the installed tree may answer.
-  -D CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
-  -D CMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=OFF)
+  -D
+  CMAKE_FIND_USE_PACKAGE_REGISTRY=OFF
+  -D
+  CMAKE_FIND_USE_CMAKE_ENVIRONMENT_PATH=OFF
+)
 step(${CMAKE_COMMAND} --build ${binary})
 separate_arguments(launcher UNIX_COMMAND "${launcher}")
 step(${launcher} ${binary}/consumer)

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A user's program: sees the installed headers and library, nothing else.
 #include "tutti/collectives.hpp"
 #include "tutti/device.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A user's MPI program: sees the installed headers and libraries, nothing else.
 #include "tutti/mpi.hpp"
 #include "tutti/tensor.hpp"

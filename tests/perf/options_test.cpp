@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "perf/options.hpp"
 
 #include "support/mutations.hpp"

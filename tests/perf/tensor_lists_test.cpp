@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "perf/tensor_lists.hpp"
 
 #include "support/mutations.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/checks.hpp"
 #include "support/environment.hpp"
 #include "support/footprint.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/contract_in_place.hpp"
 
 #include "support/host_array.hpp"

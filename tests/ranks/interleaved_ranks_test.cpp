@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/lost_ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/ranks/agreement.hpp"

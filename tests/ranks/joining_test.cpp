@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/shared_flag.hpp"
 #include "ranks/lost_ranks.hpp"
 #include "runtime.hpp"

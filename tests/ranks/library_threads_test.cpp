@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/lost_ranks.hpp"
 #include "ranks/threads_without_memory.hpp"
 #include "support/errors.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/registering_rank.hpp"
 #include "support/ranks.hpp"
 #include "transport/ranks/registrations.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ranks/peer_process.hpp"
 
 #include "support/process_resources.hpp"

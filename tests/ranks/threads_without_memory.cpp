@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "ranks/threads_without_memory.hpp"
 
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/host_array.hpp"
 
 #include "support/number_formats.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "support/reference_sum.hpp"
 
 #include "support/number_formats.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/plan_cache.hpp"
 
 #include <gtest/gtest.h>

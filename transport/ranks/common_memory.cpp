@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ranks/common_memory.hpp"
 
 #include "backend/shared_memory.hpp"

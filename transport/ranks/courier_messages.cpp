@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ranks/courier_messages.hpp"
 
 #include "backend/team_round.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ranks/device_progress.hpp"
 
 #include "transport/ranks/boards.hpp"

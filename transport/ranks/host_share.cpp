@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ranks/host_share.hpp"
 
 #include "transport/ranks/agreement.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ranks/joint_capture.hpp"
 
 #include "tutti/error.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "transport/ranks/live_teams.hpp"
 
 #include "transport/ranks/team.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/rounding.hpp"
 #include "backend/shared_memory.hpp"
 #include "log.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/driver_function.hpp"
 
 #include "backend/cuda/cuda_error.hpp"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/conversion.hpp"
 #include "backend/cuda/kernels.hpp"
 #include "backend/cuda/preload.cuh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/kernels.hpp"
 #include "backend/cuda/low_latency_kernel.cuh"
 #include "backend/cuda/summed_types.cuh"

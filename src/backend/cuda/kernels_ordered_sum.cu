@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/for_each_tile.cuh"
 #include "backend/cuda/kernels.hpp"
 #include "backend/cuda/ordered_sum_tile.cuh"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/host/stream_worker.hpp"
 
 #include "backend/floating_point.hpp"

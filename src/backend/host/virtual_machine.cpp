@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 #include "backend/descriptor.hpp"
 #include "backend/environment.hpp"
 #include "backend/shown_text.hpp"

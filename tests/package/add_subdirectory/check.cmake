@@ -1,16 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
 # Configures the project here, which has `tutti` as a part, and sees that it installs nothing unless asked to.
-set(configure
-    ${CMAKE_COMMAND}
-    -S ${source}
-    -B ${binary}
-    -G ${generator}
-    -D CMAKE_CXX_COMPILER=${compiler}
-    -D CMAKE_CXX_FLAGS= # nor from the environment
-    -D CMAKE_BUILD_TYPE=
-    -D TUTTI_CUDA=${cuda}
-    -D TUTTI_MPI=${mpi}
-    -D TUTTI_DLPACK_INCLUDE_DIR=${dlpack}
-    -D tutti=${tutti})
+set(
+  configure
+  ${CMAKE_COMMAND}
+  -S
+  ${source}
+  -B
+  ${binary}
+  -G
+  ${generator}
+  -D
+  CMAKE_CXX_COMPILER=${compiler}
+  -D
+  CMAKE_CXX_FLAGS= # nor from the environment
+  -D
+  CMAKE_BUILD_TYPE=
+  -D
+  TUTTI_CUDA=${cuda}
+  -D
+  TUTTI_MPI=${mpi}
+  -D
+  TUTTI_DLPACK_INCLUDE_DIR=${dlpack}
+  -D
+  tutti=${tutti}
+)
 if(cuda)
   list(APPEND configure -D CMAKE_CUDA_COMPILER=${cuda_compiler})
 endif()
@@ -21,8 +34,11 @@ endfunction()
 # How a source of tutti and one of the parent are optimised when the parent is configured with these arguments:
 # expect_optimised(<of tutti> <of the parent> <SAID or UNSAID> <argument>...)
 function(expect_optimised of_tutti of_parent said)
-  execute_process(COMMAND ${configure} -D CMAKE_EXPORT_COMPILE_COMMANDS=ON ${ARGN} COMMAND_ERROR_IS_FATAL ANY
-                  OUTPUT_VARIABLE output)
+  execute_process(
+    COMMAND ${configure} -D CMAKE_EXPORT_COMPILE_COMMANDS=ON ${ARGN}
+    COMMAND_ERROR_IS_FATAL ANY
+    OUTPUT_VARIABLE output
+  )
   file(READ ${binary}/compile_commands.json commands)
   foreach(of IN ITEMS tutti parent)
     set(source_of_tutti "/src/version.cpp")
@@ -45,7 +61,13 @@ function(expect_optimised of_tutti of_parent said)
 endfunction()
 
 step(${configure})
-step(${CMAKE_COMMAND} --install ${binary} --prefix ${binary}/prefix)
+step(
+  ${CMAKE_COMMAND}
+  --install
+  ${binary}
+  --prefix
+  ${binary}/prefix
+)
 if(EXISTS ${binary}/prefix)
   message(FATAL_ERROR "Something was installed below ${binary}/prefix")
 endif()
