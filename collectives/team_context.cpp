@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_context.hpp"
 
+#include "transport/ranks/joining.hpp"
 #include "tutti/error.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +18,9 @@ TeamContext::TeamContext(Exchange& exchange, const transport::ranks::Team::Setti
     nccl_refusal = fmt::format("{} was asked for{}", name_of(transport), in_words(source));
     return;
   }
-  nccl = transport::ranks::TeamNccl::create(runtime, exchange, team, nccl_refusal);
+  transport::ranks::Joining joining(exchange, settings.timeout);
+  joining.begin("agree on whether NCCL may carry their calls");
+  nccl = transport::ranks::TeamNccl::create(runtime, joining, team, nccl_refusal);
   if (nccl == nullptr && transport == TransportKind::nccl) {
     throw Error(ErrorCode::unsupported, fmt::format("Communicator: {}, which cannot be had: {}",
                                                     wish_in_words(transport, source), nccl_refusal));

@@ -35,7 +35,7 @@ constexpr std::size_t most_visitors = 256;
 constexpr char is_offered = 'y';
 constexpr char is_not_offered = 'n';
 
-[[noreturn]] void fail(ErrorCode code, const std::string& what, int error) {
+[[noreturn]] void fail_by(ErrorCode code, const std::string& what, int error) {
   throw Error(code, fmt::format("{}: {}", what, std::strerror(error)), error);
 }
 
@@ -44,18 +44,20 @@ std::uint64_t drawn_number() {
   std::uint64_t number = 0;
   while (number == 0) {
     if (getrandom(&number, sizeof number, 0) != static_cast<ssize_t>(sizeof number))
-      fail(ErrorCode::internal, "getrandom", errno);
+      fail_by(ErrorCode::internal, "getrandom", errno);
   }
   return number;
 }
 
 /// The name of a socket: one that the network namespace keeps, or a file's.
-class Name {
+class SocketName {
  public:
-  static Name abstract(std::uint64_t address) {
-    return Name(std::string(1, '\0') + fmt::format("tutti-{:016x}", address));
+  static SocketName abstract(std::uint64_t address) {
+    return SocketName(fmt::format("{}tutti-{:016x}", '\0', address));
   }
-  static Name file(std::uint64_t address) { return Name(fmt::format("/tmp/tutti-{:016x}.socket", address)); }
+  static SocketName file(std::uint64_t address) {
+    return SocketName(fmt::format("/tmp/tutti-{:016x}.socket", address));
+  }
 
   [[nodiscard]] const sockaddr* address() const noexcept {
     return reinterpret_cast<const sockaddr*>(&address_);
@@ -67,7 +69,7 @@ class Name {
   }
 
  private:
-  explicit Name(std::string_view name)
+  explicit SocketName(std::string_view name)
       : length_(static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + name.size())) {
     address_.sun_family = AF_UNIX;
     name.copy(address_.sun_path, sizeof address_.sun_path - 1);
@@ -86,7 +88,7 @@ Descriptor make_bell() {
 }
 
 /// Not open, with errno, if it cannot be had.
-Descriptor listening_at(const Name& name) {
+Descriptor listening_at(const SocketName& name) {
   Descriptor listener = make_socket();
   const bool listens = listener.is_open() && bind(listener.number(), name.address(), name.length()) == 0 &&
                        listen(listener.number(), SOMAXCONN) == 0;
@@ -99,7 +101,7 @@ Descriptor listening_at(const Name& name) {
 }
 
 /// Likewise.
-Descriptor connected_to(const Name& name, Clock::time_point deadline) {
+Descriptor connected_to(const SocketName& name, Clock::time_point deadline) {
   Descriptor line = make_socket();
   if (!line.is_open()) return line;
   while (connect(line.number(), name.address(), name.length()) != 0) {
@@ -204,9 +206,9 @@ bool DescriptorPort::is_own(std::uint64_t address) {
 DescriptorPort::DescriptorPort()
     : process_(getpid()),
       address_(drawn_number()),
-      listener_(listening_at(Name::abstract(address_))),
+      listener_(listening_at(SocketName::abstract(address_))),
       bell_(listener_.is_open() ? make_bell() : Descriptor()) {
-  if (!bell_.is_open()) fail(ErrorCode::out_of_memory, "no socket to pass shared memory by", errno);
+  if (!bell_.is_open()) fail_by(ErrorCode::out_of_memory, "no socket to pass shared memory by", errno);
   thread_ = backend::Thread(
       {.name = "tutti-port", .purpose = "that passes shared memory to other processes"}, [this] { serve(); },
       [](const backend::Escaped&) {});
@@ -220,7 +222,7 @@ DescriptorPort::~DescriptorPort() {
   is_stopping_.store(true);
   wake();
   thread_.join();
-  if (file_listener_.is_open()) unlink(Name::file(address_).path());
+  if (file_listener_.is_open()) unlink(SocketName::file(address_).path());
 }
 
 std::uint64_t DescriptorPort::offer(int descriptor) {
@@ -240,10 +242,11 @@ void DescriptorPort::withdraw(std::uint64_t token) noexcept {
 void DescriptorPort::listen_in_files() {
   const std::lock_guard lock(mutex_);
   if (file_listener_.is_open()) return;
-  const Name name = Name::file(address_);
+  const SocketName name = SocketName::file(address_);
   Descriptor listener = listening_at(name);
   if (!listener.is_open())
-    fail(ErrorCode::unsupported, fmt::format("no socket to pass shared memory by at {}", name.text()), errno);
+    fail_by(ErrorCode::unsupported, fmt::format("no socket to pass shared memory by at {}", name.text()),
+            errno);
   // Users are told apart by the tokens alone.
   static_cast<void>(chmod(name.path(), S_IRUSR | S_IWUSR | S_IRGRP | S_IWGRP | S_IROTH | S_IWOTH));
   file_listener_ = std::move(listener);
@@ -251,7 +254,7 @@ void DescriptorPort::listen_in_files() {
   static_cast<void>(std::atexit([] {
     const std::lock_guard at_exit(slot().mutex);
     const std::shared_ptr<DescriptorPort> port = slot().port.lock();
-    if (port != nullptr && port->process_ == getpid()) unlink(Name::file(port->address_).path());
+    if (port != nullptr && port->process_ == getpid()) unlink(SocketName::file(port->address_).path());
   }));
   wake();
 }
@@ -328,24 +331,24 @@ void DescriptorPort::answer(const Descriptor& line) noexcept {
 
 Descriptor DescriptorPort::fetch(std::uint64_t address, std::uint64_t token) {
   const auto deadline = Clock::now() + longest_wait;
-  const Name near = Name::abstract(address);
+  const SocketName near = SocketName::abstract(address);
   Descriptor line = connected_to(near, deadline);
   if (!line.is_open()) {
     const int error = errno;
-    line = connected_to(Name::file(address), deadline);
-    if (!line.is_open()) fail(ErrorCode::peer_unavailable, fmt::format("socket {}", near.text()), error);
+    line = connected_to(SocketName::file(address), deadline);
+    if (!line.is_open()) fail_by(ErrorCode::peer_unavailable, fmt::format("socket {}", near.text()), error);
   }
   static_cast<void>(send(line.number(), &token, sizeof token, MSG_NOSIGNAL));
   if (!has_something(line, deadline))
-    fail(ErrorCode::peer_unavailable, fmt::format("socket {}: no answer", near.text()), ETIMEDOUT);
+    fail_by(ErrorCode::peer_unavailable, fmt::format("socket {}: no answer", near.text()), ETIMEDOUT);
   Descriptor descriptor;
   const char word = Answer().receive(line.number(), descriptor);
   if (word == is_offered && !descriptor.is_open()) {
-    fail(ErrorCode::peer_unavailable, "what has been fetched cannot be taken: see ulimit -n", EMFILE);
+    fail_by(ErrorCode::peer_unavailable, "what has been fetched cannot be taken: see ulimit -n", EMFILE);
   }
   if (word != is_offered)
-    fail(ErrorCode::peer_unavailable, fmt::format("socket {}: it is not offered any more", near.text()),
-         ENOENT);
+    fail_by(ErrorCode::peer_unavailable, fmt::format("socket {}: it is not offered any more", near.text()),
+            ENOENT);
   return descriptor;
 }
 

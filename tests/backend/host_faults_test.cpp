@@ -141,8 +141,8 @@ TEST_F(HostFaults, AreRefusedWhereTheyMeanNothing) {
       EXPECT_THAT(refusal_of({.operation = operation, .kind = kind}), HasSubstr("only copies and kernels"));
   }
   EXPECT_THAT(refusal_of({.operation = Operation::allocate_device, .device = 4}),
-              AllOf(HasSubstr("device 4"), HasSubstr("there are 4 devices")));
-  EXPECT_THAT(refusal_of({.operation = Operation::enable_peer, .peer = 5}), HasSubstr("peer 5"));
+              AllOf(HasSubstr("device is device:4"), HasSubstr("there are 4 devices")));
+  EXPECT_THAT(refusal_of({.operation = Operation::enable_peer, .peer = 5}), HasSubstr("peer is device:5"));
   EXPECT_NE(machine().allocate_device(0, 100), nullptr) << "what was refused has been injected";
   machine().enable_peer_access(0, 1);
 }

@@ -92,6 +92,7 @@ TEST_F(HostStreams, HoldUpNoWorkThatQueuesWork) {
     for (int i = 0; i < 4 * longest_queue; ++i) launch(stream, "work", {}, [&ran](auto) { ++ran; });
     taken = watch.elapsed();
   });
+  machine().synchronize_device(0);  // now all is queued
   machine().synchronize_device(0);
   EXPECT_EQ(ran, 4 * longest_queue);
   EXPECT_LT(taken, test::at_once);

@@ -178,7 +178,7 @@ TEST(Thread, ThatCannotBeHadIsAnErrorThatSaysWhatForAndWhatToRaise) {
   ASSERT_EQ(pthread_getattr_default_np(&before), 0);
   pthread_attr_t huge;
   pthread_attr_init(&huge);
-  ASSERT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 46U), 0);  // as when there is no room left
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, std::size_t{1} << 47U), 0);  // as when there is no room left
   ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
   const bool is_refused = refuses(
       [] {

@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 /// tutti-perf as a user sees it.
@@ -209,9 +210,10 @@ TEST(PerfCommandLine, LessThanAnElementIsSaidAndNotMeasured) {
 TEST(PerfCommandLine, AReaderThatGoesAwayEndsTheRunQuietly) {
   for (const std::string words : {"all -b 1K -e 64M -r all -d all", "topo", "-h", "tensors gpt2"}) {
     const std::string program = std::getenv("TUTTI_PERF_PROGRAM");
-    const Outcome outcome = outcome_of(
-        {"/bin/bash", "-c",
-         "set -o pipefail; " + program + " " + words + " --devices 2 | head -n 1 | tr -d '\\n' | wc -l"});
+    const Outcome outcome =
+        outcome_of({"/bin/bash", "-c",
+                    fmt::format("set -o pipefail; {} {} --devices 2 | head -n 1 | tr -d '\\n' | wc -l",
+                                program, words)});
     EXPECT_EQ(outcome.status, 0) << words;
     EXPECT_EQ(outcome.error, "") << words;
   }

@@ -55,6 +55,9 @@ class Calls {
         return communicator.scatter(whole(what), parts(what), what.root, what.dim);
       case Collective::gather:
         return communicator.gather(parts(what), whole(what), what.root, what.dim);
+      case Collective::barrier:
+      case Collective::split:
+        break;  // what moves no tensors is not described
     }
   }
 

@@ -130,7 +130,9 @@ TEST(Joining, EveryStepIsBoundedByTheTimeoutAndNamedIfARankDoesNotCome) {
         transport::ranks::synchronize(exchange);
       }
       EXPECT_TRUE(mentions(steps.front(), {"introduce themselves"}));
-      EXPECT_TRUE(mentions(steps.back(), {"start to watch over one another"}));
+      EXPECT_TRUE(std::ranges::any_of(steps, [](const std::string& step) {
+        return step.find("start to watch over one another") != std::string::npos;
+      }));
       EXPECT_GT(std::set(steps.begin(), steps.end()).size(), 3U);
     });
   }

@@ -93,6 +93,7 @@ void CudaBackend::prepare(int device) {
       forget(preload());
     }
     at(device).may_launch_dependently = team_kernels_may_be_dependent();
+    used_device_.store(device);
   });
 }
 
@@ -228,11 +229,13 @@ void* CudaBackend::allocate_device(int device, std::size_t bytes) {
 }
 
 void CudaBackend::free_device(int device, void* address) noexcept {
+  const AnyContext context(used_device_);
   const RelaxedCapture relaxed;
   keep_late_failure(cudaFree(address), device);
 }
 
 void* CudaBackend::allocate_pinned(std::size_t bytes) {
+  const AnyContext context(used_device_);
   const RelaxedCapture relaxed;
   void* address = nullptr;
   const cudaError_t status = forget(cudaHostAlloc(&address, bytes, cudaHostAllocPortable));
@@ -242,17 +245,20 @@ void* CudaBackend::allocate_pinned(std::size_t bytes) {
 }
 
 void CudaBackend::free_pinned(void* address) noexcept {
+  const AnyContext context(used_device_);
   const RelaxedCapture relaxed;
   keep_late_failure(cudaFreeHost(address), 0);
 }
 
 void CudaBackend::register_pinned(void* address, std::size_t bytes) {
+  const AnyContext context(used_device_);
   const RelaxedCapture relaxed;
   check(cudaHostRegister(address, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
         "cudaHostRegister");
 }
 
 void CudaBackend::unregister_pinned(void* address) noexcept {
+  const AnyContext context(used_device_);
   const RelaxedCapture relaxed;
   keep_late_failure(cudaHostUnregister(address), 0);
 }
@@ -300,6 +306,7 @@ void CudaBackend::close_device_memory(int device, void* address) noexcept {
 }
 
 PointerInfo CudaBackend::pointer_info(const void* address) {
+  const AnyContext context(used_device_);
   cudaPointerAttributes attributes{};
   check(cudaPointerGetAttributes(&attributes, address), "cudaPointerGetAttributes");
   PointerInfo info;
@@ -400,6 +407,7 @@ EventHandle CudaBackend::create_event(int device, EventTiming timing, EventWait 
 }
 
 void CudaBackend::destroy_event(EventHandle event) noexcept {
+  const AnyContext context(used_device_);
   forget(cudaEventDestroy(native(event)));
 }
 
@@ -409,6 +417,7 @@ void CudaBackend::record_event(EventHandle event, StreamRef stream) {
 }
 
 bool CudaBackend::query_event(EventHandle event) {
+  const AnyContext context(used_device_);
   const RelaxedCapture relaxed;
   const cudaError_t status = forget(cudaEventQuery(native(event)));
   if (status == cudaErrorNotReady) return false;
@@ -417,15 +426,18 @@ bool CudaBackend::query_event(EventHandle event) {
 }
 
 bool CudaBackend::has_passed(EventHandle event) noexcept {
+  const AnyContext context(used_device_);
   const RelaxedCapture relaxed;
   return forget(cudaEventQuery(native(event))) != cudaErrorNotReady;
 }
 
 void CudaBackend::synchronize_event(EventHandle event) {
+  const AnyContext context(used_device_);
   check_event(cudaEventSynchronize(native(event)), "cudaEventSynchronize");
 }
 
 float CudaBackend::elapsed_time(EventHandle start, EventHandle end) {
+  const AnyContext context(used_device_);
   float milliseconds = 0.0F;
   check(cudaEventElapsedTime(&milliseconds, native(start), native(end)), "cudaEventElapsedTime");
   return milliseconds;

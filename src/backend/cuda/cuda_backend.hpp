@@ -129,6 +129,7 @@ class CudaBackend final : public Backend {
 
   std::vector<std::unique_ptr<DeviceState>> devices_;
   std::vector<std::vector<int>> nvlink_lanes_;
+  std::atomic<int> used_device_{-1};  ///< one that has a context; -1: none has
   mutable std::once_flag priorities_known_;
   mutable std::pair<int, int> priorities_{0, 0};
   std::size_t parameter_table_limit_ = medium_parameter_table;

@@ -96,6 +96,11 @@ NativePlace ask_place() {
   return place;
 }
 
+bool has_context() noexcept {
+  const Contexts& contexts = Contexts::get();
+  return !contexts.are_known() || contexts.current() != nullptr;
+}
+
 void enter_context(int device) {
   Contexts& contexts = Contexts::get();
   if (contexts.are_known() && contexts.has_room_for(device)) {

@@ -3,6 +3,9 @@
 
 #include "backend/backend.hpp"
 #include "backend/cuda/cuda_error.hpp"
+#include "tutti/error.hpp"
+
+#include <optional>
 
 #include <cuda_runtime_api.h>
 
@@ -10,6 +13,8 @@ namespace tutti::backend::cuda {
 
 /// What the calling thread has current. Throws what CUDA reports.
 [[nodiscard]] NativePlace ask_place();
+/// Whether the calling thread has a context; true if the driver does not say.
+[[nodiscard]] bool has_context() noexcept;
 /// Makes the context that all of CUDA's runtime uses on `device` current for the calling thread, without
 /// changing what the runtime takes where a thread has no context: so `restore_place` can bring that back.
 void enter_context(int device);
@@ -88,6 +93,27 @@ class CurrentDevice {
 
  private:
   NativePlace previous_;  ///< of no device if nothing is to be restored
+};
+
+/// Some context for calls that want one and not a particular one: where the calling thread has none yet, that
+/// of `used`, a device in use (-1: there is none). CUDA would else make one on the thread's current device,
+/// which takes memory of a GPU that the process need never touch.
+class AnyContext {
+ public:
+  explicit AnyContext(int used) noexcept {
+    if (used < 0 || thread_device.in_scope() || has_context()) return;
+    try {
+      current_.emplace(used);
+    } catch (const Error&) {
+      current_.reset();  // the call itself will find that too
+    }
+  }
+  AnyContext(const AnyContext&) = delete;
+  AnyContext& operator=(const AnyContext&) = delete;
+  ~AnyContext() = default;
+
+ private:
+  std::optional<CurrentDevice> current_;
 };
 
 }  // namespace tutti::backend::cuda

@@ -143,12 +143,14 @@ bool Machine::is_pageable(const std::byte* address) const {
 }
 
 void Machine::inject(const virtual_devices::Fault& fault) {
-  for (const std::optional<Device>& place : {fault.device, fault.peer}) {
-    if (!place || (place->index() >= 0 && place->index() < device_count())) continue;
+  const auto require = [this](const std::optional<Device>& place, std::string_view role) {
+    if (!place || (place->index() >= 0 && place->index() < device_count())) return;
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("inject: the fault names {}, expected a device that exists, of {}",
-                            to_string(*place), device_count()));
-  }
+                fmt::format("inject: the fault's {} is {}, but there are {} devices", role, to_string(*place),
+                            device_count()));
+  };
+  require(fault.device, "device");
+  require(fault.peer, "peer");
   faults_.inject(fault);
 }
 
