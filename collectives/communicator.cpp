@@ -144,6 +144,9 @@ Team::Settings Communicator::Impl::checked(Exchange& exchange, const Communicato
   try {
     return beside ? settings(options) : prepared(options);
   } catch (const std::exception& error) {
+    const bool is_no_timeout = options.timeout <= std::chrono::milliseconds(0);
+    exchange.limit_waits(is_no_timeout ? CommunicatorOptions{}.timeout
+                                       : std::min(options.timeout, longest_timeout));
     Team::decline(exchange, error.what());
     throw;
   }

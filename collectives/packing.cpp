@@ -182,10 +182,13 @@ const Tensor& Packing::host_output(const Tensor& output, const Layout& layout, c
 
 void Packing::unpack() {
   for (const Output& output : outputs_) {
+    if (output.output.device().is_host()) {  // it copies at once
+      output.output.copy_(output.stand_in);
+      continue;
+    }
     const StreamGuard guard(output.stream);
     output.output.copy_(output.stand_in);
-    // The host copies at once.
-    if (!output.output.device().is_host()) output.output.record_stream(output.stream);
+    output.output.record_stream(output.stream);
   }
 }
 

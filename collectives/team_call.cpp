@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_call.hpp"
 
+#include "backend/thread.hpp"
 #include "storage.hpp"
 #include "transport/launch.hpp"
 #include "tutti/error.hpp"
 
+#include <array>
 #include <memory>
+#include <new>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -196,8 +200,19 @@ void TeamCall::keep_memory() {
 
 template <class Work>
 void TeamCall::carry_out(Work work) {
-  const auto give_up = [this](ErrorCode code, const char* what) {
-    team_.abort(code, fmt::format("rank {} failed in {}: {}", team_.rank(), to_string(signature_), what));
+  const auto give_up = [this](const backend::Escaped& escaped) {
+    // Memory may be what there is none of.
+    std::array<char, sizeof(backend::AbortReason::bytes)> text{};
+    std::string call;
+    try {
+      call = to_string(signature_);
+    } catch (const std::bad_alloc&) {
+      call.clear();
+    }
+    const auto end = fmt::format_to_n(text.data(), text.size(), "rank {} failed in {}: {}", team_.rank(),
+                                      call.empty() ? name_of(signature_.collective) : std::string_view(call),
+                                      escaped.what);
+    team_.abort(escaped.code, {text.data(), end.out});
     try {
       context_.launcher.end(streams_);
     } catch (const Error&) {
@@ -208,11 +223,8 @@ void TeamCall::carry_out(Work work) {
     work();
     context_.launcher.end(streams_);
     team_.has_queued(sequence_);
-  } catch (const Error& error) {
-    give_up(error.code(), error.what());
-    throw;
-  } catch (const std::exception& error) {
-    give_up(ErrorCode::internal, error.what());
+  } catch (...) {
+    give_up(backend::Escaped::current());
     throw;
   }
 }

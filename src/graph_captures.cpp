@@ -2,6 +2,7 @@
 #include "graph_captures.hpp"
 
 #include "runtime.hpp"
+#include "tutti/error.hpp"
 
 #include <utility>
 
@@ -41,7 +42,13 @@ GraphPool GraphCaptures::pool_of(backend::StreamRef stream) {
 bool graph_keeps(Storage& storage, backend::StreamRef stream) {
   Runtime* const runtime = Runtime::get_if_initialized();  // none in a process forked off
   if (runtime == nullptr) return false;
-  const std::shared_ptr<GraphResources> graph = runtime->captures().of(stream);
+  std::shared_ptr<GraphResources> graph;
+  try {
+    graph = runtime->captures().of(stream);
+  } catch (const Error&) {
+    // Destructors ask, too: what has failed, or a capture that has become invalid, is told by other calls.
+    return false;
+  }
   if (graph == nullptr) return false;
   graph->keep(storage);
   return true;

@@ -38,9 +38,9 @@ class GraphCaptures {
   /// While it exists, the calling thread captures the graph of `resources`. They nest.
   class Thread {
    public:
-    explicit Thread(const GraphResources& resources) noexcept : before_(pool_of_thread) {
-      pool_of_thread = resources.pool();
-    }
+    explicit Thread(const GraphResources& resources) noexcept : Thread(resources.pool()) {}
+    /// `none`: it captures nothing meanwhile.
+    explicit Thread(GraphPool pool) noexcept : before_(pool_of_thread) { pool_of_thread = pool; }
     Thread(const Thread&) = delete;
     Thread& operator=(const Thread&) = delete;
     ~Thread() { pool_of_thread = before_; }

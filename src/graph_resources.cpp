@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph_resources.hpp"
 
+#include "graph_captures.hpp"
 #include "runtime.hpp"
 
 #include <atomic>
@@ -24,6 +25,8 @@ GraphResources::GraphResources(Runtime& runtime, GraphLaunches launches)
 }
 
 GraphResources::~GraphResources() {
+  // The calling thread may be capturing another graph, which is not to keep what this one lets go of.
+  const GraphCaptures::Thread of_no_graph(GraphPool::none);
   // Whatever of it is memory of the pools goes back to them first.
   draws_.clear();
   storages_.clear();

@@ -20,7 +20,7 @@ void LateReleases::release_all() {
   has_any_.store(false, std::memory_order_relaxed);
 }
 
-void LateReleases::release_some() {
+bool LateReleases::release_some() {
   Ones released;  // as above
   const std::lock_guard lock(mutex_);
   for (auto one = ones_.begin(); one != ones_.end();) {
@@ -29,6 +29,7 @@ void LateReleases::release_some() {
     one = next;
   }
   has_any_.store(!ones_.empty(), std::memory_order_relaxed);
+  return !released.empty();
 }
 
 bool LateReleases::has_come(One& one) {

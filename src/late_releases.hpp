@@ -27,16 +27,18 @@ class LateReleases {
   LateReleases(backend::Backend& backend, EventPool& events) : backend_(backend), events_(events) {}
 
   void add(Ones&& ones) noexcept;
-  /// Lets go of what may go, and waits for nothing. One atomic load when there is nothing.
-  void release() {
-    if (has_any_.load(std::memory_order_acquire)) [[unlikely]]
-      release_some();
+  /// Lets go of what may go, and waits for nothing. One atomic load when there is nothing. Whether anything
+  /// has gone.
+  bool release() {
+    if (!has_any_.load(std::memory_order_acquire)) [[likely]]
+      return false;
+    return release_some();
   }
   /// Lets go of everything: all work is done, or will never be.
   void release_all();
 
  private:
-  void release_some();
+  bool release_some();
   /// A stream that cannot be marked now, because it is being captured or its device is in trouble, is tried
   /// again.
   [[nodiscard]] bool has_come(One& one);

@@ -61,13 +61,18 @@ void empty_cache() {
   Runtime& runtime = Runtime::get();
   runtime.release_collected();
   std::exception_ptr failure;  // of work queued earlier, which keeps no memory
-  for (int device = 0; device < runtime.device_count(); ++device) {
-    try {
-      runtime.allocator(device).empty_cache();
-    } catch (...) {
-      if (!failure) failure = std::current_exception();
+  const auto empty_all = [&] {
+    for (int device = 0; device < runtime.device_count(); ++device) {
+      try {
+        runtime.allocator(device).empty_cache();
+      } catch (...) {
+        if (!failure) failure = std::current_exception();
+      }
     }
-  }
+  };
+  empty_all();
+  // Devices have been waited for: so graphs that were let go of while they ran are done.
+  if (runtime.release_collected()) empty_all();
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -88,7 +88,9 @@ class Sink {
 std::size_t patient_write(int descriptor, std::string_view text,
                           std::chrono::milliseconds patience) noexcept {
   using Clock = std::chrono::steady_clock;
-  const auto deadline = Clock::now() + patience;
+  const auto start = Clock::now();
+  const auto latest = start + 20 * patience;  // for a text that is read, but slowly
+  auto deadline = start + patience;
   std::size_t written = 0;
   int error = 0;
   {
@@ -99,6 +101,7 @@ std::size_t patient_write(int descriptor, std::string_view text,
       error = count < 0 ? errno : 0;
       if (count > 0) {
         written += static_cast<std::size_t>(count);
+        deadline = std::min(Clock::now() + patience, latest);
       } else if (error == EAGAIN) {
         if (Clock::now() >= deadline) break;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));

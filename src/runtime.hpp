@@ -107,7 +107,7 @@ class Runtime {
   /// The same, whoever launches the graph: what is retained does not go by `captures`.
   void retain_in_graph(backend::StreamRef stream, std::shared_ptr<void> resource);
   /// Lets go of what may go of `late_releases`. One atomic load when there is nothing.
-  void release_collected() { late_releases_.release(); }
+  bool release_collected() { return late_releases_.release(); }
 
   /// The one object of type T that belongs to this runtime: state of layers above (plan cache, communicators,
   /// …). Made by `T(Runtime&)` on first use; destroyed before the backend, newest first. Thread-safe.

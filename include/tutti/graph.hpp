@@ -22,6 +22,9 @@ namespace tutti {
 /// as copies to and from pinned memory do without waiting, or if the capturing thread lets go of it during
 /// the capture. Tensors of other work that are let go of after the capture are the caller's to keep.
 ///
+/// A capture takes its memory from the device, not from what `memory_reserved` says is cached: where that is
+/// most of the device's, call `empty_cache` before.
+///
 /// Graphs that are captured by CUDA's own calls own memory in the same way, but for what the capturing thread
 /// lets go of.
 ///

@@ -57,6 +57,7 @@ class TUTTI_EXPORT Exchange final : public tutti::Exchange {
   void limit_waits(std::chrono::milliseconds timeout) override;
 
  private:
+  std::chrono::milliseconds made_with_;
   std::chrono::milliseconds timeout_;
   MPI_Comm comm_;
   int rank_;

@@ -39,7 +39,8 @@ constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 36
 }  // namespace
 
 Exchange::Exchange(MPI_Comm comm, std::chrono::milliseconds timeout)
-    : timeout_(std::min(timeout, longest_timeout)),
+    : made_with_(std::min(timeout, longest_timeout)),
+      timeout_(made_with_),
       comm_(duplicate(checked(comm), timeout_)),
       rank_(rank_in(comm_)),
       size_(size_of(comm_)) {}
@@ -75,31 +76,41 @@ void Exchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> 
   const auto place = [&](int rank) { return static_cast<std::size_t>(rank) * mine.size(); };
   Requests receives;
   Requests sends;
-  for (int step = 1; step < size_; ++step) {
-    const int source = (rank_ + size_ - step) % size_;
-    check(MPI_Irecv(bytes->gathered.data() + place(source), count, MPI_BYTE, source, 0, comm_,
-                    receives.add(source, "MPI_Irecv")),
-          "MPI_Irecv");
-  }
-  for (int step = 1; step < size_; ++step) {
-    const int target = (rank_ + step) % size_;
-    check(MPI_Isend(bytes->given.data(), count, MPI_BYTE, target, 0, comm_, sends.add(target, "MPI_Isend")),
-          "MPI_Isend");
-  }
-  if (!receives.complete_within(timeout_) || !sends.complete_within(timeout_)) {
+  // If a call fails, MPI goes on with those that have been made, and writes where they said.
+  const auto leave = [&] {
     is_abandoned_ = true;
     leave_to_mpi(bytes);
-    const std::string missing = receives.missing();
-    throw Error(ErrorCode::timeout,
-                fmt::format("MPI: after {} ms, rank {} of {} still waits for {} to join", timeout_.count(),
-                            rank_, size_, missing.empty() ? sends.missing() : missing));
+  };
+  try {
+    for (int step = 1; step < size_; ++step) {
+      const int source = (rank_ + size_ - step) % size_;
+      check(MPI_Irecv(bytes->gathered.data() + place(source), count, MPI_BYTE, source, 0, comm_,
+                      receives.add(source, "MPI_Irecv")),
+            "MPI_Irecv");
+    }
+    for (int step = 1; step < size_; ++step) {
+      const int target = (rank_ + step) % size_;
+      check(MPI_Isend(bytes->given.data(), count, MPI_BYTE, target, 0, comm_, sends.add(target, "MPI_Isend")),
+            "MPI_Isend");
+    }
+    if (receives.complete_within(timeout_) && sends.complete_within(timeout_)) {
+      std::ranges::copy(mine, bytes->gathered.begin() + static_cast<std::ptrdiff_t>(place(rank_)));
+      std::ranges::copy(bytes->gathered, all.begin());
+      return;
+    }
+  } catch (...) {
+    leave();
+    throw;
   }
-  std::ranges::copy(mine, bytes->gathered.begin() + static_cast<std::ptrdiff_t>(place(rank_)));
-  std::ranges::copy(bytes->gathered, all.begin());
+  leave();
+  const std::string missing = receives.missing();
+  throw Error(ErrorCode::timeout,
+              fmt::format("MPI: after {} ms, rank {} of {} still waits for {} to join", timeout_.count(),
+                          rank_, size_, missing.empty() ? sends.missing() : missing));
 }
 
 void Exchange::limit_waits(std::chrono::milliseconds timeout) {
-  timeout_ = std::min(timeout_, timeout);
+  timeout_ = std::min(made_with_, timeout);
 }
 
 std::unique_ptr<Network> Exchange::network() {

@@ -230,7 +230,8 @@ void Team::fail(std::string_view cannot, const backend::Escaped& escaped) noexce
   const auto end = fmt::format_to_n(text.data(), text.size(), "rank {} {}: {}", rank_, cannot, escaped.what);
   const std::string_view reason(text.data(), end.out);
   if (abort(escaped.code, reason)) has_told_.store(true);
-  log_warning(reason);
+  // What fails again and again, such as a device that is asked how far it is, is told once.
+  if (!has_told_failure_.exchange(true)) log_warning(reason);
 }
 
 Error Team::end_reason() const {

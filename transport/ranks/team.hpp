@@ -359,8 +359,9 @@ class Team final : public EndedWork::Source {
   std::mutex watch_mutex_;
   std::condition_variable watch_stops_;
   bool stop_watching_ = false;
-  std::function<void()> abort_handler_;  ///< guarded by `watch_mutex_`
-  std::atomic<bool> has_told_ = false;   ///< of the end, in the log
+  std::function<void()> abort_handler_;         ///< guarded by `watch_mutex_`
+  std::atomic<bool> has_told_ = false;          ///< of the end, in the log
+  std::atomic<bool> has_told_failure_ = false;  ///< of a thread that cannot go on
   backend::Thread watch_;
   std::unique_ptr<Courier> courier_;
 };

@@ -30,11 +30,16 @@ inline bool is_legacy(StreamRef stream) {
 class StreamDevice {
  public:
   explicit StreamDevice(StreamRef stream) {
-    if (is_legacy(stream) || native(stream) == cudaStreamPerThread) current_.emplace(stream.device);
+    if (is_legacy(stream) || native(stream) == cudaStreamPerThread) {
+      current_.emplace(stream.device);
+    } else {
+      context_.emplace(stream.device);
+    }
   }
 
  private:
   std::optional<CurrentDevice> current_;
+  std::optional<AnyContext> context_;
 };
 
 }  // namespace tutti::backend::cuda

@@ -93,7 +93,11 @@ void Interleaver::wait_elsewhere() noexcept {
   if (!active()) return;
   const std::lock_guard lock(mutex_);
   ++calls_;
-  choose_if_settled();
+  try {
+    choose_if_settled();
+  } catch (...) {
+    return;  // too little memory now: the next call tries again, or the watch
+  }
 }
 
 void Interleaver::on_finished(const StreamWorker& worker) noexcept {
