@@ -88,7 +88,8 @@ std::string Team::who_is_late(std::uint64_t sequence, const std::vector<std::siz
   // Whoever waits for one that stands still is behind, too. Between hosts, what it sent last, or should hand
   // on, may be lost: it counts, even if it seems to have completed the call.
   for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    const auto silence = is_known(rank) ? standstill(rank) : std::nullopt;
+    if (!is_known(rank)) continue;
+    const auto silence = standstill(rank);
     const std::string how_far = what(rank);
     if (!silence || (how_far.empty() && !spans_hosts())) continue;
     add(fmt::format("rank {} {}, and its process has done nothing for {} ms", rank,
