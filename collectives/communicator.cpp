@@ -10,8 +10,8 @@
 #include "log.hpp"
 #include "thread_current.hpp"
 #include "transport/launching.hpp"
-#include "transport/ranks/agreement.hpp"
-#include "transport/ranks/team_exchange.hpp"
+#include "transport/team/agreement.hpp"
+#include "transport/team/team_exchange.hpp"
 
 #include <algorithm>
 #include <chrono>

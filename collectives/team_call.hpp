@@ -9,9 +9,9 @@
 #include "collectives/team_route.hpp"
 #include "transport/plan_cache.hpp"
 #include "transport/ranks/round_plan.hpp"
-#include "transport/ranks/signature.hpp"
-#include "transport/ranks/team.hpp"
 #include "transport/ranks/team_nccl.hpp"
+#include "transport/team/signature.hpp"
+#include "transport/team/team.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 

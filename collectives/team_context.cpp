@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_context.hpp"
 
-#include "transport/ranks/joining.hpp"
+#include "transport/team/joining.hpp"
 #include "tutti/error.hpp"
 
 #include <fmt/format.h>

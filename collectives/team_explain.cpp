@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_explain.hpp"
 
-#include "transport/ranks/windows.hpp"
+#include "transport/team/windows.hpp"
 #include "transport/tuning.hpp"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include "collectives/arguments.hpp"
 #include "collectives/team_explain.hpp"
 #include "collectives/team_route.hpp"
-#include "transport/ranks/windows.hpp"
+#include "transport/team/windows.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -5,7 +5,7 @@
 #include "collectives/team_problem.hpp"
 #include "transport/plan_cache.hpp"
 #include "transport/ranks/round_choice.hpp"
-#include "transport/ranks/signature.hpp"
+#include "transport/team/signature.hpp"
 #include "transport/tuning.hpp"
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 #include "backend/host_machine.hpp"
 #include "support/ranks.hpp"
-#include "transport/ranks/agreement.hpp"
+#include "transport/team/agreement.hpp"
 
 #include <cstddef>
 #include <numeric>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/common_memory.hpp"
+#include "transport/team/common_memory.hpp"
 
 #include "backend/descriptor_port.hpp"
 #include "backend/shared_memory.hpp"
@@ -8,7 +8,7 @@
 #include "support/isolation.hpp"
 #include "support/process_resources.hpp"
 #include "support/timing.hpp"
-#include "transport/ranks/agreement.hpp"
+#include "transport/team/agreement.hpp"
 #include "tutti/memory.hpp"
 
 #include <chrono>

@@ -3,8 +3,8 @@
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
-#include "transport/ranks/agreement.hpp"
-#include "transport/ranks/boards.hpp"
+#include "transport/team/agreement.hpp"
+#include "transport/team/boards.hpp"
 #include "tutti/communicator.hpp"
 
 #include <algorithm>

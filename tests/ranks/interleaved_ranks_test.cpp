@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/lost_ranks.hpp"
 #include "support/timing.hpp"
-#include "transport/ranks/agreement.hpp"
-#include "transport/ranks/boards.hpp"
+#include "transport/team/agreement.hpp"
+#include "transport/team/boards.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/registering_rank.hpp"
 #include "support/ranks.hpp"
-#include "transport/ranks/registrations.hpp"
+#include "transport/team/registrations.hpp"
 #include "tutti/error.hpp"
 
 #include <cstddef>

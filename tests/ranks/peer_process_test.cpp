@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/peer_process.hpp"
+#include "transport/team/peer_process.hpp"
 
 #include "support/process_resources.hpp"
 #include "support/timing.hpp"

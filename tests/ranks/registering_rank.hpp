@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime.hpp"
-#include "transport/ranks/registrations.hpp"
+#include "transport/team/registrations.hpp"
 #include "tutti/tensor.hpp"
 
 #include <array>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/registrations.hpp"
+#include "transport/team/registrations.hpp"
 
 #include "backend/shared_memory.hpp"
 #include "ranks/registering_rank.hpp"
@@ -10,7 +10,7 @@
 #include "support/ranks.hpp"
 #include "support/test_tensor.hpp"
 #include "support/timing.hpp"
-#include "transport/ranks/agreement.hpp"
+#include "transport/team/agreement.hpp"
 #include "tutti/error.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/stream.hpp"

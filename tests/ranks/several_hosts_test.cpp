@@ -7,9 +7,9 @@
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
-#include "transport/ranks/agreement.hpp"
-#include "transport/ranks/courier.hpp"
-#include "transport/ranks/team.hpp"
+#include "transport/team/agreement.hpp"
+#include "transport/team/courier.hpp"
+#include "transport/team/team.hpp"
 #include "tutti/communicator.hpp"
 
 #include <algorithm>

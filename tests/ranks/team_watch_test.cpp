@@ -6,11 +6,11 @@
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
-#include "transport/ranks/agreement.hpp"
-#include "transport/ranks/live_teams.hpp"
-#include "transport/ranks/lookout.hpp"
-#include "transport/ranks/signature.hpp"
-#include "transport/ranks/team.hpp"
+#include "transport/team/agreement.hpp"
+#include "transport/team/live_teams.hpp"
+#include "transport/team/lookout.hpp"
+#include "transport/team/signature.hpp"
+#include "transport/team/team.hpp"
 #include "tutti/error.hpp"
 
 #include <chrono>

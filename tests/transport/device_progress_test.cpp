@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/device_progress.hpp"
+#include "transport/team/device_progress.hpp"
 
 #include "runtime.hpp"
 #include "support/machines.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"
-#include "transport/ranks/boards.hpp"
+#include "transport/team/boards.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
 

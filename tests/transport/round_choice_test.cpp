@@ -2,7 +2,7 @@
 #include "transport/ranks/round_choice.hpp"
 
 #include "backend/rounding.hpp"
-#include "transport/ranks/registrations.hpp"
+#include "transport/team/registrations.hpp"
 
 #include <cstdint>
 #include <string_view>

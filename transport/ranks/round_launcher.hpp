@@ -5,7 +5,7 @@
 #include "transport/launching.hpp"
 #include "transport/ranks/joint_capture.hpp"
 #include "transport/ranks/round_plan.hpp"
-#include "transport/ranks/team.hpp"
+#include "transport/team/team.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -6,8 +6,8 @@
 #include "transport/launching.hpp"
 #include "transport/nccl_calls.hpp"
 #include "transport/nccl_library.hpp"
-#include "transport/ranks/agreement.hpp"
-#include "transport/ranks/team_exchange.hpp"
+#include "transport/team/agreement.hpp"
+#include "transport/team/team_exchange.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

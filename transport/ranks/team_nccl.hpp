@@ -3,7 +3,7 @@
 
 #include "runtime.hpp"
 #include "transport/nccl_calls.hpp"
-#include "transport/ranks/team.hpp"
+#include "transport/team/team.hpp"
 #include "tutti/dtype.hpp"
 
 #include <cstddef>

@@ -4,10 +4,10 @@
 #include "backend/shared_memory.hpp"
 #include "caching_allocator.hpp"
 #include "runtime.hpp"
-#include "transport/ranks/boards.hpp"
-#include "transport/ranks/peer_process.hpp"
-#include "transport/ranks/retired_segments.hpp"
-#include "transport/ranks/windows.hpp"
+#include "transport/team/boards.hpp"
+#include "transport/team/peer_process.hpp"
+#include "transport/team/retired_segments.hpp"
+#include "transport/team/windows.hpp"
 
 #include <cstddef>
 #include <list>

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "backend/thread.hpp"
-#include "transport/ranks/boards.hpp"
-#include "transport/ranks/signature.hpp"
+#include "transport/team/boards.hpp"
+#include "transport/team/signature.hpp"
 #include "tutti/exchange.hpp"
 
 #include <atomic>

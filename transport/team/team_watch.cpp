@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/team.hpp"
+#include "transport/team/team.hpp"
 
 #include <algorithm>
 #include <string>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/courier_messages.hpp"
+#include "transport/team/courier_messages.hpp"
 
 #include "backend/team_round.hpp"
-#include "transport/ranks/courier.hpp"
-#include "transport/ranks/team.hpp"
+#include "transport/team/courier.hpp"
+#include "transport/team/team.hpp"
 
 #include <algorithm>
 #include <chrono>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/shared_flag.hpp"
-#include "transport/ranks/courier.hpp"
+#include "transport/team/courier.hpp"
 #include "tutti/error.hpp"
 
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/team.hpp"
+#include "transport/team/team.hpp"
 
 #include "log.hpp"
-#include "transport/ranks/agreement.hpp"
+#include "transport/team/agreement.hpp"
 
 #include <algorithm>
 #include <array>

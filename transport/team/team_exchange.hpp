@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/ranks/team.hpp"
+#include "transport/team/team.hpp"
 #include "tutti/exchange.hpp"
 
 #include <atomic>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/windows.hpp"
+#include "transport/team/windows.hpp"
 
 #include "backend/rounding.hpp"
 #include "log.hpp"
-#include "transport/ranks/agreement.hpp"
-#include "transport/ranks/signature.hpp"
+#include "transport/team/agreement.hpp"
+#include "transport/team/signature.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 

@@ -3,7 +3,7 @@
 #include "backend/environment.hpp"
 #include "log.hpp"
 #include "patient_write.hpp"
-#include "transport/ranks/team.hpp"
+#include "transport/team/team.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 
 #include "backend/backend.hpp"
 #include "backend/shared_flag.hpp"
-#include "transport/ranks/boards.hpp"
+#include "transport/team/boards.hpp"
 
 #include <array>
 #include <atomic>

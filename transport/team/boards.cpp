@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/boards.hpp"
+#include "transport/team/boards.hpp"
 
 #include <bit>
 #include <cstring>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/team_exchange.hpp"
+#include "transport/team/team_exchange.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "caching_allocator.hpp"
-#include "transport/ranks/registration_tables.hpp"
+#include "transport/team/registration_tables.hpp"
 
 #include <algorithm>
 #include <cstddef>

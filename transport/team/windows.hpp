@@ -4,7 +4,7 @@
 #include "backend/environment.hpp"
 #include "backend/team_round.hpp"
 #include "runtime.hpp"
-#include "transport/ranks/own_stream.hpp"
+#include "transport/team/own_stream.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/exchange.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/signature.hpp"
+#include "transport/team/signature.hpp"
 
 #include <fmt/format.h>
 

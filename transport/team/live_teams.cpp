@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/live_teams.hpp"
+#include "transport/team/live_teams.hpp"
 
-#include "transport/ranks/team.hpp"
+#include "transport/team/team.hpp"
 
 #include <algorithm>
 

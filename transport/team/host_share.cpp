@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/host_share.hpp"
+#include "transport/team/host_share.hpp"
 
-#include "transport/ranks/agreement.hpp"
+#include "transport/team/agreement.hpp"
 
 #include <exception>
 #include <string>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/device_progress.hpp"
+#include "transport/team/device_progress.hpp"
 
-#include "transport/ranks/boards.hpp"
+#include "transport/team/boards.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/common_memory.hpp"
+#include "transport/team/common_memory.hpp"
 
 #include "backend/shared_memory.hpp"
 #include "log.hpp"
-#include "transport/ranks/agreement.hpp"
+#include "transport/team/agreement.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -2,10 +2,10 @@
 #include "backend/rounding.hpp"
 #include "backend/shared_memory.hpp"
 #include "log.hpp"
-#include "transport/ranks/agreement.hpp"
-#include "transport/ranks/build_mark.hpp"
-#include "transport/ranks/common_memory.hpp"
-#include "transport/ranks/team.hpp"
+#include "transport/team/agreement.hpp"
+#include "transport/team/build_mark.hpp"
+#include "transport/team/common_memory.hpp"
+#include "transport/team/team.hpp"
 
 #include <algorithm>
 #include <array>

@@ -5,9 +5,9 @@
 #include "backend/thread.hpp"
 #include "caching_allocator.hpp"
 #include "runtime.hpp"
-#include "transport/ranks/live_teams.hpp"
-#include "transport/ranks/registration_tables.hpp"
-#include "transport/ranks/retired_segments.hpp"
+#include "transport/team/live_teams.hpp"
+#include "transport/team/registration_tables.hpp"
+#include "transport/team/retired_segments.hpp"
 
 #include <array>
 #include <atomic>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/registrations.hpp"
+#include "transport/team/registrations.hpp"
 
 #include "backend/team_round.hpp"
 #include "log.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/left_memory.hpp"
+#include "transport/team/left_memory.hpp"
 
 #include "log.hpp"
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/build_mark.hpp"
+#include "transport/team/build_mark.hpp"
 
 #include "backend/backend.hpp"
 #include "backend/shared_flag.hpp"
 #include "backend/shared_memory.hpp"
 #include "backend/team_round.hpp"
 #include "hash.hpp"
-#include "transport/ranks/agreement.hpp"
-#include "transport/ranks/boards.hpp"
-#include "transport/ranks/registration_tables.hpp"
-#include "transport/ranks/signature.hpp"
+#include "transport/team/agreement.hpp"
+#include "transport/team/boards.hpp"
+#include "transport/team/registration_tables.hpp"
+#include "transport/team/signature.hpp"
 #include "tutti/error.hpp"
 #include "tutti/version.hpp"
 

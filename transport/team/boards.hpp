@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/ranks/signature.hpp"
+#include "transport/team/signature.hpp"
 
 #include <array>
 #include <atomic>
