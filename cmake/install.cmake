@@ -15,36 +15,39 @@ if(NOT TUTTI_HAS_MPI)
 endif()
 set(tutti_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 
-install(TARGETS tutti EXPORT tuttiTargets)
+# What is installed belongs to a component: `library` what programs need to run, where it is shared; `dev` what it takes to
+# build them; `tools` tutti-perf and what belongs to it.
+function(tutti_install_library target export)
+  install(TARGETS ${target} EXPORT ${export} LIBRARY COMPONENT library NAMELINK_COMPONENT dev ARCHIVE COMPONENT dev)
+  install(EXPORT ${export} NAMESPACE tutti:: DESTINATION ${tutti_config_dir} COMPONENT dev)
+endfunction()
+
+tutti_install_library(tutti tuttiTargets)
 install(
   DIRECTORY include/tutti
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  COMPONENT dev
   FILES_MATCHING
   PATTERN *.hpp ${headers_without_use}
 )
-install(FILES ${PROJECT_BINARY_DIR}/generated/tutti/version.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti)
-
-install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${tutti_config_dir})
+install(
+  FILES ${PROJECT_BINARY_DIR}/generated/tutti/version.hpp
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/tutti
+  COMPONENT dev
+)
 if(TUTTI_HAS_MPI)
   # In a file of its own: what it names exists only where the component was asked for.
-  install(TARGETS tutti_mpi EXPORT tuttiMpiTargets)
-  install(EXPORT tuttiMpiTargets NAMESPACE tutti:: DESTINATION ${tutti_config_dir})
+  tutti_install_library(tutti_mpi tuttiMpiTargets)
 endif()
 if(TUTTI_BUILD_PERF)
-  install(TARGETS tutti-perf)
-  set_target_properties(tutti-perf PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON) # MPI may be anywhere
-  if(tutti_type STREQUAL SHARED_LIBRARY)
-    cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_BINDIR BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE tutti_bindir)
-    cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE tutti_rpath)
-    cmake_path(RELATIVE_PATH tutti_rpath BASE_DIRECTORY ${tutti_bindir})
-    set_target_properties(tutti-perf PROPERTIES INSTALL_RPATH "\$ORIGIN/${tutti_rpath}")
-  endif()
+  include(cmake/install_tools.cmake)
 endif()
 configure_package_config_file(cmake/tuttiConfig.cmake.in tuttiConfig.cmake INSTALL_DESTINATION ${tutti_config_dir})
 write_basic_package_version_file(tuttiConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(
   FILES ${PROJECT_BINARY_DIR}/tuttiConfig.cmake ${PROJECT_BINARY_DIR}/tuttiConfigVersion.cmake
   DESTINATION ${tutti_config_dir}
+  COMPONENT dev
 )
 
 # What a program needs beside the library when it links the static one.
@@ -61,12 +64,16 @@ cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${tutti_pc_dir} OUT
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "\${prefix}" OUTPUT_VARIABLE tutti_pc_libdir)
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${prefix}" OUTPUT_VARIABLE tutti_pc_includedir)
 configure_file(cmake/tutti.pc.in tutti.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/tutti.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
 if(TUTTI_HAS_MPI)
   # The MPI this build was made with; another one has another binary interface.
   list(TRANSFORM MPI_CXX_INCLUDE_DIRS PREPEND -I OUTPUT_VARIABLE tutti_mpi_cflags)
   list(JOIN tutti_mpi_cflags " " tutti_mpi_cflags)
   list(JOIN MPI_CXX_LIBRARIES " " tutti_mpi_libs)
   configure_file(cmake/tutti-mpi.pc.in tutti-mpi.pc @ONLY)
-  install(FILES ${PROJECT_BINARY_DIR}/tutti-mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  install(FILES ${PROJECT_BINARY_DIR}/tutti-mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT dev)
+endif()
+
+if(PROJECT_IS_TOP_LEVEL)
+  include(cmake/packages.cmake)
 endif()

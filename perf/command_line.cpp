@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line.hpp"
 
+#include "manual.hpp"
 #include "nearest.hpp"
 #include "tutti/version.hpp"
 #include "usage_error.hpp"
@@ -189,6 +190,10 @@ void declare(CLI::App& app, TypedOptions& typed) {
   check.flag("--inject-corruption", typed.inject_corruption,
              "virtual devices: damage transfers (between ranks: outputs), to see the check find it");
   check.value("-J,--output_file", typed.json_file, "FILE", "write all figures as JSON");
+
+  Group help(app, "Help");
+  help.value("--completion", typed.completion, "SHELL", "print a script that completes options: bash or zsh");
+  help.flag("--man", typed.wants_manual, "print the manual page, in the language of man(7)");
   refuse_foreign(app);
   app.allow_extras();  // they are refused with a suggestion
 }
@@ -204,6 +209,9 @@ std::optional<TypedOptions> split_command_line(int argc, const char* const* argv
     for (const std::string& word : app.remaining()) {
       if (word != "--") refuse_unknown(app, word);
     }
+    if (typed.wants_manual) help = manual_page(app);
+    if (!typed.completion.empty()) help = completion_script(app, typed.completion);
+    if (!help.empty()) return std::nullopt;
     return typed;
   } catch (const CLI::CallForHelp&) {
     help = app.help();

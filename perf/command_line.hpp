@@ -35,15 +35,17 @@ struct TypedOptions {
   std::string graph_launches = "0";
   std::string peer = "none";
   std::string json_file;
+  std::string completion;
+  bool wants_manual = false;
   bool latency = false;
   bool persistent = false;
   bool inject_corruption = false;
 };
 
-/// Sorts the command line into its options; nothing if help or the version was asked for, which then is in
-/// `help`. Of an option that is given several times the last counts. Throws UsageError for an option that
-/// does not exist or lacks its value: the message names the nearest one, or what does what nccl-tests has the
-/// option for.
+/// Sorts the command line into its options; nothing if help, the version, the manual page or a
+/// completion script was asked for, which then is in `help`. Of an option that is given several times the
+/// last counts. Throws UsageError for an option that does not exist or lacks its value: the message names the
+/// nearest one, or what does what nccl-tests has the option for.
 [[nodiscard]] std::optional<TypedOptions> split_command_line(int argc, const char* const* argv,
                                                              std::string& help);
 

@@ -46,7 +46,9 @@ def arguments():
     parser.add_argument("-e", default="64M", metavar="SIZE", help="largest payload (default 64M)")
     parser.add_argument("-f", default="4", metavar="FACTOR", help="from one size to the next (default 4)")
     parser.add_argument("--out", metavar="DIR", help="where results go (default: nowhere)")
-    parser.add_argument("--program", metavar="PATH", help="tutti-perf (default: the newest under build/)")
+    parser.add_argument(
+        "--program", metavar="PATH", help="tutti-perf (default: the newest under build/, or that on the PATH)"
+    )
     return parser.parse_args()
 
 

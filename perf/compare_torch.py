@@ -15,6 +15,7 @@ import argparse
 import glob
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -57,7 +58,9 @@ def arguments():
         help="for coalesced operations, repeatable (default: resnet50, gpt2, 1000x1K)",
     )
     parser.add_argument("-J", metavar="FILE", help="write all figures as JSON")
-    parser.add_argument("--program", metavar="PATH", help="tutti-perf (default: the newest under build/)")
+    parser.add_argument(
+        "--program", metavar="PATH", help="tutti-perf (default: the newest under build/, or that on the PATH)"
+    )
     given = parser.parse_args()
     if given.b < 4 or given.e < given.b or given.f < 2:
         parser.error("expected 4 <= -b <= -e and -f of 2 or more")
@@ -68,9 +71,9 @@ def find_program(path):
     if path is None:
         root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
         built = glob.glob(os.path.join(root, "build", "*", "perf", "tutti-perf"))
-        if not built:
-            fail("no build/*/perf/tutti-perf: build it first, or name it with --program")
-        path = max(built, key=os.path.getmtime)
+        path = max(built, key=os.path.getmtime) if built else shutil.which("tutti-perf")
+        if path is None:
+            fail("no build/*/perf/tutti-perf, nor tutti-perf on the PATH: build it first, or name it with --program")
     if not os.access(path, os.X_OK):
         fail(f"'{path}' is not a program")
     return path

@@ -135,6 +135,10 @@ Json number_or_null(const std::optional<double>& number) {
   return number ? Json(*number) : Json(nullptr);
 }
 
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json(nullptr) : Json(text);
+}
+
 Json measurement_of(const Row& row, const std::optional<Measurement>& measurement, Headline headline) {
   if (!measurement) return nullptr;
   const Timing& timing = measurement->timing;
@@ -181,6 +185,14 @@ std::string to_json(const Options& options, const Results& results,
                     const std::vector<std::string>& command_line) {
   Json document = {{"schema", "tutti-perf/2"},
                    {"version", tutti::version()},
+                   {"date", text_or_null(results.provenance.date)},
+                   {"commit", text_or_null(results.provenance.commit)},
+                   {"compiler", text_or_null(results.provenance.compiler)},
+                   {"host", text_or_null(results.provenance.host)},
+                   {"cpu", text_or_null(results.provenance.cpu)},
+                   {"system", text_or_null(results.provenance.system)},
+                   {"driver", text_or_null(results.provenance.driver)},
+                   {"cuda", text_or_null(results.provenance.cuda)},
                    {"command_line", command_line},
                    {"mode", name_of(results.job.mode)},
                    {"ranks", results.job.ranks},

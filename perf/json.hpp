@@ -11,6 +11,9 @@ namespace tutti::perf {
 /// All figures of a run as a JSON document of schema "tutti-perf/2": bytes, microseconds, GB/s (10^9). Of the
 /// environment it has only variables that change how devices and transports behave.
 ///
+/// `date` (UTC, of the start), `commit` and `compiler` of the program, `host`, `cpu` and `system` of the
+/// process that writes, `driver` and `cuda` (the toolkit) of its GPUs; null where unknown or not there.
+///
 /// `mode` is "single_process" or "ranks". `members` are all devices that take part, each with its rank and
 /// host; `devices` and `links` are those that the process which writes sees. `start_up_ms` and
 /// `communicator_memory` (bytes of the device where it takes most; `with_nccl` is null where NCCL would carry

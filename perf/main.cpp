@@ -6,6 +6,7 @@
 #include "options.hpp"
 #include "output.hpp"
 #include "peer.hpp"
+#include "provenance.hpp"
 #include "session.hpp"
 #include "table.hpp"
 #include "table_printer.hpp"
@@ -117,6 +118,7 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   });
   Results results;
   results.topology = session.topology();
+  results.provenance = find_provenance(results.topology.backend);
   results.job = session.job();
   results.device_count = session.members().count;
   results.devices_shown = session.devices_shown();

@@ -3,6 +3,7 @@
 
 #include "job.hpp"
 #include "options.hpp"
+#include "provenance.hpp"
 #include "timing.hpp"
 #include "tutti/topology.hpp"
 
@@ -82,7 +83,8 @@ struct Skipped {
 [[nodiscard]] std::string_view name_of(Skipped::Cause cause) noexcept;
 
 struct Results {
-  Topology topology;  ///< of rank 0
+  Provenance provenance;  ///< of rank 0
+  Topology topology;      ///< likewise
   Job job;
   int device_count = 0;   ///< that take part, of all ranks
   int devices_shown = 0;  ///< the first of `topology`: those that take part, as far as it has them

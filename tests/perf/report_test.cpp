@@ -308,6 +308,20 @@ TEST(PerfJson, HasTheSchemaAndEveryFigure) {
   EXPECT_DOUBLE_EQ(document["rows"][1]["time_over_tutti"], 2.0);
 }
 
+TEST(PerfJson, SaysWhereWhenAndWithWhatItWasMeasured) {
+  Results results = results_of({});
+  results.provenance.date = "2026-01-02T03:04Z";
+  results.provenance.commit = "abc1234";
+  results.provenance.host = "node0";
+  results.provenance.driver = "580.95";
+  const auto document = nlohmann::json::parse(to_json({}, results, {}));
+  EXPECT_EQ(document["date"], "2026-01-02T03:04Z");
+  EXPECT_EQ(document["commit"], "abc1234");
+  EXPECT_EQ(document["host"], "node0");
+  EXPECT_EQ(document["driver"], "580.95");
+  EXPECT_TRUE(document["cuda"].is_null());  // unknown
+}
+
 TEST(PerfJson, HasTheRanks) {
   const auto document = nlohmann::json::parse(to_json({}, results_of_ranks(), {}));
   EXPECT_EQ(document["mode"], "ranks");

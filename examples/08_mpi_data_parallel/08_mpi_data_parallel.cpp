@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data-parallel training with one process per device:
 //
-//   mpirun -np 4 mpi_data_parallel [--steps N] [--checkpoint FILE] [--resume FILE]
+//   mpirun -np 4 08_mpi_data_parallel [--steps N] [--checkpoint FILE] [--resume FILE]
 //
 // Every process holds the parameters and a part of the data; in every step it computes the gradients of its
 // part, all gradients are added up among the processes, and every process makes the same step. At the end all
-// hold the same parameters, and these are the ones that a single process finds (../data_parallel), bit for
+// hold the same parameters, and these are the ones that a single process finds (../06_data_parallel), bit for
 // bit. With a checkpoint, a run that was interrupted ends where it would have ended, on any number of
 // processes.
 
+#include "06_data_parallel/training.hpp"
 #include "checkpoint.hpp"
-#include "data_parallel/training.hpp"
 #include "tutti/mpi.hpp"
 #include "tutti/tutti.hpp"
 
@@ -34,7 +34,7 @@ namespace {
 constexpr int steps_between_checkpoints = 50;
 
 constexpr const char* usage =
-    R"(usage: mpirun -np RANKS mpi_data_parallel [--steps N] [--checkpoint FILE] [--resume FILE]
+    R"(usage: mpirun -np RANKS 08_mpi_data_parallel [--steps N] [--checkpoint FILE] [--resume FILE]
 
 Trains with one process per device, and checks that all of them, and a single one, find the same parameters.
   --steps N          how many steps (default: as many as it takes)
@@ -250,7 +250,7 @@ int main(int argc, char** argv) {
     MPI_Finalize();
     return is_right ? 0 : 1;
   } catch (const UsageError& error) {
-    if (rank == 0) std::cerr << std::string("mpi_data_parallel: ") + error.what() + "\n" << std::flush;
+    if (rank == 0) std::cerr << std::string("08_mpi_data_parallel: ") + error.what() + "\n" << std::flush;
     MPI_Finalize();
     return 2;
   } catch (const std::exception& error) {

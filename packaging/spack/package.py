@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: F403, F405
+# Where repositories are of Spack before 1.0, write `from spack.package import *` alone.
+from spack.package import *
+from spack_repo.builtin.build_systems.cmake import CMakePackage
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+
+
+class Tutti(CMakePackage, CudaPackage):
+    """Collective communication between the devices of one process or of many, on GPUs and on virtual devices."""
+
+    git = "https://example.org/tutti.git"  # where your clone comes from
+
+    license("Apache-2.0", checked_by="tutti")
+
+    version("main", branch="main")
+    version("0.2.0", tag="v0.2.0")
+
+    variant("shared", default=True, description="Build a shared library")
+    variant("mpi", default=True, description="Build tutti::mpi, and tutti-perf for mpirun")
+    variant("nccl", default=True, when="+cuda", description="Build the NCCL transport")
+    variant("perf", default=True, description="Build tutti-perf")
+
+    depends_on("cxx", type="build")
+    depends_on("cmake@3.25:", type="build")
+    depends_on("ninja", type="build")
+    depends_on("fmt", type="build")
+    depends_on("nlohmann-json", type="build")
+    depends_on("dlpack", type="build")
+    depends_on("mpi@3:", when="+mpi")
+    depends_on("cuda@12:", when="+cuda")
+    depends_on("nccl@2.18:", when="+nccl")
+    depends_on("cli11", type="build", when="+perf")
+    depends_on("benchmark", when="+perf")
+
+    generator("ninja")
+
+    conflicts("%gcc@:11")
+    conflicts("%clang@:14")
+
+    def cmake_args(self):
+        spec = self.spec
+        arguments = [
+            self.define("TUTTI_CUDA", "ON" if spec.satisfies("+cuda") else "OFF"),
+            self.define("TUTTI_NCCL", "ON" if spec.satisfies("+nccl") else "OFF"),
+            self.define("TUTTI_MPI", "ON" if spec.satisfies("+mpi") else "OFF"),
+            self.define("TUTTI_BUILD_TESTS", False),
+            self.define("TUTTI_BUILD_EXAMPLES", False),
+            self.define_from_variant("TUTTI_BUILD_PERF", "perf"),
+            self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
+        ]
+        architectures = spec.variants["cuda_arch"].value if spec.satisfies("+cuda") else ("none",)
+        if "none" not in architectures:
+            arguments.append(self.define("CMAKE_CUDA_ARCHITECTURES", list(architectures)))
+        return arguments

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "provenance.hpp"
+
+#include <array>
+#include <ctime>
+#include <fstream>
+#include <iterator>
+#include <regex>
+#include <string_view>
+#include <thread>
+#include <tutti_commit.hpp>  // made by the build
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+namespace tutti::perf {
+namespace {
+
+#ifndef TUTTI_PERF_CUDA_VERSION
+constexpr const char* cuda_version = "";
+#else
+constexpr const char* cuda_version = TUTTI_PERF_CUDA_VERSION;
+#endif
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  const std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%MZ", &parts);
+  return {text.data(), length};
+}
+
+std::string compiler_in_words() {
+#if defined(__clang__)
+  return "clang " __clang_version__;
+#elif defined(__GNUC__)
+  return "g++ " __VERSION__;
+#else
+  return {};
+#endif
+}
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return {};
+  return name.data();
+}
+
+/// What follows `key`, white space and `separator` in a line of the file; empty if no line has it.
+std::string value_in(const char* file, std::string_view key, char separator) {
+  std::ifstream stream(file);
+  for (std::string line; std::getline(stream, line);) {
+    if (!line.starts_with(key)) continue;
+    const std::size_t at = line.find(separator, key.size());
+    if (at == std::string::npos) continue;
+    const std::size_t first = line.find_first_not_of(" \t\"", at + 1);
+    const std::size_t last = line.find_last_not_of(" \t\"");
+    if (first != std::string::npos && last >= first) return line.substr(first, last - first + 1);
+  }
+  return {};
+}
+
+std::string cpu_in_words() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const unsigned count = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
+                             ? static_cast<unsigned>(CPU_COUNT(&allowed))
+                             : std::thread::hardware_concurrency();
+  std::string model = value_in("/proc/cpuinfo", "model name", ':');
+  if (model.empty()) model = "unknown model";
+  return fmt::format("{}, {} {}", model, count, count == 1 ? "core" : "cores");
+}
+
+std::string system_in_words() {
+  utsname kernel{};
+  const std::string release = uname(&kernel) == 0 ? fmt::format("kernel {}", kernel.release) : "";
+  const std::string name = value_in("/etc/os-release", "PRETTY_NAME", '=');
+  return name.empty() || release.empty() ? name + release : name + ", " + release;
+}
+
+}  // namespace
+
+std::string driver_version_in(const std::string& text) {
+  static const std::regex version(R"(NVRM version:.*\s(\d+\.\d+(\.\d+)?)\s)");
+  std::smatch found;
+  return std::regex_search(text, found, version) ? found[1].str() : std::string();
+}
+
+Provenance find_provenance(BackendKind backend) {
+  Provenance found{.date = utc_now(),
+                   .commit = source_commit,
+                   .compiler = compiler_in_words(),
+                   .host = host_name(),
+                   .cpu = cpu_in_words(),
+                   .system = system_in_words(),
+                   .driver = {},
+                   .cuda = {}};
+  if (backend == BackendKind::cuda) {
+    std::ifstream driver("/proc/driver/nvidia/version");
+    found.driver = driver_version_in({std::istreambuf_iterator<char>(driver), {}});
+    found.cuda = cuda_version;
+  }
+  return found;
+}
+
+}  // namespace tutti::perf
