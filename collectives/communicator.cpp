@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/communicator.hpp"
 
-#include "backend/environment.hpp"
 #include "backend/thread.hpp"
 #include "collectives/team_call.hpp"
 #include "collectives/team_explain.hpp"
 #include "collectives/team_operations.hpp"
+#include "environment.hpp"
 #include "fork_mark.hpp"
 #include "log.hpp"
 #include "thread_current.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/backend.hpp"
+#include "backend/handles.hpp"
 #include "pending_frees.hpp"
 #include "tutti/memory.hpp"
 

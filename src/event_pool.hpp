@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/backend.hpp"
+#include "backend/stream_calls.hpp"
 #include "fork_mark.hpp"
 
 #include <memory>
@@ -15,7 +15,8 @@ namespace tutti {
 /// recording it. One pool per runtime, keyed by the recording stream's device. Thread-safe.
 class EventPool {
  public:
-  explicit EventPool(backend::Backend& backend);
+  /// For devices 0 to `device_count` - 1.
+  EventPool(backend::StreamCalls& streams, int device_count);
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
   ~EventPool();
@@ -30,7 +31,7 @@ class EventPool {
     std::mutex mutex;
     std::vector<backend::EventHandle> free;
   };
-  backend::Backend& backend_;
+  backend::StreamCalls& streams_;
   const ForkMark fork_mark_;
   std::vector<std::unique_ptr<PerDevice>> devices_;
 };

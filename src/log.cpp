@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "log.hpp"
 
-#include "backend/environment.hpp"
+#include "environment.hpp"
 #include "patient_write.hpp"
 
 #include <atomic>

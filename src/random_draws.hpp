@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/backend.hpp"
+#include "backend/handles.hpp"
 #include "fork_mark.hpp"
 #include "tutti/tensor.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime.hpp"
 
-#include "backend/environment.hpp"
 #include "backend/host/host_backend.hpp"
+#include "environment.hpp"
 #include "fork_mark.hpp"
 #include "host_waits.hpp"
 #include "log.hpp"
@@ -29,7 +29,7 @@ std::atomic<bool> is_forked_off{false};  ///< this process was forked when a run
 std::atomic<std::uint64_t> last_generation{0};
 
 std::unique_ptr<Runtime> boot_virtual_machine(const virtual_devices::VirtualMachine& machine) {
-  backend::HostBackend host = backend::make_host_backend(machine);
+  backend::HostBackend host = backend::make_host_backend(machine, Environment::read().virtual_seed);
   return std::make_unique<Runtime>(std::move(host.backend), host.control);
 }
 
@@ -144,7 +144,7 @@ void Runtime::replace(const virtual_devices::VirtualMachine& machine) {
   Runtime* old = get_if_initialized();
   if (old != nullptr) old->require_unused();
   // Made before the old one goes, so that a machine that contradicts itself leaves everything as it was.
-  backend::HostBackend host = backend::make_host_backend(machine);
+  backend::HostBackend host = backend::make_host_backend(machine, Environment::read().virtual_seed);
   delete old;  // still the current runtime while its extensions are destroyed
   current_runtime.store(nullptr, std::memory_order_release);
   enter(std::make_unique<Runtime>(std::move(host.backend), host.control));
@@ -156,7 +156,7 @@ Runtime::Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMach
       device_count_(backend_->device_count()),
       generation_(last_generation.fetch_add(1) + 1),
       ended_work_(device_count_),
-      events_(std::make_unique<EventPool>(*backend_)),
+      events_(std::make_unique<EventPool>(*backend_, device_count_)),
       pinned_(std::make_unique<PinnedAllocator>(*backend_, *events_)),
       peer_enabled_(static_cast<std::size_t>(device_count_ * device_count_)),
       late_releases_(*backend_, *events_) {

@@ -90,7 +90,7 @@ class PendingFreesTest : public testing::Test {
 
   ScriptedBackend backend_;
   int queries_of_reap_ = 0;
-  EventPool events_{backend_};
+  EventPool events_{backend_, backend_.device_count()};
   PendingFrees pending_{backend_, events_};
   StreamUses block_;
   StreamUses other_block_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/crew.hpp"
 
-#include "backend/environment.hpp"
+#include "environment.hpp"
 #include "log.hpp"
 
 #include <algorithm>

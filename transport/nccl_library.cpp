@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/nccl_library.hpp"
 
-#include "backend/environment.hpp"
+#include "environment.hpp"
 #include "tutti/error.hpp"
 
 #include <dlfcn.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/select.hpp"
 
-#include "backend/environment.hpp"
+#include "environment.hpp"
 #include "transport/connectivity.hpp"
 #include "transport/lowering.hpp"
 #include "transport/nccl.hpp"

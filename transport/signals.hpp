@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/environment.hpp"
 #include "backend/shared_flag.hpp"
+#include "environment.hpp"
 #include "runtime.hpp"
 #include "transport/plan.hpp"
 

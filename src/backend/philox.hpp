@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/arithmetic.hpp"
-#include "backend/backend.hpp"
+#include "backend/operations.hpp"
 
 #include <bit>
 #include <cmath>

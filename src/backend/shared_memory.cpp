@@ -2,7 +2,6 @@
 #include "backend/shared_memory.hpp"
 
 #include "backend/descriptor.hpp"
-#include "backend/environment.hpp"
 #include "backend/shared_file.hpp"
 #include "tutti/error.hpp"
 
@@ -161,7 +160,6 @@ std::uint64_t process_space() {
 }
 
 std::string host_identity() {
-  if (const auto given = Environment::read().host_id) return *given;
   const std::string boot = first_line_of("/proc/sys/kernel/random/boot_id");
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);

@@ -84,7 +84,7 @@ template <class Make, class MakeRoom>
 [[nodiscard]] std::uint64_t process_space();
 
 /// Different for hosts (and for containers that cannot see one another's processes), the same for all
-/// processes of one. What `TUTTI_HOST_ID` says, if it is set.
+/// processes of one.
 [[nodiscard]] std::string host_identity();
 
 }  // namespace tutti

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/host/host_backend.hpp"
+#include "environment.hpp"
 #include "tutti/error.hpp"
 
 #include <cstddef>
@@ -31,7 +32,7 @@ class HostMachine : public testing::Test {
   void boot(std::string_view topology, int device_count = 4) {
     auto description = virtual_devices::VirtualMachine::from_topology(topology, device_count);
     description.memory_bytes = memory_bytes;
-    host_ = make_host_backend(description);
+    host_ = make_host_backend(description, Environment::read().virtual_seed);
   }
 
   Backend& machine() { return *host_.backend; }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/environment.hpp"
 #include "backend/host/host_backend.hpp"
 #include "backend/team_exercise.hpp"
+#include "environment.hpp"
 #include "support/environment.hpp"
 #include "support/timing.hpp"
 
@@ -30,7 +30,7 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
     if (Environment::get().backend == BackendChoice::host) {
       auto description = virtual_devices::VirtualMachine::from_topology("island", 4);
       description.memory_bytes = std::size_t{64} << 20U;
-      machine_ = make_host_backend(description).backend;
+      machine_ = make_host_backend(description, Environment::read().virtual_seed).backend;
     } else {
       machine_ = make_cuda_backend(reason);
     }

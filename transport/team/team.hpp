@@ -2,10 +2,10 @@
 #pragma once
 
 #include "backend/descriptor_port.hpp"
-#include "backend/environment.hpp"
 #include "backend/shared_flag.hpp"
 #include "backend/thread.hpp"
 #include "ended_work.hpp"
+#include "environment.hpp"
 #include "runtime.hpp"
 #include "transport/team/boards.hpp"
 #include "transport/team/courier.hpp"

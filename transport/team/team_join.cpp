@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/rounding.hpp"
 #include "backend/shared_memory.hpp"
+#include "environment.hpp"
 #include "log.hpp"
 #include "transport/team/agreement.hpp"
 #include "transport/team/build_mark.hpp"
@@ -90,7 +91,7 @@ void Team::join(Joining& exchange) {
   exchange.begin("introduce themselves");
   std::string own_name;
   try {
-    own_name = host_identity();
+    own_name = Environment::read().host_id.value_or(host_identity());
   } catch (const Error& error) {
     decline(exchange, error.what());
     throw;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/descriptor.hpp"
-#include "backend/environment.hpp"
+#include "environment.hpp"
 #include "log.hpp"
 #include "patient_write.hpp"
 #include "transport/team/team.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/environment.hpp"
 #include "backend/team_round.hpp"
+#include "environment.hpp"
 #include "runtime.hpp"
 #include "transport/team/own_stream.hpp"
 #include "tutti/collectives.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/backend.hpp"
 #include "backend/cuda/cuda_error.hpp"
+#include "backend/device_calls.hpp"
 #include "tutti/error.hpp"
 
 #include <optional>

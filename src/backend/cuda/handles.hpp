@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/backend.hpp"
 #include "backend/cuda/current_device.hpp"
+#include "backend/handles.hpp"
 
 #include <optional>
 

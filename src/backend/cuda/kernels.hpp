@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/backend.hpp"
 #include "backend/cuda/segment_tables.hpp"
 #include "backend/cuda/team_table.hpp"
+#include "backend/team_round.hpp"
 
 #include <cstddef>
 #include <cstdint>

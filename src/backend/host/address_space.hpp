@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/backend.hpp"
 #include "backend/host/use_count.hpp"
+#include "backend/memory_calls.hpp"
 #include "backend/shared_memory.hpp"
 
 #include <atomic>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/host_backend.hpp"
 
-#include "backend/environment.hpp"
 #include "backend/host/machine.hpp"
 #include "tutti/error.hpp"
 
@@ -30,10 +29,11 @@ void check(const virtual_devices::VirtualMachine& machine) {
 
 }  // namespace
 
-HostBackend make_host_backend(const virtual_devices::VirtualMachine& machine) {
+HostBackend make_host_backend(const virtual_devices::VirtualMachine& machine,
+                              std::optional<std::uint64_t> interleaving_seed) {
   check(machine);
   auto booted = std::make_unique<host::Machine>(machine);
-  booted->set_interleaving_seed(Environment::read().virtual_seed);
+  booted->set_interleaving_seed(interleaving_seed);
   VirtualMachineControl* control = booted.get();
   return {std::move(booted), control};
 }

@@ -4,7 +4,12 @@
 #include "backend/backend.hpp"
 #include "tutti/virtual_devices.hpp"
 
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
 
 namespace tutti::backend {
 
@@ -30,7 +35,9 @@ struct HostBackend {
   VirtualMachineControl* control = nullptr;  ///< owned by `backend`
 };
 
-/// Boots a virtual machine. Throws Error(invalid_argument) if the description contradicts itself.
-[[nodiscard]] HostBackend make_host_backend(const virtual_devices::VirtualMachine& machine);
+/// Boots a virtual machine, which interleaves its streams' work as `interleaving_seed` says. Throws
+/// Error(invalid_argument) if the description contradicts itself.
+[[nodiscard]] HostBackend make_host_backend(const virtual_devices::VirtualMachine& machine,
+                                            std::optional<std::uint64_t> interleaving_seed = {});
 
 }  // namespace tutti::backend

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/backend.hpp"
 #include "backend/host/progress.hpp"
+#include "backend/stream_calls.hpp"
 
 #include <mutex>
 #include <utility>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/backend.hpp"
 #include "backend/host/stores.hpp"
+#include "backend/operations.hpp"
 
 #include <cstddef>
 #include <cstdint>

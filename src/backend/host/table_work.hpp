@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/backend.hpp"
 #include "backend/host/translation.hpp"
+#include "backend/operations.hpp"
 
 #include <span>
 #include <vector>

@@ -4,6 +4,7 @@
 #include "backend/host/address_space.hpp"
 #include "backend/host/faults.hpp"
 #include "backend/host/peer_access.hpp"
+#include "backend/shared_flag.hpp"
 
 #include <cstddef>
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/environment.hpp"
+#include "environment.hpp"
 
 #include "backend/shown_text.hpp"
 #include "tutti/error.hpp"

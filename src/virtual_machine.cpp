@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/descriptor.hpp"
-#include "backend/environment.hpp"
 #include "backend/shown_text.hpp"
+#include "environment.hpp"
 #include "tutti/error.hpp"
 #include "tutti/virtual_devices.hpp"
 

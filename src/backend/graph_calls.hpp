@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/handles.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace tutti::backend {
+
+/// Work that is recorded once and launched many times.
+///
+/// Between `begin_capture` and `end_capture`, work enqueued on `stream`, and on streams joined to it by
+/// events, is recorded instead of run. Throws Error(unsupported) where `supports_graphs()` is false.
+class GraphCalls {
+ public:
+  [[nodiscard]] virtual bool supports_graphs() const noexcept = 0;
+  [[nodiscard]] virtual bool is_capturing(StreamRef stream) = 0;
+  /// Of the capture that `stream` is part of: different for every one of the process. 0 if it is part of
+  /// none. Throws if the capture has become invalid.
+  [[nodiscard]] virtual std::uint64_t capture_id(StreamRef stream) = 0;
+  virtual void begin_capture(StreamRef stream) = 0;
+  /// The instantiated graph. After a failure inside the capture, throws and leaves nothing captured.
+  [[nodiscard]] virtual GraphHandle end_capture(StreamRef stream) = 0;
+  virtual void launch_graph(GraphHandle graph, StreamRef stream) = 0;
+  virtual void destroy_graph(GraphHandle graph) noexcept = 0;
+  /// While `stream` is being captured: keeps `resource` alive until the graph under capture, and everything
+  /// made from it, is destroyed.
+  virtual void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) = 0;
+
+ protected:
+  GraphCalls() = default;
+  GraphCalls(const GraphCalls&) = delete;
+  GraphCalls& operator=(const GraphCalls&) = delete;
+  ~GraphCalls() = default;
+};
+
+}  // namespace tutti::backend

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/handles.hpp"
+#include "backend/operations.hpp"
+#include "backend/team_round.hpp"
+
+namespace tutti::backend {
+
+/// The work that streams do (what each is told: `operations.hpp`, `team_round.hpp`).
+///
+/// `copy` goes between any two memories the backend knows (copy engines on GPUs); a copy between two devices
+/// needs no peer access, but is staged by the system without it. With pageable memory it may block.
+class OperationCalls {
+ public:
+  virtual void copy(StreamRef stream, const Copy2D& copy) = 0;
+  virtual void fan_out(StreamRef stream, const FanOut& task) = 0;
+  virtual void ordered_sum(StreamRef stream, const OrderedSum& task) = 0;
+  virtual void convert(StreamRef stream, const Convert& task) = 0;
+  virtual void fill(StreamRef stream, const Fill& task) = 0;
+  virtual void random_fill(StreamRef stream, const RandomFill& task) = 0;
+  /// A member's part in a round of a team, whose other members' parts may be queued by other processes. The
+  /// parts of one member come in order. Once its abort word is set it waits for nothing and leaves its
+  /// outputs unspecified; on virtual devices that is a failure of enqueued work, whose code is the reason's.
+  virtual void team_round(StreamRef stream, const TeamRound& task) = 0;
+
+ protected:
+  OperationCalls() = default;
+  OperationCalls(const OperationCalls&) = delete;
+  OperationCalls& operator=(const OperationCalls&) = delete;
+  ~OperationCalls() = default;
+};
+
+}  // namespace tutti::backend

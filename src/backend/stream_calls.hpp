@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/handles.hpp"
+
+#include <cstdint>
+#include <optional>
+
+namespace tutti::backend {
+
+enum class EventTiming : std::uint8_t { off, on };
+enum class EventWait : std::uint8_t { spin, block };  ///< what a host wait does with its CPU
+
+/// Queues of work, and marks in them.
+class StreamCalls {
+ public:
+  // Streams. Created ones do not synchronise with the legacy default stream.
+  [[nodiscard]] virtual StreamRef default_stream(int device) = 0;
+  [[nodiscard]] virtual StreamRef create_stream(int device, int priority) = 0;
+  /// The device of a stream that somebody names by handle and device, which exists; nothing if there is no
+  /// such stream, as far as the backend can tell.
+  [[nodiscard]] virtual std::optional<int> device_of(StreamRef stream) = 0;
+  /// The stream need not be idle: its work still completes.
+  virtual void destroy_stream(StreamRef stream) noexcept = 0;
+  [[nodiscard]] virtual bool query_stream(StreamRef stream) = 0;  ///< true if idle
+  virtual void synchronize_stream(StreamRef stream) = 0;
+  /// Tells streams apart that had the same handle and device one after the other, of which the earlier may
+  /// have unfinished work. Not while `stream` is being captured.
+  [[nodiscard]] virtual std::uint64_t stream_id(StreamRef stream) = 0;
+  /// Whether the handle stands for another stream on another thread.
+  [[nodiscard]] virtual bool is_of_calling_thread(StreamRef /*stream*/) const noexcept { return false; }
+  /// Later work on `stream` waits for what `event` recorded last, as of this call. Never recorded: no-op.
+  virtual void wait_event(StreamRef stream, EventHandle event) = 0;
+  /// Whether the calling thread runs work of a stream, which must wait for no stream: that one may wait for
+  /// it.
+  [[nodiscard]] virtual bool is_in_stream_work() const noexcept { return false; }
+  /// To be called again and again by a thread that has queued work and waits for something else, such as
+  /// another process: a backend that holds work back, to have it run in some order, goes on with it. Does not
+  /// block.
+  virtual void wait_elsewhere() noexcept {}
+  /// Runs `function(argument)` on a thread of the backend, in stream order. On GPUs it must not call into the
+  /// backend, elsewhere not wait for it.
+  virtual void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) = 0;
+
+  // Events. `device` is where it will be recorded.
+  [[nodiscard]] virtual EventHandle create_event(int device, EventTiming timing, EventWait wait) = 0;
+  virtual void destroy_event(EventHandle event) noexcept = 0;
+  virtual void record_event(EventHandle event, StreamRef stream) = 0;
+  [[nodiscard]] virtual bool query_event(EventHandle event) = 0;  ///< true if complete or never recorded
+  /// Likewise, and true of failed work. Failures are not reported: they stay for who asks for them.
+  [[nodiscard]] virtual bool has_passed(EventHandle event) noexcept = 0;
+  virtual void synchronize_event(EventHandle event) = 0;
+  /// Milliseconds between two completed recordings with timing on.
+  [[nodiscard]] virtual float elapsed_time(EventHandle start, EventHandle end) = 0;
+
+ protected:
+  StreamCalls() = default;
+  StreamCalls(const StreamCalls&) = delete;
+  StreamCalls& operator=(const StreamCalls&) = delete;
+  ~StreamCalls() = default;
+};
+
+}  // namespace tutti::backend
