@@ -217,8 +217,9 @@ TEST(Joining, ARankStoppedInTheMiddleOfASplitIsNamed) {
       using namespace transport::ranks;
       pretend_host(exchange.rank() % hosts);
       Team team(Runtime::get(), exchange, {.timeout = timeout, .window_bytes = 1U << 20U, .devices = {0}});
-      const std::uint64_t call = team.post({.collective = Collective::split}, false);
-      backend::set_flag(team.done_flag(team.first_local()), static_cast<std::uint32_t>(call));  // on devices
+      const std::uint64_t call = team.calls().post({.collective = Collective::split}, false);
+      backend::set_flag(team.state().done_flag(team.membership().first_local()),
+                        static_cast<std::uint32_t>(call));  // on devices
       TeamExchange among(team, call);
       transport::ranks::synchronize(among);
       transport::ranks::synchronize(exchange);  // the others have heard from it

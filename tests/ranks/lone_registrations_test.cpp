@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend/shared_memory.hpp"
 #include "ranks/registering_rank.hpp"
 #include "support/ranks.hpp"
 #include "transport/team/registrations.hpp"
-#include "tutti/error.hpp"
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <functional>
-#include <memory>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -23,18 +20,9 @@ using Hold = SegmentObserver::Hold;
 /// Rank 0 of two, in one process: the test itself does what the other does, or does not.
 class AloneRank {
  public:
-  AloneRank()
-      : rank_(shared(), 0, [this](std::uint64_t, const auto& holds) {
-          while (!holds()) {
-            if (while_waiting.empty()) throw Error(ErrorCode::timeout, "nothing more happens");
-            while_waiting.front()();
-            while_waiting.pop_front();
-          }
-        }) {}
-
   /// The other opens or closes what the entry says.
   void follow(std::size_t entry) {
-    RegistrationView& view = shared().views[2 * entry + 1];
+    RegistrationView& view = rank_.view_of_other(entry);
     view.address = 0x1000 * (entry + 1);
     view.version = rank_.version(entry);
   }
@@ -45,16 +33,15 @@ class AloneRank {
     (*rank_).wait(sequence);
     EXPECT_EQ(rank_.seen_by_other(tensor), reinterpret_cast<std::byte*>(0x1000 * (expected_entry + 1)));
   }
+  /// The other comes to this state.
+  void enter(std::uint32_t state) { rank_.state().board(1).state = state; }
   [[nodiscard]] Hold hold_on(const Tensor& tensor) { return (*rank_).hold_on(address_of(tensor)); }
-  [[nodiscard]] Shared& shared() { return *shared_; }
   [[nodiscard]] Rank& rank() { return rank_; }
   [[nodiscard]] Registrations& operator*() { return *rank_; }
 
-  std::deque<std::function<void()>> while_waiting;  ///< what happens, one after another
-
  private:
-  std::unique_ptr<Shared> shared_ = std::make_unique<Shared>();
-  Rank rank_;
+  SharedMemory memory_{SharedState::bytes(shape_of_two)};
+  Rank rank_{memory_.data(), 0};
 };
 
 TEST(Registrations, HoldMemoryUntilOthersHaveClosedIt) {
@@ -73,7 +60,7 @@ TEST(Registrations, HoldMemoryUntilOthersHaveClosedIt) {
 
     alone.give(2, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
-    alone.shared().is_over = true;
+    alone.rank().end_team();
     EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
     EXPECT_EQ(alone.hold_on(unknown.first), Hold::none);
     alone.follow(0);
@@ -87,11 +74,11 @@ TEST(Registrations, HoldMemoryForLongWhereOthersCloseNothing) {
     const FullSegment segment(0, 1);
     alone.give(1, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
-    alone.shared().closes_nothing = true;
+    alone.rank().let_other_wait(true);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
-    alone.shared().closes_nothing = false;
+    alone.rank().let_other_wait(false);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::passing);
-    alone.shared().closes_nothing = true;
+    alone.rank().let_other_wait(true);
     alone.follow(0);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::none) << "it has closed it";
   });
@@ -102,7 +89,7 @@ TEST(Registrations, MemoryThatOthersKeepOpenIsGivenAgainAsOftenAsOneLikes) {
     AloneRank alone;
     const FullSegment segment(0, 1);
     alone.give(1, segment.first, 0);
-    alone.shared().closes_nothing = true;
+    alone.rank().let_other_wait(true);
     for (std::size_t round = 0; round < 3 * capacity; ++round) {
       (*alone).will_free(address_of(segment.first));
       EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
@@ -113,7 +100,7 @@ TEST(Registrations, MemoryThatOthersKeepOpenIsGivenAgainAsOftenAsOneLikes) {
     EXPECT_EQ(alone.rank().seen_by_other(segment.first), reinterpret_cast<std::byte*>(0x1000));
 
     (*alone).will_free(address_of(segment.first));
-    alone.shared().closes_nothing = false;
+    alone.rank().let_other_wait(false);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::passing) << "now it is to close it";
     alone.follow(0);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
@@ -125,10 +112,10 @@ TEST(Registrations, WhoClosesNothingAndHasLeftHoldsNothing) {
     AloneRank alone;
     const FullSegment segment(0, 1);
     alone.give(1, segment.first, 0);
-    alone.shared().closes_nothing = true;
+    alone.rank().let_other_wait(true);
     (*alone).will_free(address_of(segment.first));
     EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
-    alone.shared().boards[1].state = RankBoard::left;
+    alone.enter(RankBoard::left);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
   });
 }
@@ -138,8 +125,8 @@ TEST(Registrations, WhatAnEndedTeamGivesUpIsRetiredAtOnce) {
     AloneRank alone;
     const FullSegment segment(0, 1);
     alone.give(1, segment.first, 0);
-    alone.shared().closes_nothing = true;
-    alone.shared().is_over = true;
+    alone.rank().let_other_wait(true);
+    alone.rank().end_team();
     (*alone).will_free(address_of(segment.first));
     EXPECT_EQ(alone.rank().version(0), 2U);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
@@ -152,9 +139,9 @@ TEST(Registrations, WhoHasLeftHasClosedEverything) {
     const FullSegment segment(0, 1);
     alone.give(1, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
-    alone.shared().boards[1].state = RankBoard::leaving;
+    alone.enter(RankBoard::leaving);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::passing);
-    alone.shared().boards[1].state = RankBoard::left;
+    alone.enter(RankBoard::left);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
   });
 }
@@ -162,7 +149,7 @@ TEST(Registrations, WhoHasLeftHasClosedEverything) {
 TEST(Registrations, MemoryThatIsGivenAgainWaitsForBothToBeClosed) {
   expect_all_right(1, [](Exchange&) {
     AloneRank alone;
-    alone.rank().completed = always;
+    alone.rank().complete(always);
     std::vector<FullSegment> segments;
     for (int i = 0; i < 3; ++i) segments.emplace_back(0, i);
     for (std::size_t i = 0; i < 3; ++i) alone.give(i + 1, segments[i].first, i);

@@ -1,24 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/shared_flag.hpp"
 #include "runtime.hpp"
+#include "transport/team/abort.hpp"
+#include "transport/team/call_log.hpp"
+#include "transport/team/flight_record.hpp"
+#include "transport/team/judgement.hpp"
+#include "transport/team/live_teams.hpp"
+#include "transport/team/local_news.hpp"
+#include "transport/team/membership.hpp"
+#include "transport/team/peer_process.hpp"
+#include "transport/team/progress.hpp"
 #include "transport/team/registrations.hpp"
+#include "transport/team/shared_state.hpp"
+#include "transport/team/waiting.hpp"
+#include "tutti/error.hpp"
 #include "tutti/tensor.hpp"
 
 #include <array>
-#include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <span>
-#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
 /// The registration cache by itself, without calls: two ranks of a member each.
 namespace tutti::transport::ranks {
 
-inline constexpr std::uint64_t always = UINT64_MAX;  ///< the last call, where all are complete
+inline constexpr std::uint64_t always = 1'000'000;  ///< more calls than any test makes
 inline constexpr std::size_t capacity = 4;
 inline constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of the small pool
 
@@ -26,42 +37,43 @@ inline constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of
   return static_cast<std::byte*>(tensor.data());
 }
 
-/// What two ranks of a member each share. Zero-filled memory is what it looks like at first.
-struct Shared {
-  std::array<RankBoard, 2> boards;
-  std::array<RegistrationBoard, 2> registrations;
-  std::array<RegistrationView, RegistrationTables::view_count(2, 2)> views;
-  std::atomic<bool> is_over;
-  std::atomic<bool> closes_nothing;
-};
+/// What two ranks of a member each share.
+inline constexpr SharedState::Shape shape_of_two{.ranks = 2, .members = 2, .has_registrations = true};
 
 /// Registrations of one of the two, whose device has its number.
 class Rank {
  public:
-  using WaitFor = std::function<void(std::uint64_t sequence, const std::function<bool()>& holds)>;
+  static constexpr std::chrono::milliseconds timeout{30'000};
 
-  Rank(Shared& shared, std::size_t rank, WaitFor wait_for)
-      : shared_(shared),
-        rank_(rank),
-        registrations_(Runtime::get(),
-                       {.tables = {.rank = rank,
-                                   .rank_of_member = {0, 1},
-                                   .boards = shared.boards,
-                                   .registrations = shared.registrations,
-                                   .views = shared.views},
-                        .first_own = rank,
-                        .own_devices = {static_cast<int>(rank)},
-                        .wait_for = std::move(wait_for),
-                        .is_complete = [this](std::uint64_t sequence) { return sequence <= completed; },
-                        .while_idle =
-                            [](const std::function<void()>& work) {
-                              work();
-                              return Attempt::done;
-                            },
-                        .closes_nothing = [&shared](std::size_t) { return shared.closes_nothing.load(); },
-                        .is_over = [&shared] { return shared.is_over.load(); },
-                        .capacity = capacity}) {}
+  /// `memory` is zero-filled at first.
+  Rank(std::byte* memory, std::size_t rank)
+      : membership_(rank,
+                    std::array<Membership::Rank, 2>{
+                        {{.host = "here", .member_count = 1}, {.host = "here", .member_count = 1}}},
+                    {static_cast<int>(rank)}),
+        state_(memory, shape_of_two),
+        abort_(membership_, state_.abort_word(), news_),
+        progress_(runtime_, membership_, state_, abort_),
+        judgement_(membership_, state_, progress_, processes_, {.timeout = timeout, .network = {}}),
+        record_(membership_, state_, progress_, judgement_, abort_),
+        waiting_(runtime_, membership_, state_, progress_, judgement_, record_, abort_),
+        calls_(membership_, state_, progress_, waiting_, abort_, news_),
+        registrations_(runtime_, membership_, state_, progress_, waiting_, calls_, abort_,
+                       runtime_.extension<LiveTeams>(), capacity) {}
 
+  /// This rank has completed all calls up to this one.
+  void complete(std::uint64_t sequence) {
+    state_.board(membership_.rank()).last_sequence.store(sequence);
+    calls_.has_queued(sequence);
+    backend::set_flag(state_.done_flag(membership_.rank()), static_cast<std::uint32_t>(sequence));
+  }
+  /// The other rank has made a call that this one has not made, or not any more.
+  void let_other_wait(bool waits) {
+    constexpr std::uint64_t far_ahead = 1000;
+    const std::size_t other = 1 - membership_.rank();
+    state_.board(other).last_sequence.store(waits ? far_ahead : 0);
+  }
+  void end_team() { abort_.set(ErrorCode::aborted, "the team is over"); }
   /// As a call does it.
   bool give(std::uint64_t sequence, const Tensor& tensor, bool is_captured = false) {
     const bool is_added = registrations_.add(sequence, 0, address_of(tensor), is_captured);
@@ -70,19 +82,34 @@ class Rank {
   }
   /// Where the other has what was given.
   [[nodiscard]] std::byte* seen_by_other(const Tensor& tensor) {
-    return registrations_.find(address_of(tensor)).seen_by(1 - rank_);
+    return registrations_.find(address_of(tensor)).seen_by(1 - membership_.rank());
   }
   [[nodiscard]] std::uint64_t version(std::size_t entry) const {
-    return shared_.registrations[rank_].entries[entry].version.load();
+    return table().entries[entry].version.load();
   }
-  [[nodiscard]] std::uint32_t used() const { return shared_.registrations[rank_].used.load(); }
+  [[nodiscard]] std::uint32_t used() const { return table().used.load(); }
+  /// What the other rank has made of the entry.
+  [[nodiscard]] RegistrationView& view_of_other(std::size_t entry) const {
+    return tables().views_of(membership_.rank(), entry)[1 - membership_.rank()];
+  }
+  [[nodiscard]] const SharedState& state() const { return state_; }
   [[nodiscard]] Registrations& operator*() { return registrations_; }
 
-  std::atomic<std::uint64_t> completed = 0;  ///< the last call
-
  private:
-  Shared& shared_;
-  const std::size_t rank_;
+  [[nodiscard]] RegistrationTables tables() const { return state_.registration_tables(membership_); }
+  [[nodiscard]] RegistrationBoard& table() const { return tables().own(); }
+
+  Runtime& runtime_ = Runtime::get();
+  const Membership membership_;
+  const SharedState state_;
+  const std::vector<PeerProcess> processes_{2};  // none that could be gone
+  LocalNews news_;
+  Abort abort_;
+  Progress progress_;
+  const Judgement judgement_;
+  const FlightRecord record_;
+  Waiting waiting_;
+  CallLog calls_;
   Registrations registrations_;
 };
 

@@ -20,9 +20,6 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
-#include <functional>
-#include <new>
-#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -42,26 +39,17 @@ using test::shared_mappings;
 using test::time_of;
 using testing::HasSubstr;
 
-void wait_until(const Shared& shared, const std::function<bool()>& holds) {
-  if (!becomes_true([&] { return holds() || shared.is_over.load(); }))
-    throw Error(ErrorCode::timeout, "it does not come");
-  if (!holds()) throw Error(ErrorCode::aborted, "the team is over");
-}
-
 /// The ranks are two processes.
 class Pair {
  public:
   explicit Pair(Exchange& exchange)
       : exchange_(exchange),
         memory_(memory_of_both(exchange)),
-        shared_(*std::launder(reinterpret_cast<Shared*>(memory_.data()))),
-        rank_(shared_, static_cast<std::size_t>(exchange.rank()),
-              [this](std::uint64_t, const std::function<bool()>& holds) { wait_until(shared_, holds); }) {
+        rank_(memory_.data(), static_cast<std::size_t>(exchange.rank())) {
     synchronize(exchange);
   }
 
   [[nodiscard]] Rank& rank() { return rank_; }
-  [[nodiscard]] Shared& shared() { return shared_; }
   /// All ranks tell where the other has a tensor of theirs; where this one has the other's.
   [[nodiscard]] std::byte* swap_addresses(const Tensor& tensor) {
     std::byte* const address = tensor.defined() ? rank_.seen_by_other(tensor) : nullptr;
@@ -80,7 +68,7 @@ class Pair {
  private:
   static SharedMemory memory_of_both(Exchange& exchange) {
     SharedMemory memory;
-    if (exchange.rank() == 0) memory = SharedMemory(sizeof(Shared));
+    if (exchange.rank() == 0) memory = SharedMemory(SharedState::bytes(shape_of_two));
     const SharedMemory::Handle handle = gather(exchange, memory.share())[0];
     if (exchange.rank() == 1) memory = SharedMemory(handle);
     synchronize(exchange);
@@ -90,7 +78,6 @@ class Pair {
 
   Exchange& exchange_;
   SharedMemory memory_;
-  Shared& shared_;
   Rank rank_;
 };
 
@@ -135,14 +122,14 @@ TEST(Registrations, WhatHasNotBeenUsedForLongestMakesRoom) {
       };
       for (std::uint64_t i = 0; i < 3; ++i) give(i + 1, i);
       expect_versions({1, 1, 1, 0});  // what would be closed has not been completed
-      rank.completed = 1;
+      rank.complete(1);
       give(4, 3);
       expect_versions({2, 1, 1, 1});
-      rank.completed = 2;
+      rank.complete(2);
       give(5, 4);
       expect_versions({3, 2, 1, 1});
       give(6, 2);
-      rank.completed = 5;
+      rank.complete(5);
       give(7, 5);
       expect_versions({4, 3, 1, 2});
       EXPECT_EQ(rank.used(), capacity);
@@ -171,7 +158,7 @@ TEST(Registrations, HundredsOfSegmentsLeaveNothingOpen) {
     const std::size_t mappings = shared_mappings();
     const std::size_t free = free_memory(device);
     synchronize(exchange);  // nothing has been given yet
-    pair.rank().completed = always;
+    pair.rank().complete(always);
     constexpr std::size_t kept = capacity + 2;
     // By which others may ask for what is given, from the first on.
     constexpr std::size_t sockets = 3;
@@ -216,7 +203,7 @@ TEST(Registrations, WhatCapturedCallsUseStaysOpen) {
     Pair pair(exchange);
     if (exchange.rank() == 0) {
       Rank& rank = pair.rank();
-      rank.completed = always;
+      rank.complete(always);
       std::vector<FullSegment> segments;
       for (int i = 0; i < 5; ++i) segments.emplace_back(0, i);
       for (std::uint64_t i = 0; i < capacity; ++i) EXPECT_TRUE(rank.give(i + 1, segments[i].first, true));
@@ -309,8 +296,7 @@ TEST(Registrations, WhatAnEndedTeamHasOpenStaysOpenUntilItIsGone) {
         EXPECT_TRUE(pair.rank().give(1, given->first));
       }
       const std::byte* const address = pair.swap_addresses(given ? given->first : Tensor());
-      pair.shared().is_over = true;
-      const auto& views = pair.shared().views;
+      pair.rank().end_team();
       if (given) {
         given.reset();
         const std::size_t before = free_memory(0);
@@ -318,7 +304,9 @@ TEST(Registrations, WhatAnEndedTeamHasOpenStaysOpenUntilItIsGone) {
         EXPECT_EQ(free_memory(0), before);
         // Once the other has seen the next one, it has seen what became of this one.
         EXPECT_TRUE((*pair.rank()).add(2, 0, address_of(later->first), false));
-        const auto has_seen = [&](std::size_t entry) { return views[2 * entry + 1].version.load() == 1; };
+        const auto has_seen = [&](std::size_t entry) {
+          return pair.rank().view_of_other(entry).version.load() == 1;
+        };
         EXPECT_TRUE(becomes_true([&] { return has_seen(1); }));
         std::this_thread::sleep_for(10ms);
         EXPECT_TRUE(has_seen(0));

@@ -18,7 +18,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <ctime>
-#include <new>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
@@ -153,7 +152,7 @@ TEST(SeveralHosts, FlagsStayComparableHoweverManyRoundsAreForOthers) {
                                 {.timeout = timeout, .window_bytes = 1U << 20U, .devices = {0}});
     const backend::TeamWindowLayout& layout = team.windows().layout();
     const auto flag = [&](std::size_t offset) -> backend::SharedFlag& {
-      return *std::launder(reinterpret_cast<backend::SharedFlag*>(team.host_window(0) + offset));
+      return team.windows().flag_on_host(0, offset);
     };
     backend::SharedFlag& ready = flag(layout.ready_offset(1));
     // As if rank 1 had put nothing for rank 0 in so many rounds.
@@ -162,10 +161,8 @@ TEST(SeveralHosts, FlagsStayComparableHoweverManyRoundsAreForOthers) {
       const std::uint32_t before = ready.value.load();
       transport::ranks::synchronize(exchange);
       if (exchange.rank() == 1) {
-        auto& own = *std::launder(
-            reinterpret_cast<backend::SharedFlag*>(team.host_window(1) + layout.finished_offset(1)));
-        backend::set_flag(own, finished);
-        team.courier()->wake();
+        backend::set_flag(team.windows().flag_on_host(1, layout.finished_offset(1)), finished);
+        team.news().announce();
       } else {
         for (const Stopwatch watch; ready.value.load() == before && watch.elapsed() < slack;)
           std::this_thread::sleep_for(1ms);

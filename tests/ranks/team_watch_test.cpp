@@ -48,24 +48,25 @@ class Calls {
 
   [[nodiscard]] Team& team() { return team_; }
   std::uint64_t post(bool is_captured = false) {
-    return team_.post(Signature{.collective = Collective::barrier}, is_captured);
+    return team_.calls().post(Signature{.collective = Collective::barrier}, is_captured);
   }
   void complete(std::uint64_t sequence) {
-    backend::set_flag(team_.done_flag(team_.first_local()), static_cast<std::uint32_t>(sequence));
+    backend::set_flag(team_.state().done_flag(team_.membership().first_local()),
+                      static_cast<std::uint32_t>(sequence));
   }
   /// As if there had been so many, all by rounds or all by marks.
   void pretend_to_have_completed(std::uint64_t count, bool by_rounds) {
-    backend::SharedFlag& flag =
-        by_rounds ? team_.done_flag(team_.first_local()) : team_.passed_flag(team_.first_local());
+    backend::SharedFlag& flag = by_rounds ? team_.state().done_flag(team_.membership().first_local())
+                                          : team_.state().passed_flag(team_.membership().first_local());
     backend::set_flag(flag, static_cast<std::uint32_t>(count));
-    team_.board(static_cast<std::size_t>(team_.rank())).last_sequence.store(count);
+    team_.state().board(team_.membership().rank()).last_sequence.store(count);
   }
   void expect_late(std::uint64_t sequence) {
     const Stopwatch watch;
-    while (!team_.abort_word().is_set() && watch.elapsed() < call_timeout + slack)
+    while (!team_.abort().is_set() && watch.elapsed() < call_timeout + slack)
       std::this_thread::sleep_for(1ms);
     EXPECT_TRUE(
-        refuses([&] { team_.require_running(); }, ErrorCode::timeout,
+        refuses([&] { team_.abort().require_running(); }, ErrorCode::timeout,
                 {fmt::format("barrier (#{})", sequence), fmt::format("within {} ms", call_timeout.count())}));
   }
 
@@ -82,7 +83,7 @@ TEST(TeamWatch, CapturedCallsAreNotLateHoweverLongTheyAreReplayed) {
     const std::uint64_t call = calls.post();
     std::this_thread::sleep_for(call_timeout / 4);
     calls.complete(call);
-    EXPECT_NO_THROW(calls.team().require_running());
+    EXPECT_NO_THROW(calls.team().abort().require_running());
     transport::ranks::synchronize(exchange);
     calls.post(true);
     calls.expect_late(calls.post());
@@ -97,7 +98,7 @@ TEST(TeamWatch, TheTimeOfACallBeginsWhenTheOneBeforeIsComplete) {
       std::this_thread::sleep_for(call_timeout / 3);
       calls.complete(call);
     }
-    EXPECT_NO_THROW(calls.team().require_running());
+    EXPECT_NO_THROW(calls.team().abort().require_running());
     calls.expect_late(6);
   });
 }
@@ -111,9 +112,9 @@ TEST(TeamWatch, CallsAreLateWhateverTheirNumbers) {
         Calls calls(exchange);
         calls.pretend_to_have_completed(count, by_rounds);
         transport::ranks::synchronize(exchange);
-        EXPECT_FALSE(calls.team().has_calls_under_way());
+        EXPECT_FALSE(calls.team().progress().has_calls_under_way());
         const std::uint64_t call = calls.post();
-        EXPECT_TRUE(calls.team().has_calls_under_way());
+        EXPECT_TRUE(calls.team().progress().has_calls_under_way());
         calls.expect_late(call);
       });
     }
@@ -124,14 +125,14 @@ TEST(LiveTeams, AreCountedByDevice) {
   expect_all_right(2, [](Exchange& exchange) {
     Calls first(exchange);
     LiveTeams& live_teams = Runtime::get().extension<LiveTeams>();
-    EXPECT_EQ(first.team().teams_beside(0), 1U);
+    EXPECT_EQ(first.team().live_teams().count_on(0), 1U);
     {
       Calls second(exchange);
-      EXPECT_EQ(first.team().teams_beside(0), 2U);
-      EXPECT_EQ(second.team().teams_beside(0), 2U);
+      EXPECT_EQ(first.team().live_teams().count_on(0), 2U);
+      EXPECT_EQ(second.team().live_teams().count_on(0), 2U);
       EXPECT_EQ(live_teams.count_on(1), 0U);
     }
-    EXPECT_EQ(first.team().teams_beside(0), 1U);
+    EXPECT_EQ(first.team().live_teams().count_on(0), 1U);
   });
 }
 
@@ -143,12 +144,12 @@ TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
       Calls calls(exchange);
       const std::uint64_t call = calls.post();
       for (std::size_t rank = 0; rank < 3; ++rank) {
-        while (calls.team().board(rank).last_sequence.load() < call) std::this_thread::sleep_for(1ms);
+        while (calls.team().state().board(rank).last_sequence.load() < call) std::this_thread::sleep_for(1ms);
       }
       transport::ranks::synchronize(exchange);
       if (exchange.rank() == 1) std::raise(SIGSTOP);
       calls.expect_late(call);
-      const std::string text = failure_of(0, [&] { calls.team().require_running(); });
+      const std::string text = failure_of(0, [&] { calls.team().abort().require_running(); });
       EXPECT_TRUE(
           mentions(text, {"rank 1 has made it and not completed it, and its process has done nothing"}));
       EXPECT_FALSE(mentions(text, {"rank 0 has"}) || mentions(text, {"rank 2 has"})) << text;
@@ -197,7 +198,7 @@ TEST(TeamWatch, AJobThatWasStoppedAsAWholeGoesOn) {
       std::raise(SIGSTOP);
       std::this_thread::sleep_for(call_timeout / 4);
       calls.complete(call);
-      EXPECT_NO_THROW(calls.team().require_running());
+      EXPECT_NO_THROW(calls.team().abort().require_running());
       transport::ranks::synchronize(exchange);
       calls.expect_late(calls.post());
     });
@@ -212,27 +213,27 @@ TEST(LiveTeams, AreIdleTogether) {
     Calls first(exchange);
     Calls second(exchange);
     LiveTeams& live_teams = Runtime::get().extension<LiveTeams>();
-    const auto are_idle = [&](const Team* asker = nullptr) {
+    const auto are_idle = [&](const transport::ranks::CallLog* asker = nullptr) {
       bool is_called = false;
       const Attempt attempt = live_teams.while_idle(asker, [&] { is_called = true; });
       EXPECT_EQ(is_called, attempt == Attempt::done);
       return attempt;
     };
-    EXPECT_EQ(are_idle(&first.team()), Attempt::done);
+    EXPECT_EQ(are_idle(&first.team().calls()), Attempt::done);
     const std::uint64_t call = second.post();
     EXPECT_EQ(are_idle(), Attempt::not_now);
-    EXPECT_EQ(are_idle(&first.team()), Attempt::not_now);
+    EXPECT_EQ(are_idle(&first.team().calls()), Attempt::not_now);
     second.complete(call);
-    EXPECT_EQ(are_idle(&first.team()), Attempt::done);
+    EXPECT_EQ(are_idle(&first.team().calls()), Attempt::done);
     {
-      const std::lock_guard is_calling(second.team().calls_mutex());
+      const std::lock_guard is_calling(second.team().calls().mutex());
       EXPECT_EQ(are_idle(), Attempt::not_now);
     }
     static_cast<void>(second.post());
     transport::ranks::synchronize(exchange);
-    second.team().abort(ErrorCode::aborted, "enough");
-    EXPECT_EQ(are_idle(&first.team()), Attempt::done) << "what has been ended waits for nobody";
-    EXPECT_EQ(are_idle(&second.team()), Attempt::not_now);
+    second.team().abort().set(ErrorCode::aborted, "enough");
+    EXPECT_EQ(are_idle(&first.team().calls()), Attempt::done) << "what has been ended waits for nobody";
+    EXPECT_EQ(are_idle(&second.team().calls()), Attempt::not_now);
     static_cast<void>(first.post(true));
     EXPECT_EQ(are_idle(), Attempt::not_soon) << "graphs may run at any time";
     transport::ranks::synchronize(exchange);

@@ -6,6 +6,8 @@
 #include <ctime>
 #include <type_traits>
 
+#include <fmt/format.h>
+
 namespace tutti::transport::ranks {
 
 std::int64_t RankBoard::now() noexcept {
@@ -30,6 +32,13 @@ Signature RankBoard::Entry::words(std::size_t count) const noexcept {
   std::array<std::uint64_t, word_count> words{};
   for (std::size_t i = 0; i < count; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
   return std::bit_cast<Signature>(words);
+}
+
+std::string RankBoard::describe_call(std::uint64_t sequence) const {
+  if (sequence == 0) return "nothing yet";
+  const Entry& entry = entries[sequence % history];
+  const std::string what = entry.is(sequence) ? to_string(entry.signature()) : "a call";
+  return fmt::format("{} (#{})", what, sequence);
 }
 
 bool FirstCalls::agree(std::uint64_t sequence, const Signature& signature, bool is_captured) noexcept {

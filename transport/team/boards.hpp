@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include <sys/types.h>
 
@@ -77,13 +78,14 @@ struct alignas(64) RankBoard {
 
   std::atomic<std::uint32_t> state{joining};
   pid_t process = 0;
-  std::uint32_t first_member = 0;
-  std::uint32_t member_count = 0;
   std::atomic<std::uint64_t> last_sequence{0};
   std::atomic<std::int64_t> carried_at{0};  ///< when its courier, if there is one, was last seen to work
   std::atomic<std::int64_t> watched_at{0};  ///< when its watch last looked around; elsewhere, heard of so
   Hearsay hearsay;                          ///< elsewhere
   Entry entries[history];
+
+  /// The call in words, as far as it is remembered; "nothing yet" for number 0.
+  [[nodiscard]] std::string describe_call(std::uint64_t sequence) const;
 };
 
 /// What those who came first have made of the last calls: all others compare with it, one word each. So two

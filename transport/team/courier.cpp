@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/courier.hpp"
 
-#include "backend/team_round.hpp"
 #include "transport/team/courier_messages.hpp"
-#include "transport/team/team.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -30,22 +28,24 @@ constexpr std::size_t full_message = 64 << 10U;
 
 }  // namespace
 
-Courier::Courier(Team& team, std::unique_ptr<Network> network)
-    : team_(team),
+Courier::Courier(const Membership& membership, const SharedState& state, Mirror& mirror,
+                 const Progress& progress, Abort& abort, LocalNews& news, std::unique_ptr<Network> network)
+    : membership_(membership),
+      state_(state),
+      mirror_(mirror),
+      progress_(progress),
+      abort_(abort),
+      news_(news),
       network_(std::move(network)),
-      progress_(team.local_count()),
-      expected_(team.local_count()) {
-  const auto self = static_cast<std::size_t>(team.rank());
-  for (std::size_t host = 0; host < team.host_count(); ++host) {
-    receivers_.push_back(team.is_here(team.carrier(self, host)) ? -1
-                                                                : static_cast<int>(team.carrier(self, host)));
-  }
-  for (std::uint32_t member = 0; member < team.member_count(); ++member) {
-    if (team.is_here(team.rank_of_member()[member])) members_here_.push_back(member);
+      expected_(membership.local_count()) {
+  for (std::size_t host = 0; host < membership.hosts().size(); ++host) {
+    const bool is_this_host = host == membership.this_host();
+    receivers_.push_back(is_this_host ? -1 : static_cast<int>(membership.receiver(membership.rank(), host)));
   }
 }
 
 void Courier::start() {
+  news_.listen();
   // A network may write to the socket of a process that is gone: that fails, and does not end this one.
   thread_ = backend::Thread(
       {.name = "tutti-courier", .purpose = "that carries messages between hosts"}, [this] { run(); },
@@ -58,11 +58,8 @@ Courier::~Courier() {
 
 bool Courier::stop() noexcept {
   if (!thread_.joinable()) return place_.load() != Place::left_there;
-  {
-    const std::lock_guard lock(mutex_);
-    stops_ = true;
-  }
-  woken_.notify_one();
+  is_stopping_.store(true);
+  news_.announce();
   const auto deadline = Clock::now() + longest_way_back;
   while (!is_over_.load()) {
     Place expected = Place::in_network;
@@ -92,36 +89,21 @@ auto Courier::in_network(const Call& call) {
   return *std::move(result);
 }
 
-void Courier::wake() noexcept {
-  {
-    const std::lock_guard lock(mutex_);
-    is_woken_ = true;
-  }
-  woken_.notify_one();
-}
-
 void Courier::expect(std::size_t member, std::uint32_t round, std::uint64_t bytes,
                      std::span<const std::uint32_t> readers) {
   Parcel parcel{static_cast<std::uint32_t>(member), round, bytes, {}};
   for (const std::uint32_t reader : readers) {
-    if (!team_.is_here(team_.rank_of_member()[reader])) parcel.readers.push_back(reader);
+    if (!membership_.is_on_this_host(membership_.rank_of_member()[reader])) parcel.readers.push_back(reader);
   }
-  const bool has_readers = !parcel.readers.empty();
-  {
+  if (!parcel.readers.empty()) {
     const std::lock_guard lock(mutex_);
-    if (has_readers) expected_[member - team_.first_local()].push_back(std::move(parcel));
-    is_woken_ = true;
+    expected_[member - membership_.first_local()].push_back(std::move(parcel));
   }
-  woken_.notify_one();
-}
-
-bool Courier::has_carried(Mailbox::Kind kind) const noexcept {
-  return mail_[kind].written.load() ==
-         team_.mailbox(static_cast<std::size_t>(team_.rank()), kind).written.load();
+  news_.announce();
 }
 
 void Courier::give_up(const backend::Escaped& escaped) noexcept {
-  team_.fail("has lost the other hosts", escaped);
+  abort_.fail("has lost the other hosts", escaped);
   is_broken_ = true;
   has_delivered_ = true;
   is_over_ = true;
@@ -139,22 +121,20 @@ void Courier::run() {
 void Courier::work() {
   auto latest = Clock::now();  // when something happened
   auto pause = first_pause;
-  std::unique_lock lock(mutex_);
-  while (!stops_) {
-    is_woken_ = false;
-    lock.unlock();
+  while (!is_stopping_.load()) {
+    news_.begin_to_look();
     bool has_worked = false;
     const auto next = [this] {
-      team_.board(static_cast<std::size_t>(team_.rank())).carried_at.store(RankBoard::now());
+      state_.board(membership_.rank()).carried_at.store(RankBoard::now());
       return in_network([this] { return network_->receive(); });
     };
     while (const auto message = next()) {
-      deliver(*message);
+      mirror_.deliver(*message);
       has_worked = true;
     }
     has_worked |= send();
     const bool is_busy = in_network([this] { return network_->is_busy(); });
-    if (state_ == RankBoard::left && in_network([this] { return network_->is_delivered(); }))
+    if (mirror_.has_sent_all() && in_network([this] { return network_->is_delivered(); }))
       has_delivered_ = true;
     const auto now = Clock::now();
     if (has_worked) {
@@ -163,13 +143,10 @@ void Courier::work() {
     }
     if (now - latest < (is_busy ? patience_when_busy : patience)) {
       std::this_thread::yield();
-      lock.lock();
       continue;
     }
-    const bool is_idle = !team_.has_calls_under_way();
-    lock.lock();
-    woken_.wait_for(lock, pause, [this] { return stops_ || is_woken_; });
-    if (is_woken_) {
+    const bool is_idle = !progress_.has_calls_under_way();
+    if (news_.wait_for(pause)) {
       latest = Clock::now();
       pause = first_pause;
     } else {
@@ -179,30 +156,30 @@ void Courier::work() {
 }
 
 bool Courier::send() {
-  if (state_ == RankBoard::left) return false;  // those who have heard of it may be gone
+  if (mirror_.has_sent_all()) return false;  // those who have heard of it may be gone
   // Before the calls: those whose bytes are there have been announced.
   const std::vector<Parcel> parcels = parcels_ready();
-  Writer news;
-  add_news(news);
+  MessageWriter news;
+  mirror_.add_news(news);
   if (news.empty() && parcels.empty()) return false;
   const std::vector<std::byte> common = news.take();
   for (std::size_t host = 0; host < receivers_.size(); ++host) {
     if (receivers_[host] < 0) continue;
-    const auto send_to = [&](Writer& message) {
+    const auto send_to = [&](MessageWriter& message) {
       return in_network([&] {
         network_->send(receivers_[host], message.take());
         return true;
       });
     };
-    Writer message;
+    MessageWriter message;
     message.add_bytes(common);
     for (const Parcel& parcel : parcels) {
       std::vector<std::uint32_t> readers;
       for (const std::uint32_t reader : parcel.readers) {
-        if (team_.host_of(team_.rank_of_member()[reader]) == host) readers.push_back(reader);
+        if (membership_.host_of(membership_.rank_of_member()[reader]) == host) readers.push_back(reader);
       }
       if (readers.empty()) continue;
-      add_parcel(message, parcel, readers);
+      mirror_.add_parcel(message, parcel, readers);
       if (message.size() >= full_message) send_to(message);
     }
     if (!message.empty()) send_to(message);
@@ -210,16 +187,11 @@ bool Courier::send() {
   return true;
 }
 
-std::vector<Courier::Parcel> Courier::parcels_ready() {
+std::vector<Parcel> Courier::parcels_ready() {
   std::vector<Parcel> ready;
-  const backend::TeamWindowLayout& layout = team_.windows().layout();
   const std::lock_guard lock(mutex_);
   for (std::deque<Parcel>& queue : expected_) {
-    while (!queue.empty()) {
-      const Parcel& next = queue.front();
-      const backend::SharedFlag& flag =
-          flag_at(team_.host_window(next.readers.back()), layout.ready_offset(next.member));
-      if (!backend::has_reached(flag.value.load(std::memory_order_acquire), next.round)) break;
+    while (!queue.empty() && mirror_.is_ready(queue.front())) {
       ready.push_back(std::move(queue.front()));
       queue.pop_front();
     }

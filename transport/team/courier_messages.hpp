@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/shared_flag.hpp"
-#include "transport/team/courier.hpp"
 #include "tutti/error.hpp"
+#include "tutti/exchange.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
-#include <new>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -15,14 +14,13 @@
 
 #include <fmt/format.h>
 
-/// How couriers put together and take apart what they send to one another.
+/// How ranks of several hosts put together and take apart what they send to one another.
 namespace tutti::transport::ranks {
 
-[[nodiscard]] inline backend::SharedFlag& flag_at(std::byte* window, std::size_t offset) {
-  return *std::launder(reinterpret_cast<backend::SharedFlag*>(window + offset));
-}
+/// What a record of a message tells.
+enum class MessageRecord : std::uint32_t { state, call, mail, progress, parcel, abort, watched, hearsay };
 
-class Courier::Writer {
+class MessageWriter {
  public:
   template <class T>
   void add(const T& value) {
@@ -40,9 +38,10 @@ class Courier::Writer {
   std::vector<std::byte> bytes_;
 };
 
-class Courier::Reader {
+/// Throws Error(internal) where a message makes no sense.
+class MessageReader {
  public:
-  explicit Reader(const Network::Message& message) : rest_(message.bytes), source_(message.source) {}
+  explicit MessageReader(const Network::Message& message) : rest_(message.bytes), source_(message.source) {}
   [[nodiscard]] bool empty() const noexcept { return rest_.empty(); }
   template <class T>
   [[nodiscard]] T take() {

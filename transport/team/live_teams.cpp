@@ -1,45 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/live_teams.hpp"
 
-#include "transport/team/team.hpp"
+#include "transport/team/call_log.hpp"
 
 #include <algorithm>
 
 namespace tutti::transport::ranks {
 
-void LiveTeams::add(Team& team) {
+void LiveTeams::add(CallLog& calls, std::span<const int> devices) {
   const std::lock_guard lock(mutex_);
-  teams_.push_back(&team);
-  for (const int device : team.devices()) ++counts_[static_cast<std::size_t>(device)];
+  teams_.push_back({.calls = &calls, .devices = {devices.begin(), devices.end()}});
+  for (const int device : devices) ++counts_[static_cast<std::size_t>(device)];
 }
 
-void LiveTeams::remove(const Team& team) noexcept {
+void LiveTeams::remove(const CallLog& calls) noexcept {
   const std::lock_guard lock(mutex_);
-  if (std::erase(teams_, &team) != 0) count_out(team);
+  const auto entry = std::ranges::find(teams_, &calls, &Entry::calls);
+  if (entry == teams_.end()) return;
+  count_out(*entry);
+  teams_.erase(entry);
 }
 
-void LiveTeams::stop_counting(const Team& team) noexcept {
+void LiveTeams::stop_counting(const CallLog& calls) noexcept {
   const std::lock_guard lock(mutex_);
-  if (std::ranges::find(teams_, &team) != teams_.end()) count_out(team);
+  const auto entry = std::ranges::find(teams_, &calls, &Entry::calls);
+  if (entry != teams_.end()) count_out(*entry);
 }
 
-void LiveTeams::count_out(const Team& team) noexcept {
-  for (const int device : team.devices()) --counts_[static_cast<std::size_t>(device)];
+void LiveTeams::count_out(const Entry& entry) noexcept {
+  for (const int device : entry.devices) --counts_[static_cast<std::size_t>(device)];
 }
 
-Attempt LiveTeams::while_idle(const Team* asker, const std::function<void()>& work) {
+Attempt LiveTeams::while_idle(const CallLog* asker, const std::function<void()>& work) {
   const std::lock_guard lock(mutex_);
-  std::vector<Team*> asked;
-  for (Team* const team : teams_) {
-    if (team == asker || !team->abort_word().is_set()) asked.push_back(team);
+  std::vector<CallLog*> asked;
+  for (const Entry& team : teams_) {
+    if (team.calls == asker || !team.calls->is_over()) asked.push_back(team.calls);
   }
-  if (std::ranges::any_of(asked, [](const Team* team) { return team->has_captured(); }))
+  if (std::ranges::any_of(asked, [](const CallLog* calls) { return calls->has_captured(); }))
     return Attempt::not_soon;
   // Looks closely at all of them before calls of any have to wait.
-  if (!std::ranges::all_of(asked, [](Team* team) { return team->is_idle(); })) return Attempt::not_now;
+  if (!std::ranges::all_of(asked, [](CallLog* calls) { return calls->is_idle(); })) return Attempt::not_now;
   std::vector<std::unique_lock<std::mutex>> held;
-  for (Team* const team : asked) {
-    held.push_back(team->hold_if_idle());
+  for (CallLog* const calls : asked) {
+    held.push_back(calls->hold_if_idle());
     if (!held.back().owns_lock()) return Attempt::not_now;
   }
   work();

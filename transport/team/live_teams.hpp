@@ -4,15 +4,17 @@
 #include "runtime.hpp"
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace tutti::transport::ranks {
 
-class Team;
+class CallLog;
 
 /// What came of work that is done while nothing waits for other ranks.
 enum class Attempt : std::uint8_t {
@@ -21,33 +23,41 @@ enum class Attempt : std::uint8_t {
   not_soon,  ///< a communicator lives of which calls have been captured: nobody knows when graphs run
 };
 
-/// The teams of this process whose devices wait for others. An extension of the runtime, shared with the
-/// teams. Thread-safe.
+/// The teams of this process whose devices wait for others, each by its log of calls. An extension of the
+/// runtime, shared with the teams. Thread-safe.
 class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
  public:
   explicit LiveTeams(Runtime& runtime) : counts_(static_cast<std::size_t>(runtime.device_count())) {}
   LiveTeams(const LiveTeams&) = delete;
   LiveTeams& operator=(const LiveTeams&) = delete;
 
-  /// A team that is complete; it is removed before any part of it goes.
-  void add(Team& team);
-  void remove(const Team& team) noexcept;
-  /// Of a team that has been ended, so that its rounds wait for nothing, and is never removed.
-  void stop_counting(const Team& team) noexcept;
-  /// How many there are on the device.
+  /// Adds a team that is complete, with its local devices; it is removed before any part of it goes.
+  void add(CallLog& calls, std::span<const int> devices);
+  /// Does nothing if it has not been added.
+  void remove(const CallLog& calls) noexcept;
+  /// The team has been ended, so that its rounds wait for nothing, and is never removed: others need not
+  /// leave room for them.
+  void stop_counting(const CallLog& calls) noexcept;
+  /// How many teams may have rounds that wait on the device at once.
   [[nodiscard]] std::uint32_t count_on(int device) const noexcept {
     return counts_[static_cast<std::size_t>(device)].load(std::memory_order_relaxed);
   }
   /// Calls `work`, which may wait for devices, if nothing waits for other ranks, and keeps calls from being
-  /// made meanwhile. Whatever its device: streams of others may wait for it. `asker` is asked even if it has
-  /// been ended: of other teams' work, nothing waits any more then.
-  Attempt while_idle(const Team* asker, const std::function<void()>& work);
+  /// made meanwhile. All teams count, whatever their devices: streams of other devices may wait for them. So
+  /// does `asker` even if it has been ended, while of other such teams' work nothing waits any more; it need
+  /// not be among the teams, nor be anything.
+  Attempt while_idle(const CallLog* asker, const std::function<void()>& work);
 
  private:
-  void count_out(const Team& team) noexcept;
+  struct Entry {
+    CallLog* calls;
+    std::vector<int> devices;
+  };
+
+  void count_out(const Entry& entry) noexcept;
 
   std::mutex mutex_;
-  std::vector<Team*> teams_;
+  std::vector<Entry> teams_;
   std::vector<std::atomic<std::uint32_t>> counts_;  ///< by device
 };
 

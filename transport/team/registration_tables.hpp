@@ -40,7 +40,7 @@ struct RegistrationView {
   std::atomic<std::uint64_t> address{0};
 };
 
-/// Where a rank finds what it and the others have written.
+/// Where a rank finds what it and the others have written; it stays valid for as long as their memory does.
 struct RegistrationTables {
   [[nodiscard]] static constexpr std::size_t view_count(std::size_t ranks, std::size_t members) noexcept {
     return ranks * RegistrationBoard::capacity * members;

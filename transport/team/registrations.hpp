@@ -2,19 +2,21 @@
 #pragma once
 
 #include "backend/backend.hpp"
-#include "backend/thread.hpp"
 #include "caching_allocator.hpp"
 #include "runtime.hpp"
+#include "transport/team/abort.hpp"
+#include "transport/team/call_log.hpp"
 #include "transport/team/live_teams.hpp"
+#include "transport/team/membership.hpp"
+#include "transport/team/peer_segments.hpp"
+#include "transport/team/progress.hpp"
 #include "transport/team/registration_tables.hpp"
 #include "transport/team/retired_segments.hpp"
+#include "transport/team/shared_state.hpp"
+#include "transport/team/waiting.hpp"
 
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -28,52 +30,29 @@ namespace tutti::transport::ranks {
 /// members can give each other addresses of tensors (`backend/team_round.hpp`).
 ///
 /// A segment is opened once, when a tensor in it is given for the first time: the owner enters it in its
-/// board, and a thread of each other rank, which depends on nobody else, opens it. It stays open until the
+/// table, and each other rank opens it (`PeerSegments`). It stays open until the
 /// allocator wants to return it to the device and all others close such memory, until there are too many, or
 /// until the team ends.
-///
-/// Opening goes on while a device waits in a kernel. Closing does not: it waits for the device, and kernels
-/// cannot be launched meanwhile, so that ranks could come to wait for one another. Another thread closes
-/// segments, when all own work of this team and of others of the process is over and no call is being made;
-/// and never once calls of one of them have been captured, as nobody knows when graphs run.
 ///
 /// `add`, `wait` and `find` are for one thread at a time; the observer's calls may come from any.
 class Registrations final : public SegmentObserver {
  public:
-  struct Team {
-    RegistrationTables tables;
-    std::size_t first_own = 0;
-    std::vector<int> own_devices;
-    /// Returns when the condition holds, or throws what ended the team.
-    std::function<void(std::uint64_t sequence, const std::function<bool()>& holds)> wait_for;
-    /// Whether the own members have completed the call.
-    std::function<bool(std::uint64_t sequence)> is_complete;
-    /// Calls the function if nothing of this process waits for other ranks, and all own work of the team is
-    /// over; keeps calls from being made meanwhile.
-    std::function<Attempt(const std::function<void()>& work)> while_idle;
-    /// Whether another rank closes nothing before this one makes another call, or has queued that which it is
-    /// making; or nothing ever, as calls have been captured. It may have gone on some milliseconds ago.
-    std::function<bool(std::size_t rank)> closes_nothing;
-    /// The team has been ended: what others still do nobody knows.
-    std::function<bool()> is_over;
-    /// Ends the team. Takes no memory.
-    std::function<void(const backend::Escaped&)> fail = [](const backend::Escaped&) {};
-    /// How many segments of this rank may be open at a time.
-    std::size_t capacity = RegistrationBoard::capacity;
-  };
   /// How many operands one call of a rank may give: there is room for their segments, whatever other calls
   /// have open, unless captured ones keep as many.
   static constexpr std::size_t most_given = RegistrationBoard::capacity / 2;
 
-  Registrations(Runtime& runtime, Team team);
+  /// `capacity`: how many segments of this rank may be open at a time.
+  Registrations(Runtime& runtime, const Membership& membership, const SharedState& state,
+                const Progress& progress, Waiting& waiting, CallLog& calls, Abort& abort,
+                LiveTeams& live_teams, std::size_t capacity = RegistrationBoard::capacity);
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
   ~Registrations();
 
-  /// Has the segment of `address`, memory of an own member that a call gives, opened by all others; `wait`
+  /// Has the segment of `address`, memory of a local member that a call gives, opened by all others; `wait`
   /// before it is used. False if it cannot be given: it is not the allocator's, is not aligned to 16 bytes,
   /// or there is no room. `is_captured`: graphs may use it for as long as it is not freed.
-  [[nodiscard]] bool add(std::uint64_t sequence, std::size_t own_member, const std::byte* address,
+  [[nodiscard]] bool add(std::uint64_t sequence, std::size_t local, const std::byte* address,
                          bool is_captured);
   /// Why the last `add` that returned false did.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
@@ -99,8 +78,8 @@ class Registrations final : public SegmentObserver {
   };
   [[nodiscard]] Given find(std::byte* address);
 
-  /// Tells the others to close all own segments, and lets go of theirs: no own work uses any of them, nor
-  /// will.
+  /// Tells the others to close all segments of this rank, and closes theirs: no local work uses any of them,
+  /// nor will.
   void leave() noexcept;
   /// What others may still have open after that.
   [[nodiscard]] std::shared_ptr<RetiredSegments> retired() const noexcept { return retired_; }
@@ -114,7 +93,7 @@ class Registrations final : public SegmentObserver {
   using Segment = RegisteredSegment;
   using Segments = RegisteredSegments;
 
-  [[nodiscard]] RegistrationBoard& own() const noexcept { return team_.tables.own(); }
+  [[nodiscard]] RegistrationBoard& table() const noexcept { return tables_.own(); }
   /// The segment that contains `address`; end() if there is none.
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
   /// With the mutex held.
@@ -139,41 +118,22 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] std::string failure_of(std::uint32_t entry) const;
 
   void stop_observing() noexcept;
-  /// Ends the threads, and lets go of the others' segments.
-  void close() noexcept;
-  /// What an own member has to do with another rank's entry.
-  struct Case {
-    std::size_t rank;
-    std::uint32_t entry;
-    std::size_t own_member;
-    std::uint64_t version;  ///< the entry's
-    RegistrationView& view;
-  };
-  template <class Visitor>
-  void for_each_case(const Visitor& visit);
-  /// What a thread does.
-  void run(void (Registrations::*loop)());
-  /// Starts a thread that does `loop`.
-  [[nodiscard]] backend::Thread start(const backend::Thread::Role& role, void (Registrations::*loop)());
-  // A view that is not open is the opener's to change, and one that is, the closer's.
-  void open_loop();
-  void close_loop();
-  void open(const Case& segment);
-  void close(const Case& segment);
 
   Runtime& runtime_;
-  const Team team_;
+  const Membership& membership_;
+  const RegistrationTables tables_;
+  const std::size_t capacity_;
+  const Progress& progress_;
+  Waiting& waiting_;
+  CallLog& calls_;
+  Abort& abort_;
   std::mutex mutex_;
   Segments segments_;
   const std::shared_ptr<RetiredSegments> retired_;
   std::string refusal_;
   std::vector<const std::byte*> added_;  ///< segments that `wait` has not seen yet
 
-  std::mutex opened_mutex_;
-  std::map<std::array<std::size_t, 3>, void*> opened_;  ///< by rank, entry, own member
-  std::atomic<bool> is_stopping_ = false;
-  backend::Thread opener_;
-  backend::Thread closer_;
+  std::optional<PeerSegments> peers_;  ///< none if there are no other ranks, or they need them no more
 };
 
 }  // namespace tutti::transport::ranks

@@ -12,11 +12,10 @@ TeamExchange::TeamExchange(Team& team, std::uint64_t sequence)
     : team_(team),
       sequence_(sequence),
       kind_(Mailbox::all),
-      ranks_(static_cast<std::size_t>(team.rank_count())),
+      ranks_(team.membership().rank_count()),
       // Only exchanges among all use these mailboxes: they stand alike.
-      starts_(ranks_.size(),
-              team.mailbox(static_cast<std::size_t>(team.rank()), Mailbox::all).written.load()),
-      position_(team.rank()) {
+      starts_(ranks_.size(), team.state().mailbox(team.membership().rank(), Mailbox::all).written.load()),
+      position_(static_cast<int>(team.membership().rank())) {
   std::iota(ranks_.begin(), ranks_.end(), std::size_t{0});
 }
 
@@ -27,11 +26,10 @@ TeamExchange::TeamExchange(Team& team, std::uint64_t sequence, std::vector<std::
       kind_(Mailbox::part),
       ranks_(std::move(ranks)),
       starts_(std::move(starts)),
-      position_(static_cast<int>(std::ranges::find(ranks_, static_cast<std::size_t>(team.rank())) -
-                                 ranks_.begin())) {}
+      position_(static_cast<int>(std::ranges::find(ranks_, team.membership().rank()) - ranks_.begin())) {}
 
 std::uint64_t TeamExchange::part_start(const Team& team) {
-  return team.mailbox(static_cast<std::size_t>(team.rank()), Mailbox::part).written.load();
+  return team.state().mailbox(team.membership().rank(), Mailbox::part).written.load();
 }
 
 void TeamExchange::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
@@ -47,7 +45,8 @@ std::vector<std::size_t> TeamExchange::missing(std::atomic<std::uint64_t> Mailbo
                                                std::uint64_t chunks) const {
   std::vector<std::size_t> ranks;
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
-    if ((team_.mailbox(ranks_[i], kind_).*count).load() < starts_[i] + chunks) ranks.push_back(ranks_[i]);
+    if ((team_.state().mailbox(ranks_[i], kind_).*count).load() < starts_[i] + chunks)
+      ranks.push_back(ranks_[i]);
   }
   return ranks;
 }
@@ -55,32 +54,32 @@ std::vector<std::size_t> TeamExchange::missing(std::atomic<std::uint64_t> Mailbo
 void TeamExchange::exchange_chunk(std::span<const std::byte> mine, std::span<std::byte> all,
                                   std::size_t offset, std::size_t stride) {
   const auto everyone = [&](std::atomic<std::uint64_t> Mailbox::*count, std::uint64_t chunks) {
-    team_.wait_for_ranks(sequence_, [&] { return missing(count, chunks); });
+    team_.waiting().wait_for_ranks(sequence_, [&] { return missing(count, chunks); });
   };
-  Mailbox& own = team_.mailbox(static_cast<std::size_t>(team_.rank()), kind_);
+  Mailbox& own = team_.state().mailbox(team_.membership().rank(), kind_);
   everyone(&Mailbox::read, chunks_);
   Courier* const courier = team_.courier();
-  if (courier != nullptr) team_.wait_for(sequence_, [&] { return courier->has_carried(kind_); });
+  if (courier != nullptr) team_.waiting().wait_for(sequence_, [&] { return courier->has_carried(kind_); });
   std::ranges::copy(mine, own.bytes.begin());
   ++own.written;
-  if (courier != nullptr) courier->wake();
+  team_.news().announce();
   ++chunks_;
   everyone(&Mailbox::written, chunks_);
   for (std::size_t i = 0; i < ranks_.size(); ++i) {
     if (!mine.empty())
-      std::memcpy(all.data() + i * stride + offset, team_.mailbox(ranks_[i], kind_).bytes.data(),
+      std::memcpy(all.data() + i * stride + offset, team_.state().mailbox(ranks_[i], kind_).bytes.data(),
                   mine.size());
   }
   ++own.read;
-  if (courier != nullptr) courier->wake();
+  team_.news().announce();
 }
 
 void TeamExchange::arrive() {
-  Mailbox& own = team_.mailbox(static_cast<std::size_t>(team_.rank()), kind_);
+  Mailbox& own = team_.state().mailbox(team_.membership().rank(), kind_);
   ++own.written;
   ++own.read;
   ++chunks_;
-  if (team_.courier() != nullptr) team_.courier()->wake();
+  team_.news().announce();
 }
 
 std::vector<std::size_t> TeamExchange::not_arrived() const {

@@ -4,13 +4,16 @@
 #include "backend/team_round.hpp"
 #include "environment.hpp"
 #include "runtime.hpp"
+#include "transport/team/host_share.hpp"
+#include "transport/team/membership.hpp"
 #include "transport/team/own_stream.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/exchange.hpp"
 
 #include <cstddef>
-#include <functional>
 #include <memory>
+#include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,36 +26,31 @@ namespace tutti::transport::ranks {
 /// that the processes share.
 class Windows {
  public:
-  /// What the processes tell one another beforehand.
-  struct Team {
-    std::vector<std::size_t> rank_of_member;
-    std::size_t first_own = 0;
-    std::vector<int> own_devices;
-    std::size_t host_count = 1;
+  struct Settings {
+    TransportKind transport = TransportKind::automatic;  ///< or p2p, or staged
     TransportSource transport_source = TransportSource::options;
-    /// Collective. Makes all members' windows in host memory, one after another, zero-filled, registered.
-    std::function<std::byte*()> share_windows;
   };
 
-  /// Collective over the exchange. `wanted` is automatic, p2p or staged, the same on all ranks. Throws on all
-  /// ranks if the wanted kind cannot be had.
-  Windows(Runtime& runtime, Exchange& exchange, const backend::TeamWindowLayout& layout, const Team& team,
-          TransportKind wanted);
+  /// Collective over the exchange. The settings are the same on all ranks. Throws on all ranks if the kind
+  /// that they name cannot be had.
+  Windows(Runtime& runtime, Exchange& exchange, const backend::TeamWindowLayout& layout,
+          const Membership& membership, const Settings& settings);
   Windows(const Windows&) = delete;
   Windows& operator=(const Windows&) = delete;
   ~Windows();
 
-  /// Lets go of other processes' windows: no own work uses them any more.
+  /// Closes other processes' windows: no local work uses them any more.
   void close() noexcept;
-  /// Frees the own ones: nobody has them open any more.
+  /// Frees the local members' windows: nobody has them open any more.
   void free() noexcept;
-  /// Memory of an own member's device.
+  /// Memory of a local member's device.
   struct Allocated {
     int device;
     std::byte* address;
   };
   [[nodiscard]] const std::vector<Allocated>& allocated() const noexcept { return allocated_; }
-  /// Leaves it to the caller to free the own ones, of `layout().bytes()` each: others may still write there.
+  /// Leaves it to the caller to free the local windows, of `layout().bytes()` each: others may still write
+  /// there.
   [[nodiscard]] std::vector<Allocated> release() noexcept { return std::exchange(allocated_, {}); }
 
   [[nodiscard]] const backend::TeamWindowLayout& layout() const noexcept { return layout_; }
@@ -60,45 +58,54 @@ class Windows {
   [[nodiscard]] TransportKind transport() const noexcept { return transport_; }
   /// Why not p2p; empty if it is.
   [[nodiscard]] const std::string& reason() const noexcept { return reason_; }
-  /// All members' windows as the device of an own member reaches them.
-  [[nodiscard]] std::span<std::byte* const> seen_by(std::size_t own_member) const noexcept {
-    return addresses_[own_member];
+  /// All members' windows as the device of a local member reaches them.
+  [[nodiscard]] std::span<std::byte* const> seen_by(std::size_t local) const noexcept {
+    return addresses_[local];
   }
-  /// An own member's, on its device; nullptr where the backend needs none.
-  [[nodiscard]] backend::TeamCounters* counters(std::size_t own_member) const noexcept {
-    return counters_[own_member];
+  /// The member's window in the memory that this host's ranks share, where windows are in such.
+  [[nodiscard]] std::byte* on_host(std::size_t member) const noexcept {
+    return host_windows_->data() + member * layout_.bytes();
   }
-  /// For copies from there, of an own member that has such.
-  [[nodiscard]] backend::StreamRef counters_stream(std::size_t own_member) const noexcept {
-    return counters_streams_[own_member]->get();
+  /// The flag at `offset` of such a window.
+  [[nodiscard]] backend::SharedFlag& flag_on_host(std::size_t member, std::size_t offset) const noexcept {
+    return *std::launder(reinterpret_cast<backend::SharedFlag*>(on_host(member) + offset));
+  }
+  /// A local member's, on its device; nullptr where the backend needs none.
+  [[nodiscard]] backend::TeamCounters* counters(std::size_t local) const noexcept { return counters_[local]; }
+  /// For copies from there, of a local member that has such.
+  [[nodiscard]] backend::StreamRef counters_stream(std::size_t local) const noexcept {
+    return counters_streams_[local]->get();
   }
 
  private:
+  [[nodiscard]] const std::vector<int>& devices() const noexcept { return membership_.devices(); }
   struct Opened {
     int device;
     void* address;
   };
 
-  void choose(Exchange& exchange, const Team& team, TransportKind wanted);
-  void use_host_windows(const Team& team);
+  void choose(Exchange& exchange, const Settings& settings);
+  /// Collective. Makes all members' windows in host memory, one after another.
+  void use_host_windows(Exchange& exchange);
   void allocate_counters();
   /// Makes and opens windows on the devices. Empty, or why that is not possible.
-  [[nodiscard]] std::string use_device_windows(Exchange& exchange, const Team& team);
+  [[nodiscard]] std::string use_device_windows(Exchange& exchange);
   /// Collective. Whether lines may be wide, the same on all ranks.
-  [[nodiscard]] bool are_joined_by_nvlink(Exchange& exchange, const Team& team) const;
+  [[nodiscard]] bool are_joined_by_nvlink(Exchange& exchange) const;
   void allocate_and_share(std::span<backend::MemoryHandle> handles);
-  void open_all(const Team& team, std::span<const backend::MemoryHandle> handles);
-  [[nodiscard]] std::string self_test(Exchange& exchange, const Team& team);
+  void open_all(std::span<const backend::MemoryHandle> handles);
+  [[nodiscard]] std::string self_test(Exchange& exchange);
 
   Runtime& runtime_;
+  const Membership& membership_;
   backend::TeamWindowLayout layout_;
   TransportKind transport_ = TransportKind::staged;
   std::string reason_;
-  std::vector<int> devices_;
-  std::vector<std::vector<std::byte*>> addresses_;            ///< by own member, then member
-  std::vector<backend::TeamCounters*> counters_;              ///< by own member
+  std::optional<HostShare> host_windows_;                     ///< none where windows are on devices
+  std::vector<std::vector<std::byte*>> addresses_;            ///< by local index, then member
+  std::vector<backend::TeamCounters*> counters_;              ///< by local index
   std::vector<std::unique_ptr<OwnStream>> counters_streams_;  ///< likewise; empty if there are none
-  std::vector<Allocated> allocated_;                          ///< by own member
+  std::vector<Allocated> allocated_;                          ///< by local index
   std::vector<Opened> opened_;
 };
 

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "transport/team/flight_record.hpp"
+
 #include "backend/descriptor.hpp"
 #include "environment.hpp"
 #include "log.hpp"
 #include "patient_write.hpp"
-#include "transport/team/team.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
 #include <exception>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <string_view>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include <fcntl.h>
 #include <fmt/format.h>
 
-/// What a team writes down of its calls, and says of its end.
 namespace tutti::transport::ranks {
 namespace {
 
@@ -37,12 +38,12 @@ void append_line(const std::string& path, std::string_view text) {
 
 }  // namespace
 
-std::string Team::record(std::uint64_t most_calls, std::uint64_t since, std::string_view reason) const {
+std::string FlightRecord::json(std::uint64_t most_calls, std::uint64_t since, std::string_view reason) const {
   using Json = nlohmann::ordered_json;
   const std::int64_t now = RankBoard::now();
   Json ranks = Json::array();
-  for (std::size_t rank = 0; rank < rank_count_; ++rank) {
-    const RankBoard& board = boards_[rank];
+  for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
+    const RankBoard& board = state_.board(rank);
     const std::uint64_t last = board.last_sequence.load();
     Json calls = Json::array();
     const std::uint64_t remembered = last - std::min(last, RankBoard::furthest_ahead) + 1;
@@ -54,54 +55,55 @@ std::string Team::record(std::uint64_t most_calls, std::uint64_t since, std::str
                        {"call", to_string(entry.signature())},
                        {"microseconds_ago", (now - entry.posted_at()) / 1000},
                        {"captured", entry.is_captured()},
-                       {"completed", has_completed(board, sequence)}});
+                       {"completed", progress_.has_completed(rank, sequence)}});
     }
     constexpr std::array<std::string_view, 4> states{"joining", "active", "leaving", "left"};
     ranks.push_back({{"rank", rank},
-                     {"host", hosts_[host_of(rank)].name},
+                     {"host", membership_.hosts()[membership_.host_of(rank)].name},
                      {"process", board.process},
                      {"state", states[std::min<std::size_t>(board.state.load(), states.size() - 1)]},
                      {"calls", std::move(calls)}});
   }
   Json document = {{"schema", "tutti-flight-record/1"},
-                   {"written_by", rank_},
+                   {"written_by", membership_.rank()},
                    {"aborted", nullptr},
                    {"ranks", std::move(ranks)}};
-  if (abort_->is_set()) reason = abort_->reason().text();
+  if (abort_.is_set()) reason = abort_.word().reason().text();
   if (!reason.empty()) document["aborted"] = reason;
   // Reasons and names of hosts may be any bytes, and a reason may have been cut within a character.
   return document.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::string Team::record_of_timeout(std::uint64_t sequence, std::string_view reason) const noexcept {
+std::string FlightRecord::of_timeout(std::uint64_t sequence, std::string_view reason) const noexcept {
   try {
-    return record(latest_calls, sequence, reason);
+    return json(latest_calls, sequence, reason);
   } catch (const std::exception&) {
     return {};
   }
 }
 
-bool Team::is_host_that_logs() const noexcept {
+bool FlightRecord::is_host_that_logs() const noexcept {
   // The first host of which any rank seems to go on.
-  for (const Host& host : hosts_) {
+  for (const Membership::Host& host : membership_.hosts()) {
     for (const std::size_t rank : host.ranks) {
-      if (rank == static_cast<std::size_t>(rank_)) return true;
-      if (is_known_to_be_gone(rank) || board(rank).state.load() != RankBoard::active || standstill(rank))
+      if (rank == membership_.rank()) return true;
+      if (judgement_.is_gone(rank) || state_.board(rank).state.load() != RankBoard::active ||
+          judgement_.standstill(rank))
         continue;
-      return is_here(rank);
+      return membership_.is_on_this_host(rank);
     }
   }
   return true;
 }
 
-void Team::keep_record(std::string_view record) noexcept {
+void FlightRecord::keep(std::string_view record) const noexcept {
   try {
     const std::optional<std::string>& file = Environment::get().flight_record;
     if (!file) {
       if (is_host_that_logs()) log_warning(fmt::format("flight record: {}", record));
       return;
     }
-    const std::string path = fmt::format("{}.{}", *file, rank_);
+    const std::string path = fmt::format("{}.{}", *file, membership_.rank());
     try {
       append_line(path, record);
       log_warning(fmt::format("Communicator: the flight record is in {}", path));
@@ -110,17 +112,6 @@ void Team::keep_record(std::string_view record) noexcept {
     }
   } catch (const std::exception&) {
     // Memory is short: the reason stays.
-  }
-}
-
-void Team::tell_of_end() noexcept {
-  if (!abort_->is_set() || has_told_.exchange(true)) return;
-  const backend::AbortReason& reason = abort_->reason();
-  if (static_cast<ErrorCode>(reason.code) == ErrorCode::aborted) return;
-  try {
-    log_warning(fmt::format("Communicator: ended on rank {} of {}: {}", rank_, rank_count_, reason.text()));
-  } catch (const std::exception&) {
-    // Memory is short: who uses the communicator is told.
   }
 }
 

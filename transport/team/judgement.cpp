@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/team/judgement.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::transport::ranks {
+
+Judgement::Judgement(const Membership& membership, const SharedState& state, const Progress& progress,
+                     std::span<const PeerProcess> processes, Settings settings)
+    : membership_(membership),
+      state_(state),
+      progress_(progress),
+      processes_(processes),
+      settings_(std::move(settings)) {}
+
+std::optional<std::chrono::milliseconds> Judgement::silence_since(std::int64_t time) const noexcept {
+  const std::chrono::nanoseconds silence(RankBoard::now() - std::max(time, started_at_));
+  if (silence < settings_.timeout / 2) return std::nullopt;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(silence);
+}
+
+std::optional<std::chrono::milliseconds> Judgement::standstill(std::size_t rank) const noexcept {
+  const RankBoard& board = state_.board(rank);
+  if (board.state.load() != RankBoard::active) return std::nullopt;
+  return silence_since(std::max(board.watched_at.load(), board.hearsay.watched_at.load()));
+}
+
+std::optional<std::chrono::milliseconds> Judgement::silence_of_courier(std::size_t rank) const noexcept {
+  const RankBoard& board = state_.board(rank);
+  if (!membership_.spans_hosts() || board.state.load() != RankBoard::active || standstill(rank))
+    return std::nullopt;
+  if (membership_.is_on_this_host(rank)) return silence_since(board.carried_at.load());
+  const std::int64_t heard_at = board.hearsay.heard_at.load();
+  const bool is_told_of = heard_at != 0 && !silence_since(heard_at);
+  return is_told_of ? silence_since(board.hearsay.carried_at.load()) : std::nullopt;
+}
+
+bool Judgement::is_heard(std::size_t rank) const noexcept {
+  if (membership_.is_on_this_host(rank)) return true;
+  const std::size_t receiver = membership_.receiver(rank, membership_.this_host());
+  return !silence_since(state_.board(receiver).carried_at.load()) && !silence_of_courier(rank);
+}
+
+bool Judgement::is_known(std::size_t rank) const noexcept {
+  const std::int64_t heard_at = state_.board(rank).hearsay.heard_at.load();
+  return is_heard(rank) || (heard_at != 0 && !silence_since(heard_at));
+}
+
+std::uint64_t Judgement::last_call_of(std::size_t rank) const noexcept {
+  const RankBoard& board = state_.board(rank);
+  return std::max(board.last_sequence.load(), board.hearsay.last_sequence.load());
+}
+
+std::chrono::nanoseconds Judgement::patience() const noexcept {
+  const bool is_deaf =
+      membership_.spans_hosts() && silence_since(state_.board(membership_.rank()).carried_at.load());
+  return is_deaf ? settings_.timeout + settings_.timeout / 4 : settings_.timeout;
+}
+
+std::string Judgement::how_far(std::size_t rank, std::uint64_t sequence,
+                               const std::vector<std::size_t>& missing) const {
+  const RankBoard& board = state_.board(rank);
+  if (const std::uint64_t last = last_call_of(rank); last < sequence)
+    return fmt::format("has not made it, its last call is {}", board.describe_call(last));
+  const bool is_over =
+      missing.empty() ? progress_.has_completed(rank, sequence) || board.hearsay.completed.load() >= sequence
+                      : !is_heard(rank) || std::ranges::find(missing, rank) == missing.end();
+  return is_over ? "" : "has made it and not completed it";
+}
+
+std::string Judgement::who_is_late(std::uint64_t sequence, const std::vector<std::size_t>& missing) const {
+  const std::size_t rank_count = membership_.rank_count();
+  std::string late;
+  const auto add = [&](const std::string& what) { late += (late.empty() ? "" : "; ") + what; };
+  const auto what = [&](std::size_t rank) { return how_far(rank, sequence, missing); };
+  const auto add_all = [&](const auto& is_meant) {
+    if (!late.empty()) return;
+    for (std::size_t rank = 0; rank < rank_count; ++rank) {
+      if (is_known(rank) && is_meant(rank)) add(fmt::format("rank {} {}", rank, what(rank)));
+    }
+  };
+  // Whoever waits for one that stands still is behind, too. Between hosts, what it sent last, or should hand
+  // on, may be lost: it counts, even if it seems to have completed the call.
+  for (std::size_t rank = 0; rank < rank_count; ++rank) {
+    if (!is_known(rank)) continue;
+    const auto silence = standstill(rank);
+    const std::string lag = what(rank);
+    if (!silence || (lag.empty() && !membership_.spans_hosts())) continue;
+    add(fmt::format("rank {} {}, and its process has done nothing for {} ms", rank,
+                    lag.empty() ? "has completed it" : lag, silence->count()));
+  }
+  add_all([&](std::size_t rank) { return last_call_of(rank) < sequence; });
+  const bool is_explained = !late.empty();
+  // Those who wait for what a courier should carry are innocent. What it keeps back may be anything.
+  for (std::size_t rank = 0; rank < rank_count; ++rank) {
+    if (const auto silence = silence_of_courier(rank)) {
+      add(fmt::format("the network thread of rank {} has not come back from {} for {} ms", rank,
+                      settings_.network, silence->count()));
+    }
+  }
+  for (std::size_t rank = 0; rank < rank_count && !is_explained; ++rank) {
+    if (!is_known(rank))
+      add(fmt::format("nothing is heard of rank {}, its last known call is {}", rank,
+                      state_.board(rank).describe_call(last_call_of(rank))));
+  }
+  const std::size_t self = membership_.rank();
+  add_all([&](std::size_t rank) { return rank != self && !what(rank).empty(); });
+  add_all([&](std::size_t rank) { return rank == self && !what(rank).empty(); });
+  return late.empty() ? "it completes just now" : late;
+}
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/team/leaving.hpp"
+
+#include "log.hpp"
+#include "transport/team/live_teams.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::transport::ranks {
+namespace {
+
+/// How long others are waited for that should come at once.
+constexpr std::chrono::seconds longest_moment{1};
+
+}  // namespace
+
+Leaving::Leaving(Runtime& runtime, const Membership& membership, const SharedState& state,
+                 const Progress& progress, const CallLog& calls, const Abort& abort, LocalNews& news,
+                 std::vector<PeerProcess>& processes)
+    : runtime_(runtime),
+      membership_(membership),
+      state_(state),
+      progress_(progress),
+      calls_(calls),
+      abort_(abort),
+      news_(news),
+      processes_(processes) {}
+
+void Leaving::enter(std::uint32_t state) noexcept {
+  state_.board(membership_.rank()).state.store(state);
+  news_.announce();
+}
+
+bool Leaving::are_all(std::uint32_t state) const noexcept {
+  for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
+    if (state_.board(rank).state.load() < state && !processes_[rank].is_gone()) return false;
+  }
+  return true;
+}
+
+bool Leaving::needs_nothing(std::size_t rank) const noexcept {
+  const RankBoard& board = state_.board(rank);
+  if (board.state.load() >= RankBoard::leaving || processes_[rank].is_gone()) return true;
+  // It need not come here: it may be about to leave another team first, where this rank comes later.
+  const std::uint64_t last = calls_.last();
+  return !calls_.has_captured() && board.last_sequence.load() == last && progress_.has_completed(rank, last);
+}
+
+void Leaving::leave(std::chrono::milliseconds timeout, Windows& windows, Registrations* registrations,
+                    const Courier* courier) noexcept {
+  using Clock = std::chrono::steady_clock;
+  const auto wait_while = [&](const auto& holds, Clock::time_point deadline) {
+    std::optional<Clock::time_point> soon;
+    while (holds() && (courier == nullptr || !courier->is_broken())) {
+      const auto now = Clock::now();
+      // After an abort the others come soon, or not at all.
+      if (abort_.is_set() && !soon) soon = now + longest_moment;
+      if (now >= (soon ? std::min(*soon, deadline) : deadline)) return;
+      runtime_.backend().wait_elsewhere();  // other communicators' work is needed, too
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  };
+  const bool is_read = windows.transport() == TransportKind::p2p;  // this rank's device memory, by others
+  const auto is_needed = [&] {
+    if (courier != nullptr) return !are_all(RankBoard::leaving);
+    for (std::size_t rank = 0; is_read && rank < membership_.rank_count(); ++rank) {
+      if (!needs_nothing(rank)) return true;
+    }
+    return false;
+  };
+  const auto is_still_open = [&] {
+    if (courier != nullptr) return !are_all(RankBoard::left) || !courier->has_delivered();
+    return is_read && !are_all(RankBoard::left);
+  };
+  const auto deadline = Clock::now() + timeout;
+  enter(RankBoard::leaving);
+  wait_while(is_needed, deadline);
+  windows.close();
+  if (registrations != nullptr) registrations->leave();
+  enter(RankBoard::left);
+  // Memory can be left behind, a courier cannot.
+  wait_while(is_still_open,
+             courier != nullptr ? deadline : std::min(deadline, Clock::now() + longest_moment));
+}
+
+void Leaving::prepare(const Windows& windows, const Registrations& registrations) {
+  static_cast<void>(runtime_.extension<LeftMemory>());
+  left_.push_back({.memory = std::make_shared<SharedMemory>(),
+                   .boards = state_.boards(),
+                   .processes = {},
+                   .segments = registrations.retired(),
+                   .windows = windows.allocated()});
+}
+
+void Leaving::leave_memory(HostShare& shared, Windows& windows,
+                           std::optional<Registrations>& registrations) noexcept {
+  std::shared_ptr<SharedMemory> memory;  // until nobody else here looks at it
+  auto& left_memory = runtime_.extension<LeftMemory>();
+  if (!left_.empty() && !are_all(RankBoard::left)) {
+    memory = left_.front().memory;
+    *memory = shared.release();
+    left_.front().processes = std::move(processes_);
+    left_memory.take(std::move(left_), windows.release(), windows.layout().bytes());
+  }
+  registrations.reset();
+  left_memory.sweep(membership_.devices());
+}
+
+void free_left_memory(Runtime& runtime, std::span<const int> devices) noexcept {
+  try {
+    auto& live_teams = runtime.extension<LiveTeams>();
+    live_teams.while_idle(nullptr, [&] { runtime.extension<LeftMemory>().sweep(devices); });
+  } catch (const std::exception& error) {
+    log_warning(fmt::format("Communicator: memory of earlier ones is not freed now: {}", error.what()));
+  }
+}
+
+}  // namespace tutti::transport::ranks

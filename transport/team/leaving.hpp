@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/team/abort.hpp"
+#include "transport/team/call_log.hpp"
+#include "transport/team/courier.hpp"
+#include "transport/team/host_share.hpp"
+#include "transport/team/left_memory.hpp"
+#include "transport/team/local_news.hpp"
+#include "transport/team/membership.hpp"
+#include "transport/team/peer_process.hpp"
+#include "transport/team/progress.hpp"
+#include "transport/team/registrations.hpp"
+#include "transport/team/shared_state.hpp"
+#include "transport/team/windows.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// How a rank leaves its team: others' work may still read from its device memory, and on several hosts
+/// others may need its courier to hear from one another.
+class Leaving {
+ public:
+  /// `processes`, by rank, stay where they are until `leave_memory`.
+  Leaving(Runtime& runtime, const Membership& membership, const SharedState& state, const Progress& progress,
+          const CallLog& calls, const Abort& abort, LocalNews& news, std::vector<PeerProcess>& processes);
+  Leaving(const Leaving&) = delete;
+  Leaving& operator=(const Leaving&) = delete;
+  ~Leaving() = default;
+
+  /// Tells the others that this rank has come so far (`RankBoard::state`).
+  void enter(std::uint32_t state) noexcept;
+  /// Makes room for what `leave_memory` does, as there may be no memory for it when the team goes: for teams
+  /// whose members' devices hold the windows.
+  void prepare(const Windows& windows, const Registrations& registrations);
+
+  /// Local queued work is over. Where ranks are on several hosts, waits for the others to come here too;
+  /// where members' devices hold the windows, until they need nothing more of this rank, and then a moment
+  /// for them to close its windows. For `timeout` at most, and for none whose process is known to be gone.
+  void leave(std::chrono::milliseconds timeout, Windows& windows, Registrations* registrations,
+             const Courier* courier) noexcept;
+  /// Has the runtime free what others still have open of this rank once they have closed it; `shared` is
+  /// where they say so. Ends `registrations`. No thread of the team's looks at anything any more.
+  void leave_memory(HostShare& shared, Windows& windows,
+                    std::optional<Registrations>& registrations) noexcept;
+
+ private:
+  /// Whether all other ranks that are not known to be gone have come to `state`.
+  [[nodiscard]] bool are_all(std::uint32_t state) const noexcept;
+  /// Whether another rank will not look at this one's windows again.
+  [[nodiscard]] bool needs_nothing(std::size_t rank) const noexcept;
+
+  Runtime& runtime_;
+  const Membership& membership_;
+  const SharedState state_;
+  const Progress& progress_;
+  const CallLog& calls_;
+  const Abort& abort_;
+  LocalNews& news_;
+  std::vector<PeerProcess>& processes_;
+  std::list<LeftMemory::Left> left_;  ///< one, if `prepare` has been called
+};
+
+/// Frees what teams that are no more have left on these devices and nobody has open any longer, if no team's
+/// calls are under way. Not in a call of a team's.
+void free_left_memory(Runtime& runtime, std::span<const int> devices) noexcept;
+
+}  // namespace tutti::transport::ranks

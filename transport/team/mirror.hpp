@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/shared_flag.hpp"
+#include "transport/team/abort.hpp"
+#include "transport/team/call_log.hpp"
+#include "transport/team/courier_messages.hpp"
+#include "transport/team/flight_record.hpp"
+#include "transport/team/membership.hpp"
+#include "transport/team/progress.hpp"
+#include "transport/team/shared_state.hpp"
+#include "transport/team/windows.hpp"
+#include "tutti/error.hpp"
+#include "tutti/exchange.hpp"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// Bytes that a local member puts for readers on other hosts.
+struct Parcel {
+  std::uint32_t member = 0;
+  std::uint32_t round = 0;
+  std::uint64_t bytes = 0;
+  std::vector<std::uint32_t> readers;  ///< on other hosts
+};
+
+/// Keeps the shared memory of several hosts alike: says what is new of this rank, and writes what ranks of
+/// other hosts say into their mirrors, the parts of this host's memory that belong to them. The order of the
+/// messages of a rank is kept: a call comes before the bytes that belong to it, bytes before the flags that
+/// announce them. For one thread, but for `has_sent`.
+class Mirror {
+ public:
+  Mirror(const Membership& membership, const SharedState& state, const Windows& windows,
+         const Progress& progress, CallLog& calls, const FlightRecord& record, Abort& abort,
+         std::chrono::milliseconds timeout);
+  Mirror(const Mirror&) = delete;
+  Mirror& operator=(const Mirror&) = delete;
+  ~Mirror() = default;
+
+  /// Whether the bytes are where they are to be read from.
+  [[nodiscard]] bool is_ready(const Parcel& parcel) const noexcept;
+  /// Adds what is new of this rank since it was last called.
+  void add_news(MessageWriter& news);
+  /// Adds the bytes, for these of its readers.
+  void add_parcel(MessageWriter& message, const Parcel& parcel, std::span<const std::uint32_t> readers) const;
+  /// Whether news have had what the local mailbox holds.
+  [[nodiscard]] bool has_sent(Mailbox::Kind kind) const noexcept;
+  /// Whether news have had the last word, `RankBoard::left`.
+  [[nodiscard]] bool has_sent_all() const noexcept { return state_sent_ == RankBoard::left; }
+
+  /// Writes a message into the mirrors. Throws Error(internal) if it makes no sense.
+  void deliver(const Network::Message& message);
+
+ private:
+  using Record = MessageRecord;
+  /// How far a local member has come.
+  struct MemberProgress {
+    std::uint32_t done = 0;
+    std::uint32_t passed = 0;
+    std::uint32_t finished = 0;
+    friend bool operator==(const MemberProgress&, const MemberProgress&) = default;
+  };
+  /// What has been sent of a mailbox.
+  struct Mail {
+    std::atomic<std::uint64_t> written{0};
+    std::uint64_t read = 0;
+  };
+
+  void add_calls(MessageWriter& news, std::uint64_t posted);
+  void add_mail(MessageWriter& news, Mailbox::Kind kind);
+  void add_progress(MessageWriter& news);
+  void add_abort(MessageWriter& news);
+  /// What this host knows of the others of its ranks.
+  void add_hearsay(MessageWriter& news) const;
+  void end_as_elsewhere(ErrorCode code, std::string_view reason) noexcept;
+  void deliver_call(std::size_t rank, MessageReader& message);
+  void deliver_hearsay(MessageReader& message);
+  void deliver_mail(std::size_t rank, MessageReader& message);
+  void deliver_progress(MessageReader& message);
+  void deliver_parcel(MessageReader& message);
+
+  const Membership& membership_;
+  const SharedState state_;
+  const Windows& windows_;
+  const Progress& progress_;
+  CallLog& calls_;
+  const FlightRecord& record_;
+  Abort& abort_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<std::uint32_t> members_here_;  ///< of all ranks of this host
+
+  std::uint32_t state_sent_ = RankBoard::joining;
+  std::uint64_t sequence_sent_ = 0;
+  std::int64_t watched_at_sent_ = 0;
+  std::vector<MemberProgress> progress_sent_;  ///< by local index
+  bool is_abort_sent_ = false;
+  std::array<Mail, 2> mail_sent_;  ///< by kind
+};
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/team/progress.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace tutti::transport::ranks {
+
+Progress::Progress(Runtime& runtime, const Membership& membership, const SharedState& state, Abort& abort)
+    : runtime_(runtime),
+      membership_(membership),
+      state_(state),
+      abort_(abort),
+      marks_(membership.local_count()) {
+  for (std::size_t local = 0; local < membership.local_count(); ++local)
+    flags_of_rounds_.push_back(&state.done_flag(membership.first_local() + local));
+}
+
+void Progress::start(const Windows& windows) {
+  if (windows.counters(0) == nullptr) return;
+  std::vector<DeviceProgress::Device> devices;
+  for (std::size_t local = 0; local < membership_.local_count(); ++local) {
+    backend::SharedFlag* const known = std::exchange(flags_of_rounds_[local], &windows.counters(local)->done);
+    devices.push_back(
+        {.stream = windows.counters_stream(local), .on_device = flags_of_rounds_[local], .known = known});
+  }
+  devices_.emplace(
+      runtime_, devices,
+      [this] {
+        look_at_marks();
+        return has_calls_under_way();
+      },
+      [this](const backend::Escaped& escaped) {
+        abort_.fail("cannot ask its devices how far they are", escaped);
+      });
+}
+
+void Progress::record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream) {
+  if (mark.event.handle() == nullptr) mark.event = PooledEvent(runtime_.events(), stream.device);
+  runtime_.backend().record_event(mark.event.handle(), stream);
+  mark.sequence = static_cast<std::uint32_t>(sequence);
+  mark.is_pending = true;
+}
+
+bool Progress::is_passed(Mark& mark) {
+  if (!mark.is_pending || !runtime_.backend().query_event(mark.event.handle())) return false;
+  mark.is_pending = false;
+  return true;
+}
+
+void Progress::mark(std::size_t local, std::uint64_t sequence, backend::StreamRef stream) {
+  const std::lock_guard lock(marks_mutex_);
+  Marks& marks = marks_[local];
+  record(marks.oldest.is_pending ? marks.latest : marks.oldest, sequence, stream);
+}
+
+void Progress::look_at_marks() noexcept {
+  // What comes to its end now has been ended, and has not done what it should.
+  if (abort_.is_set()) return;
+  const std::lock_guard lock(marks_mutex_);
+  for (std::size_t local = 0; local < marks_.size(); ++local) {
+    Marks& marks = marks_[local];
+    try {
+      while (is_passed(marks.oldest)) {
+        backend::set_flag(state_.passed_flag(membership_.first_local() + local), marks.oldest.sequence);
+        std::swap(marks.oldest, marks.latest);
+      }
+    } catch (...) {
+      abort_.fail("cannot tell how far its calls are", backend::Escaped::current());
+    }
+  }
+}
+
+std::uint32_t Progress::completed_by(std::size_t member) const noexcept {
+  const std::uint32_t by_rounds = state_.done_flag(member).value.load();
+  const std::uint32_t by_marks = state_.passed_flag(member).value.load();
+  // One of them may have stood still for more calls than they can tell apart; the other one is not far behind
+  // what has been posted. No local one is ahead of it.
+  const std::size_t rank = membership_.rank_of_member()[member];
+  const auto posted = static_cast<std::uint32_t>(state_.board(rank).last_sequence.load());
+  return posted - by_rounds <= posted - by_marks ? by_rounds : by_marks;
+}
+
+bool Progress::has_completed(std::size_t rank, std::uint64_t sequence) const noexcept {
+  const std::size_t first = membership_.first_member(rank);
+  for (std::size_t member = first; member < first + membership_.member_count(rank); ++member) {
+    if (!backend::has_reached(completed_by(member), static_cast<std::uint32_t>(sequence))) return false;
+  }
+  return true;
+}
+
+std::uint64_t Progress::completed_by_rank(std::size_t rank) const noexcept {
+  const std::uint64_t posted = state_.board(rank).last_sequence.load();
+  std::uint32_t behind = 0;
+  const std::size_t first = membership_.first_member(rank);
+  for (std::size_t member = first; member < first + membership_.member_count(rank); ++member) {
+    const std::uint32_t member_behind = static_cast<std::uint32_t>(posted) - completed_by(member);
+    if (static_cast<std::int32_t>(member_behind) > 0) behind = std::max(behind, member_behind);
+  }
+  return posted - behind;
+}
+
+std::uint64_t Progress::completed() const noexcept {
+  const std::uint64_t posted = last_call();
+  const std::uint64_t completed = completed_by_rank(membership_.rank());
+  // What has been captured has been completed as far as this process has anything to wait for.
+  return completed >= last_awaited_.load() ? posted : completed;
+}
+
+bool Progress::has_calls_under_way() const noexcept {
+  return completed() != last_call();
+}
+
+bool Progress::is_idle() noexcept {
+  runtime_.backend().wait_elsewhere();
+  look_at_marks();
+  if (devices_) devices_->look();
+  return !has_calls_under_way();
+}
+
+std::optional<std::uint64_t> Progress::oldest_under_way() const noexcept {
+  const RankBoard& board = state_.board(membership_.rank());
+  const std::uint64_t posted = last_call();
+  const std::uint64_t remembered =
+      posted < RankBoard::furthest_ahead ? 1 : posted - RankBoard::furthest_ahead;
+  for (std::uint64_t sequence = std::max(completed() + 1, remembered); sequence <= posted; ++sequence) {
+    const RankBoard::Entry& entry = board.entries[sequence % RankBoard::history];
+    if (entry.is(sequence) && !entry.is_captured()) return sequence;
+  }
+  return std::nullopt;
+}
+
+}  // namespace tutti::transport::ranks

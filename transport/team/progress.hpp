@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/shared_flag.hpp"
+#include "runtime.hpp"
+#include "transport/team/abort.hpp"
+#include "transport/team/device_progress.hpp"
+#include "transport/team/membership.hpp"
+#include "transport/team/shared_state.hpp"
+#include "transport/team/windows.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// How far the calls of a team have come, on all ranks as far as this one knows.
+///
+/// A call by rounds is completed when its kernels have set a flag; one without rounds when its stream has
+/// passed a mark. Some devices count finished calls in their own memory and are asked now and then: a write
+/// to host memory costs a kernel as much as a small message. Captured calls are not waited for, as nobody
+/// knows when graphs run. Thread-safe.
+class Progress {
+ public:
+  Progress(Runtime& runtime, const Membership& membership, const SharedState& state, Abort& abort);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress() = default;
+
+  /// A local call, which is not captured, has been announced: it is waited for.
+  void await(std::uint64_t sequence) noexcept { last_awaited_.store(sequence, std::memory_order_release); }
+  /// The flag that rounds of a local member set: the shared one, or a word on its device.
+  [[nodiscard]] backend::SharedFlag& flag_of_rounds(std::size_t local) const noexcept {
+    return *flags_of_rounds_[local];
+  }
+  /// The local member has completed the call, which had no rounds, once `stream` has come to this point.
+  void mark(std::size_t local, std::uint64_t sequence, backend::StreamRef stream);
+
+  /// Asks devices that count in their own memory, where there are such, by a thread. Until `stop`.
+  void start(const Windows& windows);
+  void stop() noexcept { devices_.reset(); }
+  [[nodiscard]] bool asks_devices() const noexcept { return devices_.has_value(); }
+  /// All that the devices had completed at this time is known, in nanoseconds of `RankBoard::now`; if they
+  /// are asked.
+  [[nodiscard]] std::int64_t known_until() const noexcept { return devices_->known_until(); }
+  /// How long a device that is asked has owed an answer.
+  [[nodiscard]] std::chrono::nanoseconds silence() const noexcept { return devices_->silence(); }
+  /// Takes note of the marks that streams have passed.
+  void look_at_marks() noexcept;
+
+  [[nodiscard]] bool has_completed(std::size_t rank, std::uint64_t sequence) const noexcept;
+  /// The sequence number up to which all of the rank's members have completed their calls.
+  [[nodiscard]] std::uint64_t completed_by_rank(std::size_t rank) const noexcept;
+  /// Likewise of this rank; captured calls count as completed.
+  [[nodiscard]] std::uint64_t completed() const noexcept;
+  [[nodiscard]] bool has_calls_under_way() const noexcept;
+  /// Asks streams and devices first, and waits a moment for their answers. Whether all local members have
+  /// completed all calls.
+  [[nodiscard]] bool is_idle() noexcept;
+  /// Of the local calls that are waited for and not complete, the oldest that is still remembered.
+  [[nodiscard]] std::optional<std::uint64_t> oldest_under_way() const noexcept;
+
+ private:
+  /// Where a stream was when a call without rounds had been queued.
+  struct Mark {
+    PooledEvent event;
+    std::uint32_t sequence = 0;
+    bool is_pending = false;
+  };
+  /// The oldest such call that is not complete yet, and the latest: those in between need no marks.
+  struct Marks {
+    Mark oldest;
+    Mark latest;
+  };
+
+  void record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream);
+  /// True if the mark was pending and has been passed.
+  [[nodiscard]] bool is_passed(Mark& mark);
+  /// The sequence number of the last call that the member has completed.
+  [[nodiscard]] std::uint32_t completed_by(std::size_t member) const noexcept;
+  [[nodiscard]] std::uint64_t last_call() const noexcept {
+    return state_.board(membership_.rank()).last_sequence.load();
+  }
+
+  Runtime& runtime_;
+  const Membership& membership_;
+  const SharedState state_;
+  Abort& abort_;
+  std::vector<backend::SharedFlag*> flags_of_rounds_;  ///< by local index
+  std::atomic<std::uint64_t> last_awaited_ = 0;
+  std::mutex marks_mutex_;
+  std::vector<Marks> marks_;               ///< by local index; guarded by `marks_mutex_`
+  std::optional<DeviceProgress> devices_;  ///< none where devices write to host memory
+};
+
+}  // namespace tutti::transport::ranks

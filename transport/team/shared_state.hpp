@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/shared_flag.hpp"
+#include "transport/team/boards.hpp"
+#include "transport/team/membership.hpp"
+#include "transport/team/registration_tables.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// What the ranks of a team share, as it lies in memory that all ranks of a host map: an abort word with a
+/// reason of each rank, a status of each rank, the calls of those who come first, two flags of each member,
+/// two mailboxes of each rank and, where members may read one another's memory, tables of what each rank has
+/// registered. Every host has such memory, laid out alike; what belongs to ranks of other hosts is a mirror
+/// there.
+///
+/// A view: it owns nothing, and is copied freely. Zero-filled memory is what a team finds at first.
+class SharedState {
+ public:
+  struct Shape {
+    std::size_t ranks = 0;
+    std::size_t members = 0;
+    bool has_registrations = false;
+  };
+
+  /// How much memory that takes.
+  [[nodiscard]] static std::size_t bytes(const Shape& shape) { return SharedState(nullptr, shape).bytes_; }
+  /// `memory` is aligned as `backend::AbortWord` is, and has so many bytes.
+  SharedState(std::byte* memory, const Shape& shape);
+
+  [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_word_; }
+  [[nodiscard]] RankBoard& board(std::size_t rank) const noexcept { return boards_[rank]; }
+  [[nodiscard]] std::span<RankBoard> boards() const noexcept { return boards_; }
+  [[nodiscard]] FirstCalls& first_calls() const noexcept { return *first_calls_; }
+  /// The sequence number of the last call by rounds that the member has completed, as far as this host knows.
+  /// A device writes it. (A word of its own, beside `passed_flag`, because the host writes that.)
+  [[nodiscard]] backend::SharedFlag& done_flag(std::size_t member) const noexcept { return done_[member]; }
+  /// Likewise, of calls without rounds.
+  [[nodiscard]] backend::SharedFlag& passed_flag(std::size_t member) const noexcept {
+    return passed_[member];
+  }
+  [[nodiscard]] Mailbox& mailbox(std::size_t rank, Mailbox::Kind kind) const noexcept {
+    return mailboxes_[2 * rank + kind];
+  }
+  /// As the local rank uses them, if the shape has registrations.
+  [[nodiscard]] RegistrationTables registration_tables(const Membership& membership) const;
+
+  /// The ranks that have not made call `sequence`.
+  [[nodiscard]] std::vector<std::size_t> ranks_behind(std::uint64_t sequence) const;
+
+ private:
+  template <class T>
+  [[nodiscard]] std::span<T> place(std::byte* memory, std::size_t count);
+
+  std::size_t bytes_ = 0;
+  backend::AbortWord* abort_word_ = nullptr;
+  std::span<RankBoard> boards_;
+  FirstCalls* first_calls_ = nullptr;
+  std::span<backend::SharedFlag> done_;
+  std::span<backend::SharedFlag> passed_;
+  std::span<Mailbox> mailboxes_;
+  std::span<RegistrationBoard> registrations_;
+  std::span<RegistrationView> views_;
+};
+
+}  // namespace tutti::transport::ranks
