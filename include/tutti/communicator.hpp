@@ -22,12 +22,11 @@ struct CommunicatorOptions {
   /// The devices this process brings in, 1 to 16, each once; each is a member. Empty: the calling thread's
   /// current device, on GPUs CUDA's. No call of a communicator's leaves another device current than it found.
   std::vector<Device> devices{};
-  /// How long a call may wait for other ranks, or for another member of its own, before all ranks give up; a
+  /// How long a call may wait for other ranks, or for another local member, before all ranks give up; a
   /// second more where a GPU does not say how far it has come. It counts from when the call is made, or from
-  /// when the call before it has been completed here, whichever is later: so this rank's own work that its
+  /// when the call before it has been completed here, whichever is later: so other work that this rank's
   /// streams do in between counts too. Each step of making a communicator waits so long, too, if its exchange
-  /// knows how to
-  /// (`Exchange::limit_waits`). More than 0; more than a year is a year.
+  /// knows how to (`Exchange::limit_waits`). More than 0; more than a year is a year.
   std::chrono::milliseconds timeout{60'000};
   /// Memory through which a member gives its data to the others, the same on all ranks, 512 KiB to 1 GiB: on
   /// its device, if all devices reach one another's memory, else on every host. On GPUs, low-latency messages
@@ -58,74 +57,99 @@ struct CommunicatorWorkload {
 
 /// A group of devices in several processes, of one host or of several, and the collectives among them.
 ///
-/// Every process is a *rank*; every device it brings in is a *member*, numbered through all ranks: the
-/// members of rank 0 in its order, then those of rank 1. With one device per process, members are ranks. A
-/// `root` is a member.
+/// Every process is a *rank*. Every device that it brings in is a *member*; members are numbered through all
+/// ranks: those of rank 0 in its order, then those of rank 1. With one device per process, members are ranks.
+/// A `root` is a member. Members of this process are *local*.
 ///
+/// # Calls
 /// All ranks make the same calls in the same order, with the same root, element types and sizes; `all_gather`
-/// and `reduce_scatter_add`, for which tensors are flat, with the same numbers of elements. A call takes
-/// one tensor for each member of this process, in their order, each on that member's device; it enqueues on
-/// these devices' current streams, or on `streams`, one per own member, and returns. Inputs and outputs
-/// follow the streams as those of the collectives of one process do, and calls of one communicator follow one
-/// another, whatever streams they are made on. Tensors may be dropped right after the call. Scatter and
-/// gather return only when all ranks have made the call, because they must learn each other's sizes; the
-/// others do not wait for anyone, but for the first call that goes by NCCL, and a rank gets at most 32 calls
-/// ahead.
+/// and `reduce_scatter_add`, for which tensors are flat, with the same numbers of elements. A call takes one
+/// tensor for each local member, in their order, each on that member's device.
 ///
-/// Where members reach one another's device memory, large operands are read where they lie: whoever gives an
-/// operand has its stream wait until the others have read it. The caching allocator's segment around it is
-/// opened by the other processes when it is first needed, which the call waits for on the host, whatever they
-/// are doing otherwise. When it is to be freed (`empty_cache`, or when memory is short), they close it as
-/// soon as they have no calls under way, of this communicator or another, and not at all while one of theirs
-/// lives of which calls have been captured; freeing waits for them for a second at most, and else leaves it
-/// for the next time. Memory of other origin, or not aligned to 16 bytes, is copied first, which takes as
-/// much memory again; where there is none, the communicator ends.
+/// Sums go in ascending order of members, with the accumulators of `reduce_add`. They have the same bits as
+/// in one process, for whatever numbers of ranks and members per rank, except where NCCL carries them: on
+/// GPUs, for large payloads, unless `options.determinism` is bitwise.
 ///
-/// Sums go in ascending order of members, with the accumulators of `reduce_add`: the same bits as in one
-/// process, for whatever numbers of ranks and members per rank, except where NCCL carries them (GPUs, large
-/// payloads, unless `options.determinism` is bitwise).
+/// # Stream order
+/// A call enqueues on the current streams of the local members' devices, or on `streams`, one per local
+/// member, and returns. Inputs and outputs follow the streams as those of the collectives of one process do.
+/// Calls of one communicator follow one another, whatever streams they are made on.
 ///
-/// Calls may be captured into CUDA graphs, by all ranks alike; their operands must be contiguous. If one of a
-/// call's streams is being captured, those that are not join the capture, and come back to that stream after
-/// each call: it waits for them there. To capture calls that go on by themselves on every device, have all
-/// streams join first, as `Graph::capture` of several does. What has joined stays part of the capture until
-/// that ends: work that the caller queues there afterwards is the caller's to bring back. One graph takes
-/// calls at a time: Error(unsupported) where another that holds calls is still being captured. Launches of
-/// such a graph and other calls on the same members follow one another in stream order, which is the caller's
-/// to see to. Replays are not compared among ranks, nor watched for being late. An `ExternalStream` that a
-/// captured call is made on stays alive until the next captured call has been made, or the communicator is
-/// destroyed.
+/// The host waits for other ranks only in these cases:
+///  - scatter and gather return when all ranks have made the call, because they must learn each other's
+///  sizes;
+///  - the first call that goes by NCCL returns when all ranks have made it;
+///  - a call waits while its rank is 32 calls ahead of another;
+///  - a call waits for the other processes to open a segment of memory, as said under *Memory*.
 ///
-/// Several hosts, told apart by themselves or by `TUTTI_HOST_ID`, need an exchange that has a `Network`. GPUs
-/// reach one another by NCCL then, which carries every call that it can, whatever its size. The rest, and all
-/// calls on virtual devices, goes through host memory and the network: a thread of the communicator's, which
-/// sleeps most of the time when nothing is to be done, sends every byte once to each host that needs it. Such
-/// calls cannot be captured: Error(unsupported).
-///
-/// Errors. Bad arguments throw Error(invalid_argument) on the rank that gives them; nothing is enqueued
-/// there. What only another rank can cause ends the communicator on all ranks, within the timeout: calls that
-/// differ (invalid_argument, with both calls), a rank that is late (timeout, naming it and its last call), a
-/// process that is gone (peer_unavailable; by the timeout, if none of its host is left to see it), a rank
-/// that has destroyed its communicator where the others make a call (peer_unavailable, at once), `abort`
-/// (aborted), a network that fails (as the network says). The reason is thrown by the next call, by `check`
-/// and, with the same code, by whatever waits for a device that had calls under way: `synchronize` of a
-/// device, stream or event, a `query` that says that they are over, and copies to the host; on GPUs once for
-/// each device, and while the communicator lives. Such calls leave anything in their outputs. (Who waits by
-/// CUDA's own calls asks `check`.) An ended communicator makes no more calls.
-///
-/// Kernels of several members of one process wait for one another. Where launches return only when their
-/// kernels have ended (CUDA_LAUNCH_BLOCKING=1, some debuggers and profilers), which is found out when the
-/// first communicator with several own members is made, each member's are launched by a thread of its own,
-/// and NCCL carries nothing; where not even that helps, the communicator is refused: Error(unsupported).
-///
-/// A child forked off later cannot use it: calls throw Error(unsupported) there.
-///
-/// Thread safety: one call at a time, from any thread; `abort`, `is_running` and `flight_record` at any time.
 /// Calls of several communicators on the same stream are made in the same order on all ranks, too: each waits
 /// there for the other ranks, and what is queued behind it waits with it. On streams of their own, calls of
-/// several may wait on a GPU at once: the more communicators a process has there, the smaller is what a call
+/// several may wait on a GPU at once. The more communicators a process has there, the smaller is what a call
 /// takes of the GPU. (Captured calls, and those under way when another communicator is made, keep what they
 /// had.)
+///
+/// # Memory
+/// Tensors may be dropped right after the call. Where members reach one another's device memory, large
+/// operands are read where they lie: the stream of the member that owns an operand waits until the others
+/// have read it. The other processes open the caching allocator's segment around it when they first need it,
+/// whatever they are doing otherwise. When the segment is to be freed (by `empty_cache`, or when memory is
+/// short), they close it as soon as they have no calls under way, of this communicator or another. They do
+/// not close it while one of their communicators lives of which calls have been captured. Freeing waits for
+/// them for a second at most, and else leaves the segment for the next time. Memory of other origin, or not
+/// aligned to 16 bytes, is copied first, which takes as much memory again; where there is none, the
+/// communicator ends.
+///
+/// # Graphs
+/// Calls may be captured into CUDA graphs, by all ranks alike; their operands must be contiguous. If one of a
+/// call's streams is being captured, the others join the capture. After each call they come back to that
+/// stream, which waits for them there. To capture calls that go on by themselves on every device, have all
+/// streams join first, as `Graph::capture` of several does. What has joined stays part of the capture until
+/// that ends: work that the caller queues there afterwards is the caller's to bring back.
+///
+/// One graph takes calls at a time: a call throws Error(unsupported) where another graph that holds calls is
+/// still being captured. Launches of such a graph and other calls on the same members follow one another in
+/// stream order, which is the caller's to see to. Replays are not compared among ranks, nor watched for being
+/// late. An `ExternalStream` that a captured call is made on stays alive until the next captured call has
+/// been made, or the communicator is destroyed.
+///
+/// # Several hosts
+/// Hosts tell themselves apart, or are told apart by `TUTTI_HOST_ID`. Ranks on several of them need an
+/// exchange that has a `Network`. GPUs then reach one another by NCCL, which carries every call that it can,
+/// whatever its size. All other calls, and all calls on virtual devices, go through host memory and the
+/// network. A thread of the communicator, which sleeps most of the time when there is nothing to do, sends
+/// every byte once to each host that needs it. Such calls cannot be captured: Error(unsupported).
+///
+/// # Thread safety
+/// Any thread may make calls, one at a time. `abort`, `is_running` and `flight_record` may be called at any
+/// time.
+///
+/// # Errors
+/// Bad arguments throw Error(invalid_argument) on the rank that gives them; nothing is enqueued there. An
+/// ended communicator (see *Faults*) makes no more calls: each throws the reason of its end.
+///
+/// # Faults
+/// What only another rank can cause ends the communicator on all ranks, within the timeout:
+///  - calls that differ: invalid_argument, with both calls;
+///  - a rank that is late: timeout, naming it and its last call;
+///  - a process that is gone: peer_unavailable; if none of its host is left to see it, by the timeout;
+///  - a rank that has destroyed its communicator where the others make a call: peer_unavailable, at once;
+///  - `abort`: aborted;
+///  - a network that fails: as the network says.
+///
+/// The next call throws the reason, and so does `check`. Whatever waits for a device that had calls under way
+/// throws an error of the same code: `synchronize` of a device, stream or event, a `query` that finds them
+/// over, and copies to the host; on GPUs once for each device, and while the communicator lives. Such calls
+/// leave anything in their outputs. (Programs that wait by CUDA's own calls ask `check`.)
+///
+/// # Lifetime
+/// Ranks make a communicator together, and each destroys its own; the destructor says what it waits for. A
+/// child that is forked off later cannot use it: calls throw Error(unsupported) there.
+///
+/// Kernels of several members of one process wait for one another. The first communicator with several local
+/// members finds out whether launches return only when their kernels have ended, as with
+/// CUDA_LAUNCH_BLOCKING=1 and under some debuggers and profilers. There, a thread of its own launches each
+/// member's kernels, and NCCL carries nothing. Where not even that helps, the communicator is refused:
+/// Error(unsupported).
 class TUTTI_EXPORT Communicator {
  public:
   /// Collective: all processes of the exchange make it together. The exchange is not used afterwards. Throws
@@ -140,14 +164,15 @@ class TUTTI_EXPORT Communicator {
   Communicator& operator=(Communicator&&) noexcept;
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
-  /// Waits for own calls that are still under way; then, where data goes through device memory, until the
-  /// other ranks have completed as many calls (if some have been captured: for them to come here too), and
-  /// where ranks are on several hosts, for the others to come here too: for the timeout each, at most, and
-  /// for none whose process is known to be gone. Own calls that are not complete by then are ended; what they
-  /// use is kept until the process ends if their streams do not come to them. Not for other work of virtual
-  /// devices. On GPUs, memory of the own devices is freed, for which the driver waits for all their work; and
-  /// if calls have been captured, after the timeout what waits for other ranks there is ended. In a forked
-  /// child nothing is done.
+  /// Waits for this rank's calls that are still under way, but for no other work of virtual devices. Then,
+  /// where data goes through device memory, waits until the other ranks have completed as many calls; if some
+  /// have been captured, or ranks are on several hosts, until the others come here too. Each wait lasts for
+  /// the timeout at most, and is for none whose process is known to be gone.
+  ///
+  /// Calls that are not complete by then are ended; what they use is kept until the process ends if their
+  /// streams do not come to them. On GPUs, memory of the local devices is freed, for which the driver waits
+  /// for all their work; and if calls have been captured, what waits for other ranks there is ended after the
+  /// timeout. In a forked child nothing is done.
   ///
   /// Device memory that other ranks still have open a second later is freed once they have closed it: when
   /// communicators are made or destroyed, by `empty_cache`, or when memory is short. Ranks may destroy their
@@ -169,7 +194,7 @@ class TUTTI_EXPORT Communicator {
   /// Copies the root's `tensor`, which others need not give, into every `out`; the root's may be `tensor`.
   /// Ranks may mix the two forms.
   void broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams = {});
-  /// `broadcast` of many tensors as one operation; `tensors[i]`, `out[i]` are those of own member i. With
+  /// `broadcast` of many tensors as one operation; `tensors[i]`, `out[i]` are those of local member i. With
   /// lists of no tensors, which all ranks then give, the coalesced calls do nothing; but they are calls,
   /// which all ranks make.
   void broadcast_coalesced(TensorLists tensors, int root, StreamList streams = {});
