@@ -40,7 +40,7 @@ class AloneRank {
   [[nodiscard]] Registrations& operator*() { return *rank_; }
 
  private:
-  SharedMemory memory_{SharedState::bytes(shape_of_two)};
+  SharedMemory memory_{bytes_of_two()};
   Rank rank_{memory_.data(), 0};
 };
 

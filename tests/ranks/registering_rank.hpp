@@ -1,28 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/shared_flag.hpp"
 #include "runtime.hpp"
-#include "transport/team/abort.hpp"
-#include "transport/team/call_log.hpp"
-#include "transport/team/flight_record.hpp"
-#include "transport/team/judgement.hpp"
+#include "support/rank_rooms.hpp"
 #include "transport/team/live_teams.hpp"
-#include "transport/team/local_news.hpp"
-#include "transport/team/membership.hpp"
-#include "transport/team/peer_process.hpp"
-#include "transport/team/progress.hpp"
+#include "transport/team/registration_tables.hpp"
 #include "transport/team/registrations.hpp"
 #include "transport/team/shared_state.hpp"
-#include "transport/team/waiting.hpp"
 #include "tutti/error.hpp"
 #include "tutti/tensor.hpp"
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -37,43 +27,32 @@ inline constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of
   return static_cast<std::byte*>(tensor.data());
 }
 
-/// What two ranks of a member each share.
-inline constexpr SharedState::Shape shape_of_two{.ranks = 2, .members = 2, .has_registrations = true};
+/// How much memory two ranks of a member each share.
+[[nodiscard]] inline std::size_t bytes_of_two() {
+  return SharedState::bytes(test::RankRooms::shape_of(test::RankRooms::alike(2)));
+}
 
 /// Registrations of one of the two, whose device has its number.
 class Rank {
  public:
-  static constexpr std::chrono::milliseconds timeout{30'000};
-
   /// `memory` is zero-filled at first.
   Rank(std::byte* memory, std::size_t rank)
-      : membership_(rank,
-                    std::array<Membership::Rank, 2>{
-                        {{.host = "here", .member_count = 1}, {.host = "here", .member_count = 1}}},
-                    {static_cast<int>(rank)}),
-        state_(memory, shape_of_two),
-        abort_(membership_, state_.abort_word(), news_),
-        progress_(runtime_, membership_, state_, abort_),
-        judgement_(membership_, state_, progress_, processes_, {.timeout = timeout, .network = {}}),
-        record_(membership_, state_, progress_, judgement_, abort_),
-        waiting_(runtime_, membership_, state_, progress_, judgement_, record_, abort_),
-        calls_(membership_, state_, progress_, waiting_, abort_, news_),
-        registrations_(runtime_, membership_, state_, progress_, waiting_, calls_, abort_,
-                       runtime_.extension<LiveTeams>(), capacity) {}
+      : rooms_(memory, test::RankRooms::alike(2), rank, std::chrono::seconds(30), static_cast<int>(rank)),
+        registrations_(rooms_.runtime, rooms_.membership, rooms_.state, rooms_.progress, rooms_.waiting,
+                       rooms_.calls, rooms_.abort, rooms_.runtime.extension<LiveTeams>(), capacity) {}
 
   /// This rank has completed all calls up to this one.
   void complete(std::uint64_t sequence) {
-    state_.board(membership_.rank()).last_sequence.store(sequence);
-    calls_.has_queued(sequence);
-    backend::set_flag(state_.done_flag(membership_.rank()), static_cast<std::uint32_t>(sequence));
+    rooms_.board().last_sequence.store(sequence);
+    rooms_.calls.has_queued(sequence);
+    rooms_.complete(sequence);
   }
   /// The other rank has made a call that this one has not made, or not any more.
   void let_other_wait(bool waits) {
     constexpr std::uint64_t far_ahead = 1000;
-    const std::size_t other = 1 - membership_.rank();
-    state_.board(other).last_sequence.store(waits ? far_ahead : 0);
+    rooms_.state.board(other()).last_sequence.store(waits ? far_ahead : 0);
   }
-  void end_team() { abort_.set(ErrorCode::aborted, "the team is over"); }
+  void end_team() { rooms_.abort.set(ErrorCode::aborted, "the team is over"); }
   /// As a call does it.
   bool give(std::uint64_t sequence, const Tensor& tensor, bool is_captured = false) {
     const bool is_added = registrations_.add(sequence, 0, address_of(tensor), is_captured);
@@ -82,7 +61,7 @@ class Rank {
   }
   /// Where the other has what was given.
   [[nodiscard]] std::byte* seen_by_other(const Tensor& tensor) {
-    return registrations_.find(address_of(tensor)).seen_by(1 - membership_.rank());
+    return registrations_.find(address_of(tensor)).seen_by(other());
   }
   [[nodiscard]] std::uint64_t version(std::size_t entry) const {
     return table().entries[entry].version.load();
@@ -90,26 +69,19 @@ class Rank {
   [[nodiscard]] std::uint32_t used() const { return table().used.load(); }
   /// What the other rank has made of the entry.
   [[nodiscard]] RegistrationView& view_of_other(std::size_t entry) const {
-    return tables().views_of(membership_.rank(), entry)[1 - membership_.rank()];
+    return tables().views_of(rooms_.membership.rank(), entry)[other()];
   }
-  [[nodiscard]] const SharedState& state() const { return state_; }
+  [[nodiscard]] const SharedState& state() const { return rooms_.state; }
   [[nodiscard]] Registrations& operator*() { return registrations_; }
 
  private:
-  [[nodiscard]] RegistrationTables tables() const { return state_.registration_tables(membership_); }
+  [[nodiscard]] std::size_t other() const { return 1 - rooms_.membership.rank(); }
+  [[nodiscard]] RegistrationTables tables() const {
+    return rooms_.state.registration_tables(rooms_.membership);
+  }
   [[nodiscard]] RegistrationBoard& table() const { return tables().own(); }
 
-  Runtime& runtime_ = Runtime::get();
-  const Membership membership_;
-  const SharedState state_;
-  const std::vector<PeerProcess> processes_{2};  // none that could be gone
-  LocalNews news_;
-  Abort abort_;
-  Progress progress_;
-  const Judgement judgement_;
-  const FlightRecord record_;
-  Waiting waiting_;
-  CallLog calls_;
+  test::RankRooms rooms_;
   Registrations registrations_;
 };
 

@@ -68,7 +68,7 @@ class Pair {
  private:
   static SharedMemory memory_of_both(Exchange& exchange) {
     SharedMemory memory;
-    if (exchange.rank() == 0) memory = SharedMemory(SharedState::bytes(shape_of_two));
+    if (exchange.rank() == 0) memory = SharedMemory(bytes_of_two());
     const SharedMemory::Handle handle = gather(exchange, memory.share())[0];
     if (exchange.rank() == 1) memory = SharedMemory(handle);
     synchronize(exchange);

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/team/abort.hpp"
+#include "transport/team/call_log.hpp"
+#include "transport/team/flight_record.hpp"
+#include "transport/team/judgement.hpp"
+#include "transport/team/local_news.hpp"
+#include "transport/team/membership.hpp"
+#include "transport/team/peer_process.hpp"
+#include "transport/team/progress.hpp"
+#include "transport/team/shared_state.hpp"
+#include "transport/team/waiting.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace tutti::test {
+
+/// What one rank of a team has of its own, without threads, windows and other processes: the test does what
+/// those would do. Several ranks may be in one process. Each member is device 0.
+struct RankRooms {
+  using Ranks = std::vector<transport::ranks::Membership::Rank>;
+
+  /// `count` ranks of one host, with a member each.
+  [[nodiscard]] static Ranks alike(std::size_t count) {
+    return Ranks(count, {.host = "here", .member_count = 1});
+  }
+  [[nodiscard]] static transport::ranks::SharedState::Shape shape_of(const Ranks& ranks) {
+    std::size_t members = 0;
+    for (const auto& rank : ranks) members += rank.member_count;
+    return {.ranks = ranks.size(), .members = members, .has_registrations = true};
+  }
+
+  /// `memory` has room for the ranks' shared state, and is zero-filled at first.
+  RankRooms(std::byte* memory, const Ranks& ranks, std::size_t rank,
+            std::chrono::milliseconds timeout = std::chrono::seconds(30), int device = 0)
+      : membership(rank, ranks, std::vector<int>(ranks[rank].member_count, device)),
+        state(memory, shape_of(ranks)),
+        processes(ranks.size()),
+        abort(membership, state.abort_word(), news),
+        progress(runtime, membership, state, abort),
+        judgement(membership, state, progress, processes, {.timeout = timeout, .network = "a network"}),
+        record(membership, state, progress, judgement, abort),
+        waiting(runtime, membership, state, progress, judgement, record, abort),
+        calls(membership, state, progress, waiting, abort, news) {}
+
+  /// All local members have completed the call by rounds.
+  void complete(std::uint64_t sequence) {
+    for (std::size_t local = 0; local < membership.local_count(); ++local)
+      backend::set_flag(progress.flag_of_rounds(local), static_cast<std::uint32_t>(sequence));
+  }
+  [[nodiscard]] transport::ranks::RankBoard& board() const { return state.board(membership.rank()); }
+
+  Runtime& runtime = Runtime::get();
+  const transport::ranks::Membership membership;
+  const transport::ranks::SharedState state;
+  const std::vector<transport::ranks::PeerProcess> processes;  ///< none that could be gone
+  transport::ranks::LocalNews news;
+  transport::ranks::Abort abort;
+  transport::ranks::Progress progress;
+  const transport::ranks::Judgement judgement;
+  const transport::ranks::FlightRecord record;
+  transport::ranks::Waiting waiting;
+  transport::ranks::CallLog calls;
+};
+
+}  // namespace tutti::test
