@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Doxygen sees of a header: without the comment in front of its namespace, which heads its page.
+
+usage: header_filter.py FILE
+"""
+
+import re
+import sys
+from pathlib import Path
+
+# The last block of /// lines that a namespace follows, with an empty line between them or none.
+LEAD = re.compile(r"((?:^///.*\n)+)\n?(?=namespace tutti\b)", re.MULTILINE)
+HASH = re.compile(r"^template <>\nstruct std::hash<(?:(?!};).*\n)*};\n", re.MULTILINE)
+
+# Sphinx cannot read them.
+LAMBDA = re.compile(r" = \[\] \{[^}]*\}\(\);")
+
+
+def lead_of(text):
+    """The comment as Markdown; empty if the header has none."""
+    found = LEAD.search(text)
+    return re.sub(r"^/// ?", "", found[1], flags=re.MULTILINE).strip() if found else ""
+
+
+def without_lead(text):
+    """Also without specialisations of the standard library's templates, of which Doxygen knows no scope, and initialisers
+    that are lambdas."""
+    text = LAMBDA.sub(lambda found: ";" + "\n" * found[0].count("\n"), text)
+    text = HASH.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return LEAD.sub(lambda found: "\n" * found[0].count("\n"), text)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(without_lead(Path(sys.argv[1]).read_text()))
