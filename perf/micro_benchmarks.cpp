@@ -3,6 +3,7 @@
 #include "tutti/communicator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/event.hpp"
+#include "tutti/memory.hpp"
 #include "tutti/persistent.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
@@ -80,6 +81,41 @@ void allocator_hit(State& state) {
   for (auto _ : state) benchmark::DoNotOptimize(tensor_on(device, tiny).data());
 }
 BENCHMARK(allocator_hit)->ThreadRange(1, 8)->UseRealTime();
+
+/// The same without a tensor: `caching_allocator_alloc` and `_delete` together.
+void raw_allocator_hit(State& state) {
+  const auto bytes = static_cast<std::size_t>(state.range(0));
+  const tutti::Device device = state.thread_index() % tutti::device_count();
+  const tutti::DeviceGuard guard(device);
+  tutti::caching_allocator_delete(tutti::caching_allocator_alloc(bytes));
+  for (auto _ : state) {
+    void* const address = tutti::caching_allocator_alloc(bytes);
+    benchmark::DoNotOptimize(address);
+    tutti::caching_allocator_delete(address);
+  }
+}
+BENCHMARK(raw_allocator_hit)->Arg(256)->Arg(std::int64_t{4} << 20)->ThreadRange(1, 8)->UseRealTime();
+
+/// The same on a stream of the pool, while the cache has a thousand other blocks of many sizes.
+void raw_allocator_hit_among_many(State& state) {
+  const tutti::Stream stream(0);
+  const tutti::StreamGuard current(stream);
+  std::vector<void*> kept;
+  std::vector<void*> cached;
+  for (std::size_t step = 0; step < 1000; ++step) {
+    cached.push_back(tutti::caching_allocator_alloc(512 * (1 + step * 7919 % 200)));
+    kept.push_back(tutti::caching_allocator_alloc(512));  // so that no neighbours join
+  }
+  for (void* const address : cached) tutti::caching_allocator_delete(address);
+  std::size_t step = 0;
+  for (auto _ : state) {
+    void* const address = tutti::caching_allocator_alloc(512 * (1 + ++step % 200));
+    benchmark::DoNotOptimize(address);
+    tutti::caching_allocator_delete(address);
+  }
+  for (void* const address : kept) tutti::caching_allocator_delete(address);
+}
+BENCHMARK(raw_allocator_hit_among_many);
 
 /// What of `allocator_hit` is the tensor and not the allocator.
 void tensor_over_given_memory(State& state) {

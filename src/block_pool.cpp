@@ -2,11 +2,9 @@
 #include "block_pool.hpp"
 
 #include "backend/rounding.hpp"
-#include "caching_allocator.hpp"
 
 #include <algorithm>
 #include <iterator>
-#include <tuple>
 #include <utility>
 
 namespace tutti {
@@ -48,49 +46,11 @@ bool is_part(const Block& block) noexcept {
   return block.bytes != block.segment->bytes;
 }
 
-void increase(MemoryCounter& counter, std::int64_t amount) noexcept {
-  counter.current += amount;
-  counter.allocated += amount;
-  counter.peak = std::max(counter.peak, counter.current);
-}
-
-void decrease(MemoryCounter& counter, std::int64_t amount) noexcept {
-  counter.current -= amount;
-  counter.freed += amount;
-}
-
-MemoryCounter& counter_of(PooledCounter& counter, MemoryPool pool) noexcept {
-  return pool == MemoryPool::small_pool ? counter.small_pool : counter.large_pool;
-}
-
-void increase(PooledCounter& counter, MemoryPool pool, std::size_t amount) noexcept {
-  increase(counter.all, static_cast<std::int64_t>(amount));
-  increase(counter_of(counter, pool), static_cast<std::int64_t>(amount));
-}
-
-void decrease(PooledCounter& counter, MemoryPool pool, std::size_t amount) noexcept {
-  decrease(counter.all, static_cast<std::int64_t>(amount));
-  decrease(counter_of(counter, pool), static_cast<std::int64_t>(amount));
-}
-
-auto cache_key(GraphPool graph_pool, backend::StreamRef stream) noexcept {
-  return std::tuple(graph_pool, stream.device, reinterpret_cast<std::uintptr_t>(stream.handle));
-}
-
-auto cache_key(const Block& block) noexcept {
-  return cache_key(block.segment->graph_pool, block.segment->stream);
-}
-
 }  // namespace
 
-bool BestFit::operator()(const Block* a, const Block* b) const noexcept {
-  return std::tuple(cache_key(*a), a->bytes, reinterpret_cast<std::uintptr_t>(a->address)) <
-         std::tuple(cache_key(*b), b->bytes, reinterpret_cast<std::uintptr_t>(b->address));
-}
-
-bool BestFit::operator()(const Block* block, const Request& request) const noexcept {
-  return std::tuple(cache_key(*block), block->bytes) <
-         std::tuple(cache_key(request.graph_pool, request.stream), request.bytes);
+BlockPool::~BlockPool() {
+  if (index_ == nullptr) return;
+  for (const auto& [address, segment] : segments_) index_->remove(*segment);
 }
 
 MemoryPool BlockPool::pool_of(std::size_t requested_bytes) noexcept {
@@ -104,71 +64,114 @@ std::size_t BlockPool::segment_bytes(std::size_t requested_bytes) noexcept {
   return round_up(bytes, own_segment_rounding);
 }
 
+StreamBlocks* BlockPool::cache_of(backend::StreamRef stream, GraphPool graph_pool) noexcept {
+  const auto serves = [&](const StreamBlocks* cache) {
+    return cache->stream == stream && cache->graph_pool == graph_pool;
+  };
+  if (last_cache_ != nullptr && serves(last_cache_)) [[likely]]
+    return last_cache_;
+  for (const auto& cache : caches_) {
+    if (serves(cache.get())) return last_cache_ = cache.get();
+  }
+  return nullptr;
+}
+
+StreamBlocks& BlockPool::cache_with_room(backend::StreamRef stream, GraphPool graph_pool, MemoryPool pool) {
+  if (StreamBlocks* const known = cache_of(stream, graph_pool)) {
+    known->of(pool).make_room();
+    return *known;
+  }
+  auto fresh = std::make_unique<StreamBlocks>();
+  fresh->stream = stream;
+  fresh->graph_pool = graph_pool;
+  fresh->of(pool).make_room();
+  return *caches_.emplace_back(std::move(fresh));
+}
+
+void BlockPool::leave(StreamBlocks& cache) noexcept {
+  if (--cache.segments > 0) return;
+  if (last_cache_ == &cache) last_cache_ = nullptr;
+  std::erase_if(caches_, [&](const auto& other) { return other.get() == &cache; });
+}
+
+bool BlockPool::may_serve(const Block& block, std::size_t bytes) const noexcept {
+  if (block.bytes < max_split_bytes_) [[likely]]
+    return true;
+  return bytes >= max_split_bytes_ && block.bytes - bytes < large_segment;
+}
+
 Block* BlockPool::take(std::size_t requested_bytes, backend::StreamRef stream, GraphPool graph_pool) {
   const std::size_t bytes = block_bytes(requested_bytes);
   const MemoryPool pool = pool_for(bytes);
-  CachedBlocks& candidates = cached(pool);
-  const auto found = candidates.lower_bound(BestFit::Request{graph_pool, stream, bytes});
-  if (found == candidates.end() || (*found)->segment->stream != stream ||
-      (*found)->segment->graph_pool != graph_pool) {
-    return nullptr;
-  }
+  StreamBlocks* const cache = cache_of(stream, graph_pool);
+  Block* const found = cache == nullptr ? nullptr : cache->of(pool).best_fit(bytes);
+  if (found == nullptr || !may_serve(*found, bytes)) return nullptr;
 
-  Block& block = **found;
-  if (worth_cutting(pool, block.bytes - bytes)) {
+  Block& block = *found;
+  if (worth_cutting(pool, block.bytes - bytes) && block.bytes < max_split_bytes_) {
     split(block, bytes);
   } else {
     take_out_of_cache(block);
   }
   block.state = BlockState::in_use;
   block.requested_bytes = requested_bytes;
-  increase(stats_.allocation, pool, 1);
-  increase(stats_.allocated_bytes, pool, block.bytes);
-  increase(stats_.requested_bytes, pool, requested_bytes);
-  increase(stats_.active, pool, 1);
-  increase(stats_.active_bytes, pool, block.bytes);
+  counts_.increase(Quantity::allocation, pool, 1);
+  counts_.increase(Quantity::allocated_bytes, pool, block.bytes);
+  counts_.increase(Quantity::requested_bytes, pool, requested_bytes);
+  counts_.increase(Quantity::active, pool, 1);
+  counts_.increase(Quantity::active_bytes, pool, block.bytes);
   return &block;
 }
 
 void BlockPool::add_segment(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream,
                             GraphPool graph_pool) {
-  Segment segment;
-  segment.address = address;
-  segment.bytes = bytes;
-  segment.pool = pool;
-  segment.stream = stream;
-  segment.graph_pool = graph_pool;
-  segment.starts.resize(segment.bytes / granule(segment.pool));
-
-  Block& block = new_block();
+  StreamBlocks& cache = cache_with_room(stream, graph_pool, pool);
+  ++cache.segments;
+  Segment* segment = nullptr;
+  Block* block = nullptr;
   try {
-    block.segment = &segments_.emplace(address, std::move(segment)).first->second;
+    segment = &new_segment();
+    segment->address = address;
+    segment->bytes = bytes;
+    segment->pool = pool;
+    segment->stream = stream;
+    segment->graph_pool = graph_pool;
+    segment->cache = &cache;
+    segment->starts.assign(bytes / granule(pool), nullptr);
+    block = &new_block();
+    segments_.emplace(address, segment);
+    if (index_ != nullptr) index_->add(*segment);
   } catch (...) {
-    discard(block);
+    segments_.erase(address);
+    if (block != nullptr) discard(*block);
+    if (segment != nullptr) spare_segments_.push_back(segment);
+    leave(cache);
     throw;
   }
-  block.address = address;
-  block.bytes = block.segment->bytes;
-  start_of(*block.segment, address) = &block;
-  put_into_cache(block);
-  increase(stats_.segment, block.segment->pool, 1);
-  increase(stats_.reserved_bytes, block.segment->pool, block.bytes);
-  ++stats_.num_device_alloc;
+  block->segment = segment;
+  block->address = address;
+  block->bytes = bytes;
+  start_of(*segment, address) = block;
+  put_into_cache(*block);
+  counts_.increase(Quantity::segment, pool, 1);
+  counts_.increase(Quantity::reserved_bytes, pool, bytes);
+  ++counts_.num_device_alloc;
 }
 
 void BlockPool::release(Block& block) noexcept {
   const MemoryPool pool = block.segment->pool;
-  decrease(stats_.allocation, pool, 1);
-  decrease(stats_.allocated_bytes, pool, block.bytes);
-  decrease(stats_.requested_bytes, pool, block.requested_bytes);
+  counts_.decrease(Quantity::allocation, pool, 1);
+  counts_.decrease(Quantity::allocated_bytes, pool, block.bytes);
+  counts_.decrease(Quantity::requested_bytes, pool, block.requested_bytes);
   block.requested_bytes = 0;
+  block.is_raw = false;
   block.state = BlockState::awaiting_free;
 }
 
 void BlockPool::give_back(Block& released) noexcept {
   const MemoryPool pool = released.segment->pool;
-  decrease(stats_.active, pool, 1);
-  decrease(stats_.active_bytes, pool, released.bytes);
+  counts_.decrease(Quantity::active, pool, 1);
+  counts_.decrease(Quantity::active_bytes, pool, released.bytes);
 
   Block* block = &released;
   if (block->next != nullptr && block->next->state == BlockState::cached) {
@@ -184,22 +187,36 @@ void BlockPool::give_back(Block& released) noexcept {
 }
 
 bool BlockPool::has_segments_of(GraphPool graph_pool) const {
-  return std::ranges::any_of(segments_,
-                             [&](const auto& entry) { return entry.second.graph_pool == graph_pool; });
+  return std::ranges::any_of(caches_, [&](const auto& cache) { return cache->graph_pool == graph_pool; });
 }
 
 void BlockPool::dissolve(GraphPool graph_pool) noexcept {
-  for (auto& [address, segment] : segments_) {
-    if (segment.graph_pool != graph_pool) continue;
-    // The order of the cached blocks depends on it: they leave the set meanwhile.
-    CachedBlocks& blocks = cached(segment.pool);
-    for (Block* block = segment.starts.front(); block != nullptr; block = block->next) {
-      if (block->state == BlockState::cached) block->node = blocks.extract(block->place);
+  for (std::size_t i = 0; i < caches_.size();) {
+    StreamBlocks& graphs = *caches_[i];
+    if (graphs.graph_pool != graph_pool) {
+      ++i;
+      continue;
     }
-    segment.graph_pool = GraphPool::none;
-    for (Block* block = segment.starts.front(); block != nullptr; block = block->next) {
-      if (block->state == BlockState::cached) block->place = blocks.insert(std::move(block->node)).position;
+    StreamBlocks* const everybodys = cache_of(graphs.stream, GraphPool::none);
+    if (everybodys == nullptr) {  // then it becomes that
+      for (auto& [address, segment] : segments_) {
+        if (segment->cache == &graphs) segment->graph_pool = GraphPool::none;
+      }
+      graphs.graph_pool = GraphPool::none;
+      ++i;
+      continue;
     }
+    everybodys->small.take_all(graphs.small);
+    everybodys->large.take_all(graphs.large);
+    for (auto& [address, segment] : segments_) {
+      if (segment->cache != &graphs) continue;
+      segment->graph_pool = GraphPool::none;
+      segment->cache = everybodys;
+      ++everybodys->segments;
+      --graphs.segments;
+    }
+    ++graphs.segments;
+    leave(graphs);  // erases it
   }
 }
 
@@ -211,40 +228,54 @@ Block* BlockPool::cached_whole(const Segment& segment) noexcept {
 std::vector<int> BlockPool::devices_of_cached_segments() const {
   std::vector<int> devices;
   for (const auto& [address, segment] : segments_) {
-    if (cached_whole(segment) == nullptr) continue;
-    for (const int device : {device_, segment.stream.device}) {
+    if (cached_whole(*segment) == nullptr) continue;
+    for (const int device : {device_, segment->stream.device}) {
       if (std::ranges::find(devices, device) == devices.end()) devices.push_back(device);
     }
   }
   return devices;
 }
 
-std::vector<Segment> BlockPool::remove_segments_cached_before(Moment moment) {
+std::vector<Segment> BlockPool::remove_segments_cached_before(Moment moment, std::size_t bytes) {
+  std::vector<Segment*> candidates;
+  for (const auto& [address, segment] : segments_) {
+    if (cached_whole(*segment) != nullptr && segment->cached_since < moment &&
+        segment->graph_pool == GraphPool::none)
+      candidates.push_back(segment);
+  }
+  std::ranges::stable_sort(candidates, {}, &Segment::cached_since);
   std::vector<Segment> removed;
-  removed.reserve(segments_.size());
-  for (auto entry = segments_.begin(); entry != segments_.end();) {
-    Segment& segment = entry->second;
-    Block* const whole = cached_whole(segment);
-    if (whole == nullptr || segment.cached_since >= moment || segment.graph_pool != GraphPool::none) {
-      ++entry;
-      continue;
-    }
-    take_out_of_cache(*whole);
-    discard(*whole);
-    decrease(stats_.segment, segment.pool, 1);
-    decrease(stats_.reserved_bytes, segment.pool, segment.bytes);
-    ++stats_.num_device_free;
-    removed.push_back(std::move(segment));
-    entry = segments_.erase(entry);
+  removed.reserve(candidates.size());
+  std::size_t removed_bytes = 0;
+  for (Segment* const segment : candidates) {
+    if (removed_bytes >= bytes) break;
+    removed_bytes += segment->bytes;
+    Block& whole = *segment->starts.front();
+    take_out_of_cache(whole);
+    discard(whole);
+    counts_.decrease(Quantity::segment, segment->pool, 1);
+    counts_.decrease(Quantity::reserved_bytes, segment->pool, segment->bytes);
+    ++counts_.num_device_free;
+    if (index_ != nullptr) index_->remove(*segment);
+    leave(*segment->cache);
+    segments_.erase(segment->address);
+    removed.push_back(std::move(*segment));
+    spare_segments_.push_back(segment);
   }
   return removed;
 }
 
 Segment* BlockPool::segment_around(const void* address) {
   const auto* target = static_cast<const std::byte*>(address);
+  if (index_ != nullptr) {
+    Segment* const segment = index_->find(address);
+    const bool contains = segment != nullptr && segment->device == device_ &&
+                          static_cast<std::size_t>(target - segment->address) < segment->bytes;
+    return contains ? segment : nullptr;
+  }
   const auto entry = segments_.upper_bound(target);
   if (entry == segments_.begin()) return nullptr;
-  Segment& segment = std::prev(entry)->second;
+  Segment& segment = *std::prev(entry)->second;
   return static_cast<std::size_t>(target - segment.address) < segment.bytes ? &segment : nullptr;
 }
 
@@ -262,19 +293,20 @@ Block* BlockPool::find(const void* address) {
   return block->state == BlockState::in_use ? block : nullptr;
 }
 
-void BlockPool::reset_peak_stats() noexcept {
-  for (PooledCounter* counter : {&stats_.allocation, &stats_.segment, &stats_.active, &stats_.inactive_split,
-                                 &stats_.allocated_bytes, &stats_.reserved_bytes, &stats_.active_bytes,
-                                 &stats_.inactive_split_bytes, &stats_.requested_bytes}) {
-    for (MemoryCounter* part : {&counter->all, &counter->small_pool, &counter->large_pool})
-      part->peak = part->current;
-  }
+Block* BlockPool::find_start(Segment& segment, const void* address) noexcept {
+  const auto* target = static_cast<const std::byte*>(address);
+  const std::size_t index = static_cast<std::size_t>(target - segment.address) / granule(segment.pool);
+  if (index >= segment.starts.size()) return nullptr;  // which is empty if the segment is gone
+  Block* const block = segment.starts[index];
+  const bool is_meant = block != nullptr && block->address == target && block->state == BlockState::in_use;
+  return is_meant ? block : nullptr;
 }
 
 std::vector<MemorySegment> BlockPool::snapshot() const {
   std::vector<MemorySegment> result;
   result.reserve(segments_.size());
-  for (const auto& [address, segment] : segments_) {
+  for (const auto& [address, known] : segments_) {
+    const Segment& segment = *known;
     MemorySegment& entry = result.emplace_back();
     entry.device = device_;
     entry.address = address;
@@ -297,17 +329,19 @@ Block& BlockPool::new_block() {
     block.next = nullptr;
     return block;
   }
-  Block& block = blocks_.emplace_back();
-  try {
-    // The set only makes nodes for elements it holds; so this makes one for later.
-    std::set<Block*> maker;
-    maker.insert(&block);
-    block.node = maker.extract(maker.begin());
-  } catch (...) {
-    blocks_.pop_back();
-    throw;
+  return blocks_.emplace_back();
+}
+
+Segment& BlockPool::new_segment() {
+  spare_segments_.reserve(segment_store_.size() + 1);
+  if (spare_segments_.empty()) {
+    Segment& segment = segment_store_.emplace_back();
+    segment.device = device_;
+    return segment;
   }
-  return block;
+  Segment& segment = *spare_segments_.back();
+  spare_segments_.pop_back();
+  return segment;
 }
 
 void BlockPool::discard(Block& block) noexcept {
@@ -321,21 +355,21 @@ void BlockPool::put_into_cache(Block& block) noexcept {
   const MemoryPool pool = block.segment->pool;
   block.state = BlockState::cached;
   if (is_part(block)) {
-    increase(stats_.inactive_split, pool, 1);
-    increase(stats_.inactive_split_bytes, pool, block.bytes);
+    counts_.increase(Quantity::inactive_split, pool, 1);
+    counts_.increase(Quantity::inactive_split_bytes, pool, block.bytes);
   } else {
     block.segment->cached_since = moment_;
   }
-  block.place = cached(pool).insert(std::move(block.node)).position;
+  block.segment->cache->of(pool).insert(block);
 }
 
 void BlockPool::take_out_of_cache(Block& block) noexcept {
   const MemoryPool pool = block.segment->pool;
   if (is_part(block)) {
-    decrease(stats_.inactive_split, pool, 1);
-    decrease(stats_.inactive_split_bytes, pool, block.bytes);
+    counts_.decrease(Quantity::inactive_split, pool, 1);
+    counts_.decrease(Quantity::inactive_split_bytes, pool, block.bytes);
   }
-  block.node = cached(pool).extract(block.place);
+  block.segment->cache->of(pool).remove(block);
 }
 
 void BlockPool::split(Block& block, std::size_t bytes) {

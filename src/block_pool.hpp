@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator_settings.hpp"
 #include "backend/handles.hpp"
+#include "cache_line.hpp"
+#include "free_blocks.hpp"
+#include "memory_counts.hpp"
 #include "pending_frees.hpp"
+#include "segment_index.hpp"
 #include "tutti/memory.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <set>
+#include <memory>
 #include <vector>
 
 namespace tutti {
@@ -21,53 +26,58 @@ struct Segment;
 /// everybody else's requests are served from.
 enum class GraphPool : std::uint64_t { none = 0 };
 
-/// Orders cached blocks by private pool, stream, size, then address, so that the first block that is not less
-/// than a request is the best fit.
-struct BestFit {
-  struct Request {
-    GraphPool graph_pool;
-    backend::StreamRef stream;
-    std::size_t bytes;
-  };
-  using is_transparent = void;
-  bool operator()(const Block* a, const Block* b) const noexcept;
-  bool operator()(const Block* block, const Request& request) const noexcept;
-};
-
-using CachedBlocks = std::set<Block*, BestFit>;
-
-struct Block : StreamUses {
+struct alignas(cache_line_bytes) Block : StreamUses {
   std::byte* address = nullptr;
   std::size_t bytes = 0;
   std::size_t requested_bytes = 0;
   BlockState state = BlockState::in_use;
   Segment* segment = nullptr;
-  Block* previous = nullptr;     ///< neighbour in the segment
-  Block* next = nullptr;         ///< neighbour in the segment, or in the list of spare blocks
-  CachedBlocks::iterator place;  ///< in the ordered set, while it is cached
-  CachedBlocks::node_type node;  ///< what holds it in the ordered set, while it is not cached
+  Block* previous = nullptr;         ///< neighbour in the segment
+  Block* next = nullptr;             ///< neighbour in the segment, or in the list of spare blocks
+  Block* previous_cached = nullptr;  ///< in the list of `FreeBlocks`, while it is cached
+  Block* next_cached = nullptr;
+  bool is_raw = false;  ///< asked for by address: no tensor's
+};
+
+/// What is cached for one stream, in one private pool or none.
+struct alignas(cache_line_bytes) StreamBlocks {
+  backend::StreamRef stream;
+  GraphPool graph_pool = GraphPool::none;
+  std::size_t segments = 0;
+  FreeBlocks small{MemoryPool::small_pool};
+  FreeBlocks large{MemoryPool::large_pool};
+
+  [[nodiscard]] FreeBlocks& of(MemoryPool pool) noexcept {
+    return pool == MemoryPool::small_pool ? small : large;
+  }
 };
 
 /// Memory obtained from the device. It serves the requests of one stream, in one private pool or none.
-struct Segment {
+struct alignas(cache_line_bytes) Segment {
   std::byte* address = nullptr;
   std::size_t bytes = 0;
+  int device = -1;  ///< stays, also when the object serves for another segment
   MemoryPool pool = MemoryPool::small_pool;
   backend::StreamRef stream;
   GraphPool graph_pool = GraphPool::none;
+  StreamBlocks* cache = nullptr;   ///< of its stream and private pool
   std::uint64_t cached_since = 0;  ///< the moment, of a segment that is cached as a whole
   /// The block that starts in each granule of the segment, nullptr where none does. Blocks are at least a
   /// granule long.
-  std::vector<Block*> starts;
+  std::vector<Block*, CacheLineAllocator<Block*>> starts;
 };
 
 /// The books of one caching allocator: segments, their blocks, the cached blocks in order of fit, and the
 /// statistics. Knows no device, and is not synchronised.
 class BlockPool {
  public:
-  explicit BlockPool(int device) : device_(device) {}
+  /// Enters its segments into `index`, if there is one.
+  explicit BlockPool(int device, SegmentIndex* index = nullptr,
+                     std::size_t max_split_bytes = AllocatorSettings::no_limit)
+      : device_(device), index_(index), max_split_bytes_(max_split_bytes) {}
   BlockPool(const BlockPool&) = delete;
   BlockPool& operator=(const BlockPool&) = delete;
+  ~BlockPool();
 
   /// The greatest request that can be rounded.
   static constexpr std::size_t max_bytes = std::size_t{1} << 62;
@@ -99,27 +109,37 @@ class BlockPool {
   /// is none.
   [[nodiscard]] std::vector<int> devices_of_cached_segments() const;
   [[nodiscard]] std::size_t segment_count() const noexcept { return segments_.size(); }
-  /// Takes out all segments that have been cached as a whole since before `moment`, and belong to no private
-  /// pool, for the caller to free.
-  [[nodiscard]] std::vector<Segment> remove_segments_cached_before(Moment moment);
+  /// Takes out segments that have been cached as a whole since before `moment`, and belong to no private
+  /// pool, for the caller to free: all of them, or, those first that have been for the longest, until they
+  /// come to `bytes` bytes.
+  [[nodiscard]] std::vector<Segment> remove_segments_cached_before(Moment moment,
+                                                                   std::size_t bytes = SIZE_MAX);
 
   /// The block in use that contains `address`, nullptr if there is none.
   [[nodiscard]] Block* find(const void* address);
   /// The segment that contains `address`, nullptr if there is none.
   [[nodiscard]] Segment* segment_around(const void* address);
-  [[nodiscard]] MemoryStats& stats() noexcept { return stats_; }
-  [[nodiscard]] const MemoryStats& stats() const noexcept { return stats_; }
-  void reset_peak_stats() noexcept;
+  /// The block in use that begins at `address` in `segment`, which may be any that there has ever been:
+  /// nullptr if there is none.
+  [[nodiscard]] static Block* find_start(Segment& segment, const void* address) noexcept;
+  [[nodiscard]] MemoryCounts& counts() noexcept { return counts_; }
+  [[nodiscard]] MemoryStats stats() const noexcept { return counts_.stats(); }
   [[nodiscard]] std::vector<MemorySegment> snapshot() const;
 
  private:
-  [[nodiscard]] CachedBlocks& cached(MemoryPool pool) noexcept {
-    return pool == MemoryPool::small_pool ? cached_small_ : cached_large_;
-  }
+  /// nullptr if there is none.
+  [[nodiscard]] StreamBlocks* cache_of(backend::StreamRef stream, GraphPool graph_pool) noexcept;
+  [[nodiscard]] StreamBlocks& cache_with_room(backend::StreamRef stream, GraphPool graph_pool,
+                                              MemoryPool pool);
+  /// `cache` serves one segment less.
+  void leave(StreamBlocks& cache) noexcept;
+  [[nodiscard]] Segment& new_segment();
   [[nodiscard]] Block& new_block();
   void discard(Block& block) noexcept;
   void put_into_cache(Block& block) noexcept;
   void take_out_of_cache(Block& block) noexcept;
+  /// Whether a request of `bytes` bytes, rounded, gets the block that fits best.
+  [[nodiscard]] bool may_serve(const Block& block, std::size_t bytes) const noexcept;
   /// Keeps the first `bytes` bytes in `block` and caches the rest as a new one.
   void split(Block& block, std::size_t bytes);
   /// Appends `block->next`, which is in no set, to `block`.
@@ -130,12 +150,16 @@ class BlockPool {
 
   int device_;
   Moment moment_ = 0;
-  std::map<const std::byte*, Segment> segments_;  // by address
-  CachedBlocks cached_small_;
-  CachedBlocks cached_large_;
-  std::deque<Block> blocks_;  // all there ever were; never shrinks
-  Block* spare_ = nullptr;    // those not in use by any segment
-  MemoryStats stats_;
+  SegmentIndex* const index_;
+  const std::size_t max_split_bytes_;
+  std::map<const std::byte*, Segment*> segments_;  // by address
+  std::deque<Segment> segment_store_;              // all there ever were, as of the blocks
+  std::vector<Segment*> spare_segments_;           // has room for all
+  std::vector<std::unique_ptr<StreamBlocks>> caches_;
+  StreamBlocks* last_cache_ = nullptr;  // of the last request
+  std::deque<Block> blocks_;            // all there ever were; never shrinks
+  Block* spare_ = nullptr;              // those not in use by any segment
+  MemoryCounts counts_;
 };
 
 }  // namespace tutti

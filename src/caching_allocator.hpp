@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator_settings.hpp"
 #include "backend/backend.hpp"
 #include "block_pool.hpp"
 #include "event_pool.hpp"
@@ -53,13 +54,13 @@ enum class GraphWork : std::uint8_t { done, unknown };
 /// A graph has a private pool, as it uses its memory whenever it is launched: what is allocated there goes
 /// back there, and blocks of others can be left there when they are freed.
 ///
-/// Thread-safe. A hit costs a lock and a search in an ordered set, and takes no memory from the heap; nobody
-/// is asked for anything while no freed block waits. Only
-/// one thread at a time asks the device for memory, without holding up hits of others. Threads on different
-/// devices share no cache line.
-class alignas(64) CachingAllocator {
+/// Thread-safe. A hit costs a lock and a few steps, however much is cached, and takes no memory from the
+/// heap; nobody is asked for anything while no freed block waits. Only one thread at a time asks the device
+/// for memory, without holding up hits of others. Threads on different devices share no cache line.
+class alignas(cache_line_bytes) CachingAllocator {
  public:
-  CachingAllocator(backend::Backend& backend, EventPool& events, int device);
+  CachingAllocator(backend::Backend& backend, EventPool& events, int device, SegmentIndex* index = nullptr,
+                   const AllocatorSettings& settings = {});
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
   ~CachingAllocator();
@@ -81,6 +82,9 @@ class alignas(64) CachingAllocator {
   /// A block that does not belong to `keeper` is kept with it until that is closed, if there is one: the
   /// graph under capture may use it.
   void free(Block* block, GraphPool keeper = GraphPool::none) noexcept;
+  /// Frees the block that begins at `address` in `segment`, one of this allocator's ever, as `free` does.
+  /// Whether there is one in use that is marked `is_raw`; nothing is changed otherwise.
+  [[nodiscard]] bool free_raw(Segment& segment, const void* address, GraphPool keeper) noexcept;
   /// Before the first request or free that names it.
   void add_graph_pool(GraphPool graph_pool);
   /// The graph is gone. Its memory serves everybody once its work is done: if that is not known, once all
@@ -116,9 +120,19 @@ class alignas(64) CachingAllocator {
   void finish_pending();
   [[nodiscard]] MemoryStats stats();
   [[nodiscard]] std::vector<MemorySegment> snapshot();
+  /// Both at one moment, whatever other threads do.
+  struct Books {
+    MemoryStats stats;
+    std::vector<MemorySegment> segments;
+  };
+  [[nodiscard]] Books books();
   void reset_peak_stats();
+  void reset_accumulated_stats();
   /// Bytes in blocks in use or waiting for events.
   [[nodiscard]] std::size_t bytes_active();
+  /// From 0 to 1: how much of the device's memory may be reserved.
+  void set_memory_fraction(double fraction);
+  [[nodiscard]] double memory_fraction();
 
  private:
   struct Source;
@@ -134,6 +148,7 @@ class alignas(64) CachingAllocator {
   /// waited for a device since they were asked last: what waits is asked for before the device is asked for
   /// memory. Large ones never: they would cut blocks that are better kept whole.
   [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
+  void free_locked(Block& block, GraphPool keeper) noexcept;
   void reap_locked();
   struct GraphMemory {
     KeptFrees kept;        ///< blocks of others
@@ -141,8 +156,15 @@ class alignas(64) CachingAllocator {
   };
   using GraphPools = std::map<GraphPool, GraphMemory>;
   void dissolve_locked(GraphPools::iterator graph) noexcept;
-  /// Lets go of `growth` to wait for devices and observers.
-  void return_cached(GrowthLock& growth);
+  /// As many bytes of cached segments as are given, those unused longest first. Lets go of `growth` to wait
+  /// for devices and observers.
+  void return_cached(GrowthLock& growth, std::size_t bytes = SIZE_MAX);
+  /// `allocate` where the cache has nothing.
+  [[nodiscard]] Block* allocate_grown(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
+  /// Whether so many bytes more may be reserved.
+  [[nodiscard]] bool may_reserve(std::size_t bytes);
+  /// Before so many bytes more are reserved: returns what is too much to be cached then.
+  void collect_garbage(GrowthLock& growth, std::size_t bytes);
   /// Frees what observers let go of, waiting for that a while.
   void free_held(GrowthLock& growth) noexcept;
   /// The same without waiting. Whether one of them holds on for a moment.
@@ -153,6 +175,7 @@ class alignas(64) CachingAllocator {
   backend::Backend& backend_;
   const int device_;
   const ForkMark fork_mark_;
+  const AllocatorSettings settings_;
   Growth growth_;                            ///< its turn is taken before `mutex_`
   std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_`, as is the next
   std::vector<Held> held_;
@@ -163,6 +186,8 @@ class alignas(64) CachingAllocator {
   GraphPools graph_pools_;
   std::uint64_t waits_at_reap_ = 0;  ///< `HostWaits` when the events were asked last
   std::size_t small_requests_ = 0;
+  double fraction_ = 1;
+  std::size_t most_bytes_ = SIZE_MAX;  ///< that may be reserved
 };
 
 }  // namespace tutti

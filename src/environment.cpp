@@ -119,6 +119,15 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
       fmt::format("a name of at most {} bytes", Environment::longest_host_id));
   assign(result.signals, "TUTTI_SIGNALS", one_of(signal_names), "auto, on or off");
   assign(result.launch_threads, "TUTTI_LAUNCH_THREADS", parse_thread_count, "a number from 0 to 15");
+  if (const char* text = lookup("TUTTI_ALLOC_CONF"); text != nullptr && *text != '\0') {
+    const auto parsed = parse_allocator_settings(text);
+    if (const auto* const expected = std::get_if<std::string>(&parsed)) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("environment variable TUTTI_ALLOC_CONF is \"{}\", expected {}",
+                              shown_text(text, longest_shown), *expected));
+    }
+    result.allocators = std::get<AllocatorSettings>(parsed);
+  }
   assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");
   assign(
       result.flight_record, "TUTTI_FLIGHT_RECORD",

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "allocator_settings.hpp"
 #include "tutti/collectives.hpp"
 
 #include <cstddef>
@@ -47,6 +48,8 @@ struct Environment {
   /// `TUTTI_LAUNCH_THREADS`: how many threads at most help with launches that use signals, 0 to 15; unset: as
   /// the number of processors suggests.
   std::optional<int> launch_threads;
+  /// `TUTTI_ALLOC_CONF`: how the caching allocators of devices work (see `tutti/memory.hpp`).
+  AllocatorSettings allocators;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).
   LogLevel log = LogLevel::warn;

@@ -35,6 +35,8 @@ std::shared_ptr<GraphResources> GraphCaptures::of(backend::StreamRef stream) {
 }
 
 GraphPool GraphCaptures::pool_of(backend::StreamRef stream) {
+  if (!runtime_.backend().is_capturing(stream)) [[likely]]
+    return GraphPool::none;
   const std::shared_ptr<GraphResources> resources = of(stream);
   return resources == nullptr ? GraphPool::none : resources->pool();
 }

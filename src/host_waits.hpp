@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "cache_line.hpp"
+
 #include <atomic>
 #include <cstdint>
 
@@ -10,11 +12,16 @@ namespace tutti {
 /// finished work and found none need not look again before somebody has.
 class HostWaits {
  public:
-  static void count_one() noexcept { counter.fetch_add(1, std::memory_order_relaxed); }
-  [[nodiscard]] static std::uint64_t counted() noexcept { return counter.load(std::memory_order_relaxed); }
+  static void count_one() noexcept { counter.count.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] static std::uint64_t counted() noexcept {
+    return counter.count.load(std::memory_order_relaxed);
+  }
 
  private:
-  alignas(64) static inline std::atomic<std::uint64_t> counter{0};
+  struct alignas(cache_line_bytes) Alone {
+    std::atomic<std::uint64_t> count;
+  };
+  static inline Alone counter;
 };
 
 }  // namespace tutti

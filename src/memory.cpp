@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/memory.hpp"
 
+#include "pluggable_allocator.hpp"
+#include "sharing.hpp"
+#include "storage.hpp"
 #include "thread_current.hpp"
+#include "tutti/error.hpp"
 
 #include <exception>
 #include <iterator>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace tutti {
 namespace {
@@ -15,6 +21,22 @@ CachingAllocator& allocator_of(Device device, std::string_view function) {
   const int index = index_of(runtime, device, function);
   runtime.release_collected();
   return runtime.allocator(index);
+}
+
+void* allocate_raw(Runtime& runtime, int device, std::size_t bytes, backend::StreamRef stream) {
+  runtime.release_collected();
+  if (PluggedAllocator& plugged = runtime.plugged(); !plugged.leaves_to_native()) [[unlikely]]
+    return plugged.allocate_raw(device, bytes, stream);
+  Block* const block = allocate_block(runtime, device, bytes, stream);
+  block->is_raw = true;
+  return block->address;
+}
+
+/// Whether it was ours to free.
+bool free_raw(Runtime& runtime, void* address) {
+  Segment* const segment = runtime.segments().find(address);
+  if (segment == nullptr) return runtime.plugged().free_raw(address);
+  return runtime.allocator(segment->device).free_raw(*segment, address, GraphCaptures::of_calling_thread());
 }
 
 }  // namespace
@@ -46,6 +68,81 @@ void reset_peak_memory_stats(Device device) {
   allocator_of(device, "reset_peak_memory_stats").reset_peak_stats();
 }
 
+void reset_accumulated_memory_stats(Device device) {
+  allocator_of(device, "reset_accumulated_memory_stats").reset_accumulated_stats();
+}
+
+void set_per_process_memory_fraction(double fraction, Device device) {
+  CachingAllocator& allocator = allocator_of(device, "set_per_process_memory_fraction");
+  if (!(fraction >= 0 && fraction <= 1)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("set_per_process_memory_fraction: fraction is {}, expected 0 to 1", fraction));
+  }
+  allocator.set_memory_fraction(fraction);
+}
+
+double get_per_process_memory_fraction(Device device) {
+  return allocator_of(device, "get_per_process_memory_fraction").memory_fraction();
+}
+
+void* caching_allocator_alloc(std::size_t bytes, Device device) {
+  Runtime& runtime = Runtime::get();
+  const int index = index_of(runtime, device, "caching_allocator_alloc");
+  return allocate_raw(runtime, index, bytes, current_stream_ref(runtime, index));
+}
+
+void* caching_allocator_alloc(std::size_t bytes, Device device, const Stream& stream) {
+  Runtime& runtime = Runtime::get();
+  const int index = index_of(runtime, device, "caching_allocator_alloc");
+  return allocate_raw(runtime, index, bytes, StreamAccess::ref(stream));
+}
+
+void caching_allocator_delete(void* address) {
+  if (address == nullptr) return;
+  // None in a process forked off from one that has allocated it: the memory is its parent's.
+  Runtime* const runtime = Runtime::get_if_initialized();
+  if (runtime != nullptr && !free_raw(*runtime, address)) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("caching_allocator_delete: address is {}, expected what caching_allocator_alloc "
+                            "gave and nobody has given back",
+                            address));
+  }
+}
+
+std::string_view get_allocator_backend() {
+  return Runtime::get().plugged().is_used() ? "pluggable" : "native";
+}
+
+PinnedMemoryStats pinned_memory_stats() {
+  Runtime& runtime = Runtime::get();
+  runtime.release_collected();
+  return runtime.pinned().stats();
+}
+
+void reset_peak_pinned_memory_stats() {
+  Runtime::get().pinned().reset_peak_stats();
+}
+
+void reset_accumulated_pinned_memory_stats() {
+  Runtime::get().pinned().reset_accumulated_stats();
+}
+
+std::size_t memory_cached(Device device) {
+  return memory_reserved(device);
+}
+
+std::size_t max_memory_cached(Device device) {
+  return max_memory_reserved(device);
+}
+
+void reset_max_memory_allocated(Device device) {
+  reset_peak_memory_stats(device);
+}
+
+void reset_max_memory_cached(Device device) {
+  reset_peak_memory_stats(device);
+}
+
 std::vector<MemorySegment> memory_snapshot() {
   Runtime& runtime = Runtime::get();
   runtime.release_collected();
@@ -59,7 +156,7 @@ std::vector<MemorySegment> memory_snapshot() {
 
 void empty_cache() {
   Runtime& runtime = Runtime::get();
-  runtime.release_collected();
+  collect_shared(runtime);
   std::exception_ptr failure;  // of work queued earlier, which keeps no memory
   const auto empty_all = [&] {
     for (int device = 0; device < runtime.device_count(); ++device) {

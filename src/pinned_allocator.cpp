@@ -5,7 +5,9 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstdint>
 #include <exception>
 
 #include <fmt/format.h>
@@ -41,6 +43,29 @@ static_assert(class_of(8192) == 4 && bytes_of(4) == 8192);
 static_assert(class_of(8193) == 5 && bytes_of(5) == 10240);
 static_assert(bytes_of(class_count - 1) == largest_bytes);
 
+void count_more(MemoryCounter& counter, std::size_t amount) noexcept {
+  counter.current += static_cast<std::int64_t>(amount);
+  counter.allocated += static_cast<std::int64_t>(amount);
+  counter.peak = std::max(counter.peak, counter.current);
+}
+
+void count_less(MemoryCounter& counter, std::size_t amount) noexcept {
+  counter.current -= static_cast<std::int64_t>(amount);
+  counter.freed += static_cast<std::int64_t>(amount);
+}
+
+constexpr std::array pinned_counters = {
+    &PinnedMemoryStats::allocation,      &PinnedMemoryStats::active,       &PinnedMemoryStats::segment,
+    &PinnedMemoryStats::allocated_bytes, &PinnedMemoryStats::active_bytes, &PinnedMemoryStats::reserved_bytes,
+};
+
+void count_taken(PinnedMemoryStats& stats, std::size_t bytes) noexcept {
+  count_more(stats.allocation, 1);
+  count_more(stats.active, 1);
+  count_more(stats.allocated_bytes, bytes);
+  count_more(stats.active_bytes, bytes);
+}
+
 }  // namespace
 
 /// One request on its way through `grow`.
@@ -63,9 +88,10 @@ struct PinnedAllocator::Source {
     block.self = fresh.begin();
     const std::lock_guard lock(allocator.mutex_);
     allocator.blocks_.splice(allocator.blocks_.end(), fresh);
-    allocator.bytes_reserved_ += bytes_of(size_class);
-    allocator.bytes_active_ += bytes_of(size_class);
-    allocator.bytes_in_use_ += bytes_of(size_class);
+    count_more(allocator.stats_.segment, 1);
+    count_more(allocator.stats_.reserved_bytes, bytes_of(size_class));
+    count_taken(allocator.stats_, bytes_of(size_class));
+    ++allocator.stats_.num_host_alloc;
     return &block;
   }
   bool may_wait() const { return true; }
@@ -135,7 +161,8 @@ void* PinnedAllocator::allocate_uncached(std::size_t bytes) {
 void PinnedAllocator::free(PinnedBlock* block, GraphPool keeper) noexcept {
   if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
-  bytes_in_use_ -= bytes_of(block->size_class);
+  count_less(stats_.allocation, 1);
+  count_less(stats_.allocated_bytes, bytes_of(block->size_class));
   if (const auto graph = kept_.find(keeper); graph != kept_.end()) return graph->second.add(*block);
   if (block->streams.empty()) {
     give_back(*block);
@@ -188,27 +215,50 @@ void PinnedAllocator::finish_pending() {
   reap_locked();
 }
 
+PinnedMemoryStats PinnedAllocator::stats() {
+  const std::lock_guard lock(mutex_);
+  if (!pending_.empty()) reap_locked();
+  return stats_;
+}
+
+void PinnedAllocator::reset_peak_stats() {
+  const std::lock_guard lock(mutex_);
+  if (!pending_.empty()) reap_locked();
+  for (const auto counter : pinned_counters) (stats_.*counter).peak = (stats_.*counter).current;
+}
+
+void PinnedAllocator::reset_accumulated_stats() {
+  const std::lock_guard lock(mutex_);
+  if (!pending_.empty()) reap_locked();
+  for (const auto counter : pinned_counters) {
+    (stats_.*counter).allocated = 0;
+    (stats_.*counter).freed = 0;
+  }
+  stats_.num_host_alloc = 0;
+  stats_.num_host_free = 0;
+}
+
 std::size_t PinnedAllocator::bytes_active() const {
   const std::lock_guard lock(mutex_);
-  return bytes_active_;
+  return static_cast<std::size_t>(stats_.active_bytes.current);
 }
 
 std::size_t PinnedAllocator::bytes_reserved() const {
   const std::lock_guard lock(mutex_);
-  return bytes_reserved_;
+  return static_cast<std::size_t>(stats_.reserved_bytes.current);
 }
 
 PinnedBlock* PinnedAllocator::take(std::size_t size_class) noexcept {
   PinnedBlock* block = cached_[size_class];
   if (block == nullptr) return nullptr;
   cached_[size_class] = block->next_cached;
-  bytes_active_ += bytes_of(size_class);
-  bytes_in_use_ += bytes_of(size_class);
+  count_taken(stats_, bytes_of(size_class));
   return block;
 }
 
 void PinnedAllocator::give_back(PinnedBlock& block) noexcept {
-  bytes_active_ -= bytes_of(block.size_class);
+  count_less(stats_.active, 1);
+  count_less(stats_.active_bytes, bytes_of(block.size_class));
   block.next_cached = cached_[block.size_class];
   cached_[block.size_class] = &block;
 }
@@ -223,7 +273,9 @@ void PinnedAllocator::return_cached(GrowthLock& growth) {
     const std::lock_guard lock(mutex_);
     for (PinnedBlock*& first : cached_) {
       for (; first != nullptr; first = first->next_cached) {
-        bytes_reserved_ -= bytes_of(first->size_class);
+        count_less(stats_.segment, 1);
+        count_less(stats_.reserved_bytes, bytes_of(first->size_class));
+        ++stats_.num_host_free;
         returned.splice(returned.end(), blocks_, first->self);
       }
     }
@@ -238,8 +290,8 @@ void PinnedAllocator::throw_out_of_memory(std::size_t bytes) {
   OutOfMemoryError::Figures figures;
   {
     const std::lock_guard lock(mutex_);
-    figures.reserved = bytes_reserved_;
-    figures.allocated = bytes_in_use_;
+    figures.reserved = static_cast<std::size_t>(stats_.reserved_bytes.current);
+    figures.allocated = static_cast<std::size_t>(stats_.allocated_bytes.current);
   }
   figures.requested = bytes;
   throw OutOfMemoryError(

@@ -7,6 +7,7 @@
 #include "fork_mark.hpp"
 #include "growth.hpp"
 #include "pending_frees.hpp"
+#include "tutti/memory.hpp"
 
 #include <cstddef>
 #include <list>
@@ -56,6 +57,9 @@ class PinnedAllocator {
   void empty_cache();
   /// Waits for the events that freed blocks wait for, and returns those blocks to the cache.
   void finish_pending();
+  [[nodiscard]] PinnedMemoryStats stats();
+  void reset_peak_stats();
+  void reset_accumulated_stats();
   /// Bytes in blocks in use or waiting for events.
   [[nodiscard]] std::size_t bytes_active() const;
   /// Bytes in all blocks, cached ones included.
@@ -80,9 +84,7 @@ class PinnedAllocator {
   std::vector<PinnedBlock*> cached_;  ///< by size class, the first of a list
   PendingFrees pending_;
   std::map<GraphPool, KeptFrees> kept_;
-  std::size_t bytes_reserved_ = 0;
-  std::size_t bytes_active_ = 0;
-  std::size_t bytes_in_use_ = 0;
+  PinnedMemoryStats stats_;
 };
 
 }  // namespace tutti

@@ -161,7 +161,8 @@ Runtime::Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMach
       peer_enabled_(static_cast<std::size_t>(device_count_ * device_count_)),
       late_releases_(*backend_, *events_) {
   for (int device = 0; device < device_count_; ++device) {
-    allocators_.push_back(std::make_unique<CachingAllocator>(*backend_, *events_, device));
+    allocators_.push_back(std::make_unique<CachingAllocator>(*backend_, *events_, device, &segments_,
+                                                             Environment::get().allocators));
     stream_pools_.push_back(std::make_unique<StreamPool>());
   }
 }
@@ -320,6 +321,13 @@ void Runtime::require_unused() {
                       "destroy all tensors first",
                       active, device));
     }
+  }
+  if (const std::size_t bytes = plugged_.bytes_in_use(); bytes != 0) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("virtual_devices::start: {} bytes of the pluggable allocator are still allocated, "
+                    "expected none: destroy all tensors first",
+                    bytes));
   }
   ignore_failures([&] { pinned().finish_pending(); });
   if (const std::size_t active = pinned().bytes_active(); active != 0) {

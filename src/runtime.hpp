@@ -2,12 +2,14 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "cache_line.hpp"
 #include "caching_allocator.hpp"
 #include "ended_work.hpp"
 #include "event_pool.hpp"
 #include "graph_captures.hpp"
 #include "late_releases.hpp"
 #include "pinned_allocator.hpp"
+#include "pluggable_allocator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
@@ -61,6 +63,10 @@ class Runtime {
   [[nodiscard]] CachingAllocator& allocator(int device) {
     return *allocators_[static_cast<std::size_t>(device)];
   }
+  /// The segments of all devices' allocators.
+  [[nodiscard]] SegmentIndex& segments() noexcept { return segments_; }
+  /// What tensors get device memory from instead, if anything.
+  [[nodiscard]] PluggedAllocator& plugged() noexcept { return plugged_; }
   [[nodiscard]] PinnedAllocator& pinned() noexcept { return *pinned_; }
   [[nodiscard]] EventPool& events() noexcept { return *events_; }
   [[nodiscard]] GraphCaptures& captures() noexcept { return captures_; }
@@ -135,13 +141,16 @@ class Runtime {
   EndedWork ended_work_;
   std::unique_ptr<EventPool> events_;
   GraphCaptures captures_{*this};
+  SegmentIndex segments_;
+  alignas(cache_line_bytes) PluggedAllocator plugged_{*this};  // which nobody writes to but the first request
   std::vector<std::unique_ptr<CachingAllocator>> allocators_;
   std::unique_ptr<PinnedAllocator> pinned_;
   std::vector<std::unique_ptr<StreamPool>> stream_pools_;
   std::vector<std::atomic<bool>> peer_enabled_;
   std::mutex peer_mutex_;
-  std::shared_mutex launch_gate_;
-  LateReleases late_releases_;
+  alignas(cache_line_bytes) std::shared_mutex
+      launch_gate_;  // written at every wait: nothing that hits read is beside it
+  alignas(cache_line_bytes) LateReleases late_releases_;
   std::recursive_mutex extensions_mutex_;  // making one extension may need another
   std::vector<Extension> extensions_;
 };

@@ -2,6 +2,7 @@
 #include "storage.hpp"
 
 #include "format_bytes.hpp"
+#include "sharing.hpp"
 #include "tutti/error.hpp"
 
 #include <cstdint>
@@ -16,11 +17,25 @@ constexpr std::align_val_t pageable_alignment{64};
 
 }  // namespace
 
+Block* allocate_block(Runtime& runtime, int device, std::size_t bytes, backend::StreamRef stream) {
+  CachingAllocator& allocator = runtime.allocator(device);
+  const GraphPool graph_pool = runtime.captures().pool_of(stream);
+  try {
+    return allocator.allocate(bytes, stream, graph_pool);
+  } catch (const OutOfMemoryError&) {
+    // Memory that was shared may be back, which counts as in use until somebody asks for it.
+    if (!collect_shared(runtime)) throw;
+  }
+  return allocator.allocate(bytes, stream, graph_pool);
+}
+
 detail::IntrusivePtr<Storage> DeviceStorage::allocate(Runtime& runtime, int device, std::size_t bytes,
                                                       backend::StreamRef stream) {
   runtime.release_collected();
+  if (PluggedAllocator& plugged = runtime.plugged(); !plugged.leaves_to_native()) [[unlikely]]
+    return plugged.allocate(device, bytes, stream);
   CachingAllocator& allocator = runtime.allocator(device);
-  Block* block = allocator.allocate(bytes, stream, runtime.captures().pool_of(stream));
+  Block* block = allocate_block(runtime, device, bytes, stream);
   try {
     return detail::IntrusivePtr<Storage>::adopt(
         new DeviceStorage(allocator, block, bytes, Device(device), stream));

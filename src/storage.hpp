@@ -9,6 +9,10 @@
 
 namespace tutti {
 
+/// From the caching allocator of `device`, for first use on `stream`. Throws OutOfMemoryError.
+[[nodiscard]] Block* allocate_block(Runtime& runtime, int device, std::size_t bytes,
+                                    backend::StreamRef stream);
+
 /// Memory of the caching allocator. Freed (back to the cache) with its last owner.
 class DeviceStorage final : public Storage {
  public:

@@ -269,5 +269,24 @@ TEST_F(FullPinnedMemory, IsReportedWhenNothingHelps) {
   pinned().free(pinned().allocate(1 << 20));
 }
 
+TEST_F(FullMemory, CollectsWhatIsCachedAboveAThreshold) {
+  Runtime& runtime = Runtime::get();
+  CachingAllocator collecting(runtime.backend(), runtime.events(), 0, nullptr,
+                              {.garbage_collection_threshold = 0.7});  // of 64 MiB: 44.8
+  const backend::StreamRef stream = StreamAccess::ref(Stream(0));
+  Block* const oldest = collecting.allocate(12 * mebibyte, stream);
+  Block* const older = collecting.allocate(14 * mebibyte, stream);
+  Block* const used = collecting.allocate(16 * mebibyte, stream);
+  collecting.free(oldest);
+  collecting.free(older);
+  EXPECT_EQ(collecting.stats().reserved_bytes.all.current, static_cast<std::int64_t>(42 * mebibyte));
+  Block* const more = collecting.allocate(18 * mebibyte, stream);
+  EXPECT_EQ(collecting.stats().num_alloc_retries, 0) << "the device has refused nothing";
+  EXPECT_EQ(collecting.stats().reserved_bytes.all.current, static_cast<std::int64_t>(34 * mebibyte));
+  collecting.free(more);
+  collecting.free(used);
+  EXPECT_TRUE(books_balance(collecting.stats(), collecting.snapshot()));
+}
+
 }  // namespace
 }  // namespace tutti

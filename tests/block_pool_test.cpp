@@ -126,8 +126,8 @@ TEST_F(BlockPoolTest, TakesTheBestFit) {
   }
   for (Block* block : blocks) give_back(*block);
   EXPECT_EQ(&take(1500), blocks[2]);
-  EXPECT_EQ(&take(1024), blocks[1]) << "of equal ones that with the lowest address";
-  EXPECT_EQ(&take(513), blocks[3]);
+  EXPECT_EQ(&take(1024), blocks[3]) << "of equal ones the one that was given back last";
+  EXPECT_EQ(&take(513), blocks[1]);
   EXPECT_EQ(&take(2049), blocks[0]);
 }
 
@@ -207,6 +207,119 @@ TEST_F(BlockPoolTest, KeepsSegmentsThatWereCachedLater) {
   EXPECT_EQ(pool_.remove_segments_cached_before(pool_.now()).size(), 1U);
 }
 
+TEST_F(BlockPoolTest, GivesUpFirstWhatHasBeenUnusedForLongest) {
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 3; ++i) blocks.push_back(&take(20 * mebibyte));
+  std::vector<const std::byte*> addresses;
+  for (const std::size_t index : {1U, 2U, 0U}) {
+    addresses.push_back(blocks[index]->address);
+    give_back(*blocks[index]);
+    static_cast<void>(pool_.now());
+  }
+  const std::vector<Segment> removed = pool_.remove_segments_cached_before(pool_.now(), 21 * mebibyte);
+  ASSERT_EQ(removed.size(), 2U);
+  EXPECT_EQ(removed[0].address, addresses[0]);
+  EXPECT_EQ(removed[1].address, addresses[1]);
+  EXPECT_EQ(take(20 * mebibyte).address, addresses[2]);
+}
+
+TEST_F(BlockPoolTest, FindsTheBestFitAmongManySizes) {
+  std::mt19937_64 random(test::test_seed());
+  std::vector<Block*> blocks;
+  for (int i = 0; i < 300; ++i) {
+    blocks.push_back(&take(1 + random() % (8 * mebibyte)));
+    take(blocks.back()->segment->pool == MemoryPool::small_pool ? 1 : 2 * mebibyte);  // keeps them apart
+  }
+  const auto sizes_cached = [&] {
+    std::vector<std::size_t> sizes;
+    for (const MemorySegment& segment : pool_.snapshot()) {
+      for (const MemoryBlock& block : segment.blocks) {
+        const bool is_large = segment.pool == MemoryPool::large_pool;
+        if (block.state == BlockState::cached && is_large) sizes.push_back(block.bytes);
+      }
+    }
+    return sizes;
+  };
+  for (Block* block : blocks) give_back(*block);
+  for (int i = 0; i < 100; ++i) {
+    const std::size_t request = 2 * mebibyte + 512 * (random() % 8192);
+    std::size_t best = SIZE_MAX;
+    for (const std::size_t size : sizes_cached()) {
+      if (size >= request) best = std::min(best, size);
+    }
+    Block* const block = pool_.take(request, stream);
+    if (best == SIZE_MAX) {
+      EXPECT_EQ(block, nullptr);
+    } else {
+      ASSERT_NE(block, nullptr);
+      const bool is_cut = best - request > mebibyte;
+      EXPECT_EQ(block->bytes, is_cut ? request : best);
+      EXPECT_TRUE(!is_cut || (block->next != nullptr && block->next->bytes == best - request));
+    }
+  }
+}
+
+/// A pool that does not cut blocks of 64 MiB and more.
+class UncutBlocksTest : public testing::Test {
+ protected:
+  Block& fresh(std::size_t bytes) {
+    next_address_ += std::uintptr_t{1} << 32;
+    pool_.add_segment(reinterpret_cast<std::byte*>(next_address_), BlockPool::segment_bytes(bytes),
+                      BlockPool::pool_of(bytes), stream);
+    return *pool_.take(bytes, stream);
+  }
+  void give_back(Block& block) {
+    pool_.release(block);
+    pool_.give_back(block);
+  }
+
+  BlockPool pool_{0, nullptr, 64 * mebibyte};
+
+ private:
+  std::uintptr_t next_address_ = std::uintptr_t{1} << 40;
+};
+
+TEST_F(UncutBlocksTest, ServeOnlyWhatTheyHardlyExceed) {
+  Block& uncut = fresh(100 * mebibyte);
+  give_back(uncut);
+  EXPECT_EQ(pool_.take(50 * mebibyte, stream), nullptr) << "it would be cut, or largely unused";
+  EXPECT_EQ(pool_.take(70 * mebibyte, stream), nullptr) << "30 MiB would be unused";
+  EXPECT_EQ(pool_.take(90 * mebibyte, stream), &uncut);
+  EXPECT_EQ(uncut.bytes, 100 * mebibyte);
+  give_back(uncut);
+  Block& shorter = fresh(60 * mebibyte);
+  give_back(shorter);
+  EXPECT_EQ(pool_.take(20 * mebibyte, stream), &shorter);
+  EXPECT_EQ(shorter.bytes, 20 * mebibyte);
+  EXPECT_TRUE(books_balance(pool_.stats(), pool_.snapshot()));
+}
+
+/// Segments that begin and end anywhere.
+TEST(SegmentIndexTest, FindsTheSegmentAroundAnAddress) {
+  SegmentIndex index;
+  std::vector<Segment> segments(4);
+  auto* at = reinterpret_cast<std::byte*>((std::uintptr_t{1} << 44) - 3 * mebibyte - 4096);
+  for (Segment& segment : segments) {
+    segment.address = at;
+    segment.bytes = &segment == &segments[1] ? 20 * mebibyte : 2 * mebibyte;
+    index.add(segment);
+    at += segment.bytes + (&segment == &segments[2] ? 8192 : 0);
+  }
+  const auto expect_around = [&](const Segment& segment, const Segment* expected) {
+    for (const std::size_t offset : {std::size_t{0}, segment.bytes / 2, segment.bytes - 1})
+      EXPECT_EQ(index.find(segment.address + offset), expected);
+  };
+  for (const Segment& segment : segments) expect_around(segment, &segment);
+  EXPECT_EQ(index.find(nullptr), nullptr);
+  EXPECT_EQ(index.find(reinterpret_cast<void*>(~std::uintptr_t{0})), nullptr);
+  index.remove(segments[1]);
+  expect_around(segments[0], &segments[0]);
+  expect_around(segments[2], &segments[2]);
+  EXPECT_EQ(index.find(segments[1].address + 10 * mebibyte), nullptr);
+  index.add(segments[1]);
+  expect_around(segments[1], &segments[1]);
+}
+
 TEST_F(BlockPoolTest, FindsTheBlockInUseAroundAnAddress) {
   Block& small = take(4096);
   Block& next = take(512);
@@ -279,7 +392,7 @@ TEST_F(BlockPoolTest, ForgetsPeaksOnRequest) {
   give_back(block);
   EXPECT_EQ(pool_.stats().allocated_bytes.all.peak, 8192);
   EXPECT_EQ(pool_.stats().allocated_bytes.small_pool.peak, 8192);
-  pool_.reset_peak_stats();
+  pool_.counts().reset_peaks();
   EXPECT_EQ(pool_.stats().allocated_bytes.all.peak, 0);
   EXPECT_EQ(pool_.stats().reserved_bytes.all.peak, static_cast<std::int64_t>(2 * mebibyte));
 }

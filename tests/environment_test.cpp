@@ -50,22 +50,26 @@ TEST(Environment, HasDefaults) {
     EXPECT_FALSE(environment.virtual_seed.has_value());
     EXPECT_FALSE(environment.nccl_library.has_value());
     EXPECT_FALSE(environment.host_id.has_value());
+    EXPECT_EQ(environment.allocators.max_split_bytes, AllocatorSettings::no_limit);
+    EXPECT_EQ(environment.allocators.garbage_collection_threshold, 0);
   }
 }
 
 TEST(Environment, TakesEveryVariable) {
-  const Environment environment = parse({{"TUTTI_BACKEND", "host"},
-                                         {"TUTTI_VIRTUAL_DEVICES", "3"},
-                                         {"TUTTI_VIRTUAL_TOPOLOGY", "two-islands"},
-                                         {"TUTTI_VIRTUAL_MEMORY", "512M"},
-                                         {"TUTTI_VIRTUAL_SEED", "18446744073709551615"},
-                                         {"TUTTI_TRANSPORT", "staged"},
-                                         {"TUTTI_NCCL_LIBRARY", "/opt/libnccl.so"},
-                                         {"TUTTI_HOST_ID", "node 7"},
-                                         {"TUTTI_SIGNALS", "on"},
-                                         {"TUTTI_LAUNCH_THREADS", "0"},
-                                         {"TUTTI_LOG", "off"},
-                                         {"TUTTI_FLIGHT_RECORD", "/tmp/record"}});
+  const Environment environment =
+      parse({{"TUTTI_BACKEND", "host"},
+             {"TUTTI_VIRTUAL_DEVICES", "3"},
+             {"TUTTI_VIRTUAL_TOPOLOGY", "two-islands"},
+             {"TUTTI_VIRTUAL_MEMORY", "512M"},
+             {"TUTTI_VIRTUAL_SEED", "18446744073709551615"},
+             {"TUTTI_TRANSPORT", "staged"},
+             {"TUTTI_NCCL_LIBRARY", "/opt/libnccl.so"},
+             {"TUTTI_HOST_ID", "node 7"},
+             {"TUTTI_SIGNALS", "on"},
+             {"TUTTI_LAUNCH_THREADS", "0"},
+             {"TUTTI_ALLOC_CONF", "max_split_size_mb:200,garbage_collection_threshold:0.8"},
+             {"TUTTI_LOG", "off"},
+             {"TUTTI_FLIGHT_RECORD", "/tmp/record"}});
   EXPECT_EQ(environment.backend, BackendChoice::host);
   EXPECT_EQ(environment.virtual_devices, 3);
   EXPECT_EQ(environment.virtual_topology, "two-islands");
@@ -76,8 +80,28 @@ TEST(Environment, TakesEveryVariable) {
   EXPECT_EQ(environment.host_id, "node 7");
   EXPECT_EQ(environment.signals, SignalChoice::on);
   EXPECT_EQ(environment.launch_threads, 0);
+  EXPECT_EQ(environment.allocators.max_split_bytes, std::size_t{200} << 20);
+  EXPECT_EQ(environment.allocators.garbage_collection_threshold, 0.8);
   EXPECT_EQ(environment.log, LogLevel::off);
   EXPECT_EQ(environment.flight_record, "/tmp/record");
+}
+
+TEST(Environment, NamesWhatIsWrongInTheAllocatorsSettings) {
+  for (const char* value : {"max_split_size_mb:20", "max_split_size_mb:", "max_split_size_mb:99999999999999",
+                            "max_split_size_mb:100x"})
+    EXPECT_TRUE(refused("TUTTI_ALLOC_CONF", value, "max_split_size_mb to be a number of MiB of 21 or more"));
+  for (const char* value : {"garbage_collection_threshold:0", "garbage_collection_threshold:1",
+                            "max_split_size_mb:21,garbage_collection_threshold:nan"}) {
+    EXPECT_TRUE(
+        refused("TUTTI_ALLOC_CONF", value, "garbage_collection_threshold to be a number between 0 and 1"));
+  }
+  EXPECT_TRUE(refused("TUTTI_ALLOC_CONF", "max_split_size_mb", "name:value pairs"));
+  EXPECT_TRUE(refused("TUTTI_ALLOC_CONF", "max_split_size_mb:21,,", "name:value pairs"));
+  EXPECT_TRUE(refuses(
+      [] {
+        static_cast<void>(parse({{"TUTTI_ALLOC_CONF", "split:1"}}));
+      },
+      ErrorCode::invalid_argument, {"TUTTI_ALLOC_CONF", "garbage", "not \"split\""}));
 }
 
 TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {

@@ -3,9 +3,12 @@
 
 #include "tutti/device.hpp"
 #include "tutti/export.hpp"
+#include "tutti/stream.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 /// What the caching allocators hold, and how to give it back.
@@ -19,16 +22,28 @@
 /// Requests for streams that are being captured into a graph are served from segments of that graph's own,
 /// which serve nobody else until the graph is gone, and do not go back to the device before.
 ///
+/// `TUTTI_ALLOC_CONF` tunes the allocators: `name:value` pairs with commas between them. Unset, nothing of
+/// this is done.
+///  - `max_split_size_mb:N` (more than 20): blocks of N MiB and more are not cut. They serve requests of N
+///  MiB
+///    and more only, which they exceed by less than 20 MiB. Keeps large segments whole where sizes vary.
+///  - `garbage_collection_threshold:F` (more than 0, less than 1): before a device is asked for memory that
+///    would bring what is reserved above this part of what the process may have
+///    (`set_per_process_memory_fraction`), cached segments go back to it, those unused longest first, until
+///    it would not. That waits for the device, and is left out during a capture.
+/// Anything else is an Error(invalid_argument) of the first call that needs a device.
+///
 /// All functions are thread-safe and throw Error(invalid_argument) for an unknown device.
 namespace tutti {
 
-/// One quantity over time. `current == allocated - freed`, and `peak` is the greatest `current` since the
-/// start or the last `reset_peak_memory_stats`.
+/// One quantity over time. `peak` is the greatest `current` since the start or the last
+/// `reset_peak_memory_stats`. `current == allocated - freed`, but for what was there at the last
+/// `reset_accumulated_memory_stats`.
 struct MemoryCounter {
   std::int64_t current = 0;
   std::int64_t peak = 0;
-  std::int64_t allocated = 0;  ///< all increases since the start
-  std::int64_t freed = 0;      ///< all decreases since the start
+  std::int64_t allocated = 0;  ///< all increases since the start or the last reset
+  std::int64_t freed = 0;      ///< all decreases since the start or the last reset
 };
 
 /// A quantity for both pools together and for each.
@@ -63,7 +78,7 @@ struct MemoryStats {
 enum class MemoryPool : std::uint8_t { small_pool, large_pool };
 
 enum class BlockState : std::uint8_t {
-  in_use,         ///< belongs to a tensor
+  in_use,         ///< belongs to a tensor, or to whoever called `caching_allocator_alloc`
   awaiting_free,  ///< given up, but other streams may still use it
   cached,         ///< ready for the next request of its stream
 };
@@ -99,8 +114,54 @@ struct MemorySegment {
 [[nodiscard]] TUTTI_EXPORT std::size_t max_memory_reserved(Device device = Device::current());
 /// Makes every `peak` of the device's statistics equal to its `current`.
 TUTTI_EXPORT void reset_peak_memory_stats(Device device = Device::current());
+/// Sets every `allocated` and `freed` of the device's statistics, and its `num_…`, to 0.
+TUTTI_EXPORT void reset_accumulated_memory_stats(Device device = Device::current());
 /// The segments of all devices, by device, then by address.
 [[nodiscard]] TUTTI_EXPORT std::vector<MemorySegment> memory_snapshot();
+/// The same as one line of JSON, for tools:
+///
+///     {"schema": "tutti-memory-snapshot/1", "segments": [
+///       {"device": 0, "address": 139637976727552, "total_size": 2097152, "allocated_size": 1024,
+///        "active_size": 1024, "requested_size": 1000, "stream": 0, "stream_device": 0,
+///        "segment_type": "small", "segment_pool_id": 0, "blocks": [
+///          {"address": 139637976727552, "size": 1024, "requested_size": 1000, "state": "active_allocated"},
+///          {"address": 139637976728576, "size": 2096128, "requested_size": 0, "state": "inactive"}]}]}
+///
+/// Sizes are bytes. `segment_type` is "small" or "large"; `segment_pool_id` is `MemorySegment::graph_pool`;
+/// a block's state is "active_allocated" (`in_use`), "active_awaiting_free" or "inactive" (`cached`).
+[[nodiscard]] TUTTI_EXPORT std::string memory_snapshot_json();
+
+enum class SummaryDetail : std::uint8_t { full, abbreviated };
+
+/// A table of the device's statistics for people: a row for each quantity, with its current value, peak, and
+/// what was allocated and freed in total; in full, also for each of the two pools.
+[[nodiscard]] TUTTI_EXPORT std::string memory_summary(Device device = Device::current(),
+                                                      SummaryDetail detail = SummaryDetail::full);
+
+/// Lets the process reserve this part of the device's memory at most, from 0 to 1: what would need more is
+/// refused as if the device had no more, with OutOfMemoryError in the end. At first it is 1. What is reserved
+/// already stays. Throws Error(invalid_argument) for another number.
+TUTTI_EXPORT void set_per_process_memory_fraction(double fraction, Device device = Device::current());
+[[nodiscard]] TUTTI_EXPORT double get_per_process_memory_fraction(Device device = Device::current());
+
+/// At least `bytes` bytes from the caching allocator, for first use on the current stream of the device, or
+/// on `stream`, which may be another device's. Zero bytes give an address of their own. It is a tensor's
+/// memory without the tensor: what holds of streams and captures holds here. Throws OutOfMemoryError.
+///
+/// Cost: a hit in the cache takes no heap memory and one lock, which threads that use other devices do not
+/// share.
+[[nodiscard]] TUTTI_EXPORT void* caching_allocator_alloc(std::size_t bytes,
+                                                         Device device = Device::current());
+[[nodiscard]] TUTTI_EXPORT void* caching_allocator_alloc(std::size_t bytes, Device device,
+                                                         const Stream& stream);
+/// Gives back what `caching_allocator_alloc` gave, whichever device's it is; work queued on its stream may
+/// still use it. nullptr is allowed. Throws Error(invalid_argument) if `address` is anything else, such as a
+/// tensor's, or has been given back already.
+TUTTI_EXPORT void caching_allocator_delete(void* address);
+
+/// What device memory for tensors comes from: "native" (the caching allocator), or "pluggable"
+/// (`change_current_allocator`).
+[[nodiscard]] TUTTI_EXPORT std::string_view get_allocator_backend();
 
 /// Gives every cached segment without a block in use back to its device, on all devices, but for those that
 /// belong to a graph. Waits for the
@@ -111,5 +172,36 @@ TUTTI_EXPORT void reset_peak_memory_stats(Device device = Device::current());
 TUTTI_EXPORT void empty_cache();
 /// The same for pinned host memory.
 TUTTI_EXPORT void empty_pinned_cache();
+
+/// What the allocator of pinned host memory has done. A block serves requests of its size only, from 4 KiB on
+/// four sizes for each doubling, and is as long as what was obtained from the system.
+struct PinnedMemoryStats {
+  MemoryCounter allocation;         ///< blocks in use
+  MemoryCounter active;             ///< blocks in use, or given up while streams may use them
+  MemoryCounter segment;            ///< blocks obtained from the system, in use or cached
+  MemoryCounter allocated_bytes;    ///< in blocks in use
+  MemoryCounter active_bytes;       ///< in active blocks
+  MemoryCounter reserved_bytes;     ///< in all blocks
+  std::int64_t num_host_alloc = 0;  ///< blocks obtained from the system
+  std::int64_t num_host_free = 0;   ///< blocks given back to it
+};
+
+/// Tells of now, as `memory_stats` does.
+[[nodiscard]] TUTTI_EXPORT PinnedMemoryStats pinned_memory_stats();
+TUTTI_EXPORT void reset_peak_pinned_memory_stats();
+TUTTI_EXPORT void reset_accumulated_pinned_memory_stats();
+
+// Names of former years.
+
+[[deprecated("use memory_reserved")]] [[nodiscard]] TUTTI_EXPORT std::size_t memory_cached(
+    Device device = Device::current());
+[[deprecated("use max_memory_reserved")]] [[nodiscard]] TUTTI_EXPORT std::size_t max_memory_cached(
+    Device device = Device::current());
+/// Resets all peaks, as `reset_peak_memory_stats`.
+[[deprecated("use reset_peak_memory_stats")]] TUTTI_EXPORT void reset_max_memory_allocated(
+    Device device = Device::current());
+/// Resets all peaks, as `reset_peak_memory_stats`.
+[[deprecated("use reset_peak_memory_stats")]] TUTTI_EXPORT void reset_max_memory_cached(
+    Device device = Device::current());
 
 }  // namespace tutti

@@ -96,6 +96,14 @@ SharedMemory::SharedMemory(const Handle& handle)
   map(opened(handle).number());
 }
 
+Descriptor SharedMemory::open_file(const Handle& handle) {
+  const Descriptor found = opened(handle);
+  // What came by a socket shares its locks with its process's own.
+  Descriptor own(open(fmt::format("/proc/self/fd/{}", found.number()).c_str(), O_RDWR | O_CLOEXEC));
+  if (!own.is_open()) fail(ErrorCode::peer_unavailable, "shared memory: /proc/self/fd", errno);
+  return own;
+}
+
 SharedMemory::SharedMemory(SharedMemory&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)),
       handle_(std::exchange(other.handle_, {})),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/descriptor.hpp"
 #include "backend/descriptor_port.hpp"
 #include "tutti/error.hpp"
 
@@ -53,6 +54,9 @@ class SharedMemory {
   [[nodiscard]] std::size_t size() const noexcept { return handle_.bytes; }
   /// What others open it by, of memory made here. Always the same.
   [[nodiscard]] const Handle& share();
+  /// The file behind it, opened anew, so that its locks (`flock`) are the caller's own and end with the
+  /// process. Throws as the constructor does.
+  [[nodiscard]] static Descriptor open_file(const Handle& handle);
   /// No further process can open it. Call when all have.
   void seal() noexcept;
   /// Maps the memory at `address`, in one step, in place of the pages that are there, and leaves it to their

@@ -2,7 +2,10 @@
 #include "backend/cuda/cuda_backend.hpp"
 #include "backend/cuda/cuda_error.hpp"
 #include "backend/cuda/current_device.hpp"
+#include "backend/cuda/driver_function.hpp"
 #include "backend/cuda/handles.hpp"
+
+#include <optional>
 
 #include <cuda_runtime_api.h>
 
@@ -29,10 +32,22 @@ Capture capture_of(StreamRef stream) {
   return capture;
 }
 
+/// Whether the stream is being captured, in a few nanoseconds: every request for memory asks. Nothing if the
+/// driver does not say, as on a thread without a context; of `cudaStreamPerThread`, whose device it would
+/// have to be told.
+std::optional<bool> driver_says_capturing(cudaStream_t stream) {
+  using IsCapturing = int (*)(cudaStream_t, int*);
+  static const auto ask = reinterpret_cast<IsCapturing>(driver_function("cuStreamIsCapturing"));
+  int status = 0;  // the same numbers as the runtime's
+  if (ask == nullptr || stream == cudaStreamPerThread || ask(stream, &status) != 0) return std::nullopt;
+  return status != cudaStreamCaptureStatusNone;
+}
+
 }  // namespace
 
 bool CudaBackend::is_capturing(StreamRef stream) {
   if (is_legacy(stream)) return false;
+  if (const std::optional<bool> answer = driver_says_capturing(native(stream))) return *answer;
   const StreamDevice current(stream);
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(native(stream), &status), "cudaStreamIsCapturing", stream.device);

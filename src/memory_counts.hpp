@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/memory.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti {
+
+/// What an allocator counts: the members of `MemoryStats`, in their order.
+enum class Quantity : std::uint8_t {
+  allocation,
+  segment,
+  active,
+  inactive_split,
+  allocated_bytes,
+  reserved_bytes,
+  active_bytes,
+  inactive_split_bytes,
+  requested_bytes,
+};
+
+/// `MemoryStats` as they are kept: only what cannot be worked out later, as a hit in the cache updates a
+/// dozen of them. Not synchronised.
+class MemoryCounts {
+ public:
+  void increase(Quantity quantity, MemoryPool pool, std::size_t amount) noexcept {
+    const auto index = static_cast<std::size_t>(quantity);
+    Counts& counts = of(pool);
+    const auto more = static_cast<std::int64_t>(amount);
+    counts.allocated[index] += more;
+    const std::int64_t now = counts.current[index] += more;
+    if (now > counts.peak[index]) counts.peak[index] = now;
+    const std::int64_t all = small_.current[index] + large_.current[index];
+    if (all > peak_of_all_[index]) peak_of_all_[index] = all;
+  }
+  void decrease(Quantity quantity, MemoryPool pool, std::size_t amount) noexcept {
+    of(pool).current[static_cast<std::size_t>(quantity)] -= static_cast<std::int64_t>(amount);
+  }
+  /// In both pools together.
+  [[nodiscard]] std::size_t current(Quantity quantity) const noexcept {
+    const auto index = static_cast<std::size_t>(quantity);
+    return static_cast<std::size_t>(small_.current[index] + large_.current[index]);
+  }
+
+  [[nodiscard]] MemoryStats stats() const noexcept;
+  void reset_peaks() noexcept;
+  /// What has been allocated and freed so far, and the numbers of events below, are not counted any more.
+  void reset_accumulated() noexcept;
+
+  std::int64_t num_alloc_retries = 0;
+  std::int64_t num_ooms = 0;
+  std::int64_t num_device_alloc = 0;
+  std::int64_t num_device_free = 0;
+
+ private:
+  static constexpr std::size_t quantities = 9;
+  using Figures = std::array<std::int64_t, quantities>;
+  struct Counts {
+    Figures current{};
+    Figures peak{};
+    Figures allocated{};
+    Figures freed_offset{};  ///< what `allocated - current` is too large by, to tell what has been freed
+  };
+
+  [[nodiscard]] Counts& of(MemoryPool pool) noexcept {
+    return pool == MemoryPool::small_pool ? small_ : large_;
+  }
+
+  Counts small_;
+  Counts large_;
+  Figures peak_of_all_{};
+};
+
+}  // namespace tutti

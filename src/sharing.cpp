@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sharing.hpp"
+
+#include "runtime.hpp"
+#include "tensor_factory.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include <fmt/format.h>
+#include <sys/file.h>
+
+namespace tutti {
+namespace {
+
+constexpr std::size_t longest_bus_id = 32;
+
+/// What a handle says.
+struct SharedTensorWords {
+  static constexpr std::uint64_t expected_mark = 0x316e657469747574;
+
+  std::uint64_t mark = expected_mark;
+  SharedMemory::Handle control;
+  std::uint64_t is_on_gpus = 0;
+  std::int64_t device = -1;
+  std::array<char, longest_bus_id> bus_id{};
+  backend::MemoryHandle allocation;
+  std::uint64_t offset = 0;  ///< of the first element in the allocation
+  std::uint64_t bytes = 0;   ///< of the allocation
+  std::uint64_t dtype = 0;
+  std::uint64_t rank = 0;
+  std::array<std::int64_t, max_dimensions> sizes{};
+  std::array<std::int64_t, max_dimensions> strides{};
+};
+static_assert(std::has_unique_object_representations_v<SharedTensorWords>);
+
+/// In memory of both processes.
+struct SharedTensorControl {
+  std::atomic<std::uint32_t> is_withdrawn{0};
+};
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free);
+
+SharedTensorControl& control_in(const SharedMemory& memory) {
+  return *reinterpret_cast<SharedTensorControl*>(memory.data());
+}
+
+std::array<char, longest_bus_id> bus_id_of(backend::Backend& backend, int device) {
+  std::array<char, longest_bus_id> result{};
+  const std::string& bus_id = backend.properties(device).pci_bus_id;
+  std::copy_n(bus_id.begin(), std::min(bus_id.size(), longest_bus_id - 1), result.begin());
+  return result;
+}
+
+struct WholeAllocation {
+  std::byte* address = nullptr;
+  std::size_t bytes = 0;
+};
+
+/// What the device gave at once, of which `tensor` is a part.
+WholeAllocation allocation_around(Runtime& runtime, const Tensor& tensor) {
+  const CachingAllocator::Extent segment =
+      runtime.allocator(tensor.device().index()).segment_of(tensor.data());
+  if (segment.address != nullptr) return {segment.address, segment.bytes};
+  const backend::PointerInfo info = runtime.backend().pointer_info(tensor.data());
+  if (info.base == nullptr || info.device != tensor.device().index()) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("SharedTensor: tensor has its data at {}, expected an address in an allocation of "
+                    "its device",
+                    tensor.data()));
+  }
+  auto* const data = static_cast<std::byte*>(tensor.data());
+  return {data - (data - info.base), info.bytes};
+}
+
+const Tensor& shareable(const Tensor& tensor) {
+  require_defined(tensor, "SharedTensor", "tensor");
+  if (tensor.device().is_host()) {
+    throw Error(ErrorCode::invalid_argument, "SharedTensor: tensor is on the host, expected it on a device");
+  }
+  if (tensor.numel() == 0)
+    throw Error(ErrorCode::invalid_argument, "SharedTensor: tensor has no elements, expected some");
+  return tensor;
+}
+
+[[noreturn]] void refuse_handle(const std::string& reason) {
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("open_shared_tensor: handle {}, expected what SharedTensor::handle gave", reason));
+}
+
+/// Memory of another process, open.
+class OpenedAllocation {
+ public:
+  OpenedAllocation(backend::Backend& backend, int device, Descriptor lock,
+                   const backend::MemoryHandle& allocation)
+      : backend_(backend),
+        device_(device),
+        lock_(std::move(lock)),
+        address_(static_cast<std::byte*>(backend.open_device_memory(device, allocation))) {}
+  OpenedAllocation(const OpenedAllocation&) = delete;
+  OpenedAllocation& operator=(const OpenedAllocation&) = delete;
+  ~OpenedAllocation() { backend_.close_device_memory(device_, address_); }  // the lock goes afterwards
+
+  [[nodiscard]] std::byte* address() const noexcept { return address_; }
+
+ private:
+  backend::Backend& backend_;
+  const int device_;
+  const Descriptor lock_;
+  std::byte* const address_;
+};
+
+/// Closed late: when the streams that used it are done.
+class OpenedStorage final : public Storage {
+ public:
+  OpenedStorage(Runtime& runtime, std::shared_ptr<OpenedAllocation> allocation, void* data, std::size_t bytes,
+                int device, backend::StreamRef home)
+      : Storage(data, bytes, Device(device)), runtime_(runtime) {
+    LateReleases::One& one = last_.emplace_back();
+    one.resource = std::move(allocation);
+    one.streams.push_back(home);
+  }
+  ~OpenedStorage() override {
+    if (!fork_mark_.is_in_child()) runtime_.late_releases().add(std::move(last_));
+  }
+
+  void record_stream(const Stream& stream) override {
+    const backend::StreamRef user = StreamAccess::ref(stream);
+    if (graph_keeps(*this, user)) return;
+    const std::lock_guard lock(mutex_);
+    std::vector<backend::StreamRef>& users = last_.front().streams;
+    if (std::ranges::find(users, user) == users.end()) users.push_back(user);
+  }
+
+ private:
+  Runtime& runtime_;
+  const ForkMark fork_mark_;
+  std::mutex mutex_;
+  LateReleases::Ones last_;
+};
+
+SharedTensorWords words_of(std::span<const std::byte> handle) {
+  SharedTensorWords words;
+  if (handle.size() != sizeof words)
+    refuse_handle(fmt::format("has {} bytes where {} belong", handle.size(), sizeof words));
+  std::memcpy(&words, handle.data(), sizeof words);
+  if (words.mark != SharedTensorWords::expected_mark) refuse_handle("does not begin as one does");
+  if (words.rank > max_dimensions || words.dtype >= all_dtypes.size() || words.device < 0)
+    refuse_handle("says what no tensor has");
+  return words;
+}
+
+/// The device of this process that the words mean.
+int device_here(Runtime& runtime, const SharedTensorWords& words) {
+  backend::Backend& backend = runtime.backend();
+  const bool has_gpus = backend.kind() == BackendKind::cuda;
+  if (has_gpus != (words.is_on_gpus != 0)) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("open_shared_tensor: handle is of memory of {}, and this process has {}",
+                            has_gpus ? "a virtual device" : "a GPU", has_gpus ? "GPUs" : "virtual devices"));
+  }
+  if (!has_gpus && words.device < runtime.device_count()) return static_cast<int>(words.device);
+  for (int device = 0; has_gpus && device < runtime.device_count(); ++device) {
+    if (bus_id_of(backend, device) == words.bus_id) return device;
+  }
+  throw Error(ErrorCode::peer_unavailable,
+              fmt::format("open_shared_tensor: handle is of memory of device {} of its process, which is not "
+                          "among the {} devices of this one",
+                          words.device, runtime.device_count()));
+}
+
+/// The lock that tells the other process that its memory is open.
+Descriptor lock_of(const SharedTensorWords& words) {
+  if (SharedMemory::is_own(words.control)) {
+    throw Error(
+        ErrorCode::peer_unavailable,
+        "open_shared_tensor: handle is of this process's own memory, expected another process's: copy "
+        "the tensor");
+  }
+  Descriptor lock = SharedMemory::open_file(words.control);
+  const SharedMemory control(words.control);
+  const bool is_locked = flock(lock.number(), LOCK_SH | LOCK_NB) == 0;
+  if (!is_locked || control_in(control).is_withdrawn.load(std::memory_order_acquire) != 0) {
+    throw Error(ErrorCode::peer_unavailable,
+                fmt::format("open_shared_tensor: process {} does not share the tensor any more",
+                            words.control.process));
+  }
+  return lock;
+}
+
+}  // namespace
+
+SharedTensorState::SharedTensorState(Runtime& runtime, const Tensor& tensor)
+    : tensor_(shareable(tensor)), control_(sizeof(SharedTensorControl)) {
+  const int device = tensor.device().index();
+  const WholeAllocation allocation = allocation_around(runtime, tensor);
+  SharedTensorWords words;
+  words.is_on_gpus = runtime.backend().kind() == BackendKind::cuda ? 1 : 0;
+  words.device = device;
+  words.bus_id = bus_id_of(runtime.backend(), device);
+  words.allocation = runtime.backend().share_device_memory(device, allocation.address);
+  words.offset = static_cast<std::uint64_t>(static_cast<std::byte*>(tensor.data()) - allocation.address);
+  words.bytes = allocation.bytes;
+  words.dtype =
+      static_cast<std::uint64_t>(std::ranges::find(all_dtypes, tensor.dtype()) - all_dtypes.begin());
+  words.rank = tensor.sizes().size();
+  std::ranges::copy(tensor.sizes(), words.sizes.begin());
+  std::ranges::copy(tensor.strides(), words.strides.begin());
+  words.control = control_.share();
+  lock_ = SharedMemory::open_file(words.control);
+  handle_.resize(sizeof words);
+  std::memcpy(handle_.data(), &words, sizeof words);
+  runtime.synchronize(current_stream_ref(runtime, device));
+}
+
+void SharedTensorState::withdraw() noexcept {
+  control_in(control_).is_withdrawn.store(1, std::memory_order_release);
+  control_.seal();
+}
+
+bool SharedTensorState::is_open_elsewhere() const noexcept {
+  return flock(lock_.number(), LOCK_EX | LOCK_NB) != 0;
+}
+
+SharedTensor::SharedTensor(const Tensor& tensor) {
+  Runtime& runtime = Runtime::get();
+  collect_shared(runtime);
+  state_ = std::make_unique<SharedTensorState>(runtime, tensor);
+}
+
+SharedTensor::SharedTensor(SharedTensor&& other) noexcept = default;
+
+SharedTensor& SharedTensor::operator=(SharedTensor&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+
+SharedTensor::~SharedTensor() {
+  if (state_ == nullptr || state_->is_in_child()) return;
+  state_->withdraw();
+  if (!state_->is_open_elsewhere()) return;
+  try {
+    Runtime::get().extension<SharedBefore>().add(std::move(state_));
+  } catch (const std::exception&) {
+    // No memory for the entry: what others have open must stay, so it stays for good.
+    static_cast<void>(state_.release());
+  }
+}
+
+std::span<const std::byte> SharedTensor::handle() const noexcept {
+  return state_ == nullptr ? std::span<const std::byte>() : state_->handle();
+}
+
+void SharedBefore::add(std::unique_ptr<SharedTensorState> state) {
+  const std::lock_guard lock(mutex_);
+  states_.reserve(states_.size() + 1);
+  states_.push_back(std::move(state));
+}
+
+bool SharedBefore::collect() {
+  std::vector<std::unique_ptr<SharedTensorState>> gone;  // tensors are destroyed without the lock
+  const std::lock_guard lock(mutex_);
+  const auto closed =
+      std::ranges::partition(states_, [](const auto& state) { return state->is_open_elsewhere(); });
+  gone.assign(std::move_iterator(closed.begin()), std::move_iterator(closed.end()));
+  states_.erase(closed.begin(), closed.end());
+  return !gone.empty();
+}
+
+bool collect_shared(Runtime& runtime) {
+  const bool has_closed = runtime.release_collected();
+  return runtime.extension<SharedBefore>().collect() || has_closed;
+}
+
+Tensor open_shared_tensor(std::span<const std::byte> handle) {
+  const SharedTensorWords words = words_of(handle);
+  Runtime& runtime = Runtime::get();
+  collect_shared(runtime);
+  const int device = device_here(runtime, words);
+  LayoutPtr layout;
+  try {
+    const auto rank = static_cast<std::size_t>(words.rank);
+    layout = make_layout(all_dtypes[words.dtype], std::span(words.sizes).first(rank),
+                         std::span(words.strides).first(rank));
+  } catch (const Error&) {
+    refuse_handle("says what no tensor has");
+  }
+  const std::size_t bytes = layout->span_bytes();
+  if (bytes > words.bytes || words.offset > words.bytes - bytes)
+    refuse_handle("is of more memory than was allocated");
+
+  auto allocation =
+      std::make_shared<OpenedAllocation>(runtime.backend(), device, lock_of(words), words.allocation);
+  void* const data = allocation->address() + words.offset;
+  auto storage = detail::IntrusivePtr<Storage>::adopt(new OpenedStorage(
+      runtime, std::move(allocation), data, bytes, device, current_stream_ref(runtime, device)));
+  return {std::move(storage), TensorView(data, std::move(layout), Device(device))};
+}
+
+void ipc_collect() {
+  if (Runtime* const runtime = Runtime::get_if_initialized()) collect_shared(*runtime);
+}
+
+}  // namespace tutti

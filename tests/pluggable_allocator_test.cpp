@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+// One test, in order: an allocator can be plugged in once in a process, before anything else.
+
+#include "tutti/pluggable_allocator.hpp"
+
+#include "support/errors.hpp"
+#include "tutti/collectives.hpp"
+#include "tutti/device.hpp"
+#include "tutti/error.hpp"
+#include "tutti/memory.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+#include "tutti/virtual_devices.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <sys/types.h>
+
+namespace tutti {
+namespace {
+
+using test::refuses;
+
+const std::string plugin_path = TUTTI_TEST_PLUGIN;
+
+void* plugin_device_malloc(ssize_t bytes, int device) {
+  return device_malloc(static_cast<std::size_t>(bytes), device);
+}
+
+void plugin_device_free(void* address, int device) {
+  synchronize(device);  // a tensor's last work may be queued still
+  device_free(address, device);
+}
+
+/// The plugin as the test sees it, which loads it as well.
+class LoadedPlugin {
+ public:
+  LoadedPlugin() : library_(dlopen(plugin_path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (library_ == nullptr) throw std::runtime_error(dlerror());
+    using Use = void (*)(void* (*)(ssize_t, int), void (*)(void*, int));
+    function<Use>("plugin_use")(plugin_device_malloc, plugin_device_free);
+  }
+  [[nodiscard]] long bytes_in_use() const { return function<long (*)()>("plugin_bytes_in_use")(); }
+
+ private:
+  template <class Function>
+  [[nodiscard]] Function function(const char* name) const {
+    return reinterpret_cast<Function>(dlsym(library_, name));
+  }
+  void* library_;
+};
+
+TEST(PluggableAllocator, NamesWhatItCannotLoad) {
+  EXPECT_TRUE(
+      refuses([] { CUDAPluggableAllocator("/nowhere/at-all.so", "a", "b"); }, ErrorCode::invalid_argument,
+              {"CUDAPluggableAllocator: shared_object is \"/nowhere/at-all.so\"", "expected a shared"}));
+  EXPECT_TRUE(refuses([] { CUDAPluggableAllocator(plugin_path, "absent_alloc", "plugin_free"); },
+                      ErrorCode::invalid_argument,
+                      {"alloc_name is \"absent_alloc\", expected a function of", plugin_path}));
+  EXPECT_TRUE(refuses([] { CUDAPluggableAllocator(plugin_path, "plugin_alloc", "absent_free"); },
+                      ErrorCode::invalid_argument, {"free_name is \"absent_free\""}));
+  EXPECT_TRUE(refuses([] { CUDAPluggableAllocator(nullptr, [](void*, std::size_t, int, void*) {}); },
+                      ErrorCode::invalid_argument, {"alloc is empty, expected a function"}));
+}
+
+/// On whichever allocator is current.
+void use_tensors() {
+  const int last = device_count() - 1;
+  const Tensor source = full({1000}, 3.0, {.device = 0});
+  const Tensor target = empty({1000}, {.device = last});
+  const std::vector<Tensor> out = broadcast(source, {Device(0), Device(last)});
+  target.copy_(out[1]);
+  EXPECT_EQ(target.to_vector<float>(), std::vector<float>(1000, 3.0F));
+  const Stream reader(0);
+  source.record_stream(reader);
+}
+
+TEST(PluggableAllocator, ProvidesTensorsFromASharedObject) {
+  const LoadedPlugin plugin;
+  change_current_allocator(CUDAPluggableAllocator(plugin_path, "plugin_alloc", "plugin_free"));
+  EXPECT_EQ(get_allocator_backend(), "pluggable");
+  const std::size_t allocated = memory_allocated(0);
+  {
+    const Tensor tensor = empty({1000}, {.device = 0});
+    EXPECT_EQ(plugin.bytes_in_use(), 4000);
+    EXPECT_EQ(memory_allocated(0), allocated) << "the caching allocator has nothing to do with it";
+  }
+  EXPECT_EQ(plugin.bytes_in_use(), 0);
+  use_tensors();
+  EXPECT_EQ(plugin.bytes_in_use(), 0);
+  void* const raw = caching_allocator_alloc(100, 0);
+  EXPECT_EQ(plugin.bytes_in_use(), 100);
+  caching_allocator_delete(raw);
+  EXPECT_EQ(plugin.bytes_in_use(), 0);
+  EXPECT_TRUE(refuses([&] { caching_allocator_delete(raw); }, ErrorCode::invalid_argument,
+                      {"caching_allocator_delete"}));
+  EXPECT_TRUE(refuses(
+      [] { change_current_allocator(CUDAPluggableAllocator(plugin_path, "plugin_alloc", "plugin_free")); },
+      ErrorCode::invalid_argument,
+      {"change_current_allocator: another allocator has been plugged in already", "before the first"}));
+  EXPECT_TRUE(refuses([] { static_cast<void>(empty({std::int64_t{1} << 50}, {.device = 0})); },
+                      ErrorCode::out_of_memory, {"out of memory on device 0", "the pluggable allocator"}));
+}
+
+TEST(PluggableAllocator, ProvidesTensorsFromFunctions) {
+  if (backend_kind() != BackendKind::host)
+    GTEST_SKIP() << "another allocator is plugged in, and only virtual devices can be started anew";
+  virtual_devices::start({});
+  EXPECT_EQ(get_allocator_backend(), "native");
+  struct Given {
+    std::size_t bytes;
+    int device;
+    void* stream;
+  };
+  std::mutex mutex;
+  std::map<void*, Given> given;
+  change_current_allocator(CUDAPluggableAllocator(
+      [&](std::size_t bytes, int device, void* stream) {
+        void* const address = device_malloc(bytes, device);
+        const std::lock_guard lock(mutex);
+        given[address] = {bytes, device, stream};
+        return address;
+      },
+      [&](void* address, std::size_t bytes, int device, void* stream) {
+        const std::lock_guard lock(mutex);
+        EXPECT_EQ(given.at(address).bytes, bytes);
+        EXPECT_EQ(given.at(address).device, device);
+        EXPECT_EQ(given.at(address).stream, stream);
+        given.erase(address);
+        synchronize(device);
+        device_free(address, device);
+      }));
+  const Stream stream(0);
+  {
+    const StreamGuard guard(stream);
+    const Tensor tensor = empty({10}, {.device = 0});
+    EXPECT_EQ(given.at(tensor.data()).stream, stream.native_handle());
+    EXPECT_TRUE(refuses([] { virtual_devices::start({}); }, ErrorCode::invalid_argument,
+                        {"40 bytes of the pluggable allocator are still allocated"}));
+  }
+  use_tensors();
+  EXPECT_TRUE(given.empty());
+}
+
+TEST(PluggableAllocator, ComesBeforeTheFirstTensorOnly) {
+  if (backend_kind() != BackendKind::host)
+    GTEST_SKIP() << "another allocator is plugged in, and only virtual devices can be started anew";
+  virtual_devices::start({});
+  static_cast<void>(empty({1}, {.device = 0}));
+  EXPECT_TRUE(refuses(
+      [] { change_current_allocator(CUDAPluggableAllocator(plugin_path, "plugin_alloc", "plugin_free")); },
+      ErrorCode::invalid_argument,
+      {"change_current_allocator: the caching allocator is in use already", "before the first"}));
+}
+
+TEST(DeviceMalloc, ComesFromTheDeviceItself) {
+  const std::size_t allocated = memory_allocated(0);
+  void* const address = device_malloc(1000, 0);
+  ASSERT_NE(address, nullptr);
+  EXPECT_EQ(memory_allocated(0), allocated);
+  device_free(address, 0);
+  device_free(nullptr, 0);
+  EXPECT_TRUE(refuses([] { static_cast<void>(device_malloc(1, device_count())); },
+                      ErrorCode::invalid_argument, {"device_malloc: device is"}));
+}
+
+}  // namespace
+}  // namespace tutti
