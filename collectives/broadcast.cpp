@@ -20,30 +20,6 @@ LayoutPtr common_layout(const Tensor& tensor, TensorList out) {
 
 }  // namespace
 
-/// Rows: the source, then one per target. Shape: bytes of each column, then the buffers that are to be left
-/// alone.
-void describe_broadcast(const Call& call, transport::Problem& problem) {
-  const std::size_t columns = call.columns();
-  const std::size_t rows = problem.homes.size() / columns;
-  const std::span<const std::uint64_t> shape = call.shape();
-  const std::span<const std::uint64_t> skipped = shape.subspan(columns);
-  for (std::size_t column = 0; column < columns; ++column) {
-    if (shape[column] == 0) continue;
-    transport::Flow flow;
-    flow.source = {static_cast<transport::BufferId>(column), 0};
-    flow.row_bytes = shape[column];
-    flow.targets.first = static_cast<std::uint32_t>(problem.places.size());
-    for (std::size_t row = 1; row < rows; ++row) {
-      const std::uint64_t buffer = row * columns + column;
-      if (!std::ranges::binary_search(skipped, buffer)) {
-        problem.places.push_back({static_cast<transport::BufferId>(buffer), 0});
-      }
-    }
-    flow.targets.count = static_cast<std::uint32_t>(problem.places.size()) - flow.targets.first;
-    if (flow.targets.count > 0) problem.flows.push_back(flow);
-  }
-}
-
 Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tensor& tensor, TensorList out,
                        const CollectiveOptions& options) {
   arguments.usable(tensor, "tensor");
@@ -61,8 +37,8 @@ Call prepare_broadcast(const Arguments& arguments, Packing& packing, const Tenso
   require_disjoint(arguments, inputs, outputs, InPlace::allowed);
 
   const LayoutPtr layout = common_layout(tensor, out);
-  Call call(arguments.runtime(), Collective::broadcast, options, describe_broadcast);
-  call.shape() = {tensor.nbytes()};
+  Call call(arguments.runtime(), Collective::broadcast, options);
+  call.request().add_copied(tensor.nbytes());
   call.reserve(1 + out.size());
   call.add_row(tensor.device());
   call.mark_root();
@@ -99,9 +75,8 @@ std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList given, const Coll
   results.reserve(devices.size());
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = TensorList(std::span(&tensor, 1)), .devices = devices});
-  collectives::Call call(arguments.runtime(), Collective::broadcast, options,
-                         collectives::describe_broadcast);
-  call.shape() = {tensor.nbytes()};
+  collectives::Call call(arguments.runtime(), Collective::broadcast, options);
+  call.request().add_copied(tensor.nbytes());
   call.reserve(1 + devices.size());
   call.add_row(tensor.device());
   call.mark_root();

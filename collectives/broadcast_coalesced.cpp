@@ -101,11 +101,10 @@ ColumnLayouts common_layouts(TensorList tensors, TensorLists out) {
 /// A call with the row of sources started, and room for those of `targets` devices.
 Call start_call(const Arguments& arguments, TensorList tensors, std::size_t targets, std::size_t buffer_size,
                 const CollectiveOptions& options) {
-  Call call(arguments.runtime(), Collective::broadcast_coalesced, options, describe_broadcast,
-            tensors.size());
+  Call call(arguments.runtime(), Collective::broadcast_coalesced, options, tensors.size());
   call.set_staging_bytes(buffer_size);
-  call.shape().reserve(tensors.size());
-  for (const Tensor& tensor : tensors) call.shape().push_back(tensor.nbytes());
+  call.request().shape.reserve(tensors.size());
+  for (const Tensor& tensor : tensors) call.request().add_copied(tensor.nbytes());
   call.reserve(1 + targets);
   call.add_row(tensors[0].device());
   call.mark_root();
@@ -167,7 +166,7 @@ Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing, T
   }
   if (!are_plain) call = start_packed_call(arguments, packing, tensors, out, buffer_size, options);
   const std::vector<std::uint64_t> in_place = find_in_place(tensors, out);
-  call.shape().insert(call.shape().end(), in_place.begin(), in_place.end());
+  for (const std::uint64_t output : in_place) call.request().leave_alone(output);
   return call;
 }
 

@@ -2,8 +2,8 @@
 #include "collectives/call.hpp"
 
 #include "thread_current.hpp"
-#include "transport/plan_builder.hpp"
 #include "transport/select.hpp"
+#include "transport/steps/plan_builder.hpp"
 
 #include <algorithm>
 
@@ -14,16 +14,11 @@ thread_local std::shared_ptr<const transport::Plan> last_launched;
 
 }  // namespace
 
-Call::Call(Runtime& runtime, Collective collective, const CollectiveOptions& options, Describe describe,
-           std::size_t columns)
-    : runtime_(&runtime),
-      collective_(collective),
-      options_(options),
-      describe_(describe),
-      columns_(columns) {}
+Call::Call(Runtime& runtime, Collective collective, const CollectiveOptions& options, std::size_t columns)
+    : runtime_(&runtime), options_(options), request_{.collective = collective, .columns = columns} {}
 
 Call Call::of_nothing(Runtime& runtime, Collective collective, const CollectiveOptions& options) {
-  Call call(runtime, collective, options, [](const Call&, transport::Problem&) {});
+  Call call(runtime, collective, options);
   call.add_row(Device(index_of(runtime, Device::current(), name_of(collective))));
   call.mark_root();
   call.add(nullptr, nullptr);
@@ -51,8 +46,8 @@ void Call::add_row(backend::StreamRef stream) {
 void Call::start_row(transport::LaneId lane) {
   rows_.push_back(lane);
   ready_.push_back(lane);
-  operands_.addresses.resize(next_ + columns_);
-  operands_.storages.resize(next_ + columns_);
+  operands_.addresses.resize(next_ + columns());
+  operands_.storages.resize(next_ + columns());
   last_storage_ = nullptr;
 }
 
@@ -70,34 +65,33 @@ backend::StreamRef Call::first_use(backend::StreamRef own, std::uint64_t bytes) 
 transport::PlanKey Call::key(transport::LaunchMode mode) const {
   constexpr std::size_t plain_numbers = 7;  // three beside the lists, and each list's length
   transport::PlanKey key(plain_numbers + operands_.lanes.size() + rows_.size() + ready_.size() +
-                         shape_.size());
-  key.add(static_cast<std::uint64_t>(collective_) | static_cast<std::uint64_t>(mode) << 8U |
+                         request_.shape.size());
+  key.add(static_cast<std::uint64_t>(request_.collective) | static_cast<std::uint64_t>(mode) << 8U |
           static_cast<std::uint64_t>(options_.transport) << 16U |
           static_cast<std::uint64_t>(options_.determinism) << 24U | static_cast<std::uint64_t>(root_) << 32U);
   key.add(staging_bytes_);
-  key.add(columns_);  // how much of the shape is about them
   key.add(operands_.lanes.size());
   for (const backend::StreamRef lane : operands_.lanes) key.add(static_cast<std::uint64_t>(lane.device));
   key.add_all(rows_);
   key.add_all(ready_);
-  key.add_all(shape_);
+  request_.add_to(key);
   return key;
 }
 
 transport::Problem Call::problem(transport::LaunchMode mode) const {
   transport::Problem problem;
-  problem.collective = collective_;
+  problem.collective = request_.collective;
   problem.mode = mode;
   problem.transport = options_.transport;
   problem.determinism = options_.determinism;
   problem.staging_bytes = staging_bytes_;
   problem.root = root_;
   for (const backend::StreamRef lane : operands_.lanes) problem.lane_devices.push_back(lane.device);
-  problem.homes.reserve(rows_.size() * columns_);
-  for (const transport::LaneId row : rows_) problem.homes.insert(problem.homes.end(), columns_, row);
+  problem.homes.reserve(rows_.size() * columns());
+  for (const transport::LaneId row : rows_) problem.homes.insert(problem.homes.end(), columns(), row);
   problem.ready.reserve(problem.homes.size());
-  for (const transport::LaneId row : ready_) problem.ready.insert(problem.ready.end(), columns_, row);
-  describe_(*this, problem);
+  for (const transport::LaneId row : ready_) problem.ready.insert(problem.ready.end(), columns(), row);
+  describe(request_, problem);
   return problem;
 }
 

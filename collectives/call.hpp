@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "collectives/request.hpp"
 #include "runtime.hpp"
 #include "storage.hpp"
-#include "transport/launch.hpp"
 #include "transport/plan.hpp"
 #include "transport/plan_cache.hpp"
 #include "transport/problem.hpp"
+#include "transport/steps/launch.hpp"
 #include "tutti/collectives.hpp"
 
 #include <cstdint>
@@ -19,24 +20,17 @@ namespace tutti::collectives {
 
 /// A validated collective: its operands, and the numbers its plan depends on.
 ///
-/// Operands form rows of `columns` buffers each; a row lives on one lane, or on the host. Buffer b is column
-/// b % columns of row b / columns.
+/// Operands form rows of `columns` buffers each; a row lives on one lane, or on the host.
 class Call {
  public:
-  /// Completes a problem whose operands are set: places, flows, reductions, from `shape` alone.
-  using Describe = void (*)(const Call& call, transport::Problem& problem);
-
-  Call(Runtime& runtime, Collective collective, const CollectiveOptions& options, Describe describe,
-       std::size_t columns = 1);
+  Call(Runtime& runtime, Collective collective, const CollectiveOptions& options, std::size_t columns = 1);
   /// A coalesced call on lists of no tensors: one row, on the current device, and nothing to do. Throws
   /// Error(invalid_argument) if there is no device.
   [[nodiscard]] static Call of_nothing(Runtime& runtime, Collective collective,
                                        const CollectiveOptions& options);
 
   [[nodiscard]] Runtime& runtime() const noexcept { return *runtime_; }
-  [[nodiscard]] Collective collective() const noexcept { return collective_; }
-  [[nodiscard]] const CollectiveOptions& options() const noexcept { return options_; }
-  [[nodiscard]] std::size_t columns() const noexcept { return columns_; }
+  [[nodiscard]] std::size_t columns() const noexcept { return request_.columns; }
 
   /// Starts a row on `device`, on its current stream, or on `stream`.
   void add_row(Device device);
@@ -51,8 +45,8 @@ class Call {
     rows_.reserve(rows);
     ready_.reserve(rows);
     operands_.lanes.reserve(rows);
-    operands_.addresses.reserve(rows * columns_);
-    operands_.storages.reserve(rows * columns_);
+    operands_.addresses.reserve(rows * columns());
+    operands_.storages.reserve(rows * columns());
   }
   /// Adds the next buffer of the row started last.
   void add(const Tensor& tensor) { add(static_cast<std::byte*>(tensor.data()), tensor.storage().get()); }
@@ -76,9 +70,7 @@ class Call {
     return first_use(current_stream_ref(*runtime_, device.index()), bytes);
   }
   void set_staging_bytes(std::uint64_t bytes) { staging_bytes_ = bytes; }
-  /// Numbers `describe` reads; with operands and options, all a plan depends on.
-  [[nodiscard]] std::vector<std::uint64_t>& shape() noexcept { return shape_; }
-  [[nodiscard]] const std::vector<std::uint64_t>& shape() const noexcept { return shape_; }
+  [[nodiscard]] Request& request() noexcept { return request_; }
 
   /// The stream of the row started `row`-th, which is not on the host.
   [[nodiscard]] backend::StreamRef stream_of(std::size_t row) const { return operands_.lanes[rows_[row]]; }
@@ -103,15 +95,12 @@ class Call {
   [[nodiscard]] transport::Problem problem(transport::LaunchMode mode) const;
 
   Runtime* runtime_;
-  Collective collective_;
   CollectiveOptions options_;
-  Describe describe_;
-  std::size_t columns_;
+  Request request_;
   std::uint64_t staging_bytes_ = default_buffer_size;
   transport::LaneId root_ = transport::host_lane;
   std::vector<transport::LaneId> rows_;
-  std::vector<transport::LaneId> ready_;  ///< by row
-  std::vector<std::uint64_t> shape_;
+  std::vector<transport::LaneId> ready_;          ///< by row
   std::optional<backend::StreamRef> row_stream_;  ///< of the row started last; none on the host
   const Storage* last_storage_ = nullptr;         ///< of that row
   std::size_t next_ = 0;                          ///< buffer

@@ -347,7 +347,7 @@ void Communicator::gather(TensorList tensors, const Tensor& out, int root, int d
 }
 
 void Communicator::barrier(StreamList streams) {
-  TeamCall(*impl_->context, Collective::barrier, streams).launch_barrier();
+  TeamCall(*impl_->context, Collective::barrier, streams).run_barrier();
 }
 
 std::optional<Communicator> Communicator::split(std::optional<int> color, int key) {
@@ -390,17 +390,14 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
 PlanSummary Communicator::last_plan() const {
   impl_->context->require_own_process();
   const std::lock_guard lock(impl_->context->team.calls_mutex());
-  const auto& last = impl_->context->last_plan;
-  if (const auto* const operation = std::get_if<Collective>(&last))
-    return {"nccl", std::string(name_of(*operation))};
-  const auto& plan = std::get<0>(last);
+  const auto& plan = impl_->context->last_plan;
   return plan == nullptr ? PlanSummary{} : plan->summary;
 }
 
 std::string Communicator::explain() const {
   return collectives::explain(*impl_->context);
 }
-std::string Communicator::explain(const CommunicatorWorkload& workload) const {
+std::string Communicator::explain(const Workload& workload) const {
   return collectives::explain(impl_->context->require_own_process(), workload);
 }
 

@@ -36,18 +36,18 @@ MemoryFormat common_format(TensorList tensors) {
 
 Call make_call(const Arguments& arguments, Packing& packing, TensorList tensors, const Layout& result,
                int along, MemoryFormat format, const CollectiveOptions& options) {
-  Call call(arguments.runtime(), Collective::gather, options, describe_gather);
+  Call call(arguments.runtime(), Collective::gather, options);
   const Cut cut = cut_along(result, along);
   const auto bytes_of = [&](std::int64_t size) { return static_cast<std::uint64_t>(size) * cut.slab_bytes; };
   const auto dimension = static_cast<std::size_t>(along);
-  add_cut(call.shape(), cut.rows, bytes_of(result.sizes()[dimension]), tensors.size());
+  call.request().begin_cut(cut.rows, bytes_of(result.sizes()[dimension]), tensors.size());
   call.reserve(tensors.size() + 1);
   std::uint64_t offset = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const std::uint64_t bytes = bytes_of(tensors[i].sizes()[dimension]);
     call.add_row(tensors[i].device());
     call.add(packing.input(tensors[i], *layout_in(*tensors[i].layout(), format), Name("tensors", i)));
-    add_part(call.shape(), offset, bytes);
+    call.request().add_part(offset, bytes);
     offset += bytes;
   }
   return call;
@@ -81,12 +81,6 @@ void finish_on_host(Call& call, std::size_t inputs, Blocking blocking) {
 }
 
 }  // namespace
-
-/// Rows: the inputs, then the output. Shape: see `cut.hpp`.
-void describe_gather(const Call& call, transport::Problem& problem) {
-  const auto output = static_cast<transport::BufferId>(problem.homes.size() - 1);
-  describe_cut(call, problem, CutDirection::together, output, 0);
-}
 
 Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList given, const Tensor& out,
                     int dim, const CollectiveOptions& options) {

@@ -29,7 +29,7 @@ class PersistentCollective::Impl {
         tensors_(std::move(tensors)),
         plan_(call.plan(transport::LaunchMode::persistent)),
         operands_(std::move(call.operands())),
-        temporaries_(transport::allocate_temporaries(runtime_, *plan_)) {
+        temporaries_(transport::allocate_temporaries(runtime_, *plan_, operands_.lanes)) {
     if (runtime_.backend().supports_graphs() && !plan_->steps.empty()) {
       record_graph();
     } else if (!plan_->steps.empty()) {
@@ -172,7 +172,7 @@ int PersistentCollective::home_device() const noexcept {
   return impl_->home_device();
 }
 std::string PersistentCollective::explain() const {
-  return transport::describe(impl_->plan());
+  return transport::to_text(impl_->plan());
 }
 PlanSummary PersistentCollective::summary() const {
   return impl_->plan().summary;

@@ -32,12 +32,6 @@ namespace tutti::collectives {
 [[nodiscard]] Call prepare_gather(const Arguments& arguments, Packing& packing, TensorList tensors,
                                   const Tensor& out, int dim, const CollectiveOptions& options);
 
-/// What the plan of a collective is made from; see the `shape` each one documents beside its definition.
-void describe_broadcast(const Call& call, transport::Problem& problem);
-void describe_reduce_add(const Call& call, transport::Problem& problem);
-void describe_scatter(const Call& call, transport::Problem& problem);
-void describe_gather(const Call& call, transport::Problem& problem);
-
 /// Whether a broadcast's output is its source, which leaves nothing to do for it. Overlap in part is refused
 /// before.
 [[nodiscard]] inline bool is_source(const Tensor& tensor, const Tensor& output) {

@@ -29,8 +29,8 @@ LayoutPtr common_layout(TensorList inputs) {
 
 Call make_call(const Arguments& arguments, Packing& packing, TensorList inputs, const LayoutPtr& layout,
                const CollectiveOptions& options) {
-  Call call(arguments.runtime(), Collective::reduce_add, options, describe_reduce_add);
-  call.shape() = {static_cast<std::uint64_t>(layout->numel()), static_cast<std::uint64_t>(layout->dtype())};
+  Call call(arguments.runtime(), Collective::reduce_add, options);
+  call.request().add_summed(static_cast<std::uint64_t>(layout->numel()), layout->dtype());
   call.reserve(inputs.size() + 1);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     call.add_row(inputs[i].device());
@@ -40,25 +40,6 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList inputs, 
 }
 
 }  // namespace
-
-/// Rows: the inputs in order, then the output. Shape: for each column, the number of elements and their type.
-void describe_reduce_add(const Call& call, transport::Problem& problem) {
-  const std::size_t columns = call.columns();
-  const std::size_t output_row = problem.homes.size() / columns - 1;
-  for (std::size_t column = 0; column < columns; ++column) {
-    transport::Reduction reduction;
-    reduction.count = call.shape()[2 * column];
-    reduction.dtype = static_cast<DType>(call.shape()[2 * column + 1]);
-    if (reduction.count == 0) continue;
-    reduction.inputs = {static_cast<std::uint32_t>(problem.places.size()),
-                        static_cast<std::uint32_t>(output_row)};
-    for (std::size_t row = 0; row < output_row; ++row) {
-      problem.places.push_back({static_cast<transport::BufferId>(row * columns + column), 0});
-    }
-    reduction.output = {static_cast<transport::BufferId>(output_row * columns + column), 0};
-    problem.reductions.push_back(reduction);
-  }
-}
 
 Call prepare_reduce_add(const Arguments& arguments, Packing& packing, TensorList inputs, const Tensor& out,
                         const CollectiveOptions& options) {

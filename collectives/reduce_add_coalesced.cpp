@@ -119,8 +119,7 @@ void check_lengths(const Arguments& arguments, TensorLists inputs) {
 /// A call without rows, of lists that are not empty.
 Call start_call(const Arguments& arguments, TensorLists inputs, std::size_t buffer_size,
                 const CollectiveOptions& options) {
-  Call call(arguments.runtime(), Collective::reduce_add_coalesced, options, describe_reduce_add,
-            inputs[0].size());
+  Call call(arguments.runtime(), Collective::reduce_add_coalesced, options, inputs[0].size());
   call.set_staging_bytes(buffer_size);
   call.reserve(inputs.size() + 1);
   return call;
@@ -141,10 +140,9 @@ Call start_packed_call(const Arguments& arguments, Packing& packing, TensorLists
 }
 
 void set_shape(Call& call, const ColumnLayouts& layouts) {
-  call.shape().reserve(2 * call.columns());
+  call.request().shape.reserve(2 * call.columns());
   for (const Layout* layout : layouts.all()) {
-    call.shape().push_back(static_cast<std::uint64_t>(layout->numel()));
-    call.shape().push_back(static_cast<std::uint64_t>(layout->dtype()));
+    call.request().add_summed(static_cast<std::uint64_t>(layout->numel()), layout->dtype());
   }
 }
 

@@ -33,11 +33,11 @@ class ScatterCall {
  public:
   ScatterCall(const Arguments& arguments, const Tensor& source, int dim, std::size_t chunks,
               const CollectiveOptions& options)
-      : call_(arguments.runtime(), Collective::scatter, options, describe_scatter),
+      : call_(arguments.runtime(), Collective::scatter, options),
         whole_(*source.layout()),
         along_(static_cast<std::size_t>(dim)),
         cut_(cut_along(whole_, dim)) {
-    add_cut(call_.shape(), cut_.rows, bytes_of(whole_.sizes()[along_]), chunks);
+    call_.request().begin_cut(cut_.rows, bytes_of(whole_.sizes()[along_]), chunks);
     call_.reserve(1 + chunks);
     call_.add_row(source.device());
     call_.mark_root();
@@ -77,7 +77,7 @@ class ScatterCall {
   }
   void add_part(const Tensor& chunk, std::int64_t size) {
     call_.add(chunk);
-    collectives::add_part(call_.shape(), offset_, bytes_of(size));
+    call_.request().add_part(offset_, bytes_of(size));
     offset_ += bytes_of(size);
   }
 
@@ -106,11 +106,6 @@ void hand_on(Runtime& runtime, const Tensor& tensor, const Stream& stream) {
 }
 
 }  // namespace
-
-/// Rows: the source, then the chunks. Shape: see `cut.hpp`.
-void describe_scatter(const Call& call, transport::Problem& problem) {
-  describe_cut(call, problem, CutDirection::apart, 0, 1);
-}
 
 Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor& tensor, TensorList out,
                      int dim, StreamList streams, const CollectiveOptions& options) {

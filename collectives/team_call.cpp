@@ -3,9 +3,11 @@
 
 #include "backend/thread.hpp"
 #include "storage.hpp"
-#include "transport/launch.hpp"
+#include "transport/nccl/team_nccl.hpp"
+#include "transport/steps/launch.hpp"
 #include "tutti/error.hpp"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <new>
@@ -37,7 +39,8 @@ TeamCall::TeamCall(TeamContext& context, Collective collective, StreamList strea
       streams_(context.scratch.streams),
       request_(context.scratch.request),
       inputs_(context.scratch.inputs),
-      outputs_(context.scratch.outputs) {
+      outputs_(context.scratch.outputs),
+      operands_(context.scratch.operands) {
   request_.clear();
   request_.collective = collective;
   signature_.collective = collective;
@@ -59,7 +62,7 @@ void TeamCall::set_root(int root) {
   if (root < 0 || static_cast<std::size_t>(root) >= members()) {
     arguments_.fail("root is {}, expected 0 to {}", root, members() - 1);
   }
-  request_.root = static_cast<std::size_t>(root);
+  root_ = static_cast<std::size_t>(root);
   signature_.root = static_cast<std::int16_t>(root);
 }
 
@@ -112,71 +115,107 @@ void TeamCall::check_output(const Tensor& out, const Name& name, std::size_t own
 }
 
 void TeamCall::begin(std::span<const Tensor> tensors) {
-  for (const Tensor& tensor : tensors)
-    request_.columns.push_back({static_cast<std::uint64_t>(tensor.numel()), tensor.dtype()});
+  const bool is_sum = traits_of(request_.collective).is_sum;
+  request_.columns = tensors.size();
+  for (const Tensor& tensor : tensors) {
+    const auto elements = static_cast<std::uint64_t>(tensor.numel());
+    if (is_sum) {
+      request_.add_summed(elements, tensor.dtype());
+    } else {
+      request_.add_copied(elements * size_of(tensor.dtype()));
+    }
+    signature_.elements += elements;
+    signature_.add_to_shape(elements);
+    signature_.add_to_shape(static_cast<std::uint64_t>(tensor.dtype()));
+  }
+  if (!tensors.empty()) signature_.dtype = tensors.front().dtype();
   begin();
 }
 
-void TeamCall::begin(const TeamColumn& column) {
-  request_.columns.push_back(column);
+void TeamCall::begin(std::uint64_t elements, DType dtype) {
+  signature_.dtype = dtype;
+  signature_.elements = elements;
+  signature_.add_to_shape(elements);
+  signature_.add_to_shape(static_cast<std::uint64_t>(dtype));
   begin();
 }
 
 void TeamCall::begin() {
-  signature_.tensors = static_cast<std::uint32_t>(columns().size());
-  if (!columns().empty()) signature_.dtype = columns().front().dtype;
-  for (const TeamColumn& column : columns()) {
-    signature_.elements += column.elements;
-    signature_.add_to_shape(column.elements);
-    signature_.add_to_shape(static_cast<std::uint64_t>(column.dtype));
-  }
+  signature_.tensors = static_cast<std::uint32_t>(columns());
   context_.launcher.begin(streams_);
-  inputs_.resize(locals() * columns().size());
-  outputs_.resize(locals() * columns().size());
+  inputs_.resize(locals() * columns());
+  outputs_.resize(locals() * columns());
 }
 
 void TeamCall::set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name) {
-  inputs_[own_member * columns().size() + column] =
+  inputs_[own_member * columns() + column] =
       tensor.is_contiguous() ? tensor : packing_.input(tensor, *contiguous_layout(tensor), name);
 }
 
 void TeamCall::set_output(std::size_t own_member, std::size_t column, const Tensor& tensor,
                           const Name& name) {
-  outputs_[own_member * columns().size() + column] =
+  outputs_[own_member * columns() + column] =
       tensor.is_contiguous() ? tensor
                              : packing_.output(tensor, *contiguous_layout(tensor), name, stream(own_member));
 }
 
 std::uint64_t TeamCall::post_without_work() {
   context_.launcher.begin(streams_);
-  if (context_.launcher.captured()) arguments_.unsupported("the current stream is being captured");
+  if (is_captured()) arguments_.unsupported("the current stream is being captured");
   post();
-  carry_out([this] { context_.launcher.finish(sequence_, streams_); });
+  carry_out([this] {
+    for (std::size_t own_member = 0; own_member < streams_.size(); ++own_member)
+      team_.done_after(own_member, sequence_, streams_[own_member]);
+  });
   return sequence_;
 }
 
-void TeamCall::post() {
-  require_transport(arguments_, context_, request_);
-  choose_transport();
-  if (route_.is_relayed() && request_.of_one_tensor() == Collective::reduce_add) add_shares();
-  sequence_ = team_.post(signature_, context_.launcher.captured().has_value());
+void TeamCall::run() {
+  if (traits_of(request_.collective).output == CollectiveOutput::all &&
+      !traits_of(request_.collective).is_sum)
+    leave_own_copies_alone();
+  plan();
+  post();
+  carry_out([this] { enqueue(); });
 }
 
-void TeamCall::choose_transport() {
-  const bool is_captured = context_.launcher.captured().has_value();
-  route_ = choose_route(context_, request_, is_captured);
-  if (!is_captured) return;
-  if (!route_.is_by_nccl() && team_.spans_hosts()) {
-    arguments_.unsupported(
-        "the current stream is being captured, and of what goes between hosts only NCCL's calls can be "
-        "replayed; this is none: {}",
-        to_words(route_.nccl, context_, request_));
+void TeamCall::run_barrier() {
+  context_.launcher.begin(streams_);
+  request_.columns = 0;
+  plan();
+  post();
+  carry_out([this] { enqueue(); });
+}
+
+void TeamCall::leave_own_copies_alone() {
+  const bool has_root = traits_of(request_.collective).has_root;
+  const std::size_t first_source = has_root ? root() : 0;
+  const std::size_t last_source = has_root ? root() : members() - 1;
+  for (std::size_t member = first_source; member <= last_source; ++member) {
+    for (std::size_t column = 0; column < columns(); ++column) {
+      if (const auto own_member = own(member)) {
+        const Tensor& input = inputs_[*own_member * columns() + column];
+        const Tensor& output = outputs_[*own_member * columns() + column];
+        const std::uint64_t offset = has_root ? 0 : member * input.nbytes();
+        if (output.defined() && address_of(input) != address_of(output) + offset) continue;
+      }
+      request_.leave_alone((members() + member) * columns() + column);
+    }
   }
-  if (route_.is_by_nccl() && !context_.nccl->is_connected()) {
-    arguments_.unsupported(
-        "the current stream is being captured before the first call that goes by NCCL: make one such call "
-        "beforehand");
-  }
+}
+
+void TeamCall::plan() {
+  PlanKey& key = context_.scratch.key;
+  key.clear();
+  const bool can_connect = context_.means.nccl != nullptr && context_.means.nccl->is_connected();
+  key.add(static_cast<std::uint64_t>(request_.collective) | static_cast<std::uint64_t>(is_captured()) << 8U |
+          static_cast<std::uint64_t>(can_connect) << 9U | static_cast<std::uint64_t>(root()) << 32U);
+  request_.add_to(key);
+  plan_ = context_.plans.find_or_make(
+      key, [this] { return context_.make_plan(context_.problem_of(request_, root(), is_captured())); });
+  operands_.lanes.assign(members(), {});
+  std::ranges::copy(streams_, operands_.lanes.begin() + static_cast<std::ptrdiff_t>(first()));
+  temporaries_ = transport::allocate_temporaries(context_.runtime, *plan_, operands_.lanes);
 }
 
 void TeamCall::keep_memory() {
@@ -188,7 +227,7 @@ void TeamCall::keep_memory() {
     return;
   }
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    const Stream used = stream(i / columns().size());
+    const Stream used = stream(i / columns());
     for (const Tensor* tensor : {&inputs_[i], &outputs_[i]}) {
       const Storage* const storage = tensor->storage().get();
       if (storage != nullptr && !is_recorded_on(*storage, StreamAccess::ref(used)))
@@ -229,51 +268,48 @@ void TeamCall::carry_out(Work work) {
   }
 }
 
-void TeamCall::launch(std::span<const std::uint64_t> to_itself) {
-  carry_out([&] {
-    request_.to_itself.assign(to_itself.begin(), to_itself.end());
-    if (route_.is_by_nccl()) {
-      keep_memory();
-      enqueue_nccl();
-    } else {
-      const PlanPtr chosen = plan();
-      try {
-        if (chosen->protocol == Protocol::direct) give(*chosen);
-      } catch (...) {
-        keep_memory();  // of copies to stand-ins that have been queued
-        throw;
-      }
-      keep_memory();
-      enqueue(chosen);
-      copy_stand_ins_back();
-    }
-    packing_.unpack();
+void TeamCall::plan_and_enqueue() {
+  carry_out([this] {
+    plan();
+    enqueue();
   });
 }
 
-void TeamCall::add_shares() {
-  for (const Share& own : shares_of_others(root(), members(), columns())) {
-    if (own.member < first() || own.member >= first() + locals()) continue;
-    const std::size_t own_member = own.member - first();
-    for (const transport::Slice& slice : own.slices) {
-      // Whole, so that a share lies in it as in the input.
-      Tensor& share = outputs_[own_member * columns().size() + slice.item];
-      const Tensor& input = inputs_[own_member * columns().size() + slice.item];
-      share = tutti::empty(input.sizes(), {.dtype = input.dtype(), .device = context_.devices[own_member]});
-    }
+void TeamCall::enqueue() {
+  bind();
+  try {
+    const RoundPlan* const rounds = transport::rounds_of(*plan_);
+    if (rounds != nullptr && rounds->protocol == Protocol::direct) give(*rounds);
+  } catch (...) {
+    keep_memory();  // of copies to stand-ins that have been queued
+    throw;
+  }
+  keep_memory();
+  transport::launch_of_team(context_.runtime, *plan_, operands_, temporaries_,
+                            {context_.launcher, sequence_});
+  context_.last_plan = plan_;
+  copy_stand_ins_back();
+  packing_.unpack();
+}
+
+void TeamCall::bind() {
+  const std::size_t side = members() * columns();
+  operands_.addresses.assign(2 * side, nullptr);
+  operands_.storages.clear();
+  for (std::size_t i = 0; i < inputs_.size(); ++i) {
+    operands_.addresses[first() * columns() + i] = address_of(inputs_[i]);
+    operands_.addresses[side + first() * columns() + i] = address_of(outputs_[i]);
   }
 }
 
-void TeamCall::give(const RoundPlan& plan) {
+void TeamCall::give(const RoundPlan& rounds) {
   transport::ranks::Registrations& registrations = *team_.registrations();
-  const bool is_captured = context_.launcher.captured().has_value();
-  static_cast<void>(addresses());
   for (std::size_t own_member = 0; own_member < locals(); ++own_member) {
-    for (const transport::BufferId buffer : plan.given[own_member]) {
+    for (const transport::BufferId buffer : rounds.given[own_member]) {
       const auto add = [&](const std::byte* address) {
-        return registrations.add(sequence_, own_member, address, is_captured);
+        return registrations.add(sequence_, own_member, address, is_captured());
       };
-      if (add(context_.scratch.addresses[buffer])) continue;
+      if (add(operands_.addresses[buffer])) continue;
       if (!add(add_stand_in(own_member, buffer))) {
         throw Error(
             ErrorCode::transport_failure,
@@ -286,9 +322,9 @@ void TeamCall::give(const RoundPlan& plan) {
 }
 
 const std::byte* TeamCall::add_stand_in(std::size_t own_member, transport::BufferId buffer) {
-  const std::size_t side = members() * columns().size();
+  const std::size_t side = members() * columns();
   const bool is_output = buffer >= side;
-  Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first() * columns().size()];
+  Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first() * columns()];
   const Tensor stand_in =
       tutti::empty(operand.sizes(), {.dtype = operand.dtype(), .device = context_.devices[own_member]});
   if (!is_output) {
@@ -297,7 +333,7 @@ const std::byte* TeamCall::add_stand_in(std::size_t own_member, transport::Buffe
         {.target = address_of(stand_in), .source = address_of(operand), .row_bytes = operand.nbytes()});
   }
   stand_ins_.push_back({own_member, std::exchange(operand, stand_in), stand_in, is_output});
-  return address_of(stand_in);
+  return operands_.addresses[buffer] = address_of(stand_in);
 }
 
 void TeamCall::copy_stand_ins_back() {
@@ -307,54 +343,6 @@ void TeamCall::copy_stand_ins_back() {
                                                                     .source = address_of(replaced.stand_in),
                                                                     .row_bytes = replaced.operand.nbytes()});
   }
-}
-
-void TeamCall::launch_barrier() {
-  context_.launcher.begin(streams_);
-  post();
-  carry_out([&] {
-    PlanKey& key = context_.scratch.key;
-    key.clear();
-    key.add(static_cast<std::uint64_t>(Collective::barrier) << 32U);
-    enqueue(cached(key, [&] { return make_barrier_plan(context_); }));
-  });
-}
-
-void TeamCall::enqueue(const PlanPtr& plan) {
-  context_.launcher.launch(sequence_, *plan, addresses(), streams_);
-  context_.last_plan = plan;
-}
-
-std::span<std::byte* const> TeamCall::addresses() const {
-  const std::size_t side = members() * columns().size();
-  std::vector<std::byte*>& result = context_.scratch.addresses;
-  result.assign(2 * side, nullptr);
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    result[first() * columns().size() + i] = address_of(inputs_[i]);
-    result[side + first() * columns().size() + i] = address_of(outputs_[i]);
-  }
-  return result;
-}
-
-TeamCall::PlanPtr TeamCall::plan() {
-  PlanKey& key = context_.scratch.key;
-  key.clear();
-  request_.add_to(key);
-  return cached(key, [&] { return make_plan(context_, request_, route_.rounds); });
-}
-
-template <class Make>
-TeamCall::PlanPtr TeamCall::cached(const PlanKey& key, Make make) {
-  if (const auto found = context_.plans.find(key); found != context_.plans.end()) return found->second;
-  RoundPlan made = make();
-  const std::size_t bytes = key.bytes() + made.bytes();
-  if (context_.plans.size() >= transport::PlanCache::capacity ||
-      context_.plan_bytes + bytes > transport::PlanCache::most_bytes) {
-    context_.plans.clear();
-    context_.plan_bytes = 0;
-  }
-  context_.plan_bytes += bytes;
-  return context_.plans.emplace(key, std::make_shared<const RoundPlan>(std::move(made))).first->second;
 }
 
 }  // namespace tutti::collectives

@@ -5,11 +5,9 @@
 #include "collectives/disjoint.hpp"
 #include "collectives/packing.hpp"
 #include "collectives/team_context.hpp"
-#include "collectives/team_request.hpp"
-#include "collectives/team_route.hpp"
-#include "transport/plan_cache.hpp"
-#include "transport/ranks/round_plan.hpp"
-#include "transport/ranks/team_nccl.hpp"
+#include "storage.hpp"
+#include "transport/plan.hpp"
+#include "transport/rounds/round_plan.hpp"
 #include "transport/team/signature.hpp"
 #include "transport/team/team.hpp"
 #include "tutti/stream.hpp"
@@ -77,7 +75,7 @@ class TeamCall {
     return team_.is_local(member) ? std::optional(member - first()) : std::nullopt;
   }
   void set_root(int root);
-  [[nodiscard]] std::size_t root() const noexcept { return request_.root; }
+  [[nodiscard]] std::size_t root() const noexcept { return root_; }
 
   // Checks.
   void one_per_member(std::size_t count, std::string_view argument) const;
@@ -88,28 +86,19 @@ class TeamCall {
   void check_output(const Tensor& out, const Name& name, std::size_t own_member, const Tensor& like,
                     const Name& like_name) const;
 
-  /// Begins, with the columns that all members have alike: one like each of the `tensors`, or one.
+  /// Begins, with columns that all members have alike: one like each of the `tensors`.
   void begin(std::span<const Tensor> tensors);
-  void begin(const TeamColumn& column);
-  [[nodiscard]] std::span<const TeamColumn> columns() const noexcept { return request_.columns; }
+  /// Begins, with one column of parts, which are alike but for their lengths: `elements` for each unit of it.
+  void begin(std::uint64_t elements, DType dtype);
   void set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name);
   void set_output(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name);
-  [[nodiscard]] std::byte* input_address(std::size_t own_member, std::size_t column = 0) const {
-    return address_of(inputs_[own_member * columns().size() + column]);
-  }
-  [[nodiscard]] std::byte* output_address(std::size_t own_member, std::size_t column = 0) const {
-    return address_of(outputs_[own_member * columns().size() + column]);
-  }
 
-  /// Chooses the transport, and announces the call to the others. Throws Error(unsupported) if the transport
-  /// that was asked for cannot carry it.
-  void post();
+  /// Plans, announces the call to the others, and enqueues its work. Throws Error(unsupported) before if the
+  /// transport that was asked for cannot carry it.
+  void run();
   /// Of a call that queues nothing. Returns its sequence number.
   [[nodiscard]] std::uint64_t post_without_work();
-  /// Plans, or finds the plan of an earlier call that asked for the same, and enqueues. `to_itself` as in
-  /// `TeamRequest`.
-  void launch(std::span<const std::uint64_t> to_itself = {});
-  void launch_barrier();
+  void run_barrier();
 
   /// A whole call: `parts` of own members, and the root's `whole`, along `dim`. Every rank knows the lengths
   /// of its own parts alone: the plan is made when all have told theirs.
@@ -117,31 +106,29 @@ class TeamCall {
   void join(TensorList parts, const Tensor& whole, int dim) { cut(whole, "out", parts, "tensors", dim); }
 
  private:
-  using PlanPtr = std::shared_ptr<const transport::ranks::RoundPlan>;
-
   void begin();
   void cut(const Tensor& whole, std::string_view whole_name, TensorList parts, std::string_view parts_name,
            int dim);
   static std::byte* address_of(const Tensor& tensor) {
     return tensor.defined() ? static_cast<std::byte*>(tensor.data()) : nullptr;
   }
+  [[nodiscard]] std::size_t columns() const noexcept { return request_.columns; }
   [[nodiscard]] Stream stream(std::size_t own_member) const {
     return StreamAccess::make(streams_[own_member]);
   }
-  [[nodiscard]] std::span<std::byte* const> addresses() const;
-  [[nodiscard]] PlanPtr plan();
-  /// Calls `make` for a plan that is not known.
-  template <class Make>
-  [[nodiscard]] PlanPtr cached(const transport::PlanKey& key, Make make);
-  void enqueue(const PlanPtr& plan);
-  void enqueue_nccl();
-  [[nodiscard]] std::vector<transport::ranks::NcclCall> nccl_calls() const;
-  void add_transfers(std::vector<transport::ranks::NcclCall>& calls) const;
-  void choose_transport();
-  /// Gives own members memory for their shares of a sum that they hand on to the root.
-  void add_shares();
-  /// Has what the plan gives opened by the others; what cannot be opened is replaced by a stand-in.
-  void give(const transport::ranks::RoundPlan& plan);
+  [[nodiscard]] bool is_captured() const noexcept { return context_.launcher.captured().has_value(); }
+  /// Says of results that are, or lie where, their member's input is, or that are not here, that they are
+  /// none to be written to. They are the root's of a broadcast, and everyone's own part of an all_gather.
+  void leave_own_copies_alone();
+  /// Finds the plan, and allocates what it needs.
+  void plan();
+  void post() { sequence_ = team_.post(signature_, is_captured()); }
+  void enqueue();
+  /// When the others wait for it.
+  void plan_and_enqueue();
+  void bind();
+  /// Has what the rounds give opened by the others; what cannot be opened is replaced by a stand-in.
+  void give(const transport::ranks::RoundPlan& rounds);
   const std::byte* add_stand_in(std::size_t own_member, transport::BufferId buffer);
   /// Queues the copies from stand-ins to outputs.
   void copy_stand_ins_back();
@@ -161,10 +148,13 @@ class TeamCall {
   std::vector<backend::StreamRef>& streams_;
   transport::ranks::Signature signature_;
   std::uint64_t sequence_ = 0;
-  TeamRequest& request_;
-  TeamRoute route_;
+  std::size_t root_ = 0;
+  Request& request_;
+  std::shared_ptr<const transport::Plan> plan_;
+  std::vector<detail::IntrusivePtr<Storage>> temporaries_;
   std::vector<Tensor>& inputs_;
   std::vector<Tensor>& outputs_;
+  transport::Operands& operands_;
   /// For an operand in memory that others cannot open.
   struct StandIn {
     std::size_t own_member = 0;

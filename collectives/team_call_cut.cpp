@@ -2,6 +2,7 @@
 #include "collectives/cut.hpp"
 #include "collectives/disjoint.hpp"
 #include "collectives/team_call.hpp"
+#include "transport/select.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -67,20 +68,21 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
     elements *= static_cast<std::uint64_t>(size);
     signature_.add_to_shape(static_cast<std::uint64_t>(size));
   }
-  begin({.elements = elements, .dtype = parts[0].dtype()});
+  begin(elements, parts[0].dtype());
   signature_.dim = static_cast<std::int16_t>(along);
   const auto set = [&](bool is_input, std::size_t own_member, const Tensor& tensor, const Name& name) {
     is_input ? set_input(own_member, 0, tensor, name) : set_output(own_member, 0, tensor, name);
   };
   for (std::size_t i = 0; i < parts.size(); ++i) set(!apart, i, parts[i], Name(parts_name, i));
   if (owner) set(apart, *owner, whole, whole_name);
-  request_.geometry = cut_along(parts[0].sizes(), parts[0].dtype(), along);
+  const Cut geometry = cut_along(parts[0].sizes(), parts[0].dtype(), along);
+  transport::Problem unknown = context_.problem_of(request_, root(), is_captured());
+  unknown.shape.has_rows_apart = geometry.rows > 1;
+  transport::require_possible(unknown, context_.means);
   post();
 
-  request_.lengths = team_.agree(sequence_, signature_);
-  choose_transport();  // now that the sizes are known
-  const std::uint64_t total =
-      std::accumulate(request_.lengths.begin(), request_.lengths.end(), std::uint64_t{0});
+  const std::vector<std::uint64_t> lengths = team_.agree(sequence_, signature_);
+  const std::uint64_t total = std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0});
   if (owner && total != static_cast<std::uint64_t>(whole.size(along))) {
     team_.abort(
         ErrorCode::invalid_argument,
@@ -89,7 +91,13 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
                     whole.size(along)));
     team_.require_running();
   }
-  launch();
+  request_.begin_cut(geometry.rows, total * geometry.slab_bytes, lengths.size());
+  std::uint64_t offset = 0;
+  for (const std::uint64_t length : lengths) {
+    request_.add_part(offset, length * geometry.slab_bytes);
+    offset += length * geometry.slab_bytes;
+  }
+  plan_and_enqueue();
 }
 
 }  // namespace tutti::collectives

@@ -2,12 +2,14 @@
 #pragma once
 
 #include "backend/backend.hpp"
-#include "collectives/team_request.hpp"
+#include "collectives/request.hpp"
 #include "runtime.hpp"
+#include "transport/plan.hpp"
 #include "transport/plan_cache.hpp"
-#include "transport/ranks/round_launcher.hpp"
-#include "transport/ranks/round_plan.hpp"
-#include "transport/ranks/team_nccl.hpp"
+#include "transport/problem.hpp"
+#include "transport/rounds/round_choice.hpp"
+#include "transport/rounds/round_launcher.hpp"
+#include "transport/steps/launch.hpp"
 #include "transport/team/signature.hpp"
 #include "transport/team/team.hpp"
 #include "tutti/device.hpp"
@@ -16,9 +18,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <string>
-#include <unordered_map>
-#include <variant>
 #include <vector>
 
 namespace tutti::collectives {
@@ -26,34 +25,34 @@ namespace tutti::collectives {
 /// What one call fills and the next one fills again, without asking for memory anew.
 struct TeamScratch {
   std::vector<backend::StreamRef> streams;  ///< of own members
-  TeamRequest request;
-  std::vector<Tensor> inputs;         ///< by own member, then column; undefined where there is none
-  std::vector<Tensor> outputs;        ///< likewise
-  std::vector<std::byte*> addresses;  ///< by buffer of the plan's work
-  transport::PlanKey key;             ///< of the plan
+  Request request;
+  std::vector<Tensor> inputs;    ///< by own member, then column; undefined where there is none
+  std::vector<Tensor> outputs;   ///< likewise
+  transport::Operands operands;  ///< by buffer and member of the plan
+  transport::PlanKey key;
 };
 
 /// What the calls of one communicator share.
 struct TeamContext {
-  using Plans = std::unordered_map<transport::PlanKey, std::shared_ptr<const transport::ranks::RoundPlan>,
-                                   transport::PlanKey::Hash>;
-
   /// Collective over the exchange.
   TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings);
 
   /// Throws Error(unsupported) in a forked child. Returns itself.
   TeamContext& require_own_process();
 
+  /// The request as a problem of all members, with flows and reductions as far as its shape is known.
+  [[nodiscard]] transport::Problem problem_of(const Request& request, std::size_t root,
+                                              bool is_captured) const;
+  /// Chooses and plans.
+  [[nodiscard]] transport::Plan make_plan(const transport::Problem& problem) const;
+
   Runtime& runtime = Runtime::get();
   std::vector<Device> devices;
   transport::ranks::Team team;
   transport::ranks::RoundLauncher launcher;
-  std::unique_ptr<transport::ranks::TeamNccl> nccl;  ///< nullptr: not used
-  std::string nccl_refusal;                          ///< why not
-  Plans plans;
-  std::size_t plan_bytes = 0;  ///< that they take, about
-  /// An operation: NCCL's.
-  std::variant<std::shared_ptr<const transport::ranks::RoundPlan>, Collective> last_plan;
+  transport::ranks::TeamMeans means;
+  transport::PlanCache plans;
+  std::shared_ptr<const transport::Plan> last_plan;
   TeamScratch scratch;
 };
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_explain.hpp"
 
+#include "collectives/workload.hpp"
+#include "transport/select.hpp"
 #include "transport/team/windows.hpp"
 #include "transport/tuning.hpp"
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
-#include <utility>
 
 #include <fmt/format.h>
 
@@ -54,23 +55,19 @@ std::string explain(const TeamContext& context) {
         "lie\n",
         transport::ranks_tuning_of(backend).direct_from);
   }
-  if (context.nccl == nullptr) return text + fmt::format("nccl not taken: {}\n", context.nccl_refusal);
+  if (context.means.nccl == nullptr)
+    return text + fmt::format("nccl not taken: {}\n", context.means.nccl_refusal);
   const char* const no_sums = context.team.settings().determinism == Determinism::bitwise
                                   ? ", but no sums: determinism is bitwise"
                                   : "";
   if (context.team.spans_hosts() || context.team.settings().transport == TransportKind::nccl)
     return text + fmt::format("nccl: all calls that it can carry{}\n", no_sums);
   text += fmt::format("nccl: the rest{}, where it can\n", no_sums);
-  constexpr std::array<std::pair<Collective, std::string_view>, 7> patterns{
-      {{Collective::broadcast, "broadcast"},
-       {Collective::reduce_add, "reduce_add"},
-       {Collective::all_reduce_add, "all_reduce_add"},
-       {Collective::all_gather, "all_gather"},
-       {Collective::reduce_scatter_add, "reduce_scatter_add"},
-       {Collective::scatter, "scatter"},
-       {Collective::gather, "gather"}}};
   constexpr std::uint64_t no_limit = ~std::uint64_t{0};
-  for (const auto& [pattern, name] : patterns) {
+  for (std::size_t value = 0; value < collective_count; ++value) {
+    const auto pattern = static_cast<Collective>(value);
+    if (!moves_tensors(pattern) || traits_of(pattern).takes_lists) continue;
+    const std::string_view name = name_of(pattern);
     const transport::RanksZones zones =
         transport::ranks_zones_of(pattern, static_cast<std::size_t>(context.team.member_count()), false);
     if (zones.rounds_to == no_limit) {
@@ -92,6 +89,30 @@ std::string explain(const TeamContext& context) {
     text += '\n';
   }
   return text;
+}
+
+std::string explain(const TeamContext& context, const Workload& workload) {
+  const Arguments arguments(context.runtime, "Communicator::explain");
+  const std::size_t members = context.team.member_count();
+  const Request request = request_of(arguments, workload, members);
+  std::size_t root = 0;
+  if (traits_of(workload.collective).has_root) {
+    const int index = workload.root.index();
+    if (index < 0 || static_cast<std::size_t>(index) >= members)
+      arguments.fail("root is {}, expected 0 to {}", index, members - 1);
+    root = static_cast<std::size_t>(index);
+  }
+  Request in_place = request;
+  // Results that are their members' inputs already are left alone.
+  if (!traits_of(workload.collective).is_sum &&
+      traits_of(workload.collective).output == CollectiveOutput::all) {
+    const bool has_root = traits_of(workload.collective).has_root;
+    for (std::size_t member = has_root ? root : 0; member < (has_root ? root + 1 : members); ++member) {
+      for (std::size_t column = 0; column < request.columns; ++column)
+        in_place.leave_alone((members + member) * request.columns + column);
+    }
+  }
+  return transport::to_text(context.make_plan(context.problem_of(in_place, root, false)));
 }
 
 }  // namespace tutti::collectives

@@ -11,6 +11,6 @@ namespace tutti::collectives {
 /// How data may travel between the members of a communicator, and why not otherwise, in a few lines.
 [[nodiscard]] std::string explain(const TeamContext& context);
 /// How a call described by `workload` would travel.
-[[nodiscard]] std::string explain(const TeamContext& context, const CommunicatorWorkload& workload);
+[[nodiscard]] std::string explain(const TeamContext& context, const Workload& workload);
 
 }  // namespace tutti::collectives

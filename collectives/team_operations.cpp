@@ -81,8 +81,7 @@ void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root)
       }
     }
   }
-  call.post();
-  call.launch();
+  call.run();
 }
 
 void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& out, int root) {
@@ -110,32 +109,26 @@ void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& o
     require_disjoint(call.arguments(), inputs, std::span(&outputs, 1), InPlace::same_index);
   }
   call.begin(out[0]);
-  std::vector<std::uint64_t> to_itself(call.columns().size());
   for (std::size_t i = 0; i < out.size(); ++i) {
     for (std::size_t t = 0; t < out[i].size(); ++t) {
       call.set_output(i, t, out[i][t], out.name("out", i, t));
       if (owner != i) continue;
       call.set_input(i, t, tensors[t], source.name(t));
-      // Also where one stands in for the other.
-      to_itself[t] = call.input_address(i, t) != call.output_address(i, t) ? 1 : 0;
     }
   }
-  call.post();
-  call.launch(to_itself);
+  call.run();
 }
 
 void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, int root) {
   call.set_root(root);
   set_sum_operands(call, inputs, out, [&](std::size_t i) { return call.own(call.root()) == i; });
-  call.post();
-  call.launch();
+  call.run();
 }
 
 void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
   call.one_per_member(out.size(), "out");
   set_sum_operands(call, inputs, out, [](std::size_t) { return true; });
-  call.post();
-  call.launch();
+  call.run();
 }
 
 void gather_to_all(TeamCall& call, TensorList inputs, TensorList out) {
@@ -160,16 +153,11 @@ void gather_to_all(TeamCall& call, TensorList inputs, TensorList out) {
     require_part_in_place(call, inputs[i], out[i], inputs[i], out[i], i);
   }
   call.begin(inputs.first(1));
-  const std::uint64_t bytes = call.columns()[0].bytes();
-  std::vector<std::uint64_t> to_itself(call.members());  // only the own parts of the plan differ by these
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     call.set_input(i, 0, inputs[i], Name("inputs", i));
     call.set_output(i, 0, out[i], Name("out", i));
-    const std::size_t member = call.first() + i;
-    to_itself[member] = call.input_address(i) != call.output_address(i) + member * bytes ? 1 : 0;
   }
-  call.post();
-  call.launch(to_itself);
+  call.run();
 }
 
 void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out) {
@@ -192,8 +180,7 @@ void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out) {
     call.set_input(i, 0, inputs[i], Name("inputs", i));
     call.set_output(i, 0, out[i], Name("out", i));
   }
-  call.post();
-  call.launch();
+  call.run();
 }
 
 }  // namespace tutti::collectives

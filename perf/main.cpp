@@ -179,7 +179,7 @@ void describe_tensors(Workload& workload, const Options& options) {
 }
 
 /// Of all ranks: what rank 0 tells, and of the others what their members do.
-std::string explain_together(const Communicator& communicator, const CommunicatorWorkload& workload,
+std::string explain_together(const Communicator& communicator, const Workload& workload,
                              Processes& processes) {
   const std::vector<std::string> all = processes.gather(communicator.explain(workload));
   std::string text = all.front();
@@ -195,7 +195,7 @@ std::string explain_together(const Communicator& communicator, const Communicato
 std::string explain_operation(const Options& options, const Session& session, Processes& processes) {
   const Operation& operation = *options.operations.front();
   if (const Communicator* const communicator = session.members_of(operation).communicator) {
-    CommunicatorWorkload workload{
+    Workload workload{
         .collective = *operation.collective(), .root = options.root.value_or(0), .dim = options.dims.front()};
     describe_tensors(workload, options);
     return explain_together(*communicator, workload, processes);

@@ -14,7 +14,7 @@
 namespace tutti {
 
 enum class BackendChoice : std::uint8_t { automatic, cuda, host };
-/// Whether launches order many lanes by signals instead of events (`transport/signals.hpp`).
+/// Whether launches order many lanes by signals instead of events (`transport/steps/signals.hpp`).
 enum class SignalChoice : std::uint8_t { automatic, on, off };
 enum class LogLevel : std::uint8_t { off, warn, info };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/plan_builder.hpp"
 #include "transport/problem.hpp"
+#include "transport/steps/plan_builder.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -57,11 +57,6 @@ void for_each_piece(const Flow& flow, std::uint64_t begin, std::uint64_t end, Vi
   std::vector<Place> result(places.begin(), places.end());
   for (Place& place : result) place.offset += offset;
   return result;
-}
-
-/// The entries of `problem.places` a range names.
-[[nodiscard]] inline std::span<const Place> places_of(const Problem& problem, PlaceRange range) noexcept {
-  return std::span(problem.places).subspan(range.first, range.count);
 }
 
 }  // namespace tutti::transport

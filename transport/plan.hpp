@@ -17,6 +17,11 @@
 /// Made once per shape, cached, and launched many times.
 namespace tutti::transport {
 
+namespace ranks {
+class RoundLauncher;
+struct RoundPlan;
+}  // namespace ranks
+
 /// Index of an event the launch records and waits for.
 using MarkId = std::uint32_t;
 
@@ -55,11 +60,18 @@ struct SumStep {
   std::vector<Place> pointers{};
 };
 
+/// A call of a team, which has its place among all calls of the team.
+struct TeamBinding {
+  ranks::RoundLauncher& launcher;
+  std::uint64_t sequence = 0;  ///< as `Team::post` has numbered it
+};
+
 /// Addresses and streams of one launch.
 struct Binding {
   backend::Backend& backend;
-  const std::vector<std::byte*>& addresses;      ///< by BufferId
-  const std::vector<backend::StreamRef>& lanes;  ///< by LaneId
+  const std::vector<std::byte*>& addresses;      ///< by BufferId; nullptr for what is another process's
+  const std::vector<backend::StreamRef>& lanes;  ///< by LaneId; no stream for those of other processes
+  const TeamBinding* team = nullptr;             ///< of a team's plan
 
   [[nodiscard]] std::byte* at(Place place) const noexcept { return addresses[place.buffer] + place.offset; }
 };
@@ -75,17 +87,24 @@ class Accelerated {
   /// Enqueues on the lanes of the buffers. Throws Error(transport_failure).
   virtual void enqueue(const Binding& binding) const = 0;
   /// One line for `explain`.
-  [[nodiscard]] virtual std::string describe() const = 0;
+  [[nodiscard]] virtual std::string in_words() const = 0;
 };
 struct AcceleratedStep {
   std::shared_ptr<const Accelerated> work;
 };
 
-using Step = std::variant<RecordStep, WaitStep, CopyStep, FanOutStep, SumStep, AcceleratedStep>;
+/// All rounds of a team's call, which order its lanes by flags (`rounds/round_plan.hpp`).
+struct RoundsStep {
+  std::shared_ptr<const ranks::RoundPlan> rounds;
+};
 
-/// Pinned host memory a launch allocates for itself.
+using Step = std::variant<RecordStep, WaitStep, CopyStep, FanOutStep, SumStep, AcceleratedStep, RoundsStep>;
+
+/// Memory a launch allocates for itself: pinned memory of the host, or of a lane's device for its stream.
+/// That of other processes' lanes has a buffer, but is theirs to allocate.
 struct Temporary {
   std::uint64_t bytes = 0;
+  LaneId lane = host_lane;
 };
 
 /// What a step is for: steps of `entry` make lanes wait for the streams whose buffers they touch, those of
@@ -104,7 +123,7 @@ struct Star {
 };
 
 /// When eager launches order the star by signals, in place of the steps at the ends
-/// (`transport/signals.hpp`).
+/// (`transport/steps/signals.hpp`).
 enum class SignalUse : std::uint8_t { never, with_help, always };
 
 /// Steps are enqueued in order, each on its lane. The lanes of the operands come first; side lanes follow.
@@ -127,5 +146,13 @@ struct Plan {
   /// Host buffers and the lanes that touch them; nothing else keeps these buffers from early reuse.
   std::vector<std::pair<BufferId, LaneId>> host_uses;
 };
+
+/// The rounds of a plan, if it has such.
+[[nodiscard]] inline const ranks::RoundPlan* rounds_of(const Plan& plan) noexcept {
+  for (const PlannedStep& planned : plan.steps) {
+    if (const auto* const step = std::get_if<RoundsStep>(&planned.step)) return step->rounds.get();
+  }
+  return nullptr;
+}
 
 }  // namespace tutti::transport

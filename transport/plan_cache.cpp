@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/plan_cache.hpp"
 
+#include "transport/rounds/round_plan.hpp"
+
 #include <variant>
 
 namespace tutti::transport {
@@ -20,6 +22,9 @@ std::size_t bytes_in_tables(const FanOutStep& step) noexcept {
 }
 std::size_t bytes_in_tables(const SumStep& step) noexcept {
   return bytes_in(step.segments) + bytes_in(step.pointers);
+}
+std::size_t bytes_in_tables(const RoundsStep& step) noexcept {
+  return step.rounds->bytes();
 }
 
 /// Without what a transport of others keeps with its step.

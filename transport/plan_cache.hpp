@@ -51,14 +51,16 @@ class PlanKey {
   std::vector<std::uint64_t> words_;
 };
 
-/// Plans by shape. A runtime extension; thread-safe. Holds at most `capacity` plans, which take at most about
-/// `most_bytes`, and starts over when full: programs that meet so many shapes do not repeat them.
+/// Plans by shape: a runtime extension for what one process does alone, and one of each team. Thread-safe.
+/// Holds at most `capacity` plans, which take at most about `most_bytes`, and starts over when full: programs
+/// that meet so many shapes do not repeat them.
 class PlanCache {
  public:
   static constexpr std::size_t capacity = 4096;
   static constexpr std::size_t most_bytes = std::size_t{64} << 20U;
 
-  explicit PlanCache(Runtime& runtime) { static_cast<void>(runtime); }
+  PlanCache() = default;
+  explicit PlanCache(Runtime& /*runtime*/) {}
 
   /// The plan for `key`; made by `make` if there is none. Two threads may both make one, and then the first
   /// is kept. A provisional one is not kept.

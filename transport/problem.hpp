@@ -1,27 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "environment.hpp"
+#include "transport/shape.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/dtype.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 /// What a collective asks of a transport, free of addresses: buffers, where they live, and which bytes go
 /// where.
 ///
-/// Every collective is a list of flows (bytes copied to one or more places) or a list of reductions (ordered
-/// sums). The collectives describe *what*, a transport decides *how*, and so chunking and summing order are
-/// written once.
+/// Every collective, of one process or of a team, is a list of flows (bytes copied to one or more places) or
+/// a list of reductions (ordered sums). The collectives describe *what*, a transport decides *how*, and so
+/// chunking and summing order are written once.
 namespace tutti::transport {
 
 /// Index of a buffer: operands in the order of the call, then a plan's temporaries.
 using BufferId = std::uint32_t;
-/// Index of a lane: one stream of one device, on which tensors are used.
+/// Index of a lane: one stream of one device, on which tensors are used. In a team lane m is member m's.
 using LaneId = std::uint16_t;
 /// The home of buffers in host memory.
 inline constexpr LaneId host_lane = 0xffff;
+/// The device of a lane that is another process's.
+inline constexpr int remote_device = -1;
 
 /// A position in a buffer, in bytes.
 struct Place {
@@ -48,12 +53,13 @@ struct Flow {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return row_bytes * rows; }
 };
 
-/// `count` elements: the sum of the inputs, in order, goes to `output`, which may be one of them.
+/// `count` elements: the sum of the inputs, in order, goes to each of the outputs, which may be one of the
+/// inputs.
 struct Reduction {
   DType dtype = DType::float32;
   std::uint64_t count = 0;
   PlaceRange inputs;
-  Place output;
+  PlaceRange outputs;
 
   [[nodiscard]] std::uint64_t bytes() const noexcept { return count * size_of(dtype); }
 };
@@ -68,10 +74,14 @@ struct Problem {
   Collective collective = Collective::broadcast;
   LaunchMode mode = LaunchMode::eager;
   TransportKind transport = TransportKind::automatic;
+  TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;
   std::uint64_t staging_bytes = default_buffer_size;  ///< bound on staging memory per device
-  std::vector<int> lane_devices;                      ///< operand lanes
-  std::vector<LaneId> homes;                          ///< of each operand buffer
+  /// Lanes are the members of a team, of which some may be remote; its calls come in one order on all ranks.
+  bool is_of_team = false;
+  bool is_captured = false;       ///< the call becomes part of a graph
+  std::vector<int> lane_devices;  ///< operand lanes
+  std::vector<LaneId> homes;      ///< of each operand buffer
   /// The lane whose queued work must be done before a buffer may be touched: its home, or for memory that was
   /// allocated for first use elsewhere, that lane.
   std::vector<LaneId> ready;
@@ -79,8 +89,12 @@ struct Problem {
   std::vector<Place> places;          ///< pool for the ranges below
   std::vector<Flow> flows;            ///< without empty ones
   std::vector<Reduction> reductions;  ///< without empty ones
+  CallShape shape;                    ///< what choices go by
+  /// No output shares memory with what its lane gives to others. Otherwise bytes that are given may be
+  /// written by what is made of them, and by nothing else.
+  bool outputs_are_apart = false;
 
-  /// Bytes read once: of all flows, or of all outputs of the reductions.
+  /// Bytes read once: of all flows, or of the results of the reductions.
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     std::uint64_t total = 0;
     for (const Flow& flow : flows) total += flow.bytes();
@@ -91,6 +105,15 @@ struct Problem {
   /// The device of a place that is not on the host.
   [[nodiscard]] int device_of(Place place) const noexcept { return lane_devices[homes[place.buffer]]; }
   [[nodiscard]] LaneId lane_of(Place place) const noexcept { return homes[place.buffer]; }
+  [[nodiscard]] bool is_remote(LaneId lane) const noexcept { return lane_devices[lane] == remote_device; }
+  /// The entries of `places` that a range names.
+  [[nodiscard]] std::span<const Place> places_of(PlaceRange range) const noexcept {
+    return std::span(places).subspan(range.first, range.count);
+  }
+  /// The output of a reduction that has one.
+  [[nodiscard]] Place output_of(const Reduction& reduction) const noexcept {
+    return places[reduction.outputs.first];
+  }
 };
 
 }  // namespace tutti::transport

@@ -3,9 +3,11 @@
 
 #include "environment.hpp"
 #include "transport/connectivity.hpp"
-#include "transport/lowering.hpp"
-#include "transport/nccl.hpp"
-#include "transport/signals.hpp"
+#include "transport/nccl/nccl.hpp"
+#include "transport/nccl/team_nccl.hpp"
+#include "transport/rounds/rounds.hpp"
+#include "transport/steps/lowering.hpp"
+#include "transport/steps/signals.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 
@@ -13,10 +15,15 @@
 #include <array>
 #include <functional>
 #include <set>
+#include <span>
+#include <string_view>
 
 #include <fmt/format.h>
 
 namespace tutti::transport {
+
+using ranks::TeamMeans;
+
 namespace {
 
 Plan lower(const Problem& problem, const Reach& reach, TransportKind kind) {
@@ -89,8 +96,12 @@ struct Candidate {
   TransportKind kind;
   std::function<std::string()> refusal;     ///< empty: it can
   std::function<std::string()> preference;  ///< why it should wait for a better one; empty: it is its turn
-  std::function<Plan()> plan;
+  std::function<Plan()> plan;  ///< its reasons say more than that it is the first choice, or nothing
 };
+
+std::string always() {
+  return {};
+}
 
 /// NCCL comes first where it has been measured to be faster, and is out of the question elsewhere.
 std::string nccl_preference(Runtime& runtime, const Problem& problem) {
@@ -107,20 +118,95 @@ std::string nccl_preference(Runtime& runtime, const Problem& problem) {
   return fmt::format("{} bytes per tensor are less than the {} from which it is faster", bytes, *from);
 }
 
+/// Why NCCL cannot carry any call like this of the team, whatever its sizes.
+std::string team_nccl_refusal(const Problem& problem, const TeamMeans& team) {
+  if (team.nccl == nullptr) return team.nccl_refusal;
+  if (problem.shape.members < 2) return "there is one member";
+  return problem.shape.has_rows_apart ? "rows are apart in memory" : "";
+}
+
+/// Why it cannot carry this one.
+std::string team_nccl_refusal_of_calls(const Problem& problem, const TeamMeans& team) {
+  std::string refusal = team_nccl_refusal(problem, team);
+  return refusal.empty() ? nccl::refusal_of_calls(problem) : refusal;
+}
+
+/// Why it cannot or should not.
+std::string team_nccl_preference(const Problem& problem, const TeamMeans& team) {
+  if (std::string refusal = team_nccl_refusal_of_calls(problem, team); !refusal.empty()) return refusal;
+  if (team.spans_hosts) return {};  // it alone reaches from GPU to GPU
+  // Making its connections cannot be captured.
+  if (problem.is_captured && !team.nccl->is_connected())
+    return "the call is captured before the first one that goes by NCCL";
+  const CallShape& shape = problem.shape;
+  if (rounds_match_nccl(shape, team, choose_rounds(shape, team)))
+    return fmt::format("it is not faster for {} bytes", shape.payload);
+  return shape.payload / shape.tensors < ranks_nccl_tensor ? "the tensors are small" : "";
+}
+
+Plan plan_nccl_of(const Problem& problem, const TeamMeans& team) {
+  Plan plan = nccl::plan_calls(problem, team.nccl);
+  if (team.spans_hosts) {
+    plan.reasons.emplace_back("it is what reaches from the GPUs of one host to those of another");
+  } else {
+    plan.reasons.push_back(fmt::format("it is faster for {} bytes; by rounds it would be so: {}",
+                                       problem.shape.payload,
+                                       reason_for(problem.shape, team, choose_rounds(problem.shape, team))));
+  }
+  return plan;
+}
+
 struct Wish {
   TransportKind transport;
   TransportSource source;
 };
 Wish wish_of(const Problem& problem) {
-  if (problem.transport != TransportKind::automatic) return {problem.transport, TransportSource::options};
+  if (problem.transport != TransportKind::automatic) return {problem.transport, problem.transport_source};
   return {Environment::get().transport, TransportSource::environment};
 }
 
-}  // namespace
+[[noreturn]] void refuse_wish(const Problem& problem, const Wish& wish, std::string_view objection) {
+  throw Error(ErrorCode::unsupported, fmt::format("{}: transport is {}{}, which cannot carry this call: {}",
+                                                  name_of(problem.collective), name_of(wish.transport),
+                                                  in_words(wish.source), objection));
+}
 
-Plan select(Runtime& runtime, const Problem& problem) {
+[[noreturn]] void refuse_capture_between_hosts(const Problem& problem, std::string_view reason) {
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("{}: the current stream is being captured, and of what goes between hosts only NCCL's "
+                  "calls can be replayed; this is none: {}",
+                  name_of(problem.collective), reason));
+}
+
+/// The first candidate that can and whose turn it is, or the one that is wished for.
+Plan choose(std::span<const Candidate> candidates, const Problem& problem, const Wish& wish) {
+  std::vector<std::string> passed_over;
+  for (const Candidate& candidate : candidates) {
+    const bool is_wanted = wish.transport == candidate.kind;
+    if (wish.transport != TransportKind::automatic && !is_wanted) continue;
+    // Whose turn it is comes first: asking whether NCCL is viable loads its library.
+    std::string objection = is_wanted ? std::string{} : candidate.preference();
+    if (objection.empty()) objection = candidate.refusal();
+    if (!objection.empty()) {
+      if (is_wanted) refuse_wish(problem, wish, objection);
+      passed_over.push_back(fmt::format("{} not taken: {}", name_of(candidate.kind), objection));
+      continue;
+    }
+    Plan plan = candidate.plan();
+    if (is_wanted) {
+      plan.reasons = {fmt::format("{} was asked for{}", name_of(candidate.kind), in_words(wish.source))};
+    } else if (plan.reasons.empty()) {
+      plan.reasons = {fmt::format("{} is the first choice that can carry it", name_of(candidate.kind))};
+    }
+    plan.reasons.insert(plan.reasons.end(), passed_over.begin(), passed_over.end());
+    return plan;
+  }
+  throw Error(ErrorCode::internal, "select: no transport left, though the last one carries everything");
+}
+
+Plan select_of_process(Runtime& runtime, const Problem& problem) {
   P2p p2p(runtime, problem);
-  const auto always = [] { return std::string{}; };
   const std::array candidates{
       Candidate{TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
                 [&] { return nccl_preference(runtime, problem); },
@@ -129,44 +215,62 @@ Plan select(Runtime& runtime, const Problem& problem) {
       Candidate{TransportKind::staged, always, always,
                 [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }},
   };
-
-  const auto [wanted, source] = wish_of(problem);
-  std::vector<std::string> reasons;
-  for (const Candidate& candidate : candidates) {
-    const bool is_wanted = wanted == candidate.kind;
-    if (wanted != TransportKind::automatic && !is_wanted) continue;
-    // Whose turn it is comes first: asking whether NCCL is viable loads its library.
-    std::string objection = is_wanted ? std::string{} : candidate.preference();
-    if (objection.empty()) objection = candidate.refusal();
-    if (!objection.empty()) {
-      if (is_wanted) {
-        throw Error(ErrorCode::unsupported,
-                    fmt::format("{}: transport is {}{}, which cannot carry this call: {}",
-                                name_of(problem.collective), name_of(wanted), in_words(source), objection));
-      }
-      reasons.push_back(fmt::format("{} not taken: {}", name_of(candidate.kind), objection));
-      continue;
-    }
-    Plan plan = candidate.plan();
-    reasons.insert(reasons.begin(),
-                   is_wanted
-                       ? fmt::format("{} was asked for{}", name_of(candidate.kind), in_words(source))
-                       : fmt::format("{} is the first choice that can carry it", name_of(candidate.kind)));
-    if (candidate.kind == TransportKind::p2p && p2p.bridged_pairs() > 0) {
-      reasons.push_back(fmt::format("{} pairs without direct access are bridged through pinned host memory",
-                                    p2p.bridged_pairs()));
-    }
-    if (problem.mode == LaunchMode::eager) {
-      backend::Backend& backend = runtime.backend();
-      plan.signals =
-          choose_signals(plan, Environment::get().signals, backend.signal_support(),
-                         [&](int a, int b) { return backend.link(a, b).kind == backend::LinkKind::nvlink; });
-    }
-    plan.reasons = std::move(reasons);
-    plan.is_provisional = p2p.found_untested();
-    return plan;
+  Plan plan = choose(candidates, problem, wish_of(problem));
+  if (plan.summary.transport == name_of(TransportKind::p2p) && p2p.bridged_pairs() > 0) {
+    plan.reasons.push_back(fmt::format(
+        "{} pairs without direct access are bridged through pinned host memory", p2p.bridged_pairs()));
   }
-  throw Error(ErrorCode::internal, "select: no transport left, though staged carries everything");
+  if (problem.mode == LaunchMode::eager) {
+    backend::Backend& backend = runtime.backend();
+    plan.signals =
+        choose_signals(plan, Environment::get().signals, backend.signal_support(),
+                       [&](int a, int b) { return backend.link(a, b).kind == backend::LinkKind::nvlink; });
+  }
+  plan.is_provisional = p2p.found_untested();
+  return plan;
+}
+
+Plan select_of_team(const Problem& problem, const TeamMeans& team) {
+  require_possible(problem, team);
+  const bool moves = !problem.flows.empty() || !problem.reductions.empty();
+  const std::array candidates{
+      Candidate{TransportKind::nccl, [&] { return team_nccl_refusal_of_calls(problem, team); },
+                [&] { return team_nccl_preference(problem, team); },
+                [&] { return plan_nccl_of(problem, team); }},
+      Candidate{team.windows, always, always, [&] { return lower_rounds(problem, team); }},
+  };
+  Wish wish{problem.transport, problem.transport_source};
+  // Rounds are what there is for a single member, and windows have been made as was asked.
+  if (wish.transport != TransportKind::nccl || problem.shape.members < 2 || !moves)
+    wish.transport = TransportKind::automatic;
+  Plan plan = choose(candidates, problem, wish);
+  if (problem.is_captured && team.spans_hosts && plan.summary.transport != name_of(TransportKind::nccl))
+    refuse_capture_between_hosts(problem, plan.reasons.back());
+  return plan;
+}
+
+}  // namespace
+
+Plan select(Runtime& runtime, const Problem& problem, const TeamMeans* team) {
+  return team == nullptr ? select_of_process(runtime, problem) : select_of_team(problem, *team);
+}
+
+void require_possible(const Problem& problem, const TeamMeans& team) {
+  const std::string refusal = team_nccl_refusal(problem, team);
+  const bool is_wanted = problem.transport == TransportKind::nccl && problem.shape.members > 1 &&
+                         moves_tensors(problem.collective);
+  if (is_wanted && !refusal.empty())
+    refuse_wish(problem, {problem.transport, problem.transport_source}, refusal);
+  if (!problem.is_captured) return;
+  if (team.spans_hosts && !refusal.empty())
+    refuse_capture_between_hosts(problem, fmt::format("nccl not taken: {}", refusal));
+  if ((is_wanted || team.spans_hosts) && refusal.empty() && !team.nccl->is_connected()) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{}: the current stream is being captured before the first call that goes by NCCL: "
+                    "make one such call beforehand",
+                    name_of(problem.collective)));
+  }
 }
 
 }  // namespace tutti::transport

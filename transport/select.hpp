@@ -4,20 +4,26 @@
 #include "runtime.hpp"
 #include "transport/plan.hpp"
 #include "transport/problem.hpp"
+#include "transport/rounds/round_choice.hpp"
 
 #include <string>
 
 namespace tutti::transport {
 
 /// Chooses a transport for `problem` and has it make the plan. The plan's `reasons` say why this one and not
-/// the others.
+/// the others. `team`: of a team's problem, what the team can do; none for what a process does alone.
 ///
-/// The order of choice is a table; the first transport that is viable and whose turn it is wins. A transport
-/// the caller or `TUTTI_TRANSPORT` names is binding: throws Error(unsupported), with the reason, if it cannot
-/// carry the problem. Runs the P2P self-test for pairs not tested yet.
-[[nodiscard]] Plan select(Runtime& runtime, const Problem& problem);
+/// The order of choice is a table, NCCL, rounds for teams or p2p for what a process does alone, staged; the
+/// first transport that is viable and whose turn it is wins. A transport that the caller or `TUTTI_TRANSPORT`
+/// names is binding: throws Error(unsupported), with the reason, if it cannot carry the problem. Runs the P2P
+/// self-test for pairs not tested yet.
+[[nodiscard]] Plan select(Runtime& runtime, const Problem& problem, const ranks::TeamMeans* team = nullptr);
+
+/// Throws Error(unsupported) for a team's problem that `select` could plan in no way, whatever its flows and
+/// reductions, which may not be known yet.
+void require_possible(const Problem& problem, const ranks::TeamMeans& team);
 
 /// The plan in words: summary, reasons and steps, several lines.
-[[nodiscard]] std::string describe(const Plan& plan);
+[[nodiscard]] std::string to_text(const Plan& plan);
 
 }  // namespace tutti::transport

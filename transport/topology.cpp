@@ -4,7 +4,7 @@
 #include "format_bytes.hpp"
 #include "runtime.hpp"
 #include "transport/connectivity.hpp"
-#include "transport/nccl.hpp"
+#include "transport/nccl/nccl.hpp"
 
 #include <algorithm>
 #include <numeric>

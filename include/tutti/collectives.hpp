@@ -199,19 +199,22 @@ struct PlanSummary {
 /// before the first. Persistent forms and communicators have their own.
 [[nodiscard]] TUTTI_EXPORT PlanSummary last_plan();
 
-/// A call described by shapes alone.
+/// A call described by shapes alone, of one process or of a `Communicator`.
 struct Workload {
   Collective collective = Collective::broadcast;
-  /// Payload of one call, rounded down to whole elements; ignored if `tensor_bytes` is given. Scatters and
-  /// gathers cut it as `scatter` does without sizes.
+  /// Bytes of what a root or each member has; of the whole where it is scattered or gathered, as `scatter`
+  /// cuts it without sizes. Rounded down to whole elements, and to equal parts where members have such. 256
+  /// GiB at most. Ignored if `tensor_bytes` is given.
   std::size_t bytes = 0;
   std::vector<std::size_t> tensor_bytes = {};  ///< coalesced operations alone: bytes of each tensor
   DType dtype = DType::float32;
   std::vector<DType> tensor_dtypes = {};  ///< of each of `tensor_bytes`; empty: all are `dtype`
-  std::vector<Device> devices = {};       ///< taking part; empty: all
-  Device root = 0;  ///< source of a broadcast or scatter, destination of a reduce or gather
-  int dim = 0;      ///< 0, or 1 for a two-dimensional tensor cut along its rows
-  CollectiveOptions options = {};
+  std::vector<Device> devices = {};       ///< taking part; empty: all. A communicator has its own
+  /// Source of a broadcast or scatter, destination of a reduce or gather: a device, or of a communicator's
+  /// call the index of a member. Ignored where there is none.
+  Device root = 0;
+  int dim = 0;                     ///< 0, or 1 for a two-dimensional tensor cut along its rows
+  CollectiveOptions options = {};  ///< A communicator has its own
 };
 /// The plan a call would use (with `dim` 1, one on 256 rows, as the length of rows decides how they travel),
 /// without moving anything of the caller's: the transport and why, the transports refused and why, and the

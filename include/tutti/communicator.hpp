@@ -41,20 +41,6 @@ struct CommunicatorOptions {
   Determinism determinism = Determinism::fastest;
 };
 
-/// A call of a communicator described by shapes alone.
-struct CommunicatorWorkload {
-  Collective collective = Collective::broadcast;
-  /// Of what a root or each member has; of the whole where it is scattered or gathered. Rounded down to whole
-  /// elements, and to equal parts where members have such. 256 GiB at most. Ignored if `tensor_bytes` is
-  /// given.
-  std::size_t bytes = 0;
-  std::vector<std::size_t> tensor_bytes = {};  ///< coalesced operations: bytes of each tensor
-  DType dtype = DType::float32;
-  std::vector<DType> tensor_dtypes = {};  ///< of each of `tensor_bytes`; empty: all are `dtype`
-  int root = 0;                           ///< a member; ignored where there is none
-  int dim = 0;  ///< scatter, gather: 0, or 1 for a tensor of 256 rows that is cut along its rows
-};
-
 /// A group of devices in several processes, of one host or of several, and the collectives among them.
 ///
 /// Every process is a *rank*. Every device that it brings in is a *member*; members are numbered through all
@@ -233,11 +219,12 @@ class TUTTI_EXPORT Communicator {
 
   /// How data may travel between the members, and why not otherwise, in a few lines.
   [[nodiscard]] std::string explain() const;
-  /// How a call would travel, in place where it can be and outside captures: the transport and why, the
-  /// transports refused and why, and what this process's members would do. Several lines. Moves nothing, and
-  /// waits for nobody. Throws Error(invalid_argument) for what could not be called, Error(unsupported) if the
-  /// transport that `options` ask for cannot carry it.
-  [[nodiscard]] std::string explain(const CommunicatorWorkload& workload) const;
+  /// How a call that `workload` describes would travel, whose `root` is the index of a member, and whose
+  /// `devices` and `options` are this communicator's, in place where it can be and outside captures: the
+  /// transport and why, the transports refused and why, and what this process's members would do. Several
+  /// lines. Moves nothing, and waits for nobody. Throws Error(invalid_argument) for what could not be called,
+  /// Error(unsupported) if the transport that `options` ask for cannot carry it.
+  [[nodiscard]] std::string explain(const Workload& workload) const;
 
   /// Ends the communicator on all ranks. Returns at once.
   void abort(std::string_view reason) noexcept;

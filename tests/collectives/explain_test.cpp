@@ -124,7 +124,7 @@ void expect_plan_of_call(const Workload& workload) {
       is_scatter ? collectives::prepare_scatter(arguments, packing, whole, parts, 1, {}, workload.options)
                  : collectives::prepare_gather(arguments, packing, parts, whole, 1, workload.options);
   const std::string text = explain(workload);
-  EXPECT_EQ(text, transport::describe(*call.plan(transport::LaunchMode::eager)))
+  EXPECT_EQ(text, transport::to_text(*call.plan(transport::LaunchMode::eager)))
       << name_of(workload.collective) << " of " << workload.bytes << " bytes of " << name_of(workload.dtype);
   call.launch();
   EXPECT_EQ(text.find("transport: " + last_plan().transport + "\nalgorithm: " + last_plan().algorithm), 0U);

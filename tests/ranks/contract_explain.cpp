@@ -21,22 +21,22 @@ class Calls {
  public:
   explicit Calls(Group& group) : group_(group) {}
 
-  void make(const CommunicatorWorkload& what) const {
+  void make(const Workload& what) const {
     Communicator& communicator = group_.communicator;
     const auto elements = static_cast<std::int64_t>(what.bytes / size_of(what.dtype));
     const std::int64_t members = group_.members();
     switch (what.collective) {
       case Collective::broadcast:
-        return communicator.broadcast(one_each({elements}, what), what.root);
+        return communicator.broadcast(one_each({elements}, what), what.root.index());
       case Collective::broadcast_coalesced:
-        return communicator.broadcast_coalesced(lists(what), what.root);
+        return communicator.broadcast_coalesced(lists(what), what.root.index());
       case Collective::reduce_add: {
         const std::vector<Tensor> tensors = one_each({elements}, what);
-        return communicator.reduce_add(tensors, tensors, what.root);
+        return communicator.reduce_add(tensors, tensors, what.root.index());
       }
       case Collective::reduce_add_coalesced: {
         const std::vector<std::vector<Tensor>> tensors = lists(what);
-        return communicator.reduce_add_coalesced(tensors, tensors, what.root);
+        return communicator.reduce_add_coalesced(tensors, tensors, what.root.index());
       }
       case Collective::all_reduce_add: {
         const std::vector<Tensor> tensors = one_each({elements}, what);
@@ -52,9 +52,9 @@ class Calls {
         return communicator.reduce_scatter_add(one_each({elements / members * members}, what),
                                                one_each({elements / members}, what));
       case Collective::scatter:
-        return communicator.scatter(whole(what), parts(what), what.root, what.dim);
+        return communicator.scatter(whole(what), parts(what), what.root.index(), what.dim);
       case Collective::gather:
-        return communicator.gather(parts(what), whole(what), what.root, what.dim);
+        return communicator.gather(parts(what), whole(what), what.root.index(), what.dim);
       case Collective::barrier:
       case Collective::split:
         break;  // what moves no tensors is not described
@@ -72,12 +72,12 @@ class Calls {
     return zeros(sizes, {.dtype = dtype, .device = device});
   }
   [[nodiscard]] std::vector<Tensor> one_each(const std::vector<std::int64_t>& sizes,
-                                             const CommunicatorWorkload& what) const {
+                                             const Workload& what) const {
     std::vector<Tensor> tensors;
     for (int i = 0; i < group_.locals(); ++i) tensors.push_back(tensor(sizes, what.dtype, group_.device(i)));
     return tensors;
   }
-  [[nodiscard]] std::vector<std::vector<Tensor>> lists(const CommunicatorWorkload& what) const {
+  [[nodiscard]] std::vector<std::vector<Tensor>> lists(const Workload& what) const {
     std::vector<std::vector<Tensor>> all;
     for (int i = 0; i < group_.locals(); ++i) {
       std::vector<Tensor>& list = all.emplace_back();
@@ -89,19 +89,19 @@ class Calls {
     return all;
   }
   /// Of `length` along the dimension that is cut.
-  [[nodiscard]] static std::vector<std::int64_t> sizes_of(const CommunicatorWorkload& what,
-                                                          std::int64_t length) {
+  [[nodiscard]] static std::vector<std::int64_t> sizes_of(const Workload& what, std::int64_t length) {
     if (what.dim == 0) return {length};
     return {256, length};
   }
-  [[nodiscard]] static std::int64_t length_of(const CommunicatorWorkload& what) {
+  [[nodiscard]] static std::int64_t length_of(const Workload& what) {
     return static_cast<std::int64_t>(what.bytes / size_of(what.dtype)) / (what.dim == 0 ? 1 : 256);
   }
-  [[nodiscard]] Tensor whole(const CommunicatorWorkload& what) const {
-    if (!group_.is_local(what.root)) return {};
-    return tensor(sizes_of(what, length_of(what)), what.dtype, group_.device(what.root - group_.member(0)));
+  [[nodiscard]] Tensor whole(const Workload& what) const {
+    if (!group_.is_local(what.root.index())) return {};
+    return tensor(sizes_of(what, length_of(what)), what.dtype,
+                  group_.device(what.root.index() - group_.member(0)));
   }
-  [[nodiscard]] std::vector<Tensor> parts(const CommunicatorWorkload& what) const {
+  [[nodiscard]] std::vector<Tensor> parts(const Workload& what) const {
     const std::int64_t length = length_of(what);
     const std::int64_t most = (length + group_.members() - 1) / group_.members();
     std::vector<Tensor> tensors;
@@ -122,8 +122,8 @@ constexpr std::array collectives_of_tensors{
 constexpr std::array collectives_of_lists{Collective::broadcast_coalesced, Collective::reduce_add_coalesced,
                                           Collective::all_reduce_add_coalesced};
 
-std::vector<CommunicatorWorkload> workloads(int members) {
-  std::vector<CommunicatorWorkload> all;
+std::vector<Workload> workloads(int members) {
+  std::vector<Workload> all;
   for (const std::size_t bytes : {std::size_t{0}, std::size_t{100}, std::size_t{6'000}, std::size_t{100'000},
                                   std::size_t{1'000'000}, std::size_t{9} << 20U}) {
     for (const Collective collective : collectives_of_tensors)
@@ -152,7 +152,7 @@ std::string first_lines_for(const PlanSummary& plan) {
 
 void what_explain_tells_is_what_calls_do(Group& group) {
   const Calls calls(group);
-  for (const CommunicatorWorkload& what : workloads(group.members())) {
+  for (const Workload& what : workloads(group.members())) {
     const std::string text = group.communicator.explain(what);
     calls.make(what);
     const PlanSummary plan = group.communicator.last_plan();
@@ -164,13 +164,15 @@ void what_explain_tells_is_what_calls_do(Group& group) {
       EXPECT_EQ(text.find(" adds "), std::string::npos) << text;
     }
     if (plan.transport != "none" && what.collective == Collective::all_reduce_add) {
-      EXPECT_TRUE(mentions(text, {fmt::format("step: member {} ", group.member(0))}));
+      const bool is_by_nccl = plan.transport == "nccl";
+      EXPECT_TRUE(mentions(
+          text, {"step: ", is_by_nccl ? "NCCL all-reduce" : fmt::format("member {} ", group.member(0))}));
     }
   }
 }
 
 void explain_refuses_what_cannot_be_called(Group& group) {
-  const auto explaining = [&](const CommunicatorWorkload& what) {
+  const auto explaining = [&](const Workload& what) {
     return [&group, what] { static_cast<void>(group.communicator.explain(what)); };
   };
   const auto invalid = ErrorCode::invalid_argument;

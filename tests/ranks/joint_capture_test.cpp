@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/joint_capture.hpp"
+#include "transport/rounds/joint_capture.hpp"
 
 #include "runtime.hpp"
 #include "support/absent_backend.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/crew.hpp"
+#include "transport/steps/crew.hpp"
 
 #include <algorithm>
 #include <atomic>

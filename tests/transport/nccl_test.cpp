@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/nccl.hpp"
+#include "transport/nccl/nccl.hpp"
 
 #include "support/environment.hpp"
-#include "transport/nccl_calls.hpp"
+#include "transport/nccl/calls.hpp"
 
 #include <string>
 #include <variant>
@@ -34,9 +34,15 @@ class ProblemOf {
   ProblemOf& reduction(DType dtype, std::uint64_t count, const std::vector<BufferId>& inputs,
                        BufferId output) {
     problem_.reductions.push_back(
-        {.dtype = dtype, .count = count, .inputs = places(inputs), .output = {output, 0}});
+        {.dtype = dtype, .count = count, .inputs = places(inputs), .outputs = places({output})});
     return *this;
   }
+  /// The lanes are the members of a team.
+  ProblemOf& of_team() {
+    problem_.is_of_team = true;
+    return *this;
+  }
+  [[nodiscard]] Problem& get() { return problem_; }
   ProblemOf& bitwise() {
     problem_.determinism = Determinism::bitwise;
     return *this;
@@ -120,7 +126,6 @@ TEST(NcclCalls, BroadcastIsOneCallPerRankInPlaceAtTheRoot) {
     EXPECT_EQ(buffer_of(call.target), targets[rank]);
   }
   EXPECT_EQ(list.group_ends, (std::vector<std::size_t>{3}));
-  EXPECT_TRUE(list.local_copies.empty());
 }
 
 TEST(NcclCalls, ACopyOnTheRootsDeviceIsTheRootsOwnTarget) {
@@ -249,7 +254,7 @@ TEST(NcclCalls, ReductionsNeedOneInputOnEveryDevice) {
   EXPECT_EQ(reason(twice), "device 1 holds two inputs");
 }
 
-TEST(NcclCalls, ScatterSendsChunksAndCopiesTheRootsOwn) {
+TEST(NcclCalls, ScatterSendsAllChunksAndTheRootsOwnToo) {
   ProblemOf problem(Collective::scatter, {0, 1, 2});
   const BufferId source = problem.buffer(0);
   const BufferId own = problem.buffer(0);
@@ -258,11 +263,8 @@ TEST(NcclCalls, ScatterSendsChunksAndCopiesTheRootsOwn) {
   problem.flow(source, {own}, 8).flow(source, {on_one}, 16).flow(source, {on_two}, 24);
 
   const CallList list = calls(problem);
-  ASSERT_EQ(list.local_copies.size(), 1U);
-  EXPECT_EQ(list.local_copies[0].target.buffer, own);
-  EXPECT_EQ(list.local_copies[0].row_bytes, 8U);
-  ASSERT_EQ(list.calls.size(), 4U);
-  for (std::size_t i = 0; i < 4; i += 2) {
+  ASSERT_EQ(list.calls.size(), 6U);
+  for (std::size_t i = 0; i < 6; i += 2) {
     const Call& send = list.calls[i];
     const Call& receive = list.calls[i + 1];
     EXPECT_EQ(send.function, Function::send);
@@ -274,9 +276,10 @@ TEST(NcclCalls, ScatterSendsChunksAndCopiesTheRootsOwn) {
     EXPECT_EQ(send.target, std::nullopt);
     EXPECT_EQ(receive.source, std::nullopt);
   }
-  EXPECT_EQ(buffer_of(list.calls[1].target), static_cast<int>(on_one));
-  EXPECT_EQ(buffer_of(list.calls[3].target), static_cast<int>(on_two));
-  EXPECT_EQ(list.group_ends, (std::vector<std::size_t>{4}));
+  EXPECT_EQ(buffer_of(list.calls[1].target), static_cast<int>(own));
+  EXPECT_EQ(buffer_of(list.calls[3].target), static_cast<int>(on_one));
+  EXPECT_EQ(buffer_of(list.calls[5].target), static_cast<int>(on_two));
+  EXPECT_EQ(list.group_ends, (std::vector<std::size_t>{6}));
 }
 
 TEST(NcclCalls, GatherSendsToTheDestination) {
@@ -286,12 +289,84 @@ TEST(NcclCalls, GatherSendsToTheDestination) {
   const BufferId output = problem.buffer(1);
   problem.flow(on_zero, {output}, 8).flow(on_one, {output}, 8);
   const CallList list = calls(problem);
-  ASSERT_EQ(list.calls.size(), 2U);
+  ASSERT_EQ(list.calls.size(), 4U);
   EXPECT_EQ(list.calls[0].rank, 0);
   EXPECT_EQ(list.calls[0].lane, 0);
   EXPECT_EQ(list.calls[1].lane, 1);
   EXPECT_EQ(buffer_of(list.calls[1].target), static_cast<int>(output));
-  EXPECT_EQ(list.local_copies.size(), 1U);
+  EXPECT_EQ(list.calls[2].rank, list.calls[3].rank) << "what stays is sent to itself";
+}
+
+TEST(NcclCalls, WhatNothingLeavesItsDeviceForIsRefused) {
+  ProblemOf problem(Collective::scatter, {0, 1});
+  const BufferId source = problem.buffer(0);
+  const BufferId elsewhere = problem.buffer(1);
+  problem.flow(source, {problem.buffer(0)}, 8).flow(elsewhere, {problem.buffer(1)}, 8);
+  EXPECT_EQ(reason(problem), "nothing moves between devices");
+}
+
+/// Three members, of which the middle one is here: input m and output 3 + m of member m.
+ProblemOf team_of_three(Collective collective) {
+  ProblemOf problem(collective, {remote_device, 0, remote_device});
+  for (int side = 0; side < 2; ++side) {
+    for (LaneId member = 0; member < 3; ++member) static_cast<void>(problem.buffer(member));
+  }
+  return problem.of_team();
+}
+
+TEST(NcclCalls, OfATeamOnlyTheCallsOfLocalMembersAreMade) {
+  ProblemOf problem = team_of_three(Collective::broadcast);
+  problem.flow(2, {3, 4}, 100);
+  const CallList list = calls(problem);
+  ASSERT_EQ(list.calls.size(), 1U);
+  EXPECT_EQ(list.calls[0].rank, 1);
+  EXPECT_EQ(list.calls[0].peer, 2);
+  EXPECT_EQ(list.calls[0].source, std::nullopt);
+  EXPECT_EQ(buffer_of(list.calls[0].target), 4);
+  EXPECT_EQ(list.group_ends, (std::vector<std::size_t>{1}));
+}
+
+TEST(NcclCalls, TheRootsOwnCopyIsItsTarget) {
+  ProblemOf problem = team_of_three(Collective::broadcast);
+  problem.flow(1, {3, 5}, 100).flow(1, {4}, 100);
+  const CallList list = calls(problem);
+  ASSERT_EQ(list.calls.size(), 1U);
+  EXPECT_EQ(buffer_of(list.calls[0].source), 1);
+  EXPECT_EQ(buffer_of(list.calls[0].target), 4);
+}
+
+TEST(NcclCalls, SumsForAllAreOneAllReduceOfEachRank) {
+  ProblemOf problem = team_of_three(Collective::all_reduce_add);
+  problem.reduction(DType::complex64, 10, {0, 1, 2}, 3);
+  Problem& all = problem.get();
+  all.reductions[0].outputs = {static_cast<std::uint32_t>(all.places.size()), 3};
+  for (const BufferId output : {3U, 4U, 5U}) all.places.push_back({output, 0});
+  const CallList list = calls(problem);
+  ASSERT_EQ(list.calls.size(), 1U);
+  EXPECT_EQ(list.calls[0].function, Function::all_reduce);
+  EXPECT_EQ(buffer_of(list.calls[0].source), 1);
+  EXPECT_EQ(buffer_of(list.calls[0].target), 4);
+  EXPECT_EQ(list.calls[0].count, 20U);
+}
+
+TEST(NcclCalls, AllGatherAndReduceScatterAreOneCallOfEachRank) {
+  ProblemOf gather = team_of_three(Collective::all_gather);
+  gather.flow(0, {4, 5}, 8).flow(1, {3, 5}, 8).flow(1, {4}, 8).flow(2, {3, 4}, 8);
+  const CallList gathered = calls(gather);
+  ASSERT_EQ(gathered.calls.size(), 1U);
+  EXPECT_EQ(gathered.calls[0].function, Function::all_gather);
+  EXPECT_EQ(buffer_of(gathered.calls[0].source), 1);
+  EXPECT_EQ(gathered.calls[0].target, (Place{4, 0}));
+  EXPECT_EQ(gathered.calls[0].count, 8U);
+
+  ProblemOf scatter = team_of_three(Collective::reduce_scatter_add);
+  for (const BufferId output : {3U, 4U, 5U}) scatter.reduction(DType::float32, 7, {0, 1, 2}, output);
+  const CallList scattered = calls(scatter);
+  ASSERT_EQ(scattered.calls.size(), 1U);
+  EXPECT_EQ(scattered.calls[0].function, Function::reduce_scatter);
+  EXPECT_EQ(buffer_of(scattered.calls[0].source), 1);
+  EXPECT_EQ(buffer_of(scattered.calls[0].target), 4);
+  EXPECT_EQ(scattered.calls[0].count, 7U);
 }
 
 }  // namespace

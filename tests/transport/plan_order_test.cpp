@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/random.hpp"
-#include "transport/lowering.hpp"
-#include "transport/plan_builder.hpp"
+#include "transport/steps/lowering.hpp"
+#include "transport/steps/plan_builder.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -148,6 +148,7 @@ class OrderChecker {
     }
   }
   void take(const AcceleratedStep&) { fail("no such step is expected here"); }
+  void take(const RoundsStep&) { fail("no such step is expected here"); }
   template <class Work>
   void take(const Work& step) {
     std::vector<Access> accesses = accesses_of(step);
@@ -240,7 +241,7 @@ class ProblemMaker {
     std::vector<Place> inputs;
     for (LaneId lane = 0; lane < lane_count(); ++lane) inputs.push_back({buffer(lane), 0});
     const Place output = in_place ? inputs[problem_.root] : Place{buffer(problem_.root), 0};
-    problem_.reductions.push_back({.count = count, .inputs = places(inputs), .output = output});
+    problem_.reductions.push_back({.count = count, .inputs = places(inputs), .outputs = places({output})});
   }
   [[nodiscard]] Problem& problem() { return problem_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/round_choice.hpp"
+#include "transport/rounds/round_choice.hpp"
 
 #include "backend/rounding.hpp"
 #include "transport/team/registrations.hpp"

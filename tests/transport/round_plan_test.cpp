@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/ranks/round_plan.hpp"
+#include "transport/rounds/round_plan.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -42,12 +42,12 @@ class Work {
     std::vector<Place> inputs;
     for (LaneId member = 0; member < members_; ++member) inputs.push_back({member, begin});
     work.stages.back().reductions.push_back(
-        {.dtype = DType::uint8, .count = count, .inputs = range(inputs), .output = output});
+        {.dtype = DType::uint8, .count = count, .inputs = range(inputs), .outputs = range({output})});
   }
   /// Of one input.
   void sum_of_one(Place input, std::uint64_t count, Place output) {
     work.stages.back().reductions.push_back(
-        {.dtype = DType::uint8, .count = count, .inputs = range({input}), .output = output});
+        {.dtype = DType::uint8, .count = count, .inputs = range({input}), .outputs = range({output})});
   }
   [[nodiscard]] RoundPlan plan(const RoundLimits& by = limits) const {
     return plan_rounds(work, members_, 0, members_, by);

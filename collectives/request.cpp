@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/request.hpp"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace tutti::collectives {
+namespace {
+
+using transport::BufferId;
+using transport::Flow;
+using transport::Place;
+using transport::PlaceRange;
+using transport::Problem;
+using transport::Reduction;
+
+/// Rows of operands next to one another.
+struct Rows {
+  std::size_t first = 0;
+  std::size_t count = 0;
+};
+
+class Describer {
+ public:
+  Describer(const Request& request, Problem& problem)
+      : problem_(problem),
+        columns_(request.columns),
+        numbers_(request.shape),
+        traits_(traits_of(request.collective)),
+        inputs_(input_rows()),
+        outputs_(output_rows()) {}
+
+  void broadcast() {
+    const auto [sizes, left_alone] = copied();
+    for (std::size_t column = 0; column < columns_; ++column) {
+      add_tensor(sizes[column]);
+      add_flows(input(0, column), sizes[column], 0, column, left_alone);
+    }
+  }
+
+  void all_gather() {
+    const auto [sizes, left_alone] = copied();
+    for (std::size_t column = 0; column < columns_; ++column) {
+      add_tensor(sizes[column]);
+      for (std::size_t member = 0; member < inputs_.count; ++member)
+        add_flows(input(member, column), sizes[column], member * sizes[column], column, left_alone);
+    }
+    problem_.shape.payload *= inputs_.count;
+  }
+
+  /// Every output gets the sums of all inputs.
+  void reduce() {
+    for (std::size_t column = 0; column < columns_; ++column) {
+      const auto [count, dtype] = summed(column);
+      if (count == 0) continue;
+      Reduction reduction{.dtype = dtype, .count = count, .inputs = inputs_at(column, 0), .outputs = {}};
+      reduction.outputs.first = next_place();
+      for (std::size_t row = 0; row < outputs_.count; ++row) add_place(output(row, column));
+      reduction.outputs.count = next_place() - reduction.outputs.first;
+      problem_.reductions.push_back(reduction);
+    }
+  }
+
+  /// Every output gets its part of the sums.
+  void reduce_scatter() {
+    problem_.outputs_are_apart = true;
+    for (std::size_t column = 0; column < columns_; ++column) {
+      const auto [elements, dtype] = summed(column);
+      const std::uint64_t count = elements / outputs_.count;
+      for (std::size_t part = 0; part < outputs_.count && count > 0; ++part) {
+        Reduction reduction{.dtype = dtype,
+                            .count = count,
+                            .inputs = inputs_at(column, part * count * size_of(dtype)),
+                            .outputs = {next_place(), 1}};
+        add_place(output(part, column));
+        problem_.reductions.push_back(reduction);
+      }
+    }
+  }
+
+  /// One flow for each part that has bytes.
+  void cut() {
+    const bool is_apart = traits_.output == CollectiveOutput::part;
+    const std::uint64_t rows = numbers_[0];
+    const std::uint64_t whole_pitch = numbers_[1];
+    const Rows& parts = is_apart ? outputs_ : inputs_;
+    const Place whole = is_apart ? input(0, 0) : output(0, 0);
+    problem_.shape.has_rows_apart = rows > 1;
+    for (std::size_t index = 0; 2 + 2 * index < numbers_.size(); ++index) {
+      const std::uint64_t part_pitch = numbers_[3 + 2 * index];
+      if (part_pitch == 0 || rows == 0) continue;
+      Flow flow{.source = {whole.buffer, numbers_[2 + 2 * index]},
+                .targets = {next_place(), 1},
+                .row_bytes = part_pitch,
+                .rows = rows,
+                .source_pitch = whole_pitch,
+                .target_pitch = part_pitch};
+      Place part{buffer(parts.first + index, 0), 0};
+      if (problem_.homes[part.buffer] == problem_.root) problem_.shape.kept_by_root += flow.bytes();
+      if (!is_apart) {
+        std::swap(flow.source, part);
+        std::swap(flow.source_pitch, flow.target_pitch);
+      }
+      if (part_pitch == whole_pitch) {  // the part is all there is: no gaps
+        flow.row_bytes *= rows;
+        flow.rows = 1;
+      }
+      add_place(part);
+      problem_.flows.push_back(flow);
+    }
+    problem_.shape.payload = problem_.bytes();
+    problem_.shape.largest_tensor = problem_.shape.payload;
+  }
+
+ private:
+  [[nodiscard]] bool is_for_one() const noexcept { return traits_.output == CollectiveOutput::one; }
+  [[nodiscard]] bool is_from_one() const noexcept { return traits_.has_root && !is_for_one(); }
+  [[nodiscard]] std::size_t members() const noexcept { return problem_.lane_devices.size(); }
+  [[nodiscard]] Rows input_rows() const {
+    if (problem_.is_of_team) return is_from_one() ? Rows{problem_.root, 1} : Rows{0, members()};
+    return {0, is_from_one() ? 1 : problem_.homes.size() / columns_ - 1};
+  }
+  [[nodiscard]] Rows output_rows() const {
+    if (problem_.is_of_team)
+      return is_for_one() ? Rows{members() + problem_.root, 1} : Rows{members(), members()};
+    return {inputs_.count, problem_.homes.size() / columns_ - inputs_.count};
+  }
+
+  [[nodiscard]] BufferId buffer(std::size_t row, std::size_t column) const {
+    return static_cast<BufferId>(row * columns_ + column);
+  }
+  [[nodiscard]] Place input(std::size_t row, std::size_t column) const {
+    return {buffer(inputs_.first + row, column), 0};
+  }
+  [[nodiscard]] Place output(std::size_t row, std::size_t column) const {
+    return {buffer(outputs_.first + row, column), 0};
+  }
+
+  struct Copied {
+    std::span<const std::uint64_t> sizes;
+    std::span<const std::uint64_t> left_alone;
+  };
+  [[nodiscard]] Copied copied() const { return {numbers_.first(columns_), numbers_.subspan(columns_)}; }
+  struct Summed {
+    std::uint64_t count;
+    DType dtype;
+  };
+  /// Of a column, which it also counts.
+  Summed summed(std::size_t column) {
+    const Summed result{numbers_[2 * column], static_cast<DType>(numbers_[2 * column + 1])};
+    add_tensor(result.count * size_of(result.dtype));
+    return result;
+  }
+  void add_tensor(std::uint64_t bytes) {
+    problem_.shape.payload += bytes;
+    problem_.shape.largest_tensor = std::max(problem_.shape.largest_tensor, bytes);
+  }
+
+  [[nodiscard]] std::uint32_t next_place() const {
+    return static_cast<std::uint32_t>(problem_.places.size());
+  }
+  void add_place(Place place) { problem_.places.push_back(place); }
+  PlaceRange inputs_at(std::size_t column, std::uint64_t offset) {
+    const PlaceRange range{next_place(), static_cast<std::uint32_t>(inputs_.count)};
+    for (std::size_t row = 0; row < inputs_.count; ++row) add_place({input(row, column).buffer, offset});
+    return range;
+  }
+
+  /// The bytes of `source` go to `offset` in the outputs of a column. In a team, what stays with its member
+  /// is a flow of its own: only that member knows of it, which must not change what goes to the others.
+  void add_flows(Place source, std::uint64_t bytes, std::uint64_t offset, std::size_t column,
+                 std::span<const std::uint64_t> left_alone) {
+    if (bytes == 0) return;
+    Flow flow{.source = source, .targets = {next_place(), 0}, .row_bytes = bytes};
+    Flow staying = flow;
+    Place place_that_stays;
+    for (std::size_t row = 0; row < outputs_.count; ++row) {
+      const Place target{output(row, column).buffer, offset};
+      const bool stays = problem_.is_of_team && problem_.lane_of(target) == problem_.lane_of(source);
+      const bool may_be_left = stays || !problem_.is_of_team;
+      if (may_be_left && std::ranges::binary_search(left_alone, std::uint64_t{target.buffer})) continue;
+      if (stays) {
+        place_that_stays = target;
+        staying.targets.count = 1;
+      } else {
+        add_place(target);
+        ++flow.targets.count;
+      }
+    }
+    if (flow.targets.count > 0) problem_.flows.push_back(flow);
+    if (staying.targets.count == 0) return;
+    staying.targets.first = next_place();
+    add_place(place_that_stays);
+    problem_.flows.push_back(staying);
+  }
+
+  Problem& problem_;
+  std::size_t columns_;
+  std::span<const std::uint64_t> numbers_;
+  const CollectiveTraits& traits_;
+  Rows inputs_;
+  Rows outputs_;
+};
+
+}  // namespace
+
+void describe(const Request& request, Problem& problem) {
+  problem.shape = {.collective = traits_of(request.collective).of_one_tensor,
+                   .members = problem.lane_devices.size(),
+                   .tensors = request.columns};
+  if (!moves_tensors(request.collective) || request.shape.empty()) return;
+  Describer describer(request, problem);
+  switch (traits_of(request.collective).of_one_tensor) {
+    case Collective::broadcast:
+      return describer.broadcast();
+    case Collective::all_gather:
+      return describer.all_gather();
+    case Collective::reduce_add:
+    case Collective::all_reduce_add:
+      return describer.reduce();
+    case Collective::reduce_scatter_add:
+      return describer.reduce_scatter();
+    case Collective::scatter:
+    case Collective::gather:
+      return describer.cut();
+    default:
+      break;
+  }
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/plan_cache.hpp"
+#include "transport/problem.hpp"
+#include "tutti/collective.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace tutti::collectives {
+
+/// What a call asks for, of one process or of a team, in numbers: no addresses, no streams. With lanes and
+/// options it is all that a plan depends on.
+struct Request {
+  Collective collective = Collective::barrier;
+  /// Tensors of each row of operands. Buffer b is column b % columns of row b / columns.
+  std::size_t columns = 1;
+  /// By collective:
+  ///  - copies: the bytes of each column of an input, then, ascending, the buffers of outputs that are left
+  ///    alone, which in a team get no copy of their own member's input;
+  ///  - sums: for each column the number of elements of an input and their type;
+  ///  - scatter, gather: rows and bytes of a row of the whole, then for each part its offset in the row and
+  ///  its
+  ///    bytes there.
+  std::vector<std::uint64_t> shape{};
+
+  /// Keeps the memory.
+  void clear() noexcept {
+    collective = Collective::barrier;
+    columns = 1;
+    shape.clear();
+  }
+  void add_copied(std::uint64_t bytes) { shape.push_back(bytes); }
+  /// After all columns.
+  void leave_alone(std::uint64_t output) { shape.push_back(output); }
+  void add_summed(std::uint64_t elements, DType dtype) {
+    shape.push_back(elements);
+    shape.push_back(static_cast<std::uint64_t>(dtype));
+  }
+  void begin_cut(std::uint64_t rows, std::uint64_t row_bytes, std::size_t parts) {
+    shape.reserve(2 + 2 * parts);
+    shape.push_back(rows);
+    shape.push_back(row_bytes);
+  }
+  void add_part(std::uint64_t offset, std::uint64_t bytes) {
+    shape.push_back(offset);
+    shape.push_back(bytes);
+  }
+  void add_to(transport::PlanKey& key) const {
+    key.add(columns);  // how much of the shape is about them
+    key.add_all(shape);
+  }
+};
+
+/// Completes a problem whose collective, lanes, homes and root are set: places, flows, reductions, shape.
+///
+/// What one process does alone has a row of operands for each that takes part: the source of a broadcast or
+/// scatter first, the result of a sum or gather last. A team has a row of inputs for each member, then a row
+/// of outputs for each.
+void describe(const Request& request, transport::Problem& problem);
+
+}  // namespace tutti::collectives

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/nccl/calls.hpp"
+#include "transport/plan.hpp"
+#include "transport/problem.hpp"
+
+#include <memory>
+#include <string>
+
+namespace tutti::transport::nccl {
+
+/// NCCL's communicators of the ranks that a list of calls names: the devices of this process, or the members
+/// of a team.
+class Connection {
+ public:
+  Connection() = default;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+  virtual ~Connection() = default;
+
+  /// Queues the calls, each on its lane. Throws Error(transport_failure).
+  virtual void enqueue(const CallList& list, const Binding& binding) = 0;
+};
+
+/// Why NCCL cannot make calls of the problem; empty if it can.
+[[nodiscard]] std::string refusal_of_calls(const Problem& problem);
+/// The problem as grouped calls of a connection's, which `calls_for` does not refuse.
+[[nodiscard]] Plan plan_calls(const Problem& problem, std::shared_ptr<Connection> connection);
+
+}  // namespace tutti::transport::nccl

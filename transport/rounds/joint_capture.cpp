@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/rounds/joint_capture.hpp"
+
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::transport::ranks {
+
+bool JointCapture::begin(std::span<const backend::StreamRef> streams) {
+  is_open_ = false;
+  captures_.clear();
+  for (const backend::StreamRef stream : streams) captures_.push_back(runtime_.backend().capture_id(stream));
+  const auto first = std::ranges::find_if(captures_, [](std::uint64_t capture) { return capture != 0; });
+  if (first == captures_.end()) return false;
+  const auto other = std::ranges::find_if(
+      captures_, [first](std::uint64_t capture) { return capture != 0 && capture != *first; });
+  if (other != captures_.end()) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("Communicator: the streams of own members {} and {} are being captured into "
+                            "different graphs, and a call can only be part of one",
+                            first - captures_.begin(), other - captures_.begin()));
+  }
+
+  if (capture_ != *first) start_anew(*first);
+  current_.assign(streams.begin(), streams.end());
+  is_open_ = true;
+  for (std::size_t own_member = streams.size(); own_member-- > 0;) {
+    if (captures_[own_member] != 0 && !has_brought_in(streams[own_member])) origin_ = streams[own_member];
+  }
+  for (std::size_t own_member = 0; own_member < streams.size(); ++own_member) {
+    if (captures_[own_member] != 0) continue;
+    runtime_.order(origin_, streams[own_member]);
+    brought_in_.push_back(streams[own_member]);
+  }
+  for (std::size_t own_member = 0; own_member < latest_.size(); ++own_member) {
+    if (is_captured(latest_[own_member])) runtime_.order(latest_[own_member], streams[own_member]);
+  }
+  latest_ = current_;  // now that it has begun as a whole
+  return true;
+}
+
+void JointCapture::start_anew(std::uint64_t capture) {
+  // Calls that come back to the graph that is left would follow none of those before.
+  if (std::ranges::any_of(latest_, [this](backend::StreamRef stream) { return is_captured(stream); })) {
+    throw Error(ErrorCode::unsupported,
+                "Communicator: another graph that holds calls of it is still being captured");
+  }
+  brought_in_.clear();
+  latest_.clear();
+  capture_ = capture;
+}
+
+bool JointCapture::is_captured(backend::StreamRef stream) const {
+  return runtime_.backend().capture_id(stream) == capture_;
+}
+
+bool JointCapture::has_brought_in(backend::StreamRef stream) const noexcept {
+  return std::ranges::find(brought_in_, stream) != brought_in_.end();
+}
+
+void JointCapture::end() {
+  if (!std::exchange(is_open_, false)) return;
+  for (const backend::StreamRef stream : current_) {
+    if (has_brought_in(stream)) runtime_.order(stream, origin_);
+  }
+}
+
+void JointCapture::abandon() noexcept {
+  try {
+    end();
+  } catch (const std::exception&) {
+    // Then the capture is invalid, which its end will say.
+  }
+}
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/operations.hpp"
+#include "transport/problem.hpp"
+#include "transport/rounds/round_plan.hpp"
+#include "transport/steps/plan_builder.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <tuple>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// If it is not among them yet.
+void add_once(std::vector<std::uint32_t>& members, LaneId member);
+
+/// A round under construction: all members' parts.
+class RoundBuilder {
+ public:
+  RoundBuilder(const TeamWork& work, std::size_t members, const RoundLimits& limits);
+
+  /// A rectangle that `source`'s member offers and `target`'s copies.
+  void copy(const Move& move, Place target);
+  void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, Place output);
+  /// Whether the round can be carried out.
+  [[nodiscard]] bool fits() const;
+  /// When all work has been added.
+  void finish();
+
+  /// The round hands on the sums of the one before.
+  void make_relay() { is_relay_ = true; }
+  [[nodiscard]] bool is_relay() const { return is_relay_; }
+
+  [[nodiscard]] bool has_part(std::size_t member) const { return has_part_[member]; }
+  [[nodiscard]] RoundPart& part(std::size_t member) {
+    has_part_[member] = true;
+    return parts_[member];
+  }
+
+ private:
+  using Table = RoundPart::Table<backend::FanOutSegment>;
+  using Rectangle = std::tuple<BufferId, std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
+  /// What a member puts into inboxes.
+  struct Message {
+    Move move;
+    std::vector<Place> targets;
+  };
+
+  // Buffers beyond the work's: see `RoundPlan`.
+  [[nodiscard]] std::size_t first_own_source() const { return work_.homes.size() + parts_.size(); }
+  [[nodiscard]] std::size_t first_inbox() const { return first_own_source() + work_.homes.size(); }
+  [[nodiscard]] std::size_t first_given() const { return first_inbox() + parts_.size(); }
+  [[nodiscard]] Place own(Place source) const {
+    return {static_cast<BufferId>(first_own_source() + source.buffer), source.offset};
+  }
+  [[nodiscard]] static Rectangle key_of(const Move& move) {
+    return {move.source.buffer, move.source.offset, move.row_bytes, move.rows, move.source_pitch};
+  }
+
+  /// Where `reader`, another member, finds the bytes of a rectangle.
+  [[nodiscard]] Place offer(const Move& move, LaneId reader);
+  /// Packed, in the slot of `source`'s member. Each rectangle is put once.
+  [[nodiscard]] Place put(const Move& move);
+  /// In memory of `source`'s member.
+  [[nodiscard]] Place give(Place source);
+  /// Into the reader's inbox, once.
+  [[nodiscard]] Place send(const Move& move, LaneId reader);
+  void connect(LaneId source, LaneId reader);
+  static void add(Table& table, const Move& move, std::span<const Place> targets);
+  static void add(Table& table, const Move& move, Place target);
+
+  /// Every member copies from the member after it first (`shares.hpp`), and from those before it later. What
+  /// it has itself comes last; if that is much, it is copied slice by slice beside the rest, as it takes
+  /// another way.
+  void stagger();
+  /// Likewise every member writes to the member after it first, as long as it need not put in the order in
+  /// which it adds.
+  void stagger_messages();
+  /// From the member after `member` on: 0 for that one, and the most for `member` itself.
+  [[nodiscard]] std::size_t steps_between(std::size_t member, std::size_t other) const;
+  /// The member whose slot or memory a source of `reader` is in.
+  [[nodiscard]] std::size_t owner(Place source, std::size_t reader) const;
+  /// The first slices of all segments, then the second ones, and so on.
+  static void cut_into_slices(Table& table);
+  /// Whether the member's sums, if it puts something too, may be written before all of that is put.
+  [[nodiscard]] bool may_write_what_it_puts(std::size_t member) const;
+  /// Each sum has as its own input what is put at the same place in the list.
+  [[nodiscard]] bool puts_what_it_adds(std::size_t member) const;
+  /// Sums lie as the own inputs whose memory they may share, and none of these is put.
+  [[nodiscard]] bool keeps_what_it_adds(std::size_t member) const;
+  [[nodiscard]] std::span<const Place> inputs_of(const RoundPart& part,
+                                                 const backend::OrderedSumSegment& segment) const {
+    return std::span(part.sums.pointers).subspan(segment.first_input, part.input_count);
+  }
+
+  const TeamWork& work_;
+  const RoundLimits& limits_;
+  std::vector<RoundPart> parts_;
+  std::vector<std::vector<Message>> messages_;  ///< by member, with low latency
+  std::vector<std::uint64_t> fill_;             ///< by member: bytes in its slot or inbox
+  std::vector<std::uint64_t> sent_;             ///< by member, with low latency: bytes it puts into inboxes
+  /// By member: bytes it copies within its own memory, and of sums it makes. Others may not know of copies,
+  /// but where there are others, such bytes are also sent.
+  std::vector<std::uint64_t> kept_;
+  bool is_single_rows_ = true;  ///< all that is copied
+  bool is_relay_ = false;
+  std::vector<bool> has_part_;
+  std::map<Rectangle, std::uint64_t> put_;   ///< to the place in the slot, or the number of the message
+  std::map<BufferId, std::uint64_t> given_;  ///< the number of each buffer's address
+};
+
+}  // namespace tutti::transport::ranks

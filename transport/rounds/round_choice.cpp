@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/rounds/round_choice.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace tutti::transport::ranks {
+namespace {
+
+/// What a member may send or receive in low-latency rounds.
+std::uint64_t low_latency_limit(const CallShape& shape, const TeamMeans& means) noexcept {
+  // Messages start at multiples of so much, and shares are cut at multiples of `split_alignment`.
+  const std::uint64_t padding =
+      (shape.members - 1) * (shape.tensors * means.layout.message_alignment() + split_alignment);
+  const std::uint64_t room = means.layout.most_in_inbox();
+  return std::min(low_latency_to(shape.collective, means.layout.lines, means.backend),
+                  room - std::min(room, padding));
+}
+
+bool can_relay(const CallShape& shape, const TeamMeans& means) noexcept {
+  const std::uint64_t limit = low_latency_limit(shape, means);
+  if (shape.members < 3 || limit == 0) return false;
+  const RanksTuning tuning = ranks_tuning_of(means.backend);
+  const std::uint64_t busiest = shape.busiest_member();
+  switch (shape.collective) {
+    case Collective::all_reduce_add:
+      return busiest > std::min(tuning.sums_relayed_from_sent, limit) && busiest / shape.members <= limit;
+    case Collective::reduce_add:
+      return busiest > std::min(tuning.root_sums_relayed_from, limit) && shape.payload <= limit;
+    case Collective::broadcast:
+      return busiest > std::min(tuning.copies_relayed_from_sent, limit) && shape.payload <= limit;
+    default:
+      return false;
+  }
+}
+
+bool can_give_all(const CallShape& shape, const TeamMeans& means) noexcept {
+  return 2 * shape.tensors * means.most_members_of_a_rank <= means.most_given;
+}
+
+bool can_be_direct(const CallShape& shape, const TeamMeans& means) noexcept {
+  return can_give_all(shape, means) && shape.largest_message() > ranks_tuning_of(means.backend).direct_from &&
+         shape.largest_tensor < backend::SourcePlace::most_bytes;
+}
+
+std::string reason_against_low_latency(const CallShape& shape, const TeamMeans& means) {
+  const std::uint64_t limit = low_latency_limit(shape, means);
+  if (limit == 0) return "there is no low latency";
+  if (shape.has_rows_apart) return "rows are apart in memory";
+  return fmt::format("a member sends or receives {} bytes, low latency goes to {}", shape.busiest_member(),
+                     limit);
+}
+
+/// Why operands are not read where they lie.
+std::string reason_against_direct(const CallShape& shape, const TeamMeans& means) {
+  const std::uint64_t direct_from = ranks_tuning_of(means.backend).direct_from;
+  if (means.most_given == 0) return "members do not reach one another's memory";
+  if (!can_give_all(shape, means))
+    return fmt::format("more than {} operands of a rank would have to be opened", means.most_given);
+  if (shape.largest_message() <= direct_from)
+    return fmt::format("operands are read where they lie above {} bytes", direct_from);
+  return fmt::format("a tensor of {} bytes is too large", shape.largest_tensor);
+}
+
+}  // namespace
+
+std::uint64_t message_bytes(const TeamMeans& means) noexcept {
+  return std::min(ranks_tuning_of(means.backend).message_bytes, means.layout.slot_bytes);
+}
+
+RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept {
+  if (shape.members < 2) return {};
+  if (can_relay(shape, means)) return {.protocol = Protocol::low_latency, .is_relayed = true};
+  if (!shape.has_rows_apart && shape.busiest_member() <= low_latency_limit(shape, means))
+    return {.protocol = Protocol::low_latency};
+  return {.protocol = can_be_direct(shape, means) ? Protocol::direct : Protocol::slots};
+}
+
+std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) {
+  if (shape.members < 2) return "there is one member";
+  const std::uint64_t busiest = shape.busiest_member();
+  if (rounds.is_relayed) {
+    return fmt::format(
+        "members hand on shares with low latency: without, one of them would send or receive {} bytes",
+        busiest);
+  }
+  switch (rounds.protocol) {
+    case Protocol::low_latency:
+      return fmt::format("no member sends or receives more than {} bytes; low latency to {}", busiest,
+                         low_latency_limit(shape, means));
+    case Protocol::direct:
+      return fmt::format("members give one another up to {} bytes, which are read where they lie above {}",
+                         shape.largest_message(), ranks_tuning_of(means.backend).direct_from);
+    case Protocol::slots:
+      break;
+  }
+  return fmt::format("through slots, in pieces of up to {} bytes: {}; {}", message_bytes(means),
+                     reason_against_low_latency(shape, means), reason_against_direct(shape, means));
+}
+
+bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) noexcept {
+  const bool is_list = shape.tensors > 1;
+  const RanksZones zones = ranks_zones_of(shape.collective, shape.members, is_list);
+  switch (rounds.protocol) {
+    case Protocol::slots:
+      return shape.payload <= zones.rounds_to && shape.largest_message() <= message_bytes(means);
+    case Protocol::direct:
+      return shape.payload <= zones.rounds_to ||
+             (shape.payload >= zones.direct_from && shape.payload <= zones.direct_to);
+    case Protocol::low_latency:
+      return shape.payload <= zones.rounds_to ||
+             (means.layout.lines == backend::TeamLines::wide &&
+              shape.payload <= wide_lines_beat_nccl_to(shape.collective, shape.members, is_list));
+  }
+  return false;
+}
+
+}  // namespace tutti::transport::ranks

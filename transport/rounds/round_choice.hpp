@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/team_round.hpp"
+#include "transport/rounds/round_plan.hpp"
+#include "transport/shape.hpp"
+#include "transport/tuning.hpp"
+#include "tutti/collectives.hpp"
+#include "tutti/device.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+/// How a team's calls go, by what they move. Nothing here depends on the rank.
+namespace tutti::transport::ranks {
+
+class TeamNccl;
+
+/// What a team can do, as far as choices and plans depend on it: the same on all ranks, but for which members
+/// are local.
+struct TeamMeans {
+  BackendKind backend = BackendKind::host;
+  backend::TeamWindowLayout layout{};
+  /// Operands that a rank can give for the others to read; 0: none.
+  std::size_t most_given = 0;
+  std::size_t most_members_of_a_rank = 1;
+  std::size_t first_local = 0;
+  std::size_t local_count = 0;
+  bool spans_hosts = false;
+  /// What windows are made of: p2p in device memory, staged in the host's, and then why not p2p.
+  TransportKind windows = TransportKind::staged;
+  std::string windows_reason{};
+  std::shared_ptr<TeamNccl> nccl{};  ///< none: it carries nothing
+  std::string nccl_refusal{};        ///< why not
+};
+
+struct RoundChoice {
+  Protocol protocol = Protocol::slots;
+  /// Each member, but the root where there is one, gets or adds a share of what others want, and hands it on
+  /// with low latency.
+  bool is_relayed = false;
+
+  friend bool operator==(const RoundChoice&, const RoundChoice&) = default;
+};
+
+/// Messages through slots are cut into pieces of so many bytes.
+[[nodiscard]] std::uint64_t message_bytes(const TeamMeans& means) noexcept;
+
+/// Which rounds carry it best, if rounds do.
+[[nodiscard]] RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept;
+
+/// Why these.
+[[nodiscard]] std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoice rounds);
+
+/// Whether they are as fast as NCCL.
+[[nodiscard]] bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means,
+                                     RoundChoice rounds) noexcept;
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/rounds/round_launcher.hpp"
+
+#include "backend/thread.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+#include <shared_mutex>
+
+namespace tutti::transport::ranks {
+namespace {
+
+using Pointers = std::vector<std::byte*>;
+
+/// Addresses and places of one own member.
+class Resolver {
+ public:
+  Resolver(const RoundPlan& plan, const Windows& windows, std::size_t own_member,
+           std::span<std::byte* const> addresses)
+      : plan_(plan),
+        windows_(windows.seen_by(own_member)),
+        layout_(windows.layout()),
+        addresses_(addresses) {}
+
+  std::span<std::byte* const> resolve(const std::vector<Place>& places, Pointers& pointers) const {
+    pointers.clear();
+    for (const Place& place : places) pointers.push_back(resolve(place));
+    return pointers;
+  }
+
+ private:
+  [[nodiscard]] std::byte* resolve(const Place& place) const {
+    if (place.buffer < plan_.operand_count) return addresses_[place.buffer] + place.offset;
+    if (place.buffer < plan_.own_source(0))
+      return windows_[place.buffer - plan_.slot_buffer(0)] + layout_.slots_offset() + place.offset;
+    if (place.buffer < plan_.inbox_buffer(0))
+      return backend::SourcePlace::own(addresses_[place.buffer - plan_.own_source(0)] + place.offset);
+    if (place.buffer < plan_.given_buffer(0))
+      return windows_[place.buffer - plan_.inbox_buffer(0)] + layout_.inboxes_offset() + place.offset;
+    return backend::SourcePlace::given(place.buffer - plan_.given_buffer(0), place.offset);
+  }
+
+  const RoundPlan& plan_;
+  std::span<std::byte* const> windows_;
+  const backend::TeamWindowLayout& layout_;
+  std::span<std::byte* const> addresses_;
+};
+
+/// Bytes of the slot that a part fills.
+std::uint64_t bytes_put(const RoundPart& part) {
+  std::uint64_t bytes = 0;
+  for (const backend::FanOutSegment& segment : part.puts.segments) {
+    const Place slot = part.puts.pointers[segment.first_target];
+    bytes = std::max(bytes, slot.offset + segment.row_bytes * segment.rows);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
+  is_captured_ = false;
+  team_.require_running();
+  is_captured_ = capture_.begin(streams);
+  if (is_captured_) return;
+  for (std::size_t i = 0; i < latest_.size(); ++i) follow(latest_[i], streams[i]);
+}
+
+void RoundLauncher::follow(const Latest& latest, backend::StreamRef stream) {
+  if (!latest.is_owned) return runtime_.wait_event(stream, latest.event.handle());
+  if (latest.stream == stream) return;
+  if (runtime_.backend().is_capturing(latest.stream)) {
+    throw Error(
+        ErrorCode::unsupported,
+        "Communicator: the stream of the call before is being captured, and this call, on another stream, "
+        "would have to follow it");
+  }
+  runtime_.order(latest.stream, stream);
+}
+
+void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
+  if (is_captured_) return capture_.end();
+  latest_.resize(streams.size());
+  for (std::size_t i = 0; i < streams.size(); ++i) {
+    Latest& latest = latest_[i];
+    const bool is_owned = latest.stream == streams[i] ? latest.is_owned : runtime_.owns(streams[i]);
+    latest.stream = streams[i];
+    if (!is_owned || marks_calls_) record(latest);
+    latest.is_owned = is_owned;
+  }
+}
+
+void RoundLauncher::record(Latest& latest) {
+  if (latest.event.handle() == nullptr) latest.event = PooledEvent(runtime_.events(), latest.stream.device);
+  runtime_.backend().record_event(latest.event.handle(), latest.stream);
+}
+
+void RoundLauncher::mark() noexcept {
+  for (Latest& latest : latest_) {
+    try {
+      if (latest.is_owned && !marks_calls_ && !runtime_.backend().is_capturing(latest.stream)) record(latest);
+    } catch (const Error&) {
+      // What has failed is over.
+    }
+  }
+}
+
+bool RoundLauncher::has_passed() const noexcept {
+  return std::ranges::all_of(latest_, [this](const Latest& latest) {
+    return latest.event.handle() == nullptr || runtime_.backend().has_passed(latest.event.handle());
+  });
+}
+
+void RoundLauncher::check() const {
+  for (const Latest& latest : latest_) {
+    if (latest.event.handle() != nullptr)
+      static_cast<void>(runtime_.backend().query_event(latest.event.handle()));
+  }
+}
+
+void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
+                           std::span<std::byte* const> addresses, std::span<const backend::StreamRef> lanes) {
+  const auto streams = lanes.subspan(team_.first_local(), team_.local_count());
+  if (plan.round_count == 0) return finish(sequence, lanes);
+  std::unique_lock<std::shared_mutex> gate;
+  if (plan.parts.size() > 1) gate = runtime_.launch_together();
+  const Launch launch{sequence, plan, addresses, streams};
+  if (launching_ == Launching::from_one_thread || is_captured_) {
+    launch_in_turn(launch);
+  } else {
+    launch_apart(launch);
+  }
+  rounds_ += plan.round_count;
+}
+
+void RoundLauncher::launch_in_turn(const Launch& launch) {
+  next_.assign(launch.plan.parts.size(), 0);
+  for (std::uint32_t round = 1; round <= launch.plan.round_count; ++round) {
+    // Member by member within a round: no member's later work is queued before another's that it needs, but
+    // for relays, where that of the same round follows at once.
+    for (std::size_t own = 0; own < launch.plan.parts.size(); ++own) {
+      const std::vector<RoundPart>& parts = launch.plan.parts[own];
+      std::size_t& next = next_[own];
+      if (next == parts.size() || parts[next].round != round) continue;
+      next = launch_part(launch, own, next, tasks_);
+    }
+  }
+}
+
+void RoundLauncher::launch_apart(const Launch& launch) {
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto fail = [&] {
+    team_.fail("cannot launch its members' kernels", backend::Escaped::current());
+    const std::lock_guard lock(mutex);
+    if (!failure) failure = std::current_exception();
+  };
+  const auto launch_all = [&](std::size_t own) {
+    try {
+      Tasks tasks;
+      for (std::size_t next = 0; next < launch.plan.parts[own].size();)
+        next = launch_part(launch, own, next, tasks);
+    } catch (...) {
+      fail();
+    }
+  };
+  std::vector<backend::Thread> threads;
+  try {
+    threads.reserve(launch.plan.parts.size());
+    for (std::size_t own = 1; own < launch.plan.parts.size(); ++own) {
+      threads.emplace_back(
+          backend::Thread::Role{.name = "tutti-launch", .purpose = "that launches a member's kernels"},
+          [&launch_all, own] { launch_all(own); }, [](const backend::Escaped&) {});
+    }
+  } catch (const std::exception&) {
+    fail();
+  }
+  launch_all(0);
+  for (backend::Thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+std::size_t RoundLauncher::launch_part(const Launch& launch, std::size_t own, std::size_t next,
+                                       Tasks& tasks) const {
+  const std::vector<RoundPart>& parts = launch.plan.parts[own];
+  const std::size_t first = next;
+  prepare(tasks.task, launch, own, next++);
+  if (next < parts.size() && parts[next].is_relay) {
+    prepare(tasks.relay, launch, own, next++);
+    tasks.task.round.relay = &tasks.relay.round;
+  }
+  // Before the work is queued: that may wait until there is room, or until the work is over.
+  if (Courier* const courier = team_.courier()) {
+    for (const RoundPart& part : std::span(parts).subspan(first, next - first)) {
+      if (!part.readers.empty())
+        courier->expect(tasks.task.round.member, rounds_ + part.round, bytes_put(part), part.readers);
+    }
+  }
+  runtime_.backend().team_round(launch.streams[own], tasks.task.round);
+  return next;
+}
+
+void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t own, std::size_t index) const {
+  const RoundPlan& plan = launch.plan;
+  const std::span<std::byte* const> addresses = launch.addresses;
+  const Windows& windows = team_.windows();
+  const RoundPart& part = plan.parts[own][index];
+  const Resolver resolver(plan, windows, own, addresses);
+  give(part, addresses, task.given);
+  task.round = {.layout = windows.layout(),
+                .windows = windows.seen_by(own),
+                .member = static_cast<std::uint32_t>(team_.first_local() + own),
+                .counters = windows.counters(own),
+                .rounds_before = rounds_,
+                .abort = &team_.abort_word(),
+                .process = static_cast<std::uint32_t>(team_.rank()),
+                .teams_on_device = team_.teams_beside(own),
+                .round = part.round,
+                .finished = part.finished,
+                .ends_call = index + 1 == plan.parts[own].size(),
+                .is_low_latency = plan.protocol == Protocol::low_latency,
+                .puts = {part.puts.segments, resolver.resolve(part.puts.pointers, task.puts)},
+                .readers = part.readers,
+                .sources = part.sources,
+                .copies = {part.copies.segments, resolver.resolve(part.copies.pointers, task.copies)},
+                .sums = {.dtype = part.dtype,
+                         .input_count = part.input_count,
+                         .output_count = 1,
+                         .segments = part.sums.segments,
+                         .pointers = resolver.resolve(part.sums.pointers, task.sums)},
+                .given_count = static_cast<std::uint32_t>(part.given.size()),
+                .given = task.given};
+  if (task.round.ends_call && !is_captured_) {
+    task.round.done = &team_.done_flag_of_rounds(own);
+    task.round.done_value = static_cast<std::uint32_t>(launch.sequence);
+  }
+}
+
+void RoundLauncher::give(const RoundPart& part, std::span<std::byte* const> addresses,
+                         std::vector<std::byte*>& given) const {
+  const std::size_t count = part.given.size();
+  given.resize(part.readers.size() * count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const Registrations::Given memory = team_.registrations()->find(addresses[part.given[i]]);
+    for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
+      given[reader * count + i] = memory.seen_by(part.readers[reader]);
+  }
+}
+
+void RoundLauncher::finish(std::uint64_t sequence, std::span<const backend::StreamRef> lanes) {
+  if (is_captured_) return;
+  const auto streams = lanes.subspan(team_.first_local(), team_.local_count());
+  for (std::size_t own = 0; own < streams.size(); ++own) team_.done_after(own, sequence, streams[own]);
+}
+
+}  // namespace tutti::transport::ranks

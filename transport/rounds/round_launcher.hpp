@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/launching.hpp"
+#include "transport/rounds/joint_capture.hpp"
+#include "transport/rounds/round_plan.hpp"
+#include "transport/team/team.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// Carries out the own members' parts of plans, one call after another, on their streams. The calls come in
+/// the same order on all ranks, as `Team::post` sees to.
+class RoundLauncher {
+ public:
+  RoundLauncher(Runtime& runtime, Team& team)
+      : runtime_(runtime),
+        team_(team),
+        launching_(team.local_count() > 1 ? runtime.extension<LaunchProbe>().find(team.devices())
+                                          : Launching::from_one_thread),
+        marks_calls_(runtime.backend().kind() == BackendKind::host),
+        capture_(runtime) {}
+  RoundLauncher(const RoundLauncher&) = delete;
+  RoundLauncher& operator=(const RoundLauncher&) = delete;
+
+  /// Throws what ended the team. Before anything else of a call is queued: makes `streams`, one per own
+  /// member, follow the calls before. If one of them is being captured, the others join the capture, and the
+  /// calls before it are left alone: who launches the graph orders it with them.
+  void begin(std::span<const backend::StreamRef> streams);
+  /// `addresses` by buffer of the plan's work and `lanes` by member; those of other ranks' members are not
+  /// looked at. What they point to stays alive until the streams have passed. What the plan gives has been
+  /// added to the team's registrations.
+  void launch(std::uint64_t sequence, const RoundPlan& plan, std::span<std::byte* const> addresses,
+              std::span<const backend::StreamRef> lanes);
+  /// For a call that needs no rounds: it is complete when the local members' `lanes` have come here.
+  void finish(std::uint64_t sequence, std::span<const backend::StreamRef> lanes);
+  /// After everything of the call has been queued, or as much as there will be if it has failed.
+  void end(std::span<const backend::StreamRef> streams);
+  /// Of a call that has begun and may not have come to its end: a capture that its streams are in goes on
+  /// without it.
+  void abandon() noexcept { capture_.abandon(); }
+
+  /// After the last call: notes how far its streams have to come, for `has_passed`. Behind what others have
+  /// queued since, unless calls are marked as they are made.
+  void mark() noexcept;
+  [[nodiscard]] bool marks_calls() const noexcept { return marks_calls_; }
+  /// They have come there, or have failed.
+  [[nodiscard]] bool has_passed() const noexcept;
+  /// Throws what has failed on the devices since somebody asked.
+  void check() const;
+  /// Graphs may hold own work, on whatever streams they are launched.
+  [[nodiscard]] bool has_captured() const noexcept { return capture_.has_captured(); }
+  /// A stream of the capture that the call belongs to, if any.
+  [[nodiscard]] std::optional<backend::StreamRef> captured() const noexcept {
+    return is_captured_ ? std::optional(capture_.origin()) : std::nullopt;
+  }
+
+ private:
+  /// Where an own member's calls have got to. A stream that is not the library's may be destroyed, and its
+  /// handle be another's, before the next call: an event stands for it.
+  struct Latest {
+    backend::StreamRef stream;
+    bool is_owned = false;  ///< by the library
+    PooledEvent event;
+  };
+  void record(Latest& latest);
+  void follow(const Latest& latest, backend::StreamRef stream);
+
+  /// A part in the backend's terms, and the pointer tables that it points to.
+  struct Task {
+    backend::TeamRound round;
+    std::vector<std::byte*> puts;
+    std::vector<std::byte*> copies;
+    std::vector<std::byte*> sums;
+    std::vector<std::byte*> given;
+  };
+
+  /// A task, and that of its relay.
+  struct Tasks {
+    Task task;
+    Task relay;
+  };
+  /// What one launch carries out.
+  struct Launch {
+    std::uint64_t sequence;
+    const RoundPlan& plan;
+    std::span<std::byte* const> addresses;
+    std::span<const backend::StreamRef> streams;
+  };
+  /// All parts of own members, in one thread.
+  void launch_in_turn(const Launch& launch);
+  /// Each own member's parts in a thread of its own. Throws the first failure, which ends the team: others
+  /// wait for what has not been launched.
+  void launch_apart(const Launch& launch);
+  /// Queues the own member's part number `next`, with its relay if it has one, by `tasks`, which are used
+  /// again and again. Returns the number of the part after these.
+  std::size_t launch_part(const Launch& launch, std::size_t own, std::size_t next, Tasks& tasks) const;
+  /// Part number `index` of an own member, in `task`.
+  void prepare(Task& task, const Launch& launch, std::size_t own, std::size_t index) const;
+  /// What each reader is told of the memory that the part gives.
+  void give(const RoundPart& part, std::span<std::byte* const> addresses,
+            std::vector<std::byte*>& given) const;
+
+  Runtime& runtime_;
+  Team& team_;
+  Launching launching_;
+  bool marks_calls_;            ///< on all streams, where that costs next to nothing
+  std::uint32_t rounds_ = 0;    ///< of all calls so far
+  std::vector<Latest> latest_;  ///< of own members; empty before the first call
+  JointCapture capture_;
+  bool is_captured_ = false;  ///< the latest call
+  Tasks tasks_;
+  std::vector<std::size_t> next_;  ///< part of each own member, in a launch
+};
+
+}  // namespace tutti::transport::ranks

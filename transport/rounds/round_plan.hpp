@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/operations.hpp"
+#include "backend/team_round.hpp"
+#include "transport/problem.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+/// Work of a team as rounds through its members' windows (`backend/team_round.hpp`).
+namespace tutti::transport::ranks {
+
+/// A problem of a team in stages, shared among its members. Lane m is member m's; every buffer belongs to a
+/// member. Made of the problem's pools, and of buffers for shares that are handed on.
+struct TeamWork {
+  /// Sums, then flows. A flow may carry what an earlier stage, or the sums of its own, have written.
+  struct Stage {
+    std::vector<Reduction> reductions;  ///< inputs of any members, one output each
+    std::vector<Flow> flows;            ///< to any members, the source's own included
+  };
+
+  bool outputs_are_apart = false;  ///< as `Problem` says it
+  std::vector<LaneId> homes;       ///< of each buffer
+  /// Bytes of each of the last buffers, which are no operands: memory of members for what they hand on.
+  std::vector<std::uint64_t> share_bytes;
+  std::vector<Place> places;  ///< pool for the ranges of reductions and flows
+  std::vector<Stage> stages;
+
+  [[nodiscard]] LaneId member_of(Place place) const noexcept { return homes[place.buffer]; }
+  [[nodiscard]] std::span<const Place> places_of(PlaceRange range) const noexcept {
+    return std::span(places).subspan(range.first, range.count);
+  }
+  [[nodiscard]] Place output_of(const Reduction& reduction) const noexcept {
+    return places[reduction.outputs.first];
+  }
+};
+
+/// How bytes come from one member to another (`backend/team_round.hpp`).
+enum class Protocol : std::uint8_t {
+  slots,
+  direct,       ///< nothing is put: members read what others give
+  low_latency,  ///< through inboxes
+};
+
+/// One member's part in one round. Places of targets are in the work's buffers, in slots or in inboxes: the
+/// slot of member m is buffer `RoundPlan::slot_buffer(m)`, its inbox `RoundPlan::inbox_buffer(m)`. Sources
+/// are in slots or inboxes, or in own buffers: buffer b is `RoundPlan::own_source(b)` there; or in memory
+/// that other members give: that is buffer `RoundPlan::given_buffer(number)`, with the number of its address
+/// (`backend::SourcePlace`). What is put comes from the work's buffers.
+struct RoundPart {
+  template <class Segment>
+  struct Table {
+    std::vector<Segment> segments;
+    std::vector<Place> pointers;
+  };
+
+  std::uint32_t round = 1;     ///< of the plan, from 1
+  std::uint32_t finished = 1;  ///< the round before this member's next part
+  Table<backend::FanOutSegment> puts;
+  std::vector<std::uint32_t> readers;
+  std::vector<std::uint32_t> sources;
+  Table<backend::FanOutSegment> copies;
+  Table<backend::OrderedSumSegment> sums;  ///< or else `copies`
+  DType dtype = DType::float32;            ///< of the sums
+  std::uint32_t input_count = 0;           ///< likewise
+  std::vector<BufferId> given;             ///< own buffers that readers are given
+  /// Hands on the sums of the member's part before, which is of the round before, or takes such sums:
+  /// `backend::TeamRound::relay`.
+  bool is_relay = false;
+};
+
+/// What one process needs to carry out its members' parts. All processes make their plans from the same work
+/// and agree on the rounds.
+struct RoundPlan {
+  std::size_t operand_count = 0;
+  std::size_t member_count = 0;
+  std::size_t first_local = 0;  ///< the member whose parts come first
+  std::uint32_t round_count = 0;
+  Protocol protocol = Protocol::slots;
+  std::vector<std::vector<RoundPart>> parts;  ///< by local member; at least one each if there are rounds
+  /// By local member: buffers that it gives in some round, each once.
+  std::vector<std::vector<BufferId>> given;
+
+  /// That it takes, about.
+  [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] BufferId slot_buffer(std::size_t member) const noexcept {
+    return static_cast<BufferId>(operand_count + member);
+  }
+  [[nodiscard]] BufferId own_source(BufferId buffer) const noexcept {
+    return static_cast<BufferId>(operand_count + member_count + buffer);
+  }
+  [[nodiscard]] BufferId inbox_buffer(std::size_t member) const noexcept {
+    return static_cast<BufferId>(2 * operand_count + member_count + member);
+  }
+  [[nodiscard]] BufferId given_buffer(std::uint64_t number) const noexcept {
+    return static_cast<BufferId>(2 * (operand_count + member_count) + number);
+  }
+};
+
+struct RoundLimits {
+  /// What a member should put into a slot: larger messages are cut, so that rounds overlap.
+  std::uint64_t message_bytes = 0;
+  Protocol protocol = Protocol::slots;  ///< to be used if it can carry the work
+  /// The windows'. What a member puts fits its slot, what it gives has its place there, and in a low-latency
+  /// round it sends, receives, keeps and adds no more than an inbox holds.
+  backend::TeamWindowLayout layout{};
+};
+
+/// The plan of `work` among `members`, for the `own_count` of them that start at `first_own`.
+///
+/// Every flow is put once by its source and read by all its targets, but for what stays on a member; every
+/// input of a sum is put once, and added where the output is, in the order of the reduction's inputs: the
+/// result does not depend on how the work is cut into rounds. The rounds of a stage are as many as its
+/// largest message needs.
+///
+/// Directly, nothing is put, and a stage takes one round for its flows and one for its sums of each element
+/// type. What others read in a stage, its own member must not write in that stage: bytes of inputs that are
+/// outputs as well belong to one share, which only their member reads.
+///
+/// With low latency, rounds are as many as directly. Everything is a single row, and every rectangle is put
+/// once, into the inboxes of all who read it. Where the flows of a
+/// stage hand on its sums, they are a relay.
+///
+/// What a protocol cannot carry goes through slots.
+[[nodiscard]] RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_own,
+                                    std::size_t own_count, const RoundLimits& limits);
+/// One round without data, in which everyone waits for everyone.
+[[nodiscard]] RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t own_count);
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/plan.hpp"
+#include "tutti/tensor.hpp"
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tutti::transport {
+
+/// Streams of the library's own for side lanes, each beside a stream of a user, so that work on unrelated
+/// streams stays unrelated: made once, reused by all launches beside the same stream. With more than
+/// `most_per_device` users' streams, some share. A runtime extension; thread-safe.
+class SideStreams {
+ public:
+  explicit SideStreams(Runtime& runtime);
+  SideStreams(const SideStreams&) = delete;
+  SideStreams& operator=(const SideStreams&) = delete;
+  ~SideStreams();
+
+  static constexpr std::size_t most_per_device = 64;
+
+  /// The `k`-th stream beside `stream`, on its device.
+  [[nodiscard]] backend::StreamRef beside(backend::StreamRef stream, std::size_t k);
+
+ private:
+  struct PerDevice {
+    std::vector<backend::StreamRef> streams;
+    std::map<std::pair<backend::StreamHandle, std::size_t>, std::size_t> index;  ///< into `streams`
+    std::size_t next = 0;
+  };
+  Runtime& runtime_;
+  std::mutex mutex_;
+  std::vector<PerDevice> devices_;
+};
+
+/// What a plan is launched on. The vectors by buffer grow by what the plan adds.
+struct Operands {
+  std::vector<std::byte*> addresses;      ///< by BufferId
+  std::vector<backend::StreamRef> lanes;  ///< by LaneId
+  std::vector<Storage*> storages;         ///< by BufferId; nullptr where the caller keeps the memory alive
+  /// Buffers whose storages have not been told that their home lanes use them. A storage that the buffer
+  /// before shares on the same lane is told once.
+  std::vector<BufferId> unrecorded;
+};
+
+/// Enqueues all steps. If the stream of one of the `operands`' lanes is being captured, the others join the
+/// capture before and are joined back afterwards, and what the plan uses stays alive until the graph is
+/// destroyed. Throws OutOfMemoryError before anything is enqueued. Other threads may help (`crew.hpp`), but
+/// it returns when all is enqueued.
+void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands);
+
+/// Enqueues a team's call on the streams of its local members, which follow the calls before it. What the
+/// `operands` name is kept alive by the caller, until these streams have passed.
+void launch_of_team(Runtime& runtime, const Plan& plan, Operands& operands,
+                    std::span<const detail::IntrusivePtr<Storage>> temporaries, const TeamBinding& team);
+
+/// Enqueues the body alone, between a fork from and a join to `home`, which takes the place of the home
+/// lane's stream in `operands`. `temporaries` are the plan's.
+void launch_body(Runtime& runtime, const Plan& plan, Operands& operands, backend::StreamRef home,
+                 std::span<const detail::IntrusivePtr<Storage>> temporaries);
+
+/// Memory for a plan's temporaries, of devices for first use on the streams of their `lanes`; nothing for
+/// those of other processes. Throws OutOfMemoryError.
+[[nodiscard]] std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(
+    Runtime& runtime, const Plan& plan, std::span<const backend::StreamRef> lanes);
+
+}  // namespace tutti::transport
