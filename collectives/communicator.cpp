@@ -128,9 +128,9 @@ std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOption
   if (options.timeout.count() <= 0) {
     arguments.fail("options.timeout is {} ms, expected more than 0", options.timeout.count());
   }
-  if (devices.size() > transport::ranks::most_own_members) {
+  if (devices.size() > transport::ranks::most_local_members) {
     arguments.fail("options.devices has {} entries, expected {} at most", devices.size(),
-                   transport::ranks::most_own_members);
+                   transport::ranks::most_local_members);
   }
   if (options.window_bytes < smallest_window || options.window_bytes > largest_window) {
     arguments.fail("options.window_bytes is {}, expected {} to {}", options.window_bytes, smallest_window,

@@ -144,7 +144,7 @@ class TeamCall {
   Arguments arguments_;
   Packing packing_;
   /// Nest: the last goes first.
-  std::array<std::optional<StreamGuard>, transport::ranks::most_own_members> guards_;
+  std::array<std::optional<StreamGuard>, transport::ranks::most_local_members> guards_;
   std::vector<backend::StreamRef>& streams_;
   transport::ranks::Signature signature_;
   std::uint64_t sequence_ = 0;

@@ -41,7 +41,7 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   for (std::size_t i = 0; i < parts.size(); ++i) {
     check(parts[i], Name(parts_name, i), i);
     if (apart) arguments_.writable(parts[i], Name(parts_name, i));
-    signature_.own[i] = static_cast<std::uint64_t>(parts[i].size(along));
+    signature_.lengths[i] = static_cast<std::uint64_t>(parts[i].size(along));
   }
   const std::optional<std::size_t> owner = own(root());
   if (owner) {

@@ -34,13 +34,13 @@ std::vector<int> gather(tutti::Exchange& exchange, int mine) {
 /// A communicator of MPI's that networks share, each with a tag of its own.
 class Line {
  public:
-  /// The communicator is the line's from now on; this process's rank in it, of so many.
+  /// The communicator is the line's from now on; `rank` is this process's in it, of `size`.
   Line(MPI_Comm comm, int rank, int size);
   Line(const Line&) = delete;
   Line& operator=(const Line&) = delete;
   ~Line();
 
-  /// Held while MPI is called. Throws if MPI has been finalised.
+  /// A lock that is held while MPI is called. Throws if MPI has been finalised.
   [[nodiscard]] std::unique_lock<std::mutex> open() {
     std::unique_lock lock(mutex_);
     if (is_closed_) {
@@ -57,7 +57,7 @@ class Line {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;
   }
-  /// Messages remain that nobody receives: the communicator cannot be freed.
+  /// Keeps the communicator from being freed: messages remain that nobody receives.
   void abandon() noexcept { is_abandoned_ = true; }
   [[nodiscard]] MPI_Comm comm() const noexcept { return comm_; }
   [[nodiscard]] Tags& tags() noexcept { return tags_; }
@@ -157,7 +157,7 @@ class MessageNetwork final : public tutti::Network {
   };
   static constexpr std::size_t most_at_once = 32;  ///< messages that are being received
 
-  /// Collective: a tag of the line's that none of the exchange's ranks has for another network.
+  /// Chooses a tag of the line's that none of the exchange's ranks has for another network. Collective.
   [[nodiscard]] int agree_on_tag(tutti::Exchange& exchange);
   /// -1 if the rank of the line is none of this network's.
   [[nodiscard]] int number_of(int source) const noexcept {

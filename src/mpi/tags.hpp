@@ -11,15 +11,15 @@
 namespace tutti::mpi {
 
 /// The tags that networks on one communicator of MPI's have on this rank. Every tag is given out by one rank,
-/// and to one network at a time; but parts of the ranks that have none in common may have the same. It is
-/// free again when all have let go of it. Thread-safe.
+/// and to one network at a time; but networks that have no rank in common may have the same. A tag is free
+/// again when all ranks have released it. Thread-safe.
 class Tags {
  public:
-  /// For rank `rank` of `size`. Tag 0 is taken: the first network's.
+  /// The tags on rank `rank` of `size`. Tag 0 is taken: the first network has it.
   Tags(int rank, int size, int largest) : rank_(rank), size_(size), largest_(largest) {}
 
-  /// Takes one that this rank gives out and that is free here: a new one as long as there are such, else the
-  /// one that has been free for the longest time. Others must `take` it, too.
+  /// Takes a tag that this rank gives out and that is free here: a new one as long as there are such, else
+  /// the one that has been free for the longest time. Others must `take` it, too.
   [[nodiscard]] std::optional<int> propose() {
     const std::scoped_lock lock(mutex_);
     std::int64_t tag = rank_ + (proposed_ + 1) * size_;
@@ -34,12 +34,12 @@ class Tags {
     taken_.insert(static_cast<int>(tag));
     return static_cast<int>(tag);
   }
-  /// False if it is not free here.
+  /// Takes the tag. False if it is not free here.
   [[nodiscard]] bool take(int tag) {
     const std::scoped_lock lock(mutex_);
     return taken_.insert(tag).second;
   }
-  /// No messages with this tag are on their way from here.
+  /// Releases the tag: no messages with it are on their way from here.
   void release(int tag) {
     const std::scoped_lock lock(mutex_);
     taken_.erase(tag);
@@ -53,10 +53,10 @@ class Tags {
   std::mutex mutex_;
   std::int64_t proposed_ = 0;  ///< how many new ones
   std::set<int> taken_{0};
-  std::deque<int> free_;  ///< own ones that have been let go of
+  std::deque<int> free_;  ///< tags that this rank gives out, and that have been released
 };
 
-/// Tags that are let go of again unless they are kept.
+/// Tags that are released at the end of the scope unless they are kept.
 class TakenTags {
  public:
   explicit TakenTags(Tags& tags) : tags_(tags) {}

@@ -11,17 +11,19 @@
 
 namespace tutti::mpi {
 
-/// What MPI has under way.
+/// The requests that MPI has under way.
 class Requests {
  public:
   static constexpr int all = -1;
 
-  /// For one that `call` starts with `rank`, or with all, and writes there before another one is added.
+  /// Makes room for a request that `call` starts with `rank`, or with all, and writes there before another
+  /// one is added.
   [[nodiscard]] MPI_Request* add(int rank, const char* call);
-  /// Waits for all, without spinning, which would take the processor from ranks that share it. False if they
-  /// are not complete after `timeout`.
+  /// Waits for all requests, without spinning, which would take the processor from ranks that share it. False
+  /// if they are not complete after `timeout`.
   [[nodiscard]] bool complete_within(std::chrono::milliseconds timeout);
-  /// The ranks of those that are not complete, as "rank 1" or "ranks 1, 2 and 5"; empty if there are none.
+  /// The ranks of the requests that are not complete, as "rank 1" or "ranks 1, 2 and 5"; empty if there are
+  /// none.
   [[nodiscard]] std::string missing() const;
 
  private:
@@ -30,7 +32,7 @@ class Requests {
     int rank = 0;
     const char* call = nullptr;
   };
-  /// Looks once.
+  /// Looks once whether all requests are complete.
   [[nodiscard]] bool are_complete();
 
   std::vector<Request> requests_;

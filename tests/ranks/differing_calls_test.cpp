@@ -4,7 +4,7 @@
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/team/agreement.hpp"
-#include "transport/team/boards.hpp"
+#include "transport/team/rank_status.hpp"
 #include "tutti/communicator.hpp"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ TEST(DifferingCalls, PartsAreNotCutByTheirLengths) {
       const Tensor part = some_tensor(rank == 0 ? 70 : 30);
       communicator.scatter(whole, {part}, 0);
       // Until what the scatter has left would be overwritten.
-      for (std::size_t call = 1; call < transport::ranks::RankBoard::history; ++call) communicator.barrier();
+      for (std::size_t call = 1; call < transport::ranks::RankStatus::history; ++call) communicator.barrier();
       const auto differ = [&] {
         if (rank == 0) return communicator.scatter(whole, {part}, 0);
         communicator.broadcast({part}, 0);

@@ -2,7 +2,7 @@
 #include "ranks/lost_ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/team/agreement.hpp"
-#include "transport/team/boards.hpp"
+#include "transport/team/rank_status.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
@@ -82,7 +82,7 @@ TEST(InterleavedRanks, SplitGoesOnWithWhatIsQueued) {
 TEST(InterleavedRanks, ARankFarAheadGoesOnWithWhatIsQueued) {
   expect_nobody_late([](Waits& waits) {
     waits.queue_calls_that_rank_1_waits_for();
-    for (std::uint64_t call = 0; call < transport::ranks::RankBoard::history; ++call)
+    for (std::uint64_t call = 0; call < transport::ranks::RankStatus::history; ++call)
       waits.communicator.barrier();
   });
 }

@@ -34,7 +34,7 @@ class AloneRank {
     EXPECT_EQ(rank_.seen_by_other(tensor), reinterpret_cast<std::byte*>(0x1000 * (expected_entry + 1)));
   }
   /// The other comes to this state.
-  void enter(std::uint32_t state) { rank_.state().board(1).state = state; }
+  void enter(std::uint32_t state) { rank_.state().status(1).state = state; }
   [[nodiscard]] Hold hold_on(const Tensor& tensor) { return (*rank_).hold_on(address_of(tensor)); }
   [[nodiscard]] Rank& rank() { return rank_; }
   [[nodiscard]] Registrations& operator*() { return *rank_; }
@@ -115,7 +115,7 @@ TEST(Registrations, WhoClosesNothingAndHasLeftHoldsNothing) {
     alone.rank().let_other_wait(true);
     (*alone).will_free(address_of(segment.first));
     EXPECT_EQ(alone.hold_on(segment.first), Hold::lasting);
-    alone.enter(RankBoard::left);
+    alone.enter(RankStatus::left);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
   });
 }
@@ -139,9 +139,9 @@ TEST(Registrations, WhoHasLeftHasClosedEverything) {
     const FullSegment segment(0, 1);
     alone.give(1, segment.first, 0);
     (*alone).will_free(address_of(segment.first));
-    alone.enter(RankBoard::leaving);
+    alone.enter(RankStatus::leaving);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::passing);
-    alone.enter(RankBoard::left);
+    alone.enter(RankStatus::left);
     EXPECT_EQ(alone.hold_on(segment.first), Hold::none);
   });
 }

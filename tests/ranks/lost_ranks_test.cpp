@@ -6,7 +6,7 @@
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "transport/team/agreement.hpp"
-#include "transport/team/boards.hpp"
+#include "transport/team/rank_status.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/event.hpp"
 #include "tutti/memory.hpp"
@@ -370,7 +370,7 @@ TEST(LostRanks, WhoHasGotTooFarAheadNamesTheRankThatIsBehind) {
     const Tensor nothing = some_tensor(0);  // nobody waits for data
     if (exchange.rank() == 2) std::this_thread::sleep_for(2 * timeout);
     const std::string text = failure_of(0, [&] {
-      for (std::size_t call = 0; call < transport::ranks::RankBoard::history; ++call)
+      for (std::size_t call = 0; call < transport::ranks::RankStatus::history; ++call)
         communicator.broadcast({nothing}, 0);
     });
     EXPECT_TRUE(mentions(text, {within_timeout, "rank 2 has not made it, its last call is nothing yet"}));

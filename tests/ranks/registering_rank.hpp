@@ -43,14 +43,14 @@ class Rank {
 
   /// This rank has completed all calls up to this one.
   void complete(std::uint64_t sequence) {
-    rooms_.board().last_sequence.store(sequence);
+    rooms_.status().last_sequence.store(sequence);
     rooms_.calls.has_queued(sequence);
     rooms_.complete(sequence);
   }
   /// The other rank has made a call that this one has not made, or not any more.
   void let_other_wait(bool waits) {
     constexpr std::uint64_t far_ahead = 1000;
-    rooms_.state.board(other()).last_sequence.store(waits ? far_ahead : 0);
+    rooms_.state.status(other()).last_sequence.store(waits ? far_ahead : 0);
   }
   void end_team() { rooms_.abort.set(ErrorCode::aborted, "the team is over"); }
   /// As a call does it.
@@ -79,7 +79,7 @@ class Rank {
   [[nodiscard]] RegistrationTables tables() const {
     return rooms_.state.registration_tables(rooms_.membership);
   }
-  [[nodiscard]] RegistrationBoard& table() const { return tables().own(); }
+  [[nodiscard]] RegistrationTable& table() const { return tables().own(); }
 
   test::RankRooms rooms_;
   Registrations registrations_;

@@ -8,7 +8,7 @@
 #include "support/timing.hpp"
 #include "transport/team/agreement.hpp"
 #include "transport/team/live_teams.hpp"
-#include "transport/team/lookout.hpp"
+#include "transport/team/pause_detector.hpp"
 #include "transport/team/signature.hpp"
 #include "transport/team/team.hpp"
 #include "tutti/error.hpp"
@@ -33,7 +33,7 @@ namespace {
 using namespace std::chrono_literals;
 using transport::ranks::Attempt;
 using transport::ranks::LiveTeams;
-using transport::ranks::Lookout;
+using transport::ranks::PauseDetector;
 using transport::ranks::Signature;
 using transport::ranks::Team;
 
@@ -59,7 +59,7 @@ class Calls {
     backend::SharedFlag& flag = by_rounds ? team_.state().done_flag(team_.membership().first_local())
                                           : team_.state().passed_flag(team_.membership().first_local());
     backend::set_flag(flag, static_cast<std::uint32_t>(count));
-    team_.state().board(team_.membership().rank()).last_sequence.store(count);
+    team_.state().status(team_.membership().rank()).last_sequence.store(count);
   }
   void expect_late(std::uint64_t sequence) {
     const Stopwatch watch;
@@ -144,7 +144,8 @@ TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
       Calls calls(exchange);
       const std::uint64_t call = calls.post();
       for (std::size_t rank = 0; rank < 3; ++rank) {
-        while (calls.team().state().board(rank).last_sequence.load() < call) std::this_thread::sleep_for(1ms);
+        while (calls.team().state().status(rank).last_sequence.load() < call)
+          std::this_thread::sleep_for(1ms);
       }
       transport::ranks::synchronize(exchange);
       if (exchange.rank() == 1) std::raise(SIGSTOP);
@@ -159,32 +160,32 @@ TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
   }
 }
 
-TEST(Lookout, JudgesWhileItLooks) {
+TEST(PauseDetector, JudgesWhileItLooks) {
   for (const auto timeout : {1ms, 3ms, 50ms, 100ms, 1000ms, 60'000ms}) {
-    Lookout lookout(timeout);
-    const auto start = Lookout::Clock::now();
+    PauseDetector pauses(timeout);
+    const auto start = PauseDetector::Clock::now();
     for (int look = 1; look <= 100; ++look)
-      EXPECT_TRUE(lookout.may_judge(start + look * 25ms)) << timeout.count();
+      EXPECT_TRUE(pauses.may_judge(start + look * 25ms)) << timeout.count();
   }
 }
 
-TEST(Lookout, JudgesNobodyForAWhileAfterAGap) {
-  Lookout lookout(1000ms);
-  const auto back = Lookout::Clock::now() + 10'000ms;
-  EXPECT_FALSE(lookout.may_judge(back));
-  EXPECT_FALSE(lookout.may_judge(back + 200ms));
-  EXPECT_FALSE(lookout.may_judge(back + 400ms));
-  EXPECT_TRUE(lookout.may_judge(back + 500ms));
-  EXPECT_TRUE(lookout.may_judge(back + 700ms));
-  EXPECT_FALSE(lookout.may_judge(back + 1000ms));
+TEST(PauseDetector, JudgesNobodyForAWhileAfterAGap) {
+  PauseDetector pauses(1000ms);
+  const auto back = PauseDetector::Clock::now() + 10'000ms;
+  EXPECT_FALSE(pauses.may_judge(back));
+  EXPECT_FALSE(pauses.may_judge(back + 200ms));
+  EXPECT_FALSE(pauses.may_judge(back + 400ms));
+  EXPECT_TRUE(pauses.may_judge(back + 500ms));
+  EXPECT_TRUE(pauses.may_judge(back + 700ms));
+  EXPECT_FALSE(pauses.may_judge(back + 1000ms));
 }
 
-TEST(Lookout, JudgesThoughItAlwaysComesLate) {
-  Lookout lookout(1000ms);
-  const auto start = Lookout::Clock::now();
+TEST(PauseDetector, JudgesThoughItAlwaysComesLate) {
+  PauseDetector pauses(1000ms);
+  const auto start = PauseDetector::Clock::now();
   int looks = 0;
-  while (!lookout.may_judge(start + ++looks * 300ms)) ASSERT_LT(looks, 100);
-  EXPECT_EQ(looks, Lookout::most_gaps_in_a_row + 2);
+  while (!pauses.may_judge(start + ++looks * 300ms)) ASSERT_LT(looks, 100);
+  EXPECT_EQ(looks, PauseDetector::most_gaps_in_a_row + 2);
 }
 
 TEST(TeamWatch, AJobThatWasStoppedAsAWholeGoesOn) {

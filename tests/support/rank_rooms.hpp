@@ -53,7 +53,7 @@ struct RankRooms {
     for (std::size_t local = 0; local < membership.local_count(); ++local)
       backend::set_flag(progress.flag_of_rounds(local), static_cast<std::uint32_t>(sequence));
   }
-  [[nodiscard]] transport::ranks::RankBoard& board() const { return state.board(membership.rank()); }
+  [[nodiscard]] transport::ranks::RankStatus& status() const { return state.status(membership.rank()); }
 
   Runtime& runtime = Runtime::get();
   const transport::ranks::Membership membership;

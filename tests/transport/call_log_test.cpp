@@ -58,7 +58,7 @@ TEST_F(TwoCallers, ACallThatOnlyOneCapturesDiffers) {
 }
 
 TEST_F(TwoCallers, WhoIsFarAheadWaitsForTheOther) {
-  for (std::uint64_t call = 1; call <= RankBoard::furthest_ahead; ++call)
+  for (std::uint64_t call = 1; call <= RankStatus::furthest_ahead; ++call)
     static_cast<void>(zero_.calls.post(sum, false));
   std::atomic<bool> is_posted = false;
   std::thread ahead([&] {
@@ -72,11 +72,11 @@ TEST_F(TwoCallers, WhoIsFarAheadWaitsForTheOther) {
   ahead.join();
 }
 
-TEST_F(TwoCallers, AgreeUponTheNumbersOfAllMembers) {
+TEST_F(TwoCallers, AgreeUponTheLengthsOfAllMembers) {
   Signature of_zero{.collective = Collective::gather, .root = 0, .elements = 4};
   Signature of_one = of_zero;
-  of_zero.own = {7};
-  of_one.own = {5, 9};
+  of_zero.lengths = {7};
+  of_one.lengths = {5, 9};
   static_cast<void>(zero_.calls.post(of_zero, false));
   static_cast<void>(one_.calls.post(of_one, false));
   const std::vector<std::uint64_t> all{7, 5, 9};

@@ -5,7 +5,7 @@
 #include "support/machines.hpp"
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"
-#include "transport/team/boards.hpp"
+#include "transport/team/rank_status.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
 
@@ -48,7 +48,7 @@ class AskedDevices : public testing::Test {
   static backend::Backend& backend() { return Runtime::get().backend(); }
   /// What is known once the devices have been asked since now; nobody asks any more then.
   [[nodiscard]] std::uint32_t known() {
-    const std::int64_t now = RankBoard::now();
+    const std::int64_t now = RankStatus::now();
     EXPECT_TRUE(becomes_true([&] { return progress_->known_until() > now; }));
     is_behind_ = false;
     progress_->look();  // a question that was being asked has been asked
@@ -101,7 +101,7 @@ TEST_F(AskedDevices, AreNotAskedWhenThereIsNothingToHear) {
 TEST_F(AskedDevices, ThatOweAnAnswerAreSilent) {
   come_to(1);
   StreamGate gate(*asking_);
-  const std::int64_t before = RankBoard::now();
+  const std::int64_t before = RankStatus::now();
   start();
   EXPECT_TRUE(becomes_true([&] { return progress_->silence() > 30ms; }));
   progress_->look();  // returns all the same

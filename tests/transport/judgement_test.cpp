@@ -30,13 +30,13 @@ class ThreeRanks : public testing::Test {
 
   explicit ThreeRanks(std::chrono::milliseconds timeout = 30s)
       : rooms_(memory_.data(), RankRooms::alike(3), 0, timeout) {
-    for (RankBoard& board : rooms_.state.boards()) board.state = RankBoard::active;
+    for (RankStatus& status : rooms_.state.statuses()) status.state = RankStatus::active;
   }
   /// The rank has made the call, as its own log would have it.
   void make_call(std::size_t rank, std::uint64_t sequence) {
-    RankBoard& board = rooms_.state.board(rank);
-    board.entries[sequence % RankBoard::history].write(sequence, barrier, false, RankBoard::now());
-    board.last_sequence = sequence;
+    RankStatus& status = rooms_.state.status(rank);
+    status.entries[sequence % RankStatus::history].write(sequence, barrier, false, RankStatus::now());
+    status.last_sequence = sequence;
   }
   void complete(std::size_t rank, std::uint32_t sequence) {
     backend::set_flag(rooms_.state.done_flag(rank), sequence);
@@ -69,7 +69,7 @@ TEST_F(ThreeRanks, ElseWhoHasNotCompletedIt) {
 TEST_F(ThreeRanks, AWaitForARankThatHasLeftEndsAtOnce) {
   make_call(0, 1);
   make_call(1, 1);
-  rooms_.state.board(2).state = RankBoard::left;
+  rooms_.state.status(2).state = RankStatus::left;
   const auto wait = [&] { rooms_.waiting.wait_for_ranks(1, [&] { return rooms_.state.ranks_behind(1); }); };
   EXPECT_LT(test::time_of([&] {
               EXPECT_TRUE(refuses(wait, ErrorCode::peer_unavailable,
@@ -96,7 +96,7 @@ class ThreeHastyRanks : public ThreeRanks {
 
 TEST_F(ThreeHastyRanks, AWaitThatTakesTooLongNamesWhoIsMissing) {
   for (std::size_t rank = 0; rank < 3; ++rank) make_call(rank, 1);
-  for (RankBoard& board : rooms_.state.boards()) board.watched_at = RankBoard::now() + 60'000'000'000;
+  for (RankStatus& status : rooms_.state.statuses()) status.watched_at = RankStatus::now() + 60'000'000'000;
   const auto wait = [&] { rooms_.waiting.wait_for_ranks(1, [] { return std::vector<std::size_t>{2}; }); };
   EXPECT_TRUE(refuses(wait, ErrorCode::timeout,
                       {"barrier (#1) did not finish within", "rank 2 has made it and not completed it"}));
@@ -108,8 +108,8 @@ TEST_F(ThreeHastyRanks, WhoseProcessStandsStillIsNamedBeforeThoseThatWait) {
   for (std::size_t rank = 0; rank < 3; ++rank) make_call(rank, 1);
   std::this_thread::sleep_for(timeout_ / 2 + 20ms);
   for (const std::size_t rank : {0U, 2U})
-    rooms_.state.board(rank).watched_at =
-        RankBoard::now() + 60'000'000'000;  // they never seem to stand still
+    rooms_.state.status(rank).watched_at =
+        RankStatus::now() + 60'000'000'000;  // they never seem to stand still
   EXPECT_TRUE(rooms_.judgement.standstill(1).has_value());
   EXPECT_FALSE(rooms_.judgement.standstill(2).has_value());
   const std::string late = who_is_late();

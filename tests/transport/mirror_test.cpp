@@ -96,7 +96,7 @@ TEST_F(TwoHosts, CallsArriveInOrderAndOnce) {
   static_cast<void>(a_.rooms().calls.post(sum, false));
   static_cast<void>(a_.rooms().calls.post(longer_sum, true));
   b_.mirror().deliver(a_.news());
-  const RankBoard& mirrored = b_.rooms().state.board(0);
+  const RankStatus& mirrored = b_.rooms().state.status(0);
   EXPECT_EQ(mirrored.last_sequence.load(), 2U);
   EXPECT_TRUE(mirrored.entries[1].signature().matches(sum));
   EXPECT_TRUE(mirrored.entries[2].signature().matches(longer_sum));
@@ -160,12 +160,12 @@ TEST_F(TwoHosts, BytesArriveBeforeTheFlagsThatAnnounceThem) {
 }
 
 TEST_F(TwoHosts, TheLastWordIsThatARankHasLeft) {
-  a_.rooms().board().state = RankBoard::left;
+  a_.rooms().status().state = RankStatus::left;
   a_.rooms().abort.set(ErrorCode::timeout, "too late");
   EXPECT_FALSE(a_.mirror().has_sent_all());
   b_.mirror().deliver(a_.news());
   EXPECT_TRUE(a_.mirror().has_sent_all());
-  EXPECT_EQ(b_.rooms().state.board(0).state.load(), RankBoard::left);
+  EXPECT_EQ(b_.rooms().state.status(0).state.load(), RankStatus::left);
   EXPECT_TRUE(refuses([&] { b_.rooms().abort.require_running(); }, ErrorCode::timeout, {"too late"}));
 }
 

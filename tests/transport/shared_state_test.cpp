@@ -38,11 +38,11 @@ TEST(SharedState, PartsAreAlignedAndDoNotOverlap) {
   std::vector<PlacedPart> parts;
   add_part(parts, state.abort_word());
   for (std::size_t rank = 0; rank < 3; ++rank) {
-    add_part(parts, state.board(rank));
+    add_part(parts, state.status(rank));
     add_part(parts, state.mailbox(rank, Mailbox::all));
     add_part(parts, state.mailbox(rank, Mailbox::part));
     add_part(parts, tables.registrations[rank]);
-    for (const std::size_t entry : {std::size_t{0}, RegistrationBoard::capacity - 1})
+    for (const std::size_t entry : {std::size_t{0}, RegistrationTable::capacity - 1})
       add_part(parts, tables.views_of(rank, entry).front(), 5);
   }
   for (std::size_t member = 0; member < 5; ++member) {
@@ -66,7 +66,7 @@ TEST(SharedState, PartsAreAlignedAndDoNotOverlap) {
 TEST(SharedState, RegistrationsTakeNoMemoryWhereNobodyRegisters) {
   SharedState::Shape without = three_ranks;
   without.has_registrations = false;
-  EXPECT_LE(SharedState::bytes(without) + 3 * sizeof(RegistrationBoard), SharedState::bytes(three_ranks));
+  EXPECT_LE(SharedState::bytes(without) + 3 * sizeof(RegistrationTable), SharedState::bytes(three_ranks));
 }
 
 TEST(SharedState, EveryRankHasRoomForALongReasonBehindTheAbortWord) {
@@ -75,15 +75,15 @@ TEST(SharedState, EveryRankHasRoomForALongReasonBehindTheAbortWord) {
   const std::string reason(sizeof(backend::AbortReason::bytes), 'x');
   EXPECT_TRUE(state.abort_word().set(2, 7, reason));
   EXPECT_EQ(state.abort_word().reason().text(), reason);
-  const std::span<const std::byte> first_board = std::as_bytes(std::span(&state.board(0), 1));
-  EXPECT_TRUE(std::ranges::all_of(first_board, [](std::byte byte) { return byte == std::byte{}; }));
+  const std::span<const std::byte> first_status = std::as_bytes(std::span(&state.status(0), 1));
+  EXPECT_TRUE(std::ranges::all_of(first_status, [](std::byte byte) { return byte == std::byte{}; }));
 }
 
 TEST(SharedState, TellsWhoIsBehind) {
   const SharedMemory memory(SharedState::bytes(three_ranks));
   const SharedState state(memory.data(), three_ranks);
   EXPECT_TRUE(state.ranks_behind(0).empty());
-  state.board(1).last_sequence.store(4);
+  state.status(1).last_sequence.store(4);
   EXPECT_EQ(state.ranks_behind(4), (std::vector<std::size_t>{0, 2}));
   EXPECT_EQ(state.ranks_behind(5), (std::vector<std::size_t>{0, 1, 2}));
 }

@@ -216,7 +216,7 @@ void TeamCommunicators::abort() noexcept {
 struct Ability {
   Note version;
   Note refusal;
-  std::array<std::array<char, 32>, most_own_members> devices{};
+  std::array<std::array<char, 32>, most_local_members> devices{};
 };
 
 }  // namespace

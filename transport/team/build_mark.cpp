@@ -7,7 +7,7 @@
 #include "backend/team_round.hpp"
 #include "hash.hpp"
 #include "transport/team/agreement.hpp"
-#include "transport/team/boards.hpp"
+#include "transport/team/rank_status.hpp"
 #include "transport/team/registration_tables.hpp"
 #include "transport/team/signature.hpp"
 #include "tutti/error.hpp"
@@ -34,12 +34,12 @@ constexpr std::uint64_t meaning = 2;
 
 constexpr std::uint64_t layout_of_this_build() {
   std::uint64_t hash =
-      mixed_sizes<RankBoard, RankBoard::Entry, FirstCalls, Mailbox, RegistrationBoard,
-                  RegistrationBoard::Entry, RegistrationView, Signature, Note, backend::SharedFlag,
+      mixed_sizes<RankStatus, RankStatus::Entry, FirstCalls, Mailbox, RegistrationTable,
+                  RegistrationTable::Entry, RegistrationView, Signature, Note, backend::SharedFlag,
                   backend::AbortWord, backend::AbortReason, backend::TeamWindowLayout, backend::MemoryHandle,
                   SharedMemory::Handle>(meaning);
   for (const std::size_t number :
-       {RankBoard::history, Mailbox::capacity, RegistrationBoard::capacity,
+       {RankStatus::history, Mailbox::capacity, RegistrationTable::capacity,
         std::size_t{backend::TeamWindowLayout::slot_count}, std::size_t{backend::TeamWindowLayout::alignment},
         std::size_t{std::endian::native == std::endian::little}})
     hash = mix(hash, number);

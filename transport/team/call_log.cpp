@@ -20,11 +20,11 @@ CallLog::CallLog(const Membership& membership, const SharedState& state, Progres
 void CallLog::wait_for_room(std::uint64_t sequence) {
   // Nobody may still want to compare with what stands there. How far the others are is asked now and then: it
   // lies in their processors' caches. Who is waited for is late with a call long before this one.
-  if (sequence <= all_have_posted_ + RankBoard::furthest_ahead) return;
-  const std::uint64_t needed = sequence - RankBoard::furthest_ahead;
+  if (sequence <= all_have_posted_ + RankStatus::furthest_ahead) return;
+  const std::uint64_t needed = sequence - RankStatus::furthest_ahead;
   waiting_.wait_for_ranks(needed, [&] { return state_.ranks_behind(needed); });
   all_have_posted_ = sequence;
-  for (const RankBoard& peer : state_.boards())
+  for (const RankStatus& peer : state_.statuses())
     all_have_posted_ = std::min(all_have_posted_, peer.last_sequence.load());
 }
 
@@ -32,13 +32,13 @@ std::uint64_t CallLog::post(const Signature& signature, bool is_captured) {
   abort_.require_running();
   const std::uint64_t sequence = last() + 1;
   wait_for_room(sequence);
-  board().entries[sequence % RankBoard::history].write(sequence, signature, is_captured, RankBoard::now());
+  status().entries[sequence % RankStatus::history].write(sequence, signature, is_captured, RankStatus::now());
   if (is_captured) {
     has_captured_ = true;
   } else {
     progress_.await(sequence);
   }
-  board().last_sequence.store(sequence, std::memory_order_release);
+  status().last_sequence.store(sequence, std::memory_order_release);
   compare_with_first(membership_.rank(), signature, is_captured, sequence);
   news_.announce();
   abort_.require_running();
@@ -55,9 +55,9 @@ void CallLog::compare_with_first(std::size_t rank, const Signature& signature, b
 
 void CallLog::compare(std::size_t rank, const Signature& signature, std::size_t other,
                       std::uint64_t sequence) noexcept {
-  const RankBoard::Entry& entry = state_.board(other).entries[sequence % RankBoard::history];
+  const RankStatus::Entry& entry = state_.status(other).entries[sequence % RankStatus::history];
   if (!entry.is(sequence)) return;
-  const bool is_captured = state_.board(rank).entries[sequence % RankBoard::history].is_captured();
+  const bool is_captured = state_.status(rank).entries[sequence % RankStatus::history].is_captured();
   const bool is_theirs_captured = entry.is_captured();
   if (const Signature theirs = entry.common();
       !theirs.matches(signature) || is_theirs_captured != is_captured) {
@@ -76,19 +76,21 @@ void CallLog::compare(std::size_t rank, const Signature& signature, std::size_t 
 
 std::vector<std::uint64_t> CallLog::agree(std::uint64_t sequence, const Signature& signature) {
   waiting_.wait_for_ranks(sequence, [&] { return state_.ranks_behind(sequence); });
-  // Other calls have no numbers of their own, and who makes one has announced it before it is told that it
-  // differs.
+  // Other calls have no lengths of their own, and whoever makes one has announced it before it is told that
+  // it differs.
   const std::size_t self = membership_.rank();
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
     if (rank != self) compare(self, signature, rank, sequence);
   }
   abort_.require_running();
-  std::vector<std::uint64_t> numbers;
+  std::vector<std::uint64_t> lengths;
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
-    const auto own = state_.board(rank).entries[sequence % RankBoard::history].signature().own;
-    numbers.insert(numbers.end(), own.begin(), own.begin() + membership_.member_count(rank));
+    const Signature signature_of_rank =
+        state_.status(rank).entries[sequence % RankStatus::history].signature();
+    const auto first = signature_of_rank.lengths.begin();
+    lengths.insert(lengths.end(), first, first + membership_.member_count(rank));
   }
-  return numbers;
+  return lengths;
 }
 
 std::unique_lock<std::mutex> CallLog::hold_if_idle() {
@@ -99,7 +101,7 @@ std::unique_lock<std::mutex> CallLog::hold_if_idle() {
 }
 
 bool CallLog::closes_nothing(std::size_t rank) const noexcept {
-  const std::uint64_t posted = state_.board(rank).last_sequence.load();
+  const std::uint64_t posted = state_.status(rank).last_sequence.load();
   return has_captured_ || (posted > last_queued_.load() && !progress_.has_completed(rank, posted));
 }
 

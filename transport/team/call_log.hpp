@@ -35,18 +35,18 @@ class CallLog {
   /// ranks that are far behind. Throws what has ended the team; Error(invalid_argument) with both signatures
   /// if a rank makes another call.
   [[nodiscard]] std::uint64_t post(const Signature& signature, bool is_captured);
-  /// Ends the team if the call of `rank`, which its board has, is another one than what the first rank of
+  /// Ends the team if the call of `rank`, which its status has, is another one than what the first rank of
   /// which this host knows has made of it.
   void compare_with_first(std::size_t rank, const Signature& signature, bool is_captured,
                           std::uint64_t sequence) noexcept;
-  /// Waits until all ranks have made the call, whose signature here is `signature`. Returns their `own`
-  /// numbers, by member. Throws like `post`.
+  /// Waits until all ranks have made the call, whose signature here is `signature`. Returns their
+  /// `lengths`, by member. Throws like `post`.
   [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence, const Signature& signature);
 
   /// The work of the call has been queued: to complete it takes nothing more of the calling thread.
   void has_queued(std::uint64_t sequence) noexcept { last_queued_.store(sequence); }
   [[nodiscard]] std::uint64_t last_queued() const noexcept { return last_queued_.load(); }
-  [[nodiscard]] std::uint64_t last() const noexcept { return board().last_sequence.load(); }
+  [[nodiscard]] std::uint64_t last() const noexcept { return status().last_sequence.load(); }
   /// Whether some calls have been captured: nobody knows when graphs run.
   [[nodiscard]] bool has_captured() const noexcept { return has_captured_; }
 
@@ -63,7 +63,7 @@ class CallLog {
   [[nodiscard]] bool closes_nothing(std::size_t rank) const noexcept;
 
  private:
-  [[nodiscard]] RankBoard& board() const noexcept { return state_.board(membership_.rank()); }
+  [[nodiscard]] RankStatus& status() const noexcept { return state_.status(membership_.rank()); }
   /// Returns when this rank may write over what stands where call `sequence` goes.
   void wait_for_room(std::uint64_t sequence);
   /// Ends the team if `other` has made call `sequence` too, and another one than `rank`, whose is

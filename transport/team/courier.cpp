@@ -125,7 +125,7 @@ void Courier::work() {
     news_.begin_to_look();
     bool has_worked = false;
     const auto next = [this] {
-      state_.board(membership_.rank()).carried_at.store(RankBoard::now());
+      state_.status(membership_.rank()).carried_at.store(RankStatus::now());
       return in_network([this] { return network_->receive(); });
     };
     while (const auto message = next()) {

@@ -3,11 +3,11 @@
 
 #include "backend/thread.hpp"
 #include "transport/team/abort.hpp"
-#include "transport/team/boards.hpp"
 #include "transport/team/local_news.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/mirror.hpp"
 #include "transport/team/progress.hpp"
+#include "transport/team/rank_status.hpp"
 #include "transport/team/shared_state.hpp"
 #include "tutti/exchange.hpp"
 
@@ -28,7 +28,7 @@ namespace tutti::transport::ranks {
 /// host, always the same; that rank's thread writes it into its host's mirrors (`Mirror`), in the order in
 /// which it was sent. So the rest of a team need not know which ranks are elsewhere.
 ///
-/// Nothing is sent that the protocol of a team does not allow for: a rank gets `RankBoard::furthest_ahead`
+/// Nothing is sent that the protocol of a team does not allow for: a rank gets `RankStatus::furthest_ahead`
 /// calls ahead of the slowest, and a slot holds the bytes of one round until all hosts have read them. That
 /// bounds what waits to be sent or received.
 ///
@@ -54,7 +54,7 @@ class Courier {
   /// Whether it has sent what the local mailbox holds.
   [[nodiscard]] bool has_carried(Mailbox::Kind kind) const noexcept { return mirror_.has_sent(kind); }
   /// Whether the other hosts have received all that this rank has to say, to its last word,
-  /// `RankBoard::left`; or never will.
+  /// `RankStatus::left`; or never will.
   [[nodiscard]] bool has_delivered() const noexcept { return has_delivered_.load(); }
   /// The network has failed; the team has been ended for that.
   [[nodiscard]] bool is_broken() const noexcept { return is_broken_.load(); }

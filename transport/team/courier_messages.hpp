@@ -18,7 +18,7 @@
 namespace tutti::transport::ranks {
 
 /// What a record of a message tells.
-enum class MessageRecord : std::uint32_t { state, call, mail, progress, parcel, abort, watched, hearsay };
+enum class MessageRecord : std::uint32_t { state, call, mail, progress, parcel, abort, watched, gossip };
 
 class MessageWriter {
  public:

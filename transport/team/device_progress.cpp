@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/device_progress.hpp"
 
-#include "transport/team/boards.hpp"
+#include "transport/team/rank_status.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -48,7 +48,7 @@ void DeviceProgress::run() {
 
 void DeviceProgress::ask() noexcept {
   const std::lock_guard lock(mutex_);
-  asks_since_ = RankBoard::now();
+  asks_since_ = RankStatus::now();
   const bool is_behind = is_behind_();
   for (Question& question : questions_) {
     try {
@@ -59,7 +59,7 @@ void DeviceProgress::ask() noexcept {
       if (question.is_open || !is_behind) continue;
       const backend::StreamRef stream = question.device.stream;
       if (question.event.handle() == nullptr) question.event = PooledEvent(runtime_.events(), stream.device);
-      question.asked_at = RankBoard::now();
+      question.asked_at = RankStatus::now();
       runtime_.backend().copy(
           stream, {.target = reinterpret_cast<std::byte*>(&question.device.known->value),
                    .source = reinterpret_cast<const std::byte*>(&question.device.on_device->value),
@@ -74,21 +74,21 @@ void DeviceProgress::ask() noexcept {
 }
 
 void DeviceProgress::look() noexcept {
-  const std::int64_t since = RankBoard::now();
+  const std::int64_t since = RankStatus::now();
   do {
     ask();
   } while (is_behind_() && known_until() < since &&
-           std::chrono::nanoseconds(RankBoard::now() - since) < longest_look);
+           std::chrono::nanoseconds(RankStatus::now() - since) < longest_look);
 }
 
 std::int64_t DeviceProgress::known_until() const noexcept {
-  std::int64_t until = RankBoard::now();
+  std::int64_t until = RankStatus::now();
   for (const Question& question : questions_) until = std::min(until, question.known_until.load());
   return until;
 }
 
 std::chrono::nanoseconds DeviceProgress::silence() const noexcept {
-  const std::int64_t now = RankBoard::now();
+  const std::int64_t now = RankStatus::now();
   std::int64_t oldest = now;
   if (const std::int64_t since = asks_since_; since != 0) oldest = std::min(oldest, since);
   for (const Question& question : questions_) {

@@ -41,7 +41,7 @@ class DeviceProgress {
 
   /// Asks now, and waits for the answers, but not for long.
   void look() noexcept;
-  /// All that devices had completed at this time is known, in nanoseconds of `RankBoard::now`.
+  /// All that devices had completed at this time is known, in nanoseconds of `RankStatus::now`.
   [[nodiscard]] std::int64_t known_until() const noexcept;
   /// How long a device, or the call that asks it, has owed an answer.
   [[nodiscard]] std::chrono::nanoseconds silence() const noexcept;

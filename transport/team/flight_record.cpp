@@ -40,16 +40,16 @@ void append_line(const std::string& path, std::string_view text) {
 
 std::string FlightRecord::json(std::uint64_t most_calls, std::uint64_t since, std::string_view reason) const {
   using Json = nlohmann::ordered_json;
-  const std::int64_t now = RankBoard::now();
+  const std::int64_t now = RankStatus::now();
   Json ranks = Json::array();
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
-    const RankBoard& board = state_.board(rank);
-    const std::uint64_t last = board.last_sequence.load();
+    const RankStatus& status = state_.status(rank);
+    const std::uint64_t last = status.last_sequence.load();
     Json calls = Json::array();
-    const std::uint64_t remembered = last - std::min(last, RankBoard::furthest_ahead) + 1;
+    const std::uint64_t remembered = last - std::min(last, RankStatus::furthest_ahead) + 1;
     const std::uint64_t first = std::min(last - std::min(last, most_calls) + 1, since);
     for (std::uint64_t sequence = std::max(first, remembered); sequence <= last; ++sequence) {
-      const RankBoard::Entry& entry = board.entries[sequence % RankBoard::history];
+      const RankStatus::Entry& entry = status.entries[sequence % RankStatus::history];
       if (!entry.is(sequence)) continue;
       calls.push_back({{"sequence", sequence},
                        {"call", to_string(entry.signature())},
@@ -60,8 +60,8 @@ std::string FlightRecord::json(std::uint64_t most_calls, std::uint64_t since, st
     constexpr std::array<std::string_view, 4> states{"joining", "active", "leaving", "left"};
     ranks.push_back({{"rank", rank},
                      {"host", membership_.hosts()[membership_.host_of(rank)].name},
-                     {"process", board.process},
-                     {"state", states[std::min<std::size_t>(board.state.load(), states.size() - 1)]},
+                     {"process", status.process},
+                     {"state", states[std::min<std::size_t>(status.state.load(), states.size() - 1)]},
                      {"calls", std::move(calls)}});
   }
   Json document = {{"schema", "tutti-flight-record/1"},
@@ -87,7 +87,7 @@ bool FlightRecord::is_host_that_logs() const noexcept {
   for (const Membership::Host& host : membership_.hosts()) {
     for (const std::size_t rank : host.ranks) {
       if (rank == membership_.rank()) return true;
-      if (judgement_.is_gone(rank) || state_.board(rank).state.load() != RankBoard::active ||
+      if (judgement_.is_gone(rank) || state_.status(rank).state.load() != RankStatus::active ||
           judgement_.standstill(rank))
         continue;
       return membership_.is_on_this_host(rank);

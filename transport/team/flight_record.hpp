@@ -2,10 +2,10 @@
 #pragma once
 
 #include "transport/team/abort.hpp"
-#include "transport/team/boards.hpp"
 #include "transport/team/judgement.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/progress.hpp"
+#include "transport/team/rank_status.hpp"
 #include "transport/team/shared_state.hpp"
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class FlightRecord {
 
   /// Every rank's last calls, `most_calls` of each and those from call `since` on. `reason`: why the team is
   /// about to be ended, if it is.
-  [[nodiscard]] std::string json(std::uint64_t most_calls = RankBoard::history,
+  [[nodiscard]] std::string json(std::uint64_t most_calls = RankStatus::history,
                                  std::uint64_t since = UINT64_MAX, std::string_view reason = {}) const;
   /// The last calls before a timeout in call `sequence`; empty if there is no memory for it.
   [[nodiscard]] std::string of_timeout(std::uint64_t sequence, std::string_view reason) const noexcept;

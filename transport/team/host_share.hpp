@@ -19,11 +19,11 @@ class HostShare {
             const std::function<void(std::byte*)>& fill);
   HostShare(const HostShare&) = delete;
   HostShare& operator=(const HostShare&) = delete;
-  /// Queued work uses it no more.
+  /// Queued work does not use the memory any more.
   ~HostShare();
 
   [[nodiscard]] std::byte* data() const noexcept { return memory_.data(); }
-  /// This rank's view of it, for the host alone from now on: `data` is where it was.
+  /// Hands over this rank's view of the memory, which only the host uses from now on. It stays at `data`.
   [[nodiscard]] SharedMemory release() noexcept;
 
  private:

@@ -17,56 +17,56 @@ Judgement::Judgement(const Membership& membership, const SharedState& state, con
       settings_(std::move(settings)) {}
 
 std::optional<std::chrono::milliseconds> Judgement::silence_since(std::int64_t time) const noexcept {
-  const std::chrono::nanoseconds silence(RankBoard::now() - std::max(time, started_at_));
+  const std::chrono::nanoseconds silence(RankStatus::now() - std::max(time, started_at_));
   if (silence < settings_.timeout / 2) return std::nullopt;
   return std::chrono::duration_cast<std::chrono::milliseconds>(silence);
 }
 
 std::optional<std::chrono::milliseconds> Judgement::standstill(std::size_t rank) const noexcept {
-  const RankBoard& board = state_.board(rank);
-  if (board.state.load() != RankBoard::active) return std::nullopt;
-  return silence_since(std::max(board.watched_at.load(), board.hearsay.watched_at.load()));
+  const RankStatus& status = state_.status(rank);
+  if (status.state.load() != RankStatus::active) return std::nullopt;
+  return silence_since(std::max(status.watched_at.load(), status.gossip.watched_at.load()));
 }
 
 std::optional<std::chrono::milliseconds> Judgement::silence_of_courier(std::size_t rank) const noexcept {
-  const RankBoard& board = state_.board(rank);
-  if (!membership_.spans_hosts() || board.state.load() != RankBoard::active || standstill(rank))
+  const RankStatus& status = state_.status(rank);
+  if (!membership_.spans_hosts() || status.state.load() != RankStatus::active || standstill(rank))
     return std::nullopt;
-  if (membership_.is_on_this_host(rank)) return silence_since(board.carried_at.load());
-  const std::int64_t heard_at = board.hearsay.heard_at.load();
+  if (membership_.is_on_this_host(rank)) return silence_since(status.carried_at.load());
+  const std::int64_t heard_at = status.gossip.heard_at.load();
   const bool is_told_of = heard_at != 0 && !silence_since(heard_at);
-  return is_told_of ? silence_since(board.hearsay.carried_at.load()) : std::nullopt;
+  return is_told_of ? silence_since(status.gossip.carried_at.load()) : std::nullopt;
 }
 
 bool Judgement::is_heard(std::size_t rank) const noexcept {
   if (membership_.is_on_this_host(rank)) return true;
   const std::size_t receiver = membership_.receiver(rank, membership_.this_host());
-  return !silence_since(state_.board(receiver).carried_at.load()) && !silence_of_courier(rank);
+  return !silence_since(state_.status(receiver).carried_at.load()) && !silence_of_courier(rank);
 }
 
 bool Judgement::is_known(std::size_t rank) const noexcept {
-  const std::int64_t heard_at = state_.board(rank).hearsay.heard_at.load();
+  const std::int64_t heard_at = state_.status(rank).gossip.heard_at.load();
   return is_heard(rank) || (heard_at != 0 && !silence_since(heard_at));
 }
 
 std::uint64_t Judgement::last_call_of(std::size_t rank) const noexcept {
-  const RankBoard& board = state_.board(rank);
-  return std::max(board.last_sequence.load(), board.hearsay.last_sequence.load());
+  const RankStatus& status = state_.status(rank);
+  return std::max(status.last_sequence.load(), status.gossip.last_sequence.load());
 }
 
 std::chrono::nanoseconds Judgement::patience() const noexcept {
   const bool is_deaf =
-      membership_.spans_hosts() && silence_since(state_.board(membership_.rank()).carried_at.load());
+      membership_.spans_hosts() && silence_since(state_.status(membership_.rank()).carried_at.load());
   return is_deaf ? settings_.timeout + settings_.timeout / 4 : settings_.timeout;
 }
 
 std::string Judgement::how_far(std::size_t rank, std::uint64_t sequence,
                                const std::vector<std::size_t>& missing) const {
-  const RankBoard& board = state_.board(rank);
+  const RankStatus& status = state_.status(rank);
   if (const std::uint64_t last = last_call_of(rank); last < sequence)
-    return fmt::format("has not made it, its last call is {}", board.describe_call(last));
+    return fmt::format("has not made it, its last call is {}", status.describe_call(last));
   const bool is_over =
-      missing.empty() ? progress_.has_completed(rank, sequence) || board.hearsay.completed.load() >= sequence
+      missing.empty() ? progress_.has_completed(rank, sequence) || status.gossip.completed.load() >= sequence
                       : !is_heard(rank) || std::ranges::find(missing, rank) == missing.end();
   return is_over ? "" : "has made it and not completed it";
 }
@@ -104,7 +104,7 @@ std::string Judgement::who_is_late(std::uint64_t sequence, const std::vector<std
   for (std::size_t rank = 0; rank < rank_count && !is_explained; ++rank) {
     if (!is_known(rank))
       add(fmt::format("nothing is heard of rank {}, its last known call is {}", rank,
-                      state_.board(rank).describe_call(last_call_of(rank))));
+                      state_.status(rank).describe_call(last_call_of(rank))));
   }
   const std::size_t self = membership_.rank();
   add_all([&](std::size_t rank) { return rank != self && !what(rank).empty(); });

@@ -65,7 +65,7 @@ class Judgement {
   const Progress& progress_;
   const std::span<const PeerProcess> processes_;
   const Settings settings_;
-  const std::int64_t started_at_ = RankBoard::now();
+  const std::int64_t started_at_ = RankStatus::now();
 };
 
 }  // namespace tutti::transport::ranks

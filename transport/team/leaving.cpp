@@ -33,23 +33,23 @@ Leaving::Leaving(Runtime& runtime, const Membership& membership, const SharedSta
       processes_(processes) {}
 
 void Leaving::enter(std::uint32_t state) noexcept {
-  state_.board(membership_.rank()).state.store(state);
+  state_.status(membership_.rank()).state.store(state);
   news_.announce();
 }
 
 bool Leaving::are_all(std::uint32_t state) const noexcept {
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
-    if (state_.board(rank).state.load() < state && !processes_[rank].is_gone()) return false;
+    if (state_.status(rank).state.load() < state && !processes_[rank].is_gone()) return false;
   }
   return true;
 }
 
 bool Leaving::needs_nothing(std::size_t rank) const noexcept {
-  const RankBoard& board = state_.board(rank);
-  if (board.state.load() >= RankBoard::leaving || processes_[rank].is_gone()) return true;
+  const RankStatus& status = state_.status(rank);
+  if (status.state.load() >= RankStatus::leaving || processes_[rank].is_gone()) return true;
   // It need not come here: it may be about to leave another team first, where this rank comes later.
   const std::uint64_t last = calls_.last();
-  return !calls_.has_captured() && board.last_sequence.load() == last && progress_.has_completed(rank, last);
+  return !calls_.has_captured() && status.last_sequence.load() == last && progress_.has_completed(rank, last);
 }
 
 void Leaving::leave(std::chrono::milliseconds timeout, Windows& windows, Registrations* registrations,
@@ -68,54 +68,54 @@ void Leaving::leave(std::chrono::milliseconds timeout, Windows& windows, Registr
   };
   const bool is_read = windows.transport() == TransportKind::p2p;  // this rank's device memory, by others
   const auto is_needed = [&] {
-    if (courier != nullptr) return !are_all(RankBoard::leaving);
+    if (courier != nullptr) return !are_all(RankStatus::leaving);
     for (std::size_t rank = 0; is_read && rank < membership_.rank_count(); ++rank) {
       if (!needs_nothing(rank)) return true;
     }
     return false;
   };
   const auto is_still_open = [&] {
-    if (courier != nullptr) return !are_all(RankBoard::left) || !courier->has_delivered();
-    return is_read && !are_all(RankBoard::left);
+    if (courier != nullptr) return !are_all(RankStatus::left) || !courier->has_delivered();
+    return is_read && !are_all(RankStatus::left);
   };
   const auto deadline = Clock::now() + timeout;
-  enter(RankBoard::leaving);
+  enter(RankStatus::leaving);
   wait_while(is_needed, deadline);
   windows.close();
   if (registrations != nullptr) registrations->leave();
-  enter(RankBoard::left);
+  enter(RankStatus::left);
   // Memory can be left behind, a courier cannot.
   wait_while(is_still_open,
              courier != nullptr ? deadline : std::min(deadline, Clock::now() + longest_moment));
 }
 
 void Leaving::prepare(const Windows& windows, const Registrations& registrations) {
-  static_cast<void>(runtime_.extension<LeftMemory>());
+  static_cast<void>(runtime_.extension<DeferredFrees>());
   left_.push_back({.memory = std::make_shared<SharedMemory>(),
-                   .boards = state_.boards(),
+                   .statuses = state_.statuses(),
                    .processes = {},
                    .segments = registrations.retired(),
                    .windows = windows.allocated()});
 }
 
-void Leaving::leave_memory(HostShare& shared, Windows& windows,
-                           std::optional<Registrations>& registrations) noexcept {
+void Leaving::defer_frees(HostShare& shared, Windows& windows,
+                          std::optional<Registrations>& registrations) noexcept {
   std::shared_ptr<SharedMemory> memory;  // until nobody else here looks at it
-  auto& left_memory = runtime_.extension<LeftMemory>();
-  if (!left_.empty() && !are_all(RankBoard::left)) {
+  auto& deferred = runtime_.extension<DeferredFrees>();
+  if (!left_.empty() && !are_all(RankStatus::left)) {
     memory = left_.front().memory;
     *memory = shared.release();
     left_.front().processes = std::move(processes_);
-    left_memory.take(std::move(left_), windows.release(), windows.layout().bytes());
+    deferred.take(std::move(left_), windows.release(), windows.layout().bytes());
   }
   registrations.reset();
-  left_memory.sweep(membership_.devices());
+  deferred.sweep(membership_.devices());
 }
 
-void free_left_memory(Runtime& runtime, std::span<const int> devices) noexcept {
+void free_deferred(Runtime& runtime, std::span<const int> devices) noexcept {
   try {
     auto& live_teams = runtime.extension<LiveTeams>();
-    live_teams.while_idle(nullptr, [&] { runtime.extension<LeftMemory>().sweep(devices); });
+    live_teams.while_idle(nullptr, [&] { runtime.extension<DeferredFrees>().sweep(devices); });
   } catch (const std::exception& error) {
     log_warning(fmt::format("Communicator: memory of earlier ones is not freed now: {}", error.what()));
   }

@@ -5,8 +5,8 @@
 #include "transport/team/abort.hpp"
 #include "transport/team/call_log.hpp"
 #include "transport/team/courier.hpp"
+#include "transport/team/deferred_frees.hpp"
 #include "transport/team/host_share.hpp"
-#include "transport/team/left_memory.hpp"
 #include "transport/team/local_news.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/peer_process.hpp"
@@ -29,16 +29,16 @@ namespace tutti::transport::ranks {
 /// others may need its courier to hear from one another.
 class Leaving {
  public:
-  /// `processes`, by rank, stay where they are until `leave_memory`.
+  /// `processes`, by rank, stay where they are until `defer_frees`.
   Leaving(Runtime& runtime, const Membership& membership, const SharedState& state, const Progress& progress,
           const CallLog& calls, const Abort& abort, LocalNews& news, std::vector<PeerProcess>& processes);
   Leaving(const Leaving&) = delete;
   Leaving& operator=(const Leaving&) = delete;
   ~Leaving() = default;
 
-  /// Tells the others that this rank has come so far (`RankBoard::state`).
+  /// Tells the others that this rank has come so far (`RankStatus::state`).
   void enter(std::uint32_t state) noexcept;
-  /// Makes room for what `leave_memory` does, as there may be no memory for it when the team goes: for teams
+  /// Makes room for what `defer_frees` does, as there may be no memory for it when the team goes: for teams
   /// whose members' devices hold the windows.
   void prepare(const Windows& windows, const Registrations& registrations);
 
@@ -49,8 +49,7 @@ class Leaving {
              const Courier* courier) noexcept;
   /// Has the runtime free what others still have open of this rank once they have closed it; `shared` is
   /// where they say so. Ends `registrations`. No thread of the team's looks at anything any more.
-  void leave_memory(HostShare& shared, Windows& windows,
-                    std::optional<Registrations>& registrations) noexcept;
+  void defer_frees(HostShare& shared, Windows& windows, std::optional<Registrations>& registrations) noexcept;
 
  private:
   /// Whether all other ranks that are not known to be gone have come to `state`.
@@ -66,11 +65,11 @@ class Leaving {
   const Abort& abort_;
   LocalNews& news_;
   std::vector<PeerProcess>& processes_;
-  std::list<LeftMemory::Left> left_;  ///< one, if `prepare` has been called
+  std::list<DeferredFrees::Left> left_;  ///< one, if `prepare` has been called
 };
 
 /// Frees what teams that are no more have left on these devices and nobody has open any longer, if no team's
 /// calls are under way. Not in a call of a team's.
-void free_left_memory(Runtime& runtime, std::span<const int> devices) noexcept;
+void free_deferred(Runtime& runtime, std::span<const int> devices) noexcept;
 
 }  // namespace tutti::transport::ranks

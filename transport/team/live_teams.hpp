@@ -16,15 +16,15 @@ namespace tutti::transport::ranks {
 
 class CallLog;
 
-/// What came of work that is done while nothing waits for other ranks.
+/// What has become of work that is done only while nothing waits for other ranks.
 enum class Attempt : std::uint8_t {
   done,
   not_now,   ///< calls are under way, or being made
   not_soon,  ///< a communicator lives of which calls have been captured: nobody knows when graphs run
 };
 
-/// The teams of this process whose devices wait for others, each by its log of calls. An extension of the
-/// runtime, shared with the teams. Thread-safe.
+/// The teams of this process whose devices wait for others, each by its log of calls. The object is an
+/// extension of the runtime, which the teams share. Thread-safe.
 class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
  public:
   explicit LiveTeams(Runtime& runtime) : counts_(static_cast<std::size_t>(runtime.device_count())) {}

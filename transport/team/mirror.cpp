@@ -41,17 +41,17 @@ bool Mirror::is_ready(const Parcel& parcel) const noexcept {
 }
 
 void Mirror::add_news(MessageWriter& news) {
-  const RankBoard& board = state_.board(membership_.rank());
+  const RankStatus& status = state_.status(membership_.rank());
   // The state is read before the rest: what a rank that leaves has said is complete.
-  const std::uint32_t state = board.state.load();
-  add_calls(news, board.last_sequence.load());
+  const std::uint32_t state = status.state.load();
+  add_calls(news, status.last_sequence.load());
   for (const Mailbox::Kind kind : {Mailbox::all, Mailbox::part}) add_mail(news, kind);
   add_progress(news);
-  const std::int64_t watched_at = board.watched_at.load();
+  const std::int64_t watched_at = status.watched_at.load();
   if (std::chrono::nanoseconds(watched_at - watched_at_sent_) > timeout_ / beats_per_timeout) {
     news.add(Record::watched);
     watched_at_sent_ = watched_at;
-    add_hearsay(news);
+    add_gossip(news);
   }
   add_abort(news);
   // The state comes after the reason: who has left is not taken for it.
@@ -63,12 +63,12 @@ void Mirror::add_news(MessageWriter& news) {
 }
 
 void Mirror::add_calls(MessageWriter& news, std::uint64_t posted) {
-  const RankBoard& board = state_.board(membership_.rank());
+  const RankStatus& status = state_.status(membership_.rank());
   for (; sequence_sent_ < posted; ++sequence_sent_) {
-    const RankBoard::Entry& entry = board.entries[(sequence_sent_ + 1) % RankBoard::history];
+    const RankStatus::Entry& entry = status.entries[(sequence_sent_ + 1) % RankStatus::history];
     news.add(Record::call);
     news.add(sequence_sent_ + 1);
-    news.add(RankBoard::now() - entry.posted_at());
+    news.add(RankStatus::now() - entry.posted_at());
     news.add(std::uint32_t{entry.is_captured()});
     news.add(entry.signature());
   }
@@ -117,18 +117,18 @@ void Mirror::add_abort(MessageWriter& news) {
   is_abort_sent_ = true;
 }
 
-void Mirror::add_hearsay(MessageWriter& news) const {
-  const std::int64_t now = RankBoard::now();
+void Mirror::add_gossip(MessageWriter& news) const {
+  const std::int64_t now = RankStatus::now();
   for (std::uint32_t rank = 0; rank < static_cast<std::uint32_t>(membership_.rank_count()); ++rank) {
-    const RankBoard& board = state_.board(rank);
+    const RankStatus& status = state_.status(rank);
     if (rank == membership_.rank() || !membership_.is_on_this_host(rank)) continue;
-    if (board.watched_at.load() == 0 || board.carried_at.load() == 0) continue;  // it has hardly begun
-    news.add(Record::hearsay);
+    if (status.watched_at.load() == 0 || status.carried_at.load() == 0) continue;  // it has hardly begun
+    news.add(Record::gossip);
     news.add(rank);
-    news.add(board.last_sequence.load());
+    news.add(status.last_sequence.load());
     news.add(progress_.completed_by_rank(rank));
-    news.add(now - board.watched_at.load());
-    news.add(now - board.carried_at.load());
+    news.add(now - status.watched_at.load());
+    news.add(now - status.carried_at.load());
   }
 }
 

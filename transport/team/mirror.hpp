@@ -53,8 +53,8 @@ class Mirror {
   void add_parcel(MessageWriter& message, const Parcel& parcel, std::span<const std::uint32_t> readers) const;
   /// Whether news have had what the local mailbox holds.
   [[nodiscard]] bool has_sent(Mailbox::Kind kind) const noexcept;
-  /// Whether news have had the last word, `RankBoard::left`.
-  [[nodiscard]] bool has_sent_all() const noexcept { return state_sent_ == RankBoard::left; }
+  /// Whether news have had the last word, `RankStatus::left`.
+  [[nodiscard]] bool has_sent_all() const noexcept { return state_sent_ == RankStatus::left; }
 
   /// Writes a message into the mirrors. Throws Error(internal) if it makes no sense.
   void deliver(const Network::Message& message);
@@ -79,10 +79,10 @@ class Mirror {
   void add_progress(MessageWriter& news);
   void add_abort(MessageWriter& news);
   /// What this host knows of the others of its ranks.
-  void add_hearsay(MessageWriter& news) const;
+  void add_gossip(MessageWriter& news) const;
   void end_as_elsewhere(ErrorCode code, std::string_view reason) noexcept;
   void deliver_call(std::size_t rank, MessageReader& message);
-  void deliver_hearsay(MessageReader& message);
+  void deliver_gossip(MessageReader& message);
   void deliver_mail(std::size_t rank, MessageReader& message);
   void deliver_progress(MessageReader& message);
   void deliver_parcel(MessageReader& message);
@@ -97,7 +97,7 @@ class Mirror {
   const std::chrono::milliseconds timeout_;
   std::vector<std::uint32_t> members_here_;  ///< of all ranks of this host
 
-  std::uint32_t state_sent_ = RankBoard::joining;
+  std::uint32_t state_sent_ = RankStatus::joining;
   std::uint64_t sequence_sent_ = 0;
   std::int64_t watched_at_sent_ = 0;
   std::vector<MemberProgress> progress_sent_;  ///< by local index

@@ -21,13 +21,13 @@ void Mirror::deliver(const Network::Message& message) {
   while (!reader.empty()) {
     switch (reader.take<Record>()) {
       case Record::state:
-        state_.board(rank).state.store(reader.take<std::uint32_t>());
+        state_.status(rank).state.store(reader.take<std::uint32_t>());
         break;
       case Record::watched:
-        state_.board(rank).watched_at.store(RankBoard::now());
+        state_.status(rank).watched_at.store(RankStatus::now());
         break;
-      case Record::hearsay:
-        deliver_hearsay(reader);
+      case Record::gossip:
+        deliver_gossip(reader);
         break;
       case Record::call:
         deliver_call(rank, reader);
@@ -63,23 +63,23 @@ void Mirror::deliver_call(std::size_t rank, MessageReader& message) {
   const auto age = message.take<std::int64_t>();
   const bool is_captured = message.take<std::uint32_t>() != 0;
   const auto signature = message.take<Signature>();
-  RankBoard& board = state_.board(rank);
-  board.entries[sequence % RankBoard::history].write(sequence, signature, is_captured,
-                                                     RankBoard::now() - age);
+  RankStatus& status = state_.status(rank);
+  status.entries[sequence % RankStatus::history].write(sequence, signature, is_captured,
+                                                       RankStatus::now() - age);
   // Before others may go further ahead, to where words are written over.
   calls_.compare_with_first(rank, signature, is_captured, sequence);
-  board.last_sequence.store(sequence);
+  status.last_sequence.store(sequence);
 }
 
-void Mirror::deliver_hearsay(MessageReader& message) {
+void Mirror::deliver_gossip(MessageReader& message) {
   const auto rank = message.take_below<std::uint32_t>(membership_.rank_count());
-  Hearsay& hearsay = state_.board(rank).hearsay;
-  const std::int64_t now = RankBoard::now();
-  Hearsay::raise(hearsay.last_sequence, message.take<std::uint64_t>());
-  Hearsay::raise(hearsay.completed, message.take<std::uint64_t>());
-  Hearsay::raise(hearsay.watched_at, now - message.take<std::int64_t>());
-  Hearsay::raise(hearsay.carried_at, now - message.take<std::int64_t>());
-  Hearsay::raise(hearsay.heard_at, now);
+  Gossip& gossip = state_.status(rank).gossip;
+  const std::int64_t now = RankStatus::now();
+  Gossip::raise(gossip.last_sequence, message.take<std::uint64_t>());
+  Gossip::raise(gossip.completed, message.take<std::uint64_t>());
+  Gossip::raise(gossip.watched_at, now - message.take<std::int64_t>());
+  Gossip::raise(gossip.carried_at, now - message.take<std::int64_t>());
+  Gossip::raise(gossip.heard_at, now);
 }
 
 void Mirror::deliver_mail(std::size_t rank, MessageReader& message) {

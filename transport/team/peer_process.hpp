@@ -10,7 +10,7 @@ namespace tutti::transport::ranks {
 /// Another process of this host, which may end at any time.
 class PeerProcess {
  public:
-  /// None: it is never gone.
+  /// No process; it is never gone.
   PeerProcess() = default;
   explicit PeerProcess(pid_t process) noexcept;
   PeerProcess(PeerProcess&& other) noexcept;

@@ -83,15 +83,15 @@ void PeerSegments::open_loop() {
     const std::uint32_t seen = table().bell.value.load();
     for_each_case([this](const Case& segment) {
       const std::uint64_t followed = segment.view.version.load();
-      if (!RegistrationBoard::is_open(followed) && followed != segment.version) open(segment);
+      if (!RegistrationTable::is_open(followed) && followed != segment.version) open(segment);
     });
     if (!is_stopping_.load()) backend::wait_for_ring(table().bell, seen, looks_every_ms);
   }
 }
 
 void PeerSegments::open(const Case& segment) {
-  if (!RegistrationBoard::is_open(segment.version)) return segment.view.version.store(segment.version);
-  const RegistrationBoard::Entry& entry = tables_.registrations[segment.rank].entries[segment.entry];
+  if (!RegistrationTable::is_open(segment.version)) return segment.view.version.store(segment.version);
+  const RegistrationTable::Entry& entry = tables_.registrations[segment.rank].entries[segment.entry];
   void* address = nullptr;
   try {
     void** opened = nullptr;  // what is open is known: its place comes first
@@ -115,7 +115,7 @@ void PeerSegments::open(const Case& segment) {
 void PeerSegments::close_loop() {
   const auto is_retired = [](const Case& segment) {
     const std::uint64_t followed = segment.view.version.load();
-    return RegistrationBoard::is_open(followed) && followed != segment.version;
+    return RegistrationTable::is_open(followed) && followed != segment.version;
   };
   int tries = 0;
   while (!is_stopping_.load()) {

@@ -37,7 +37,7 @@ class PeerSegments {
   ~PeerSegments();
 
  private:
-  [[nodiscard]] RegistrationBoard& table() const noexcept { return tables_.own(); }
+  [[nodiscard]] RegistrationTable& table() const noexcept { return tables_.own(); }
   /// What a local member has to do with another rank's entry.
   struct Case {
     std::size_t rank;

@@ -77,7 +77,7 @@ std::uint32_t Progress::completed_by(std::size_t member) const noexcept {
   // One of them may have stood still for more calls than they can tell apart; the other one is not far behind
   // what has been posted. No local one is ahead of it.
   const std::size_t rank = membership_.rank_of_member()[member];
-  const auto posted = static_cast<std::uint32_t>(state_.board(rank).last_sequence.load());
+  const auto posted = static_cast<std::uint32_t>(state_.status(rank).last_sequence.load());
   return posted - by_rounds <= posted - by_marks ? by_rounds : by_marks;
 }
 
@@ -90,7 +90,7 @@ bool Progress::has_completed(std::size_t rank, std::uint64_t sequence) const noe
 }
 
 std::uint64_t Progress::completed_by_rank(std::size_t rank) const noexcept {
-  const std::uint64_t posted = state_.board(rank).last_sequence.load();
+  const std::uint64_t posted = state_.status(rank).last_sequence.load();
   std::uint32_t behind = 0;
   const std::size_t first = membership_.first_member(rank);
   for (std::size_t member = first; member < first + membership_.member_count(rank); ++member) {
@@ -119,12 +119,12 @@ bool Progress::is_idle() noexcept {
 }
 
 std::optional<std::uint64_t> Progress::oldest_under_way() const noexcept {
-  const RankBoard& board = state_.board(membership_.rank());
+  const RankStatus& status = state_.status(membership_.rank());
   const std::uint64_t posted = last_call();
   const std::uint64_t remembered =
-      posted < RankBoard::furthest_ahead ? 1 : posted - RankBoard::furthest_ahead;
+      posted < RankStatus::furthest_ahead ? 1 : posted - RankStatus::furthest_ahead;
   for (std::uint64_t sequence = std::max(completed() + 1, remembered); sequence <= posted; ++sequence) {
-    const RankBoard::Entry& entry = board.entries[sequence % RankBoard::history];
+    const RankStatus::Entry& entry = status.entries[sequence % RankStatus::history];
     if (entry.is(sequence) && !entry.is_captured()) return sequence;
   }
   return std::nullopt;

@@ -44,7 +44,7 @@ class Progress {
   void start(const Windows& windows);
   void stop() noexcept { devices_.reset(); }
   [[nodiscard]] bool asks_devices() const noexcept { return devices_.has_value(); }
-  /// All that the devices had completed at this time is known, in nanoseconds of `RankBoard::now`; if they
+  /// All that the devices had completed at this time is known, in nanoseconds of `RankStatus::now`; if they
   /// are asked.
   [[nodiscard]] std::int64_t known_until() const noexcept { return devices_->known_until(); }
   /// How long a device that is asked has owed an answer.
@@ -83,7 +83,7 @@ class Progress {
   /// The sequence number of the last call that the member has completed.
   [[nodiscard]] std::uint32_t completed_by(std::size_t member) const noexcept;
   [[nodiscard]] std::uint64_t last_call() const noexcept {
-    return state_.board(membership_.rank()).last_sequence.load();
+    return state_.status(membership_.rank()).last_sequence.load();
   }
 
   Runtime& runtime_;

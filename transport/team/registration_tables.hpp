@@ -3,7 +3,7 @@
 
 #include "backend/backend.hpp"
 #include "backend/shared_flag.hpp"
-#include "transport/team/boards.hpp"
+#include "transport/team/rank_status.hpp"
 
 #include <array>
 #include <atomic>
@@ -14,12 +14,13 @@
 
 namespace tutti::transport::ranks {
 
-/// What the ranks write about memory that others have open, in the memory they share. Zero-filled at first.
-struct RegistrationBoard {
+/// What a rank writes about its memory that others have open, in the memory that all ranks share. The table
+/// is zero-filled at first.
+struct RegistrationTable {
   static constexpr std::size_t capacity = 2048;  ///< segments of one rank
 
-  /// A segment of its owner's. An odd version says that others should have it open, an even one that they
-  /// should not; the next odd one comes only when all others have followed.
+  /// A segment. An odd version says that others should have it open, an even one that they should not; the
+  /// next odd version comes only when all others have followed.
   struct Entry {
     std::atomic<std::uint64_t> version{0};
     backend::MemoryHandle handle;
@@ -28,13 +29,13 @@ struct RegistrationBoard {
 
   backend::SharedFlag bell;               ///< rung when others' entries have changed
   std::atomic<std::uint32_t> used{0};     ///< entries from here on have never been used
-  std::array<Entry, capacity> entries{};  ///< written by the owner
+  std::array<Entry, capacity> entries{};  ///< which only their rank writes
   std::array<char, 256> failure{};        ///< why this rank could not open somebody's segment
   std::atomic<bool> is_held_up{false};    ///< this rank has not come to close anything for a while
 };
 
 /// What a member's process has made of an entry: up to which version it has followed, and where the segment
-/// is for its device. No address: it could not open it.
+/// is for the member's device. Without an address, the process could not open the segment.
 struct RegistrationView {
   std::atomic<std::uint64_t> version{0};
   std::atomic<std::uint64_t> address{0};
@@ -43,25 +44,25 @@ struct RegistrationView {
 /// Where a rank finds what it and the others have written; it stays valid for as long as their memory does.
 struct RegistrationTables {
   [[nodiscard]] static constexpr std::size_t view_count(std::size_t ranks, std::size_t members) noexcept {
-    return ranks * RegistrationBoard::capacity * members;
+    return ranks * RegistrationTable::capacity * members;
   }
 
   std::size_t rank = 0;
   std::vector<std::size_t> rank_of_member;
-  std::span<const RankBoard> boards;
-  std::span<RegistrationBoard> registrations;  ///< by rank
+  std::span<const RankStatus> statuses;
+  std::span<RegistrationTable> registrations;  ///< by rank
   std::span<RegistrationView> views;           ///< by rank, entry, member
 
-  [[nodiscard]] RegistrationBoard& own() const noexcept { return registrations[rank]; }
+  [[nodiscard]] RegistrationTable& own() const noexcept { return registrations[rank]; }
   [[nodiscard]] bool is_own(std::size_t member) const noexcept { return rank_of_member[member] == rank; }
   [[nodiscard]] std::span<RegistrationView> views_of(std::size_t of_rank, std::size_t entry) const noexcept {
     const std::size_t members = rank_of_member.size();
-    return views.subspan((of_rank * RegistrationBoard::capacity + entry) * members, members);
+    return views.subspan((of_rank * RegistrationTable::capacity + entry) * members, members);
   }
   [[nodiscard]] bool has_left(std::size_t other) const noexcept {
-    return boards[other].state.load() >= RankBoard::left;
+    return statuses[other].state.load() >= RankStatus::left;
   }
-  /// Whether `holds(rank)` for the rank of a member that has not followed the own entry to its version.
+  /// Whether `holds(rank)` for the rank of a member that has not followed this rank's entry to its version.
   template <class Predicate>
   [[nodiscard]] bool any_behind(std::uint32_t entry, const Predicate& holds) const {
     const std::uint64_t version = own().entries[entry].version.load();

@@ -93,7 +93,7 @@ bool Registrations::add(std::uint64_t sequence, std::size_t local, const std::by
 }
 
 void Registrations::enter(std::uint32_t entry, const backend::MemoryHandle& handle) {
-  RegistrationBoard::Entry& shown = table().entries[entry];
+  RegistrationTable::Entry& shown = table().entries[entry];
   shown.handle = handle;
   ++shown.version;
   if (table().used.load() <= entry) table().used.store(entry + 1);
@@ -102,7 +102,7 @@ void Registrations::enter(std::uint32_t entry, const backend::MemoryHandle& hand
 
 std::optional<std::uint32_t> Registrations::free_entry() {
   for (std::uint32_t entry = 0; entry < capacity_; ++entry) {
-    if (RegistrationBoard::is_open(table().entries[entry].version.load()) || !is_followed(entry)) continue;
+    if (RegistrationTable::is_open(table().entries[entry].version.load()) || !is_followed(entry)) continue;
     retired_->forget(entry);
     return entry;
   }
@@ -136,7 +136,7 @@ void Registrations::ring_all() noexcept {
 }
 
 bool Registrations::is_followed(std::uint32_t entry) const noexcept {
-  const bool is_open = RegistrationBoard::is_open(table().entries[entry].version.load());
+  const bool is_open = RegistrationTable::is_open(table().entries[entry].version.load());
   // Whoever leaves closes everything.
   return !tables_.any_behind(entry, [&](std::size_t rank) { return is_open || !tables_.has_left(rank); });
 }

@@ -23,7 +23,6 @@
 #include <string>
 #include <vector>
 
-/// Device memory of the ranks that the others have open.
 namespace tutti::transport::ranks {
 
 /// The registration cache: which segments of the caching allocators the other ranks have open, so that
@@ -39,12 +38,12 @@ class Registrations final : public SegmentObserver {
  public:
   /// How many operands one call of a rank may give: there is room for their segments, whatever other calls
   /// have open, unless captured ones keep as many.
-  static constexpr std::size_t most_given = RegistrationBoard::capacity / 2;
+  static constexpr std::size_t most_given = RegistrationTable::capacity / 2;
 
   /// `capacity`: how many segments of this rank may be open at a time.
   Registrations(Runtime& runtime, const Membership& membership, const SharedState& state,
                 const Progress& progress, Waiting& waiting, CallLog& calls, Abort& abort,
-                LiveTeams& live_teams, std::size_t capacity = RegistrationBoard::capacity);
+                LiveTeams& live_teams, std::size_t capacity = RegistrationTable::capacity);
   Registrations(const Registrations&) = delete;
   Registrations& operator=(const Registrations&) = delete;
   ~Registrations();
@@ -60,10 +59,10 @@ class Registrations final : public SegmentObserver {
   /// ends the team.
   void wait(std::uint64_t sequence);
 
-  /// Where memory that has been added is, for others.
+  /// Memory that has been added, as others find it.
   class Given {
    public:
-    /// For the device of a member.
+    /// Where the memory is for the device of a member.
     [[nodiscard]] std::byte* seen_by(std::size_t member) const noexcept {
       return views_ == nullptr ? address_ : segment_of(member) + offset_;
     }
@@ -85,35 +84,35 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] std::shared_ptr<RetiredSegments> retired() const noexcept { return retired_; }
 
   void will_free(const std::byte* address) noexcept override;
-  /// Passing while others have to close it. Lasting if one of them closes nothing for now, and if the team
-  /// has been ended: then this object knows no more of it.
+  /// The hold is passing while others have to close the segment. It is lasting if one of them closes nothing
+  /// for now, and if the team has been ended, as nobody knows what the others do then.
   [[nodiscard]] Hold hold_on(const std::byte* address) noexcept override;
 
  private:
   using Segment = RegisteredSegment;
   using Segments = RegisteredSegments;
 
-  [[nodiscard]] RegistrationBoard& table() const noexcept { return tables_.own(); }
+  [[nodiscard]] RegistrationTable& table() const noexcept { return tables_.own(); }
   /// The segment that contains `address`; end() if there is none.
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
-  /// With the mutex held.
+  /// An entry that may be used. The mutex is held.
   [[nodiscard]] std::optional<std::uint32_t> free_entry();
-  /// With the mutex held, in the call: tells the others to close what has not been used for longest, if much
-  /// is open.
+  /// Tells the others to close what has not been used for longest, if much is open. The mutex is held, in the
+  /// call.
   void trim(std::uint64_t sequence);
   void enter(std::uint32_t entry, const backend::MemoryHandle& handle);
-  /// With the mutex held: tells the others to close it.
+  /// Tells the others to close the segment. The mutex is held.
   void retire(Segments::iterator segment) noexcept;
   void ring_all() noexcept;
-  /// Whether all others have followed the entry to its version, or are gone.
+  /// Whether all other ranks have followed the entry to its version, or are gone.
   [[nodiscard]] bool is_followed(std::uint32_t entry) const noexcept;
   [[nodiscard]] bool closes_nothing(std::size_t rank) const;
-  /// Whether one that has not closes nothing for now.
+  /// Whether a rank that has not followed the entry closes nothing for now.
   [[nodiscard]] bool is_held_for_long(std::uint32_t entry) const;
   /// Whether what the allocator gives up keeps its entry, as somebody would not close it for now: if it comes
   /// to be used again, it need not be opened once more, and no entry is used up.
   [[nodiscard]] bool stays_open() const;
-  /// The segment, which no work uses any more, is retired unless it stays open; whether it does.
+  /// Retires the segment, which no work uses any more, unless it stays open. Whether it does.
   [[nodiscard]] bool keep_or_retire(const std::byte* address) noexcept;
   [[nodiscard]] std::string failure_of(std::uint32_t entry) const;
 

@@ -13,7 +13,7 @@
 
 namespace tutti::transport::ranks {
 
-/// A segment of an own caching allocator that has an entry.
+/// A segment of a caching allocator of this process that has an entry in the rank's table.
 struct RegisteredSegment {
   std::size_t bytes = 0;
   std::uint32_t entry = 0;
@@ -23,7 +23,7 @@ struct RegisteredSegment {
 };
 using RegisteredSegments = std::map<const std::byte*, RegisteredSegment>;  ///< by address
 
-/// Own segments that the others have been told to close, and may still have open. Thread-safe.
+/// Segments of this rank that the others have been told to close, and may still have open. Thread-safe.
 class RetiredSegments {
  public:
   using Hold = SegmentObserver::Hold;
@@ -36,14 +36,14 @@ class RetiredSegments {
     const std::lock_guard lock(mutex_);
     segments_.insert(std::move(segment));
   }
-  /// All others have closed it.
+  /// Forgets the segment of the entry: all others have closed it.
   void forget(std::uint32_t entry) noexcept {
     const std::lock_guard lock(mutex_);
     std::erase_if(segments_, [entry](const auto& segment) { return segment.second.entry == entry; });
   }
-  /// What keeps the segment at `address` from being freed: it may have been closed and given again, and all
-  /// its entries count. `has_left(rank)`: it has nothing open any more. `is_lasting(entry)`: somebody closes
-  /// it only after some time.
+  /// What keeps the segment at `address` from being freed. The segment may have been retired and registered
+  /// again; all of its entries count. `has_left(rank)` says whether the rank has nothing open any more,
+  /// `is_lasting(entry)` whether somebody closes the entry only after some time.
   template <class HasLeft, class IsLasting>
   [[nodiscard]] Hold hold_on(const std::byte* address, const HasLeft& has_left, const IsLasting& is_lasting) {
     const std::lock_guard lock(mutex_);

@@ -19,28 +19,28 @@ std::span<T> SharedState::place(std::byte* memory, std::size_t count) {
 SharedState::SharedState(std::byte* memory, const Shape& shape) {
   abort_word_ = place<backend::AbortWord>(memory, 1).data();
   static_cast<void>(place<backend::AbortReason>(memory, shape.ranks));  // the word finds them behind itself
-  boards_ = place<RankBoard>(memory, shape.ranks);
+  statuses_ = place<RankStatus>(memory, shape.ranks);
   first_calls_ = place<FirstCalls>(memory, 1).data();
   done_ = place<backend::SharedFlag>(memory, shape.members);
   passed_ = place<backend::SharedFlag>(memory, shape.members);
   mailboxes_ = place<Mailbox>(memory, 2 * shape.ranks);
   const std::size_t registering = shape.has_registrations ? shape.ranks : 0;
-  registrations_ = place<RegistrationBoard>(memory, registering);
+  registrations_ = place<RegistrationTable>(memory, registering);
   views_ = place<RegistrationView>(memory, RegistrationTables::view_count(registering, shape.members));
 }
 
 RegistrationTables SharedState::registration_tables(const Membership& membership) const {
   return {.rank = membership.rank(),
           .rank_of_member = membership.rank_of_member(),
-          .boards = boards_,
+          .statuses = statuses_,
           .registrations = registrations_,
           .views = views_};
 }
 
 std::vector<std::size_t> SharedState::ranks_behind(std::uint64_t sequence) const {
   std::vector<std::size_t> ranks;
-  for (std::size_t rank = 0; rank < boards_.size(); ++rank) {
-    if (boards_[rank].last_sequence.load() < sequence) ranks.push_back(rank);
+  for (std::size_t rank = 0; rank < statuses_.size(); ++rank) {
+    if (statuses_[rank].last_sequence.load() < sequence) ranks.push_back(rank);
   }
   return ranks;
 }

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "backend/shared_flag.hpp"
-#include "transport/team/boards.hpp"
 #include "transport/team/membership.hpp"
+#include "transport/team/rank_status.hpp"
 #include "transport/team/registration_tables.hpp"
 
 #include <cstddef>
@@ -34,8 +34,8 @@ class SharedState {
   SharedState(std::byte* memory, const Shape& shape);
 
   [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return *abort_word_; }
-  [[nodiscard]] RankBoard& board(std::size_t rank) const noexcept { return boards_[rank]; }
-  [[nodiscard]] std::span<RankBoard> boards() const noexcept { return boards_; }
+  [[nodiscard]] RankStatus& status(std::size_t rank) const noexcept { return statuses_[rank]; }
+  [[nodiscard]] std::span<RankStatus> statuses() const noexcept { return statuses_; }
   [[nodiscard]] FirstCalls& first_calls() const noexcept { return *first_calls_; }
   /// The sequence number of the last call by rounds that the member has completed, as far as this host knows.
   /// A device writes it. (A word of its own, beside `passed_flag`, because the host writes that.)
@@ -59,12 +59,12 @@ class SharedState {
 
   std::size_t bytes_ = 0;
   backend::AbortWord* abort_word_ = nullptr;
-  std::span<RankBoard> boards_;
+  std::span<RankStatus> statuses_;
   FirstCalls* first_calls_ = nullptr;
   std::span<backend::SharedFlag> done_;
   std::span<backend::SharedFlag> passed_;
   std::span<Mailbox> mailboxes_;
-  std::span<RegistrationBoard> registrations_;
+  std::span<RegistrationTable> registrations_;
   std::span<RegistrationView> views_;
 };
 

@@ -14,9 +14,9 @@
 namespace tutti::transport::ranks {
 
 /// How many devices one process can bring in.
-inline constexpr std::size_t most_own_members = 16;
+inline constexpr std::size_t most_local_members = 16;
 
-/// One call as one rank made it. All fields but `own` are equal on all ranks of a call that matches.
+/// One call as one rank made it. All fields but `lengths` are equal on all ranks of a call that matches.
 struct Signature {
   Collective collective = Collective::barrier;
   DType dtype = DType::float32;  ///< of the first tensor
@@ -25,8 +25,8 @@ struct Signature {
   std::uint32_t tensors = 1;   ///< per member
   std::uint64_t elements = 0;  ///< per member; of scatter and gather, per unit of length along `dim`
   std::uint64_t shape = 0;     ///< a hash of all sizes and element types that must agree
-  /// Own members' lengths along `dim`, where it has sizes of its own.
-  std::array<std::uint64_t, most_own_members> own{};
+  /// Lengths of the local members along `dim`, where the collective has sizes of their own.
+  std::array<std::uint64_t, most_local_members> lengths{};
 
   void add_to_shape(std::uint64_t number) noexcept { shape = mix(shape, number); }
   [[nodiscard]] bool matches(const Signature& other) const noexcept {

@@ -59,7 +59,7 @@ Team::Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introd
               [&](std::byte* memory) {
                 const SharedState state(memory, shape_of(membership_, settings));
                 for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank)
-                  state.board(rank).process = introductions.process_numbers[rank];
+                  state.status(rank).process = introductions.process_numbers[rank];
               }),
       state_(memory_.data(), shape_of(membership_, settings)),
       abort_(membership_, state_.abort_word(), news_),
@@ -122,7 +122,7 @@ void Team::start() {
                                          std::move(network_));
     courier_->start();
   }
-  leaving_.enter(RankBoard::active);
+  leaving_.enter(RankStatus::active);
   progress_.start(windows_);
   watch_.start();
   if (membership_.member_count() == 1) return;
@@ -140,7 +140,7 @@ void Team::end() noexcept {
   progress_.stop();
   // A thread that is still in the network keeps its courier.
   if (courier_ != nullptr && !courier_->stop()) static_cast<void>(courier_.release());
-  leaving_.leave_memory(memory_, windows_, registrations_);
+  leaving_.defer_frees(memory_, windows_, registrations_);
 }
 
 }  // namespace tutti::transport::ranks

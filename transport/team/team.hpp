@@ -81,7 +81,7 @@ class Team {
   [[nodiscard]] bool is_local(std::size_t member) const noexcept { return membership_.is_local(member); }
   [[nodiscard]] const std::vector<int>& devices() const noexcept { return membership_.devices(); }
   static void free_left_memory(Runtime& runtime, std::span<const int> devices) noexcept {
-    ranks::free_left_memory(runtime, devices);
+    ranks::free_deferred(runtime, devices);
   }
   static void decline(Exchange& exchange, const std::string& complaint) noexcept {
     decline_to_join(exchange, complaint);

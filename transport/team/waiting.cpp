@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/waiting.hpp"
 
-#include "transport/team/lookout.hpp"
+#include "transport/team/pause_detector.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -27,12 +27,12 @@ void Waiting::wait(std::uint64_t sequence, const std::function<bool()>& holds,
                    const std::vector<std::size_t>& missing) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
-  Lookout lookout(judgement_.timeout());
+  PauseDetector pauses(judgement_.timeout());
   while (!holds()) {
     abort_.require_running();
     const auto now = Clock::now();
     const auto waited = now - start;
-    if (lookout.may_judge(now) && waited > judgement_.patience()) give_up(sequence, missing);
+    if (pauses.may_judge(now) && waited > judgement_.patience()) give_up(sequence, missing);
     runtime_.backend().wait_elsewhere();  // others may wait for what this rank has queued
     if (waited > std::chrono::microseconds(50)) {
       waits_in_.store(sequence);
@@ -56,7 +56,7 @@ void Waiting::wait_for_ranks(std::uint64_t sequence, const Missing& missing) {
 
 void Waiting::give_up(std::uint64_t sequence, const std::vector<std::size_t>& missing) {
   const std::string reason =
-      fmt::format("{} did not finish within {} ms: {}", board().describe_call(sequence),
+      fmt::format("{} did not finish within {} ms: {}", status().describe_call(sequence),
                   judgement_.timeout().count(), judgement_.who_is_late(sequence, missing));
   const std::string record = record_.of_timeout(sequence, reason);  // as it is before all calls end
   if (abort_.set(ErrorCode::timeout, reason)) record_.keep(record);
@@ -64,12 +64,12 @@ void Waiting::give_up(std::uint64_t sequence, const std::vector<std::size_t>& mi
 
 void Waiting::look_for_lost_ranks() {
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
-    const RankBoard& lost = state_.board(rank);
-    if (!judgement_.is_gone(rank) || lost.state.load() >= RankBoard::leaving) continue;
+    const RankStatus& lost = state_.status(rank);
+    if (!judgement_.is_gone(rank) || lost.state.load() >= RankStatus::leaving) continue;
     const std::uint64_t waits_in = progress_.oldest_under_way().value_or(waits_in_.load());
     const std::string wait = waits_in == 0 ? ""
                                            : fmt::format("; rank {} waits in {}", membership_.rank(),
-                                                         board().describe_call(waits_in));
+                                                         status().describe_call(waits_in));
     abort_.set(ErrorCode::peer_unavailable,
                fmt::format("rank {} (process {}) is gone; its last call was {}{}", rank, lost.process,
                            lost.describe_call(lost.last_sequence.load()), wait));
@@ -79,15 +79,15 @@ void Waiting::look_for_lost_ranks() {
 
 void Waiting::look_for_ranks_that_left(std::uint64_t sequence, const Missing& missing) {
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
-    const RankBoard& gone = state_.board(rank);
-    if (gone.state.load() < RankBoard::leaving) continue;
+    const RankStatus& gone = state_.status(rank);
+    if (gone.state.load() < RankStatus::leaving) continue;
     const std::vector<std::size_t> ranks = missing();  // asked when it has left: what it has done is done
     if (std::ranges::find(ranks, rank) == ranks.end()) continue;
     look_for_lost_ranks();  // it may have left because of one
     abort_.set(ErrorCode::peer_unavailable,
                fmt::format("rank {} has left, its last call was {}; rank {} waits for it in {}", rank,
                            gone.describe_call(gone.last_sequence.load()), membership_.rank(),
-                           board().describe_call(sequence)));
+                           status().describe_call(sequence)));
     return;
   }
 }

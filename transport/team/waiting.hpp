@@ -47,7 +47,7 @@ class Waiting {
  private:
   void wait(std::uint64_t sequence, const std::function<bool()>& holds,
             const std::vector<std::size_t>& missing);
-  [[nodiscard]] const RankBoard& board() const noexcept { return state_.board(membership_.rank()); }
+  [[nodiscard]] const RankStatus& status() const noexcept { return state_.status(membership_.rank()); }
 
   Runtime& runtime_;
   const Membership& membership_;

@@ -26,7 +26,7 @@ Watch::Watch(const Membership& membership, const SharedState& state, Progress& p
 void Watch::start() {
   thread_ = backend::Thread(
       {.name = "tutti-watch", .purpose = "that watches over a communicator"},
-      [this, lookout = Lookout(judgement_.timeout())] { run(lookout); },
+      [this, pauses = PauseDetector(judgement_.timeout())] { run(pauses); },
       [this](const backend::Escaped& escaped) { abort_.fail("cannot watch over its calls", escaped); });
 }
 
@@ -44,12 +44,12 @@ void Watch::set_abort_handler(std::function<void()> handler) {
   abort_handler_ = std::move(handler);
 }
 
-void Watch::run(Lookout lookout) {
+void Watch::run(PauseDetector pauses) {
   std::unique_lock lock(mutex_);
   while (!stops_.wait_for(lock, watch_period, [this] { return is_stopping_; })) {
     try {
       if (!abort_.is_set()) {
-        look_around(lookout);
+        look_around(pauses);
       } else {
         if (const auto handler = std::exchange(abort_handler_, nullptr)) handler();
         abort_.log_reason();
@@ -60,25 +60,25 @@ void Watch::run(Lookout lookout) {
   }
 }
 
-void Watch::look_around(Lookout& lookout) {
-  RankBoard& board = state_.board(membership_.rank());
-  board.watched_at.store(RankBoard::now());
-  const bool may_judge = lookout.may_judge(Lookout::Clock::now());
+void Watch::look_around(PauseDetector& pauses) {
+  RankStatus& status = state_.status(membership_.rank());
+  status.watched_at.store(RankStatus::now());
+  const bool may_judge = pauses.may_judge(PauseDetector::Clock::now());
   waiting_.look_for_lost_ranks();
   // Where devices are asked, whoever asks them looks at the marks, as that may take long.
   if (!progress_.asks_devices()) progress_.look_at_marks();
   if (const std::uint64_t done = progress_.completed(); done != done_) {
     done_ = done;
-    done_since_ = RankBoard::now();
+    done_since_ = RankStatus::now();
   }
   const auto oldest = progress_.oldest_under_way();
   if (!oldest || membership_.member_count() == 1) return;  // a member alone waits for nobody
   waiting_.look_for_ranks_that_left(*oldest, [&] { return state_.ranks_behind(*oldest); });
-  const std::int64_t since = std::max(board.entries[*oldest % RankBoard::history].posted_at(), done_since_);
+  const std::int64_t since = std::max(status.entries[*oldest % RankStatus::history].posted_at(), done_since_);
   const auto is_too_late = [&](std::int64_t now) {
     return std::chrono::nanoseconds(now - since) > judgement_.patience();
   };
-  if (!may_judge || !is_too_late(RankBoard::now())) return;
+  if (!may_judge || !is_too_late(RankStatus::now())) return;
   if (!progress_.asks_devices() || is_too_late(progress_.known_until()) ||
       progress_.silence() > longest_silence)
     waiting_.give_up(*oldest);

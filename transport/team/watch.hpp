@@ -4,8 +4,8 @@
 #include "backend/thread.hpp"
 #include "transport/team/abort.hpp"
 #include "transport/team/judgement.hpp"
-#include "transport/team/lookout.hpp"
 #include "transport/team/membership.hpp"
+#include "transport/team/pause_detector.hpp"
 #include "transport/team/progress.hpp"
 #include "transport/team/shared_state.hpp"
 #include "transport/team/waiting.hpp"
@@ -35,9 +35,9 @@ class Watch {
   void set_abort_handler(std::function<void()> handler);
 
  private:
-  void run(Lookout lookout);
+  void run(PauseDetector pauses);
   /// What the thread does once in a while.
-  void look_around(Lookout& lookout);
+  void look_around(PauseDetector& pauses);
 
   const Membership& membership_;
   const SharedState state_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/window_self_test.hpp"
 
-#include "transport/team/own_stream.hpp"
+#include "transport/team/scoped_stream.hpp"
 #include "tutti/error.hpp"
 
 #include <cstring>
@@ -30,7 +30,7 @@ WindowSelfTest::~WindowSelfTest() {
 }
 
 void WindowSelfTest::write(int device, std::size_t writer, std::span<std::byte* const> windows) {
-  const OwnStream stream(backend_, device);
+  const ScopedStream stream(backend_, device);
   for (std::size_t i = 0; i < bytes; ++i) host_[i] = pattern_of(writer, i);
   std::vector<std::byte*> pointers{host_};
   for (std::byte* const window : windows) pointers.push_back(place(window, writer));
@@ -41,7 +41,7 @@ void WindowSelfTest::write(int device, std::size_t writer, std::span<std::byte* 
 }
 
 void WindowSelfTest::read(int device, std::size_t reader, std::span<std::byte* const> windows) {
-  const OwnStream stream(backend_, device);
+  const ScopedStream stream(backend_, device);
   for (std::size_t owner = 0; owner < windows.size(); ++owner) {
     std::memset(host_, 0, layout_.members * bytes);
     std::vector<std::byte*> pointers{place(windows[owner], 0), host_};

@@ -24,7 +24,7 @@ namespace {
 using backend::MemoryHandle;
 
 /// What one process tells the others of its windows.
-using Handles = std::array<MemoryHandle, most_own_members>;
+using Handles = std::array<MemoryHandle, most_local_members>;
 
 /// Room in inboxes for what aligns the messages of long lists.
 constexpr std::uint64_t padding = 64 << 10;
@@ -32,7 +32,7 @@ constexpr std::uint64_t padding = 64 << 10;
 constexpr std::uint64_t most_inboxes_per_slot = 5;
 
 void clear(backend::Backend& backend, int device, std::byte* address, std::size_t bytes) {
-  const OwnStream stream(backend, device);
+  const ScopedStream stream(backend, device);
   backend.fill(stream.get(), {.target = address, .count = bytes, .element_bytes = 1});
   backend.synchronize_stream(stream.get());
 }
@@ -49,7 +49,7 @@ std::string complaint_of(const std::function<void()>& step) {
 
 /// What all ranks have told of their members, one after another.
 template <class T>
-std::vector<T> by_member(const std::vector<std::array<T, most_own_members>>& by_rank,
+std::vector<T> by_member(const std::vector<std::array<T, most_local_members>>& by_rank,
                          const Membership& membership) {
   std::vector<T> all;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
@@ -123,7 +123,7 @@ void Windows::allocate_counters() {
     if (memory == nullptr)
       throw Error(ErrorCode::out_of_memory, fmt::format("no memory left on device {}", devices()[local]));
     counters_[local] = static_cast<backend::TeamCounters*>(memory);
-    counters_streams_.push_back(std::make_unique<OwnStream>(runtime_.backend(), devices()[local]));
+    counters_streams_.push_back(std::make_unique<ScopedStream>(runtime_.backend(), devices()[local]));
     clear(runtime_.backend(), devices()[local], static_cast<std::byte*>(memory),
           sizeof(backend::TeamCounters));
   }
@@ -158,7 +158,7 @@ std::string Windows::use_device_windows(Exchange& exchange) {
 
 bool Windows::are_joined_by_nvlink(Exchange& exchange) const {
   backend::Backend& backend = runtime_.backend();
-  std::array<DeviceName, most_own_members> mine{};
+  std::array<DeviceName, most_local_members> mine{};
   for (std::size_t local = 0; local < devices().size(); ++local)
     mine[local] = DeviceName::of(backend, devices()[local]);
   const auto names = by_member(gather(exchange, mine), membership_);

@@ -6,7 +6,7 @@
 #include "runtime.hpp"
 #include "transport/team/host_share.hpp"
 #include "transport/team/membership.hpp"
-#include "transport/team/own_stream.hpp"
+#include "transport/team/scoped_stream.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/exchange.hpp"
 
@@ -101,11 +101,11 @@ class Windows {
   backend::TeamWindowLayout layout_;
   TransportKind transport_ = TransportKind::staged;
   std::string reason_;
-  std::optional<HostShare> host_windows_;                     ///< none where windows are on devices
-  std::vector<std::vector<std::byte*>> addresses_;            ///< by local index, then member
-  std::vector<backend::TeamCounters*> counters_;              ///< by local index
-  std::vector<std::unique_ptr<OwnStream>> counters_streams_;  ///< likewise; empty if there are none
-  std::vector<Allocated> allocated_;                          ///< by local index
+  std::optional<HostShare> host_windows_;                        ///< none where windows are on devices
+  std::vector<std::vector<std::byte*>> addresses_;               ///< by local index, then member
+  std::vector<backend::TeamCounters*> counters_;                 ///< by local index
+  std::vector<std::unique_ptr<ScopedStream>> counters_streams_;  ///< likewise; empty if there are none
+  std::vector<Allocated> allocated_;                             ///< by local index
   std::vector<Opened> opened_;
 };
 

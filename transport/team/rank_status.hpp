@@ -15,9 +15,9 @@
 /// a `Courier` does the writing for those of other hosts.
 namespace tutti::transport::ranks {
 
-/// What the others of its host say of a rank of another host: for those who cannot hear it itself. Numbers
-/// only grow, whoever says them.
-struct Hearsay {
+/// What the others of its host say of a rank of another host, for those who cannot hear the rank itself. The
+/// numbers only grow, whoever says them.
+struct Gossip {
   std::atomic<std::uint64_t> last_sequence{0};
   std::atomic<std::uint64_t> completed{0};
   std::atomic<std::int64_t> watched_at{0};
@@ -30,21 +30,22 @@ struct Hearsay {
   }
 };
 
-/// One rank's last calls, in shared memory: written by that rank, read by all.
-struct alignas(64) RankBoard {
+/// How far one rank is, and its last calls, in shared memory: that rank writes it, and all read it.
+struct alignas(64) RankStatus {
   static constexpr std::uint32_t joining = 0;
   static constexpr std::uint32_t active = 1;
-  static constexpr std::uint32_t leaving = 2;  ///< own work is over
+  static constexpr std::uint32_t leaving = 2;  ///< its own work is over
   static constexpr std::uint32_t left = 3;     ///< other members' windows are closed
   static constexpr std::size_t history = 64;
-  /// How many calls a rank may be ahead of another: what the boards remember, less some for those who read
+  /// How many calls a rank may be ahead of another: what the statuses remember, less some for those who read
   /// them.
   static constexpr std::uint64_t furthest_ahead = history / 2;
   /// Nanoseconds of the host's monotonic clock.
   [[nodiscard]] static std::int64_t now() noexcept;
 
-  /// In words, because others may read an old entry while its owner writes a new one in its place; `sequence`
-  /// tells. All that is looked at on every call shares a cache line: it comes from another processor's.
+  /// A call. It is kept in words, because others may read an old entry while its rank writes a new one in its
+  /// place; they tell by `sequence`. All that every call looks at shares a cache line, which comes from
+  /// another processor's cache.
   class alignas(64) Entry {
    public:
     /// One writer at a time.
@@ -53,19 +54,19 @@ struct alignas(64) RankBoard {
     [[nodiscard]] bool is(std::uint64_t sequence) const noexcept {
       return sequence_.load(std::memory_order_acquire) == sequence;
     }
-    /// All of it but `own`, which is empty.
+    /// The signature, without `lengths`.
     [[nodiscard]] Signature common() const noexcept { return words(common_words); }
-    /// All of it; `own` is another call's where the collective has no sizes of its own.
+    /// The whole signature; its `lengths` are another call's where the collective has no sizes of its own.
     [[nodiscard]] Signature signature() const noexcept { return words(word_count); }
     [[nodiscard]] std::int64_t posted_at() const noexcept {
       return posted_at_.load(std::memory_order_relaxed);
     }
-    /// The call runs when its graph is launched.
+    /// Whether the call runs only when its graph is launched.
     [[nodiscard]] bool is_captured() const noexcept { return is_captured_.load(std::memory_order_relaxed); }
 
    private:
     static constexpr std::size_t word_count = sizeof(Signature) / sizeof(std::uint64_t);
-    static constexpr std::size_t common_words = offsetof(Signature, own) / sizeof(std::uint64_t);
+    static constexpr std::size_t common_words = offsetof(Signature, lengths) / sizeof(std::uint64_t);
     static_assert((3 + common_words) * sizeof(std::uint64_t) <= 64);
 
     [[nodiscard]] Signature words(std::size_t count) const noexcept;
@@ -80,31 +81,32 @@ struct alignas(64) RankBoard {
   pid_t process = 0;
   std::atomic<std::uint64_t> last_sequence{0};
   std::atomic<std::int64_t> carried_at{0};  ///< when its courier, if there is one, was last seen to work
-  std::atomic<std::int64_t> watched_at{0};  ///< when its watch last looked around; elsewhere, heard of so
-  Hearsay hearsay;                          ///< elsewhere
+  std::atomic<std::int64_t> watched_at{
+      0};         ///< when its watch last looked around; on other hosts, when they heard that
+  Gossip gossip;  ///< on other hosts alone
   Entry entries[history];
 
   /// The call in words, as far as it is remembered; "nothing yet" for number 0.
   [[nodiscard]] std::string describe_call(std::uint64_t sequence) const;
 };
 
-/// What those who came first have made of the last calls: all others compare with it, one word each. So two
-/// ranks that differ never both go on, whoever else is still to come.
+/// What the ranks that came first have made of the last calls, a word for each call; all others compare with
+/// it. So two ranks that differ never both go on, whoever else is still to come.
 class alignas(64) FirstCalls {
  public:
-  /// Whether the call is like the one that came first; the first one is. What its rank has written before is
-  /// seen by all who find that theirs differs. Each rank of this host, and whoever hands on a call of another
-  /// host, asks once per call, before this host's ranks may go further ahead of it.
+  /// Whether the call is like the one that came first; the first one is. Whoever finds that its own differs
+  /// sees what the first rank has written before. Each rank of this host, and whoever hands on a call of
+  /// another host, asks once per call, before this host's ranks may go further ahead of it.
   [[nodiscard]] bool agree(std::uint64_t sequence, const Signature& signature, bool is_captured) noexcept;
 
  private:
   // Nobody comes to a word again before all have been there: whoever makes the call of the next lap has heard
   // that all others have made one `furthest_ahead` before it, who had heard the same of one as far before
   // that.
-  static_assert(RankBoard::history >= 2 * RankBoard::furthest_ahead);
+  static_assert(RankStatus::history >= 2 * RankStatus::furthest_ahead);
 
   /// A digest of the call above the number of the lap around the array, which tells old words from new ones.
-  std::array<std::atomic<std::uint64_t>, RankBoard::history> words_{};
+  std::array<std::atomic<std::uint64_t>, RankStatus::history> words_{};
 };
 
 /// Where a rank leaves bytes for others; see `TeamExchange`.
@@ -113,7 +115,7 @@ struct alignas(64) Mailbox {
   static constexpr std::size_t capacity = 4096;
 
   std::atomic<std::uint64_t> written{0};
-  std::atomic<std::uint64_t> read{0};  ///< of everybody's, by the owner
+  std::atomic<std::uint64_t> read{0};  ///< of everybody's, by the rank that has the box
   std::array<std::byte, capacity> bytes{};
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/team/left_memory.hpp"
+#include "transport/team/deferred_frees.hpp"
 
 #include "log.hpp"
 
@@ -11,25 +11,25 @@
 
 namespace tutti::transport::ranks {
 
-bool LeftMemory::Left::is_over() const noexcept {
-  for (std::size_t rank = 0; rank < boards.size(); ++rank) {
+bool DeferredFrees::Left::is_over() const noexcept {
+  for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
     if (!has_left(rank)) return false;
   }
   return true;
 }
 
-LeftMemory::LeftMemory(Runtime& runtime) : runtime_(runtime) {
+DeferredFrees::DeferredFrees(Runtime& runtime) : runtime_(runtime) {
   for (int device = 0; device < runtime_.device_count(); ++device)
     runtime_.allocator(device).add_observer(*this);
 }
 
-LeftMemory::~LeftMemory() {
+DeferredFrees::~DeferredFrees() {
   for (int device = 0; device < runtime_.device_count(); ++device)
     runtime_.allocator(device).remove_observer(*this);
 }
 
-void LeftMemory::take(std::list<Left> left, std::span<const Windows::Allocated> windows,
-                      std::size_t window_bytes) noexcept {
+void DeferredFrees::take(std::list<Left> left, std::span<const Windows::Allocated> windows,
+                         std::size_t window_bytes) noexcept {
   {
     const std::lock_guard lock(mutex_);
     left_.splice(left_.end(), left);
@@ -44,7 +44,7 @@ void LeftMemory::take(std::list<Left> left, std::span<const Windows::Allocated> 
   }
 }
 
-void LeftMemory::sweep(std::span<const int> devices) noexcept {
+void DeferredFrees::sweep(std::span<const int> devices) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (left_.empty()) return;
@@ -53,7 +53,7 @@ void LeftMemory::sweep(std::span<const int> devices) noexcept {
   for (const int device : devices) runtime_.allocator(device).free_let_go();
 }
 
-SegmentObserver::Hold LeftMemory::hold_on(const std::byte* address) noexcept {
+SegmentObserver::Hold DeferredFrees::hold_on(const std::byte* address) noexcept {
   const std::lock_guard lock(mutex_);
   auto hold = Hold::none;
   for (auto left = left_.begin(); left != left_.end();) {

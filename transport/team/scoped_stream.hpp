@@ -6,13 +6,13 @@
 namespace tutti::transport::ranks {
 
 /// A stream of one device for as long as the object lives. Throws what the backend throws.
-class OwnStream {
+class ScopedStream {
  public:
-  OwnStream(backend::Backend& backend, int device)
+  ScopedStream(backend::Backend& backend, int device)
       : backend_(backend), stream_(backend.create_stream(device, 0)) {}
-  OwnStream(const OwnStream&) = delete;
-  OwnStream& operator=(const OwnStream&) = delete;
-  ~OwnStream() { backend_.destroy_stream(stream_); }
+  ScopedStream(const ScopedStream&) = delete;
+  ScopedStream& operator=(const ScopedStream&) = delete;
+  ~ScopedStream() { backend_.destroy_stream(stream_); }
   [[nodiscard]] backend::StreamRef get() const noexcept { return stream_; }
 
  private:

@@ -4,8 +4,8 @@
 #include "backend/shared_memory.hpp"
 #include "caching_allocator.hpp"
 #include "runtime.hpp"
-#include "transport/team/boards.hpp"
 #include "transport/team/peer_process.hpp"
+#include "transport/team/rank_status.hpp"
 #include "transport/team/retired_segments.hpp"
 #include "transport/team/windows.hpp"
 
@@ -19,33 +19,33 @@
 namespace tutti::transport::ranks {
 
 /// Device memory of this process that other ranks, all of this host, may still have open for teams that are
-/// no more here. The devices' caching allocators free it once these have closed it, or are gone: when
-/// somebody sweeps, when memory is short, when the cache is emptied. An extension of the runtime.
-/// Thread-safe.
-class LeftMemory final : public SegmentObserver {
+/// no more here. The devices' caching allocators free it once those ranks have closed it, or are gone; that
+/// happens when somebody calls `sweep`, when memory is short, and when the cache is emptied. The object is an
+/// extension of the runtime. Thread-safe.
+class DeferredFrees final : public SegmentObserver {
  public:
   /// What one team has left.
   struct Left {
     std::shared_ptr<SharedMemory> memory;  ///< in which the others write
-    std::span<const RankBoard> boards;     ///< by rank; in the memory
+    std::span<const RankStatus> statuses;  ///< by rank; in the memory
     std::vector<PeerProcess> processes;
     std::shared_ptr<RetiredSegments> segments;  ///< may be in use
     std::vector<Windows::Allocated> windows;
 
     [[nodiscard]] bool has_left(std::size_t rank) const noexcept {
-      return boards[rank].state.load() >= RankBoard::left || processes[rank].is_gone();
+      return statuses[rank].state.load() >= RankStatus::left || processes[rank].is_gone();
     }
-    /// Nobody has anything open any more.
+    /// Whether nobody has anything open any more.
     [[nodiscard]] bool is_over() const noexcept;
   };
 
-  explicit LeftMemory(Runtime& runtime);
-  LeftMemory(const LeftMemory&) = delete;
-  LeftMemory& operator=(const LeftMemory&) = delete;
-  ~LeftMemory();
+  explicit DeferredFrees(Runtime& runtime);
+  DeferredFrees(const DeferredFrees&) = delete;
+  DeferredFrees& operator=(const DeferredFrees&) = delete;
+  ~DeferredFrees();
 
-  /// The list's one element; made early, as there may be no memory for it when the team goes. `windows` are
-  /// its windows, of `window_bytes` each, which are nobody else's any longer.
+  /// Takes the list's one element, which is made early, as there may be no memory for it when the team goes.
+  /// `windows` are the team's windows, of `window_bytes` each, which are nobody else's any longer.
   void take(std::list<Left> left, std::span<const Windows::Allocated> windows,
             std::size_t window_bytes) noexcept;
   /// Frees what can be freed on these devices; waits for them if there is something, and for no other rank.

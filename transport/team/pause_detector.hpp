@@ -6,24 +6,24 @@
 
 namespace tutti::transport::ranks {
 
-/// For a thread that looks again and again at what other ranks do: whether it may judge them by that. Not for
-/// a while after it has not looked, because its process was stopped, say: what they have done meanwhile, an
-/// end of the team included, may not have reached it yet. Who always comes late, on a machine that is too
-/// busy, judges all the same.
-class Lookout {
+/// Tells a thread that looks again and again at what other ranks do whether it may judge them by that. A
+/// thread that has paused, because its process was stopped, say, judges nobody for a while: what the others
+/// have done meanwhile, an end of the team included, may not have reached it yet. A thread that always comes
+/// late, because the machine is too busy, judges all the same.
+class PauseDetector {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// A thread that looks at least so often is never late, however short the timeout is.
+  /// A thread that looks at least so often has not paused, however short the timeout is.
   static constexpr std::chrono::milliseconds shortest_gap{100};
-  /// It judges no later than after so many gaps.
+  /// A thread judges no later than after so many gaps.
   static constexpr int most_gaps_in_a_row = 8;
 
   /// `timeout`: after which others are late.
-  explicit Lookout(std::chrono::milliseconds timeout)
+  explicit PauseDetector(std::chrono::milliseconds timeout)
       : longest_gap_(std::max(timeout / 4, shortest_gap)), pause_(timeout / 2) {}
 
-  /// To be called whenever the thread looks.
+  /// Whether the thread, which looks now, may judge. It calls this whenever it looks.
   [[nodiscard]] bool may_judge(Clock::time_point now) {
     if (now - last_look_ > longest_gap_ && gaps_ < most_gaps_in_a_row) {
       ++gaps_;
