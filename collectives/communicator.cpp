@@ -161,7 +161,7 @@ Team::Settings Communicator::Impl::prepared(const CommunicatorOptions& options) 
 Communicator::Impl::~Impl() {
   if (!is_forked_off()) {
     if (end_own_work()) return;
-    log_warning("Communicator: own calls have not come to their end, and keep what they use");
+    log_warning("Communicator: its calls have not come to their end, and keep what they use");
     context->team.will_stay();
   }
   keep(std::move(context));
@@ -234,7 +234,7 @@ void Communicator::Impl::end_launches() {
 }
 
 void Communicator::Impl::take_failures() {
-  for (std::size_t own = 0; own < context->devices.size(); ++own) {
+  for (std::size_t local = 0; local < context->devices.size(); ++local) {
     try {
       context->launcher.check();  // throws for one device at a time
     } catch (const Error& error) {

@@ -56,8 +56,8 @@ class MemoryRuns {
       start_run(begin, end);
     }
   }
-  /// In place of an output that is exactly an input, which it may be; no other output that is told of so is
-  /// that input too.
+  /// Takes the place of `add` for an output that is exactly an input, as it may be. No two such outputs may
+  /// be the same input.
   void add_in_place() { inputs_are_written_ = true; }
 
   /// Whether no run of outputs meets another run: then no output overlaps anything. False also if there are

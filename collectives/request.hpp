@@ -19,7 +19,7 @@ struct Request {
   std::size_t columns = 1;
   /// By collective:
   ///  - copies: the bytes of each column of an input, then, ascending, the buffers of outputs that are left
-  ///    alone, which in a team get no copy of their own member's input;
+  ///    alone, which in a team get no copy of their local member's input;
   ///  - sums: for each column the number of elements of an input and their type;
   ///  - scatter, gather: rows and bytes of a row of the whole, then for each part its offset in the row and
   ///  its

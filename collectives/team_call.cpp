@@ -44,9 +44,8 @@ TeamCall::TeamCall(TeamContext& context, Collective collective, StreamList strea
   request_.clear();
   request_.collective = collective;
   signature_.collective = collective;
-  arguments_.streams(streams, context.devices, "own member");
-  for (std::size_t own_member = 0; own_member < streams.size(); ++own_member)
-    guards_[own_member].emplace(streams[own_member]);
+  arguments_.streams(streams, context.devices, "local member");
+  for (std::size_t local = 0; local < streams.size(); ++local) guards_[local].emplace(streams[local]);
   streams_.clear();
   for (const Device device : context.devices)
     streams_.push_back(current_stream_ref(context.runtime, device.index()));
@@ -68,15 +67,15 @@ void TeamCall::set_root(int root) {
 
 void TeamCall::one_per_member(std::size_t count, std::string_view argument) const {
   if (count != locals()) {
-    arguments_.fail("{} has {} entries, expected one per own member, {}", argument, count, locals());
+    arguments_.fail("{} has {} entries, expected one per local member, {}", argument, count, locals());
   }
 }
 
-void TeamCall::on_member(const Tensor& tensor, const Name& name, std::size_t own_member) const {
+void TeamCall::on_member(const Tensor& tensor, const Name& name, std::size_t local) const {
   arguments_.usable(tensor, name);
-  if (tensor.device() != context_.devices[own_member]) {
+  if (tensor.device() != context_.devices[local]) {
     arguments_.fail("{} is on {}, expected {}, the device of member {}", name, to_string(tensor.device()),
-                    to_string(context_.devices[own_member]), first() + own_member);
+                    to_string(context_.devices[local]), first() + local);
   }
 }
 
@@ -106,9 +105,9 @@ void TeamCall::check_alike(const MemberOperands& operands, std::string_view argu
   }
 }
 
-void TeamCall::check_output(const Tensor& out, const Name& name, std::size_t own_member, const Tensor& like,
+void TeamCall::check_output(const Tensor& out, const Name& name, std::size_t local, const Tensor& like,
                             const Name& like_name) const {
-  on_member(out, name, own_member);
+  on_member(out, name, local);
   arguments_.same_dtype(out, name, like.dtype(), like_name);
   arguments_.same_sizes(out, name, like.sizes(), like_name);
   arguments_.writable(out, name);
@@ -147,16 +146,15 @@ void TeamCall::begin() {
   outputs_.resize(locals() * columns());
 }
 
-void TeamCall::set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name) {
-  inputs_[own_member * columns() + column] =
+void TeamCall::set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
+  inputs_[local * columns() + column] =
       tensor.is_contiguous() ? tensor : packing_.input(tensor, *contiguous_layout(tensor), name);
 }
 
-void TeamCall::set_output(std::size_t own_member, std::size_t column, const Tensor& tensor,
-                          const Name& name) {
-  outputs_[own_member * columns() + column] =
+void TeamCall::set_output(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
+  outputs_[local * columns() + column] =
       tensor.is_contiguous() ? tensor
-                             : packing_.output(tensor, *contiguous_layout(tensor), name, stream(own_member));
+                             : packing_.output(tensor, *contiguous_layout(tensor), name, stream(local));
 }
 
 std::uint64_t TeamCall::post_without_work() {
@@ -164,8 +162,8 @@ std::uint64_t TeamCall::post_without_work() {
   if (is_captured()) arguments_.unsupported("the current stream is being captured");
   post();
   carry_out([this] {
-    for (std::size_t own_member = 0; own_member < streams_.size(); ++own_member)
-      team_.done_after(own_member, sequence_, streams_[own_member]);
+    for (std::size_t local = 0; local < streams_.size(); ++local)
+      team_.done_after(local, sequence_, streams_[local]);
   });
   return sequence_;
 }
@@ -193,9 +191,9 @@ void TeamCall::leave_own_copies_alone() {
   const std::size_t last_source = has_root ? root() : members() - 1;
   for (std::size_t member = first_source; member <= last_source; ++member) {
     for (std::size_t column = 0; column < columns(); ++column) {
-      if (const auto own_member = own(member)) {
-        const Tensor& input = inputs_[*own_member * columns() + column];
-        const Tensor& output = outputs_[*own_member * columns() + column];
+      if (const auto local = local_of(member)) {
+        const Tensor& input = inputs_[*local * columns() + column];
+        const Tensor& output = outputs_[*local * columns() + column];
         const std::uint64_t offset = has_root ? 0 : member * input.nbytes();
         if (output.defined() && address_of(input) != address_of(output) + offset) continue;
       }
@@ -234,7 +232,7 @@ void TeamCall::keep_memory() {
         tensor->record_stream(used);
     }
   }
-  for (const StandIn& replaced : stand_ins_) replaced.operand.record_stream(stream(replaced.own_member));
+  for (const StandIn& replaced : stand_ins_) replaced.operand.record_stream(stream(replaced.local));
 }
 
 template <class Work>
@@ -304,44 +302,44 @@ void TeamCall::bind() {
 
 void TeamCall::give(const RoundPlan& rounds) {
   transport::ranks::Registrations& registrations = *team_.registrations();
-  for (std::size_t own_member = 0; own_member < locals(); ++own_member) {
-    for (const transport::BufferId buffer : rounds.given[own_member]) {
+  for (std::size_t local = 0; local < locals(); ++local) {
+    for (const transport::BufferId buffer : rounds.given[local]) {
       const auto add = [&](const std::byte* address) {
-        return registrations.add(sequence_, own_member, address, is_captured());
+        return registrations.add(sequence_, local, address, is_captured());
       };
       if (add(operands_.addresses[buffer])) continue;
-      if (!add(add_stand_in(own_member, buffer))) {
+      if (!add(add_stand_in(local, buffer))) {
         throw Error(
             ErrorCode::transport_failure,
             fmt::format("memory of member {} cannot be opened by other processes, nor can a copy of it: {}",
-                        first() + own_member, registrations.refusal()));
+                        first() + local, registrations.refusal()));
       }
     }
   }
   registrations.wait(sequence_);
 }
 
-const std::byte* TeamCall::add_stand_in(std::size_t own_member, transport::BufferId buffer) {
+const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId buffer) {
   const std::size_t side = members() * columns();
   const bool is_output = buffer >= side;
   Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first() * columns()];
   const Tensor stand_in =
-      tutti::empty(operand.sizes(), {.dtype = operand.dtype(), .device = context_.devices[own_member]});
+      tutti::empty(operand.sizes(), {.dtype = operand.dtype(), .device = context_.devices[local]});
   if (!is_output) {
     context_.runtime.backend().copy(
-        streams_[own_member],
+        streams_[local],
         {.target = address_of(stand_in), .source = address_of(operand), .row_bytes = operand.nbytes()});
   }
-  stand_ins_.push_back({own_member, std::exchange(operand, stand_in), stand_in, is_output});
+  stand_ins_.push_back({local, std::exchange(operand, stand_in), stand_in, is_output});
   return operands_.addresses[buffer] = address_of(stand_in);
 }
 
 void TeamCall::copy_stand_ins_back() {
   for (const StandIn& replaced : stand_ins_) {
     if (!replaced.is_output) continue;
-    context_.runtime.backend().copy(streams_[replaced.own_member], {.target = address_of(replaced.operand),
-                                                                    .source = address_of(replaced.stand_in),
-                                                                    .row_bytes = replaced.operand.nbytes()});
+    context_.runtime.backend().copy(streams_[replaced.local], {.target = address_of(replaced.operand),
+                                                               .source = address_of(replaced.stand_in),
+                                                               .row_bytes = replaced.operand.nbytes()});
   }
 }
 

@@ -25,22 +25,22 @@
 
 namespace tutti::collectives {
 
-/// Operands of the own members: one tensor each, or a list each.
+/// Operands of the local members: one tensor each, or a list each.
 class MemberOperands {
  public:
   [[nodiscard]] static MemberOperands one_each(TensorList tensors) { return {tensors, {}, false}; }
   [[nodiscard]] static MemberOperands lists(TensorLists tensors) { return {{}, tensors, true}; }
 
   [[nodiscard]] std::size_t size() const noexcept { return are_lists_ ? lists_.size() : tensors_.size(); }
-  [[nodiscard]] std::span<const Tensor> operator[](std::size_t own_member) const {
-    return are_lists_ ? std::span<const Tensor>(lists_[own_member])
-                      : std::span<const Tensor>(tensors_).subspan(own_member, 1);
+  [[nodiscard]] std::span<const Tensor> operator[](std::size_t local) const {
+    return are_lists_ ? std::span<const Tensor>(lists_[local])
+                      : std::span<const Tensor>(tensors_).subspan(local, 1);
   }
-  [[nodiscard]] Name name(std::string_view argument, std::size_t own_member, std::size_t index) const {
-    return are_lists_ ? Name(argument, own_member, index) : Name(argument, own_member);
+  [[nodiscard]] Name name(std::string_view argument, std::size_t local, std::size_t index) const {
+    return are_lists_ ? Name(argument, local, index) : Name(argument, local);
   }
-  [[nodiscard]] Named named(std::string_view argument, std::size_t own_member) const {
-    return {argument, (*this)[own_member], static_cast<int>(own_member), !are_lists_};
+  [[nodiscard]] Named named(std::string_view argument, std::size_t local) const {
+    return {argument, (*this)[local], static_cast<int>(local), !are_lists_};
   }
 
  private:
@@ -52,7 +52,7 @@ class MemberOperands {
   bool are_lists_;
 };
 
-/// In what own members' tensors are alike, beside element types. Where they are flat, shapes do not matter.
+/// In what local members' tensors are alike, beside element types. Where they are flat, shapes do not matter.
 enum class Likeness : std::uint8_t { sizes, elements };
 
 /// One call of a communicator: checks, signature, work, launch. One at a time; other threads' wait.
@@ -71,7 +71,7 @@ class TeamCall {
   [[nodiscard]] std::size_t first() const noexcept { return team_.first_local(); }
   [[nodiscard]] std::size_t members() const noexcept { return team_.member_count(); }
   /// This process's position of a member, if it is one of its own.
-  [[nodiscard]] std::optional<std::size_t> own(std::size_t member) const {
+  [[nodiscard]] std::optional<std::size_t> local_of(std::size_t member) const {
     return team_.is_local(member) ? std::optional(member - first()) : std::nullopt;
   }
   void set_root(int root);
@@ -79,19 +79,19 @@ class TeamCall {
 
   // Checks.
   void one_per_member(std::size_t count, std::string_view argument) const;
-  void on_member(const Tensor& tensor, const Name& name, std::size_t own_member) const;
+  void on_member(const Tensor& tensor, const Name& name, std::size_t local) const;
   /// Own members' lists: on their devices, all of the same element types and sizes as the first.
   void check_alike(const MemberOperands& operands, std::string_view argument,
                    Likeness likeness = Likeness::sizes) const;
-  void check_output(const Tensor& out, const Name& name, std::size_t own_member, const Tensor& like,
+  void check_output(const Tensor& out, const Name& name, std::size_t local, const Tensor& like,
                     const Name& like_name) const;
 
   /// Begins, with columns that all members have alike: one like each of the `tensors`.
   void begin(std::span<const Tensor> tensors);
   /// Begins, with one column of parts, which are alike but for their lengths: `elements` for each unit of it.
   void begin(std::uint64_t elements, DType dtype);
-  void set_input(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name);
-  void set_output(std::size_t own_member, std::size_t column, const Tensor& tensor, const Name& name);
+  void set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
+  void set_output(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
 
   /// Plans, announces the call to the others, and enqueues its work. Throws Error(unsupported) before if the
   /// transport that was asked for cannot carry it.
@@ -100,8 +100,8 @@ class TeamCall {
   [[nodiscard]] std::uint64_t post_without_work();
   void run_barrier();
 
-  /// A whole call: `parts` of own members, and the root's `whole`, along `dim`. Every rank knows the lengths
-  /// of its own parts alone: the plan is made when all have told theirs.
+  /// A whole call: `parts` of local members, and the root's `whole`, along `dim`. Every rank knows the
+  /// lengths of its own parts alone: the plan is made when all have told theirs.
   void cut_apart(const Tensor& whole, TensorList parts, int dim) { cut(whole, "tensor", parts, "out", dim); }
   void join(TensorList parts, const Tensor& whole, int dim) { cut(whole, "out", parts, "tensors", dim); }
 
@@ -113,9 +113,7 @@ class TeamCall {
     return tensor.defined() ? static_cast<std::byte*>(tensor.data()) : nullptr;
   }
   [[nodiscard]] std::size_t columns() const noexcept { return request_.columns; }
-  [[nodiscard]] Stream stream(std::size_t own_member) const {
-    return StreamAccess::make(streams_[own_member]);
-  }
+  [[nodiscard]] Stream stream(std::size_t local) const { return StreamAccess::make(streams_[local]); }
   [[nodiscard]] bool is_captured() const noexcept { return context_.launcher.captured().has_value(); }
   /// Says of results that are, or lie where, their member's input is, or that are not here, that they are
   /// none to be written to. They are the root's of a broadcast, and everyone's own part of an all_gather.
@@ -129,7 +127,7 @@ class TeamCall {
   void bind();
   /// Has what the rounds give opened by the others; what cannot be opened is replaced by a stand-in.
   void give(const transport::ranks::RoundPlan& rounds);
-  const std::byte* add_stand_in(std::size_t own_member, transport::BufferId buffer);
+  const std::byte* add_stand_in(std::size_t local, transport::BufferId buffer);
   /// Queues the copies from stand-ins to outputs.
   void copy_stand_ins_back();
   /// Does what the others rely on: a failure ends the team.
@@ -157,7 +155,7 @@ class TeamCall {
   transport::Operands& operands_;
   /// For an operand in memory that others cannot open.
   struct StandIn {
-    std::size_t own_member = 0;
+    std::size_t local = 0;
     Tensor operand;
     Tensor stand_in;
     bool is_output = false;

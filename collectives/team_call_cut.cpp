@@ -27,8 +27,8 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   const int along = arguments_.dimension(dim, parts[0].dim());
   const auto at = static_cast<std::size_t>(along);
   std::vector<std::int64_t> sizes(parts[0].sizes().begin(), parts[0].sizes().end());
-  const auto check = [&](const Tensor& tensor, const Name& name, std::size_t own_member) {
-    on_member(tensor, name, own_member);
+  const auto check = [&](const Tensor& tensor, const Name& name, std::size_t local) {
+    on_member(tensor, name, local);
     arguments_.same_dtype(tensor, name, parts[0].dtype(), Name(parts_name, 0));
     if (tensor.dim() != parts[0].dim()) {
       arguments_.fail("{} has {} dimensions, expected {} as {}[0]", name, tensor.dim(), parts[0].dim(),
@@ -43,7 +43,7 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
     if (apart) arguments_.writable(parts[i], Name(parts_name, i));
     signature_.lengths[i] = static_cast<std::uint64_t>(parts[i].size(along));
   }
-  const std::optional<std::size_t> owner = own(root());
+  const std::optional<std::size_t> owner = local_of(root());
   if (owner) {
     check(whole, whole_name, *owner);
     if (!apart) arguments_.writable(whole, whole_name);
@@ -70,8 +70,8 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   }
   begin(elements, parts[0].dtype());
   signature_.dim = static_cast<std::int16_t>(along);
-  const auto set = [&](bool is_input, std::size_t own_member, const Tensor& tensor, const Name& name) {
-    is_input ? set_input(own_member, 0, tensor, name) : set_output(own_member, 0, tensor, name);
+  const auto set = [&](bool is_input, std::size_t local, const Tensor& tensor, const Name& name) {
+    is_input ? set_input(local, 0, tensor, name) : set_output(local, 0, tensor, name);
   };
   for (std::size_t i = 0; i < parts.size(); ++i) set(!apart, i, parts[i], Name(parts_name, i));
   if (owner) set(apart, *owner, whole, whole_name);

@@ -67,8 +67,8 @@ transport::Problem TeamContext::problem_of(const Request& request, std::size_t r
   problem.is_captured = is_captured;
   problem.root = static_cast<transport::LaneId>(root);
   problem.lane_devices.assign(members, transport::remote_device);
-  for (std::size_t own = 0; own < devices.size(); ++own)
-    problem.lane_devices[team.first_local() + own] = devices[own].index();
+  for (std::size_t local = 0; local < devices.size(); ++local)
+    problem.lane_devices[team.first_local() + local] = devices[local].index();
   for (int side = 0; side < 2; ++side) {
     for (std::size_t member = 0; member < members; ++member)
       problem.homes.insert(problem.homes.end(), request.columns, static_cast<transport::LaneId>(member));

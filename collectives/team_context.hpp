@@ -24,9 +24,9 @@ namespace tutti::collectives {
 
 /// What one call fills and the next one fills again, without asking for memory anew.
 struct TeamScratch {
-  std::vector<backend::StreamRef> streams;  ///< of own members
+  std::vector<backend::StreamRef> streams;  ///< of local members
   Request request;
-  std::vector<Tensor> inputs;    ///< by own member, then column; undefined where there is none
+  std::vector<Tensor> inputs;    ///< by local member, then column; undefined where there is none
   std::vector<Tensor> outputs;   ///< likewise
   transport::Operands operands;  ///< by buffer and member of the plan
   transport::PlanKey key;

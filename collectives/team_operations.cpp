@@ -45,11 +45,11 @@ void set_sum_operands(TeamCall& call, const MemberOperands& inputs, const Member
 /// An input and its member's output overlap nowhere, or `part`, which is one of them, lies in `whole` where
 /// that member's belongs.
 void require_part_in_place(const TeamCall& call, const Tensor& input, const Tensor& out, const Tensor& part,
-                           const Tensor& whole, std::size_t own_member) {
-  const int row = static_cast<int>(own_member);
+                           const Tensor& whole, std::size_t local) {
+  const int row = static_cast<int>(local);
   if (part.is_contiguous() && whole.is_contiguous() &&
       static_cast<const std::byte*>(part.data()) ==
-          static_cast<const std::byte*>(whole.data()) + (call.first() + own_member) * part.nbytes()) {
+          static_cast<const std::byte*>(whole.data()) + (call.first() + local) * part.nbytes()) {
     return;
   }
   const Named given = Named::one("inputs", input, row);
@@ -62,7 +62,7 @@ void require_part_in_place(const TeamCall& call, const Tensor& input, const Tens
 void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root) {
   call.set_root(root);
   call.check_alike(tensors, "tensors");
-  const std::optional<std::size_t> source = call.own(call.root());
+  const std::optional<std::size_t> source = call.local_of(call.root());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (source == i) continue;
     for (std::size_t t = 0; t < tensors[i].size(); ++t)
@@ -88,7 +88,7 @@ void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& o
   call.set_root(root);
   call.check_alike(out, "out");
   const std::span<const Tensor> tensors = source.tensors;
-  const std::optional<std::size_t> owner = call.own(call.root());
+  const std::optional<std::size_t> owner = call.local_of(call.root());
   if (owner) {
     const std::span<const Tensor> own = out[*owner];
     if (tensors.size() != own.size()) {
@@ -121,7 +121,7 @@ void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& o
 
 void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, int root) {
   call.set_root(root);
-  set_sum_operands(call, inputs, out, [&](std::size_t i) { return call.own(call.root()) == i; });
+  set_sum_operands(call, inputs, out, [&](std::size_t i) { return call.local_of(call.root()) == i; });
   call.run();
 }
 

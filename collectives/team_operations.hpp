@@ -5,7 +5,8 @@
 #include "tutti/tensor.hpp"
 
 /// The operations of a communicator that every rank knows the lengths of. Each is a whole call: it checks its
-/// operands, which of own members are meant, and queues the work. (Scatter and gather are `TeamCall`'s own.)
+/// operands, which of local members are meant, and queues the work. (Scatter and gather are `TeamCall`'s
+/// own.)
 namespace tutti::collectives {
 
 /// From the root's tensors into all others.

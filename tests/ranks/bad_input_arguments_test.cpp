@@ -48,8 +48,8 @@ std::vector<Stream> streams_on(const std::vector<int>& devices) {
 
 std::vector<BadCall> wrong_streams() {
   const std::vector<WrongStreams> kinds{
-      {"TooFew", {0}, {"streams has 1 entries", "own member, 2"}},
-      {"TooMany", {0, 1, 1}, {"streams has 3 entries", "own member, 2"}},
+      {"TooFew", {0}, {"streams has 1 entries", "local member, 2"}},
+      {"TooMany", {0, 1, 1}, {"streams has 3 entries", "local member, 2"}},
       {"OfAnotherDevice", {0, 0}, {"streams[1]", "device 0", "expected one of device:1"}},
       {"InAnotherOrder", {1, 0}, {"streams[0]", "device 1", "expected one of device:0"}},
   };
@@ -98,7 +98,7 @@ std::vector<BadCall> lists_of_wrong_lengths() {
                            };
                          },
                          {method.function + ": ", fmt::format("{} has {} entries", list.argument, length),
-                          "expected one per own member, 2"}});
+                          "expected one per local member, 2"}});
       }
     }
   }

@@ -49,14 +49,14 @@ std::vector<BadCallOfARank> lines(Device device) {
         [=](Scene&) -> CommunicatorCall {
           return [](Communicator& communicator) { communicator.broadcast_coalesced(TensorLists{}, 0); };
         },
-        {"broadcast_coalesced: ", "tensors has 0 entries", "own member, 1"}}},
+        {"broadcast_coalesced: ", "tensors has 0 entries", "local member, 1"}}},
       {1,
        {"NoSumAtTheRoot",
         [=](Scene& scene) -> CommunicatorCall {
           return
               [input = good(scene)](Communicator& communicator) { communicator.reduce_add({input}, {}, 1); };
         },
-        {"reduce_add: ", "out has 0 entries", "own member, 1"}}},
+        {"reduce_add: ", "out has 0 entries", "local member, 1"}}},
       {0,
        {"SumsForOthersElsewhere",
         [=](Scene& scene) -> CommunicatorCall {
@@ -64,7 +64,7 @@ std::vector<BadCallOfARank> lines(Device device) {
             communicator.reduce_add({input}, out, 1);
           };
         },
-        {"reduce_add: ", "out has 2 entries", "own member, 1"}}},
+        {"reduce_add: ", "out has 2 entries", "local member, 1"}}},
       {0,
        {"OutputOfAnotherElementType",
         [=](Scene& scene) -> CommunicatorCall {

@@ -36,7 +36,7 @@ Check start_broadcast(const Group& group, DType dtype, const Sizes& sizes, int r
 
 namespace {
 
-/// Every own member's tensor of `arrays`, and a poisoned one of `out_sizes`.
+/// Every local member's tensor of `arrays`, and a poisoned one of `out_sizes`.
 struct Operands {
   Operands(const Group& group, const std::vector<HostArray>& arrays, const Sizes& out_sizes) {
     for (int i = 0; i < group.locals(); ++i) {

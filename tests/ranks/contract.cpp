@@ -248,7 +248,7 @@ void replay(Group& group, std::int64_t count) {
   backend.destroy_graph(graph);
 }
 
-/// The same for own members on streams of their own, of which one begins and ends the capture.
+/// The same for local members on streams of their own, of which one begins and ends the capture.
 void replay_from(Group& group, int first, std::int64_t count) {
   const auto origin = static_cast<std::size_t>(first);
   std::vector<Stream> streams;
@@ -328,7 +328,7 @@ void refuses_bad_arguments_and_goes_on(Group& group) {
   too_many.push_back(streams[0]);
   EXPECT_TRUE(
       refuses([&] { communicator.broadcast(threes, 0, too_many); }, invalid,
-              {fmt::format("broadcast: streams has {} entries, expected none or one per own member, {}",
+              {fmt::format("broadcast: streams has {} entries, expected none or one per local member, {}",
                            group.locals() + 1, group.locals())}));
   streams[0] = Stream(elsewhere);
 
@@ -337,7 +337,7 @@ void refuses_bad_arguments_and_goes_on(Group& group) {
                        fmt::format("0 to {}", group.members() - 1)}));
   EXPECT_TRUE(refuses([&] { communicator.broadcast(threes, -1); }, invalid, {"broadcast", "root is -1"}));
   EXPECT_TRUE(
-      refuses([&] { communicator.broadcast({}, 0); }, invalid, {"tensors has 0 entries", "own member"}));
+      refuses([&] { communicator.broadcast({}, 0); }, invalid, {"tensors has 0 entries", "local member"}));
   EXPECT_TRUE(refuses([&] { communicator.broadcast(undefined, 0); }, invalid, {"tensors[0]"}));
   if (communicator.rank() == 0) {
     EXPECT_TRUE(

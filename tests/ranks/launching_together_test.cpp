@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-/// Two own members' kernels wait for one another, and are queued one after the other. What other threads
+/// Two local members' kernels wait for one another, and are queued one after the other. What other threads
 /// queue on the same streams meanwhile must not come in between.
 namespace tutti::test {
 namespace {

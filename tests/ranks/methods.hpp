@@ -12,7 +12,7 @@ namespace tutti::test::ranks {
 
 using Row = std::vector<Tensor>;
 
-/// A call's tensors, a row for each own member that has some.
+/// A call's tensors, a row for each local member that has some.
 struct Operands {
   std::vector<Row> inputs;
   std::vector<Row> out;
@@ -22,13 +22,13 @@ struct Operands {
 struct Place {
   std::string argument;  ///< as messages name it
   std::vector<Row> Operands::*side;
-  std::size_t member = 0;  ///< own member, and the device's index
+  std::size_t member = 0;  ///< local member, and the device's index
   std::size_t index = 0;   ///< in its row
 
   [[nodiscard]] Tensor& in(Operands& operands) const { return (operands.*side)[member][index]; }
 };
 
-/// A list of one entry per own member.
+/// A list of one entry per local member.
 struct MemberList {
   std::string argument;
   std::vector<Row> Operands::*side;

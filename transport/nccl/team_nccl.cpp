@@ -67,8 +67,8 @@ class Connecting {
  private:
   void run() {
     ncclResult_t result = nccl_.group_start();
-    for (std::size_t own = 0; own < communicators_.size() && result == ncclSuccess; ++own)
-      result = begin(own);
+    for (std::size_t local = 0; local < communicators_.size() && result == ncclSuccess; ++local)
+      result = begin(local);
     const ncclResult_t end = nccl_.group_end();
     this->end(result != ncclSuccess ? result : end);
   }
@@ -77,15 +77,15 @@ class Connecting {
     is_over_.store(true, std::memory_order_release);
   }
 
-  [[nodiscard]] ncclResult_t begin(std::size_t own) noexcept {
+  [[nodiscard]] ncclResult_t begin(std::size_t local) noexcept {
     try {
-      runtime_.backend().set_current_device(devices_[own]);
+      runtime_.backend().set_current_device(devices_[local]);
     } catch (const Error& error) {
       log_warning(error.what());
       return ncclUnhandledCudaError;
     }
-    return nccl_.comm_init_rank(&communicators_[own], static_cast<int>(members_), id_,
-                                static_cast<int>(first_ + own));
+    return nccl_.comm_init_rank(&communicators_[local], static_cast<int>(members_), id_,
+                                static_cast<int>(first_ + local));
   }
 
   Runtime& runtime_;
@@ -123,7 +123,7 @@ class TeamCommunicators final : public TeamNccl {
   Team& team_;
   const Library& library_;
   const nccl::Functions& nccl_;
-  std::vector<ncclComm_t> communicators_;  ///< by own member; made once
+  std::vector<ncclComm_t> communicators_;  ///< by local member; made once
   bool is_connected_ = false;
   std::atomic<bool> aborted_ = false;
   std::atomic<bool> in_use_ = false;  ///< by a call of the team's
@@ -165,12 +165,12 @@ void TeamCommunicators::connect(std::uint64_t sequence) {
 
 void TeamCommunicators::require_healthy() {
   team_.require_running();
-  for (std::size_t own = 0; own < communicators_.size(); ++own) {
+  for (std::size_t local = 0; local < communicators_.size(); ++local) {
     ncclResult_t state = ncclSuccess;
-    const ncclResult_t asked = nccl_.comm_get_async_error(communicators_[own], &state);
+    const ncclResult_t asked = nccl_.comm_get_async_error(communicators_[local], &state);
     if (asked != ncclSuccess) state = asked;
-    library_.check(state, fmt::format("NCCL work of member {}", team_.first_local() + own),
-                   communicators_[own]);
+    library_.check(state, fmt::format("NCCL work of member {}", team_.first_local() + local),
+                   communicators_[local]);
   }
 }
 
@@ -180,8 +180,8 @@ void TeamCommunicators::enqueue(const nccl::CallList& list, const Binding& bindi
   const std::unique_ptr<std::atomic<bool>, void (*)(std::atomic<bool>*)> in_use(
       &in_use_, [](std::atomic<bool>* used) { *used = false; });
   require_healthy();
-  // The kernels of one own member wait for other ranks' alone; NCCL may do so here, the first time, and must
-  // not hold up what those ranks wait for.
+  // The kernels of one local member wait for other ranks' alone; NCCL may do so here, the first time, and
+  // must not hold up what those ranks wait for.
   std::unique_lock<std::mutex> group;
   std::unique_lock<std::shared_mutex> gate;
   if (communicators_.size() > 1) {
@@ -193,8 +193,8 @@ void TeamCommunicators::enqueue(const nccl::CallList& list, const Binding& bindi
     ncclResult_t result = nccl_.group_start();
     for (std::size_t i = begin; i < end && result == ncclSuccess; ++i) {
       const nccl::Call& call = list.calls[i];
-      const std::size_t own = static_cast<std::size_t>(call.rank) - team_.first_local();
-      result = nccl::enqueue(nccl_, call, binding, communicators_[own]);
+      const std::size_t local = static_cast<std::size_t>(call.rank) - team_.first_local();
+      result = nccl::enqueue(nccl_, call, binding, communicators_[local]);
     }
     const ncclResult_t ended = nccl_.group_end();
     for (const ncclResult_t outcome : {result, ended}) library_.check(outcome, "a group of NCCL calls");
@@ -233,9 +233,10 @@ std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& exchange,
     mine.refusal = Note(fmt::format("it has several members, and {}", launches_block));
   } else {
     mine.version = Note(Library::get().detail());
-    for (std::size_t own = 0; own < team.local_count(); ++own) {
-      const std::string& id = runtime.backend().properties(team.devices()[own]).pci_bus_id;
-      std::copy_n(id.begin(), std::min(id.size(), mine.devices[own].size() - 1), mine.devices[own].begin());
+    for (std::size_t local = 0; local < team.local_count(); ++local) {
+      const std::string& id = runtime.backend().properties(team.devices()[local]).pci_bus_id;
+      std::copy_n(id.begin(), std::min(id.size(), mine.devices[local].size() - 1),
+                  mine.devices[local].begin());
     }
   }
   const std::vector<Ability> all = gather(exchange, mine);

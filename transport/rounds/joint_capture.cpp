@@ -22,7 +22,7 @@ bool JointCapture::begin(std::span<const backend::StreamRef> streams) {
       captures_, [first](std::uint64_t capture) { return capture != 0 && capture != *first; });
   if (other != captures_.end()) {
     throw Error(ErrorCode::unsupported,
-                fmt::format("Communicator: the streams of own members {} and {} are being captured into "
+                fmt::format("Communicator: the streams of local members {} and {} are being captured into "
                             "different graphs, and a call can only be part of one",
                             first - captures_.begin(), other - captures_.begin()));
   }
@@ -30,16 +30,16 @@ bool JointCapture::begin(std::span<const backend::StreamRef> streams) {
   if (capture_ != *first) start_anew(*first);
   current_.assign(streams.begin(), streams.end());
   is_open_ = true;
-  for (std::size_t own_member = streams.size(); own_member-- > 0;) {
-    if (captures_[own_member] != 0 && !has_brought_in(streams[own_member])) origin_ = streams[own_member];
+  for (std::size_t local = streams.size(); local-- > 0;) {
+    if (captures_[local] != 0 && !has_brought_in(streams[local])) origin_ = streams[local];
   }
-  for (std::size_t own_member = 0; own_member < streams.size(); ++own_member) {
-    if (captures_[own_member] != 0) continue;
-    runtime_.order(origin_, streams[own_member]);
-    brought_in_.push_back(streams[own_member]);
+  for (std::size_t local = 0; local < streams.size(); ++local) {
+    if (captures_[local] != 0) continue;
+    runtime_.order(origin_, streams[local]);
+    brought_in_.push_back(streams[local]);
   }
-  for (std::size_t own_member = 0; own_member < latest_.size(); ++own_member) {
-    if (is_captured(latest_[own_member])) runtime_.order(latest_[own_member], streams[own_member]);
+  for (std::size_t local = 0; local < latest_.size(); ++local) {
+    if (is_captured(latest_[local])) runtime_.order(latest_[local], streams[local]);
   }
   latest_ = current_;  // now that it has begun as a whole
   return true;

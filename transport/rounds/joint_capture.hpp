@@ -10,11 +10,12 @@
 
 namespace tutti::transport::ranks {
 
-/// Has calls on several streams, of which some are being captured, belong to that capture as a whole.
+/// This makes a call on several streams, of which some are being captured, part of that capture as a whole.
 ///
-/// Streams that somebody else has had join the capture, or begun it on, are only queued to: these are theirs
-/// to bring back to where the capture ends. The others join it when a call begins, and come back to one of
-/// those when it ends. So streams that are all part of the capture do not wait for one another between calls.
+/// Streams on which the user has begun the capture, or which the user has had join it, are only queued to:
+/// the user brings them back to where the capture ends. The other streams join the capture when a call
+/// begins, and come back to one of the former when it ends. So streams that are all part of the capture do
+/// not wait for one another between calls.
 class JointCapture {
  public:
   explicit JointCapture(Runtime& runtime) : runtime_(runtime) {}

@@ -103,8 +103,9 @@ class RoundBuilder {
   std::vector<std::vector<Message>> messages_;  ///< by member, with low latency
   std::vector<std::uint64_t> fill_;             ///< by member: bytes in its slot or inbox
   std::vector<std::uint64_t> sent_;             ///< by member, with low latency: bytes it puts into inboxes
-  /// By member: bytes it copies within its own memory, and of sums it makes. Others may not know of copies,
-  /// but where there are others, such bytes are also sent.
+  /// By member: the bytes that it copies within its own memory, and those of the sums that it makes. Other
+  /// members may not know of such copies; but where there are others, the same bytes are sent to them, so
+  /// that all come to the same `fits`.
   std::vector<std::uint64_t> kept_;
   bool is_single_rows_ = true;  ///< all that is copied
   bool is_relay_ = false;

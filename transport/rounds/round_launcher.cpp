@@ -14,15 +14,12 @@ namespace {
 
 using Pointers = std::vector<std::byte*>;
 
-/// Addresses and places of one own member.
+/// Addresses and places of one local member.
 class Resolver {
  public:
-  Resolver(const RoundPlan& plan, const Windows& windows, std::size_t own_member,
+  Resolver(const RoundPlan& plan, const Windows& windows, std::size_t local,
            std::span<std::byte* const> addresses)
-      : plan_(plan),
-        windows_(windows.seen_by(own_member)),
-        layout_(windows.layout()),
-        addresses_(addresses) {}
+      : plan_(plan), windows_(windows.seen_by(local)), layout_(windows.layout()), addresses_(addresses) {}
 
   std::span<std::byte* const> resolve(const std::vector<Place>& places, Pointers& pointers) const {
     pointers.clear();
@@ -140,11 +137,11 @@ void RoundLauncher::launch_in_turn(const Launch& launch) {
   for (std::uint32_t round = 1; round <= launch.plan.round_count; ++round) {
     // Member by member within a round: no member's later work is queued before another's that it needs, but
     // for relays, where that of the same round follows at once.
-    for (std::size_t own = 0; own < launch.plan.parts.size(); ++own) {
-      const std::vector<RoundPart>& parts = launch.plan.parts[own];
-      std::size_t& next = next_[own];
+    for (std::size_t local = 0; local < launch.plan.parts.size(); ++local) {
+      const std::vector<RoundPart>& parts = launch.plan.parts[local];
+      std::size_t& next = next_[local];
       if (next == parts.size() || parts[next].round != round) continue;
-      next = launch_part(launch, own, next, tasks_);
+      next = launch_part(launch, local, next, tasks_);
     }
   }
 }
@@ -157,11 +154,11 @@ void RoundLauncher::launch_apart(const Launch& launch) {
     const std::lock_guard lock(mutex);
     if (!failure) failure = std::current_exception();
   };
-  const auto launch_all = [&](std::size_t own) {
+  const auto launch_all = [&](std::size_t local) {
     try {
       Tasks tasks;
-      for (std::size_t next = 0; next < launch.plan.parts[own].size();)
-        next = launch_part(launch, own, next, tasks);
+      for (std::size_t next = 0; next < launch.plan.parts[local].size();)
+        next = launch_part(launch, local, next, tasks);
     } catch (...) {
       fail();
     }
@@ -169,10 +166,10 @@ void RoundLauncher::launch_apart(const Launch& launch) {
   std::vector<backend::Thread> threads;
   try {
     threads.reserve(launch.plan.parts.size());
-    for (std::size_t own = 1; own < launch.plan.parts.size(); ++own) {
+    for (std::size_t local = 1; local < launch.plan.parts.size(); ++local) {
       threads.emplace_back(
           backend::Thread::Role{.name = "tutti-launch", .purpose = "that launches a member's kernels"},
-          [&launch_all, own] { launch_all(own); }, [](const backend::Escaped&) {});
+          [&launch_all, local] { launch_all(local); }, [](const backend::Escaped&) {});
     }
   } catch (const std::exception&) {
     fail();
@@ -182,13 +179,13 @@ void RoundLauncher::launch_apart(const Launch& launch) {
   if (failure) std::rethrow_exception(failure);
 }
 
-std::size_t RoundLauncher::launch_part(const Launch& launch, std::size_t own, std::size_t next,
+std::size_t RoundLauncher::launch_part(const Launch& launch, std::size_t local, std::size_t next,
                                        Tasks& tasks) const {
-  const std::vector<RoundPart>& parts = launch.plan.parts[own];
+  const std::vector<RoundPart>& parts = launch.plan.parts[local];
   const std::size_t first = next;
-  prepare(tasks.task, launch, own, next++);
+  prepare(tasks.task, launch, local, next++);
   if (next < parts.size() && parts[next].is_relay) {
-    prepare(tasks.relay, launch, own, next++);
+    prepare(tasks.relay, launch, local, next++);
     tasks.task.round.relay = &tasks.relay.round;
   }
   // Before the work is queued: that may wait until there is room, or until the work is over.
@@ -198,28 +195,28 @@ std::size_t RoundLauncher::launch_part(const Launch& launch, std::size_t own, st
         courier->expect(tasks.task.round.member, rounds_ + part.round, bytes_put(part), part.readers);
     }
   }
-  runtime_.backend().team_round(launch.streams[own], tasks.task.round);
+  runtime_.backend().team_round(launch.streams[local], tasks.task.round);
   return next;
 }
 
-void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t own, std::size_t index) const {
+void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local, std::size_t index) const {
   const RoundPlan& plan = launch.plan;
   const std::span<std::byte* const> addresses = launch.addresses;
   const Windows& windows = team_.windows();
-  const RoundPart& part = plan.parts[own][index];
-  const Resolver resolver(plan, windows, own, addresses);
+  const RoundPart& part = plan.parts[local][index];
+  const Resolver resolver(plan, windows, local, addresses);
   give(part, addresses, task.given);
   task.round = {.layout = windows.layout(),
-                .windows = windows.seen_by(own),
-                .member = static_cast<std::uint32_t>(team_.first_local() + own),
-                .counters = windows.counters(own),
+                .windows = windows.seen_by(local),
+                .member = static_cast<std::uint32_t>(team_.first_local() + local),
+                .counters = windows.counters(local),
                 .rounds_before = rounds_,
                 .abort = &team_.abort_word(),
                 .process = static_cast<std::uint32_t>(team_.rank()),
-                .teams_on_device = team_.teams_beside(own),
+                .teams_on_device = team_.teams_beside(local),
                 .round = part.round,
                 .finished = part.finished,
-                .ends_call = index + 1 == plan.parts[own].size(),
+                .ends_call = index + 1 == plan.parts[local].size(),
                 .is_low_latency = plan.protocol == Protocol::low_latency,
                 .puts = {part.puts.segments, resolver.resolve(part.puts.pointers, task.puts)},
                 .readers = part.readers,
@@ -233,7 +230,7 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t own, s
                 .given_count = static_cast<std::uint32_t>(part.given.size()),
                 .given = task.given};
   if (task.round.ends_call && !is_captured_) {
-    task.round.done = &team_.done_flag_of_rounds(own);
+    task.round.done = &team_.done_flag_of_rounds(local);
     task.round.done_value = static_cast<std::uint32_t>(launch.sequence);
   }
 }
@@ -252,7 +249,8 @@ void RoundLauncher::give(const RoundPart& part, std::span<std::byte* const> addr
 void RoundLauncher::finish(std::uint64_t sequence, std::span<const backend::StreamRef> lanes) {
   if (is_captured_) return;
   const auto streams = lanes.subspan(team_.first_local(), team_.local_count());
-  for (std::size_t own = 0; own < streams.size(); ++own) team_.done_after(own, sequence, streams[own]);
+  for (std::size_t local = 0; local < streams.size(); ++local)
+    team_.done_after(local, sequence, streams[local]);
 }
 
 }  // namespace tutti::transport::ranks

@@ -15,7 +15,7 @@
 
 namespace tutti::transport::ranks {
 
-/// Carries out the own members' parts of plans, one call after another, on their streams. The calls come in
+/// Carries out the local members' parts of plans, one call after another, on their streams. The calls come in
 /// the same order on all ranks, as `Team::post` sees to.
 class RoundLauncher {
  public:
@@ -62,7 +62,7 @@ class RoundLauncher {
   }
 
  private:
-  /// Where an own member's calls have got to. A stream that is not the library's may be destroyed, and its
+  /// Where a local member's calls have got to. A stream that is not the library's may be destroyed, and its
   /// handle be another's, before the next call: an event stands for it.
   struct Latest {
     backend::StreamRef stream;
@@ -93,16 +93,16 @@ class RoundLauncher {
     std::span<std::byte* const> addresses;
     std::span<const backend::StreamRef> streams;
   };
-  /// All parts of own members, in one thread.
+  /// All parts of local members, in one thread.
   void launch_in_turn(const Launch& launch);
-  /// Each own member's parts in a thread of its own. Throws the first failure, which ends the team: others
+  /// Each local member's parts in a thread of its own. Throws the first failure, which ends the team: others
   /// wait for what has not been launched.
   void launch_apart(const Launch& launch);
-  /// Queues the own member's part number `next`, with its relay if it has one, by `tasks`, which are used
+  /// Queues the local member's part number `next`, with its relay if it has one, by `tasks`, which are used
   /// again and again. Returns the number of the part after these.
-  std::size_t launch_part(const Launch& launch, std::size_t own, std::size_t next, Tasks& tasks) const;
-  /// Part number `index` of an own member, in `task`.
-  void prepare(Task& task, const Launch& launch, std::size_t own, std::size_t index) const;
+  std::size_t launch_part(const Launch& launch, std::size_t local, std::size_t next, Tasks& tasks) const;
+  /// Part number `index` of a local member, in `task`.
+  void prepare(Task& task, const Launch& launch, std::size_t local, std::size_t index) const;
   /// What each reader is told of the memory that the part gives.
   void give(const RoundPart& part, std::span<std::byte* const> addresses,
             std::vector<std::byte*>& given) const;
@@ -112,11 +112,11 @@ class RoundLauncher {
   Launching launching_;
   bool marks_calls_;            ///< on all streams, where that costs next to nothing
   std::uint32_t rounds_ = 0;    ///< of all calls so far
-  std::vector<Latest> latest_;  ///< of own members; empty before the first call
+  std::vector<Latest> latest_;  ///< of local members; empty before the first call
   JointCapture capture_;
   bool is_captured_ = false;  ///< the latest call
   Tasks tasks_;
-  std::vector<std::size_t> next_;  ///< part of each own member, in a launch
+  std::vector<std::size_t> next_;  ///< part of each local member, in a launch
 };
 
 }  // namespace tutti::transport::ranks

@@ -173,16 +173,16 @@ bool hands_on(const RoundPart& sums, const RoundPart& part) {
   });
 }
 
-/// Numbers each own member's parts.
+/// Numbers each local member's parts.
 RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protocol protocol,
-                 std::size_t members, std::size_t first_own, std::size_t own_count) {
+                 std::size_t members, std::size_t first_local, std::size_t local_count) {
   RoundPlan plan;
   plan.protocol = protocol;
   plan.operand_count = work.homes.size();
   plan.member_count = members;
-  plan.first_local = first_own;
+  plan.first_local = first_local;
   plan.round_count = static_cast<std::uint32_t>(rounds.size());
-  for (std::size_t member = first_own; member < first_own + own_count; ++member) {
+  for (std::size_t member = first_local; member < first_local + local_count; ++member) {
     std::vector<RoundPart>& parts = plan.parts.emplace_back();
     // Before its first part a member says nothing: others must not get as far as to wait for it meanwhile.
     const auto first =
@@ -216,15 +216,15 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
 
 }  // namespace
 
-RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_own, std::size_t own_count,
-                      const RoundLimits& limits) {
+RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_local,
+                      std::size_t local_count, const RoundLimits& limits) {
   // All processes see all members' parts, and so all come to the same.
   std::optional<std::vector<RoundBuilder>> rounds = Lowering(work, members, limits).run();
-  if (rounds) return number(*rounds, work, limits.protocol, members, first_own, own_count);
+  if (rounds) return number(*rounds, work, limits.protocol, members, first_local, local_count);
   RoundLimits through_slots = limits;
   through_slots.protocol = Protocol::slots;
   rounds = Lowering(work, members, through_slots).run();
-  return number(*rounds, work, Protocol::slots, members, first_own, own_count);
+  return number(*rounds, work, Protocol::slots, members, first_local, local_count);
 }
 
 std::size_t RoundPlan::bytes() const noexcept {
@@ -241,11 +241,11 @@ std::size_t RoundPlan::bytes() const noexcept {
   return total;
 }
 
-RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t own_count) {
+RoundPlan plan_barrier(std::size_t members, std::size_t first_local, std::size_t local_count) {
   const TeamWork nothing;
   const RoundLimits no_limits;
   std::vector<RoundBuilder> rounds(1, RoundBuilder(nothing, members, no_limits));
-  for (std::size_t member = first_own; member < first_own + own_count; ++member) {
+  for (std::size_t member = first_local; member < first_local + local_count; ++member) {
     RoundPart& part = rounds.front().part(member);
     for (std::uint32_t other = 0; other < members; ++other) {
       if (other == member) continue;
@@ -253,7 +253,7 @@ RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t o
       part.sources.push_back(other);
     }
   }
-  return number(rounds, nothing, Protocol::slots, members, first_own, own_count);
+  return number(rounds, nothing, Protocol::slots, members, first_local, local_count);
 }
 
 }  // namespace tutti::transport::ranks

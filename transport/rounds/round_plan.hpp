@@ -110,7 +110,7 @@ struct RoundLimits {
   backend::TeamWindowLayout layout{};
 };
 
-/// The plan of `work` among `members`, for the `own_count` of them that start at `first_own`.
+/// The plan of `work` among `members`, for the `local_count` of them that start at `first_local`.
 ///
 /// Every flow is put once by its source and read by all its targets, but for what stays on a member; every
 /// input of a sum is put once, and added where the output is, in the order of the reduction's inputs: the
@@ -118,7 +118,7 @@ struct RoundLimits {
 /// largest message needs.
 ///
 /// Directly, nothing is put, and a stage takes one round for its flows and one for its sums of each element
-/// type. What others read in a stage, its own member must not write in that stage: bytes of inputs that are
+/// type. What others read in a stage, its local member must not write in that stage: bytes of inputs that are
 /// outputs as well belong to one share, which only their member reads.
 ///
 /// With low latency, rounds are as many as directly. Everything is a single row, and every rectangle is put
@@ -126,9 +126,9 @@ struct RoundLimits {
 /// stage hand on its sums, they are a relay.
 ///
 /// What a protocol cannot carry goes through slots.
-[[nodiscard]] RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_own,
-                                    std::size_t own_count, const RoundLimits& limits);
+[[nodiscard]] RoundPlan plan_rounds(const TeamWork& work, std::size_t members, std::size_t first_local,
+                                    std::size_t local_count, const RoundLimits& limits);
 /// One round without data, in which everyone waits for everyone.
-[[nodiscard]] RoundPlan plan_barrier(std::size_t members, std::size_t first_own, std::size_t own_count);
+[[nodiscard]] RoundPlan plan_barrier(std::size_t members, std::size_t first_local, std::size_t local_count);
 
 }  // namespace tutti::transport::ranks
