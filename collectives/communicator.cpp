@@ -162,7 +162,7 @@ Communicator::Impl::~Impl() {
   if (!is_forked_off()) {
     if (end_own_work()) return;
     log_warning("Communicator: its calls have not come to their end, and keep what they use");
-    context->team.will_stay();
+    context->team().will_stay();
   }
   keep(std::move(context));
 }
@@ -173,17 +173,17 @@ bool Communicator::Impl::end_own_work() {
   // have work of others behind it, which may wait for what happens only after this.
   constexpr std::chrono::milliseconds moment{100};
   constexpr std::chrono::seconds least_patience{1};
-  Team& team = context->team;
+  Team& team = context->team();
   const auto deadline = Clock::now() + team.timeout();
   const auto wait_until = [](Clock::time_point end, const auto& holds) {
     while (!holds() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::microseconds(100));
     return holds();
   };
-  const auto has_passed = [this] { return context->launcher.has_passed(); };
-  context->launcher.mark();
+  const auto has_passed = [this] { return context->launcher().has_passed(); };
+  context->launcher().mark();
   static_cast<void>(wait_until(deadline, [&team] { return team.is_idle() || team.abort_word().is_set(); }));
   bool is_over = team.is_idle();
-  if (is_over && context->launcher.marks_calls()) {
+  if (is_over && context->launcher().marks_calls()) {
     is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
     if (!is_over) team.abort(ErrorCode::aborted, "a rank left with work of its calls under way");
   } else if (is_over) {
@@ -194,7 +194,7 @@ bool Communicator::Impl::end_own_work() {
     is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
     if (is_over) take_failures();
   }
-  if (is_over && context->launcher.has_captured()) end_launches();
+  if (is_over && context->launcher().has_captured()) end_launches();
   return is_over;
 }
 
@@ -203,7 +203,7 @@ void Communicator::Impl::end_launches() {
   std::mutex mutex;
   std::condition_variable ends;
   bool are_over = false;
-  const auto end_soon = [&, &team = context->team] {
+  const auto end_soon = [&, &team = context->team()] {
     std::unique_lock lock(mutex);
     if (ends.wait_for(lock, team.timeout(), [&] { return are_over; })) return;
     team.abort(ErrorCode::aborted, "a rank left with launches under way");
@@ -212,15 +212,15 @@ void Communicator::Impl::end_launches() {
   backend::Thread ender;
   try {
     ender = backend::Thread({.name = "tutti-ender", .purpose = "that ends launches of graphs"}, end_soon,
-                            [&team = context->team](const backend::Escaped& escaped) {
+                            [&team = context->team()](const backend::Escaped& escaped) {
                               team.fail("cannot wait for launches of graphs", escaped);
                             });
   } catch (const std::exception& error) {
     log_warning(fmt::format("Communicator: launches of graphs are waited for without end: {}", error.what()));
   }
-  for (const Device device : context->devices) {
+  for (const Device device : context->devices()) {
     try {
-      context->runtime.backend().synchronize_device(device.index());
+      context->runtime().backend().synchronize_device(device.index());
     } catch (const Error&) {
       continue;  // failed work is over as well
     }
@@ -234,12 +234,12 @@ void Communicator::Impl::end_launches() {
 }
 
 void Communicator::Impl::take_failures() {
-  for (std::size_t local = 0; local < context->devices.size(); ++local) {
+  for (std::size_t local = 0; local < context->devices().size(); ++local) {
     try {
-      context->launcher.check();  // throws for one device at a time
+      context->launcher().check();  // throws for one device at a time
     } catch (const Error& error) {
       const std::string_view what = error.what();
-      if (what.find(context->team.abort_word().reason().text()) == std::string_view::npos)
+      if (what.find(context->team().abort_word().reason().text()) == std::string_view::npos)
         log_warning(fmt::format("Communicator: destroyed after a failure of other work: {}", what));
     }
   }
@@ -269,19 +269,19 @@ Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
 int Communicator::rank() const noexcept {
-  return impl_->context->team.rank();
+  return impl_->context->team().rank();
 }
 int Communicator::rank_count() const noexcept {
-  return impl_->context->team.rank_count();
+  return impl_->context->team().rank_count();
 }
 int Communicator::member_count() const noexcept {
-  return static_cast<int>(impl_->context->team.member_count());
+  return static_cast<int>(impl_->context->team().member_count());
 }
 int Communicator::first_member() const noexcept {
-  return static_cast<int>(impl_->context->team.first_local());
+  return static_cast<int>(impl_->context->team().first_local());
 }
 const std::vector<Device>& Communicator::devices() const noexcept {
-  return impl_->context->devices;
+  return impl_->context->devices();
 }
 
 void Communicator::broadcast(TensorList tensors, int root, StreamList streams) {
@@ -358,15 +358,15 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
     std::uint64_t start = 0;
   };
   TeamContext& context = *impl_->context;
-  Team::free_left_memory(context.require_own_process().runtime, context.team.devices());
+  Team::free_left_memory(context.require_own_process().runtime(), context.team().devices());
   TeamCall call(context, Collective::split, {});
   const std::uint64_t sequence = call.post_without_work();
-  transport::ranks::TeamExchange all(context.team, sequence);
-  const std::vector<Wish> wishes =
-      transport::ranks::gather(all, Wish{.has_color = color ? 1 : 0,
-                                         .color = color.value_or(0),
-                                         .key = key,
-                                         .start = transport::ranks::TeamExchange::part_start(context.team)});
+  transport::ranks::TeamExchange all(context.team(), sequence);
+  const std::vector<Wish> wishes = transport::ranks::gather(
+      all, Wish{.has_color = color ? 1 : 0,
+                .color = color.value_or(0),
+                .key = key,
+                .start = transport::ranks::TeamExchange::part_start(context.team())});
   if (!color) return std::nullopt;
 
   std::vector<std::size_t> ranks;
@@ -376,10 +376,10 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
   std::ranges::stable_sort(ranks, {}, [&](std::size_t rank) { return wishes[rank].key; });
   std::vector<std::uint64_t> starts;
   for (const std::size_t rank : ranks) starts.push_back(wishes[rank].start);
-  transport::ranks::TeamExchange part(context.team, sequence, std::move(ranks), std::move(starts));
-  const Team::Settings& settings = context.team.settings();
+  transport::ranks::TeamExchange part(context.team(), sequence, std::move(ranks), std::move(starts));
+  const Team::Settings& settings = context.team().settings();
   const bool is_open = settings.transport_source == TransportSource::environment;
-  const CommunicatorOptions options{.devices = context.devices,
+  const CommunicatorOptions options{.devices = context.devices(),
                                     .timeout = settings.timeout,
                                     .window_bytes = settings.window_bytes,
                                     .transport = is_open ? TransportKind::automatic : settings.transport,
@@ -389,9 +389,8 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
 
 PlanSummary Communicator::last_plan() const {
   impl_->context->require_own_process();
-  const std::lock_guard lock(impl_->context->team.calls_mutex());
-  const auto& plan = impl_->context->last_plan;
-  return plan == nullptr ? PlanSummary{} : plan->summary;
+  const std::lock_guard lock(impl_->context->team().calls_mutex());
+  return impl_->context->last_plan();
 }
 
 std::string Communicator::explain() const {
@@ -403,17 +402,17 @@ std::string Communicator::explain(const Workload& workload) const {
 
 void Communicator::abort(std::string_view reason) noexcept {
   if (impl_->is_forked_off()) return;
-  impl_->context->team.abort(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank(), reason));
+  impl_->context->team().abort(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank(), reason));
 }
 void Communicator::check() const {
-  impl_->context->require_own_process().team.require_running();
+  impl_->context->require_own_process().team().require_running();
 }
 bool Communicator::is_running() const noexcept {
-  return !impl_->context->team.abort_word().is_set();
+  return !impl_->context->team().abort_word().is_set();
 }
 std::string Communicator::flight_record() const {
-  if (!impl_->is_forked_off()) static_cast<void>(impl_->context->team.is_idle());  // looks what is complete
-  return impl_->context->team.record();
+  if (!impl_->is_forked_off()) static_cast<void>(impl_->context->team().is_idle());  // looks what is complete
+  return impl_->context->team().record();
 }
 
 }  // namespace tutti

@@ -3,7 +3,6 @@
 
 #include "backend/thread.hpp"
 #include "storage.hpp"
-#include "transport/nccl/team_nccl.hpp"
 #include "transport/steps/launch.hpp"
 #include "tutti/error.hpp"
 
@@ -20,7 +19,6 @@
 namespace tutti::collectives {
 namespace {
 
-using transport::PlanKey;
 using transport::ranks::Protocol;
 using transport::ranks::RoundPlan;
 
@@ -32,27 +30,27 @@ LayoutPtr contiguous_layout(const Tensor& tensor) {
 
 TeamCall::TeamCall(TeamContext& context, Collective collective, StreamList streams)
     : context_(context.require_own_process()),
-      team_(context.team),
-      lock_(context.team.calls_mutex()),
-      arguments_(context.runtime, name_of(collective)),
-      packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices}),
-      streams_(context.scratch.streams),
-      request_(context.scratch.request),
-      inputs_(context.scratch.inputs),
-      outputs_(context.scratch.outputs),
-      operands_(context.scratch.operands) {
+      team_(context.team()),
+      lock_(context.team().calls_mutex()),
+      arguments_(context.runtime(), name_of(collective)),
+      packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices()}),
+      streams_(context.scratch().streams),
+      request_(context.scratch().request),
+      inputs_(context.scratch().inputs),
+      outputs_(context.scratch().outputs),
+      operands_(context.scratch().operands) {
   request_.clear();
   request_.collective = collective;
   signature_.collective = collective;
-  arguments_.streams(streams, context.devices, "local member");
+  arguments_.streams(streams, context.devices(), "local member");
   for (std::size_t local = 0; local < streams.size(); ++local) guards_[local].emplace(streams[local]);
   streams_.clear();
-  for (const Device device : context.devices)
-    streams_.push_back(current_stream_ref(context.runtime, device.index()));
+  for (const Device device : context.devices())
+    streams_.push_back(current_stream_ref(context.runtime(), device.index()));
 }
 
 TeamCall::~TeamCall() {
-  context_.launcher.abandon();
+  context_.launcher().abandon();
   inputs_.clear();
   outputs_.clear();
 }
@@ -73,9 +71,9 @@ void TeamCall::one_per_member(std::size_t count, std::string_view argument) cons
 
 void TeamCall::on_member(const Tensor& tensor, const Name& name, std::size_t local) const {
   arguments_.usable(tensor, name);
-  if (tensor.device() != context_.devices[local]) {
+  if (tensor.device() != context_.devices()[local]) {
     arguments_.fail("{} is on {}, expected {}, the device of member {}", name, to_string(tensor.device()),
-                    to_string(context_.devices[local]), first() + local);
+                    to_string(context_.devices()[local]), first() + local);
   }
 }
 
@@ -141,7 +139,7 @@ void TeamCall::begin(std::uint64_t elements, DType dtype) {
 
 void TeamCall::begin() {
   signature_.tensors = static_cast<std::uint32_t>(columns());
-  context_.launcher.begin(streams_);
+  context_.launcher().begin(streams_);
   inputs_.resize(locals() * columns());
   outputs_.resize(locals() * columns());
 }
@@ -158,7 +156,7 @@ void TeamCall::set_output(std::size_t local, std::size_t column, const Tensor& t
 }
 
 std::uint64_t TeamCall::post_without_work() {
-  context_.launcher.begin(streams_);
+  context_.launcher().begin(streams_);
   if (is_captured()) arguments_.unsupported("the current stream is being captured");
   post();
   carry_out([this] {
@@ -178,7 +176,7 @@ void TeamCall::run() {
 }
 
 void TeamCall::run_barrier() {
-  context_.launcher.begin(streams_);
+  context_.launcher().begin(streams_);
   request_.columns = 0;
   plan();
   post();
@@ -203,25 +201,18 @@ void TeamCall::leave_own_copies_alone() {
 }
 
 void TeamCall::plan() {
-  PlanKey& key = context_.scratch.key;
-  key.clear();
-  const bool can_connect = context_.means.nccl != nullptr && context_.means.nccl->is_connected();
-  key.add(static_cast<std::uint64_t>(request_.collective) | static_cast<std::uint64_t>(is_captured()) << 8U |
-          static_cast<std::uint64_t>(can_connect) << 9U | static_cast<std::uint64_t>(root()) << 32U);
-  request_.add_to(key);
-  plan_ = context_.plans.find_or_make(
-      key, [this] { return context_.make_plan(context_.problem_of(request_, root(), is_captured())); });
+  plan_ = context_.plan_for(request_, root());
   operands_.lanes.assign(members(), {});
   std::ranges::copy(streams_, operands_.lanes.begin() + static_cast<std::ptrdiff_t>(first()));
-  temporaries_ = transport::allocate_temporaries(context_.runtime, *plan_, operands_.lanes);
+  temporaries_ = transport::allocate_temporaries(context_.runtime(), *plan_, operands_.lanes);
 }
 
 void TeamCall::keep_memory() {
-  if (const auto capture = context_.launcher.captured()) {
+  if (const auto capture = context_.launcher().captured()) {
     auto tensors = std::make_shared<std::vector<Tensor>>(inputs_);
     tensors->insert(tensors->end(), outputs_.begin(), outputs_.end());
     for (const StandIn& replaced : stand_ins_) tensors->push_back(replaced.operand);
-    context_.runtime.retain_until_graph_destroyed(*capture, std::move(tensors));
+    context_.runtime().retain_until_graph_destroyed(*capture, std::move(tensors));
     return;
   }
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
@@ -251,14 +242,14 @@ void TeamCall::carry_out(Work work) {
                                       escaped.what);
     team_.abort(escaped.code, {text.data(), end.out});
     try {
-      context_.launcher.end(streams_);
+      context_.launcher().end(streams_);
     } catch (const Error&) {
       // A stream that takes nothing more has failed, and with it what it has taken.
     }
   };
   try {
     work();
-    context_.launcher.end(streams_);
+    context_.launcher().end(streams_);
     team_.has_queued(sequence_);
   } catch (...) {
     give_up(backend::Escaped::current());
@@ -283,9 +274,9 @@ void TeamCall::enqueue() {
     throw;
   }
   keep_memory();
-  transport::launch_of_team(context_.runtime, *plan_, operands_, temporaries_,
-                            {context_.launcher, sequence_});
-  context_.last_plan = plan_;
+  transport::launch_of_team(context_.runtime(), *plan_, operands_, temporaries_,
+                            {context_.launcher(), sequence_});
+  context_.set_last_plan(plan_);
   copy_stand_ins_back();
   packing_.unpack();
 }
@@ -324,9 +315,9 @@ const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId b
   const bool is_output = buffer >= side;
   Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first() * columns()];
   const Tensor stand_in =
-      tutti::empty(operand.sizes(), {.dtype = operand.dtype(), .device = context_.devices[local]});
+      tutti::empty(operand.sizes(), {.dtype = operand.dtype(), .device = context_.devices()[local]});
   if (!is_output) {
-    context_.runtime.backend().copy(
+    context_.runtime().backend().copy(
         streams_[local],
         {.target = address_of(stand_in), .source = address_of(operand), .row_bytes = operand.nbytes()});
   }
@@ -337,9 +328,9 @@ const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId b
 void TeamCall::copy_stand_ins_back() {
   for (const StandIn& replaced : stand_ins_) {
     if (!replaced.is_output) continue;
-    context_.runtime.backend().copy(streams_[replaced.local], {.target = address_of(replaced.operand),
-                                                               .source = address_of(replaced.stand_in),
-                                                               .row_bytes = replaced.operand.nbytes()});
+    context_.runtime().backend().copy(streams_[replaced.local], {.target = address_of(replaced.operand),
+                                                                 .source = address_of(replaced.stand_in),
+                                                                 .row_bytes = replaced.operand.nbytes()});
   }
 }
 

@@ -67,7 +67,7 @@ class TeamCall {
   ~TeamCall();
 
   [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
-  [[nodiscard]] std::size_t locals() const noexcept { return context_.devices.size(); }
+  [[nodiscard]] std::size_t locals() const noexcept { return context_.devices().size(); }
   [[nodiscard]] std::size_t first() const noexcept { return team_.first_local(); }
   [[nodiscard]] std::size_t members() const noexcept { return team_.member_count(); }
   /// This process's position of a member, if it is one of its own.
@@ -114,7 +114,7 @@ class TeamCall {
   }
   [[nodiscard]] std::size_t columns() const noexcept { return request_.columns; }
   [[nodiscard]] Stream stream(std::size_t local) const { return StreamAccess::make(streams_[local]); }
-  [[nodiscard]] bool is_captured() const noexcept { return context_.launcher.captured().has_value(); }
+  [[nodiscard]] bool is_captured() const noexcept { return context_.launcher().captured().has_value(); }
   /// Says of results that are, or lie where, their member's input is, or that are not here, that they are
   /// none to be written to. They are the root's of a broadcast, and everyone's own part of an all_gather.
   void leave_own_copies_alone();

@@ -78,7 +78,7 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   const Cut geometry = cut_along(parts[0].sizes(), parts[0].dtype(), along);
   transport::Problem unknown = context_.problem_of(request_, root(), is_captured());
   unknown.shape.has_rows_apart = geometry.rows > 1;
-  transport::require_possible(unknown, context_.means);
+  transport::require_possible(unknown, context_.means());
   post();
 
   const std::vector<std::uint64_t> lengths = team_.agree(sequence_, signature_);

@@ -27,27 +27,27 @@ transport::ranks::TeamMeans means_of(const transport::ranks::Team& team, Backend
 }  // namespace
 
 TeamContext::TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings)
-    : devices(settings.devices.begin(), settings.devices.end()),
-      team(runtime, exchange, settings),
-      launcher(runtime, team),
-      means(means_of(team, runtime.backend().kind())) {
-  const TransportKind transport = team.settings().transport;
-  const TransportSource source = team.settings().transport_source;
+    : devices_(settings.devices.begin(), settings.devices.end()),
+      team_(runtime_, exchange, settings),
+      launcher_(runtime_, team_),
+      means_(means_of(team_, runtime_.backend().kind())) {
+  const TransportKind transport = team_.settings().transport;
+  const TransportSource source = team_.settings().transport_source;
   if (transport != TransportKind::automatic && transport != TransportKind::nccl) {
-    means.nccl_refusal = fmt::format("{} was asked for{}", name_of(transport), in_words(source));
+    means_.nccl_refusal = fmt::format("{} was asked for{}", name_of(transport), in_words(source));
     return;
   }
   transport::ranks::Joining joining(exchange, settings.timeout);
   joining.begin("agree on whether NCCL may carry their calls");
-  means.nccl = transport::ranks::TeamNccl::create(runtime, joining, team, means.nccl_refusal);
-  if (means.nccl == nullptr && transport == TransportKind::nccl) {
+  means_.nccl = transport::ranks::TeamNccl::create(runtime_, joining, team_, means_.nccl_refusal);
+  if (means_.nccl == nullptr && transport == TransportKind::nccl) {
     throw Error(ErrorCode::unsupported, fmt::format("Communicator: {}, which cannot be had: {}",
-                                                    wish_in_words(transport, source), means.nccl_refusal));
+                                                    wish_in_words(transport, source), means_.nccl_refusal));
   }
 }
 
 TeamContext& TeamContext::require_own_process() {
-  if (Runtime::get_if_initialized() != &runtime) {
+  if (Runtime::get_if_initialized() != &runtime_) {
     static_cast<void>(Runtime::get());  // says so, unless the child has devices of its own
     throw Error(
         ErrorCode::unsupported,
@@ -57,18 +57,18 @@ TeamContext& TeamContext::require_own_process() {
 }
 
 transport::Problem TeamContext::problem_of(const Request& request, std::size_t root, bool is_captured) const {
-  const std::size_t members = team.member_count();
+  const std::size_t members = team_.member_count();
   transport::Problem problem;
   problem.collective = request.collective;
-  problem.transport = team.settings().transport;
-  problem.transport_source = team.settings().transport_source;
-  problem.determinism = team.settings().determinism;
+  problem.transport = team_.settings().transport;
+  problem.transport_source = team_.settings().transport_source;
+  problem.determinism = team_.settings().determinism;
   problem.is_of_team = true;
   problem.is_captured = is_captured;
   problem.root = static_cast<transport::LaneId>(root);
   problem.lane_devices.assign(members, transport::remote_device);
-  for (std::size_t local = 0; local < devices.size(); ++local)
-    problem.lane_devices[team.first_local() + local] = devices[local].index();
+  for (std::size_t local = 0; local < devices_.size(); ++local)
+    problem.lane_devices[team_.first_local() + local] = devices_[local].index();
   for (int side = 0; side < 2; ++side) {
     for (std::size_t member = 0; member < members; ++member)
       problem.homes.insert(problem.homes.end(), request.columns, static_cast<transport::LaneId>(member));
@@ -78,8 +78,19 @@ transport::Problem TeamContext::problem_of(const Request& request, std::size_t r
   return problem;
 }
 
-transport::Plan TeamContext::make_plan(const transport::Problem& problem) const {
-  return transport::select(runtime, problem, &means);
+transport::Plan TeamContext::make_plan(const Request& request, std::size_t root) const {
+  return transport::select(runtime_, problem_of(request, root, false), &means_);
+}
+
+std::shared_ptr<const transport::Plan> TeamContext::plan_for(const Request& request, std::size_t root) {
+  const bool is_captured = launcher_.captured().has_value();
+  const bool is_connected = means_.nccl != nullptr && means_.nccl->is_connected();
+  key_.clear();
+  key_.add(static_cast<std::uint64_t>(request.collective) | static_cast<std::uint64_t>(is_captured) << 8U |
+           static_cast<std::uint64_t>(is_connected) << 9U | static_cast<std::uint64_t>(root) << 32U);
+  request.add_to(key_);
+  return plans_.find_or_make(
+      key_, [&] { return transport::select(runtime_, problem_of(request, root, is_captured), &means_); });
 }
 
 }  // namespace tutti::collectives

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace tutti::collectives {
@@ -29,31 +30,51 @@ struct TeamScratch {
   std::vector<Tensor> inputs;    ///< by local member, then column; undefined where there is none
   std::vector<Tensor> outputs;   ///< likewise
   transport::Operands operands;  ///< by buffer and member of the plan
-  transport::PlanKey key;
 };
 
-/// What the calls of one communicator share.
-struct TeamContext {
+/// What the calls of one communicator share: its team, who launches the team's rounds, and the plans that
+/// have been made for it. Calls of several threads take turns by the team's lock.
+class TeamContext {
+ public:
   /// Collective over the exchange.
   TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings);
 
   /// Throws Error(unsupported) in a forked child. Returns itself.
   TeamContext& require_own_process();
 
+  [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
+  /// Of the local members.
+  [[nodiscard]] const std::vector<Device>& devices() const noexcept { return devices_; }
+  [[nodiscard]] transport::ranks::Team& team() noexcept { return team_; }
+  [[nodiscard]] const transport::ranks::Team& team() const noexcept { return team_; }
+  [[nodiscard]] transport::ranks::RoundLauncher& launcher() noexcept { return launcher_; }
+  [[nodiscard]] const transport::ranks::TeamMeans& means() const noexcept { return means_; }
+  [[nodiscard]] TeamScratch& scratch() noexcept { return scratch_; }
+
   /// The request as a problem of all members, with flows and reductions as far as its shape is known.
   [[nodiscard]] transport::Problem problem_of(const Request& request, std::size_t root,
                                               bool is_captured) const;
-  /// Chooses and plans.
-  [[nodiscard]] transport::Plan make_plan(const transport::Problem& problem) const;
+  /// The plan of a call outside captures, without its being kept.
+  [[nodiscard]] transport::Plan make_plan(const Request& request, std::size_t root) const;
+  /// The plan of the call that is being made, from the cache if it was made before.
+  [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(const Request& request, std::size_t root);
 
-  Runtime& runtime = Runtime::get();
-  std::vector<Device> devices;
-  transport::ranks::Team team;
-  transport::ranks::RoundLauncher launcher;
-  transport::ranks::TeamMeans means;
-  transport::PlanCache plans;
-  std::shared_ptr<const transport::Plan> last_plan;
-  TeamScratch scratch;
+  void set_last_plan(std::shared_ptr<const transport::Plan> plan) noexcept { last_plan_ = std::move(plan); }
+  /// Of the last call; empty strings before the first.
+  [[nodiscard]] PlanSummary last_plan() const {
+    return last_plan_ == nullptr ? PlanSummary{} : last_plan_->summary;
+  }
+
+ private:
+  Runtime& runtime_ = Runtime::get();
+  std::vector<Device> devices_;
+  transport::ranks::Team team_;
+  transport::ranks::RoundLauncher launcher_;
+  transport::ranks::TeamMeans means_;
+  transport::PlanCache plans_;
+  transport::PlanKey key_;  ///< of the call that is being made; keeps its memory
+  std::shared_ptr<const transport::Plan> last_plan_;
+  TeamScratch scratch_;
 };
 
 }  // namespace tutti::collectives

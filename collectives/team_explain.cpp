@@ -37,30 +37,30 @@ std::string explain_low_latency(const backend::TeamWindowLayout& layout, Backend
 }  // namespace
 
 std::string explain(const TeamContext& context) {
-  const transport::ranks::Windows& windows = context.team.windows();
+  const transport::ranks::Windows& windows = context.team().windows();
   const bool is_direct = windows.transport() == TransportKind::p2p;
   std::string text =
-      fmt::format("{} members in {} ranks\n", context.team.member_count(), context.team.rank_count());
-  if (context.team.spans_hosts()) text += context.team.explain_hosts() + "\n";
+      fmt::format("{} members in {} ranks\n", context.team().member_count(), context.team().rank_count());
+  if (context.team().spans_hosts()) text += context.team().explain_hosts() + "\n";
   text += fmt::format("rounds: {}, {} slots of {} bytes per member{}\n",
                       is_direct ? "p2p, in the members' device memory" : "staged, in shared host memory",
                       backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,
                       is_direct ? "" : fmt::format("; p2p not taken: {}", windows.reason()));
   if (is_direct) {
     const backend::TeamWindowLayout& layout = windows.layout();
-    const BackendKind backend = context.runtime.backend().kind();
+    const BackendKind backend = context.runtime().backend().kind();
     text += explain_low_latency(layout, backend);
     text += fmt::format(
         "beyond that, operands of which members give one another more than {} bytes are read where they "
         "lie\n",
         transport::ranks_tuning_of(backend).direct_from);
   }
-  if (context.means.nccl == nullptr)
-    return text + fmt::format("nccl not taken: {}\n", context.means.nccl_refusal);
-  const char* const no_sums = context.team.settings().determinism == Determinism::bitwise
+  if (context.means().nccl == nullptr)
+    return text + fmt::format("nccl not taken: {}\n", context.means().nccl_refusal);
+  const char* const no_sums = context.team().settings().determinism == Determinism::bitwise
                                   ? ", but no sums: determinism is bitwise"
                                   : "";
-  if (context.team.spans_hosts() || context.team.settings().transport == TransportKind::nccl)
+  if (context.team().spans_hosts() || context.team().settings().transport == TransportKind::nccl)
     return text + fmt::format("nccl: all calls that it can carry{}\n", no_sums);
   text += fmt::format("nccl: the rest{}, where it can\n", no_sums);
   constexpr std::uint64_t no_limit = ~std::uint64_t{0};
@@ -69,7 +69,7 @@ std::string explain(const TeamContext& context) {
     if (!moves_tensors(pattern) || traits_of(pattern).takes_lists) continue;
     const std::string_view name = name_of(pattern);
     const transport::RanksZones zones =
-        transport::ranks_zones_of(pattern, static_cast<std::size_t>(context.team.member_count()), false);
+        transport::ranks_zones_of(pattern, static_cast<std::size_t>(context.team().member_count()), false);
     if (zones.rounds_to == no_limit) {
       text += fmt::format("  {}: always by rounds\n", name);
       continue;
@@ -82,7 +82,7 @@ std::string explain(const TeamContext& context) {
     }
     if (windows.layout().lines == backend::TeamLines::wide) {
       const std::uint64_t to = transport::wide_lines_beat_nccl_to(
-          pattern, static_cast<std::size_t>(context.team.member_count()), false);
+          pattern, static_cast<std::size_t>(context.team().member_count()), false);
       text += to == no_limit ? ", and what goes with low latency"
                              : fmt::format(", and to {} bytes what goes with low latency", to);
     }
@@ -92,8 +92,8 @@ std::string explain(const TeamContext& context) {
 }
 
 std::string explain(const TeamContext& context, const Workload& workload) {
-  const Arguments arguments(context.runtime, "Communicator::explain");
-  const std::size_t members = context.team.member_count();
+  const Arguments arguments(context.runtime(), "Communicator::explain");
+  const std::size_t members = context.team().member_count();
   const Request request = request_of(arguments, workload, members);
   std::size_t root = 0;
   if (traits_of(workload.collective).has_root) {
@@ -112,7 +112,7 @@ std::string explain(const TeamContext& context, const Workload& workload) {
         in_place.leave_alone((members + member) * request.columns + column);
     }
   }
-  return transport::to_text(context.make_plan(context.problem_of(in_place, root, false)));
+  return transport::to_text(context.make_plan(in_place, root));
 }
 
 }  // namespace tutti::collectives
