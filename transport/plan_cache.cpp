@@ -3,6 +3,7 @@
 
 #include "transport/rounds/round_plan.hpp"
 
+#include <utility>
 #include <variant>
 
 namespace tutti::transport {
@@ -37,14 +38,14 @@ std::size_t bytes_of(const Plan& plan) noexcept {
 
 }  // namespace
 
-std::shared_ptr<const Plan> PlanCache::find_or_make(const PlanKey& key, const std::function<Plan()>& make) {
-  {
-    const std::shared_lock lock(mutex_);
-    const auto found = plans_.find(key);
-    if (found != plans_.end()) return found->second;
-  }
-  // Outside the lock: planning may test peers or load a library, and others should not wait for that.
-  auto plan = std::make_shared<const Plan>(make());
+std::shared_ptr<const Plan> PlanCache::find(const PlanKey& key) {
+  const std::shared_lock lock(mutex_);
+  const auto found = plans_.find(key);
+  return found == plans_.end() ? nullptr : found->second;
+}
+
+std::shared_ptr<const Plan> PlanCache::keep(const PlanKey& key, Plan made) {
+  auto plan = std::make_shared<const Plan>(std::move(made));
   if (plan->is_provisional) return plan;
   const std::scoped_lock lock(mutex_);
   const std::size_t bytes = key.bytes() + bytes_of(*plan);

@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -62,12 +61,18 @@ class PlanCache {
   PlanCache() = default;
   explicit PlanCache(Runtime& /*runtime*/) {}
 
-  /// The plan for `key`; made by `make` if there is none. Two threads may both make one, and then the first
-  /// is kept. A provisional one is not kept.
-  [[nodiscard]] std::shared_ptr<const Plan> find_or_make(const PlanKey& key,
-                                                         const std::function<Plan()>& make);
+  /// The plan for `key`; made by `make` if there is none, without a lock, as planning may test peers or load
+  /// a library. Two threads may both make one, and then the first is kept. A provisional one is not kept.
+  template <class Make>
+  [[nodiscard]] std::shared_ptr<const Plan> find_or_make(const PlanKey& key, const Make& make) {
+    if (auto found = find(key)) return found;
+    return keep(key, make());
+  }
 
  private:
+  [[nodiscard]] std::shared_ptr<const Plan> find(const PlanKey& key);
+  [[nodiscard]] std::shared_ptr<const Plan> keep(const PlanKey& key, Plan made);
+
   std::shared_mutex mutex_;
   std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKey::Hash> plans_;
   std::size_t bytes_ = 0;  ///< of all of them, about

@@ -59,9 +59,10 @@ Clique::~Clique() {
 }
 
 void Clique::enqueue(const CallList& list, const Binding& binding) {
-  const auto gate = runtime_.launch_together();
   check_asynchronous_errors();
+  // In this order, as teams take them.
   const std::lock_guard lock(library_.group_mutex());
+  const auto gate = runtime_.launch_together();
   std::size_t begin = 0;
   for (const std::size_t end : list.group_ends) {
     Group group(library_);
