@@ -8,7 +8,7 @@
 
 namespace tutti {
 
-/// What of an allocator's threads one at a time may do: ask the system for memory, and decide what goes back.
+/// Lets one of an allocator's threads at a time ask the system for memory, and decide what goes back to it.
 class Growth {
  private:
   friend class GrowthLock;
@@ -17,8 +17,8 @@ class Growth {
   int returns_ = 0;  ///< threads that give memory back
 };
 
-/// A thread's turn. Let go of wherever the thread waits for streams or devices, as giving memory back to the
-/// system does, too: what it waits for may need another thread, and that one memory.
+/// A thread's turn. The thread gives it up while it waits for streams or devices, or gives memory back to the
+/// system, which waits too: what it waits for may need another thread, and that one memory.
 class GrowthLock {
  public:
   explicit GrowthLock(Growth& growth) : growth_(growth), lock_(growth.mutex_) {}

@@ -42,13 +42,13 @@ struct alignas(64) AbortWord {
   std::atomic<std::uint32_t> state{running};  ///< or the number of the process that gave up, from 1
 
   [[nodiscard]] bool is_set() const noexcept { return state.load(std::memory_order_acquire) != running; }
-  /// Once set.
+  /// The reason, once the word is set.
   [[nodiscard]] const AbortReason& reason() const noexcept;
-  /// The first reason is kept; a long one is cut. True if it is this one. Thread-safe.
+  /// Sets the word if it is not set yet; a long reason is cut. True if this reason is the one. Thread-safe.
   bool set(std::uint32_t process, std::uint32_t code, std::string_view text) noexcept;
 };
 
-/// A flag as a bell: whoever rings it counts it up, many at once if they like.
+/// Counts the flag up, as a bell that many may ring at once.
 void ring(SharedFlag& bell) noexcept;
 /// Sleeps until the bell has been rung after it stood at `seen`, for `milliseconds` at most.
 void wait_for_ring(SharedFlag& bell, std::uint32_t seen, int milliseconds) noexcept;

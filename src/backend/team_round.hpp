@@ -47,9 +47,9 @@ namespace tutti::backend {
 /// rest is. Addresses of memory are below 2^62.
 ///  - in a slot or in the own inbox: an address in that of round 0; the round's own is found when it runs;
 ///  - own memory of the member that reads: the address;
-///  - memory that another member gives: the number of the address it gives among all in the reader's slot,
-///  and
-///    how far behind it the bytes are.
+///  - memory that another member gives: the number of its address among all
+///    that are in the reader's slot, and how far behind that address the
+///    bytes are.
 class SourcePlace {
  public:
   static constexpr int offset_bits = 40;

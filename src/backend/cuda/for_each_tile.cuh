@@ -10,7 +10,7 @@
 
 namespace tutti::backend::cuda {
 
-/// Calls `work(view, entry, tile, lane)` for the tiles of this thread's warp: every so-manyth of all.
+/// Calls `work(view, entry, tile, lane)` for every tile of this thread's warp; the grid's warps take turns.
 template <class Entry, class Work>
 __device__ inline void for_each_tile(const std::byte* table, const TableShape& shape, const Work& work) {
   const auto view = view_of<Entry>(table, shape);

@@ -22,20 +22,18 @@ namespace tutti::backend::host {
 ///
 /// While on, entries do not go to their worker but are held here. Two things are kept apart:
 ///  - The *order* is decided from logical state only: which entries were submitted, and which were chosen
-///  before. At
-///    every submission the generator draws how many entries to choose now (often none: that is the delay),
-///    and for each draws a stream among those whose oldest entry waits for nothing that has not been chosen
-///    yet. A host that blocks makes choices until what it waits for has been chosen. No clock and no thread
-///    takes part, so a program that submits from one thread sees the same order each time. (Entries that wait
-///    for flags may be drawn once these are set. That repeats itself, too, as what was chosen has run by the
-///    next choice, but for flags that other processes set.)
-///  - The *execution* follows that order on the streams' own workers, the next entry starting when the last
-///  one ends.
-///    The host is let go only when all chosen entries have finished, so that what it reads too early is
-///    reproduced as well. Neither is forever, because a chosen entry may itself wait for something that the
-///    host does next, or another stream's entry: one that takes long is overdue, and is waited for no more. A
-///    host that only submits or asks waits a small part of that time, and once per entry: it must not come
-///    late to others.
+///    before. At every submission the generator draws how many entries to choose now (often none: that is
+///    the delay), and for each draws a stream among those whose oldest entry waits for nothing that has not
+///    been chosen yet. A host that blocks makes choices until what it waits for has been chosen. No clock and
+///    no thread takes part, so a program that submits from one thread sees the same order each time. (Entries
+///    that wait for flags may be drawn once these are set. That repeats itself, too, as what was chosen has
+///    run by the next choice, but for flags that other processes set.)
+///  - The *execution* follows that order on the streams' own workers: the next entry starts when the last
+///    one ends. The host goes on only when all chosen entries have finished, so that what it reads too early
+///    is reproduced as well. Neither wait is forever, because a chosen entry may itself wait for something
+///    that the host does next, or another stream's entry: one that takes long is overdue, and is waited for
+///    no more. A host that only submits or asks waits a small part of that time, and once per entry: it must
+///    not come late to others.
 ///
 /// A host that waits for something else than the backend's work says so again and again, and each time an
 /// entry may be chosen. One that does not say so makes no choices; if it submits nothing for a while, entries
