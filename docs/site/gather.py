@@ -48,6 +48,8 @@ HEADERS = (
     ("event", "Events"),
     ("graph", "Graphs"),
     ("memory", "Memory"),
+    ("pluggable_allocator", "Allocators of one's own"),
+    ("sharing", "Sharing between processes"),
     ("rng", "Random numbers"),
     ("topology", "Topology"),
     ("virtual_devices", "Virtual devices"),
@@ -114,24 +116,29 @@ def gather_documents(source, folder):
     table = LINK.sub(
         lambda found: f"[{found[1]}]({os.path.normpath(os.path.join('docs', found[2]))})", "\n".join(table)
     )
-    write(folder / "index.md", (source / "docs/site/index.md.in").read_text().replace("PAGES", table))
+    index = (source / "docs/site/index.md.in").read_text().replace("PAGES", table)
+    # A page that has no place of its own yet stands among those for who carries on.
+    named = set(re.findall(r"^(?:.* <)?(docs/[\w-]+)>?$", index, re.MULTILINE))
+    pages = [f"docs/{page.stem}" for page in sorted((source / "docs").glob("*.md")) if page.name != "README.md"]
+    others = "".join(f"{page}\n" for page in pages if page not in named)
+    write(folder / "index.md", index.replace("docs/architecture\n", f"docs/architecture\n{others}"))
 
 
 def gather_reference(source, folder):
-    there = {header.stem for header in (source / "include/tutti").glob("*.hpp")}
-    named = {name for name, _ in HEADERS}
-    if there - WITHOUT_PAGE != named:
-        sys.exit(f"gather.py: headers without a page, or pages without a header: {(there - WITHOUT_PAGE) ^ named}")
+    there = {header.stem for header in (source / "include/tutti").glob("*.hpp")} - WITHOUT_PAGE
+    pages = [page for page in HEADERS if page[0] in there]
+    # What has no title yet is called by its name, behind the others.
+    pages += [(name, name.replace("_", " ").capitalize()) for name in sorted(there - {name for name, _ in HEADERS})]
     index = (
         "# Reference\n\nAll of it is in namespace `tutti`; `tutti/tutti.hpp` has what needs neither MPI nor CUDA.\n\n"
     )
     index += "| header | |\n|---|---|\n"
-    for name, title in HEADERS:
+    for name, title in pages:
         lead = lead_of((source / f"include/tutti/{name}.hpp").read_text())
         text = f'# {title}\n\n`#include "tutti/{name}.hpp"`\n\n{lead}\n\n```{{doxygenfile}} {name}.hpp\n```\n'
         write(folder / f"reference/{name}.md", text)
         index += f"| [`tutti/{name}.hpp`]({name}.md) | {title} |\n"
-    index += "\n```{toctree}\n:hidden:\n\n" + "\n".join(name for name, _ in HEADERS) + "\n```\n"
+    index += "\n```{toctree}\n:hidden:\n\n" + "\n".join(name for name, _ in pages) + "\n```\n"
     write(folder / "reference/index.md", index)
 
 
