@@ -9,14 +9,18 @@ if(tutti_type STREQUAL SHARED_LIBRARY)
   set_target_properties(tutti-perf PROPERTIES INSTALL_RPATH "\$ORIGIN/${tutti_rpath}")
 endif()
 
-install(FILES ${tutti_perf_pages}/tutti-perf.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
+install(FILES ${PROJECT_BINARY_DIR}/perf/pages/tutti-perf.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tools)
 install(
-  FILES ${tutti_perf_pages}/tutti-perf.bash
+  FILES ${PROJECT_BINARY_DIR}/perf/pages/tutti-perf.bash
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
   RENAME tutti-perf
   COMPONENT tools
 )
-install(FILES ${tutti_perf_pages}/_tutti-perf DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT tools)
+install(
+  FILES ${PROJECT_BINARY_DIR}/perf/pages/_tutti-perf
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions
+  COMPONENT tools
+)
 
 # Scripts find what they import beside themselves; the commands are links to them.
 set(tutti_scripts ${CMAKE_INSTALL_DATADIR}/tutti/perf)

@@ -17,24 +17,21 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR} ${PROJECT_
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libtutti-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_SHLIBDEPS OFF)
-set(CPACK_DEBIAN_DEV_DESCRIPTION "${PROJECT_DESCRIPTION}\n Headers, and files for CMake and pkg-config.")
+set(CPACK_DEBIAN_DEV_DESCRIPTION "Headers, and files for CMake and pkg-config.")
 set(CPACK_COMPONENTS_ALL dev)
 if(TUTTI_BUILD_PERF)
   list(APPEND CPACK_COMPONENTS_ALL tools)
   set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME tutti-tools)
   set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
-  set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "python3 (>= 3.11), python3-plotly")
-  set(
-    CPACK_DEBIAN_TOOLS_DESCRIPTION
-    "${PROJECT_DESCRIPTION}\n tutti-perf, which checks and measures, and what draws and compares its results."
-  )
+  set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "python3 (>= 3.11)")
+  set(CPACK_DEBIAN_TOOLS_DESCRIPTION "tutti-perf, which checks and measures, and what draws and compares its results.")
 endif()
 if(tutti_type STREQUAL SHARED_LIBRARY)
   list(APPEND CPACK_COMPONENTS_ALL library)
   set(tutti_soname_package libtutti${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${tutti_soname_package})
   set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
-  set(CPACK_DEBIAN_LIBRARY_DESCRIPTION "${PROJECT_DESCRIPTION}\n The shared library.")
+  set(CPACK_DEBIAN_LIBRARY_DESCRIPTION "The shared library.")
   set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${tutti_soname_package} (= ${PROJECT_VERSION})")
   set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "${tutti_soname_package} (= ${PROJECT_VERSION})")
   # Programs of others learn from it what package they depend on.

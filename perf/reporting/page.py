@@ -257,6 +257,8 @@ def add_lists(page, runs):
 
 
 def add_matrices(page, runs):
+    """One section for each way of starting, in which all but the first run are folded away."""
+    sections = {}
     for run, by, size, figures in matrices_of(runs):
         parts = []
         for index, title, unit in ((0, "Latency", "µs"), (1, "Bandwidth", "GB/s")):
@@ -269,8 +271,15 @@ def add_matrices(page, runs):
             }  # fmt: skip
             vertical = {"title": {"text": "source"}, "autorange": "reversed", "automargin": True}
             parts.append(page.place(title, figure([heat], {"title": {"text": "destination"}}, vertical)))
-        title = f"sendrecv, {format_size(size)} by {by}: {run.name}"
-        page.section(title, run.mode, f'<div class="figures">{"".join(parts)}</div>')
+        title = f"<h4>{escape(f'{format_size(size)} by {by}: {run.name}')}</h4>"
+        sections.setdefault(run.mode, {}).setdefault(run.name, []).append(
+            f'{title}<div class="figures">{"".join(parts)}</div>'
+        )
+    for mode, own in sections.items():
+        first, *others = ("".join(bodies) for bodies in own.values())
+        if others:
+            first += f"<details><summary>{len(others)} more runs</summary>{''.join(others)}</details>"
+        page.section("sendrecv: from every device to every other", mode, first)
 
 
 def state_of(run):
