@@ -2,6 +2,7 @@
 #include "tutti/communicator.hpp"
 
 #include "backend/thread.hpp"
+#include "blocking_call.hpp"
 #include "collectives/team_call.hpp"
 #include "collectives/team_explain.hpp"
 #include "collectives/team_operations.hpp"
@@ -104,6 +105,7 @@ class Communicator::Impl {
 std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOptions& options) {
   constexpr std::size_t smallest_window = std::size_t{512} << 10U;
   constexpr std::size_t largest_window = std::size_t{1} << 30U;
+  const BlockingCall blocks("Communicator");
   const Arguments arguments(Runtime::get(), "Communicator");
   std::vector<Device> devices = options.devices;
   if (devices.empty()) devices.push_back(Device::current());
@@ -168,6 +170,7 @@ Communicator::Impl::~Impl() {
 }
 
 bool Communicator::Impl::end_own_work() {
+  BlockingCall::warn("the end of a Communicator");
   using Clock = std::chrono::steady_clock;
   // Calls are complete a moment before their last work is over. Where they are not marked, the streams may
   // have work of others behind it, which may wait for what happens only after this.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "blocking_call.hpp"
 #include "collectives/cut.hpp"
 #include "collectives/prepare.hpp"
 #include "tensor_factory.hpp"
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 namespace tutti::collectives {
 namespace {
@@ -125,6 +127,9 @@ void gather(TensorList tensors, const Tensor& out, int dim, const CollectiveOpti
                                {.inputs = tensors, .outputs = TensorList(std::span(&out, 1))});
   collectives::Call call = collectives::prepare_gather(arguments, packing, tensors, out, dim, options);
   if (out.device().is_host()) collectives::refuse_waiting_in_capture(arguments, call, options.blocking);
+  std::optional<BlockingCall> blocks;
+  if (out.device().is_host() && (packing.has_outputs() || options.blocking == Blocking::yes))
+    blocks.emplace("gather");
   call.launch();
   if (out.device().is_host()) {
     // A stand-in must be complete before the host copies it.
@@ -158,6 +163,8 @@ Tensor gather(TensorList given, int dim, std::optional<Device> destination,
   call.add_row(device);
   call.mark_root();
   call.add(result);
+  std::optional<BlockingCall> blocks;
+  if (device.is_host() && options.blocking == Blocking::yes) blocks.emplace("gather");
   call.launch();
   if (device.is_host()) collectives::finish_on_host(call, tensors.size(), options.blocking);
   return result;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/persistent.hpp"
 
+#include "blocking_call.hpp"
 #include "collectives/prepare.hpp"
 #include "fork_mark.hpp"
 #include "transport/select.hpp"
@@ -42,7 +43,10 @@ class PersistentCollective::Impl {
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
     if (fork_mark_.is_in_child()) return;  // all of it is its parent's
-    if (has_failed_) finish_lanes();
+    if (has_failed_) {
+      BlockingCall::warn("the end of a persistent call that has failed");
+      finish_lanes();
+    }
     // Launches may still be running: the allocators hand the memory out again only when these streams have
     // passed.
     for (const Stream& stream : launched_on_) {

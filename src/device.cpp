@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/device.hpp"
 
+#include "backend/shown_text.hpp"
+#include "blocking_call.hpp"
 #include "host_waits.hpp"
 #include "thread_current.hpp"
+#include "tutti/error.hpp"
 
+#include <charconv>
 #include <exception>
 #include <new>
+#include <ostream>
+#include <system_error>
 
 #include <fmt/format.h>
 
@@ -24,6 +30,31 @@ std::string_view name_of(BackendKind kind) noexcept {
 std::string to_string(Device device) {
   if (device.is_host()) return "host";
   return device.is_current() ? "the current device" : fmt::format("device:{}", device.index());
+}
+
+std::ostream& operator<<(std::ostream& stream, Device device) {
+  return stream << to_string(device);
+}
+
+Device Device::parse(std::string_view text) {
+  if (text == "host" || text == "cpu") return host();
+  for (const std::string_view kind : {"device", "cuda"}) {
+    if (!text.starts_with(kind)) continue;
+    std::string_view rest = text.substr(kind.size());
+    if (rest.empty()) return current();
+    // A number has one spelling: without a sign, and without zeros in front.
+    if (!rest.starts_with(':') || (rest.size() > 2 && rest[1] == '0')) break;
+    rest.remove_prefix(1);
+    int index = -1;
+    const auto [end, failure] = std::from_chars(rest.data(), rest.data() + rest.size(), index);
+    if (failure != std::errc() || end != rest.data() + rest.size() || rest.front() == '-') break;
+    return Device(index);
+  }
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("Device::parse: text is \"{}\", expected host, cpu, or device or cuda, alone or with a "
+                  "number, as in cuda:1",
+                  shown_text(text)));
 }
 
 bool is_available() noexcept {
@@ -105,6 +136,7 @@ bool can_device_access_peer(Device device, Device peer) {
 void synchronize(Device device) {
   Runtime& runtime = Runtime::get();
   const int index = index_of(runtime, device, "synchronize");
+  const BlockingCall blocks("synchronize");
   runtime.release_collected();
   runtime.backend().synchronize_device(index);
   HostWaits::count_one();

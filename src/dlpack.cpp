@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/dlpack.hpp"
 
+#include "blocking_call.hpp"
 #include "fork_mark.hpp"
 #include "log.hpp"
 #include "runtime.hpp"
@@ -141,6 +142,7 @@ class ImportedStorage final : public Storage {
       } else if (backend.is_in_stream_work()) {
         let_go_after_work_of(stream, owner);
       } else {
+        BlockingCall::warn("the end of an imported tensor");
         backend.synchronize_stream(stream);
       }
     } catch (const std::exception& error) {
@@ -256,6 +258,7 @@ Tensor from_dlpack(DLManagedTensor* managed, const Stream* producer) {
     home = current_stream_ref(runtime, view.device().index());
     if (producer != nullptr) runtime.order(StreamAccess::ref(*producer), *home);
   } else if (producer != nullptr) {
+    const BlockingCall blocks("from_dlpack");
     producer->synchronize();  // the host has no stream that could wait
   }
   return {detail::IntrusivePtr<Storage>::adopt(new ImportedStorage(view, managed, home)), view};

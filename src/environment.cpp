@@ -61,6 +61,10 @@ std::optional<int> parse_thread_count(std::string_view text) noexcept {
   return count && *count >= 0 && *count <= 15 ? count : std::nullopt;
 }
 
+std::optional<bool> parse_switch(std::string_view text) noexcept {
+  return text == "0" || text == "1" ? std::optional(text == "1") : std::nullopt;
+}
+
 std::optional<std::size_t> parse_memory(std::string_view text) noexcept {
   const auto bytes = parse_bytes(text);
   return bytes.value_or(0) == 0 ? std::nullopt : bytes;
@@ -128,6 +132,9 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
     }
     result.allocators = std::get<AllocatorSettings>(parsed);
   }
+  assign(result.launch_blocking, "TUTTI_LAUNCH_BLOCKING", parse_switch, "0 or 1");
+  if (const char* const cuda = lookup("CUDA_LAUNCH_BLOCKING"))
+    result.launch_blocking |= parse_number<long>(cuda).value_or(0) != 0;
   assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");
   assign(
       result.flight_record, "TUTTI_FLIGHT_RECORD",

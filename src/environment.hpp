@@ -50,6 +50,10 @@ struct Environment {
   std::optional<int> launch_threads;
   /// `TUTTI_ALLOC_CONF`: how the caching allocators of devices work (see `tutti/memory.hpp`).
   AllocatorSettings allocators;
+  /// `TUTTI_LAUNCH_BLOCKING` or `CUDA_LAUNCH_BLOCKING`, `1` or `0`: whether calls that queue an operation
+  /// return only when it is done, and report its own failure. Of CUDA's variable, CUDA itself reads what it
+  /// likes; here it means yes if it is a number other than 0.
+  bool launch_blocking = false;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).
   LogLevel log = LogLevel::warn;

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/event.hpp"
 
+#include "blocking_call.hpp"
 #include "host_waits.hpp"
-#include "runtime.hpp"
+#include "thread_current.hpp"
 #include "tutti/error.hpp"
 
+#include <ostream>
 #include <string_view>
 #include <utility>
 
@@ -23,10 +25,42 @@ backend::EventHandle handle_of(const Event& event) noexcept {
 
 }  // namespace
 
+Event::Event(EventOptions options) : options_(options) {
+  if (options.interprocess && options.enable_timing) {
+    refuse(
+        "Event: options.interprocess and options.enable_timing are both set, expected one of them at most");
+  }
+}
+
+Event Event::from_ipc_handle(Device device, const IpcEventHandle& handle) {
+  Runtime& runtime = Runtime::get();
+  const int index = index_of(runtime, device, "Event::from_ipc_handle");
+  Event event({.interprocess = true});
+  event.handle_ = runtime.backend().open_event(index, {handle.bytes});
+  event.device_ = index;
+  event.is_opened_ = true;
+  event.generation_ = runtime.generation();
+  return event;
+}
+
+IpcEventHandle Event::ipc_handle() {
+  if (!options_.interprocess) {
+    refuse("Event::ipc_handle: the event was made without options.interprocess, expected one made with it");
+  }
+  if (is_opened_) {
+    refuse(
+        "Event::ipc_handle: the event comes from another process, expected one of this process: pass on the "
+        "handle that it was opened by");
+  }
+  if (!is_created()) create(current_index(Runtime::get()));
+  return {Runtime::get().backend().share_event(handle_of(*this)).bytes};
+}
+
 Event::Event(Event&& other) noexcept
     : options_(other.options_),
       handle_(std::exchange(other.handle_, nullptr)),
       device_(std::exchange(other.device_, -1)),
+      is_opened_(std::exchange(other.is_opened_, false)),
       generation_(std::exchange(other.generation_, 0)) {}
 
 Event& Event::operator=(Event&& other) noexcept {
@@ -34,6 +68,7 @@ Event& Event::operator=(Event&& other) noexcept {
   std::swap(options_, taken.options_);
   std::swap(handle_, taken.handle_);
   std::swap(device_, taken.device_);
+  std::swap(is_opened_, taken.is_opened_);
   std::swap(generation_, taken.generation_);
   return *this;
 }
@@ -58,17 +93,26 @@ void Event::record(const Stream& stream) {
     backend.record_event(handle_of(*this), StreamAccess::ref(stream));
     return;
   }
-  const auto timing = options_.enable_timing ? backend::EventTiming::on : backend::EventTiming::off;
-  const auto wait = options_.blocking ? backend::EventWait::block : backend::EventWait::spin;
-  const backend::EventHandle created = backend.create_event(stream.device(), timing, wait);
+  create(stream.device());
   try {
-    backend.record_event(created, StreamAccess::ref(stream));
+    backend.record_event(handle_of(*this), StreamAccess::ref(stream));
   } catch (...) {
-    backend.destroy_event(created);  // an event that exists is one that was recorded
+    // An event that exists is one that was recorded, or shared.
+    backend.destroy_event(handle_of(*this));
+    handle_ = nullptr;
+    device_ = -1;
     throw;
   }
-  handle_ = created;
-  device_ = stream.device();
+}
+
+void Event::create(int device) {
+  Runtime& runtime = Runtime::get();
+  backend::Backend& backend = runtime.backend();
+  const auto timing = options_.enable_timing ? backend::EventTiming::on : backend::EventTiming::off;
+  const auto wait = options_.blocking ? backend::EventWait::block : backend::EventWait::spin;
+  handle_ = options_.interprocess ? backend.create_shared_event(device, wait)
+                                  : backend.create_event(device, timing, wait);
+  device_ = device;
   generation_ = runtime.generation();
 }
 
@@ -89,6 +133,7 @@ bool Event::query() const {
 
 void Event::synchronize() const {
   if (!is_created()) return;
+  const BlockingCall blocks("Event::synchronize");
   Runtime& runtime = Runtime::get();
   runtime.backend().synchronize_event(handle_of(*this));
   HostWaits::count_one();
@@ -116,6 +161,15 @@ float Event::elapsed_time(const Event& end) const {
   if (!query()) refuse("Event::elapsed_time: the start event is not complete yet; synchronize it first");
   if (!end.query()) refuse("Event::elapsed_time: the end event is not complete yet; synchronize it first");
   return Runtime::get().backend().elapsed_time(handle_of(*this), handle_of(end));
+}
+
+std::string to_string(const Event& event) {
+  if (!event.is_created()) return "an event that was never recorded";
+  return fmt::format("event {} of {}", fmt::ptr(event.native_handle()), to_string(Device(event.device())));
+}
+
+std::ostream& operator<<(std::ostream& stream, const Event& event) {
+  return stream << to_string(event);
 }
 
 }  // namespace tutti

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "blocking_call.hpp"
+
 #include <chrono>
 #include <condition_variable>
 #include <exception>
@@ -79,6 +81,7 @@ template <class Source>
   source.reap();
   if (auto* block = source.from_cache()) return block;
 
+  const BlockingCall blocks("an allocation that found no memory free");
   source.return_cached();
   if (auto* block = source.from_system()) return block;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/memory.hpp"
 
+#include "blocking_call.hpp"
 #include "pluggable_allocator.hpp"
 #include "sharing.hpp"
 #include "storage.hpp"
@@ -155,6 +156,7 @@ std::vector<MemorySegment> memory_snapshot() {
 }
 
 void empty_cache() {
+  const BlockingCall blocks("empty_cache");
   Runtime& runtime = Runtime::get();
   collect_shared(runtime);
   std::exception_ptr failure;  // of work queued earlier, which keeps no memory
@@ -174,6 +176,7 @@ void empty_cache() {
 }
 
 void empty_pinned_cache() {
+  const BlockingCall blocks("empty_pinned_cache");
   Runtime& runtime = Runtime::get();
   runtime.release_collected();
   runtime.pinned().empty_cache();

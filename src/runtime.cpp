@@ -2,6 +2,7 @@
 #include "runtime.hpp"
 
 #include "backend/host/host_backend.hpp"
+#include "blocking_call.hpp"
 #include "environment.hpp"
 #include "fork_mark.hpp"
 #include "host_waits.hpp"
@@ -61,6 +62,7 @@ class Booting {
 
 /// Makes `booted` the current runtime. While booting.
 Runtime& enter(std::unique_ptr<Runtime> booted) {
+  if (Environment::read().launch_blocking) booted->backend().block_launches();
   Runtime* const runtime = booted.release();
   current_runtime.store(runtime, std::memory_order_release);
   return *runtime;
@@ -140,6 +142,7 @@ Runtime* Runtime::get_if_initialized() noexcept {
 }
 
 void Runtime::replace(const virtual_devices::VirtualMachine& machine) {
+  const BlockingCall blocks("virtual_devices::start");
   const Booting booting;
   Runtime* old = get_if_initialized();
   if (old != nullptr) old->require_unused();

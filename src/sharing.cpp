@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sharing.hpp"
 
+#include "blocking_call.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
 #include "tutti/error.hpp"
@@ -231,6 +232,7 @@ bool SharedTensorState::is_open_elsewhere() const noexcept {
 }
 
 SharedTensor::SharedTensor(const Tensor& tensor) {
+  const BlockingCall blocks("SharedTensor");
   Runtime& runtime = Runtime::get();
   collect_shared(runtime);
   state_ = std::make_unique<SharedTensorState>(runtime, tensor);

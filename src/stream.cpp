@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/stream.hpp"
 
+#include "blocking_call.hpp"
 #include "host_waits.hpp"
 #include "thread_current.hpp"
 #include "tutti/error.hpp"
@@ -8,6 +9,7 @@
 
 #include <exception>
 #include <optional>
+#include <ostream>
 #include <string>
 #include <string_view>
 
@@ -20,6 +22,21 @@ namespace {
 /// Leaves the current device as it is.
 void set_stream_of_device(Runtime& runtime, const Stream& stream) {
   thread_current(runtime).streams[stream.device()] = stream;
+}
+
+/// What names the stream, if there is one of that handle and device.
+Stream external_stream(void* native_handle, int device) {
+  backend::Backend& backend = Runtime::get().backend();
+  const backend::StreamRef stream{static_cast<backend::StreamHandle>(native_handle), device};
+  const std::optional<int> owner = backend.device_of(stream);
+  if (owner == device) return StreamAccess::make(stream, backend.stream_priority(stream));
+  const std::string found = owner ? fmt::format("a stream of device {}", *owner) : "no stream that exists";
+  const std::string_view expected =
+      backend.kind() == BackendKind::host ? "the native_handle() of a virtual device's stream" : "one";
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("ExternalStream: native_handle is {}, {}, expected {} of device {}",
+                          native_handle == nullptr ? "nullptr" : fmt::format("{}", native_handle), found,
+                          expected, device));
 }
 
 }  // namespace
@@ -42,6 +59,7 @@ bool Stream::query() const {
 }
 
 void Stream::synchronize() const {
+  const BlockingCall blocks("Stream::synchronize");
   Runtime& runtime = Runtime::get();
   runtime.release_collected();
   runtime.synchronize(StreamAccess::ref(*this));
@@ -65,19 +83,22 @@ void Stream::wait_stream(const Stream& other) const {
   Runtime::get().order(StreamAccess::ref(other), StreamAccess::ref(*this));
 }
 
-ExternalStream::ExternalStream(void* native_handle, Device device)
-    : Stream(native_handle, index_of(Runtime::get(), device, "ExternalStream"), 0) {
-  backend::Backend& backend = Runtime::get().backend();
-  const std::optional<int> owner = backend.device_of(StreamAccess::ref(*this));
-  if (owner == this->device()) return;
-  const std::string found = owner ? fmt::format("a stream of device {}", *owner) : "no stream that exists";
-  const std::string_view expected =
-      backend.kind() == BackendKind::host ? "the native_handle() of a virtual device's stream" : "one";
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("ExternalStream: native_handle is {}, {}, expected {} of device {}",
-                          native_handle == nullptr ? "nullptr" : fmt::format("{}", native_handle), found,
-                          expected, this->device()));
+std::string to_string(const Stream& stream) {
+  const std::string device = to_string(Device(stream.device()));
+  const Runtime* const runtime = Runtime::get_if_initialized();
+  const bool is_known =
+      runtime != nullptr && stream.device() >= 0 && stream.device() < runtime->device_count();
+  if (is_known && stream == default_stream(stream.device())) return "the default stream of " + device;
+  return fmt::format("stream {} of {}, priority {}", fmt::ptr(stream.native_handle()), device,
+                     stream.priority());
 }
+
+std::ostream& operator<<(std::ostream& out, const Stream& stream) {
+  return out << to_string(stream);
+}
+
+ExternalStream::ExternalStream(void* native_handle, Device device)
+    : Stream(external_stream(native_handle, index_of(Runtime::get(), device, "ExternalStream"))) {}
 
 Stream default_stream(Device device) {
   Runtime& runtime = Runtime::get();
@@ -104,12 +125,21 @@ StreamGuard::StreamGuard(const Stream& stream)
   set_stream_of_device(Runtime::get(), stream);
 }
 
+StreamGuard::StreamGuard(const std::optional<Stream>& stream)
+    : device_guard_(stream ? Device(stream->device()) : Device::host()) {
+  if (!stream) return;
+  previous_ = current_stream(stream->device());
+  generation_ = Runtime::get().generation();
+  set_stream_of_device(Runtime::get(), *stream);
+}
+
 StreamGuard::~StreamGuard() {
+  if (!previous_) return;
   // If the devices were replaced within the scope, nothing is left to restore.
   Runtime* const runtime = Runtime::get_if_initialized();
   if (runtime == nullptr || runtime->generation() != generation_) return;
   try {
-    set_stream_of_device(*runtime, previous_);
+    set_stream_of_device(*runtime, *previous_);
   } catch (const std::exception&) {
     // Without memory for the thread's streams it has none.
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/kernels.hpp"
+#include "blocking_call.hpp"
 #include "overlap.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include <fmt/format.h>
@@ -200,6 +202,8 @@ void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) 
   const Tensor& on_host = is_upload ? source : target;
   const backend::StreamRef stream =
       current_stream_ref(runtime, (is_upload ? target : source).device().index());
+  std::optional<BlockingCall> blocks;
+  if (!on_host.is_pinned() || blocking == Blocking::yes) blocks.emplace("Tensor::copy_");
   if (!on_host.is_pinned() && !runtime.backend().is_capturing(stream)) {
     if (auto pieces = pinned_pieces(task.row_bytes, stream); !pieces.empty())
       return copy_through(pieces, task, is_upload, stream);

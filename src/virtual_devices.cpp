@@ -2,6 +2,7 @@
 #include "tutti/virtual_devices.hpp"
 
 #include "backend/host/host_backend.hpp"
+#include "blocking_call.hpp"
 #include "thread_current.hpp"
 #include "tutti/error.hpp"
 
@@ -47,7 +48,9 @@ std::uint64_t operations_enqueued() {
 }
 
 void set_interleaving_seed(std::optional<std::uint64_t> seed) {
-  control("set_interleaving_seed").set_interleaving_seed(seed);
+  backend::VirtualMachineControl& machine = control("set_interleaving_seed");
+  const BlockingCall blocks("virtual_devices::set_interleaving_seed");
+  machine.set_interleaving_seed(seed);
 }
 
 std::optional<std::uint64_t> interleaving_seed() {

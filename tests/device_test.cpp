@@ -9,10 +9,13 @@
 #include "tutti/memory.hpp"
 #include "tutti/rng.hpp"
 #include "tutti/stream.hpp"
+#include "tutti/telemetry.hpp"
 #include "tutti/tensor.hpp"
 
 #include <algorithm>
 #include <functional>
+#include <sstream>
+#include <string>
 #include <thread>
 #include <unordered_set>
 
@@ -43,8 +46,36 @@ TEST(Device, PrintsItself) {
   EXPECT_EQ(to_string(Device(3)), "device:3");
   EXPECT_EQ(to_string(Device::host()), "host");
   EXPECT_EQ(to_string(Device::current()), "the current device");
+  std::ostringstream text;
+  text << Device(1) << ", " << Device::host();
+  EXPECT_EQ(text.str(), "device:1, host");
   EXPECT_EQ(name_of(BackendKind::host), "host");
   EXPECT_EQ(name_of(BackendKind::cuda), "cuda");
+}
+
+TEST(Device, IsReadFromWhatUsersWrite) {
+  for (const int index : {0, 1, 7, 10, 1023}) {
+    EXPECT_EQ(Device::parse("cuda:" + std::to_string(index)), Device(index));
+    EXPECT_EQ(Device::parse("device:" + std::to_string(index)), Device(index));
+    EXPECT_EQ(Device::parse(to_string(Device(index))), Device(index));
+  }
+  for (const char* const text : {"cpu", "host"}) EXPECT_EQ(Device::parse(text), Device::host());
+  for (const char* const text : {"cuda", "device"}) EXPECT_EQ(Device::parse(text), Device::current());
+}
+
+TEST(Device, IsNotReadFromAnythingElse) {
+  for (const char* const text : {"",        " ",       "1",
+                                 "cuda:",   "cuda:-1", "cuda:+1",
+                                 "cuda:01", "cuda:00", "cuda:1 ",
+                                 " cuda:1", "cuda: 1", "cuda:1:2",
+                                 "cuda:x",  "cuda:1x", "cuda:99999999999999999999",
+                                 "cuda1",   "CUDA:1",  "cpu:0",
+                                 "host:0",  "device:", "devices:1",
+                                 "gpu:0",   "cud",     "the current device"}) {
+    EXPECT_TRUE(refuses([text] { static_cast<void>(Device::parse(text)); }, ErrorCode::invalid_argument,
+                        {"Device::parse", fmt::format("text is \"{}\"", text), "expected host, cpu"}))
+        << text;
+  }
 }
 
 TEST(Device, IsAValueThatComparesAndHashes) {
@@ -76,6 +107,89 @@ TEST(Device, DescribesItself) {
     EXPECT_LE(memory.free, memory.total);
     EXPECT_LE(memory.total, properties.total_memory);
   }
+}
+
+TEST(Device, TellsWhatKernelsCanUse) {
+  for (int device = 0; device < device_count(); ++device) {
+    const DeviceProperties& properties = get_device_properties(device);
+    if (backend_kind() == BackendKind::host) {
+      EXPECT_EQ(properties.warp_size, 1);
+      EXPECT_TRUE(properties.uuid.empty());
+      EXPECT_EQ(properties.clock_rate, 0);
+      continue;
+    }
+    EXPECT_EQ(properties.warp_size, 32);
+    EXPECT_GE(properties.max_threads_per_multiprocessor, properties.max_threads_per_block);
+    EXPECT_GE(properties.registers_per_multiprocessor, properties.registers_per_block);
+    EXPECT_GT(properties.registers_per_block, 0);
+    EXPECT_GE(properties.shared_memory_per_block_optin, properties.shared_memory_per_block);
+    EXPECT_GE(properties.shared_memory_per_multiprocessor, properties.shared_memory_per_block_optin);
+    EXPECT_GT(properties.constant_memory, 0U);
+    EXPECT_GT(properties.clock_rate, 100'000) << "kHz";
+    EXPECT_GT(properties.memory_clock_rate, 100'000) << "kHz";
+    EXPECT_GE(properties.memory_bus_width, 64);
+    EXPECT_EQ(properties.uuid.size(), 40U) << properties.uuid;
+    EXPECT_TRUE(properties.uuid.starts_with("GPU-")) << properties.uuid;
+    for (int other = 0; other < device; ++other)
+      EXPECT_NE(properties.uuid, get_device_properties(other).uuid);
+  }
+}
+
+TEST(Telemetry, ReadsGaugesOfGpus) {
+  if (backend_kind() == BackendKind::host) GTEST_SKIP() << "virtual devices have no gauges";
+  try {
+    static_cast<void>(temperature());
+  } catch (const Error& error) {
+    if (std::string(error.what()).find("libnvidia-ml.so.1") == std::string::npos) throw;
+    GTEST_SKIP() << error.what();
+  }
+  for (int device = 0; device < device_count(); ++device) {
+    EXPECT_GE(utilization(device), 0);
+    EXPECT_LE(utilization(device), 100);
+    EXPECT_GE(memory_usage(device), 0);
+    EXPECT_LE(memory_usage(device), 100);
+    EXPECT_GT(temperature(device), 0);
+    EXPECT_LT(temperature(device), 120);
+    EXPECT_GT(power_draw(device), 1'000) << "milliwatts";
+    EXPECT_LT(power_draw(device), 2'000'000) << "milliwatts";
+    EXPECT_GE(clock_rate(device), 100) << "MHz";
+    EXPECT_LT(clock_rate(device), 10'000) << "MHz";
+    const Tensor memory = ones({1000}, {.device = device});
+    const std::vector<GpuProcess> processes = get_gpu_processes(device);
+    const std::string text = list_gpu_processes(device);
+    EXPECT_TRUE(text.starts_with(to_string(Device(device)))) << text;
+    for (const GpuProcess& process : processes) EXPECT_GT(process.id, 0);
+  }
+  EXPECT_EQ(get_gpu_processes().empty(), list_gpu_processes().find("no processes") != std::string::npos);
+}
+
+TEST(Telemetry, SaysThatVirtualDevicesHaveNone) {
+  if (backend_kind() == BackendKind::cuda) GTEST_SKIP() << "these are GPUs";
+  const auto refused = [](const std::string& function, const std::function<void()>& call) {
+    return refuses(call, ErrorCode::unsupported,
+                   {function, "device 0 is a virtual device", "expected a GPU"});
+  };
+  EXPECT_TRUE(refused("utilization", [] { static_cast<void>(utilization()); }));
+  EXPECT_TRUE(refused("memory_usage", [] { static_cast<void>(memory_usage()); }));
+  EXPECT_TRUE(refused("temperature", [] { static_cast<void>(temperature()); }));
+  EXPECT_TRUE(refused("power_draw", [] { static_cast<void>(power_draw()); }));
+  EXPECT_TRUE(refused("clock_rate", [] { static_cast<void>(clock_rate()); }));
+  EXPECT_TRUE(refused("list_gpu_processes", [] { static_cast<void>(list_gpu_processes()); }));
+  EXPECT_TRUE(refused("list_gpu_processes", [] { static_cast<void>(get_gpu_processes()); }));
+}
+
+TEST(Telemetry, NamesTheFunctionOfAWrongIndex) {
+  const int count = device_count();
+  const auto refused = [&](const std::string& function, const std::function<void()>& call) {
+    return refuses(call, ErrorCode::invalid_argument, {function, "device is " + std::to_string(count)});
+  };
+  EXPECT_TRUE(refused("utilization", [&] { static_cast<void>(utilization(count)); }));
+  EXPECT_TRUE(refused("memory_usage", [&] { static_cast<void>(memory_usage(count)); }));
+  EXPECT_TRUE(refused("temperature", [&] { static_cast<void>(temperature(count)); }));
+  EXPECT_TRUE(refused("power_draw", [&] { static_cast<void>(power_draw(count)); }));
+  EXPECT_TRUE(refused("clock_rate", [&] { static_cast<void>(clock_rate(count)); }));
+  EXPECT_TRUE(refused("list_gpu_processes", [&] { static_cast<void>(list_gpu_processes(count)); }));
+  EXPECT_TRUE(refused("get_gpu_processes", [&] { static_cast<void>(get_gpu_processes(count)); }));
 }
 
 TEST(Device, ListsTheArchitecturesItWasBuiltFor) {

@@ -44,6 +44,7 @@ TEST(Environment, HasDefaults) {
     EXPECT_EQ(environment.signals, SignalChoice::automatic);
     EXPECT_FALSE(environment.launch_threads.has_value());
     EXPECT_EQ(environment.log, LogLevel::warn);
+    EXPECT_FALSE(environment.launch_blocking);
     EXPECT_FALSE(environment.virtual_devices.has_value());
     EXPECT_FALSE(environment.virtual_topology.has_value());
     EXPECT_FALSE(environment.virtual_memory.has_value());
@@ -68,9 +69,11 @@ TEST(Environment, TakesEveryVariable) {
              {"TUTTI_SIGNALS", "on"},
              {"TUTTI_LAUNCH_THREADS", "0"},
              {"TUTTI_ALLOC_CONF", "max_split_size_mb:200,garbage_collection_threshold:0.8"},
+             {"TUTTI_LAUNCH_BLOCKING", "1"},
              {"TUTTI_LOG", "off"},
              {"TUTTI_FLIGHT_RECORD", "/tmp/record"}});
   EXPECT_EQ(environment.backend, BackendChoice::host);
+  EXPECT_TRUE(environment.launch_blocking);
   EXPECT_EQ(environment.virtual_devices, 3);
   EXPECT_EQ(environment.virtual_topology, "two-islands");
   EXPECT_EQ(environment.virtual_memory, std::size_t{512} << 20);
@@ -118,7 +121,16 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_SIGNALS", "yes", "auto, on or off"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "-1", "a number from 0 to 15"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "16", "a number from 0 to 15"));
+  EXPECT_TRUE(refused("TUTTI_LAUNCH_BLOCKING", "yes", "0 or 1"));
   EXPECT_TRUE(refused("TUTTI_LOG", "debug", "off, warn or info"));
+}
+
+TEST(Environment, LaunchesBlockByEitherVariable) {
+  EXPECT_FALSE(parse({{"TUTTI_LAUNCH_BLOCKING", "0"}}).launch_blocking);
+  EXPECT_TRUE(parse({{"TUTTI_LAUNCH_BLOCKING", "0"}, {"CUDA_LAUNCH_BLOCKING", "1"}}).launch_blocking);
+  EXPECT_TRUE(parse({{"CUDA_LAUNCH_BLOCKING", "2"}}).launch_blocking);
+  for (const char* const no : {"0", "", "no"})
+    EXPECT_FALSE(parse({{"CUDA_LAUNCH_BLOCKING", no}}).launch_blocking) << no;
 }
 
 TEST(Environment, HostsAreToldApartByAllOfTheirName) {

@@ -5,6 +5,8 @@
 #include "support/stream_gate.hpp"
 #include "tutti/error.hpp"
 
+#include <sstream>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -179,6 +181,27 @@ TEST(EventElapsedTime, NeedsBothEventsComplete) {
   incomplete.record(stream);
   EXPECT_TRUE(elapsed_time_refused(incomplete, complete, "start event is not complete"));
   EXPECT_TRUE(elapsed_time_refused(complete, incomplete, "end event is not complete"));
+}
+
+TEST(Event, PrintsItself) {
+  Event event;
+  EXPECT_EQ(to_string(event), "an event that was never recorded");
+  event.record(Stream(0));
+  const std::string text = to_string(event);
+  EXPECT_TRUE(text.starts_with("event 0x")) << text;
+  EXPECT_TRUE(text.ends_with(" of device:0")) << text;
+  std::ostringstream printed;
+  printed << event;
+  EXPECT_EQ(printed.str(), text);
+}
+
+TEST(Event, HasAHandleForOthersOnlyIfMadeForThem) {
+  Event ordinary;
+  EXPECT_TRUE(refuses([&] { static_cast<void>(ordinary.ipc_handle()); }, ErrorCode::invalid_argument,
+                      {"Event::ipc_handle", "without options.interprocess"}));
+  EXPECT_TRUE(refuses([] { const Event event({.enable_timing = true, .interprocess = true}); },
+                      ErrorCode::invalid_argument,
+                      {"Event", "options.interprocess and options.enable_timing", "expected one"}));
 }
 
 class EventOnTwoDevices : public testing::Test {

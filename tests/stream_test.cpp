@@ -6,7 +6,9 @@
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
 
+#include <optional>
 #include <set>
+#include <sstream>
 #include <thread>
 #include <unordered_set>
 
@@ -56,6 +58,37 @@ TEST(Stream, IsNamedByItsCopies) {
   EXPECT_EQ(copy.priority(), stream.priority());
   EXPECT_EQ(copy.native_handle(), stream.native_handle());
   EXPECT_EQ(std::hash<Stream>{}(copy), std::hash<Stream>{}(stream));
+}
+
+TEST(Stream, PrintsItself) {
+  const Stream stream(0, -1);
+  const std::string text = to_string(stream);
+  EXPECT_TRUE(text.starts_with("stream 0x")) << text;
+  EXPECT_NE(text.find(" of device:0, priority " + std::to_string(stream.priority())), std::string::npos)
+      << text;
+  EXPECT_EQ(to_string(default_stream(0)), "the default stream of device:0");
+  std::ostringstream printed;
+  printed << stream;
+  EXPECT_EQ(printed.str(), text);
+}
+
+TEST(StreamGuard, DoesNothingForNoStream) {
+  const Stream before(0);
+  set_stream(before);
+  const int device = current_device();
+  {
+    const StreamGuard guard(std::nullopt);
+    EXPECT_EQ(current_stream(0), before);
+    EXPECT_EQ(current_device(), device);
+    set_stream(default_stream(0));
+  }
+  EXPECT_EQ(current_stream(0), default_stream(0)) << "nothing is restored either";
+  {
+    const std::optional<Stream> some = before;
+    const StreamGuard guard(some);
+    EXPECT_EQ(current_stream(0), before);
+  }
+  EXPECT_EQ(current_stream(0), default_stream(0));
 }
 
 TEST(Stream, RefusesUnknownDevices) {
@@ -210,6 +243,17 @@ TEST(ExternalStream, NamesAStreamMadeElsewhere) {
   }
   EXPECT_TRUE(backend.query_stream(made)) << "it still exists";
   backend.destroy_stream(made);
+}
+
+TEST(ExternalStream, AsksForThePriorityOfTheStream) {
+  backend::Backend& backend = Runtime::get().backend();
+  const auto [least, greatest] = backend.stream_priority_range(0);
+  for (int priority = greatest; priority <= least; ++priority) {
+    const backend::StreamRef made = backend.create_stream(0, priority);
+    EXPECT_EQ(ExternalStream(made.handle, 0).priority(), priority);
+    backend.destroy_stream(made);
+  }
+  EXPECT_EQ(ExternalStream(default_stream(0).native_handle(), 0).priority(), 0);
 }
 
 TEST(ExternalStream, RefusesNullForVirtualDevices) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/connectivity.hpp"
 
+#include "blocking_call.hpp"
 #include "log.hpp"
 #include "tutti/error.hpp"
 
@@ -79,6 +80,8 @@ void Connectivity::test(std::span<const int> team) {
   const std::vector<DevicePair> pairs = enable_untested(team);
   if (pairs.empty()) return;
 
+  const BlockingCall blocks(
+      "the first call that moves data between these devices, which tests how they are connected");
   create_streams(pairs);
   try {
     SelfTest self_test(runtime_, streams_, pairs);

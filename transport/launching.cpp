@@ -2,6 +2,7 @@
 #include "transport/launching.hpp"
 
 #include "backend/thread.hpp"
+#include "blocking_call.hpp"
 #include "log.hpp"
 #include "storage.hpp"
 #include "tutti/error.hpp"
@@ -115,6 +116,7 @@ bool meet(Runtime& runtime, int device, int other) {
 Launching LaunchProbe::find(std::span<const int> devices) {
   const std::lock_guard lock(mutex_);
   if (known_) return *known_;
+  const BlockingCall blocks("the first call that has several devices' kernels wait for one another");
   if (returns_before_the_end(runtime_, devices[0])) return known_.emplace(Launching::from_one_thread);
   const bool do_meet = meet(runtime_, devices[0], devices[1]);
   log_info(fmt::format("{}: {}", launches_block,

@@ -14,16 +14,16 @@ namespace tutti::transport {
 /// How work of several devices that waits for one another can be queued.
 enum class Launching : std::uint8_t {
   from_one_thread,  ///< launches return before their kernels end
-  /// They return when these end: CUDA_LAUNCH_BLOCKING=1, or a debugger or profiler that does the same. Each
-  /// device's kernels take a thread of their own.
+  /// They return when these end: TUTTI_LAUNCH_BLOCKING=1, CUDA_LAUNCH_BLOCKING=1, or a debugger or profiler
+  /// that does the same. Each device's kernels take a thread of their own.
   from_own_threads,
   impossible,  ///< launches of one device keep those of another waiting as well
 };
 
 /// For messages: what is the matter where launches block.
 inline constexpr std::string_view launches_block =
-    "kernel launches return only when the kernels have ended (CUDA_LAUNCH_BLOCKING, or a debugging or "
-    "profiling tool)";
+    "kernel launches return only when the kernels have ended (TUTTI_LAUNCH_BLOCKING, CUDA_LAUNCH_BLOCKING, "
+    "or a debugging or profiling tool)";
 
 /// Finds that out, by launches that would wait for ever if they were not bounded. A runtime extension;
 /// thread-safe.

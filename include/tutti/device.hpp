@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,7 +26,8 @@ enum class BackendKind : std::uint8_t {
 
 /// A place memory lives in: the host, or one device (a GPU or a virtual device) by index.
 ///
-/// `Device{3}` is device 3, `Device::host()` the host. Devices print as "device:3" and "host".
+/// `Device{3}` is device 3, `Device::host()` the host. Devices print as "device:3" and "host", which `parse`
+/// reads.
 ///
 /// A negative index means the calling thread's current device, in every call, list and struct of options that
 /// names a device: it is `Device::current()`, and stands for the device that is current when it is used. So
@@ -39,6 +41,11 @@ class Device {
   constexpr Device(int index) noexcept : index_(index < 0 ? current_index : index) {}
   [[nodiscard]] static constexpr Device host() noexcept { return Device{}; }
   [[nodiscard]] static constexpr Device current() noexcept { return Device{current_index}; }
+  /// The device that a text names: "device:1" and "cuda:1" are device 1, whichever backend is in use, so that
+  /// the same programs run on virtual devices; "device" and "cuda" the current device; "host" and "cpu" the
+  /// host. Whether there is such a device is not asked here. Throws Error(invalid_argument) for anything
+  /// else.
+  [[nodiscard]] TUTTI_EXPORT static Device parse(std::string_view text);
 
   [[nodiscard]] constexpr bool is_host() const noexcept { return index_ == host_index; }
   /// Whether it stands for the current device, whichever that is.
@@ -54,18 +61,32 @@ class Device {
 };
 
 [[nodiscard]] TUTTI_EXPORT std::string to_string(Device device);
+TUTTI_EXPORT std::ostream& operator<<(std::ostream& stream, Device device);
 
-/// What a device is. Sizes are bytes.
+/// What a device is. Sizes are bytes, rates kHz. What virtual devices have no counterpart of is 0, or empty.
 struct DeviceProperties {
   std::string name;
   int major = 0;  ///< compute capability; 0.0 for virtual devices
   int minor = 0;
   std::size_t total_memory = 0;
   int multiprocessor_count = 0;
+  int warp_size = 0;  ///< threads that a multiprocessor runs in step; 1 for virtual devices
   std::size_t l2_cache_size = 0;
   int max_threads_per_block = 0;
-  std::size_t shared_memory_per_block = 0;
+  int max_threads_per_multiprocessor = 0;
+  int registers_per_block = 0;  ///< of 32 bits
+  int registers_per_multiprocessor = 0;
+  std::size_t shared_memory_per_block = 0;        ///< without opting in
+  std::size_t shared_memory_per_block_optin = 0;  ///< the most a kernel can opt in to
+  std::size_t shared_memory_per_multiprocessor = 0;
+  std::size_t constant_memory = 0;
+  int clock_rate = 0;         ///< of the multiprocessors, at most
+  int memory_clock_rate = 0;  ///< at most
+  int memory_bus_width = 0;   ///< in bits
   int copy_engine_count = 0;
+  bool is_integrated = false;       ///< shares the host's memory, as opposed to having its own
+  bool is_multi_gpu_board = false;  ///< one of several GPUs of a board
+  std::string uuid;        ///< as NVIDIA's tools show it, "GPU-" and 32 hexadecimal digits in five groups
   std::string pci_bus_id;  ///< empty for virtual devices
   int numa_node = -1;      ///< -1 if unknown
 };

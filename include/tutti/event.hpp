@@ -4,7 +4,11 @@
 #include "tutti/export.hpp"
 #include "tutti/stream.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <iosfwd>
+#include <string>
 
 namespace tutti {
 
@@ -12,6 +16,14 @@ namespace tutti {
 struct EventOptions {
   bool enable_timing = false;  ///< allows `elapsed_time`; costs a little
   bool blocking = false;       ///< `synchronize` yields the CPU instead of spinning
+  /// Other processes of the host may open it (`ipc_handle`); not together with `enable_timing`.
+  bool interprocess = false;
+};
+
+/// By which another process of the host opens an event: bytes to be sent there by any means.
+struct IpcEventHandle {
+  std::array<std::byte, 64> bytes{};
+  friend bool operator==(const IpcEventHandle&, const IpcEventHandle&) = default;
 };
 
 /// A mark in a stream that other streams, any thread and the host can wait for.
@@ -21,7 +33,15 @@ struct EventOptions {
 class TUTTI_EXPORT Event {
  public:
   Event() = default;
-  explicit Event(EventOptions options) : options_(options) {}
+  /// Throws Error(invalid_argument) for options that exclude one another.
+  explicit Event(EventOptions options);
+  /// The event of another process, on the same device, which `ipc_handle` there has named. What either
+  /// process records, both can wait for and query, until both have destroyed the event or ended; a mark is
+  /// never passed if the process that set it ends before the work is done. The process that gave the handle
+  /// has to be there still, and to have the event. Throws Error(invalid_argument) for a handle that this
+  /// process gave itself, or that is none of an event of `device`; Error(peer_unavailable) if it cannot be
+  /// opened; Error(unsupported) where devices cannot share events.
+  [[nodiscard]] static Event from_ipc_handle(Device device, const IpcEventHandle& handle);
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
   Event(const Event&) = delete;
@@ -42,6 +62,10 @@ class TUTTI_EXPORT Event {
   /// Milliseconds from this event's mark to `end`'s. Throws Error(invalid_argument), with a message for each:
   /// timing off, unrecorded, incomplete, recorded on different devices.
   [[nodiscard]] float elapsed_time(const Event& end) const;
+  /// What another process needs to open the event; always the same. An event that was never recorded is
+  /// created on the current device. Throws Error(invalid_argument) unless it was made with `interprocess`,
+  /// and for one that comes from another process; Error(unsupported) where devices cannot share events.
+  [[nodiscard]] IpcEventHandle ipc_handle();
 
   [[nodiscard]] bool is_created() const noexcept { return handle_ != nullptr; }
   /// The device of the recording stream; -1 before the first record.
@@ -50,11 +74,19 @@ class TUTTI_EXPORT Event {
   [[nodiscard]] void* native_handle() const noexcept { return handle_; }
 
  private:
+  /// On `device`, and now.
+  void create(int device);
+
   EventOptions options_;
   void* handle_ = nullptr;
   int device_ = -1;
+  bool is_opened_ = false;  // it comes from another process
   std::uint64_t generation_ =
       0;  // of the devices `handle_` belongs to, which `virtual_devices::start` may have replaced
 };
+
+/// For people: "event 0x5581f0 of device:1", "an event that was never recorded".
+[[nodiscard]] TUTTI_EXPORT std::string to_string(const Event& event);
+TUTTI_EXPORT std::ostream& operator<<(std::ostream& stream, const Event& event);
 
 }  // namespace tutti

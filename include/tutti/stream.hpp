@@ -8,6 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
+#include <optional>
+#include <string>
 
 namespace tutti {
 
@@ -18,6 +21,10 @@ class Event;
 /// A cheap value that names a stream: copies name the same one, and nothing is destroyed with the last of
 /// them. `Stream(device, priority)` takes one of 32 pooled streams per device and priority, round robin.
 /// Usable from any thread and whichever device is current; thread-safe.
+///
+/// The work of a more urgent stream is begun first where a GPU cannot begin all that is ready. Virtual
+/// devices keep the priority that a stream was made with and do not go by it: each of their streams has a
+/// thread of its own, and the system gives them turns.
 class TUTTI_EXPORT Stream {
  public:
   /// A pooled stream. Lower `priority` is more urgent; values outside the device's range are clamped. Throws
@@ -59,6 +66,10 @@ class TUTTI_EXPORT Stream {
 };
 using StreamList = ListOf<Stream>;
 
+/// For people: "stream 0x5581f0 of device:1, priority -2", "the default stream of device:0".
+[[nodiscard]] TUTTI_EXPORT std::string to_string(const Stream& stream);
+TUTTI_EXPORT std::ostream& operator<<(std::ostream& out, const Stream& stream);
+
 /// Wraps a stream made elsewhere (a `cudaStream_t` of `device` on GPUs); never destroys it. The caller keeps
 /// it alive while the library uses it: as long as there are tensors that have been used on it. When it is
 /// destroyed, its work has to be done: memory that was freed on it is handed out again, without waiting, to a
@@ -69,9 +80,10 @@ using StreamList = ListOf<Stream>;
 /// tensors.
 class TUTTI_EXPORT ExternalStream : public Stream {
  public:
-  /// Throws Error(invalid_argument) for an unknown device, and for a handle that is none of a stream of this
-  /// device, as far as it can be told: of virtual devices always; on GPUs CUDA's driver is asked, which tells
-  /// streams of other devices and many of those that are destroyed, but may crash on what never was a stream.
+  /// Asks for the stream's priority. Throws Error(invalid_argument) for an unknown device, and for a handle
+  /// that is none of a stream of this device, as far as it can be told: of virtual devices always; on GPUs
+  /// CUDA's driver is asked, which tells streams of other devices and many of those that are destroyed, but
+  /// may crash on what never was a stream.
   ExternalStream(void* native_handle, Device device);
 };
 
@@ -84,18 +96,20 @@ class TUTTI_EXPORT ExternalStream : public Stream {
 TUTTI_EXPORT void set_stream(const Stream& stream);
 
 /// Makes a stream, and its device, current for the scope's lifetime; restores both, the previous device and
-/// the previous stream of the stream's device. Use on the thread that created it.
+/// the previous stream of the stream's device. No stream, `std::nullopt`, changes and restores nothing. Use
+/// on the thread that created it.
 class TUTTI_EXPORT StreamGuard {
  public:
   explicit StreamGuard(const Stream& stream);
+  explicit StreamGuard(const std::optional<Stream>& stream);
   StreamGuard(const StreamGuard&) = delete;
   StreamGuard& operator=(const StreamGuard&) = delete;
   ~StreamGuard();
 
  private:
   DeviceGuard device_guard_;
-  Stream previous_;
-  std::uint64_t generation_;  ///< of the devices
+  std::optional<Stream> previous_;  ///< nothing if the guard does nothing
+  std::uint64_t generation_ = 0;    ///< of the devices
 };
 
 }  // namespace tutti

@@ -19,6 +19,8 @@
 #include "tutti/rng.hpp"
 #include "tutti/sharing.hpp"
 #include "tutti/stream.hpp"
+#include "tutti/sync_debug.hpp"
+#include "tutti/telemetry.hpp"
 #include "tutti/tensor.hpp"
 #include "tutti/topology.hpp"
 #include "tutti/version.hpp"

@@ -8,6 +8,7 @@
 #include "backend/operation_calls.hpp"
 #include "backend/signal_calls.hpp"
 #include "backend/stream_calls.hpp"
+#include "backend/telemetry_calls.hpp"
 
 #include <memory>
 #include <optional>
@@ -32,6 +33,7 @@ namespace tutti::backend {
 /// A machine: all that can be asked of one, concern by concern. Code that needs one concern takes that
 /// interface.
 class Backend : public DeviceCalls,
+                public TelemetryCalls,
                 public MemoryCalls,
                 public StreamCalls,
                 public SignalCalls,

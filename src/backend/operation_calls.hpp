@@ -11,6 +11,8 @@ namespace tutti::backend {
 ///
 /// `copy` goes between any two memories the backend knows (copy engines on GPUs); a copy between two devices
 /// needs no peer access, but is staged by the system without it. With pageable memory it may block.
+///
+/// Operations are these calls, host functions, and launches of graphs.
 class OperationCalls {
  public:
   virtual void copy(StreamRef stream, const Copy2D& copy) = 0;
@@ -23,6 +25,14 @@ class OperationCalls {
   /// parts of one member come in order. Once its abort word is set it waits for nothing and leaves its
   /// outputs unspecified; on virtual devices that is a failure of enqueued work, whose code is the reason's.
   virtual void team_round(StreamRef stream, const TeamRound& task) = 0;
+
+  /// From now on, calls that enqueue an operation, unless it is captured or comes from a stream's own work,
+  /// return only when it is done, and throw what has failed then. Waits, events and signals are queued as
+  /// ever, so there are no signals that several streams could be ordered by: `signal_support` is `none`.
+  virtual void block_launches() = 0;
+  [[nodiscard]] virtual bool launches_block() const noexcept = 0;
+  /// An operation that somebody else has enqueued is treated likewise. Nothing unless launches block.
+  virtual void end_launch(StreamRef stream) = 0;
 
  protected:
   OperationCalls() = default;

@@ -3,6 +3,8 @@
 
 #include "backend/handles.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
@@ -11,12 +13,19 @@ namespace tutti::backend {
 enum class EventTiming : std::uint8_t { off, on };
 enum class EventWait : std::uint8_t { spin, block };  ///< what a host wait does with its CPU
 
+/// What another process needs to open an event.
+struct SharedEventHandle {
+  std::array<std::byte, 64> bytes{};
+};
+
 /// Queues of work, and marks in them.
 class StreamCalls {
  public:
   // Streams. Created ones do not synchronise with the legacy default stream.
   [[nodiscard]] virtual StreamRef default_stream(int device) = 0;
   [[nodiscard]] virtual StreamRef create_stream(int device, int priority) = 0;
+  /// That it was made with, whoever has made it.
+  [[nodiscard]] virtual int stream_priority(StreamRef stream) = 0;
   /// The device of a stream that somebody names by handle and device, which exists; nothing if there is no
   /// such stream, as far as the backend can tell.
   [[nodiscard]] virtual std::optional<int> device_of(StreamRef stream) = 0;
@@ -44,6 +53,13 @@ class StreamCalls {
 
   // Events. `device` is where it will be recorded.
   [[nodiscard]] virtual EventHandle create_event(int device, EventTiming timing, EventWait wait) = 0;
+  /// One without timing that other processes may open. Throws Error(unsupported).
+  [[nodiscard]] virtual EventHandle create_shared_event(int device, EventWait wait) = 0;
+  /// For one made so. Throws Error(unsupported).
+  [[nodiscard]] virtual SharedEventHandle share_event(EventHandle event) = 0;
+  /// Another process's event. Throws Error(invalid_argument) for what is no such handle, or of another
+  /// device, and Error(peer_unavailable).
+  [[nodiscard]] virtual EventHandle open_event(int device, const SharedEventHandle& handle) = 0;
   virtual void destroy_event(EventHandle event) noexcept = 0;
   virtual void record_event(EventHandle event, StreamRef stream) = 0;
   [[nodiscard]] virtual bool query_event(EventHandle event) = 0;  ///< true if complete or never recorded

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -100,6 +101,96 @@ TEST(BlockingLaunches, AreNotThereUnlessAskedFor) {
     if (device_count() < 2) return;
     EXPECT_EQ(Runtime::get().extension<LaunchProbe>().find(devices), Launching::from_one_thread);
   });
+}
+
+/// Before anything else of the process.
+void block_all_operations() {
+  setenv("TUTTI_LAUNCH_BLOCKING", "1", 1);
+}
+
+TEST(BlockingOperations, AreOverWhenTheirCallReturns) {
+  expect_all_right(1, [](Exchange&) {
+    block_all_operations();
+    const Stream stream(0);
+    const StreamGuard guard(stream);
+    const Tensor pinned = zeros({3'000'000}, {.host_memory = HostMemory::pinned});
+    const auto expect_over = [&stream](const char* operation) {
+      EXPECT_TRUE(stream.record_event().query()) << operation;
+      EXPECT_TRUE(stream.query()) << operation;
+    };
+    const Tensor tensor = empty({3'000'000}, {.device = 0});
+    tensor.fill_(2);
+    expect_over("a fill");
+    pinned.copy_(tensor, Blocking::no);
+    expect_over("a copy");
+    EXPECT_EQ(static_cast<const float*>(pinned.data())[2'999'999], 2);
+    static_cast<void>(tensor.to(DType::float16));
+    expect_over("a conversion");
+    const Tensor drawn = empty({3'000'000}, {.device = 0});
+    uniform_(drawn);
+    expect_over("a random fill");
+    static_cast<void>(reduce_add({tensor, tensor}, Device(0)));
+    expect_over("a sum");
+    static bool has_run = false;
+    Runtime::get().backend().launch_host_function(
+        StreamAccess::ref(stream),
+        [](void*) {
+          std::this_thread::sleep_for(20ms);
+          has_run = true;
+        },
+        nullptr);
+    EXPECT_TRUE(has_run);
+  });
+}
+
+TEST(BlockingOperations, ReportTheirOwnFailures) {
+  expect_all_right(1, [](Exchange&) {
+    block_all_operations();
+    if (backend_kind() == BackendKind::cuda) return;  // GPUs cannot be made to fail
+    const Tensor tensor = zeros({1000}, {.device = 0});
+    for (const auto operation : {virtual_devices::Operation::kernel, virtual_devices::Operation::copy}) {
+      virtual_devices::inject(
+          {.operation = operation, .kind = virtual_devices::FaultKind::fail_asynchronously});
+      const auto call = [&] {
+        if (operation == virtual_devices::Operation::kernel) return void(tensor.fill_(1));
+        tensor.copy_(zeros({1000}, {.host_memory = HostMemory::pinned}), Blocking::no);
+      };
+      EXPECT_TRUE(refuses(call, ErrorCode::device_failure, {"an injected fault"}));
+      EXPECT_NO_THROW(call());
+      EXPECT_NO_THROW(synchronize(0));
+    }
+  });
+}
+
+TEST(BlockingOperations, OfGraphsAreOverWhenTheLaunchReturns) {
+  expect_all_right(1, [](Exchange&) {
+    block_all_operations();
+    if (!Runtime::get().backend().supports_graphs()) return;
+    const Stream stream(0);
+    const Tensor tensor = zeros({1'000'000}, {.device = 0});
+    const Graph graph = Graph::capture(stream, [&] {
+      const StreamGuard guard(stream);
+      tensor.fill_(5);
+    });
+    graph.launch(stream);
+    EXPECT_TRUE(stream.query());
+    EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1'000'000, 5.0F));
+  });
+}
+
+TEST(BlockingOperations, GoThroughCollectivesOfBothFaces) {
+  for (const int ranks : {1, 2}) {
+    expect_all_right(ranks, [](Exchange& exchange) {
+      block_all_operations();
+      if (device_count() < 2) return;
+      const Tensor tensor = ones({1'000'000}, {.device = 0});
+      const std::vector<Tensor> copies = broadcast(tensor, {Device(0), Device(1)});
+      EXPECT_EQ(reduce_add(copies, Device(0)).to_vector<float>(), std::vector<float>(1'000'000, 2.0F));
+      Communicator communicator(exchange, two_members(TransportKind::automatic));
+      EXPECT_EQ(Runtime::get().extension<LaunchProbe>().find(devices), Launching::from_own_threads);
+      expect_right_sums(communicator);
+    });
+  }
 }
 
 /// A call that a member's stream does not come to is ended, whoever else takes part.

@@ -10,6 +10,7 @@
 #include <span>
 #include <stdexcept>
 #include <utility>
+#include <vector>
 
 namespace tutti::test {
 
@@ -49,6 +50,15 @@ class AbsentBackend : public backend::Backend {
   void close_device_memory(int, void*) noexcept override {}
   StreamRef default_stream(int) override { unexpected(); }
   StreamRef create_stream(int, int) override { unexpected(); }
+  int stream_priority(StreamRef) override { unexpected(); }
+  EventHandle create_shared_event(int, backend::EventWait) override { unexpected(); }
+  backend::SharedEventHandle share_event(EventHandle) override { unexpected(); }
+  EventHandle open_event(int, const backend::SharedEventHandle&) override { unexpected(); }
+  int read_gauge(int, backend::Gauge) override { unexpected(); }
+  std::vector<GpuProcess> processes_on(int) override { unexpected(); }
+  void block_launches() override { unexpected(); }
+  bool launches_block() const noexcept override { return false; }
+  void end_launch(StreamRef) override { unexpected(); }
   std::optional<int> device_of(StreamRef) override { unexpected(); }
   void destroy_stream(StreamRef) noexcept override {}
   bool query_stream(StreamRef) override { unexpected(); }

@@ -21,7 +21,12 @@ class GroupedCalls final : public Accelerated {
   GroupedCalls(std::shared_ptr<Connection> connection, CallList list)
       : connection_(std::move(connection)), list_(std::move(list)) {}
 
-  void enqueue(const Binding& binding) const override { connection_->enqueue(list_, binding); }
+  void enqueue(const Binding& binding) const override {
+    connection_->enqueue(list_, binding);
+    for (const backend::StreamRef lane : binding.lanes) {
+      if (lane.device >= 0) binding.backend.end_launch(lane);  // those of other processes are no streams
+    }
+  }
 
   [[nodiscard]] std::string in_words() const override {
     std::uint64_t bytes = 0;

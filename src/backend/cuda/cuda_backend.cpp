@@ -42,6 +42,16 @@ int numa_node_of(std::string pci_bus_id) {
   return node;
 }
 
+/// "GPU-" and the bytes in groups of 4, 2, 2, 2 and 6.
+std::string uuid_in_words(const cudaUUID_t& uuid) {
+  std::string text = "GPU";
+  for (std::size_t i = 0; i < sizeof(uuid.bytes); ++i) {
+    const bool begins_group = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+    text += fmt::format("{}{:02x}", begins_group ? "-" : "", static_cast<unsigned char>(uuid.bytes[i]));
+  }
+  return text;
+}
+
 DeviceProperties read_properties(int device) {
   cudaDeviceProp native_properties{};
   check(cudaGetDeviceProperties(&native_properties, device), "cudaGetDeviceProperties", device);
@@ -54,6 +64,20 @@ DeviceProperties read_properties(int device) {
   properties.minor = native_properties.minor;
   properties.total_memory = native_properties.totalGlobalMem;
   properties.multiprocessor_count = native_properties.multiProcessorCount;
+  properties.warp_size = native_properties.warpSize;
+  properties.max_threads_per_multiprocessor = native_properties.maxThreadsPerMultiProcessor;
+  properties.registers_per_block = native_properties.regsPerBlock;
+  properties.registers_per_multiprocessor = native_properties.regsPerMultiprocessor;
+  properties.shared_memory_per_block_optin = native_properties.sharedMemPerBlockOptin;
+  properties.shared_memory_per_multiprocessor = native_properties.sharedMemPerMultiprocessor;
+  properties.constant_memory = native_properties.totalConstMem;
+  properties.memory_bus_width = native_properties.memoryBusWidth;
+  properties.is_integrated = native_properties.integrated != 0;
+  properties.is_multi_gpu_board = native_properties.isMultiGpuBoard != 0;
+  properties.uuid = uuid_in_words(native_properties.uuid);
+  // Newer toolkits have these as attributes only.
+  properties.clock_rate = attribute(cudaDevAttrClockRate, device);
+  properties.memory_clock_rate = attribute(cudaDevAttrMemoryClockRate, device);
   properties.l2_cache_size = static_cast<std::size_t>(native_properties.l2CacheSize);
   properties.max_threads_per_block = native_properties.maxThreadsPerBlock;
   properties.shared_memory_per_block = native_properties.sharedMemPerBlock;
@@ -351,6 +375,13 @@ StreamRef CudaBackend::create_stream(int device, int priority) {
   return {reinterpret_cast<StreamHandle>(stream), device};
 }
 
+int CudaBackend::stream_priority(StreamRef stream) {
+  const StreamDevice current(stream);
+  int priority = 0;
+  check(cudaStreamGetPriority(native(stream), &priority), "cudaStreamGetPriority", stream.device);
+  return priority;
+}
+
 std::optional<int> CudaBackend::device_of(StreamRef stream) {
   if (is_legacy(stream) || native(stream) == cudaStreamPerThread) return stream.device;
   return device_of_stream(native(stream), stream.device);
@@ -394,6 +425,7 @@ void CudaBackend::launch_host_function(StreamRef stream, void (*function)(void*)
   const StreamDevice current(stream);
   check(cudaLaunchHostFunc(site(stream, "a host function").stream, function, argument), "cudaLaunchHostFunc",
         stream.device);
+  end_launch(stream);
 }
 
 EventHandle CudaBackend::create_event(int device, EventTiming timing, EventWait wait) {
@@ -403,6 +435,48 @@ EventHandle CudaBackend::create_event(int device, EventTiming timing, EventWait 
   if (wait == EventWait::block) flags |= cudaEventBlockingSync;
   cudaEvent_t event = nullptr;
   check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags", device);
+  return reinterpret_cast<EventHandle>(event);
+}
+
+EventHandle CudaBackend::create_shared_event(int device, EventWait wait) {
+  prepare(device);
+  const CurrentDevice current(device);
+  unsigned flags = cudaEventInterprocess | cudaEventDisableTiming;
+  if (wait == EventWait::block) flags |= cudaEventBlockingSync;
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, flags), "cudaEventCreateWithFlags", device);
+  return reinterpret_cast<EventHandle>(event);
+}
+
+SharedEventHandle CudaBackend::share_event(EventHandle event) {
+  static_assert(sizeof(cudaIpcEventHandle_t) == sizeof(SharedEventHandle));
+  const AnyContext context(used_device_);
+  const RelaxedCapture relaxed;
+  cudaIpcEventHandle_t handle{};
+  const cudaError_t status = forget(cudaIpcGetEventHandle(&handle, native(event)));
+  if (status != cudaSuccess) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("an event cannot be shared with other processes: {}", cudaGetErrorString(status)),
+                status);
+  }
+  return std::bit_cast<SharedEventHandle>(handle);
+}
+
+EventHandle CudaBackend::open_event(int device, const SharedEventHandle& handle) {
+  prepare(device);
+  const CurrentDevice current(device);
+  const RelaxedCapture relaxed;
+  cudaEvent_t event = nullptr;
+  const cudaError_t status =
+      forget(cudaIpcOpenEventHandle(&event, std::bit_cast<cudaIpcEventHandle_t>(handle)));
+  if (status != cudaSuccess) {
+    // The two that CUDA documents for a handle that is not one of another process's event of this device.
+    const bool is_wrong = status == cudaErrorInvalidValue || status == cudaErrorInvalidResourceHandle;
+    throw Error(
+        is_wrong ? ErrorCode::invalid_argument : ErrorCode::peer_unavailable,
+        fmt::format("device {} cannot open another process's event: {}", device, cudaGetErrorString(status)),
+        status);
+  }
   return reinterpret_cast<EventHandle>(event);
 }
 

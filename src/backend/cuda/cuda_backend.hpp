@@ -46,6 +46,9 @@ class CudaBackend final : public Backend {
   void close_device_scope() noexcept override;
   void synchronize_device(int device) override;
 
+  [[nodiscard]] int read_gauge(int device, Gauge gauge) override;
+  [[nodiscard]] std::vector<GpuProcess> processes_on(int device) override;
+
   [[nodiscard]] void* allocate_device(int device, std::size_t bytes) override;
   void free_device(int device, void* address) noexcept override;
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
@@ -59,6 +62,7 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] StreamRef default_stream(int device) override { return {nullptr, device}; }
   [[nodiscard]] StreamRef create_stream(int device, int priority) override;
+  [[nodiscard]] int stream_priority(StreamRef stream) override;
   [[nodiscard]] std::optional<int> device_of(StreamRef stream) override;
   void destroy_stream(StreamRef stream) noexcept override;
   [[nodiscard]] bool query_stream(StreamRef stream) override;
@@ -69,6 +73,9 @@ class CudaBackend final : public Backend {
   void launch_host_function(StreamRef stream, void (*function)(void*), void* argument) override;
 
   [[nodiscard]] EventHandle create_event(int device, EventTiming timing, EventWait wait) override;
+  [[nodiscard]] EventHandle create_shared_event(int device, EventWait wait) override;
+  [[nodiscard]] SharedEventHandle share_event(EventHandle event) override;
+  [[nodiscard]] EventHandle open_event(int device, const SharedEventHandle& handle) override;
   void destroy_event(EventHandle event) noexcept override;
   void record_event(EventHandle event, StreamRef stream) override;
   [[nodiscard]] bool query_event(EventHandle event) override;
@@ -89,6 +96,11 @@ class CudaBackend final : public Backend {
   void fill(StreamRef stream, const Fill& task) override;
   void random_fill(StreamRef stream, const RandomFill& task) override;
   void team_round(StreamRef stream, const TeamRound& task) override;
+  void block_launches() override { launches_block_.store(true); }
+  [[nodiscard]] bool launches_block() const noexcept override {
+    return launches_block_.load(std::memory_order_relaxed);
+  }
+  void end_launch(StreamRef stream) override;
 
   [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
   [[nodiscard]] bool is_capturing(StreamRef stream) override;
@@ -129,6 +141,7 @@ class CudaBackend final : public Backend {
 
   std::vector<std::unique_ptr<DeviceState>> devices_;
   std::vector<std::vector<int>> nvlink_lanes_;
+  std::atomic<bool> launches_block_{false};
   std::atomic<int> used_device_{-1};  ///< one that has a context; -1: none has
   mutable std::once_flag priorities_known_;
   mutable std::pair<int, int> priorities_{0, 0};

@@ -84,6 +84,7 @@ GraphHandle CudaBackend::end_capture(StreamRef stream) {
 void CudaBackend::launch_graph(GraphHandle graph, StreamRef stream) {
   const CurrentDevice current(stream.device);
   check(cudaGraphLaunch(native(graph), site(stream, "a graph").stream), "cudaGraphLaunch", stream.device);
+  end_launch(stream);
 }
 
 void CudaBackend::destroy_graph(GraphHandle graph) noexcept {

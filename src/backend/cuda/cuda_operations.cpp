@@ -23,20 +23,28 @@ void CudaBackend::copy(StreamRef stream, const Copy2D& copy) {
   if (copy.rows == 1) {
     check(cudaMemcpyAsync(copy.target, copy.source, copy.row_bytes, cudaMemcpyDefault, queue),
           "cudaMemcpyAsync", stream.device);
-    return;
+    return end_launch(stream);
   }
   const std::size_t largest = at(stream.device).largest_pitch;
   if (copy.target_pitch <= largest && copy.source_pitch <= largest) {
     check(cudaMemcpy2DAsync(copy.target, copy.target_pitch, copy.source, copy.source_pitch, copy.row_bytes,
                             copy.rows, cudaMemcpyDefault, queue),
           "cudaMemcpy2DAsync", stream.device);
-    return;
+    return end_launch(stream);
   }
   for (std::size_t row = 0; row < copy.rows; ++row) {  // rows of gigabytes: one call each is nothing
     check(cudaMemcpyAsync(copy.target + row * copy.target_pitch, copy.source + row * copy.source_pitch,
                           copy.row_bytes, cudaMemcpyDefault, queue),
           "cudaMemcpyAsync", stream.device);
   }
+  end_launch(stream);
+}
+
+void CudaBackend::end_launch(StreamRef stream) {
+  if (!launches_block() || is_capturing(stream)) return;
+  const StreamDevice current(stream);
+  const RelaxedCapture relaxed;  // another stream may be captured by this thread
+  check_work(cudaStreamSynchronize(native(stream)), "cudaStreamSynchronize", stream.device);
 }
 
 template <class Launch>
@@ -44,7 +52,7 @@ void CudaBackend::launch_table(StreamRef stream, const char* work, const TableBl
                                std::size_t parameter_limit, const Launch& launch) {
   if (table.bytes <= parameter_limit) {
     check(launch({table.blob.data(), table.bytes, nullptr}), work, stream.device);
-    return;
+    return end_launch(stream);
   }
   const std::shared_ptr<TableStore>& store = at(stream.device).tables;
   std::unique_ptr<TableStore::Slot> slot = store->acquire(table.bytes);
@@ -61,6 +69,7 @@ void CudaBackend::launch_table(StreamRef stream, const char* work, const TableBl
   } else {
     store->release_after(std::move(slot), native(stream));
   }
+  end_launch(stream);
 }
 
 void CudaBackend::fan_out(StreamRef stream, const FanOut& task) {
@@ -114,21 +123,25 @@ void CudaBackend::wait_in_kernel(StreamRef stream, SharedFlag& flag, std::chrono
                     static_cast<std::uint64_t>(nanoseconds.count()),
                     reinterpret_cast<std::uint32_t*>(&outcome.value)),
         "wait kernel", stream.device);
+  end_launch(stream);
 }
 
 void CudaBackend::convert(StreamRef stream, const Convert& task) {
   const CurrentDevice current(stream.device);
   check(launch_convert(site(stream, "a conversion"), task), "conversion kernel", stream.device);
+  end_launch(stream);
 }
 
 void CudaBackend::fill(StreamRef stream, const Fill& task) {
   const CurrentDevice current(stream.device);
   check(launch_fill(site(stream, "a fill"), task), "fill kernel", stream.device);
+  end_launch(stream);
 }
 
 void CudaBackend::random_fill(StreamRef stream, const RandomFill& task) {
   const CurrentDevice current(stream.device);
   check(launch_random_fill(site(stream, "a random fill"), task), "random fill kernel", stream.device);
+  end_launch(stream);
 }
 
 }  // namespace tutti::backend::cuda

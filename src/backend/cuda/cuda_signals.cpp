@@ -50,7 +50,7 @@ void enqueue(StreamRef stream, std::span<CUstreamBatchMemOpParams> operations) {
 }  // namespace
 
 SignalSupport CudaBackend::signal_support() const noexcept {
-  return batch_mem_op() != nullptr ? SignalSupport::cheaper : SignalSupport::none;
+  return batch_mem_op() != nullptr && !launches_block() ? SignalSupport::cheaper : SignalSupport::none;
 }
 
 void CudaBackend::signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/backend.hpp"
+#include "backend/cuda/nvml.hpp"
 #include "backend/visible_devices.hpp"
 
 #include <array>
@@ -11,95 +12,58 @@
 #include <vector>
 
 #include <cuda_runtime_api.h>
-#include <dlfcn.h>
 
 /// Counts GPUs without CUDA, whose first call would forbid children forked later to use it.
 namespace tutti::backend {
 namespace {
 
-// NVML's binary interface, as far as it is needed here.
-struct NvmlDeviceTag;
-using NvmlDevice = NvmlDeviceTag*;
-constexpr int nvml_success = 0;
-constexpr int nvml_no_permission = 4;
-constexpr int nvml_driver_not_loaded = 9;
-
-/// A library that stays loaded: unloading a driver's is of no use.
-class Library {
- public:
-  explicit Library(const char* name) : handle_(dlopen(name, RTLD_LAZY | RTLD_LOCAL)) {}
-  [[nodiscard]] bool is_loaded() const noexcept { return handle_ != nullptr; }
-  template <class Function>
-  [[nodiscard]] bool load(Function& function, const char* name) const noexcept {
-    function = reinterpret_cast<Function>(dlsym(handle_, name));
-    return function != nullptr;
-  }
-
- private:
-  void* handle_;
-};
+using cuda::nvml_success;
+using cuda::NvmlDevice;
+using cuda::NvmlSession;
 
 using Uuids = std::vector<std::string>;
 
-class Nvml {
- public:
-  explicit Nvml(const Library& library)
-      : is_known_(library.load(init_, "nvmlInit_v2") && library.load(shutdown_, "nvmlShutdown") &&
-                  library.load(driver_version_, "nvmlSystemGetCudaDriverVersion_v2") &&
-                  library.load(count_, "nvmlDeviceGetCount_v2") &&
-                  library.load(by_index_, "nvmlDeviceGetHandleByIndex_v2") &&
-                  library.load(uuid_, "nvmlDeviceGetUUID") &&
-                  library.load(mig_mode_, "nvmlDeviceGetMigMode")) {}
-
-  /// Of the GPUs that this process may use; nothing if only CUDA can tell.
-  [[nodiscard]] std::optional<Uuids> uuids() const {
-    if (!is_known_) return std::nullopt;
-    const int status = init_();
-    if (status == nvml_driver_not_loaded) return Uuids();
-    if (status != nvml_success) return std::nullopt;
-    std::optional<Uuids> result = listed();
-    shutdown_();
-    return result;
-  }
-
- private:
-  [[nodiscard]] std::optional<Uuids> listed() const {
-    int driver = 0;
-    if (driver_version_(&driver) != nvml_success || driver / 1000 < CUDART_VERSION / 1000)
+/// Of the GPUs that this process may use; nothing if only CUDA can tell.
+std::optional<Uuids> listed_by(const NvmlSession& nvml) {
+  int (*get_driver_version)(int*) = nullptr;
+  int (*get_count)(unsigned*) = nullptr;
+  int (*get_by_index)(unsigned, NvmlDevice*) = nullptr;
+  int (*get_uuid)(NvmlDevice, char*, unsigned) = nullptr;
+  int (*get_mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
+  const cuda::DriverLibrary& library = nvml.library();
+  const bool is_known = library.load(get_driver_version, "nvmlSystemGetCudaDriverVersion_v2") &&
+                        library.load(get_count, "nvmlDeviceGetCount_v2") &&
+                        library.load(get_by_index, "nvmlDeviceGetHandleByIndex_v2") &&
+                        library.load(get_uuid, "nvmlDeviceGetUUID") &&
+                        library.load(get_mig_mode, "nvmlDeviceGetMigMode");
+  if (!is_known) return std::nullopt;
+  int driver = 0;
+  if (get_driver_version(&driver) != nvml_success || driver / 1000 < CUDART_VERSION / 1000)
+    return std::nullopt;
+  unsigned count = 0;
+  if (get_count(&count) != nvml_success) return std::nullopt;
+  Uuids uuids;
+  for (unsigned index = 0; index < count; ++index) {
+    NvmlDevice device = nullptr;
+    const int status = get_by_index(index, &device);
+    if (status == cuda::nvml_no_permission) continue;
+    std::array<char, 96> uuid{};
+    if (status != nvml_success || get_uuid(device, uuid.data(), uuid.size()) != nvml_success)
       return std::nullopt;
-    unsigned count = 0;
-    if (count_(&count) != nvml_success) return std::nullopt;
-    Uuids uuids;
-    for (unsigned index = 0; index < count; ++index) {
-      NvmlDevice device = nullptr;
-      const int status = by_index_(index, &device);
-      if (status == nvml_no_permission) continue;
-      std::array<char, 96> uuid{};
-      if (status != nvml_success || uuid_(device, uuid.data(), uuid.size()) != nvml_success)
-        return std::nullopt;
-      unsigned mode = 0;
-      unsigned pending = 0;
-      const bool is_divided = mig_mode_(device, &mode, &pending) == nvml_success && mode != 0;
-      if (is_divided) return std::nullopt;
-      uuids.emplace_back(uuid.data());
-    }
-    return uuids;
+    unsigned mode = 0;
+    unsigned pending = 0;
+    const bool is_divided = get_mig_mode(device, &mode, &pending) == nvml_success && mode != 0;
+    if (is_divided) return std::nullopt;
+    uuids.emplace_back(uuid.data());
   }
-
-  int (*init_)() = nullptr;
-  int (*shutdown_)() = nullptr;
-  int (*driver_version_)(int*) = nullptr;
-  int (*count_)(unsigned*) = nullptr;
-  int (*by_index_)(unsigned, NvmlDevice*) = nullptr;
-  int (*uuid_)(NvmlDevice, char*, unsigned) = nullptr;
-  int (*mig_mode_)(NvmlDevice, unsigned*, unsigned*) = nullptr;
-  bool is_known_;
-};
+  return uuids;
+}
 
 std::optional<Uuids> find_gpus() {
-  if (!Library("libcuda.so.1").is_loaded()) return Uuids();  // no driver: CUDA finds none either
-  const Library nvml("libnvidia-ml.so.1");
-  return nvml.is_loaded() ? Nvml(nvml).uuids() : std::nullopt;
+  if (!cuda::DriverLibrary("libcuda.so.1").is_loaded()) return Uuids();  // no driver: CUDA finds none either
+  const NvmlSession nvml;
+  if (nvml.status() == cuda::nvml_driver_not_loaded) return Uuids();
+  return nvml.is_open() ? listed_by(nvml) : std::nullopt;
 }
 
 }  // namespace

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/nvlink.hpp"
 
-#include <cstdlib>
-#include <memory>
+#include "backend/cuda/nvml.hpp"
 
-#include <dlfcn.h>
+#include <cstdlib>
 
 namespace tutti::backend::cuda {
 namespace {
 
-// NVML's binary interface, as far as it is needed here: its header need not be installed where tutti is
-// built.
-struct NvmlDeviceTag;
-using NvmlDevice = NvmlDeviceTag*;
 struct NvmlPciInfo {
   char legacy_bus_id[16];
   unsigned domain;
@@ -22,33 +17,21 @@ struct NvmlPciInfo {
   unsigned subsystem_id;
   char bus_id[32];
 };
-constexpr int nvml_success = 0;
 constexpr unsigned most_links = 18;
 constexpr int device_type_switch = 2;
 
-struct CloseLibrary {
-  void operator()(void* library) const { dlclose(library); }
-};
-
-class Nvml {
+class NvLinks {
  public:
-  Nvml() : library_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
-    if (library_ == nullptr) return;
-    load(init_, "nvmlInit_v2");
-    load(shutdown_, "nvmlShutdown");
-    load(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
-    load(link_state_, "nvmlDeviceGetNvLinkState");
-    load(remote_, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
-    load(remote_type_, "nvmlDeviceGetNvLinkRemoteDeviceType");
-    is_ready_ = init_ != nullptr && shutdown_ != nullptr && by_bus_id_ != nullptr && link_state_ != nullptr &&
-                remote_ != nullptr && init_() == nvml_success;
+  NvLinks() {
+    const DriverLibrary& nvml = session_.library();
+    nvml.load(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
+    nvml.load(link_state_, "nvmlDeviceGetNvLinkState");
+    nvml.load(remote_, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
+    nvml.load(remote_type_, "nvmlDeviceGetNvLinkRemoteDeviceType");
   }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
-  ~Nvml() {
-    if (is_ready_) shutdown_();
+  [[nodiscard]] bool is_ready() const {
+    return session_.is_open() && by_bus_id_ != nullptr && link_state_ != nullptr && remote_ != nullptr;
   }
-  [[nodiscard]] bool is_ready() const { return is_ready_; }
 
   /// The bus ids at the far ends of the active links of a GPU.
   [[nodiscard]] std::vector<std::string> far_ends(const std::string& bus_id) const {
@@ -84,19 +67,11 @@ class Nvml {
       if (link_state_(device, link, &is_active) == nvml_success && is_active != 0) visitor(device, link);
     }
   }
-  template <class Function>
-  void load(Function& function, const char* name) {
-    function = reinterpret_cast<Function>(dlsym(library_.get(), name));
-  }
-
-  std::unique_ptr<void, CloseLibrary> library_;
-  int (*init_)() = nullptr;
-  int (*shutdown_)() = nullptr;
+  NvmlSession session_;
   int (*by_bus_id_)(const char*, NvmlDevice*) = nullptr;
   int (*link_state_)(NvmlDevice, unsigned, int*) = nullptr;
   int (*remote_)(NvmlDevice, unsigned, NvmlPciInfo*) = nullptr;
   int (*remote_type_)(NvmlDevice, unsigned, int*) = nullptr;
-  bool is_ready_ = false;
 };
 
 /// CUDA prints a domain of four digits, NVML one of eight; both are hexadecimal, in upper or lower case.
@@ -116,7 +91,7 @@ bool same_bus_id(const std::string& a, const std::string& b) {
 std::vector<std::vector<int>> nvlink_lanes(const std::vector<std::string>& pci_bus_ids) {
   const std::size_t count = pci_bus_ids.size();
   std::vector<std::vector<int>> lanes(count, std::vector<int>(count, 0));
-  const Nvml nvml;
+  const NvLinks nvml;
   if (!nvml.is_ready()) return lanes;
   for (std::size_t device = 0; device < count; ++device) {
     for (const std::string& end : nvml.far_ends(pci_bus_ids[device])) {
@@ -137,7 +112,7 @@ std::vector<std::vector<int>> nvlink_lanes(const std::vector<std::string>& pci_b
 }
 
 bool nvlink_leads_to_switches(const std::string& pci_bus_id) {
-  const Nvml nvml;
+  const NvLinks nvml;
   return nvml.is_ready() && nvml.leads_to_switches(pci_bus_id);
 }
 

@@ -22,8 +22,9 @@ Machine::Machine(virtual_devices::VirtualMachine description)
     added.properties.name = "virtual device";
     added.properties.total_memory = description_.memory_bytes;
     added.properties.multiprocessor_count = 1;
+    added.properties.warp_size = 1;
     added.properties.copy_engine_count = 1;
-    added.default_stream = &add_stream(device);
+    added.default_stream = &add_stream(device, 0);
   }
 }
 
@@ -88,6 +89,16 @@ void Machine::enable_peer_access(int device, int peer) {
                             device, peer));
   }
   peers_.enable(device, peer);
+}
+
+int Machine::read_gauge(int device, Gauge gauge) {
+  throw Error(ErrorCode::unsupported,
+              fmt::format("{}: device {} is a virtual device, expected a GPU", name_of(gauge), device));
+}
+
+std::vector<GpuProcess> Machine::processes_on(int device) {
+  throw Error(ErrorCode::unsupported,
+              fmt::format("list_gpu_processes: device {} is a virtual device, expected a GPU", device));
 }
 
 void Machine::synchronize_device(int device) {

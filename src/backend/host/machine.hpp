@@ -47,6 +47,10 @@ class Machine final : public Backend, public VirtualMachineControl {
   void enable_peer_access(int device, int peer) override;
   void synchronize_device(int device) override;
 
+  // Backend: telemetry, of which there is none.
+  [[nodiscard]] int read_gauge(int device, Gauge gauge) override;
+  [[nodiscard]] std::vector<GpuProcess> processes_on(int device) override;
+
   // Backend: memory.
   [[nodiscard]] void* allocate_device(int device, std::size_t bytes) override;
   void free_device(int device, void* address) noexcept override;
@@ -62,6 +66,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   // Backend: streams.
   [[nodiscard]] StreamRef default_stream(int device) override;
   [[nodiscard]] StreamRef create_stream(int device, int priority) override;
+  [[nodiscard]] int stream_priority(StreamRef stream) override;
   [[nodiscard]] std::optional<int> device_of(StreamRef stream) override;
   void destroy_stream(StreamRef stream) noexcept override;
   [[nodiscard]] bool query_stream(StreamRef stream) override;
@@ -77,6 +82,9 @@ class Machine final : public Backend, public VirtualMachineControl {
 
   // Backend: events.
   [[nodiscard]] EventHandle create_event(int device, EventTiming timing, EventWait wait) override;
+  [[nodiscard]] EventHandle create_shared_event(int device, EventWait wait) override;
+  [[nodiscard]] SharedEventHandle share_event(EventHandle event) override;
+  [[nodiscard]] EventHandle open_event(int device, const SharedEventHandle& handle) override;
   void destroy_event(EventHandle event) noexcept override;
   void record_event(EventHandle event, StreamRef stream) override;
   [[nodiscard]] bool query_event(EventHandle event) override;
@@ -85,7 +93,9 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] float elapsed_time(EventHandle start, EventHandle end) override;
 
   // Backend: signals.
-  [[nodiscard]] SignalSupport signal_support() const noexcept override { return SignalSupport::available; }
+  [[nodiscard]] SignalSupport signal_support() const noexcept override {
+    return launches_block() ? SignalSupport::none : SignalSupport::available;
+  }
   void signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) override;
   void wait_signals(StreamRef stream, std::span<SharedFlag> flags, std::uint32_t value) override;
   void wait_in_kernel(StreamRef stream, SharedFlag& flag, std::chrono::milliseconds longest,
@@ -99,6 +109,11 @@ class Machine final : public Backend, public VirtualMachineControl {
   void fill(StreamRef stream, const Fill& task) override;
   void random_fill(StreamRef stream, const RandomFill& task) override;
   void team_round(StreamRef stream, const TeamRound& task) override;
+  void block_launches() override { operations_block_.store(true); }
+  [[nodiscard]] bool launches_block() const noexcept override {
+    return operations_block_.load(std::memory_order_relaxed);
+  }
+  void end_launch(StreamRef stream) override;
 
   // Backend: graphs, of which there are none.
   [[nodiscard]] bool supports_graphs() const noexcept override { return false; }
@@ -118,7 +133,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] std::optional<std::uint64_t> interleaving_seed() const override {
     return interleaver_->seed();
   }
-  void set_blocking_launches(bool block) override { launches_block_.store(block); }
+  void set_blocking_launches(bool block) override { kernels_block_.store(block); }
   void launch(StreamRef stream, std::string_view name, std::span<const virtual_devices::Access> accesses,
               std::function<void(std::span<void* const>)> kernel) override;
 
@@ -135,7 +150,10 @@ class Machine final : public Backend, public VirtualMachineControl {
   }
   [[nodiscard]] virtual_devices::VirtualLink link_between(int device, int peer) const;
   /// Adds a stream; with `streams_mutex_` held.
-  StreamWorker& add_stream(int device);
+  StreamWorker& add_stream(int device, int priority);
+  [[nodiscard]] EventHandle add_event(std::unique_ptr<HostEvent> event);
+  /// Throws if an injected fault says so.
+  void require_event(int device);
   void reap_retired_streams();
   /// Blocks the host.
   void wait_until(const std::shared_ptr<Progress>& progress, std::uint64_t position,
@@ -163,10 +181,10 @@ class Machine final : public Backend, public VirtualMachineControl {
   template <class Body>
   void enqueue_kernel(StreamRef stream, const char* name, Body body) {
     enqueue(stream, virtual_devices::Operation::kernel, name, std::move(body));
-    end_launch(stream);
+    end_kernel(stream);
   }
-  /// A kernel has been queued: waits for it if launches block.
-  void end_launch(StreamRef stream);
+  /// A kernel has been queued: waits for it if kernels block, or all operations.
+  void end_kernel(StreamRef stream);
   [[nodiscard]] Translation::Machine translated_by() { return {addresses_, peers_, faults_}; }
 
   /// Another process's block that is open for a device.
@@ -183,7 +201,8 @@ class Machine final : public Backend, public VirtualMachineControl {
   PeerAccess peers_;
   Faults faults_;
   std::atomic<std::uint64_t> operations_{0};
-  std::atomic<bool> launches_block_{false};
+  std::atomic<bool> kernels_block_{false};
+  std::atomic<bool> operations_block_{false};
   std::atomic<std::uint64_t> queued_by_work_{0};  ///< operations that streams' work has queued
   std::vector<std::unique_ptr<VirtualDevice>> devices_;
   std::unique_ptr<Interleaver> interleaver_ = std::make_unique<Interleaver>();

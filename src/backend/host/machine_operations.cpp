@@ -45,6 +45,7 @@ void Machine::copy(StreamRef stream, const Copy2D& copy) {
   const bool to_pageable = !target_extent.empty() && is_pageable(copy.target);
   const std::uint64_t position = enqueue(stream, Operation::copy, "copy", std::move(run));
   if (to_pageable) wait_until(worker_of(stream).progress(), position, host_spin);
+  end_launch(stream);
 }
 
 void Machine::fan_out(StreamRef stream, const FanOut& task) {
@@ -119,7 +120,7 @@ void Machine::launch(StreamRef stream, std::string_view name,
   };
   submit(worker, make_task(fmt::format("kernel '{}'", name), std::move(run)));
   ++operations_;
-  end_launch(stream);
+  end_kernel(stream);
 }
 
 }  // namespace tutti::backend::host

@@ -36,10 +36,10 @@ std::chrono::steady_clock::time_point time_of(const HostEvent& event, std::strin
 
 }  // namespace
 
-StreamWorker& Machine::add_stream(int device) {
+StreamWorker& Machine::add_stream(int device, int priority) {
   VirtualDevice& owner = device_at(device);
-  return *streams_.emplace_back(
-      std::make_unique<StreamWorker>(device, owner.streams_created++, owner.failures, *interleaver_));
+  return *streams_.emplace_back(std::make_unique<StreamWorker>(device, owner.streams_created++, priority,
+                                                               owner.failures, *interleaver_));
 }
 
 std::uint64_t Machine::submit(StreamWorker& worker, std::unique_ptr<Task> task) {
@@ -70,24 +70,36 @@ void Machine::make_room(StreamWorker& worker) {
   }
 }
 
-void Machine::end_launch(StreamRef stream) {
-  if (!launches_block_.load(std::memory_order_relaxed) || is_in_stream_work()) return;
+void Machine::end_kernel(StreamRef stream) {
+  if (launches_block()) return end_launch(stream);
+  if (!kernels_block_.load(std::memory_order_relaxed) || is_in_stream_work()) return;
   const auto& progress = worker_of(stream).progress();
   wait_until(progress, progress->submitted(), host_spin);
+}
+
+void Machine::end_launch(StreamRef stream) {
+  if (!launches_block() || is_in_stream_work()) return;
+  const auto& progress = worker_of(stream).progress();
+  wait_until(progress, progress->submitted(), host_spin);
+  report_failures(stream.device);
 }
 
 StreamRef Machine::default_stream(int device) {
   return {reinterpret_cast<StreamHandle>(device_at(device).default_stream), device};
 }
 
-StreamRef Machine::create_stream(int device, int /*priority*/) {
+StreamRef Machine::create_stream(int device, int priority) {
   if (faults_.disturb(Operation::create_stream, device).refused) {
     throw Error(ErrorCode::device_failure,
                 fmt::format("create_stream on device {} was refused by an injected fault", device));
   }
   const std::lock_guard lock(streams_mutex_);
   reap_retired_streams();
-  return {reinterpret_cast<StreamHandle>(&add_stream(device)), device};
+  return {reinterpret_cast<StreamHandle>(&add_stream(device, priority)), device};
+}
+
+int Machine::stream_priority(StreamRef stream) {
+  return worker_of(stream).priority();
 }
 
 std::optional<int> Machine::device_of(StreamRef stream) {
@@ -136,6 +148,12 @@ void Machine::synchronize_stream(StreamRef stream) {
 
 void Machine::wait_event(StreamRef stream, EventHandle event) {
   StreamWorker& worker = worker_of(stream);
+  if (const auto& marks = event_of(event).marks()) {
+    const std::uint32_t latest = marks->latest();
+    if (latest == 0 || (marks->reached(latest) && !interleaver_->active())) return;
+    submit(worker, std::make_unique<SharedMarkTask>("wait_event", marks, latest));
+    return;
+  }
   Ticket ticket = event_of(event).ticket();
   if (!ticket.recorded() || ticket.progress == worker.progress()) return;  // a stream waits for itself anyway
   if (ticket.complete() && !interleaver_->active()) return;
@@ -150,18 +168,40 @@ void Machine::launch_host_function(StreamRef stream, void (*function)(void*), vo
   submit(worker_of(stream), make_task("host function", [function, argument] { function(argument); }));
   ++operations_;
   if (is_in_stream_work()) ++queued_by_work_;
+  end_launch(stream);
+}
+
+void Machine::require_event(int device) {
+  if (!faults_.disturb(Operation::create_event, device).refused) return;
+  throw Error(ErrorCode::device_failure,
+              fmt::format("create_event on device {} was refused by an injected fault", device));
+}
+
+EventHandle Machine::add_event(std::unique_ptr<HostEvent> event) {
+  HostEvent* const added = event.get();
+  const std::lock_guard lock(events_mutex_);
+  events_.emplace(added, std::move(event));
+  return reinterpret_cast<EventHandle>(added);
 }
 
 EventHandle Machine::create_event(int device, EventTiming timing, EventWait wait) {
-  if (faults_.disturb(Operation::create_event, device).refused) {
-    throw Error(ErrorCode::device_failure,
-                fmt::format("create_event on device {} was refused by an injected fault", device));
-  }
-  auto created = std::make_unique<HostEvent>(device, timing, wait);
-  HostEvent* const event = created.get();
-  const std::lock_guard lock(events_mutex_);
-  events_.emplace(event, std::move(created));
-  return reinterpret_cast<EventHandle>(event);
+  require_event(device);
+  return add_event(std::make_unique<HostEvent>(device, timing, wait));
+}
+
+EventHandle Machine::create_shared_event(int device, EventWait wait) {
+  require_event(device);
+  return add_event(std::make_unique<HostEvent>(device, wait, std::make_shared<SharedMarks>(device)));
+}
+
+SharedEventHandle Machine::share_event(EventHandle event) {
+  return event_of(event).marks()->share();
+}
+
+EventHandle Machine::open_event(int device, const SharedEventHandle& handle) {
+  require_event(device);
+  return add_event(
+      std::make_unique<HostEvent>(device, EventWait::spin, std::make_shared<SharedMarks>(device, handle)));
 }
 
 void Machine::destroy_event(EventHandle event) noexcept {
@@ -173,6 +213,12 @@ void Machine::destroy_event(EventHandle event) noexcept {
 void Machine::record_event(EventHandle event, StreamRef stream) {
   StreamWorker& worker = worker_of(stream);
   HostEvent& recorded = event_of(event);
+  if (const auto& marks = recorded.marks()) {
+    const std::uint32_t number = marks->begin();
+    submit(worker,
+           std::make_unique<SharedMarkTask>("record_event", marks, SharedMarks::before(number), number));
+    return;
+  }
   if (recorded.timing() == EventTiming::off) {
     recorded.set_ticket({worker.progress(), worker.progress()->submitted(), nullptr});
     return;
@@ -185,6 +231,10 @@ void Machine::record_event(EventHandle event, StreamRef stream) {
 
 bool Machine::has_passed(EventHandle event) noexcept {
   interleaver_->pass_time();
+  if (const auto& marks = event_of(event).marks()) {
+    const std::uint32_t latest = marks->latest();
+    return latest == 0 || marks->reached(latest);
+  }
   return event_of(event).ticket().complete();
 }
 
@@ -195,6 +245,12 @@ bool Machine::query_event(EventHandle event) {
 }
 
 void Machine::synchronize_event(EventHandle event) {
+  if (const auto& marks = event_of(event).marks()) {
+    constexpr int turn = 1;  // milliseconds, after which work that is held back goes on
+    const std::uint32_t latest = marks->latest();
+    while (latest != 0 && !marks->wait(latest, turn)) interleaver_->wait_elsewhere();
+    return report_failures(event_of(event).device());
+  }
   const Ticket ticket = event_of(event).ticket();
   const auto spin = event_of(event).wait() == EventWait::spin ? host_spin : std::chrono::nanoseconds{0};
   if (ticket.recorded()) wait_until(ticket.progress, ticket.position, spin);
@@ -239,7 +295,7 @@ void Machine::wait_in_kernel(StreamRef stream, SharedFlag& flag, std::chrono::mi
            const bool has_come = wait_for_flag(flag, 1, never, static_cast<int>(longest.count()));
            set_flag(outcome, has_come ? 1 : 2);
          }));
-  end_launch(stream);
+  end_kernel(stream);
 }
 
 void Machine::require_signals(StreamRef stream) {

@@ -78,7 +78,7 @@ bool TeamTask::ready() const noexcept {
 void Machine::team_round(StreamRef stream, const TeamRound& task) {
   enqueue_part(stream, task);
   if (task.relay != nullptr) enqueue_part(stream, *task.relay);
-  end_launch(stream);
+  end_kernel(stream);
 }
 
 void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {

@@ -35,14 +35,16 @@ class StreamWorker {
 
   /// `id` numbers the streams of a device for messages and for the order in which choices among them are
   /// made.
-  StreamWorker(int device, int id, FailureLog& failures, Observer& observer)
-      : device_(device), id_(id), failures_(failures), observer_(observer) {}
+  StreamWorker(int device, int id, int priority, FailureLog& failures, Observer& observer)
+      : device_(device), id_(id), priority_(priority), failures_(failures), observer_(observer) {}
   StreamWorker(const StreamWorker&) = delete;
   StreamWorker& operator=(const StreamWorker&) = delete;
   ~StreamWorker() = default;
 
   [[nodiscard]] int device() const noexcept { return device_; }
   [[nodiscard]] int id() const noexcept { return id_; }
+  /// What it was made with; nothing goes by it.
+  [[nodiscard]] int priority() const noexcept { return priority_; }
   /// The caller is an entry of this stream's.
   [[nodiscard]] bool is_running_here() const noexcept;
   /// The same of any stream.
@@ -84,6 +86,7 @@ class StreamWorker {
 
   const int device_;
   const int id_;
+  const int priority_;
   FailureLog& failures_;
   Observer& observer_;
   const std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();

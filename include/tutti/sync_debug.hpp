@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/export.hpp"
+
+#include <cstdint>
+#include <string_view>
+
+namespace tutti {
+
+/// What happens when a call is about to block the calling thread until a device has got on.
+enum class SyncDebugMode : std::uint8_t {
+  none,   ///< nothing: "default" in words
+  warn,   ///< each such call writes a line, with its name, to the log (see `TUTTI_LOG`)
+  error,  ///< each such call throws Error(unsupported), with its name, instead, and does nothing
+};
+
+/// "default", "warn" or "error".
+[[nodiscard]] TUTTI_EXPORT std::string_view name_of(SyncDebugMode mode) noexcept;
+
+/// Helps to find calls that make the host wait where it should queue work ahead. For the whole process, from
+/// the next call on; on GPUs and on virtual devices alike. Thread-safe. Costs one load from memory for each
+/// call that blocks, and nothing for others.
+///
+/// The calls are these, whether or not there is something to wait for at the time:
+///  - `synchronize`, `Stream::synchronize`, `Event::synchronize`;
+///  - `Tensor::copy_` between the host and a device, if it is blocking or the memory on the host is not
+///    pinned, and with it `Tensor::to`, `Tensor::to_vector`, `from_host` and others that copy so;
+///  - `from_dlpack` of memory of the host, with a stream; making a `SharedTensor`;
+///  - `gather` to the host, unless `CollectiveOptions::blocking` is no;
+///  - `empty_cache`, `empty_pinned_cache`, and allocations that find no memory free and so wait for what is
+///  in
+///    use;
+///  - making a `Communicator`; the first collective among devices that have not been used together, which
+///    tests how they are connected, or finds out how their kernels can be launched;
+///  - `virtual_devices::start` and `virtual_devices::set_interleaving_seed`.
+///
+/// Destructors that wait for devices, those of a `Communicator`, of imported tensors, and of persistent calls
+/// that have failed, write the line in either mode, as they must not throw. Not among the calls are those
+/// that wait only for room in a full queue, or for other processes, and what `TUTTI_LAUNCH_BLOCKING` makes of
+/// calls that queue work.
+TUTTI_EXPORT void set_sync_debug_mode(SyncDebugMode mode) noexcept;
+/// The same in words. Throws Error(invalid_argument) for any others.
+TUTTI_EXPORT void set_sync_debug_mode(std::string_view mode);
+/// `none` unless it has been set.
+[[nodiscard]] TUTTI_EXPORT SyncDebugMode get_sync_debug_mode() noexcept;
+
+}  // namespace tutti

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/telemetry.hpp"
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace tutti::backend {
+
+/// What can be read of a device beside its work; units as in `tutti/telemetry.hpp`.
+enum class Gauge : std::uint8_t { utilization, memory_usage, temperature, power_draw, clock_rate };
+
+/// The function that reads it.
+[[nodiscard]] constexpr std::string_view name_of(Gauge gauge) noexcept {
+  switch (gauge) {
+    case Gauge::utilization:
+      return "utilization";
+    case Gauge::memory_usage:
+      return "memory_usage";
+    case Gauge::temperature:
+      return "temperature";
+    case Gauge::power_draw:
+      return "power_draw";
+    case Gauge::clock_rate:
+      return "clock_rate";
+  }
+  return "unknown";
+}
+
+/// How devices fare, whichever process uses them. Throws Error(unsupported) where nothing tells it.
+class TelemetryCalls {
+ public:
+  [[nodiscard]] virtual int read_gauge(int device, Gauge gauge) = 0;
+  [[nodiscard]] virtual std::vector<GpuProcess> processes_on(int device) = 0;
+
+ protected:
+  TelemetryCalls() = default;
+  TelemetryCalls(const TelemetryCalls&) = delete;
+  TelemetryCalls& operator=(const TelemetryCalls&) = delete;
+  ~TelemetryCalls() = default;
+};
+
+}  // namespace tutti::backend

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/sync_debug.hpp"
+
+#include <atomic>
+#include <string_view>
+
+namespace tutti {
+
+/// In scope while a call of the library's may block its thread until a device has got on: what the mode of
+/// `set_sync_debug_mode` asks for happens first. The outermost one of a thread speaks for those within.
+class BlockingCall {
+ public:
+  /// Throws Error(unsupported) in the mode `error`; make it before the call does anything.
+  explicit BlockingCall(std::string_view function) {
+    if (mode_.load(std::memory_order_relaxed) != SyncDebugMode::none && depth_ == 0) announce(function);
+    ++depth_;
+  }
+  BlockingCall(const BlockingCall&) = delete;
+  BlockingCall& operator=(const BlockingCall&) = delete;
+  ~BlockingCall() { --depth_; }
+
+  /// For destructors: never throws.
+  static void warn(std::string_view function) noexcept {
+    if (mode_.load(std::memory_order_relaxed) != SyncDebugMode::none && depth_ == 0)
+      announce_in_log(function);
+  }
+
+ private:
+  friend void set_sync_debug_mode(SyncDebugMode mode) noexcept;
+  friend SyncDebugMode get_sync_debug_mode() noexcept;
+
+  static void announce(std::string_view function);
+  static void announce_in_log(std::string_view function) noexcept;
+
+  static inline std::atomic<SyncDebugMode> mode_{SyncDebugMode::none};
+  static inline thread_local constinit int depth_ = 0;
+};
+
+}  // namespace tutti
