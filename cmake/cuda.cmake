@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Decides whether the GPU backend and the NCCL transport are built.
-# Sets TUTTI_HAS_CUDA and TUTTI_HAS_NCCL; defines the target tutti_nccl_headers when nccl.h is there.
+# Sets TUTTI_HAS_CUDA, TUTTI_HAS_NCCL and TUTTI_HAS_CUDA_LIBRARIES; defines the target tutti_nccl_headers when nccl.h is there.
 
 set(tutti_oldest_cuda 12.0) # the first nvcc that compiles C++20
 
@@ -87,8 +87,17 @@ if(TUTTI_NCCL AND NOT TUTTI_NCCL STREQUAL AUTO AND NOT TUTTI_HAS_NCCL)
   message(FATAL_ERROR "TUTTI_NCCL is ${TUTTI_NCCL}, but there is no nccl.h (package libnccl-dev) or no CUDA.")
 endif()
 
+set(TUTTI_HAS_CUDA_LIBRARIES OFF)
+if(TUTTI_CUDA_LIBRARIES STREQUAL AUTO AND BUILD_SHARED_LIBS)
+  # A package of the shared libraries would depend on cuBLAS and cuFFT for everybody.
+elseif(TUTTI_CUDA_LIBRARIES AND TUTTI_HAS_CUDA AND TARGET CUDA::cublas AND TARGET CUDA::cufft)
+  set(TUTTI_HAS_CUDA_LIBRARIES ON)
+elseif(TUTTI_CUDA_LIBRARIES AND NOT TUTTI_CUDA_LIBRARIES STREQUAL AUTO)
+  message(FATAL_ERROR "TUTTI_CUDA_LIBRARIES is ${TUTTI_CUDA_LIBRARIES}, but there is no cuBLAS, no cuFFT or no CUDA.")
+endif()
+
 message(
   STATUS
   "tutti: GPU backend ${TUTTI_HAS_CUDA} (CUDA ${CUDAToolkit_VERSION}; ${CMAKE_CUDA_ARCHITECTURES}), "
-  "NCCL transport ${TUTTI_HAS_NCCL}"
+  "NCCL transport ${TUTTI_HAS_NCCL}, component cuda_libraries ${TUTTI_HAS_CUDA_LIBRARIES}"
 )

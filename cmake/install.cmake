@@ -13,6 +13,9 @@ endif()
 if(NOT TUTTI_HAS_MPI)
   list(APPEND headers_without_use PATTERN mpi.hpp EXCLUDE)
 endif()
+if(NOT TUTTI_HAS_CUDA_LIBRARIES)
+  list(APPEND headers_without_use PATTERN cuda_libraries.hpp EXCLUDE)
+endif()
 set(tutti_config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tutti)
 
 # What is installed belongs to a component: `library` what programs need to run, where it is shared; `dev` what it takes to
@@ -38,6 +41,9 @@ install(
 if(TUTTI_HAS_MPI)
   # In a file of its own: what it names exists only where the component was asked for.
   tutti_install_library(tutti_mpi tuttiMpiTargets)
+endif()
+if(TUTTI_HAS_CUDA_LIBRARIES)
+  tutti_install_library(tutti_cuda_libraries tuttiCudaLibrariesTargets)
 endif()
 if(TUTTI_BUILD_PERF)
   include(cmake/install_tools.cmake)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-/// Everything the library offers, except `tutti/cuda_interop.hpp` and `tutti/mpi.hpp`, which need the headers
-/// of the CUDA toolkit and of MPI.
+/// Everything the library offers, except `tutti/cuda_interop.hpp`, `tutti/cuda_libraries.hpp` and
+/// `tutti/mpi.hpp`, which need the headers of the CUDA toolkit and of MPI.
 
 #include "tutti/collective.hpp"
 #include "tutti/collectives.hpp"
