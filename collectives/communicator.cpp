@@ -149,14 +149,14 @@ Team::Settings Communicator::Impl::checked(Exchange& exchange, const Communicato
     const bool is_no_timeout = options.timeout <= std::chrono::milliseconds(0);
     exchange.limit_waits(is_no_timeout ? CommunicatorOptions{}.timeout
                                        : std::min(options.timeout, longest_timeout));
-    Team::decline(exchange, error.what());
+    transport::ranks::decline_to_join(exchange, error.what());
     throw;
   }
 }
 
 Team::Settings Communicator::Impl::prepared(const CommunicatorOptions& options) {
   Team::Settings result = settings(options);
-  Team::free_left_memory(Runtime::get(), result.devices);
+  transport::ranks::free_deferred(Runtime::get(), result.devices);
   return result;
 }
 
@@ -164,7 +164,7 @@ Communicator::Impl::~Impl() {
   if (!is_forked_off()) {
     if (end_own_work()) return;
     log_warning("Communicator: its calls have not come to their end, and keep what they use");
-    context->team().will_stay();
+    context->team().live_teams().stop_counting(context->team().calls());
   }
   keep(std::move(context));
 }
@@ -177,23 +177,24 @@ bool Communicator::Impl::end_own_work() {
   constexpr std::chrono::milliseconds moment{100};
   constexpr std::chrono::seconds least_patience{1};
   Team& team = context->team();
-  const auto deadline = Clock::now() + team.timeout();
+  const auto deadline = Clock::now() + team.settings().timeout;
   const auto wait_until = [](Clock::time_point end, const auto& holds) {
     while (!holds() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::microseconds(100));
     return holds();
   };
   const auto has_passed = [this] { return context->launcher().has_passed(); };
   context->launcher().mark();
-  static_cast<void>(wait_until(deadline, [&team] { return team.is_idle() || team.abort_word().is_set(); }));
-  bool is_over = team.is_idle();
+  static_cast<void>(
+      wait_until(deadline, [&team] { return team.progress().is_idle() || team.abort().is_set(); }));
+  bool is_over = team.progress().is_idle();
   if (is_over && context->launcher().marks_calls()) {
     is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
-    if (!is_over) team.abort(ErrorCode::aborted, "a rank left with work of its calls under way");
+    if (!is_over) team.abort().set(ErrorCode::aborted, "a rank left with work of its calls under way");
   } else if (is_over) {
     static_cast<void>(wait_until(Clock::now() + moment, has_passed));
   } else {
     // What does not end by itself is ended.
-    team.abort(ErrorCode::aborted, "a rank left with calls under way");
+    team.abort().set(ErrorCode::aborted, "a rank left with calls under way");
     is_over = wait_until(std::max(deadline, Clock::now() + least_patience), has_passed);
     if (is_over) take_failures();
   }
@@ -208,15 +209,15 @@ void Communicator::Impl::end_launches() {
   bool are_over = false;
   const auto end_soon = [&, &team = context->team()] {
     std::unique_lock lock(mutex);
-    if (ends.wait_for(lock, team.timeout(), [&] { return are_over; })) return;
-    team.abort(ErrorCode::aborted, "a rank left with launches under way");
+    if (ends.wait_for(lock, team.settings().timeout, [&] { return are_over; })) return;
+    team.abort().set(ErrorCode::aborted, "a rank left with launches under way");
     log_warning("Communicator: launches of graphs that have not come to their end are ended");
   };
   backend::Thread ender;
   try {
     ender = backend::Thread({.name = "tutti-ender", .purpose = "that ends launches of graphs"}, end_soon,
                             [&team = context->team()](const backend::Escaped& escaped) {
-                              team.fail("cannot wait for launches of graphs", escaped);
+                              team.abort().fail("cannot wait for launches of graphs", escaped);
                             });
   } catch (const std::exception& error) {
     log_warning(fmt::format("Communicator: launches of graphs are waited for without end: {}", error.what()));
@@ -242,7 +243,7 @@ void Communicator::Impl::take_failures() {
       context->launcher().check();  // throws for one device at a time
     } catch (const Error& error) {
       const std::string_view what = error.what();
-      if (what.find(context->team().abort_word().reason().text()) == std::string_view::npos)
+      if (what.find(context->team().abort().word().reason().text()) == std::string_view::npos)
         log_warning(fmt::format("Communicator: destroyed after a failure of other work: {}", what));
     }
   }
@@ -272,16 +273,16 @@ Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
 int Communicator::rank() const noexcept {
-  return impl_->context->team().rank();
+  return static_cast<int>(impl_->context->team().membership().rank());
 }
 int Communicator::rank_count() const noexcept {
-  return impl_->context->team().rank_count();
+  return static_cast<int>(impl_->context->team().membership().rank_count());
 }
 int Communicator::member_count() const noexcept {
-  return static_cast<int>(impl_->context->team().member_count());
+  return static_cast<int>(impl_->context->team().membership().member_count());
 }
 int Communicator::first_member() const noexcept {
-  return static_cast<int>(impl_->context->team().first_local());
+  return static_cast<int>(impl_->context->team().membership().first_local());
 }
 const std::vector<Device>& Communicator::devices() const noexcept {
   return impl_->context->devices();
@@ -361,7 +362,8 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
     std::uint64_t start = 0;
   };
   TeamContext& context = *impl_->context;
-  Team::free_left_memory(context.require_own_process().runtime(), context.team().devices());
+  transport::ranks::free_deferred(context.require_own_process().runtime(),
+                                  context.team().membership().devices());
   TeamCall call(context, Collective::split, {});
   const std::uint64_t sequence = call.post_without_work();
   transport::ranks::TeamExchange all(context.team(), sequence);
@@ -392,7 +394,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
 
 PlanSummary Communicator::last_plan() const {
   impl_->context->require_own_process();
-  const std::lock_guard lock(impl_->context->team().calls_mutex());
+  const std::lock_guard lock(impl_->context->team().calls().mutex());
   return impl_->context->last_plan();
 }
 
@@ -405,17 +407,18 @@ std::string Communicator::explain(const Workload& workload) const {
 
 void Communicator::abort(std::string_view reason) noexcept {
   if (impl_->is_forked_off()) return;
-  impl_->context->team().abort(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank(), reason));
+  impl_->context->team().abort().set(ErrorCode::aborted, fmt::format("rank {} gave up: {}", rank(), reason));
 }
 void Communicator::check() const {
-  impl_->context->require_own_process().team().require_running();
+  impl_->context->require_own_process().team().abort().require_running();
 }
 bool Communicator::is_running() const noexcept {
-  return !impl_->context->team().abort_word().is_set();
+  return !impl_->context->team().abort().is_set();
 }
 std::string Communicator::flight_record() const {
-  if (!impl_->is_forked_off()) static_cast<void>(impl_->context->team().is_idle());  // looks what is complete
-  return impl_->context->team().record();
+  if (!impl_->is_forked_off())
+    static_cast<void>(impl_->context->team().progress().is_idle());  // looks what is complete
+  return impl_->context->team().flight_record().json();
 }
 
 }  // namespace tutti

@@ -31,7 +31,7 @@ LayoutPtr contiguous_layout(const Tensor& tensor) {
 TeamCall::TeamCall(TeamContext& context, Collective collective, StreamList streams)
     : context_(context.require_own_process()),
       team_(context.team()),
-      lock_(context.team().calls_mutex()),
+      lock_(context.team().calls().mutex()),
       arguments_(context.runtime(), name_of(collective)),
       packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices()}),
       streams_(context.scratch().streams),
@@ -161,7 +161,7 @@ std::uint64_t TeamCall::post_without_work() {
   post();
   carry_out([this] {
     for (std::size_t local = 0; local < streams_.size(); ++local)
-      team_.done_after(local, sequence_, streams_[local]);
+      team_.progress().mark(local, sequence_, streams_[local]);
   });
   return sequence_;
 }
@@ -237,10 +237,10 @@ void TeamCall::carry_out(Work work) {
     } catch (const std::bad_alloc&) {
       call.clear();
     }
-    const auto end = fmt::format_to_n(text.data(), text.size(), "rank {} failed in {}: {}", team_.rank(),
-                                      call.empty() ? name_of(signature_.collective) : std::string_view(call),
-                                      escaped.what);
-    team_.abort(escaped.code, {text.data(), end.out});
+    const auto end = fmt::format_to_n(
+        text.data(), text.size(), "rank {} failed in {}: {}", team_.membership().rank(),
+        call.empty() ? name_of(signature_.collective) : std::string_view(call), escaped.what);
+    team_.abort().set(escaped.code, {text.data(), end.out});
     try {
       context_.launcher().end(streams_);
     } catch (const Error&) {
@@ -250,7 +250,7 @@ void TeamCall::carry_out(Work work) {
   try {
     work();
     context_.launcher().end(streams_);
-    team_.has_queued(sequence_);
+    team_.calls().has_queued(sequence_);
   } catch (...) {
     give_up(backend::Escaped::current());
     throw;

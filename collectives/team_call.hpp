@@ -68,11 +68,11 @@ class TeamCall {
 
   [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
   [[nodiscard]] std::size_t locals() const noexcept { return context_.devices().size(); }
-  [[nodiscard]] std::size_t first() const noexcept { return team_.first_local(); }
-  [[nodiscard]] std::size_t members() const noexcept { return team_.member_count(); }
+  [[nodiscard]] std::size_t first() const noexcept { return team_.membership().first_local(); }
+  [[nodiscard]] std::size_t members() const noexcept { return team_.membership().member_count(); }
   /// This process's position of a member, if it is one of its own.
   [[nodiscard]] std::optional<std::size_t> local_of(std::size_t member) const {
-    return team_.is_local(member) ? std::optional(member - first()) : std::nullopt;
+    return team_.membership().is_local(member) ? std::optional(member - first()) : std::nullopt;
   }
   void set_root(int root);
   [[nodiscard]] std::size_t root() const noexcept { return root_; }
@@ -120,7 +120,7 @@ class TeamCall {
   void leave_own_copies_alone();
   /// Finds the plan, and allocates what it needs.
   void plan();
-  void post() { sequence_ = team_.post(signature_, is_captured()); }
+  void post() { sequence_ = team_.calls().post(signature_, is_captured()); }
   void enqueue();
   /// When the others wait for it.
   void plan_and_enqueue();

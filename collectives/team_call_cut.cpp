@@ -51,7 +51,7 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
     const Named parts_named{parts_name, parts};
     require_disjoint(arguments_, std::span(apart ? &whole_named : &parts_named, 1),
                      std::span(apart ? &parts_named : &whole_named, 1), InPlace::forbidden);
-    if (team_.rank_count() == 1) {
+    if (team_.membership().rank_count() == 1) {
       const std::int64_t total =
           std::accumulate(parts.begin(), parts.end(), std::int64_t{0},
                           [&](std::int64_t sum, const Tensor& part) { return sum + part.size(along); });
@@ -81,15 +81,15 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   transport::require_possible(unknown, context_.means());
   post();
 
-  const std::vector<std::uint64_t> lengths = team_.agree(sequence_, signature_);
+  const std::vector<std::uint64_t> lengths = team_.calls().agree(sequence_, signature_);
   const std::uint64_t total = std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0});
   if (owner && total != static_cast<std::uint64_t>(whole.size(along))) {
-    team_.abort(
+    team_.abort().set(
         ErrorCode::invalid_argument,
         fmt::format("{} #{}: the members' {} are {} long in all along dimension {}, {} on root {} is {}",
                     name_of(signature_.collective), sequence_, parts_name, total, along, whole_name, root(),
                     whole.size(along)));
-    team_.require_running();
+    team_.abort().require_running();
   }
   request_.begin_cut(geometry.rows, total * geometry.slab_bytes, lengths.size());
   std::uint64_t offset = 0;

@@ -16,10 +16,10 @@ transport::ranks::TeamMeans means_of(const transport::ranks::Team& team, Backend
   return {.backend = backend,
           .layout = windows.layout(),
           .most_given = team.registrations() == nullptr ? 0 : transport::ranks::Registrations::most_given,
-          .most_members_of_a_rank = team.most_members_of_a_rank(),
-          .first_local = team.first_local(),
-          .local_count = team.local_count(),
-          .spans_hosts = team.spans_hosts(),
+          .most_members_of_a_rank = team.membership().most_members_of_a_rank(),
+          .first_local = team.membership().first_local(),
+          .local_count = team.membership().local_count(),
+          .spans_hosts = team.membership().spans_hosts(),
           .windows = windows.transport(),
           .windows_reason = windows.reason()};
 }
@@ -57,7 +57,7 @@ TeamContext& TeamContext::require_own_process() {
 }
 
 transport::Problem TeamContext::problem_of(const Request& request, std::size_t root, bool is_captured) const {
-  const std::size_t members = team_.member_count();
+  const std::size_t members = team_.membership().member_count();
   transport::Problem problem;
   problem.collective = request.collective;
   problem.transport = team_.settings().transport;
@@ -68,7 +68,7 @@ transport::Problem TeamContext::problem_of(const Request& request, std::size_t r
   problem.root = static_cast<transport::LaneId>(root);
   problem.lane_devices.assign(members, transport::remote_device);
   for (std::size_t local = 0; local < devices_.size(); ++local)
-    problem.lane_devices[team_.first_local() + local] = devices_[local].index();
+    problem.lane_devices[team_.membership().first_local() + local] = devices_[local].index();
   for (int side = 0; side < 2; ++side) {
     for (std::size_t member = 0; member < members; ++member)
       problem.homes.insert(problem.homes.end(), request.columns, static_cast<transport::LaneId>(member));

@@ -39,9 +39,10 @@ std::string explain_low_latency(const backend::TeamWindowLayout& layout, Backend
 std::string explain(const TeamContext& context) {
   const transport::ranks::Windows& windows = context.team().windows();
   const bool is_direct = windows.transport() == TransportKind::p2p;
-  std::string text =
-      fmt::format("{} members in {} ranks\n", context.team().member_count(), context.team().rank_count());
-  if (context.team().spans_hosts()) text += context.team().explain_hosts() + "\n";
+  std::string text = fmt::format("{} members in {} ranks\n", context.team().membership().member_count(),
+                                 context.team().membership().rank_count());
+  if (context.team().membership().spans_hosts())
+    text += context.team().membership().describe_hosts(context.team().courier()->network().name()) + "\n";
   text += fmt::format("rounds: {}, {} slots of {} bytes per member{}\n",
                       is_direct ? "p2p, in the members' device memory" : "staged, in shared host memory",
                       backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,
@@ -60,7 +61,7 @@ std::string explain(const TeamContext& context) {
   const char* const no_sums = context.team().settings().determinism == Determinism::bitwise
                                   ? ", but no sums: determinism is bitwise"
                                   : "";
-  if (context.team().spans_hosts() || context.team().settings().transport == TransportKind::nccl)
+  if (context.team().membership().spans_hosts() || context.team().settings().transport == TransportKind::nccl)
     return text + fmt::format("nccl: all calls that it can carry{}\n", no_sums);
   text += fmt::format("nccl: the rest{}, where it can\n", no_sums);
   constexpr std::uint64_t no_limit = ~std::uint64_t{0};
@@ -69,7 +70,7 @@ std::string explain(const TeamContext& context) {
     if (!moves_tensors(pattern) || traits_of(pattern).takes_lists) continue;
     const std::string_view name = name_of(pattern);
     const transport::RanksZones zones =
-        transport::ranks_zones_of(pattern, static_cast<std::size_t>(context.team().member_count()), false);
+        transport::ranks_zones_of(pattern, context.team().membership().member_count(), false);
     if (zones.rounds_to == no_limit) {
       text += fmt::format("  {}: always by rounds\n", name);
       continue;
@@ -81,8 +82,8 @@ std::string explain(const TeamContext& context) {
       text += " too";
     }
     if (windows.layout().lines == backend::TeamLines::wide) {
-      const std::uint64_t to = transport::wide_lines_beat_nccl_to(
-          pattern, static_cast<std::size_t>(context.team().member_count()), false);
+      const std::uint64_t to =
+          transport::wide_lines_beat_nccl_to(pattern, context.team().membership().member_count(), false);
       text += to == no_limit ? ", and what goes with low latency"
                              : fmt::format(", and to {} bytes what goes with low latency", to);
     }
@@ -93,7 +94,7 @@ std::string explain(const TeamContext& context) {
 
 std::string explain(const TeamContext& context, const Workload& workload) {
   const Arguments arguments(context.runtime(), "Communicator::explain");
-  const std::size_t members = context.team().member_count();
+  const std::size_t members = context.team().membership().member_count();
   const Request request = request_of(arguments, workload, members);
   std::size_t root = 0;
   if (traits_of(workload.collective).has_root) {

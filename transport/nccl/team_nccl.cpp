@@ -35,9 +35,9 @@ class Connecting {
       : runtime_(runtime),
         nccl_(functions),
         id_(id),
-        devices_(team.devices()),
-        first_(team.first_local()),
-        members_(team.member_count()),
+        devices_(team.membership().devices()),
+        first_(team.membership().first_local()),
+        members_(team.membership().member_count()),
         communicators_(devices_.size()) {}
 
   /// Starts the thread, which shares `connecting`. Whoever lets go of it first leaves the rest to the other.
@@ -130,8 +130,8 @@ class TeamCommunicators final : public TeamNccl {
 };
 
 TeamCommunicators::~TeamCommunicators() {
-  team_.set_abort_handler(nullptr);
-  if (team_.abort_word().is_set()) abort();
+  team_.watch().set_abort_handler(nullptr);
+  if (team_.abort().is_set()) abort();
   if (aborted_) return;
   for (const ncclComm_t communicator : communicators_) {
     if (const ncclResult_t result = nccl_.comm_destroy(communicator); result != ncclSuccess)
@@ -144,7 +144,7 @@ void TeamCommunicators::connect(std::uint64_t sequence) {
   if (is_connected_) return;
   ncclUniqueId id{};
   std::string complaint;
-  if (team_.rank() == 0) {
+  if (team_.membership().rank() == 0) {
     const ncclResult_t result = nccl_.get_unique_id(&id);
     if (result != ncclSuccess) complaint = fmt::format("ncclGetUniqueId: {}", nccl_.get_error_string(result));
   }
@@ -154,22 +154,22 @@ void TeamCommunicators::connect(std::uint64_t sequence) {
   id = gather(exchange, id).front();
   const auto connecting = std::make_shared<Connecting>(runtime_, team_, nccl_, id);
   Connecting::start(connecting);
-  team_.wait_for_ranks(
+  team_.waiting().wait_for_ranks(
       sequence, [&] { return connecting->is_over() ? std::vector<std::size_t>{} : exchange.not_arrived(); });
   library_.check(connecting->outcome(), "ncclCommInitRank");
   exchange.arrive();
   communicators_ = connecting->take();
-  team_.set_abort_handler([this] { abort(); });
+  team_.watch().set_abort_handler([this] { abort(); });
   is_connected_ = true;
 }
 
 void TeamCommunicators::require_healthy() {
-  team_.require_running();
+  team_.abort().require_running();
   for (std::size_t local = 0; local < communicators_.size(); ++local) {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked = nccl_.comm_get_async_error(communicators_[local], &state);
     if (asked != ncclSuccess) state = asked;
-    library_.check(state, fmt::format("NCCL work of member {}", team_.first_local() + local),
+    library_.check(state, fmt::format("NCCL work of member {}", team_.membership().first_local() + local),
                    communicators_[local]);
   }
 }
@@ -193,7 +193,7 @@ void TeamCommunicators::enqueue(const nccl::CallList& list, const Binding& bindi
     ncclResult_t result = nccl_.group_start();
     for (std::size_t i = begin; i < end && result == ncclSuccess; ++i) {
       const nccl::Call& call = list.calls[i];
-      const std::size_t local = static_cast<std::size_t>(call.rank) - team_.first_local();
+      const std::size_t local = static_cast<std::size_t>(call.rank) - team_.membership().first_local();
       result = nccl::enqueue(nccl_, call, binding, communicators_[local]);
     }
     const ncclResult_t ended = nccl_.group_end();
@@ -228,13 +228,14 @@ std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& exchange,
     mine.refusal = Note("the devices are virtual");
   } else if (!Library::get().usable()) {
     mine.refusal = Note(Library::get().detail());
-  } else if (team.local_count() > 1 &&
-             runtime.extension<LaunchProbe>().find(team.devices()) != Launching::from_one_thread) {
+  } else if (team.membership().local_count() > 1 &&
+             runtime.extension<LaunchProbe>().find(team.membership().devices()) !=
+                 Launching::from_one_thread) {
     mine.refusal = Note(fmt::format("it has several members, and {}", launches_block));
   } else {
     mine.version = Note(Library::get().detail());
-    for (std::size_t local = 0; local < team.local_count(); ++local) {
-      const std::string& id = runtime.backend().properties(team.devices()[local]).pci_bus_id;
+    for (std::size_t local = 0; local < team.membership().local_count(); ++local) {
+      const std::string& id = runtime.backend().properties(team.membership().devices()[local]).pci_bus_id;
       std::copy_n(id.begin(), std::min(id.size(), mine.devices[local].size() - 1),
                   mine.devices[local].begin());
     }
@@ -251,7 +252,7 @@ std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& exchange,
     for (const auto& device : all[rank].devices) {
       const std::string id = device.data();
       if (id.empty() || !reason.empty()) continue;
-      const auto place = std::pair(team.host_of(rank), id);
+      const auto place = std::pair(team.membership().host_of(rank), id);
       if (std::ranges::find(devices, place) != devices.end()) reason = "two members share the GPU " + id;
       devices.push_back(place);
     }

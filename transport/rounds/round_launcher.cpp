@@ -59,7 +59,7 @@ std::uint64_t bytes_put(const RoundPart& part) {
 
 void RoundLauncher::begin(std::span<const backend::StreamRef> streams) {
   is_captured_ = false;
-  team_.require_running();
+  team_.abort().require_running();
   is_captured_ = capture_.begin(streams);
   if (is_captured_) return;
   for (std::size_t i = 0; i < latest_.size(); ++i) follow(latest_[i], streams[i]);
@@ -119,7 +119,7 @@ void RoundLauncher::check() const {
 
 void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
                            std::span<std::byte* const> addresses, std::span<const backend::StreamRef> lanes) {
-  const auto streams = lanes.subspan(team_.first_local(), team_.local_count());
+  const auto streams = lanes.subspan(team_.membership().first_local(), team_.membership().local_count());
   if (plan.round_count == 0) return finish(sequence, lanes);
   std::unique_lock<std::shared_mutex> gate;
   if (plan.parts.size() > 1) gate = runtime_.launch_together();
@@ -150,7 +150,7 @@ void RoundLauncher::launch_apart(const Launch& launch) {
   std::mutex mutex;
   std::exception_ptr failure;
   const auto fail = [&] {
-    team_.fail("cannot launch its members' kernels", backend::Escaped::current());
+    team_.abort().fail("cannot launch its members' kernels", backend::Escaped::current());
     const std::lock_guard lock(mutex);
     if (!failure) failure = std::current_exception();
   };
@@ -208,12 +208,12 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
   give(part, addresses, task.given);
   task.round = {.layout = windows.layout(),
                 .windows = windows.seen_by(local),
-                .member = static_cast<std::uint32_t>(team_.first_local() + local),
+                .member = static_cast<std::uint32_t>(team_.membership().first_local() + local),
                 .counters = windows.counters(local),
                 .rounds_before = rounds_,
-                .abort = &team_.abort_word(),
-                .process = static_cast<std::uint32_t>(team_.rank()),
-                .teams_on_device = team_.teams_beside(local),
+                .abort = &team_.abort().word(),
+                .process = static_cast<std::uint32_t>(team_.membership().rank()),
+                .teams_on_device = team_.live_teams().count_on(team_.membership().devices()[local]),
                 .round = part.round,
                 .finished = part.finished,
                 .ends_call = index + 1 == plan.parts[local].size(),
@@ -230,7 +230,7 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
                 .given_count = static_cast<std::uint32_t>(part.given.size()),
                 .given = task.given};
   if (task.round.ends_call && !is_captured_) {
-    task.round.done = &team_.done_flag_of_rounds(local);
+    task.round.done = &team_.progress().flag_of_rounds(local);
     task.round.done_value = static_cast<std::uint32_t>(launch.sequence);
   }
 }
@@ -248,9 +248,9 @@ void RoundLauncher::give(const RoundPart& part, std::span<std::byte* const> addr
 
 void RoundLauncher::finish(std::uint64_t sequence, std::span<const backend::StreamRef> lanes) {
   if (is_captured_) return;
-  const auto streams = lanes.subspan(team_.first_local(), team_.local_count());
+  const auto streams = lanes.subspan(team_.membership().first_local(), team_.membership().local_count());
   for (std::size_t local = 0; local < streams.size(); ++local)
-    team_.done_after(local, sequence, streams[local]);
+    team_.progress().mark(local, sequence, streams[local]);
 }
 
 }  // namespace tutti::transport::ranks

@@ -22,8 +22,9 @@ class RoundLauncher {
   RoundLauncher(Runtime& runtime, Team& team)
       : runtime_(runtime),
         team_(team),
-        launching_(team.local_count() > 1 ? runtime.extension<LaunchProbe>().find(team.devices())
-                                          : Launching::from_one_thread),
+        launching_(team.membership().local_count() > 1
+                       ? runtime.extension<LaunchProbe>().find(team.membership().devices())
+                       : Launching::from_one_thread),
         marks_calls_(runtime.backend().kind() == BackendKind::host),
         capture_(runtime) {}
   RoundLauncher(const RoundLauncher&) = delete;

@@ -69,60 +69,6 @@ class Team {
   /// Those of this process, this one among them if it has other members.
   [[nodiscard]] LiveTeams& live_teams() const noexcept { return *live_teams_; }
 
-  // The rooms' functions under the names by which calls know them.
-  [[nodiscard]] int rank() const noexcept { return static_cast<int>(membership_.rank()); }
-  [[nodiscard]] int rank_count() const noexcept { return static_cast<int>(membership_.rank_count()); }
-  [[nodiscard]] std::size_t member_count() const noexcept { return membership_.member_count(); }
-  [[nodiscard]] std::size_t most_members_of_a_rank() const noexcept {
-    return membership_.most_members_of_a_rank();
-  }
-  [[nodiscard]] std::size_t first_local() const noexcept { return membership_.first_local(); }
-  [[nodiscard]] std::size_t local_count() const noexcept { return membership_.local_count(); }
-  [[nodiscard]] bool is_local(std::size_t member) const noexcept { return membership_.is_local(member); }
-  [[nodiscard]] const std::vector<int>& devices() const noexcept { return membership_.devices(); }
-  static void free_left_memory(Runtime& runtime, std::span<const int> devices) noexcept {
-    ranks::free_deferred(runtime, devices);
-  }
-  static void decline(Exchange& exchange, const std::string& complaint) noexcept {
-    decline_to_join(exchange, complaint);
-  }
-  [[nodiscard]] bool spans_hosts() const noexcept { return membership_.spans_hosts(); }
-  [[nodiscard]] std::size_t host_of(std::size_t rank) const noexcept { return membership_.host_of(rank); }
-  [[nodiscard]] std::string explain_hosts() const {
-    return membership_.describe_hosts(courier_ == nullptr ? "" : courier_->network().name());
-  }
-  [[nodiscard]] std::chrono::milliseconds timeout() const noexcept { return settings_.timeout; }
-  [[nodiscard]] backend::SharedFlag& done_flag_of_rounds(std::size_t local) const noexcept {
-    return progress_.flag_of_rounds(local);
-  }
-  [[nodiscard]] backend::AbortWord& abort_word() const noexcept { return abort_.word(); }
-  void done_after(std::size_t local, std::uint64_t sequence, backend::StreamRef stream) {
-    progress_.mark(local, sequence, stream);
-  }
-  [[nodiscard]] std::mutex& calls_mutex() noexcept { return calls_.mutex(); }
-  [[nodiscard]] std::uint64_t post(const Signature& signature, bool is_captured) {
-    return calls_.post(signature, is_captured);
-  }
-  void has_queued(std::uint64_t sequence) noexcept { calls_.has_queued(sequence); }
-  [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence, const Signature& signature) {
-    return calls_.agree(sequence, signature);
-  }
-  void wait_for_ranks(std::uint64_t sequence, const Waiting::Missing& missing) {
-    waiting_.wait_for_ranks(sequence, missing);
-  }
-  void set_abort_handler(std::function<void()> handler) { watch_.set_abort_handler(std::move(handler)); }
-  bool abort(ErrorCode code, std::string_view reason) noexcept { return abort_.set(code, reason); }
-  void fail(std::string_view cannot, const backend::Escaped& escaped) noexcept {
-    abort_.fail(cannot, escaped);
-  }
-  void require_running() const { abort_.require_running(); }
-  [[nodiscard]] bool is_idle() noexcept { return progress_.is_idle(); }
-  [[nodiscard]] std::uint32_t teams_beside(std::size_t local) const noexcept {
-    return live_teams_->count_on(membership_.devices()[local]);
-  }
-  void will_stay() noexcept { live_teams_->stop_counting(calls_); }
-  [[nodiscard]] std::string record() const { return record_.json(); }
-
  private:
   Team(Runtime& runtime, Joining&& exchange, const Settings& settings);
   Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introductions introductions);
