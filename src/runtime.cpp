@@ -7,6 +7,7 @@
 #include "fork_mark.hpp"
 #include "host_waits.hpp"
 #include "log.hpp"
+#include "sharing.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -324,6 +325,12 @@ void Runtime::require_unused() {
                       "destroy all tensors first",
                       active, device));
     }
+  }
+  if (const int opened = count_opened_tensors(); opened != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("virtual_devices::start: {} tensors of other processes are still open, expected "
+                            "none: destroy all tensors first",
+                            opened));
   }
   if (const std::size_t bytes = plugged_.bytes_in_use(); bytes != 0) {
     throw Error(

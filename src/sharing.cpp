@@ -119,6 +119,8 @@ class OpenedAllocation {
   std::byte* const address_;
 };
 
+std::atomic<int> opened_tensors{0};
+
 /// Closed late: when the streams that used it are done.
 class OpenedStorage final : public Storage {
  public:
@@ -128,8 +130,10 @@ class OpenedStorage final : public Storage {
     LateReleases::One& one = last_.emplace_back();
     one.resource = std::move(allocation);
     one.streams.push_back(home);
+    ++opened_tensors;
   }
   ~OpenedStorage() override {
+    --opened_tensors;
     if (!fork_mark_.is_in_child()) runtime_.late_releases().add(std::move(last_));
   }
 
@@ -275,6 +279,10 @@ bool SharedBefore::collect() {
   gone.assign(std::move_iterator(closed.begin()), std::move_iterator(closed.end()));
   states_.erase(closed.begin(), closed.end());
   return !gone.empty();
+}
+
+int count_opened_tensors() noexcept {
+  return opened_tensors.load();
 }
 
 bool collect_shared(Runtime& runtime) {

@@ -56,6 +56,9 @@ class SharedBefore {
   std::vector<std::unique_ptr<SharedTensorState>> states_;
 };
 
+/// How many tensors of other processes this one has open. They belong to its runtime.
+[[nodiscard]] int count_opened_tensors() noexcept;
+
 /// `ipc_collect`. Whether anything has gone.
 bool collect_shared(Runtime& runtime);
 

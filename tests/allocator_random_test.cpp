@@ -26,7 +26,7 @@
 namespace tutti {
 namespace {
 
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
+constexpr std::size_t random_test_mib = std::size_t{1} << 20;
 constexpr std::size_t most_held = 40;  ///< by a thread at a time
 
 /// One thread's random doings, over devices that others use as well.
@@ -75,7 +75,7 @@ class RandomTenant {
   std::uint64_t below(std::uint64_t end) { return random_() % end; }
   const Stream& any_stream() { return streams_[below(streams_.size())]; }
   std::int64_t any_size() {
-    return static_cast<std::int64_t>(below(10) == 0 ? below(12 * mebibyte) : below(65536)) + 1;
+    return static_cast<std::int64_t>(below(10) == 0 ? below(12 * random_test_mib) : below(65536)) + 1;
   }
   template <class T>
   T taken_from(std::vector<T>& list) {

@@ -27,7 +27,7 @@ namespace {
 using test::refuses;
 using test::StreamGate;
 
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
+constexpr std::size_t mib = std::size_t{1} << 20;
 
 using MemoryTest = test::AllocatorTest;
 
@@ -60,7 +60,7 @@ TEST_F(MemoryTest, FindsTheDeviceOfRawMemoryByItself) {
   std::vector<std::size_t> allocated;
   for (int device = 0; device < device_count(); ++device) {
     allocated.push_back(memory_allocated(device));
-    for (const std::size_t bytes : {std::size_t{0}, std::size_t{512}, 3 * mebibyte, 33 * mebibyte})
+    for (const std::size_t bytes : {std::size_t{0}, std::size_t{512}, 3 * mib, 33 * mib})
       addresses.push_back(caching_allocator_alloc(bytes, device));
   }
   std::thread([&] {
@@ -125,7 +125,7 @@ TEST_F(MemoryTest, CountsWhatIsFreedOfWhatWasThereBefore) {
 TEST_F(MemoryTest, KnowsTheNamesOfFormerYears) {
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-  caching_allocator_delete(caching_allocator_alloc(3 * mebibyte, 0));
+  caching_allocator_delete(caching_allocator_alloc(3 * mib, 0));
   EXPECT_EQ(memory_cached(0), memory_reserved(0));
   EXPECT_EQ(max_memory_cached(0), max_memory_reserved(0));
   EXPECT_GT(max_memory_allocated(0), memory_allocated(0));
@@ -139,7 +139,7 @@ TEST_F(MemoryTest, KnowsTheNamesOfFormerYears) {
 }
 
 TEST_F(MemoryTest, SummarisesForPeople) {
-  void* const address = caching_allocator_alloc(3 * mebibyte, 0);
+  void* const address = caching_allocator_alloc(3 * mib, 0);
   const std::string full = memory_summary(0);
   const std::string abbreviated = memory_summary(0, SummaryDetail::abbreviated);
   caching_allocator_delete(address);
@@ -193,18 +193,18 @@ TEST_F(MemoryTest, BoundsWhatTheProcessMayReserve) {
   EXPECT_EQ(before, 1.0);
   const std::size_t total = mem_get_info(0).total;
   const std::size_t reserved = memory_reserved(0);
-  const double room = static_cast<double>(reserved + 50 * mebibyte) / static_cast<double>(total);
+  const double room = static_cast<double>(reserved + 50 * mib) / static_cast<double>(total);
   set_per_process_memory_fraction(room, 0);
   EXPECT_EQ(get_per_process_memory_fraction(0), room);
-  void* const first = caching_allocator_alloc(30 * mebibyte, 0);
-  EXPECT_TRUE(refuses([] { static_cast<void>(caching_allocator_alloc(30 * mebibyte, 0)); },
+  void* const first = caching_allocator_alloc(30 * mib, 0);
+  EXPECT_TRUE(refuses([] { static_cast<void>(caching_allocator_alloc(30 * mib, 0)); },
                       ErrorCode::out_of_memory, {"set_per_process_memory_fraction allows"}));
   caching_allocator_delete(first);
-  void* const second = caching_allocator_alloc(40 * mebibyte, 0);
-  EXPECT_LE(memory_reserved(0), reserved + 50 * mebibyte) << "what was cached had to go back first";
+  void* const second = caching_allocator_alloc(40 * mib, 0);
+  EXPECT_LE(memory_reserved(0), reserved + 50 * mib) << "what was cached had to go back first";
   caching_allocator_delete(second);
   set_per_process_memory_fraction(1, 0);
-  caching_allocator_delete(caching_allocator_alloc(100 * mebibyte, 0));
+  caching_allocator_delete(caching_allocator_alloc(100 * mib, 0));
   for (const double wrong : {-0.1, 1.1, std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_TRUE(refuses([&] { set_per_process_memory_fraction(wrong, 0); }, ErrorCode::invalid_argument,
                         {"set_per_process_memory_fraction: fraction is", "expected 0 to 1"}));

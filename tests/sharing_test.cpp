@@ -12,6 +12,7 @@
 #include "tutti/error.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/tensor.hpp"
+#include "tutti/virtual_devices.hpp"
 
 #include <array>
 #include <csignal>
@@ -112,6 +113,10 @@ TEST(Sharing, KeepsMemoryUntilAllHaveClosedIt) {
     }
     const SentHandle handle = sent_to_all(exchange, nullptr);
     std::optional<Tensor> opened = open_shared_tensor(handle.span());
+    if (backend_kind() == BackendKind::host) {
+      EXPECT_TRUE(refuses([] { virtual_devices::start({}); }, ErrorCode::invalid_argument,
+                          {"tensors of other processes are still open"}));
+    }
     all_together(exchange);
     all_together(exchange);
     EXPECT_EQ(opened->to_vector<float>(), std::vector<float>(1000, 3));
