@@ -23,8 +23,6 @@ breathe_default_project = "tutti"
 breathe_default_members = ("members", "undoc-members")
 breathe_show_include = False
 cpp_maximum_signature_line_length = 90
-# Namespace tutti is on the page of each header; nothing else is on two.
-suppress_warnings = ["duplicate_declaration.cpp"]
 primary_domain = "cpp"
 highlight_language = "cpp"
 
