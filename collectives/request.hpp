@@ -17,13 +17,11 @@ struct Request {
   Collective collective = Collective::barrier;
   /// Tensors of each row of operands. Buffer b is column b % columns of row b / columns.
   std::size_t columns = 1;
-  /// By collective:
-  ///  - copies: the bytes of each column of an input, then, ascending, the buffers of outputs that are left
-  ///    alone, which in a team get no copy of their local member's input;
-  ///  - sums: for each column the number of elements of an input and their type;
-  ///  - scatter, gather: rows and bytes of a row of the whole, then for each part its offset in the row and
-  ///  its
-  ///    bytes there.
+  /// Of copies: the bytes of each column of an input, then, ascending, the buffers of outputs that are left
+  /// alone; in a team they are left alone by the copy of their own member's input.
+  /// Of sums: for each column the number of elements of an input, and their type.
+  /// Of scatter and gather: rows and bytes of a row of the whole, then for each part its offset in the row
+  /// and its bytes there.
   std::vector<std::uint64_t> shape{};
 
   /// Keeps the memory.
@@ -36,6 +34,7 @@ struct Request {
   /// After all columns.
   void leave_alone(std::uint64_t output) { shape.push_back(output); }
   void add_summed(std::uint64_t elements, DType dtype) {
+    if (shape.empty()) shape.reserve(2 * columns);
     shape.push_back(elements);
     shape.push_back(static_cast<std::uint64_t>(dtype));
   }

@@ -115,8 +115,8 @@ class TeamCall {
   [[nodiscard]] std::size_t columns() const noexcept { return request_.columns; }
   [[nodiscard]] Stream stream(std::size_t local) const { return StreamAccess::make(streams_[local]); }
   [[nodiscard]] bool is_captured() const noexcept { return context_.launcher().captured().has_value(); }
-  /// Says of results that are, or lie where, their member's input is, or that are not here, that they are
-  /// none to be written to. They are the root's of a broadcast, and everyone's own part of an all_gather.
+  /// Says which of the local members' own results need no copy of their own input, because they were not
+  /// given or are that input: those of a broadcast's root, and everyone's own part of an all_gather.
   void leave_own_copies_alone();
   /// Finds the plan, and allocates what it needs.
   void plan();

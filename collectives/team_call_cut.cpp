@@ -76,9 +76,10 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   for (std::size_t i = 0; i < parts.size(); ++i) set(!apart, i, parts[i], Name(parts_name, i));
   if (owner) set(apart, *owner, whole, whole_name);
   const Cut geometry = cut_along(parts[0].sizes(), parts[0].dtype(), along);
-  transport::Problem unknown = context_.problem_of(request_, root(), is_captured());
-  unknown.shape.has_rows_apart = geometry.rows > 1;
-  transport::require_possible(unknown, context_.means());
+  transport::Problem outline = context_.outline_of(request_, root());
+  outline.is_captured = is_captured();
+  outline.shape.has_rows_apart = geometry.rows > 1;
+  transport::require_possible(outline, context_.means());
   post();
 
   const std::vector<std::uint64_t> lengths = team_.calls().agree(sequence_, signature_);

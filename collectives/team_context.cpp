@@ -6,6 +6,8 @@
 #include "transport/team/joining.hpp"
 #include "tutti/error.hpp"
 
+#include <utility>
+
 #include <fmt/format.h>
 
 namespace tutti::collectives {
@@ -56,30 +58,37 @@ TeamContext& TeamContext::require_own_process() {
   return *this;
 }
 
-transport::Problem TeamContext::problem_of(const Request& request, std::size_t root, bool is_captured) const {
-  const std::size_t members = team_.membership().member_count();
+transport::Problem TeamContext::outline_of(const Request& request, std::size_t root) const {
   transport::Problem problem;
   problem.collective = request.collective;
   problem.transport = team_.settings().transport;
   problem.transport_source = team_.settings().transport_source;
   problem.determinism = team_.settings().determinism;
   problem.is_of_team = true;
-  problem.is_captured = is_captured;
   problem.root = static_cast<transport::LaneId>(root);
+  problem.shape = {.collective = traits_of(request.collective).of_one_tensor,
+                   .members = team_.membership().member_count(),
+                   .tensors = request.columns};
+  return problem;
+}
+
+transport::Plan TeamContext::plan(const Request& request, transport::Problem problem) const {
+  const std::size_t members = team_.membership().member_count();
   problem.lane_devices.assign(members, transport::remote_device);
   for (std::size_t local = 0; local < devices_.size(); ++local)
     problem.lane_devices[team_.membership().first_local() + local] = devices_[local].index();
+  problem.homes.reserve(2 * members * request.columns);
   for (int side = 0; side < 2; ++side) {
     for (std::size_t member = 0; member < members; ++member)
       problem.homes.insert(problem.homes.end(), request.columns, static_cast<transport::LaneId>(member));
   }
   problem.ready = problem.homes;
   describe(request, problem);
-  return problem;
+  return transport::select(runtime_, problem, &means_);
 }
 
 transport::Plan TeamContext::make_plan(const Request& request, std::size_t root) const {
-  return transport::select(runtime_, problem_of(request, root, false), &means_);
+  return plan(request, outline_of(request, root));
 }
 
 std::shared_ptr<const transport::Plan> TeamContext::plan_for(const Request& request, std::size_t root) {
@@ -89,8 +98,11 @@ std::shared_ptr<const transport::Plan> TeamContext::plan_for(const Request& requ
   key_.add(static_cast<std::uint64_t>(request.collective) | static_cast<std::uint64_t>(is_captured) << 8U |
            static_cast<std::uint64_t>(is_connected) << 9U | static_cast<std::uint64_t>(root) << 32U);
   request.add_to(key_);
-  return plans_.find_or_make(
-      key_, [&] { return transport::select(runtime_, problem_of(request, root, is_captured), &means_); });
+  return plans_.find_or_make(key_, [&] {
+    transport::Problem problem = outline_of(request, root);
+    problem.is_captured = is_captured;
+    return plan(request, std::move(problem));
+  });
 }
 
 }  // namespace tutti::collectives

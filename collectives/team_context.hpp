@@ -51,9 +51,8 @@ class TeamContext {
   [[nodiscard]] const transport::ranks::TeamMeans& means() const noexcept { return means_; }
   [[nodiscard]] TeamScratch& scratch() noexcept { return scratch_; }
 
-  /// The request as a problem of all members, with flows and reductions as far as its shape is known.
-  [[nodiscard]] transport::Problem problem_of(const Request& request, std::size_t root,
-                                              bool is_captured) const;
+  /// The call that is being made as far as it is known before the shape of its request.
+  [[nodiscard]] transport::Problem outline_of(const Request& request, std::size_t root) const;
   /// The plan of a call outside captures, without its being kept.
   [[nodiscard]] transport::Plan make_plan(const Request& request, std::size_t root) const;
   /// The plan of the call that is being made, from the cache if it was made before.
@@ -66,6 +65,9 @@ class TeamContext {
   }
 
  private:
+  /// Completes an outline with lanes, homes, flows and reductions, and plans.
+  [[nodiscard]] transport::Plan plan(const Request& request, transport::Problem problem) const;
+
   Runtime& runtime_ = Runtime::get();
   std::vector<Device> devices_;
   transport::ranks::Team team_;

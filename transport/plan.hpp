@@ -88,6 +88,8 @@ class Accelerated {
   virtual void enqueue(const Binding& binding) const = 0;
   /// One line for `explain`.
   [[nodiscard]] virtual std::string in_words() const = 0;
+  /// Memory that it takes, about.
+  [[nodiscard]] virtual std::size_t bytes() const noexcept = 0;
 };
 struct AcceleratedStep {
   std::shared_ptr<const Accelerated> work;

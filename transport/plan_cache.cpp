@@ -24,11 +24,13 @@ std::size_t bytes_in_tables(const FanOutStep& step) noexcept {
 std::size_t bytes_in_tables(const SumStep& step) noexcept {
   return bytes_in(step.segments) + bytes_in(step.pointers);
 }
+std::size_t bytes_in_tables(const AcceleratedStep& step) noexcept {
+  return step.work->bytes();
+}
 std::size_t bytes_in_tables(const RoundsStep& step) noexcept {
   return step.rounds->bytes();
 }
 
-/// Without what a transport of others keeps with its step.
 std::size_t bytes_of(const Plan& plan) noexcept {
   std::size_t bytes = sizeof(Plan) + bytes_in(plan.steps) + bytes_in(plan.homes) + bytes_in(plan.temporaries);
   for (const PlannedStep& planned : plan.steps)

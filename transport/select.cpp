@@ -5,6 +5,7 @@
 #include "transport/connectivity.hpp"
 #include "transport/nccl/nccl.hpp"
 #include "transport/nccl/team_nccl.hpp"
+#include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/rounds.hpp"
 #include "transport/steps/lowering.hpp"
 #include "transport/steps/signals.hpp"
@@ -119,7 +120,7 @@ std::string nccl_preference(Runtime& runtime, const Problem& problem) {
 }
 
 /// Why NCCL cannot carry any call like this of the team, whatever its sizes.
-std::string team_nccl_refusal(const Problem& problem, const TeamMeans& team) {
+std::string_view team_nccl_refusal(const Problem& problem, const TeamMeans& team) {
   if (team.nccl == nullptr) return team.nccl_refusal;
   if (problem.shape.members < 2) return "there is one member";
   return problem.shape.has_rows_apart ? "rows are apart in memory" : "";
@@ -127,13 +128,12 @@ std::string team_nccl_refusal(const Problem& problem, const TeamMeans& team) {
 
 /// Why it cannot carry this one.
 std::string team_nccl_refusal_of_calls(const Problem& problem, const TeamMeans& team) {
-  std::string refusal = team_nccl_refusal(problem, team);
-  return refusal.empty() ? nccl::refusal_of_calls(problem) : refusal;
+  const std::string_view refusal = team_nccl_refusal(problem, team);
+  return refusal.empty() ? nccl::refusal_of_calls(problem) : std::string(refusal);
 }
 
-/// Why it cannot or should not.
+/// Why one that can should not.
 std::string team_nccl_preference(const Problem& problem, const TeamMeans& team) {
-  if (std::string refusal = team_nccl_refusal_of_calls(problem, team); !refusal.empty()) return refusal;
   if (team.spans_hosts) return {};  // it alone reaches from GPU to GPU
   // Making its connections cannot be captured.
   if (problem.is_captured && !team.nccl->is_connected())
@@ -177,6 +177,15 @@ Wish wish_of(const Problem& problem) {
       fmt::format("{}: the current stream is being captured, and of what goes between hosts only NCCL's "
                   "calls can be replayed; this is none: {}",
                   name_of(problem.collective), reason));
+}
+
+void require_connected(const Problem& problem, const TeamMeans& team) {
+  if (team.nccl->is_connected()) return;
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("{}: the current stream is being captured before the first call that goes by NCCL: make "
+                  "one such call beforehand",
+                  name_of(problem.collective)));
 }
 
 /// The first candidate that can and whose turn it is, or the one that is wished for.
@@ -232,20 +241,28 @@ Plan select_of_process(Runtime& runtime, const Problem& problem) {
 
 Plan select_of_team(const Problem& problem, const TeamMeans& team) {
   require_possible(problem, team);
-  const bool moves = !problem.flows.empty() || !problem.reductions.empty();
+  const std::string refusal = team_nccl_refusal_of_calls(problem, team);
   const std::array candidates{
-      Candidate{TransportKind::nccl, [&] { return team_nccl_refusal_of_calls(problem, team); },
-                [&] { return team_nccl_preference(problem, team); },
+      Candidate{TransportKind::nccl, [&] { return refusal; },
+                [&] { return refusal.empty() ? team_nccl_preference(problem, team) : refusal; },
                 [&] { return plan_nccl_of(problem, team); }},
       Candidate{team.windows, always, always, [&] { return lower_rounds(problem, team); }},
   };
   Wish wish{problem.transport, problem.transport_source};
+  const bool moves = !problem.flows.empty() || !problem.reductions.empty();
   // Rounds are what there is for a single member, and windows have been made as was asked.
   if (wish.transport != TransportKind::nccl || problem.shape.members < 2 || !moves)
     wish.transport = TransportKind::automatic;
   Plan plan = choose(candidates, problem, wish);
-  if (problem.is_captured && team.spans_hosts && plan.summary.transport != name_of(TransportKind::nccl))
+  // Operands are their members', and kept alive by the caller.
+  plan.homes.clear();
+  plan.homes.shrink_to_fit();
+  if (!problem.is_captured) return plan;
+  if (const ranks::RoundPlan* const rounds = rounds_of(plan); rounds == nullptr) {
+    require_connected(problem, team);
+  } else if (team.spans_hosts && rounds->round_count > 0) {
     refuse_capture_between_hosts(problem, plan.reasons.back());
+  }
   return plan;
 }
 
@@ -256,21 +273,18 @@ Plan select(Runtime& runtime, const Problem& problem, const TeamMeans* team) {
 }
 
 void require_possible(const Problem& problem, const TeamMeans& team) {
-  const std::string refusal = team_nccl_refusal(problem, team);
-  const bool is_wanted = problem.transport == TransportKind::nccl && problem.shape.members > 1 &&
-                         moves_tensors(problem.collective);
+  const std::string_view refusal = team_nccl_refusal(problem, team);
+  const bool moves =
+      moves_tensors(problem.collective) && problem.shape.members > 1 && problem.shape.tensors > 0;
+  const bool is_wanted = problem.transport == TransportKind::nccl && moves;
   if (is_wanted && !refusal.empty())
     refuse_wish(problem, {problem.transport, problem.transport_source}, refusal);
-  if (!problem.is_captured) return;
+  if (!problem.is_captured || !moves) return;
   if (team.spans_hosts && !refusal.empty())
     refuse_capture_between_hosts(problem, fmt::format("nccl not taken: {}", refusal));
-  if ((is_wanted || team.spans_hosts) && refusal.empty() && !team.nccl->is_connected()) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("{}: the current stream is being captured before the first call that goes by NCCL: "
-                    "make one such call beforehand",
-                    name_of(problem.collective)));
-  }
+  // What is known later than the others rely on the call must not be what makes it impossible.
+  if ((is_wanted || team.spans_hosts) && traits_of(problem.collective).has_own_sizes)
+    require_connected(problem, team);
 }
 
 }  // namespace tutti::transport

@@ -326,6 +326,21 @@ TEST(NcclCalls, OfATeamOnlyTheCallsOfLocalMembersAreMade) {
   EXPECT_EQ(list.group_ends, (std::vector<std::size_t>{1}));
 }
 
+TEST(NcclCalls, ARemoteRootsOwnCopyChangesNothingHere) {
+  ProblemOf problem = team_of_three(Collective::broadcast);
+  problem.flow(2, {3, 4}, 100).flow(2, {5}, 100);
+  const CallList list = calls(problem);
+  ASSERT_EQ(list.calls.size(), 1U);
+  EXPECT_EQ(list.calls[0].peer, 2);
+  EXPECT_EQ(buffer_of(list.calls[0].target), 4);
+}
+
+TEST(NcclCalls, InATeamWhatAllStaysWithTheRootIsSentToItself) {
+  ProblemOf problem = team_of_three(Collective::scatter);
+  problem.flow(1, {4}, 100);
+  EXPECT_EQ(calls(problem).calls.size(), 2U);
+}
+
 TEST(NcclCalls, TheRootsOwnCopyIsItsTarget) {
   ProblemOf problem = team_of_three(Collective::broadcast);
   problem.flow(1, {3, 5}, 100).flow(1, {4}, 100);

@@ -113,13 +113,16 @@ class Lowering {
   std::string lower_broadcasts() {
     list_.algorithm = "broadcast";
     const int root = rank_of(problem_.flows.front().source);
-    std::optional<std::size_t> at_root;  // the root's call for the flow before
+    const Flow* before = nullptr;
+    std::optional<std::size_t> at_root;  // the root's call for that, if it is made here
     for (const Flow& flow : problem_.flows) {
       if (rank_of(flow.source) != root) return "tensors come from different devices";
-      if (at_root && stays_on_its_rank(flow) && list_.calls[*at_root].source == flow.source) {
-        list_.calls[*at_root].target = problem_.places_of(flow.targets).front();
+      // What the root of a team keeps is a flow of its own, of which all ranks may hear.
+      if (before != nullptr && stays_on_its_rank(flow) && flow.source == before->source) {
+        if (at_root) list_.calls[*at_root].target = problem_.places_of(flow.targets).front();
         continue;
       }
+      before = &flow;
       at_root.reset();
       std::vector<std::optional<Place>> targets(ranks());
       for (const Place& target : problem_.places_of(flow.targets)) {
@@ -234,9 +237,11 @@ class Lowering {
         end_operation();
       }
     }
-    return std::ranges::all_of(problem_.flows, [this](const Flow& flow) { return stays_on_its_rank(flow); })
-               ? "nothing moves between devices"
-               : "";
+    // In a team such flows are known when all rely on them: they go through NCCL, too.
+    const bool stay = !problem_.is_of_team && std::ranges::all_of(problem_.flows, [this](const Flow& flow) {
+      return stays_on_its_rank(flow);
+    });
+    return stay ? "nothing moves between devices" : "";
   }
 
   /// The places by rank, one each at most, or why not.
@@ -252,7 +257,7 @@ class Lowering {
 
   /// If this process makes it; true then.
   bool add(std::size_t rank, Call call) {
-    ++in_group_;
+    if (!problem_.is_of_team) ++in_group_;
     if (list_.devices[rank] == remote_device) return false;
     call.rank = static_cast<int>(rank);
     call.lane = list_.lanes[rank];
@@ -262,17 +267,21 @@ class Lowering {
 
   /// All calls that meet have been added: the place where a group may end.
   void end_operation() {
+    if (problem_.is_of_team) ++in_group_;
     if (in_group_ >= calls_per_group) end_group();
   }
 
   void end_group() {
-    if (in_group_ > 0) list_.group_ends.push_back(list_.calls.size());
+    const std::size_t begin = list_.group_ends.empty() ? 0 : list_.group_ends.back();
+    if (in_group_ > 0 || list_.calls.size() > begin) list_.group_ends.push_back(list_.calls.size());
     in_group_ = 0;
   }
 
   const Problem& problem_;
   CallList list_;
-  std::size_t in_group_ = 0;  ///< calls, of all processes
+  /// Calls; in a team operations, which are as many on all ranks, and of which each rank makes a call or a
+  /// few.
+  std::size_t in_group_ = 0;
 };
 
 }  // namespace

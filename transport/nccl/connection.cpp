@@ -28,6 +28,8 @@ class GroupedCalls final : public Accelerated {
     }
   }
 
+  [[nodiscard]] std::size_t bytes() const noexcept override { return list_.calls.capacity() * sizeof(Call); }
+
   [[nodiscard]] std::string in_words() const override {
     std::uint64_t bytes = 0;
     for (const Call& call : list_.calls) {

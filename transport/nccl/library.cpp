@@ -52,10 +52,6 @@ const char* resolve_all(void* library, Functions& functions) {
   return missing;
 }
 
-}  // namespace
-
-namespace {
-
 /// Of the types that `carrier_of` names.
 ncclDataType_t native_type(DType dtype) {
   switch (dtype) {

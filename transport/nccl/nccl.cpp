@@ -6,6 +6,7 @@
 #include "transport/nccl/clique.hpp"
 #include "transport/nccl/connection.hpp"
 #include "transport/nccl/library.hpp"
+#include "tutti/error.hpp"
 
 #include <variant>
 
@@ -33,7 +34,9 @@ std::string refusal(Runtime& runtime, const Problem& problem) {
 }
 
 Plan lower(Runtime& runtime, const Problem& problem) {
-  auto calls = calls_for(problem);
+  const auto calls = calls_for(problem);
+  if (const auto* const refused = std::get_if<Refusal>(&calls))
+    throw Error(ErrorCode::internal, "nccl::lower: refused before: " + refused->reason);
   return plan_calls(problem, runtime.extension<Cliques>().of(std::get<CallList>(calls).devices));
 }
 

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/rounding.hpp"
+#include "collectives/request.hpp"
+#include "transport/nccl/calls.hpp"
+#include "transport/rounds/round_plan.hpp"
+#include "transport/rounds/rounds.hpp"
+#include "transport/team/registrations.hpp"
+#include "transport/tuning.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+/// Every rank plans for itself, and knows of its own members alone which results are their inputs: the plans
+/// fit together all the same.
+namespace tutti::transport {
+namespace {
+
+/// A call as one rank with one member describes it. Buffers: inputs by member and column, then outputs.
+Problem seen_by(std::size_t rank, std::size_t members, Collective collective, std::uint64_t elements,
+                bool is_in_place) {
+  const CollectiveTraits& traits = traits_of(collective);
+  const std::size_t root = members - 1;
+  collectives::Request request{.collective = collective};
+  if (traits.has_own_sizes) {
+    request.begin_cut(1, members * elements, members);
+    for (std::size_t member = 0; member < members; ++member) request.add_part(member * elements, elements);
+  } else {
+    request.columns = traits.takes_lists ? 3 : 1;
+    for (std::size_t column = 0; column < request.columns; ++column) {
+      if (traits.is_sum) {
+        request.add_summed(elements * members, DType::float32);
+      } else {
+        request.add_copied(elements * size_of(DType::float32));
+      }
+    }
+    const bool keeps_copies = !traits.is_sum && (!traits.has_root || root == rank);
+    if (keeps_copies && is_in_place) {
+      for (std::size_t column = 0; column < request.columns; ++column)
+        request.leave_alone((members + rank) * request.columns + column);
+    }
+  }
+  Problem problem;
+  problem.collective = collective;
+  problem.is_of_team = true;
+  problem.root = static_cast<LaneId>(root);
+  problem.lane_devices.assign(members, remote_device);
+  problem.lane_devices[rank] = 0;
+  for (int side = 0; side < 2; ++side) {
+    for (std::size_t member = 0; member < members; ++member)
+      problem.homes.insert(problem.homes.end(), request.columns, static_cast<LaneId>(member));
+  }
+  problem.ready = problem.homes;
+  describe(request, problem);
+  return problem;
+}
+
+/// Calls `visit(collective, members, elements)`.
+template <class Visit>
+void for_each_team_call(const Visit& visit) {
+  for (std::size_t value = 0; value < collective_count; ++value) {
+    const auto collective = static_cast<Collective>(value);
+    if (!moves_tensors(collective)) continue;
+    for (const std::size_t members : {2U, 3U, 4U}) {
+      for (const std::uint64_t elements : {std::uint64_t{5}, std::uint64_t{300'000}}) {
+        SCOPED_TRACE(fmt::format("{} of {} elements among {}", name_of(collective), elements, members));
+        visit(collective, members, elements);
+      }
+    }
+  }
+}
+
+TEST(RankAgreement, NcclsCallsAreMadeByAllOrNoneInTheSameGroups) {
+  for_each_team_call([](Collective collective, std::size_t members, std::uint64_t elements) {
+    std::set<std::size_t> groups;
+    std::size_t sent = 0;
+    std::size_t received = 0;
+    for (std::size_t rank = 0; rank < members; ++rank) {
+      const auto calls = nccl::calls_for(seen_by(rank, members, collective, elements, rank % 2 == 0));
+      const auto* const list = std::get_if<nccl::CallList>(&calls);
+      ASSERT_NE(list, nullptr) << "rank " << rank << ": " << std::get<nccl::Refusal>(calls).reason;
+      groups.insert(list->group_ends.size());
+      for (const nccl::Call& call : list->calls) {
+        EXPECT_EQ(call.rank, static_cast<int>(rank));
+        sent += call.function == nccl::Function::send ? 1 : 0;
+        received += call.function == nccl::Function::receive ? 1 : 0;
+        if (call.function == nccl::Function::broadcast || call.function == nccl::Function::reduce) {
+          EXPECT_EQ(call.peer, static_cast<int>(members - 1));
+        }
+      }
+    }
+    EXPECT_EQ(groups.size(), 1U);
+    EXPECT_EQ(sent, received);
+  });
+}
+
+ranks::TeamMeans means_of(std::size_t rank, std::size_t members, BackendKind backend) {
+  ranks::TeamMeans means{.backend = backend,
+                         .layout = {.members = static_cast<std::uint32_t>(members), .slot_bytes = 1 << 20},
+                         .most_given = ranks::Registrations::most_given,
+                         .first_local = rank,
+                         .local_count = 1,
+                         .windows = TransportKind::p2p};
+  const std::uint64_t most = low_latency_to(Collective::all_reduce_add, means.layout.lines, backend);
+  means.layout.inbox_bytes =
+      round_up(means.layout.in_lines(most) + 64 * kib, backend::TeamWindowLayout::alignment);
+  return means;
+}
+
+TEST(RankAgreement, EveryRoundHasTheReadersThatItsSourcesKnowOf) {
+  for (const BackendKind backend : {BackendKind::host, BackendKind::cuda}) {
+    for_each_team_call([&](Collective collective, std::size_t members, std::uint64_t elements) {
+      using Link = std::tuple<std::uint32_t, std::size_t, std::size_t>;  // round, source, reader
+      std::set<Link> told;
+      std::set<Link> awaited;
+      std::set<std::uint32_t> counts;
+      std::set<ranks::Protocol> protocols;
+      for (std::size_t rank = 0; rank < members; ++rank) {
+        const Plan plan = ranks::lower_rounds(seen_by(rank, members, collective, elements, rank % 2 == 0),
+                                              means_of(rank, members, backend));
+        const ranks::RoundPlan& rounds = *rounds_of(plan);
+        counts.insert(rounds.round_count);
+        protocols.insert(rounds.protocol);
+        ASSERT_EQ(rounds.parts.size(), 1U);
+        for (const ranks::RoundPart& part : rounds.parts.front()) {
+          for (const std::uint32_t reader : part.readers) told.insert({part.round, rank, reader});
+          for (const std::uint32_t source : part.sources) awaited.insert({part.round, source, rank});
+        }
+      }
+      EXPECT_EQ(counts.size(), 1U);
+      EXPECT_EQ(protocols.size(), 1U);
+      EXPECT_EQ(told, awaited);
+      EXPECT_FALSE(told.empty());
+    });
+  }
+}
+
+}  // namespace
+}  // namespace tutti::transport
