@@ -118,14 +118,14 @@ class PersistentCollective::Impl {
     operands.lanes = capture.streams();
     const backend::StreamRef home = capture.streams()[plan_->home_lane];
     backend::Backend& backend = runtime_.backend();
-    backend.begin_capture(home);
+    backend.begin_capture(home, CaptureErrorMode::thread);
     try {
       transport::launch_body(runtime_, *plan_, operands, home, temporaries_);
     } catch (...) {
       abandon_capture(home);
       throw;
     }
-    graph_ = backend.end_capture(home);
+    graph_ = backend.end_capture(home, nullptr);
   }
 
   /// What a launch that failed half-way has queued, nobody else waits for.
@@ -142,7 +142,7 @@ class PersistentCollective::Impl {
   /// Ends a capture that failed half-way; the failure that caused it is the one to report.
   void abandon_capture(backend::StreamRef home) noexcept {
     try {
-      runtime_.backend().destroy_graph(runtime_.backend().end_capture(home));
+      runtime_.backend().destroy_graph(runtime_.backend().end_capture(home, nullptr));
     } catch (const Error&) {
       return;
     }

@@ -43,9 +43,13 @@ class GraphCaptures {
     explicit Thread(GraphPool pool) noexcept : before_(pool_of_thread) { pool_of_thread = pool; }
     Thread(const Thread&) = delete;
     Thread& operator=(const Thread&) = delete;
-    ~Thread() { pool_of_thread = before_; }
+    /// Nothing, if this is another thread.
+    ~Thread() {
+      if (place_ == &pool_of_thread) pool_of_thread = before_;
+    }
 
    private:
+    GraphPool* place_ = &pool_of_thread;
     GraphPool before_;
   };
 

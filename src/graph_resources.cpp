@@ -4,25 +4,15 @@
 #include "graph_captures.hpp"
 #include "runtime.hpp"
 
-#include <atomic>
 #include <utility>
 
 namespace tutti {
-namespace {
-
-GraphPool next_pool() noexcept {
-  static std::atomic<std::uint64_t> last{0};
-  return GraphPool{last.fetch_add(1, std::memory_order_relaxed) + 1};
-}
-
-}  // namespace
 
 GraphResources::GraphResources(Runtime& runtime, GraphLaunches launches)
-    : runtime_(runtime), launches_(launches), pool_(next_pool()), draws_(runtime) {
-  for (int device = 0; device < runtime_.device_count(); ++device)
-    runtime_.allocator(device).add_graph_pool(pool_);
-  runtime_.pinned().add_graph_pool(pool_);
-}
+    : launches_(launches), pool_(std::make_shared<PrivatePool>(runtime, launches)), draws_(runtime) {}
+
+GraphResources::GraphResources(Runtime& runtime, std::shared_ptr<PrivatePool> pool)
+    : launches_(GraphLaunches::of_library), pool_(std::move(pool)), draws_(runtime) {}
 
 GraphResources::~GraphResources() {
   // The calling thread may be capturing another graph, which is not to keep what this one lets go of.
@@ -31,10 +21,7 @@ GraphResources::~GraphResources() {
   draws_.clear();
   storages_.clear();
   resources_.clear();
-  const auto work = launches_ == GraphLaunches::of_library ? GraphWork::done : GraphWork::unknown;
-  for (int device = 0; device < runtime_.device_count(); ++device)
-    runtime_.allocator(device).close_graph_pool(pool_, work);
-  runtime_.pinned().close_graph_pool(pool_);
+  pool_.reset();
 }
 
 void GraphResources::keep(Storage& storage) {

@@ -21,6 +21,8 @@ using Numbers = std::vector<float>;
 
 class GraphRandom : public testing::Test {
  protected:
+  GraphRandom() { synchronize(0); }  // the tensors are filled on another stream than draws are made on
+
   /// Two fills, of which the first takes words to spare.
   void draw() const {
     uniform_(small_);

@@ -22,10 +22,6 @@ namespace {
 
 class Graphs : public testing::Test {
  protected:
-  void SetUp() override {
-    if (test::on_virtual_devices()) GTEST_SKIP() << "virtual devices have no graphs";
-  }
-
   Stream stream_{0};
   Tensor number_ = zeros({1000}, {.dtype = DType::int32, .device = Device(0)});
   Tensor copy_ = zeros({1000}, {.dtype = DType::int32, .device = Device(0)});
@@ -38,12 +34,6 @@ class Graphs : public testing::Test {
     EXPECT_EQ(copy_.to_vector<std::int32_t>(), std::vector<std::int32_t>(1000, number));
   }
 };
-
-TEST(Graph, IsNotForVirtualDevices) {
-  if (!test::on_virtual_devices()) GTEST_SKIP() << "there are GPUs";
-  EXPECT_TRUE(test::refuses([] { static_cast<void>(Graph::capture(Stream(0), [] {})); },
-                            ErrorCode::unsupported, {"Graph::capture", "virtual devices have no graphs"}));
-}
 
 TEST(Graph, IsOfSomeStream) {
   EXPECT_TRUE(test::refuses([] { static_cast<void>(Graph::capture(std::vector<Stream>{}, [] {})); },

@@ -86,7 +86,7 @@ struct CommunicatorOptions {
 /// communicator ends.
 ///
 /// # Graphs
-/// Calls may be captured into CUDA graphs, by all ranks alike; their operands must be contiguous. If one of a
+/// Calls may be captured into graphs, by all ranks alike; their operands must be contiguous. If one of a
 /// call's streams is being captured, the others join the capture. After each call they come back to that
 /// stream, which waits for them there. To capture calls that go on by themselves on every device, have all
 /// streams join first, as `Graph::capture` of several does. What has joined stays part of the capture until

@@ -12,8 +12,8 @@
 
 namespace tutti {
 
-/// A collective bound to its buffers once and launched many times (the MPI-4 term). On GPUs it is one
-/// instantiated CUDA graph that spans the devices; on virtual devices the bound plan is replayed.
+/// A collective bound to its buffers once and launched many times (the MPI-4 term). It is one
+/// instantiated graph that spans the devices.
 ///
 /// Stream order differs from the eager calls, because ordering with eight streams costs more than a small
 /// collective: a launch is ordered with *one* stream, the one it is given. All inputs, on every device, are

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "backend/handles.hpp"
+#include "tutti/capture_error_mode.hpp"
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 namespace tutti::backend {
 
@@ -19,9 +21,10 @@ class GraphCalls {
   /// Of the capture that `stream` is part of: different for every one of the process. 0 if it is part of
   /// none. Throws if the capture has become invalid.
   [[nodiscard]] virtual std::uint64_t capture_id(StreamRef stream) = 0;
-  virtual void begin_capture(StreamRef stream) = 0;
-  /// The instantiated graph. After a failure inside the capture, throws and leaves nothing captured.
-  [[nodiscard]] virtual GraphHandle end_capture(StreamRef stream) = 0;
+  virtual void begin_capture(StreamRef stream, CaptureErrorMode mode) = 0;
+  /// The instantiated graph, and what it holds in the language DOT, if `description` is given. After a
+  /// failure inside the capture, throws and leaves nothing captured.
+  [[nodiscard]] virtual GraphHandle end_capture(StreamRef stream, std::string* description) = 0;
   virtual void launch_graph(GraphHandle graph, StreamRef stream) = 0;
   virtual void destroy_graph(GraphHandle graph) noexcept = 0;
   /// While `stream` is being captured: keeps `resource` alive until the graph under capture, and everything

@@ -349,15 +349,6 @@ TEST_F(HostStreams, ZeroByteOperationsKeepStreamOrder) {
   EXPECT_EQ(control().operations_enqueued(), 6U);
 }
 
-TEST_F(HostStreams, HaveNoGraphs) {
-  EXPECT_FALSE(machine().supports_graphs());
-  EXPECT_FALSE(machine().is_capturing(machine().default_stream(0)));
-  error_message(ErrorCode::unsupported, [&] { machine().begin_capture(machine().default_stream(0)); });
-  error_message(ErrorCode::unsupported, [&] { (void)machine().end_capture(machine().default_stream(0)); });
-  error_message(ErrorCode::unsupported,
-                [&] { machine().launch_graph(nullptr, machine().default_stream(0)); });
-}
-
 /// The library never destroys its backend: what still runs at exit runs while static objects are being
 /// destroyed.
 [[noreturn]] void exit_with_work_in_flight() {

@@ -2,13 +2,14 @@
 #include "runtime.hpp"
 #include "support/collective_test.hpp"
 #include "support/errors.hpp"
+#include "support/exercise.hpp"
 #include "support/stream_order.hpp"
 #include "tutti/graph.hpp"
 
 #include <functional>
 
-/// What a call refuses while one of its streams is being captured: nothing of it would be part of the graph.
-/// Virtual devices capture nothing.
+/// Calls while one of their streams is being captured: they become part of the graph, or are refused, as
+/// nothing of them would be.
 namespace tutti::test {
 namespace {
 
@@ -16,9 +17,6 @@ const Sizes shape{4, 6};
 
 class Capture : public testing::Test {
  protected:
-  void SetUp() override {
-    if (!backend().supports_graphs()) GTEST_SKIP() << "needs devices with graphs";
-  }
   void TearDown() override { EXPECT_NO_THROW(synchronize_all()); }
 
   static backend::Backend& backend() { return Runtime::get().backend(); }
@@ -37,9 +35,9 @@ class Capture : public testing::Test {
 
   /// The graph of what `body` enqueues while `origin` is being captured.
   static backend::GraphHandle capture(const Stream& origin, const std::function<void()>& body) {
-    backend().begin_capture(StreamAccess::ref(origin));
+    backend().begin_capture(StreamAccess::ref(origin), CaptureErrorMode::thread);
     body();
-    return backend().end_capture(StreamAccess::ref(origin));
+    return backend().end_capture(StreamAccess::ref(origin), nullptr);
   }
   /// `call` is refused whoever's stream is captured, and the capture goes on.
   static void expect_refused(const std::function<void()>& call, const std::vector<std::string>& fragments) {
@@ -187,6 +185,39 @@ TEST_F(Capture, OverwritesNoTensorWithWhatCallsMakeAndDrop) {
   graph.launch(origin);
   origin.synchronize();
   for (const Tensor& victim : victims) EXPECT_EQ(victim.to_vector<float>(), std::vector<float>(24, 9.0F));
+}
+
+class CapturedCalls : public EveryCollective {
+ protected:
+  /// Legacy default streams cannot be captured: the tests work on pooled streams.
+  static Stream root_stream(const Exercise& run) { return current_stream(run.inputs.front().device.index()); }
+};
+TUTTI_FOR_EVERY_COLLECTIVE(CapturedCalls);
+
+TEST_P(CapturedCalls, AreReplayedWithNewInputs) {
+  const PooledStreams streams;
+  for (const std::int64_t rows : {std::int64_t{5}, std::int64_t{20'003}}) {
+    const Exercise run = make_exercise(collective(), first_devices(), rows);
+    const std::vector<Tensor> inputs = make_inputs(run, run.values(0));
+    const std::vector<TestTensor> warm_up = make_poisoned_outputs(run);
+    write(run, inputs, tensors_of(warm_up));  // what is made once per shape is not for a capture
+    const std::vector<TestTensor> outputs = make_poisoned_outputs(run);
+    const std::vector<Tensor> out = tensors_of(outputs);
+    synchronize_all();
+    const Stream stream = root_stream(run);
+    const Graph graph = Graph::capture(stream, [&] { write(run, inputs, out); });
+    synchronize_all();
+    for (const TestTensor& output : outputs) EXPECT_TRUE(output.untouched()) << "ran while it was captured";
+    for_each_interleaving(5, [&](std::uint64_t seed) {
+      const std::vector<HostArray> values = run.values(test_seed() + seed);
+      for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i].copy_(make_tensor(values[i], Device::host()));
+      synchronize_all();
+      graph.launch(stream);
+      graph.launch(stream);
+      stream.synchronize();  // the devices that joined the capture are part of the graph
+      ASSERT_TRUE(all_hold(outputs, run.expect(values))) << "rows " << rows << " seed " << seed;
+    });
+  }
 }
 
 }  // namespace

@@ -56,7 +56,9 @@ TEST_F(HalfWay, CopiesBetweenDevicesKeepTheirTarget) {
 
 TEST_F(HalfWay, PersistentLaunchesKeepTheirMemory) {
   int failures = 0;
-  for (std::uint64_t skip = 0; skip < 12; ++skip) {
+  for (std::uint64_t i = 0; i < 12; ++i) {
+    const std::uint64_t skip = i / 2;
+    const Operation operation = i % 2 == 0 ? Operation::kernel : Operation::copy;
     SCOPED_TRACE(skip);
     boot("island", 3);
     std::optional<Tensor> source = filled(0, 7);
@@ -65,7 +67,7 @@ TEST_F(HalfWay, PersistentLaunchesKeepTheirMemory) {
     std::optional<PersistentCollective> persistent = persistent_broadcast(*source, copies);
     StreamGate gate(current_stream(0));
     {
-      const InjectedFault fault({.operation = Operation::create_event, .skip = skip, .count = 1});
+      const InjectedFault fault({.operation = operation, .skip = skip, .count = 1});
       try {
         persistent->launch();
       } catch (const Error&) {
@@ -80,7 +82,7 @@ TEST_F(HalfWay, PersistentLaunchesKeepTheirMemory) {
     synchronize_all();
     for (const Tensor& other : others) EXPECT_TRUE(holds(other, 1));
   }
-  EXPECT_GT(failures, 2);
+  EXPECT_GT(failures, 0);
 }
 
 TEST_F(HalfWay, AGatherToTheHostReportsFailuresOfAllItsDevices) {

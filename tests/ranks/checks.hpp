@@ -38,6 +38,9 @@ struct Group {
 /// Expects the right bytes in all outputs of a call, and no others touched. Waits for them.
 using Check = std::function<void()>;
 
+/// A rule of the contract (`contract_captures.cpp`): replays do what the calls do.
+void every_call_can_be_captured(Group& group);
+
 // Each makes one call, or two that undo one another, on new tensors, on current streams.
 [[nodiscard]] Check start_broadcast(const Group& group, DType dtype, const Sizes& sizes, int root,
                                     std::uint64_t seed);

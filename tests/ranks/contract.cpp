@@ -205,7 +205,7 @@ void parts_of_the_ranks_work_by_themselves(Group& group) {
   }
 }
 
-/// On backends with graphs: the replays' results, with other calls in between.
+/// The replays' results, with other calls in between.
 void replay(Group& group, std::int64_t count) {
   const Stream stream(group.device(0).index());
   const StreamGuard guard(stream);
@@ -215,17 +215,17 @@ void replay(Group& group, std::int64_t count) {
   stream.synchronize();
 
   backend::Backend& backend = Runtime::get().backend();
-  backend.begin_capture(StreamAccess::ref(stream));
+  backend.begin_capture(StreamAccess::ref(stream), CaptureErrorMode::thread);
   if (group.communicator.explain().find(" hosts:") != std::string::npos) {
     // Replays could not be sent to other hosts, and NCCL may not add.
     EXPECT_TRUE(refuses([&] { group.communicator.all_reduce_add({number}, {sum}); }, ErrorCode::unsupported,
                         {"all_reduce_add", "captured", "hosts"}));
-    return backend.destroy_graph(backend.end_capture(StreamAccess::ref(stream)));
+    return backend.destroy_graph(backend.end_capture(StreamAccess::ref(stream), nullptr));
   }
   group.communicator.all_reduce_add({number}, {sum});
   group.communicator.broadcast({sum}, 0);
   group.communicator.reduce_add({sum}, {number}, group.members() - 1);
-  backend::GraphHandle graph = backend.end_capture(StreamAccess::ref(stream));
+  backend::GraphHandle graph = backend.end_capture(StreamAccess::ref(stream), nullptr);
   const int members = group.members();
   std::int32_t last = members;  // what the last member's number is
   std::int32_t expected = 0;
@@ -291,7 +291,6 @@ void replay_from(Group& group, int first, std::int64_t count) {
 }
 
 void captured_calls_can_be_replayed(Group& group) {
-  if (!Runtime::get().backend().supports_graphs()) return;
   // Between hosts only what NCCL carries can be captured, and no sums in one order.
   if (group.communicator.explain().find(" hosts:") != std::string::npos) return;
   for (const std::int64_t count : {5'000, 200'000}) {
@@ -401,6 +400,7 @@ const std::vector<Rule>& contract() {
       {"MemoryOfLargeOperandsGoesBackToTheDevice", check<memory_of_large_operands_goes_back_to_the_device>},
       {"MemoryIsOpenedAndClosedWhileOthersWait", check<memory_is_opened_and_closed_while_others_wait>},
       {"PartsOfTheRanksWorkByThemselves", check<parts_of_the_ranks_work_by_themselves>},
+      {"EveryCallCanBeCaptured", check<every_call_can_be_captured>},
       {"CapturedCallsCanBeReplayed", check<captured_calls_can_be_replayed>},
       {"WhatExplainTellsIsWhatCallsDo", check<what_explain_tells_is_what_calls_do>, Determinism::fastest},
       {"ExplainRefusesWhatCannotBeCalled", check<explain_refuses_what_cannot_be_called>},

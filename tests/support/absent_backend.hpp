@@ -82,8 +82,8 @@ class AbsentBackend : public backend::Backend {
   void random_fill(StreamRef, const backend::RandomFill&) override { unexpected(); }
   void team_round(StreamRef, const backend::TeamRound&) override { unexpected(); }
   bool supports_graphs() const noexcept override { return true; }
-  void begin_capture(StreamRef) override { unexpected(); }
-  backend::GraphHandle end_capture(StreamRef) override { unexpected(); }
+  void begin_capture(StreamRef, CaptureErrorMode) override { unexpected(); }
+  backend::GraphHandle end_capture(StreamRef, std::string*) override { unexpected(); }
   void launch_graph(backend::GraphHandle, StreamRef) override { unexpected(); }
   void destroy_graph(backend::GraphHandle) noexcept override {}
   void retain_until_graph_destroyed(StreamRef, std::shared_ptr<void>) override { unexpected(); }

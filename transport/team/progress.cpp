@@ -17,7 +17,7 @@ Progress::Progress(Runtime& runtime, const Membership& membership, const SharedS
 }
 
 void Progress::start(const Windows& windows) {
-  if (windows.counters(0) == nullptr) return;
+  if (!windows.are_devices_asked()) return;
   std::vector<DeviceProgress::Device> devices;
   for (std::size_t local = 0; local < membership_.local_count(); ++local) {
     backend::SharedFlag* const known = std::exchange(flags_of_rounds_[local], &windows.counters(local)->done);

@@ -123,7 +123,8 @@ void Windows::allocate_counters() {
     if (memory == nullptr)
       throw Error(ErrorCode::out_of_memory, fmt::format("no memory left on device {}", devices()[local]));
     counters_[local] = static_cast<backend::TeamCounters*>(memory);
-    counters_streams_.push_back(std::make_unique<ScopedStream>(runtime_.backend(), devices()[local]));
+    if (runtime_.backend().kind() == BackendKind::cuda)
+      counters_streams_.push_back(std::make_unique<ScopedStream>(runtime_.backend(), devices()[local]));
     clear(runtime_.backend(), devices()[local], static_cast<std::byte*>(memory),
           sizeof(backend::TeamCounters));
   }

@@ -72,6 +72,9 @@ class Windows {
   }
   /// A local member's, on its device; nullptr where the backend needs none.
   [[nodiscard]] backend::TeamCounters* counters(std::size_t local) const noexcept { return counters_[local]; }
+  /// Whether devices count the calls they have completed in their own memory, too, and are asked: a write to
+  /// the host's costs a GPU as much as a small message.
+  [[nodiscard]] bool are_devices_asked() const noexcept { return !counters_streams_.empty(); }
   /// For copies from there, of a local member that has such.
   [[nodiscard]] backend::StreamRef counters_stream(std::size_t local) const noexcept {
     return counters_streams_[local]->get();

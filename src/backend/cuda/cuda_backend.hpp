@@ -105,8 +105,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
   [[nodiscard]] bool is_capturing(StreamRef stream) override;
   [[nodiscard]] std::uint64_t capture_id(StreamRef stream) override;
-  void begin_capture(StreamRef stream) override;
-  [[nodiscard]] GraphHandle end_capture(StreamRef stream) override;
+  void begin_capture(StreamRef stream, CaptureErrorMode mode) override;
+  [[nodiscard]] GraphHandle end_capture(StreamRef stream, std::string* description) override;
   void launch_graph(GraphHandle graph, StreamRef stream) override;
   void destroy_graph(GraphHandle graph) noexcept override;
   void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) override;

@@ -4,10 +4,20 @@
 #include "backend/cuda/current_device.hpp"
 #include "backend/cuda/driver_function.hpp"
 #include "backend/cuda/handles.hpp"
+#include "tutti/error.hpp"
 
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 #include <optional>
+#include <sstream>
+#include <string>
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
+#include <unistd.h>
 
 namespace tutti::backend::cuda {
 namespace {
@@ -43,6 +53,34 @@ std::optional<bool> driver_says_capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
+cudaStreamCaptureMode to_native(CaptureErrorMode mode) {
+  switch (mode) {
+    case CaptureErrorMode::global:
+      return cudaStreamCaptureModeGlobal;
+    case CaptureErrorMode::thread:
+      return cudaStreamCaptureModeThreadLocal;
+    case CaptureErrorMode::relaxed:
+      break;
+  }
+  return cudaStreamCaptureModeRelaxed;
+}
+
+/// CUDA writes to files only.
+std::string describe(cudaGraph_t graph, int device) {
+  std::string path = (std::filesystem::temp_directory_path() / "tutti-graph-XXXXXX").string();
+  const int file = mkstemp(path.data());
+  if (file < 0)
+    throw Error(ErrorCode::device_failure,
+                fmt::format("cannot make a file {} for a graph's description", path));
+  close(file);
+  const cudaError_t status = cudaGraphDebugDotPrint(graph, path.c_str(), cudaGraphDebugDotFlagsVerbose);
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  static_cast<void>(std::remove(path.c_str()));
+  check(status, "cudaGraphDebugDotPrint", device);
+  return text.str();
+}
+
 }  // namespace
 
 bool CudaBackend::is_capturing(StreamRef stream) {
@@ -62,22 +100,19 @@ std::uint64_t CudaBackend::capture_id(StreamRef stream) {
   return capture.status == cudaStreamCaptureStatusActive ? capture.id : 0;
 }
 
-void CudaBackend::begin_capture(StreamRef stream) {
-  // Thread-local: other threads may go on allocating while this one captures; the global mode would fail
-  // them.
+void CudaBackend::begin_capture(StreamRef stream, CaptureErrorMode mode) {
   const StreamDevice current(stream);
-  check(cudaStreamBeginCapture(native(stream), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture",
-        stream.device);
+  check(cudaStreamBeginCapture(native(stream), to_native(mode)), "cudaStreamBeginCapture", stream.device);
 }
 
-GraphHandle CudaBackend::end_capture(StreamRef stream) {
+GraphHandle CudaBackend::end_capture(StreamRef stream, std::string* description) {
   const CurrentDevice current(stream.device);
   cudaGraph_t graph = nullptr;
   check(cudaStreamEndCapture(native(stream), &graph), "cudaStreamEndCapture", stream.device);
+  const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owner(graph, cudaGraphDestroy);
+  if (description != nullptr) *description = describe(graph, stream.device);
   cudaGraphExec_t executable = nullptr;
-  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
-  static_cast<void>(cudaGraphDestroy(graph));
-  check(status, "cudaGraphInstantiate", stream.device);
+  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate", stream.device);
   return reinterpret_cast<GraphHandle>(executable);
 }
 

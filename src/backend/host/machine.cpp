@@ -102,6 +102,7 @@ std::vector<GpuProcess> Machine::processes_on(int device) {
 }
 
 void Machine::synchronize_device(int device) {
+  require_uncaptured_device(device, "synchronize_device");
   wait_until_idle(device);
   report_failures(device);
 }
@@ -202,22 +203,6 @@ void Machine::report_failures(int device) {
     if (!seed.has_value()) throw;
     throw Error(error.code(), fmt::format("{} [interleaving seed {}]", error.what(), *seed));
   }
-}
-
-void Machine::begin_capture(StreamRef) {
-  throw Error(ErrorCode::unsupported, "begin_capture: virtual devices have no graphs");
-}
-
-GraphHandle Machine::end_capture(StreamRef) {
-  throw Error(ErrorCode::unsupported, "end_capture: virtual devices have no graphs");
-}
-
-void Machine::launch_graph(GraphHandle, StreamRef) {
-  throw Error(ErrorCode::unsupported, "launch_graph: virtual devices have no graphs");
-}
-
-void Machine::retain_until_graph_destroyed(StreamRef, std::shared_ptr<void>) {
-  throw Error(ErrorCode::unsupported, "retain_until_graph_destroyed: virtual devices have no graphs");
 }
 
 }  // namespace tutti::backend::host

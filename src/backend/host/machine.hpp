@@ -6,6 +6,7 @@
 #include "backend/host/faults.hpp"
 #include "backend/host/host_backend.hpp"
 #include "backend/host/host_event.hpp"
+#include "backend/host/host_graph.hpp"
 #include "backend/host/interleaver.hpp"
 #include "backend/host/peer_access.hpp"
 #include "backend/host/stream_worker.hpp"
@@ -115,14 +116,14 @@ class Machine final : public Backend, public VirtualMachineControl {
   }
   void end_launch(StreamRef stream) override;
 
-  // Backend: graphs, of which there are none.
-  [[nodiscard]] bool supports_graphs() const noexcept override { return false; }
-  [[nodiscard]] bool is_capturing(StreamRef) override { return false; }
-  [[nodiscard]] std::uint64_t capture_id(StreamRef) override { return 0; }
-  void begin_capture(StreamRef stream) override;
-  [[nodiscard]] GraphHandle end_capture(StreamRef stream) override;
+  // Backend: graphs.
+  [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
+  [[nodiscard]] bool is_capturing(StreamRef stream) override;
+  [[nodiscard]] std::uint64_t capture_id(StreamRef stream) override;
+  void begin_capture(StreamRef stream, CaptureErrorMode mode) override;
+  [[nodiscard]] GraphHandle end_capture(StreamRef stream, std::string* description) override;
   void launch_graph(GraphHandle graph, StreamRef stream) override;
-  void destroy_graph(GraphHandle) noexcept override {}
+  void destroy_graph(GraphHandle graph) noexcept override;
   void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) override;
 
   // VirtualMachineControl.
@@ -165,9 +166,15 @@ class Machine final : public Backend, public VirtualMachineControl {
 
   /// Throws if an injected fault says so.
   void require_signals(StreamRef stream);
+  [[nodiscard]] RoundCount rounds_before(const TeamRound& task) const;
   /// Of one round of a team, without a relay.
   void enqueue_part(StreamRef stream, const TeamRound& task);
-  /// What a task does that runs `body(translation)`: an operation that faults apply to. Counts it.
+  template <class Body>
+  struct Work;
+  template <class Function>
+  struct CountedWork;
+  /// What a task does that runs `body(translation)`: an operation that faults apply to. Counts it, if it is
+  /// not to be recorded.
   template <class Body>
   [[nodiscard]] auto accept(StreamRef stream, virtual_devices::Operation operation, const char* name,
                             Body body);
@@ -186,6 +193,30 @@ class Machine final : public Backend, public VirtualMachineControl {
   /// A kernel has been queued: waits for it if kernels block, or all operations.
   void end_kernel(StreamRef stream);
   [[nodiscard]] Translation::Machine translated_by() { return {addresses_, peers_, faults_}; }
+
+  /// A task's function that counts as an operation, now or, if it is to be recorded, at each launch.
+  template <class Function>
+  [[nodiscard]] auto counted(StreamRef stream, Function function);
+
+  // Captures. Those with a call's name refuse it, by an Error that begins with that, and make a capture that
+  // it would disturb invalid.
+  /// Of those that have not ended, with `captures_mutex_` held; nullptr if the stream is part of none.
+  [[nodiscard]] std::shared_ptr<Capture> open_capture_of(const StreamWorker& stream);
+  /// Likewise; throws if there is none or it is invalid.
+  [[nodiscard]] Capture& valid_capture_of(const StreamWorker& stream, std::string_view call);
+  /// Whether it has taken the task.
+  [[nodiscard]] bool record_if_captured(const StreamWorker& stream, std::unique_ptr<Task>& task);
+  [[nodiscard]] bool mark_if_captured(const StreamWorker& stream, HostEvent& event);
+  /// Whether the stream is part of the capture that the event was recorded in, now at least.
+  [[nodiscard]] bool wait_if_captured(StreamWorker& stream, const Ticket& ticket);
+  void require_uncaptured(const StreamWorker& stream, std::string_view call);
+  void require_uncaptured(const Ticket& ticket, std::string_view call);
+  void require_uncaptured_device(int device, std::string_view call);
+  void leave_capture(StreamWorker& stream) noexcept;
+  /// It has ended, with `captures_mutex_` held.
+  [[nodiscard]] Recording close(Capture& capture);
+  /// By lane, all of them ready to take entries. The graph's mutex is held.
+  [[nodiscard]] std::vector<StreamWorker*> streams_for_launch(HostGraph& graph, StreamWorker& target);
 
   /// Another process's block that is open for a device.
   struct OpenedMemory {
@@ -213,6 +244,11 @@ class Machine final : public Backend, public VirtualMachineControl {
   /// Events that were not destroyed end with the machine.
   std::unordered_map<const HostEvent*, std::unique_ptr<HostEvent>> events_;  ///< guarded by `events_mutex_`
   std::vector<std::unique_ptr<StreamWorker>> retired_;  ///< destroyed by the user, still finishing their work
+  std::mutex captures_mutex_;
+  std::vector<std::shared_ptr<Capture>> captures_;  ///< guarded by `captures_mutex_`, as are those below
+  std::unordered_map<const HostGraph*, std::unique_ptr<HostGraph>> graphs_;
+  std::uint64_t last_capture_ = 0;
+  std::atomic<std::size_t> captures_open_{0};
   std::mutex opened_mutex_;
   std::vector<OpenedMemory> opened_;  ///< guarded by `opened_mutex_`
 };
@@ -221,23 +257,58 @@ class Machine final : public Backend, public VirtualMachineControl {
   return *reinterpret_cast<StreamWorker*>(stream.handle);
 }
 
+/// What a task does that runs `body(translation)`: an operation that faults apply to.
 template <class Body>
-auto Machine::accept(StreamRef stream, virtual_devices::Operation operation, const char* name, Body body) {
-  const int device = worker_of(stream).device();
-  const Faults::Disturbance disturbance = faults_.disturb(operation, device);
-  if (disturbance.refused) {
-    throw Error(ErrorCode::device_failure, std::string(name) + " on device " + std::to_string(device) +
-                                               " was refused by an injected fault");
+struct Machine::Work {
+  Machine* machine;
+  virtual_devices::Operation operation;
+  Mover mover;
+  int device;
+  const char* name;
+  Body body;
+  Faults::Disturbance disturbance;
+
+  /// It is queued now: counts it. Throws if a fault refuses it.
+  void begin_launch() {
+    disturbance = machine->faults_.disturb(operation, device);
+    if (disturbance.refused) {
+      throw Error(ErrorCode::device_failure, std::string(name) + " on device " + std::to_string(device) +
+                                                 " was refused by an injected fault");
+    }
+    ++machine->operations_;
   }
-  ++operations_;
-  const Mover mover = operation == virtual_devices::Operation::copy ? Mover::copy_engine : Mover::kernel;
-  return [this, operation, mover, disturbance, device, body = std::move(body)]() mutable {
+  void operator()() {
     if (disturbance.delay.count() != 0) std::this_thread::sleep_for(disturbance.delay);
     if (disturbance.failing) throw Error(ErrorCode::device_failure, "an injected fault");
-    Translation translation(translated_by(), mover, device);
+    Translation translation(machine->translated_by(), mover, device);
     body(translation);
-    if (faults_.any()) translation.corrupt_crossings(operation);
-  };
+    if (machine->faults_.any()) translation.corrupt_crossings(operation);
+  }
+};
+
+template <class Body>
+auto Machine::accept(StreamRef stream, virtual_devices::Operation operation, const char* name, Body body) {
+  const StreamWorker& worker = worker_of(stream);
+  const Mover mover = operation == virtual_devices::Operation::copy ? Mover::copy_engine : Mover::kernel;
+  Work<Body> work{this, operation, mover, worker.device(), name, std::move(body), {}};
+  if (!worker.is_captured()) work.begin_launch();
+  return work;
+}
+
+/// What `counted` returns.
+template <class Function>
+struct Machine::CountedWork {
+  Machine* machine;
+  Function function;
+  void begin_launch() const { ++machine->operations_; }
+  void operator()() { function(); }
+};
+
+template <class Function>
+auto Machine::counted(StreamRef stream, Function function) {
+  CountedWork<Function> work{this, std::move(function)};
+  if (!worker_of(stream).is_captured()) work.begin_launch();
+  return work;
 }
 
 template <class Body>

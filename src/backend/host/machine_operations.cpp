@@ -30,9 +30,11 @@ void Machine::copy(StreamRef stream, const Copy2D& copy) {
     refuse("copy", fmt::format("a pitch, {} or {}, is less than the {} bytes of a row", copy.source_pitch,
                                copy.target_pitch, copy.row_bytes));
   }
-  // The caller may reuse pageable memory at once: what it holds now is what arrives.
+  // The caller may reuse pageable memory at once: what it holds now is what arrives. But a graph reads what
+  // it holds at each launch.
+  const bool is_recorded = worker_of(stream).is_captured();
   std::optional<std::vector<std::byte>> captured;
-  if (!source_extent.empty() && is_pageable(copy.source)) {
+  if (!is_recorded && !source_extent.empty() && is_pageable(copy.source)) {
     captured.emplace(source_extent.row_bytes * source_extent.rows);
     copy_rows(captured->data(), copy.row_bytes, copy.source, copy.source_pitch, copy.row_bytes, copy.rows);
   }
@@ -42,7 +44,7 @@ void Machine::copy(StreamRef stream, const Copy2D& copy) {
     std::byte* target = translation.write(copy.target, target_extent);
     copy_rows(target, copy.target_pitch, source, source_pitch, copy.row_bytes, copy.rows);
   };
-  const bool to_pageable = !target_extent.empty() && is_pageable(copy.target);
+  const bool to_pageable = !is_recorded && !target_extent.empty() && is_pageable(copy.target);
   const std::uint64_t position = enqueue(stream, Operation::copy, "copy", std::move(run));
   if (to_pageable) wait_until(worker_of(stream).progress(), position, host_spin);
   end_launch(stream);
@@ -118,8 +120,7 @@ void Machine::launch(StreamRef stream, std::string_view name,
     }
     kernel(usable);
   };
-  submit(worker, make_task(fmt::format("kernel '{}'", name), std::move(run)));
-  ++operations_;
+  submit(worker, make_task(fmt::format("kernel '{}'", name), counted(stream, std::move(run))));
   end_kernel(stream);
 }
 

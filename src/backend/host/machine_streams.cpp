@@ -30,6 +30,7 @@ std::chrono::steady_clock::time_point time_of(const HostEvent& event, std::strin
   };
   if (event.timing() == EventTiming::off) refuse("was created with timing off");
   if (!ticket.recorded()) refuse("was never recorded");
+  if (ticket.captured != nullptr) refuse("was recorded during a capture");
   if (!ticket.complete()) refuse("is not complete");
   return ticket.stamp->time;
 }
@@ -43,6 +44,7 @@ StreamWorker& Machine::add_stream(int device, int priority) {
 }
 
 std::uint64_t Machine::submit(StreamWorker& worker, std::unique_ptr<Task> task) {
+  if (record_if_captured(worker, task)) return 0;
   make_room(worker);
   return interleaver_->submit(worker, std::move(task));
 }
@@ -73,12 +75,13 @@ void Machine::make_room(StreamWorker& worker) {
 void Machine::end_kernel(StreamRef stream) {
   if (launches_block()) return end_launch(stream);
   if (!kernels_block_.load(std::memory_order_relaxed) || is_in_stream_work()) return;
+  if (worker_of(stream).is_captured()) return;
   const auto& progress = worker_of(stream).progress();
   wait_until(progress, progress->submitted(), host_spin);
 }
 
 void Machine::end_launch(StreamRef stream) {
-  if (!launches_block() || is_in_stream_work()) return;
+  if (!launches_block() || is_in_stream_work() || worker_of(stream).is_captured()) return;
   const auto& progress = worker_of(stream).progress();
   wait_until(progress, progress->submitted(), host_spin);
   report_failures(stream.device);
@@ -112,6 +115,7 @@ std::optional<int> Machine::device_of(StreamRef stream) {
 
 void Machine::destroy_stream(StreamRef stream) noexcept {
   StreamWorker& worker = worker_of(stream);
+  leave_capture(worker);
   const std::lock_guard lock(streams_mutex_);
   const auto found = std::find_if(streams_.begin(), streams_.end(),
                                   [&worker](const auto& other) { return other.get() == &worker; });
@@ -132,6 +136,7 @@ void Machine::reap_retired_streams() {
 }
 
 bool Machine::query_stream(StreamRef stream) {
+  require_uncaptured(worker_of(stream), "query_stream");
   interleaver_->pass_time();
   const bool idle = worker_of(stream).progress()->idle();
   report_failures(stream.device);
@@ -140,6 +145,7 @@ bool Machine::query_stream(StreamRef stream) {
 
 void Machine::synchronize_stream(StreamRef stream) {
   const StreamWorker& worker = worker_of(stream);
+  require_uncaptured(worker, "synchronize_stream");
   if (worker.is_running_here()) return;  // what was queued before is over, and the rest waits for the caller
   const auto& progress = worker.progress();
   wait_until(progress, progress->submitted(), host_spin);
@@ -149,13 +155,15 @@ void Machine::synchronize_stream(StreamRef stream) {
 void Machine::wait_event(StreamRef stream, EventHandle event) {
   StreamWorker& worker = worker_of(stream);
   if (const auto& marks = event_of(event).marks()) {
+    require_uncaptured(worker, "wait_event, for an event that other processes share,");
     const std::uint32_t latest = marks->latest();
     if (latest == 0 || (marks->reached(latest) && !interleaver_->active())) return;
     submit(worker, std::make_unique<SharedMarkTask>("wait_event", marks, latest));
     return;
   }
   Ticket ticket = event_of(event).ticket();
-  if (!ticket.recorded() || ticket.progress == worker.progress()) return;  // a stream waits for itself anyway
+  if (!ticket.recorded() || wait_if_captured(worker, ticket)) return;
+  if (ticket.progress == worker.progress()) return;  // a stream waits for itself anyway
   if (ticket.complete() && !interleaver_->active()) return;
   submit(worker, std::make_unique<WaitTask>(std::move(ticket)));
 }
@@ -165,8 +173,8 @@ bool Machine::is_in_stream_work() const noexcept {
 }
 
 void Machine::launch_host_function(StreamRef stream, void (*function)(void*), void* argument) {
-  submit(worker_of(stream), make_task("host function", [function, argument] { function(argument); }));
-  ++operations_;
+  submit(worker_of(stream),
+         make_task("host function", counted(stream, [function, argument] { function(argument); })));
   if (is_in_stream_work()) ++queued_by_work_;
   end_launch(stream);
 }
@@ -214,11 +222,13 @@ void Machine::record_event(EventHandle event, StreamRef stream) {
   StreamWorker& worker = worker_of(stream);
   HostEvent& recorded = event_of(event);
   if (const auto& marks = recorded.marks()) {
+    require_uncaptured(worker, "record_event, of an event that other processes share,");
     const std::uint32_t number = marks->begin();
     submit(worker,
            std::make_unique<SharedMarkTask>("record_event", marks, SharedMarks::before(number), number));
     return;
   }
+  if (mark_if_captured(worker, recorded)) return;
   if (recorded.timing() == EventTiming::off) {
     recorded.set_ticket({worker.progress(), worker.progress()->submitted(), nullptr});
     return;
@@ -239,6 +249,7 @@ bool Machine::has_passed(EventHandle event) noexcept {
 }
 
 bool Machine::query_event(EventHandle event) {
+  require_uncaptured(event_of(event).ticket(), "query_event");
   const bool complete = has_passed(event);
   report_failures(event_of(event).device());
   return complete;
@@ -252,6 +263,7 @@ void Machine::synchronize_event(EventHandle event) {
     return report_failures(event_of(event).device());
   }
   const Ticket ticket = event_of(event).ticket();
+  require_uncaptured(ticket, "synchronize_event");
   const auto spin = event_of(event).wait() == EventWait::spin ? host_spin : std::chrono::nanoseconds{0};
   if (ticket.recorded()) wait_until(ticket.progress, ticket.position, spin);
   report_failures(event_of(event).device());

@@ -28,9 +28,10 @@ using Pointers = std::vector<std::byte*>;
 /// Where places are, once they have been given.
 class Sources {
  public:
-  /// `own_window` is where the worker finds the window's bytes.
-  Sources(const TeamRound& task, const std::byte* own_window, std::uint64_t shift)
-      : shift_(shift), slot_(own_window + task.layout.slots_offset() + shift) {}
+  /// `own_window` is where the worker finds the window's bytes, `shift` how far behind that of round 0 the
+  /// slot or the inbox is.
+  Sources(const TeamWindowLayout& layout, const std::byte* own_window, std::uint64_t shift)
+      : shift_(shift), slot_(own_window + layout.slots_offset() + shift) {}
 
   [[nodiscard]] std::byte* operator()(std::byte* place) const {
     const auto bits = reinterpret_cast<std::uintptr_t>(place);
@@ -49,8 +50,9 @@ class Sources {
 void TeamTask::run() {
   if (!ready()) {
     BlockInUse window(window_);  // who waits writes that it sleeps
+    const std::uint32_t before = rounds_before_.get();
     for (const Condition& condition : conditions_) {
-      while (!wait_for_flag(*condition.flag, condition.value, abort_, turn) && !abort_.is_set())
+      while (!wait_for_flag(*condition.flag, before + condition.round, abort_, turn) && !abort_.is_set())
         window.make_way();
     }
   }
@@ -59,7 +61,7 @@ void TeamTask::run() {
     throw Ended(static_cast<ErrorCode>(reason.code), std::string(reason.text()));
   }
   try {
-    work_();
+    work_->run();
   } catch (...) {
     const Escaped escaped = Escaped::current();
     std::array<char, sizeof(AbortReason::bytes)> text{};
@@ -70,9 +72,15 @@ void TeamTask::run() {
 }
 
 bool TeamTask::ready() const noexcept {
-  return abort_.is_set() || std::ranges::all_of(conditions_, [](const Condition& condition) {
-           return has_reached(condition.flag->value.load(std::memory_order_acquire), condition.value);
+  const std::uint32_t before = rounds_before_.get();
+  return abort_.is_set() || std::ranges::all_of(conditions_, [before](const Condition& condition) {
+           return has_reached(condition.flag->value.load(std::memory_order_acquire),
+                              before + condition.round);
          });
+}
+
+std::unique_ptr<Task> TeamTask::clone() const {
+  return std::make_unique<TeamTask>(conditions_, rounds_before_, window_, abort_, process_, work_->clone());
 }
 
 void Machine::team_round(StreamRef stream, const TeamRound& task) {
@@ -81,13 +89,18 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
   end_kernel(stream);
 }
 
+RoundCount Machine::rounds_before(const TeamRound& task) const {
+  const auto* const place = reinterpret_cast<const std::byte*>(&task.counters->rounds);
+  std::shared_ptr<const Allocation> block = task.counters == nullptr ? nullptr : addresses_.find(place);
+  if (block == nullptr) return {nullptr, nullptr, task.rounds_before};
+  std::byte* const found = block->memory + (place - block->base);
+  return {std::move(block), reinterpret_cast<std::uint64_t*>(found), task.rounds_before};
+}
+
 void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
   const TeamWindowLayout layout = task.layout;
-  const std::uint32_t round = task.rounds_before + task.round;
-  const std::uint32_t finished = task.rounds_before + task.finished;
   const std::uint32_t member = task.member;
   const Pointers windows(task.windows.begin(), task.windows.end());
-  const std::uint64_t shift = task.is_low_latency ? layout.inbox_shift(round) : layout.slot_shift(round);
 
   // Where this member's flags can be looked at; the bytes never move to another address.
   const std::shared_ptr<const Allocation> own_window = addresses_.find(windows[member]);
@@ -100,96 +113,103 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
   }
   std::byte* const own_flags = own_window->memory + (windows[member] - own_window->base);
 
-  const bool is_milestone = TeamWindowLayout::is_milestone(round - 1, finished);
+  // Rounds are numbered when the part runs: a graph may have been launched in between, or hold it.
+  const RoundCount rounds = rounds_before(task);
+  const auto shift_now = [rounds, layout, round = task.round, is_low_latency = task.is_low_latency] {
+    const std::uint32_t now = rounds.get() + round;
+    return is_low_latency ? layout.inbox_shift(now) : layout.slot_shift(now);
+  };
   const bool gives = task.given_count != 0;
-  const auto say_done = [done = task.done, value = task.done_value] {
+  const auto close = [rounds, ends_call = task.ends_call, finished = task.finished, done = task.done,
+                      value = task.done_value] {
+    if (ends_call) rounds.add(finished);
     if (done != nullptr) backend::set_flag(*done, value);
   };
-  const auto say_finished = [layout, windows, member, finished, is_milestone, gives,
-                             say_done](Translation& translation) {
+  const auto say_finished = [rounds, layout, windows, member, round = task.round, finished = task.finished,
+                             gives, close](Translation& translation) {
+    const std::uint32_t before = rounds.get();
+    const bool is_milestone = TeamWindowLayout::is_milestone(before + round - 1, before + finished);
     for (std::byte* const window : windows) {
-      if (is_milestone) backend::set_flag(translation.flag(window + layout.ready_offset(member)), finished);
-      backend::set_flag(translation.flag(window + layout.finished_offset(member)), finished);
+      if (is_milestone)
+        backend::set_flag(translation.flag(window + layout.ready_offset(member)), before + finished);
+      backend::set_flag(translation.flag(window + layout.finished_offset(member)), before + finished);
     }
-    if (!gives) say_done();
+    if (!gives) close();
+  };
+  const auto submit_part = [&](std::vector<TeamTask::Condition> conditions, auto work) {
+    auto accepted = accept(stream, virtual_devices::Operation::kernel, "team_round", std::move(work));
+    submit(worker_of(stream),
+           std::make_unique<TeamTask>(std::move(conditions), rounds, own_window, *task.abort, task.process,
+                                      make_task("team_round", std::move(accepted))));
   };
 
   // The first half: puts, and telling the readers.
   const bool has_second_half =
       !task.sources.empty() || !task.copies.segments.empty() || !task.sums.segments.empty();
   std::vector<TeamTask::Condition> room;
-  Pointers put_pointers(task.puts.pointers.begin(), task.puts.pointers.end());
   if (gives || !task.puts.segments.empty()) {
     for (std::uint32_t other = 0; other < layout.members; ++other) {
       room.push_back(
-          {&flag_at(own_flags, layout.finished_offset(other)), round - TeamWindowLayout::slot_count});
-    }
-    for (const FanOutSegment& segment : task.puts.segments) {
-      for (std::uint32_t i = 0; i < segment.target_count; ++i)
-        put_pointers[segment.first_target + i] += shift;
+          {&flag_at(own_flags, layout.finished_offset(other)), task.round - TeamWindowLayout::slot_count});
     }
   }
-  auto put = accept(
-      stream, virtual_devices::Operation::kernel, "team_round",
-      [own_window, puts_some = !task.puts.segments.empty(),
-       puts = FanOutWork({task.puts.segments, put_pointers}), layout, windows, member, round,
-       readers = std::vector(task.readers.begin(), task.readers.end()), has_second_half,
-       given = Pointers(task.given.begin(), task.given.end()), given_count = task.given_count,
-       place = layout.slots_offset() + shift + layout.given_offset(member),
-       say_finished](Translation& translation) {
+  submit_part(
+      std::move(room),
+      [own_window, puts_some = !task.puts.segments.empty(), puts = FanOutWork(task.puts), layout, windows,
+       member, rounds, round = task.round, readers = std::vector(task.readers.begin(), task.readers.end()),
+       has_second_half, given = Pointers(task.given.begin(), task.given.end()),
+       given_count = task.given_count, shift_now, say_finished](Translation& translation) mutable {
+        const std::uint64_t shift = shift_now();
         if (puts_some) translation.add(own_window);
+        puts.shift_targets(shift);
         puts(translation);
         for (std::size_t i = 0; i < readers.size(); ++i) {
           const auto addresses = std::as_bytes(std::span(given).subspan(i * given_count, given_count));
           translation.begin_segment();
-          std::ranges::copy(addresses, translation.write(windows[readers[i]] + place, addresses.size()));
+          std::byte* const slot =
+              windows[readers[i]] + layout.slots_offset() + shift + layout.given_offset(member);
+          std::ranges::copy(addresses, translation.write(slot, addresses.size()));
         }
         for (const std::uint32_t reader : readers) {
-          backend::set_flag(translation.flag(windows[reader] + layout.ready_offset(member)), round);
+          backend::set_flag(translation.flag(windows[reader] + layout.ready_offset(member)),
+                            rounds.get() + round);
         }
         if (!has_second_half) say_finished(translation);
       });
-  StreamWorker& worker = worker_of(stream);
-  submit(worker,
-         std::make_unique<TeamTask>(std::move(room), own_window, *task.abort, task.process, std::move(put)));
   const auto submit_end = [&] {
     if (!gives) return;
     std::vector<TeamTask::Condition> over;
     for (const std::uint32_t reader : task.readers) {
-      over.push_back({&flag_at(own_flags, layout.finished_offset(reader)), round});
+      over.push_back({&flag_at(own_flags, layout.finished_offset(reader)), task.round});
     }
-    auto end = accept(stream, virtual_devices::Operation::kernel, "team_round",
-                      [say_done](Translation&) { say_done(); });
-    submit(worker, std::make_unique<TeamTask>(std::move(over), own_window, *task.abort, task.process,
-                                              std::move(end)));
+    submit_part(std::move(over), [close](Translation&) { close(); });
   };
   if (!has_second_half) return submit_end();
 
   std::vector<TeamTask::Condition> arrived;
   for (const std::uint32_t source : task.sources) {
-    arrived.push_back({&flag_at(own_flags, layout.ready_offset(source)), round});
+    arrived.push_back({&flag_at(own_flags, layout.ready_offset(source)), task.round});
   }
   const auto submit_second = [&](auto work) {
-    auto get = accept(stream, virtual_devices::Operation::kernel, "team_round",
-                      [own_window, work = std::move(work), say_finished](Translation& translation) mutable {
-                        translation.add(own_window);
-                        work(translation);
-                        say_finished(translation);
-                      });
-    submit(worker, std::make_unique<TeamTask>(std::move(arrived), own_window, *task.abort, task.process,
-                                              std::move(get)));
+    submit_part(std::move(arrived),
+                [own_window, work = std::move(work), say_finished](Translation& translation) mutable {
+                  translation.add(own_window);
+                  work(translation);
+                  say_finished(translation);
+                });
   };
-  const Sources sources(task, own_flags, shift);
   if (!task.sums.segments.empty()) {
-    submit_second([work = OrderedSumWork(task.sums), sources](Translation& translation) mutable {
-      work.find_inputs(sources);
-      work(translation);
-    });
+    submit_second(
+        [work = OrderedSumWork(task.sums), layout, own_flags, shift_now](Translation& translation) mutable {
+          work.find_inputs(Sources(layout, own_flags, shift_now()));
+          work(translation);
+        });
   } else {
-    submit_second([work = FanOutWork(task.copies), sources](Translation& translation) mutable {
-      work.find_sources(sources);
-      work(translation);
-    });
+    submit_second(
+        [work = FanOutWork(task.copies), layout, own_flags, shift_now](Translation& translation) mutable {
+          work.find_sources(Sources(layout, own_flags, shift_now()));
+          work(translation);
+        });
   }
   submit_end();
 }

@@ -54,14 +54,17 @@ struct TimeStamp {
   std::chrono::steady_clock::time_point time;  ///< written before the entry completes, read only after
 };
 
+struct CapturedMark;
+
 /// What one recording of an event refers to. Recording the event again makes a new ticket and leaves this one
 /// as it is.
 struct Ticket {
-  std::shared_ptr<Progress> progress;  ///< nullptr: never recorded
+  std::shared_ptr<Progress> progress = nullptr;  ///< nullptr: never recorded, or during a capture
   std::uint64_t position = 0;
-  std::shared_ptr<const TimeStamp> stamp;  ///< nullptr: timing off
+  std::shared_ptr<const TimeStamp> stamp = nullptr;        ///< nullptr: timing off
+  std::shared_ptr<const CapturedMark> captured = nullptr;  ///< where in a capture
 
-  [[nodiscard]] bool recorded() const noexcept { return progress != nullptr; }
+  [[nodiscard]] bool recorded() const noexcept { return progress != nullptr || captured != nullptr; }
   [[nodiscard]] bool complete() const noexcept { return progress == nullptr || progress->reached(position); }
 };
 

@@ -65,11 +65,14 @@ class SharedMarks {
 /// Waits in a stream for a mark, and then may set another one.
 class SharedMarkTask final : public Task {
  public:
-  SharedMarkTask(const char* name, std::shared_ptr<SharedMarks> marks, std::uint32_t awaited,
+  SharedMarkTask(std::string name, std::shared_ptr<SharedMarks> marks, std::uint32_t awaited,
                  std::optional<std::uint32_t> own = {})
-      : Task(name), marks_(std::move(marks)), awaited_(awaited), own_(own) {}
+      : Task(std::move(name)), marks_(std::move(marks)), awaited_(awaited), own_(own) {}
   void run() override;
   [[nodiscard]] bool ready() const noexcept override { return marks_->reached(awaited_); }
+  [[nodiscard]] std::unique_ptr<Task> clone() const override {
+    return std::make_unique<SharedMarkTask>(name(), marks_, awaited_, own_);
+  }
 
  private:
   std::shared_ptr<SharedMarks> marks_;

@@ -50,6 +50,9 @@ class StreamWorker {
   /// The same of any stream.
   [[nodiscard]] static bool is_any_running_here() noexcept;
   [[nodiscard]] const std::shared_ptr<Progress>& progress() const noexcept { return progress_; }
+  /// Its entries are being recorded into a graph: the machine knows which.
+  [[nodiscard]] bool is_captured() const noexcept { return is_captured_.load(std::memory_order_acquire); }
+  void set_captured(bool is_captured) noexcept { is_captured_.store(is_captured, std::memory_order_release); }
 
   /// Numbers the entry and queues it. Returns its position.
   std::uint64_t push(std::unique_ptr<Task> task);
@@ -90,6 +93,7 @@ class StreamWorker {
   FailureLog& failures_;
   Observer& observer_;
   const std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
+  std::atomic<bool> is_captured_{false};
 
   std::mutex mutex_;
   std::condition_variable wake_;

@@ -22,6 +22,13 @@ class FanOutWork {
     for (const FanOutSegment& segment : segments_)
       pointers_[segment.source] = where(pointers_[segment.source]);
   }
+  /// Adds `shift` to every target. Each has an entry of its own.
+  void shift_targets(std::uint64_t shift) {
+    for (const FanOutSegment& segment : segments_) {
+      for (std::byte*& target : std::span(pointers_).subspan(segment.first_target, segment.target_count))
+        target += shift;
+    }
+  }
   void operator()(Translation& translation) const;
 
  private:

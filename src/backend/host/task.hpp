@@ -6,8 +6,8 @@
 #include "backend/shared_flag.hpp"
 #include "tutti/error.hpp"
 
+#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -37,6 +37,10 @@ class Task {
   [[nodiscard]] virtual const Ticket* awaited() const noexcept { return nullptr; }
   /// Whether `run` would not block on flags that others set.
   [[nodiscard]] virtual bool ready() const noexcept { return true; }
+  /// Another one that does the same: a graph queues one at each launch.
+  [[nodiscard]] virtual std::unique_ptr<Task> clone() const = 0;
+  /// A launch of a graph is about to queue it: it counts as an operation now. Throws if that is refused.
+  virtual void begin_launch() {}
   /// What failures call it.
   [[nodiscard]] const std::string& name() const noexcept { return name_; }
 
@@ -50,25 +54,50 @@ class WaitTask final : public Task {
   explicit WaitTask(Ticket ticket) : Task("wait_event"), ticket_(std::move(ticket)) {}
   void run() override;
   [[nodiscard]] const Ticket* awaited() const noexcept override { return &ticket_; }
+  [[nodiscard]] std::unique_ptr<Task> clone() const override { return std::make_unique<WaitTask>(ticket_); }
 
  private:
   Ticket ticket_;
 };
 
+/// How many rounds a member's calls that are over had, which its device counts: graphs are launched again and
+/// again.
+class RoundCount {
+ public:
+  /// `rounds`, in memory of `block`; nullptr: they are `before`.
+  RoundCount(std::shared_ptr<const Allocation> block, std::uint64_t* rounds, std::uint32_t before)
+      : block_(std::move(block)), rounds_(rounds), before_(before) {}
+  /// Modulo 2^32.
+  [[nodiscard]] std::uint32_t get() const noexcept {
+    return rounds_ == nullptr ? before_ : static_cast<std::uint32_t>(std::atomic_ref(*rounds_).load());
+  }
+  /// A call is over that had `rounds`.
+  void add(std::uint32_t rounds) const noexcept {
+    if (rounds_ != nullptr) std::atomic_ref(*rounds_).fetch_add(rounds);
+  }
+
+ private:
+  std::shared_ptr<const Allocation> block_;
+  std::uint64_t* rounds_;
+  std::uint32_t before_;
+};
+
 /// Does its work when other processes have done theirs.
 class TeamTask final : public Task {
  public:
-  /// A flag and what it must have come to.
+  /// A flag and the round it must have come to, which is `round` behind those of the calls before.
   struct Condition {
     SharedFlag* flag;
-    std::uint32_t value;
+    std::uint32_t round;
   };
   /// `work` runs once all conditions hold. Their flags lie in `window`. If it fails, the team has: the others
   /// would take the flags of later rounds for those of this one. `process` then sets `abort`.
-  TeamTask(std::vector<Condition> conditions, std::shared_ptr<const Allocation> window, AbortWord& abort,
-           std::uint32_t process, std::function<void()> work)
+  TeamTask(std::vector<Condition> conditions, RoundCount rounds_before,
+           std::shared_ptr<const Allocation> window, AbortWord& abort, std::uint32_t process,
+           std::unique_ptr<Task> work)
       : Task("team_round"),
         conditions_(std::move(conditions)),
+        rounds_before_(std::move(rounds_before)),
         window_(std::move(window)),
         abort_(abort),
         process_(process),
@@ -76,13 +105,16 @@ class TeamTask final : public Task {
   /// Throws Ended, with the reason's code, if the team has given up.
   void run() override;
   [[nodiscard]] bool ready() const noexcept override;
+  [[nodiscard]] std::unique_ptr<Task> clone() const override;
+  void begin_launch() override { work_->begin_launch(); }
 
  private:
   std::vector<Condition> conditions_;
+  RoundCount rounds_before_;
   std::shared_ptr<const Allocation> window_;
   AbortWord& abort_;
   std::uint32_t process_;
-  std::function<void()> work_;
+  std::unique_ptr<Task> work_;
 };
 
 /// Holds back what is queued behind it until all flags have come to a value.
@@ -92,6 +124,9 @@ class SignalsTask final : public Task {
       : Task("wait_signals"), flags_(flags), value_(value) {}
   void run() override;
   [[nodiscard]] bool ready() const noexcept override;
+  [[nodiscard]] std::unique_ptr<Task> clone() const override {
+    return std::make_unique<SignalsTask>(flags_, value_);
+  }
 
  private:
   std::span<SharedFlag> flags_;
@@ -103,6 +138,12 @@ class FunctionTask final : public Task {
  public:
   FunctionTask(std::string name, Function function) : Task(std::move(name)), function_(std::move(function)) {}
   void run() override { function_(); }
+  [[nodiscard]] std::unique_ptr<Task> clone() const override {
+    return std::make_unique<FunctionTask>(name(), function_);
+  }
+  void begin_launch() override {
+    if constexpr (requires { function_.begin_launch(); }) function_.begin_launch();
+  }
 
  private:
   Function function_;
