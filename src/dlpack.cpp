@@ -2,6 +2,7 @@
 #include "tutti/dlpack.hpp"
 
 #include "blocking_call.hpp"
+#include "dlpack_versioned.hpp"
 #include "fork_mark.hpp"
 #include "log.hpp"
 #include "runtime.hpp"
@@ -81,7 +82,8 @@ DLDevice to_dl(const Tensor& tensor) {
   return {pinned_for_gpus ? kDLCUDAHost : kDLCPU, 0};
 }
 
-/// What stands behind an exported `DLManagedTensor`.
+/// What stands behind an exported struct, of either kind.
+template <class Managed>
 struct Exported {
   explicit Exported(const Tensor& source) : tensor(source) {
     std::ranges::copy(tensor.sizes(), shape.begin());
@@ -94,17 +96,30 @@ struct Exported {
                          .strides = strides.data(),
                          .byte_offset = 0};
     managed.manager_ctx = this;
-    managed.deleter = [](DLManagedTensor* self) { delete static_cast<Exported*>(self->manager_ctx); };
+    managed.deleter = [](Managed* self) { delete static_cast<Exported*>(self->manager_ctx); };
   }
 
   Tensor tensor;
   std::array<std::int64_t, max_dimensions> shape{};
   std::array<std::int64_t, max_dimensions> strides{};
-  DLManagedTensor managed{};
+  Managed managed{};
 };
 
+/// Orders the tensor's memory for who takes it.
+void hand_over(const Tensor& tensor, const Stream* consumer, std::string_view function) {
+  if (consumer == nullptr) return;
+  if (!tensor.device().is_host()) {
+    Runtime& runtime = Runtime::get();
+    runtime.require_device(tensor.device(), function);
+    runtime.order(current_stream_ref(runtime, tensor.device().index()), StreamAccess::ref(*consumer));
+  }
+  // The consumer may call the deleter while its own work is still queued.
+  tensor.record_stream(*consumer);
+}
+
+template <class Managed>
 void call_deleter(void* managed) {
-  auto* const tensor = static_cast<DLManagedTensor*>(managed);
+  auto* const tensor = static_cast<Managed*>(managed);
   if (tensor->deleter != nullptr) tensor->deleter(tensor);
 }
 
@@ -112,13 +127,17 @@ void call_deleter(void* managed) {
 class ImportedStorage final : public Storage {
  public:
   /// `home`: the stream that uses the memory unless `record_stream` names others; none for host memory.
-  ImportedStorage(const TensorView& view, DLManagedTensor* managed, std::optional<backend::StreamRef> home)
-      : Storage(view.data(), view.layout()->span_bytes(), view.device()), managed_(managed) {
+  template <class Managed>
+  ImportedStorage(const TensorView& view, Managed* managed, MemoryAccess access,
+                  std::optional<backend::StreamRef> home)
+      : Storage(view.data(), view.layout()->span_bytes(), view.device(), MemoryOrigin::foreign, access),
+        managed_(managed),
+        deleter_(call_deleter<Managed>) {
     if (home) streams_.push_back(*home);
   }
 
   ~ImportedStorage() override {
-    const std::shared_ptr<void> owner(managed_, call_deleter);
+    const std::shared_ptr<void> owner(managed_, deleter_);
     if (fork_mark_.is_in_child()) return;  // the streams are its parent's
     for (const backend::StreamRef stream : streams_) finish(stream, owner);
   }
@@ -161,7 +180,8 @@ class ImportedStorage final : public Storage {
   }
 
   ForkMark fork_mark_;
-  DLManagedTensor* managed_;
+  void* managed_;
+  void (*deleter_)(void*);
   std::mutex mutex_;
   std::vector<backend::StreamRef> streams_;
 };
@@ -230,27 +250,8 @@ TensorView view_of(const DLTensor& tensor) {
           IntList(layout->strides()), device};
 }
 
-}  // namespace
-
-DLManagedTensor* to_dlpack(const Tensor& tensor, const Stream* consumer) {
-  require_defined(tensor, "to_dlpack", "tensor");
-  auto exported = std::make_unique<Exported>(tensor);
-  if (consumer != nullptr) {
-    if (!tensor.device().is_host()) {
-      Runtime& runtime = Runtime::get();
-      runtime.require_device(tensor.device(), "to_dlpack");
-      runtime.order(current_stream_ref(runtime, tensor.device().index()), StreamAccess::ref(*consumer));
-    }
-    // The consumer may call the deleter while its own work is still queued.
-    tensor.record_stream(*consumer);
-  }
-  return &exported.release()->managed;
-}
-
-Tensor from_dlpack(DLManagedTensor* managed, const Stream* producer) {
-  if (managed == nullptr) {
-    throw Error(ErrorCode::invalid_argument, "from_dlpack: managed is nullptr, expected a DLManagedTensor");
-  }
+template <class Managed>
+Tensor take_over(Managed* managed, MemoryAccess access, const Stream* producer) {
   const TensorView view = view_of(managed->dl_tensor);
   std::optional<backend::StreamRef> home;
   if (!view.device().is_host()) {
@@ -261,7 +262,48 @@ Tensor from_dlpack(DLManagedTensor* managed, const Stream* producer) {
     const BlockingCall blocks("from_dlpack");
     producer->synchronize();  // the host has no stream that could wait
   }
-  return {detail::IntrusivePtr<Storage>::adopt(new ImportedStorage(view, managed, home)), view};
+  return {detail::IntrusivePtr<Storage>::adopt(new ImportedStorage(view, managed, access, home)), view};
+}
+
+}  // namespace
+
+DLManagedTensor* to_dlpack(const Tensor& tensor, const Stream* consumer) {
+  require_defined(tensor, "to_dlpack", "tensor");
+  require_writable(tensor, "to_dlpack", "tensor");
+  auto exported = std::make_unique<Exported<DLManagedTensor>>(tensor);
+  hand_over(tensor, consumer, "to_dlpack");
+  return &exported.release()->managed;
+}
+
+DLManagedTensorVersioned* to_dlpack_versioned(const Tensor& tensor, const Stream* consumer,
+                                              MemoryAccess access) {
+  require_defined(tensor, "to_dlpack_versioned", "tensor");
+  auto exported = std::make_unique<Exported<DLManagedTensorVersioned>>(tensor);
+  exported->managed.version = {.major = 1, .minor = 0};
+  if (access == MemoryAccess::read_only || tensor.is_read_only()) exported->managed.flags = dl_flag_read_only;
+  hand_over(tensor, consumer, "to_dlpack_versioned");
+  return &exported.release()->managed;
+}
+
+Tensor from_dlpack(DLManagedTensor* managed, const Stream* producer) {
+  if (managed == nullptr) {
+    throw Error(ErrorCode::invalid_argument, "from_dlpack: managed is nullptr, expected a DLManagedTensor");
+  }
+  return take_over(managed, MemoryAccess::read_write, producer);
+}
+
+Tensor from_dlpack_versioned(DLManagedTensorVersioned* managed, const Stream* producer) {
+  if (managed == nullptr) {
+    throw Error(ErrorCode::invalid_argument,
+                "from_dlpack_versioned: managed is nullptr, expected a DLManagedTensorVersioned");
+  }
+  if (managed->version.major != 1) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("from_dlpack_versioned: version is {}.{}, expected 1.x", managed->version.major,
+                            managed->version.minor));
+  }
+  const bool is_read_only = (managed->flags & dl_flag_read_only) != 0;
+  return take_over(managed, is_read_only ? MemoryAccess::read_only : MemoryAccess::read_write, producer);
 }
 
 }  // namespace tutti

@@ -138,82 +138,6 @@ PhiloxState unpack(const RngState& bytes, std::string_view function) {
   return state;
 }
 
-/// The largest finite number of a floating-point element type that can be filled.
-double largest_of(const Tensor& tensor, std::string_view function) {
-  switch (tensor.dtype()) {
-    case DType::float16:
-      return static_cast<double>(static_cast<float>(std::bit_cast<Float16>(std::uint16_t{0x7bff})));
-    case DType::bfloat16:
-      return static_cast<double>(static_cast<float>(std::bit_cast<BFloat16>(std::uint16_t{0x7f7f})));
-    case DType::float32:
-      return std::numeric_limits<float>::max();
-    case DType::float64:
-      return std::numeric_limits<double>::max();
-    default:
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("{}: the tensor holds {}, expected float16, bfloat16, float32 or float64",
-                              function, name_of(tensor.dtype())));
-  }
-}
-
-void require_fillable(const Tensor& tensor, std::string_view function) {
-  require_defined(tensor, function, "the tensor");
-  if (tensor.device().is_host()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: the tensor is on the host, expected a device", function));
-  }
-  Runtime::get().require_device(tensor.device(), function);
-  if (!tensor.layout()->is_dense()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: the tensor has sizes {} and strides {}, expected a dense tensor", function,
-                            to_string(tensor.sizes()), to_string(tensor.strides())));
-  }
-}
-
-void require_within(double value, double largest, std::string_view function, std::string_view argument,
-                    DType dtype) {
-  if (std::abs(value) <= largest) return;  // false for NaN
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("{}: {} is {}, expected a finite {}", function, argument, value, name_of(dtype)));
-}
-
-/// The width counts in the arithmetic that makes the elements: float32's, but for float64.
-[[gnu::noinline]] bool is_too_wide(double low, double high, double largest, DType dtype) {
-  return dtype == DType::float64 ? high - low > largest
-                                 : static_cast<float>(high) - static_cast<float>(low) > largest;
-}
-
-void random_fill(const Tensor& tensor, backend::Distribution distribution, double first, double second,
-                 std::string_view function) {
-  if (tensor.numel() == 0) return;
-  Runtime& runtime = Runtime::get();
-  const int device = tensor.device().index();
-  const backend::StreamRef stream = current_stream_ref(runtime, device);
-  backend::RandomFill task{.target = static_cast<std::byte*>(tensor.data()),
-                           .count = static_cast<std::size_t>(tensor.numel()),
-                           .dtype = tensor.dtype(),
-                           .distribution = distribution,
-                           .first = first,
-                           .second = second};
-  const std::uint64_t words = backend::random_offset_advance(task.dtype, task.count);
-  if (const auto graph = runtime.captures().of(stream)) {
-    if (graph->launches() != GraphLaunches::of_library) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{}: the stream of device {} is being captured, but not by Graph::capture: "
-                              "only the launches of a Graph advance the generator",
-                              function, device));
-    }
-    const RandomDraws::Place place = graph->draws().add(stream, words);
-    task.state = place.state;
-    task.offset = place.offset;
-  } else {
-    const PhiloxState state = take_random_words(runtime, device, words);
-    task.seed = state.seed;
-    task.offset = state.offset;
-  }
-  runtime.backend().random_fill(stream, task);
-}
-
 }  // namespace
 
 PhiloxState take_random_words(Runtime& runtime, int device, std::uint64_t words) {
@@ -272,32 +196,6 @@ void set_rng_state_all(const std::vector<RngState>& states) {
   std::vector<PhiloxState> unpacked;
   for (const RngState& state : states) unpacked.push_back(unpack(state, "set_rng_state_all"));
   for (std::size_t device = 0; device < all.size(); ++device) all[device].set_state(unpacked[device]);
-}
-
-void uniform_(const Tensor& tensor, double low, double high) {
-  require_fillable(tensor, "uniform_");
-  const double largest = largest_of(tensor, "uniform_");
-  require_within(low, largest, "uniform_", "low", tensor.dtype());
-  require_within(high, largest, "uniform_", "high", tensor.dtype());
-  const backend::FloatingPointScope scope;
-  if (low > high || is_too_wide(low, high, largest, tensor.dtype())) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("uniform_: low is {} and high is {}, expected low <= high and high - low <= {}",
-                            low, high, largest));
-  }
-  random_fill(tensor, backend::Distribution::uniform, low, high, "uniform_");
-}
-
-void normal_(const Tensor& tensor, double mean, double standard_deviation) {
-  require_fillable(tensor, "normal_");
-  const double largest = largest_of(tensor, "normal_");
-  require_within(mean, largest, "normal_", "mean", tensor.dtype());
-  require_within(standard_deviation, largest, "normal_", "standard_deviation", tensor.dtype());
-  if (standard_deviation < 0.0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("normal_: standard_deviation is {}, expected 0 or more", standard_deviation));
-  }
-  random_fill(tensor, backend::Distribution::normal, mean, standard_deviation, "normal_");
 }
 
 }  // namespace tutti

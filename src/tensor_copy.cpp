@@ -239,6 +239,7 @@ Tensor in_layout(const Tensor& tensor, const LayoutPtr& layout) {
 
 const Tensor& Tensor::copy_(const Tensor& source, Blocking blocking) const {
   require_copyable(*this, source);
+  require_writable(*this, "Tensor::copy_", "the tensor");
   if (numel() == 0 || is_same_memory(view_, source)) return *this;
   if (device() == source.device()) {
     require_no_overlap(view_, source);

@@ -31,9 +31,32 @@ Tensor make_empty(IntList sizes, const TensorOptions& options, std::string_view 
                          options.host_memory, function);
 }
 
-Tensor make_like(const Tensor& other, std::string_view function) {
+/// A tensor with `layout`'s sizes, or with others, and otherwise as `options` say, or else like `other`.
+Tensor make_like(const Tensor& other, LayoutPtr layout, const LikeOptions& options,
+                 std::string_view function) {
+  const Device wanted = options.device.value_or(other.device());
+  const Device device = wanted.is_current() ? Device(current_device()) : wanted;
+  return allocate_tensor(std::move(layout), device, options.host_memory, function);
+}
+
+Tensor make_like(const Tensor& other, const LikeOptions& options, std::string_view function) {
   require_defined(other, function, "other");
-  return allocate_tensor(dense_layout(other.layout()), other.device(), HostMemory::pageable, function);
+  const DType dtype = options.dtype.value_or(other.dtype());
+  LayoutPtr layout = dense_layout(other.layout());
+  if (options.format) {
+    layout = layout_for(function, dtype, IntList(other.sizes()), *options.format);
+  } else if (dtype != other.dtype()) {
+    layout = make_layout(dtype, layout->sizes(), layout->strides());
+  }
+  return make_like(other, std::move(layout), options, function);
+}
+
+Tensor make_new(const Tensor& other, IntList sizes, const LikeOptions& options, std::string_view function) {
+  require_defined(other, function, "the tensor");
+  return make_like(other,
+                   layout_for(function, options.dtype.value_or(other.dtype()), sizes,
+                              options.format.value_or(MemoryFormat::contiguous)),
+                   options, function);
 }
 
 }  // namespace
@@ -67,6 +90,14 @@ void keep_if_captured(const Tensor& temporary, Device place) {
     runtime.retain_until_graph_destroyed(stream, std::make_shared<Tensor>(temporary));
 }
 
+void require_writable(const Tensor& tensor, std::string_view function, std::string_view argument) {
+  if (!tensor.is_read_only()) return;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("{}: {} is read-only memory of another library, expected one that may be written to",
+                  function, argument));
+}
+
 LayoutPtr dense_layout(const LayoutPtr& layout) {
   return layout->is_dense() ? layout : make_layout(layout->dtype(), layout->sizes());
 }
@@ -87,20 +118,36 @@ Tensor full(IntList sizes, double value, const TensorOptions& options) {
   return make_empty(sizes, options, "full").fill_(value);
 }
 
-Tensor empty_like(const Tensor& other) {
-  return make_like(other, "empty_like");
+Tensor empty_like(const Tensor& other, const LikeOptions& options) {
+  return make_like(other, options, "empty_like");
 }
 
-Tensor zeros_like(const Tensor& other) {
-  return make_like(other, "zeros_like").fill_(0.0);
+Tensor zeros_like(const Tensor& other, const LikeOptions& options) {
+  return make_like(other, options, "zeros_like").fill_(0.0);
 }
 
-Tensor ones_like(const Tensor& other) {
-  return make_like(other, "ones_like").fill_(1.0);
+Tensor ones_like(const Tensor& other, const LikeOptions& options) {
+  return make_like(other, options, "ones_like").fill_(1.0);
 }
 
-Tensor full_like(const Tensor& other, double value) {
-  return make_like(other, "full_like").fill_(value);
+Tensor full_like(const Tensor& other, double value, const LikeOptions& options) {
+  return make_like(other, options, "full_like").fill_(value);
+}
+
+Tensor Tensor::new_empty(IntList sizes, const LikeOptions& options) const {
+  return make_new(*this, sizes, options, "Tensor::new_empty");
+}
+
+Tensor Tensor::new_zeros(IntList sizes, const LikeOptions& options) const {
+  return make_new(*this, sizes, options, "Tensor::new_zeros").fill_(0.0);
+}
+
+Tensor Tensor::new_ones(IntList sizes, const LikeOptions& options) const {
+  return make_new(*this, sizes, options, "Tensor::new_ones").fill_(1.0);
+}
+
+Tensor Tensor::new_full(IntList sizes, double value, const LikeOptions& options) const {
+  return make_new(*this, sizes, options, "Tensor::new_full").fill_(value);
 }
 
 Tensor from_host(const void* data, IntList sizes, const TensorOptions& options) {

@@ -23,6 +23,9 @@ void keep_if_captured(const Tensor& temporary, Device place);
 /// Throws Error(invalid_argument) "<function>: <argument> is undefined" unless `view` is defined.
 void require_defined(const TensorView& view, std::string_view function, std::string_view argument);
 
+/// Throws Error(invalid_argument) "<function>: <argument> is read-only ..." if `tensor` is.
+void require_writable(const Tensor& tensor, std::string_view function, std::string_view argument);
+
 /// Whether host memory at `data` is pinned: from the pinned allocator, or known to the backend.
 [[nodiscard]] bool is_pinned_memory(const Storage* storage, const void* data);
 

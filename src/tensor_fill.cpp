@@ -71,6 +71,7 @@ void fill_on_device(const TensorView& target, const ElementBytes& value) {
 
 const Tensor& Tensor::fill_(double value) const {
   require_defined(view_, "Tensor::fill_", "the tensor");
+  require_writable(*this, "Tensor::fill_", "the tensor");
   if (numel() == 0) return *this;
   const ElementBytes bytes = element_bytes(value, dtype());
   if (device().is_host()) {

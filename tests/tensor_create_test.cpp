@@ -145,6 +145,37 @@ TEST(TensorCreation, LikeKeepsDenseStridesAndPacksOthers) {
   }
 }
 
+TEST(TensorCreation, LikeAndNewTakeOverrides) {
+  const Tensor other = empty(
+      {2, 3, 4, 5}, {.dtype = DType::int16, .device = Device(0), .format = MemoryFormat::channels_last});
+  const Tensor converted = full_like(other, 7, {.dtype = DType::float64});
+  EXPECT_EQ(converted.dtype(), DType::float64);
+  EXPECT_EQ(converted.device(), Device(0));
+  EXPECT_TRUE(converted.is_channels_last());
+  EXPECT_EQ(converted.to_vector<double>(), std::vector<double>(120, 7.0));
+  EXPECT_TRUE(zeros_like(other, {.format = MemoryFormat::contiguous}).is_contiguous());
+  const Tensor pinned = ones_like(other, {.device = Device::host(), .host_memory = HostMemory::pinned});
+  EXPECT_TRUE(pinned.device().is_host());
+  EXPECT_TRUE(pinned.is_pinned());
+  EXPECT_FALSE(empty_like(pinned).is_pinned());
+  EXPECT_EQ(pinned.to_vector<std::int16_t>(), std::vector<std::int16_t>(120, 1));
+
+  EXPECT_EQ(other.new_zeros({3}).to_vector<std::int16_t>(), std::vector<std::int16_t>(3, 0));
+  EXPECT_EQ(other.new_ones({3}).to_vector<std::int16_t>(), std::vector<std::int16_t>(3, 1));
+  EXPECT_EQ(other.new_full({2}, -4).to_vector<std::int16_t>(), std::vector<std::int16_t>(2, -4));
+  const Tensor fresh = other.new_empty({2, 2}, {.dtype = DType::float32});
+  EXPECT_EQ(fresh.device(), Device(0));
+  EXPECT_EQ(fresh.dtype(), DType::float32);
+  EXPECT_TRUE(fresh.is_contiguous());
+  EXPECT_TRUE(other.new_empty({2}, {.device = Device::host()}).device().is_host());
+
+  EXPECT_TRUE(refuses([] { static_cast<void>(Tensor().new_empty({2})); }, invalid,
+                      {"Tensor::new_empty", "undefined"}));
+  EXPECT_TRUE(refuses([&] { static_cast<void>(other.new_zeros({-1})); }, invalid, {"Tensor::new_zeros"}));
+  EXPECT_TRUE(refuses([&] { static_cast<void>(empty_like(other, {.host_memory = HostMemory::pinned})); },
+                      invalid, {"empty_like", "pinned"}));
+}
+
 TEST(TensorCreation, TakesElementsFromTheHost) {
   for (const Device device : places()) {
     const std::vector<double> values{1.5, -2.0, 3.25, 0.0, 5.0, 6.5};
@@ -214,8 +245,9 @@ TEST(TensorCreation, RefusesWhatItCannotMake) {
   EXPECT_TRUE(refuses([&] { static_cast<void>(from_host(nullptr, {4}, {})); }, invalid,
                       {"from_host", "nullptr", "4"}));
   EXPECT_NO_THROW(static_cast<void>(from_host(nullptr, {0}, {})));
-  for (Tensor (*like)(const Tensor&) : {empty_like, zeros_like, ones_like}) {
-    EXPECT_TRUE(refuses([&] { static_cast<void>(like(Tensor())); }, invalid, {"_like: other is undefined"}));
+  for (Tensor (*like)(const Tensor&, const LikeOptions&) : {empty_like, zeros_like, ones_like}) {
+    EXPECT_TRUE(
+        refuses([&] { static_cast<void>(like(Tensor(), {})); }, invalid, {"_like: other is undefined"}));
   }
 }
 

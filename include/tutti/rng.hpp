@@ -14,9 +14,9 @@
 ///
 /// Philox turns a counter into four 32-bit words. A generator is a seed, which selects a stream of words, and
 /// an offset, the number of words used so far. A fill takes words from the offset on: one per element for
-/// float16, bfloat16 and float32, two for float64. It then advances the offset by as many, rounded up to a
-/// multiple of 4. So a tensor filled at once equals its parts filled one after the other, if all parts but
-/// the last take a multiple of 4 words.
+/// float16, bfloat16 and float32, two for float64, what they say for others. It then advances the offset by
+/// as many, rounded up to a multiple of 4. So a tensor filled at once equals its parts filled one after the
+/// other, if all parts but the last take a multiple of 4 words.
 ///
 /// A fill uses the state at the time of the call. One that `Graph::capture` records uses the state at each
 /// launch, which then advances the offset by what all fills of the graph take, as the calls themselves would
@@ -51,12 +51,35 @@ TUTTI_EXPORT std::uint64_t seed_all();
 TUTTI_EXPORT void set_rng_state(const RngState& state, Device device = Device::current());
 TUTTI_EXPORT void set_rng_state_all(const std::vector<RngState>& states);
 
-/// Fills a dense float16, bfloat16, float32 or float64 tensor on a device, in stream order, and advances the
-/// device's offset. Elements are numbered as they lie in memory. Uniform in [low, high), the bounds rounded
-/// to the element type; normal with the given mean and standard deviation. Throws Error(invalid_argument) for
-/// another tensor, for low > high, a range wider than the element type's greatest value, a negative
-/// deviation, and for parameters that are not finite.
+/// Fill a tensor on a device, in stream order, and advance the device's offset. Elements are numbered as they
+/// lie in memory, or, if the tensor is not dense, in index order: it is then filled by way of a dense one.
+/// All throw Error(invalid_argument) for a tensor that is undefined, on the host, read-only or of another
+/// element type than they are for.
+///
+/// Uniform in [low, high), the bounds rounded to the element type; normal with the given mean and standard
+/// deviation: for float16, bfloat16, float32 and float64. Throw Error(invalid_argument) for low > high, a
+/// range wider than the element type's greatest value, a negative deviation, and for parameters that are not
+/// finite.
 TUTTI_EXPORT void uniform_(const Tensor& tensor, double low = 0.0, double high = 1.0);
 TUTTI_EXPORT void normal_(const Tensor& tensor, double mean = 0.0, double standard_deviation = 1.0);
+/// Integers, all in [low, high) equally likely, but for less than one part in 2^32 of each one's share where
+/// there are at most 2^32 of them: for the integer types. Two words per element. Throws
+/// Error(invalid_argument) unless low < high and the element type holds both `low` and `high` - 1.
+TUTTI_EXPORT void random_(const Tensor& tensor, std::int64_t low, std::int64_t high);
+/// 1 with the given probability, which is rounded to a multiple of 2^-32, else 0: for all element types but
+/// complex ones. One word per element. Throws Error(invalid_argument) for a probability outside [0, 1].
+TUTTI_EXPORT void bernoulli_(const Tensor& tensor, double probability = 0.5);
+
+/// New tensors, filled by `uniform_` (in [0, 1)), `normal_` (mean 0, deviation 1) and `random_`; `options`
+/// name the device. Throw what these do, and what `tutti::empty` does.
+[[nodiscard]] TUTTI_EXPORT Tensor rand(IntList sizes, const TensorOptions& options);
+[[nodiscard]] TUTTI_EXPORT Tensor randn(IntList sizes, const TensorOptions& options);
+[[nodiscard]] TUTTI_EXPORT Tensor randint(std::int64_t low, std::int64_t high, IntList sizes,
+                                          const TensorOptions& options);
+/// The same, like `other` as `empty_like` makes them.
+[[nodiscard]] TUTTI_EXPORT Tensor rand_like(const Tensor& other, const LikeOptions& options = {});
+[[nodiscard]] TUTTI_EXPORT Tensor randn_like(const Tensor& other, const LikeOptions& options = {});
+[[nodiscard]] TUTTI_EXPORT Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high,
+                                               const LikeOptions& options = {});
 
 }  // namespace tutti

@@ -12,6 +12,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <iosfwd>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -32,6 +34,21 @@ enum class Blocking : std::uint8_t {
 /// What kind of host memory a tensor on the host lives in.
 enum class HostMemory : std::uint8_t { pageable, pinned };
 
+/// What a tensor made after another one has otherwise than that; nothing: the same.
+struct LikeOptions {
+  std::optional<DType> dtype = {};
+  std::optional<Device> device = {};
+  /// Nothing: strides that are dense are kept, where the sizes are the same; else contiguous.
+  std::optional<MemoryFormat> format = {};
+  HostMemory host_memory = HostMemory::pageable;  ///< whatever the other one's is
+};
+
+/// Whether memory may be written to.
+enum class MemoryAccess : std::uint8_t {
+  read_write,
+  read_only,  ///< who owns it says so: `copy_`, `fill_` and the fills of random numbers refuse to write there
+};
+
 /// Who allocated a storage's memory.
 enum class MemoryOrigin : std::uint8_t {
   library,  ///< its device and size are what they claim to be
@@ -41,8 +58,9 @@ enum class MemoryOrigin : std::uint8_t {
 /// Memory a tensor lives in; shared by all tensors that view it. The library's own type: users hold tensors.
 class TUTTI_EXPORT Storage : public detail::RefCounted {
  public:
-  Storage(void* data, std::size_t bytes, Device device, MemoryOrigin origin = MemoryOrigin::foreign)
-      : device_(device), origin_(origin), data_(data), bytes_(bytes) {}
+  Storage(void* data, std::size_t bytes, Device device, MemoryOrigin origin = MemoryOrigin::foreign,
+          MemoryAccess access = MemoryAccess::read_write)
+      : device_(device), origin_(origin), access_(access), data_(data), bytes_(bytes) {}
   [[nodiscard]] void* data() const noexcept { return data_; }
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }  ///< usable bytes from `data`
   [[nodiscard]] Device device() const noexcept { return device_; }
@@ -50,10 +68,12 @@ class TUTTI_EXPORT Storage : public detail::RefCounted {
   /// on `stream` at that time is done. Does nothing for pageable memory and for that of `Tensor::from_blob`.
   virtual void record_stream(const Stream& stream) { static_cast<void>(stream); }
   [[nodiscard]] bool is_library_memory() const noexcept { return origin_ == MemoryOrigin::library; }
+  [[nodiscard]] MemoryAccess access() const noexcept { return access_; }
 
  private:
   Device device_;
   MemoryOrigin origin_;
+  MemoryAccess access_;
   void* data_;
   std::size_t bytes_;
 };
@@ -137,6 +157,17 @@ class TUTTI_EXPORT Tensor {
   [[nodiscard]] bool is_contiguous() const noexcept { return view_.is_contiguous(); }
   [[nodiscard]] bool is_channels_last() const noexcept { return view_.is_channels_last(); }
   [[nodiscard]] bool is_pinned() const;
+  /// Whether it came from another library that forbids writing to it (`from_dlpack`).
+  [[nodiscard]] bool is_read_only() const noexcept {
+    return storage_ && storage_->access() == MemoryAccess::read_only;
+  }
+
+  /// New tensors of these sizes, of this one's element type and on its device, but for what `options` say.
+  /// Throw as `tutti::empty` does, and Error(invalid_argument) if this tensor is undefined.
+  [[nodiscard]] Tensor new_empty(IntList sizes, const LikeOptions& options = {}) const;
+  [[nodiscard]] Tensor new_zeros(IntList sizes, const LikeOptions& options = {}) const;
+  [[nodiscard]] Tensor new_ones(IntList sizes, const LikeOptions& options = {}) const;
+  [[nodiscard]] Tensor new_full(IntList sizes, double value, const LikeOptions& options = {}) const;
 
   /// A tensor with the same values on `device`; *this* if it is there already. Dense strides are kept. To the
   /// host with Blocking::no the result is pinned, else pageable. Stream order as for `copy_`.
@@ -225,12 +256,13 @@ struct TensorOptions {
 [[nodiscard]] TUTTI_EXPORT Tensor zeros(IntList sizes, const TensorOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor ones(IntList sizes, const TensorOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT Tensor full(IntList sizes, double value, const TensorOptions& options = {});
-/// Same sizes, element type, device and memory format as `other` (dense strides are kept). On the host, in
-/// pageable memory.
-[[nodiscard]] TUTTI_EXPORT Tensor empty_like(const Tensor& other);
-[[nodiscard]] TUTTI_EXPORT Tensor zeros_like(const Tensor& other);
-[[nodiscard]] TUTTI_EXPORT Tensor ones_like(const Tensor& other);
-[[nodiscard]] TUTTI_EXPORT Tensor full_like(const Tensor& other, double value);
+/// Same sizes, element type, device and memory format as `other` (dense strides are kept), but for what
+/// `options` say. On the host, in pageable memory unless they say otherwise.
+[[nodiscard]] TUTTI_EXPORT Tensor empty_like(const Tensor& other, const LikeOptions& options = {});
+[[nodiscard]] TUTTI_EXPORT Tensor zeros_like(const Tensor& other, const LikeOptions& options = {});
+[[nodiscard]] TUTTI_EXPORT Tensor ones_like(const Tensor& other, const LikeOptions& options = {});
+[[nodiscard]] TUTTI_EXPORT Tensor full_like(const Tensor& other, double value,
+                                            const LikeOptions& options = {});
 /// Copies the elements at `data`, in host memory in index order, as many as `sizes` say, into a new tensor;
 /// the source may be reused on return. With spans and vectors, Error(invalid_argument) if there are more or
 /// fewer.
@@ -241,6 +273,13 @@ template <class T>
 [[nodiscard]] Tensor from_host(const std::vector<T>& values, IntList sizes, Device device = Device::host()) {
   return from_host(std::span<const T>(values), sizes, device);
 }
+
+/// For people: element type, sizes, device and the values in nested brackets; of tensors with more than 1000
+/// elements three from each end of every dimension, with "..." between them. The values are copied to the
+/// host as `Tensor::to_vector` does, which waits for the current stream of the device; where that is being
+/// captured they are left out.
+[[nodiscard]] TUTTI_EXPORT std::string to_string(const Tensor& tensor);
+TUTTI_EXPORT std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);
 
 namespace detail {
 TUTTI_EXPORT void require_count(std::size_t given, IntList sizes);

@@ -81,10 +81,12 @@ struct Fill {
   std::array<std::byte, 16> value{};
 };
 
-enum class Distribution : std::uint8_t { uniform, normal };
+enum class Distribution : std::uint8_t { uniform, normal, integers, bernoulli };
 
-/// Fills `count` consecutive elements of float16, bfloat16, float32 or float64 as `philox.hpp` defines it:
-/// uniform in [first, second), or normal with mean `first` and standard deviation `second`.
+/// Fills `count` consecutive elements as `philox.hpp` defines it. Of float16, bfloat16, float32 or float64:
+/// uniform in [first, second), or normal with mean `first` and standard deviation `second`. Of integer types:
+/// `low` and up to `range` - 1 more. Of all types of at most 8 bytes: 1 with a probability of `range` / 2^32,
+/// else 0.
 struct RandomFill {
   std::byte* target = nullptr;
   std::size_t count = 0;
@@ -92,6 +94,8 @@ struct RandomFill {
   Distribution distribution = Distribution::uniform;
   double first = 0.0;
   double second = 1.0;
+  std::int64_t low = 0;
+  std::uint64_t range = 0;
   std::uint64_t seed = 0;
   std::uint64_t offset = 0;  ///< a multiple of 4
   /// Memory of the executing device, read when the fill runs: the seed, instead of `seed`, and what is added

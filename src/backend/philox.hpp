@@ -31,6 +31,9 @@
 /// [0, 1); no value is rounded. For float64 the second word is the upper half. Normal: Box and Muller.
 /// Elements 2j and 2j+1 are the cosine and the sine of the angle that the uniform number of element 2j+1
 /// gives, times the radius that that of element 2j gives. The smaller types are rounded from float32.
+///
+/// Integers take two words each, the second as the upper half, which as a fraction of 2^64 say how far into
+/// the range they are; 1 and 0 take one word each, and are 1 if that is less than the probability times 2^32.
 namespace tutti::backend {
 
 /// Four words of output, or a counter.
@@ -54,21 +57,37 @@ struct PhiloxWords {
   return counter;
 }
 
-/// Words 4 * block to 4 * block + 3 of the stream of `seed`.
-[[nodiscard]] TUTTI_HOST_DEVICE inline PhiloxWords philox_block(std::uint64_t seed,
-                                                                std::uint64_t block) noexcept {
-  return philox4x32_10({{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32U), 0, 0}},
-                       static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U));
+/// Words 4 * block to 4 * block + 3 of a subsequence of the stream of `seed`: fills take the first one.
+[[nodiscard]] TUTTI_HOST_DEVICE inline PhiloxWords philox_block(std::uint64_t seed, std::uint64_t block,
+                                                                std::uint64_t subsequence = 0) noexcept {
+  return philox4x32_10(
+      {{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32U),
+        static_cast<std::uint32_t>(subsequence), static_cast<std::uint32_t>(subsequence >> 32U)}},
+      static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32U));
 }
 
 /// Elements of type T that one block gives.
 template <class T>
 inline constexpr int random_elements_per_block = std::is_same_v<T, double> ? 2 : 4;
 
+/// The same in a fill of some distribution.
+template <class T, Distribution Kind>
+inline constexpr int random_elements = Kind == Distribution::integers    ? 2
+                                       : Kind == Distribution::bernoulli ? 4
+                                                                         : random_elements_per_block<T>;
+
 /// How far a fill of `count` elements advances the offset: the words it takes, rounded up to a multiple of 4.
-[[nodiscard]] constexpr std::uint64_t random_offset_advance(DType dtype, std::uint64_t count) noexcept {
-  const std::uint64_t per_block = dtype == DType::float64 ? 2 : 4;
+[[nodiscard]] constexpr std::uint64_t random_offset_advance(Distribution distribution, DType dtype,
+                                                            std::uint64_t count) noexcept {
+  const bool takes_two = distribution == Distribution::integers ||
+                         (dtype == DType::float64 && distribution != Distribution::bernoulli);
+  const std::uint64_t per_block = takes_two ? 2 : 4;
   return (count / per_block + (count % per_block != 0 ? 1 : 0)) * 4;
+}
+
+/// Of floating-point elements, uniform or normal.
+[[nodiscard]] constexpr std::uint64_t random_offset_advance(DType dtype, std::uint64_t count) noexcept {
+  return random_offset_advance(Distribution::uniform, dtype, count);
 }
 
 namespace detail {
@@ -246,6 +265,62 @@ TUTTI_HOST_DEVICE inline void normal_block(std::uint64_t seed, std::uint64_t blo
     }
     elements[i] = T(static_cast<Real>(mean) + static_cast<Real>(standard_deviation) * pair.cosine);
     elements[i + 1] = T(static_cast<Real>(mean) + static_cast<Real>(standard_deviation) * pair.sine);
+  }
+}
+
+namespace detail {
+
+/// The upper half of the product.
+[[nodiscard]] TUTTI_HOST_DEVICE inline std::uint64_t high_product(std::uint64_t a, std::uint64_t b) noexcept {
+  const std::uint64_t a_low = a & 0xffffffffU;
+  const std::uint64_t a_high = a >> 32U;
+  const std::uint64_t b_low = b & 0xffffffffU;
+  const std::uint64_t b_high = b >> 32U;
+  const std::uint64_t middle = a_high * b_low + ((a_low * b_low) >> 32U);
+  return a_high * b_high + (middle >> 32U) + ((a_low * b_high + (middle & 0xffffffffU)) >> 32U);
+}
+
+}  // namespace detail
+
+/// The elements of one block, of which T is the unsigned type of their size: `low` and up to `range` - 1
+/// more.
+template <class T>
+TUTTI_HOST_DEVICE inline void integer_block(std::uint64_t seed, std::uint64_t block, std::int64_t low,
+                                            std::uint64_t range, T (&elements)[2]) noexcept {
+  const PhiloxWords words = philox_block(seed, block);
+  for (int i = 0; i < 2; ++i) {
+    const std::uint64_t fraction = detail::join_words(words.word[2 * i], words.word[2 * i + 1]);
+    elements[i] = static_cast<T>(static_cast<std::uint64_t>(low) + detail::high_product(fraction, range));
+  }
+}
+
+/// The elements of one block, of which T is the unsigned type of their size: `one` where the word is less
+/// than `range`, else 0.
+template <class T>
+TUTTI_HOST_DEVICE inline void bernoulli_block(std::uint64_t seed, std::uint64_t block, std::uint64_t range,
+                                              T one, T (&elements)[4]) noexcept {
+  const PhiloxWords words = philox_block(seed, block);
+  for (int i = 0; i < 4; ++i) elements[i] = words.word[i] < range ? one : T{0};
+}
+
+/// The bits of 1 as an element of `dtype`, which has 8 bytes at most.
+[[nodiscard]] constexpr std::uint64_t bits_of_one(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::float16:
+      return 0x3c00;
+    case DType::bfloat16:
+      return 0x3f80;
+    case DType::float32:
+    case DType::complex64:
+      return 0x3f800000;
+    case DType::float64:
+      return 0x3ff0000000000000;
+    case DType::float8_e4m3:
+      return 0x38;
+    case DType::float8_e5m2:
+      return 0x3c;
+    default:
+      return 1;
   }
 }
 

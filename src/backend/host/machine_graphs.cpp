@@ -290,7 +290,7 @@ std::vector<StreamWorker*> Machine::streams_for_launch(HostGraph& graph, StreamW
   for (std::size_t lane = 0; lane < devices.size(); ++lane) {
     if (graph.streams[lane] != nullptr || (lane == 0 && target.device() == devices.front())) continue;
     const std::lock_guard lock(streams_mutex_);
-    graph.streams[lane] = &add_stream(devices[lane]);
+    graph.streams[lane] = &add_stream(devices[lane], 0);
   }
   std::vector<StreamWorker*> streams = graph.streams;
   if (target.device() == devices.front()) streams.front() = &target;

@@ -84,10 +84,19 @@ void Machine::fill(StreamRef stream, const Fill& task) {
 
 void Machine::random_fill(StreamRef stream, const RandomFill& task) {
   const DType dtype = task.dtype;
-  if (dtype != DType::float16 && dtype != DType::bfloat16 && dtype != DType::float32 &&
-      dtype != DType::float64) {
-    refuse("random_fill",
-           fmt::format("dtype {}; expected float16, bfloat16, float32 or float64", name_of(dtype)));
+  switch (task.distribution) {
+    case Distribution::uniform:
+    case Distribution::normal:
+      if (dtype != DType::float16 && dtype != DType::bfloat16 && dtype != DType::float32 &&
+          dtype != DType::float64) {
+        refuse("random_fill",
+               fmt::format("dtype {}; expected float16, bfloat16, float32 or float64", name_of(dtype)));
+      }
+      break;
+    case Distribution::integers:
+    case Distribution::bernoulli:
+      if (size_of(dtype) > sizeof(std::uint64_t))
+        refuse("random_fill", fmt::format("dtype {}; expected 8 bytes at most", name_of(dtype)));
   }
   if (task.offset % 4 != 0)
     refuse("random_fill", fmt::format("offset {} is not a multiple of 4", task.offset));
