@@ -114,16 +114,17 @@ class Lowering {
     list_.algorithm = "broadcast";
     const int root = rank_of(problem_.flows.front().source);
     const Flow* before = nullptr;
-    std::optional<std::size_t> at_root;  // the root's call for that, if it is made here
+    constexpr std::size_t elsewhere = ~std::size_t{0};
+    std::size_t at_root = elsewhere;  // the root's call for that, if it is made here
     for (const Flow& flow : problem_.flows) {
       if (rank_of(flow.source) != root) return "tensors come from different devices";
       // What the root of a team keeps is a flow of its own, of which all ranks may hear.
       if (before != nullptr && stays_on_its_rank(flow) && flow.source == before->source) {
-        if (at_root) list_.calls[*at_root].target = problem_.places_of(flow.targets).front();
+        if (at_root != elsewhere) list_.calls[at_root].target = problem_.places_of(flow.targets).front();
         continue;
       }
       before = &flow;
-      at_root.reset();
+      at_root = elsewhere;
       std::vector<std::optional<Place>> targets(ranks());
       for (const Place& target : problem_.places_of(flow.targets)) {
         std::optional<Place>& slot = targets[static_cast<std::size_t>(rank_of(target))];
