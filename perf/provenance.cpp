@@ -43,12 +43,6 @@ std::string compiler_in_words() {
 #endif
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return {};
-  return name.data();
-}
-
 /// What follows `key`, white space and `separator` in a line of the file; empty if no line has it.
 std::string value_in(const char* file, std::string_view key, char separator) {
   std::ifstream stream(file);
@@ -82,6 +76,12 @@ std::string system_in_words() {
 }
 
 }  // namespace
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return {};
+  return name.data();
+}
 
 std::string driver_version_in(const std::string& text) {
   static const std::regex version(R"(NVRM version:.*\s(\d+\.\d+(\.\d+)?)\s)");

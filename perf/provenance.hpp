@@ -20,6 +20,9 @@ struct Provenance {
   std::string cuda;    ///< the toolkit the library was built with
 };
 
+/// The name this machine has for itself; empty if it tells none.
+[[nodiscard]] std::string host_name();
+
 /// Of this process and this moment. Driver and CUDA are left out where devices are virtual.
 [[nodiscard]] Provenance find_provenance(BackendKind backend);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session.hpp"
 
+#include "provenance.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "usage_error.hpp"
@@ -12,7 +13,6 @@
 #include <string_view>
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 namespace tutti::perf {
 namespace {
@@ -34,11 +34,6 @@ std::string with_option_named(std::string error, const Options& options) {
   if (options.backend == "cuda") rename("TUTTI_BACKEND is ", "--backend is ");
   if (options.virtual_devices) rename("TUTTI_VIRTUAL_DEVICES: ", "--devices: ");
   return error;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 /// How much less is free on each of a rank's devices, of which other ranks may take as well, after some of

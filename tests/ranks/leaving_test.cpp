@@ -225,7 +225,7 @@ TEST(Leaving, HasTensorsClosedByThoseWhoStay) {
       other.barrier();
       EXPECT_TRUE(becomes_true([&] {
         empty_cache();
-        return free_memory(0) == free;
+        return free_memory(0) >= free;
       }));
     }
     transport::ranks::synchronize(exchange);
@@ -240,7 +240,9 @@ TEST(Leaving, GivesMemoryBackOnceALateRankHasLeft) {
       expect_memory_back(exchange, is_aborted, [&] {
         const std::size_t before = free_memory(0);
         const Communicator next = make(exchange);
-        EXPECT_GE(free_memory(0), exchange.rank() == 0 ? before : 0) << "what it takes has been given back";
+        constexpr std::size_t counters = 512;  // a member's own, besides its window
+        EXPECT_GE(free_memory(0) + counters, exchange.rank() == 0 ? before : 0)
+            << "what it takes has been given back";
         empty_cache();
       });
       const std::size_t free = free_memory(0);

@@ -19,7 +19,7 @@ constexpr std::uint64_t message_alignment = 16;
 
 /// Copies within a device that take as long as half a dozen of its loads from a peer.
 constexpr std::uint64_t much_of_its_own = std::uint64_t{2} << 20U;
-constexpr std::uint64_t slices = 8;
+constexpr std::uint64_t slice_count = 8;
 
 }  // namespace
 
@@ -189,9 +189,9 @@ std::size_t RoundBuilder::owner(Place source, std::size_t reader) const {
 
 void RoundBuilder::cut_into_slices(Table& table) {
   Table cut;
-  for (std::uint64_t slice = 0; slice < slices; ++slice) {
+  for (std::uint64_t slice = 0; slice < slice_count; ++slice) {
     for (const backend::FanOutSegment& segment : table.segments) {
-      const std::uint64_t step = round_up(divide_up(segment.row_bytes, slices), split_alignment);
+      const std::uint64_t step = round_up(divide_up(segment.row_bytes, slice_count), split_alignment);
       const std::uint64_t begin = std::min(slice * step, segment.row_bytes);
       Move move{.source = table.pointers[segment.source],
                 .row_bytes = std::min(begin + step, segment.row_bytes) - begin,
