@@ -1,39 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/graph.hpp"
 
+#include "current_streams.hpp"
 #include "graph_recorder.hpp"
 #include "launchable_graph.hpp"
 #include "private_pool.hpp"
 #include "thread_current.hpp"
 #include "tutti/error.hpp"
 
-#include <deque>
 #include <memory>
-#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
 
 namespace tutti {
-namespace {
-
-/// Makes streams current while it exists, and the first one's device.
-class CurrentStreams {
- public:
-  explicit CurrentStreams(std::span<const Stream> streams) {
-    for (const Stream& stream : streams | std::views::reverse) guards_.emplace_back(stream);
-  }
-  CurrentStreams(const CurrentStreams&) = delete;
-  CurrentStreams& operator=(const CurrentStreams&) = delete;
-  ~CurrentStreams() {
-    while (!guards_.empty()) guards_.pop_back();  // they nest
-  }
-
- private:
-  std::deque<StreamGuard> guards_;
-};
-
-}  // namespace
+namespace {}  // namespace
 
 Graph Graph::capture(const Stream& stream, const std::function<void()>& work, const CaptureOptions& options) {
   return capture(std::span(&stream, 1), work, options);

@@ -4,11 +4,21 @@
 #include "runtime.hpp"
 #include "tutti/error.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace tutti {
 
-thread_local constinit GraphPool GraphCaptures::pool_of_thread = GraphPool::none;
+thread_local constinit GraphCaptures::OpenHere GraphCaptures::open_here;
+
+void GraphCaptures::OpenHere::remove(std::uint64_t number) noexcept {
+  const auto begin = pools.begin();
+  const auto end = begin + static_cast<std::ptrdiff_t>(count);
+  const auto removed = std::find_if(begin, end, [number](const Open& open) { return open.number == number; });
+  if (removed == end) return;
+  std::move(removed + 1, end, removed);
+  --count;
+}
 
 void GraphCaptures::add(backend::StreamRef stream, const std::shared_ptr<GraphResources>& resources) {
   const std::uint64_t capture = runtime_.backend().capture_id(stream);

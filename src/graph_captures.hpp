@@ -4,6 +4,8 @@
 #include "backend/handles.hpp"
 #include "graph_resources.hpp"
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -33,28 +35,49 @@ class GraphCaptures {
   /// The pool for memory that is first used on `stream`.
   [[nodiscard]] GraphPool pool_of(backend::StreamRef stream);
   /// The pool of the graph that the calling thread captures by `Graph::capture`, none if it does not.
-  [[nodiscard]] static GraphPool of_calling_thread() noexcept { return pool_of_thread; }
+  [[nodiscard]] static GraphPool of_calling_thread() noexcept {
+    return open_here.count == 0 ? GraphPool::none : open_here.pools[open_here.count - 1].pool;
+  }
 
-  /// While it exists, the calling thread captures the graph of `resources`. They nest.
+  static constexpr std::size_t most_open = 16;
+  /// Of a thread: the pools of the graphs that it captures, in the order in which it has begun.
+  struct OpenHere {
+    struct Open {
+      std::uint64_t number = 0;
+      GraphPool pool = GraphPool::none;
+    };
+    std::array<Open, most_open> pools{};
+    std::size_t count = 0;
+    std::uint64_t last_number = 0;
+
+    void remove(std::uint64_t number) noexcept;
+  };
+
+  /// While it exists, the calling thread captures the graph of `resources`. Of several that do, the one that
+  /// began last counts, in whatever order they end; those that begin beside `most_open` others do not.
   class Thread {
    public:
     explicit Thread(const GraphResources& resources) noexcept : Thread(resources.pool()) {}
     /// `none`: it captures nothing meanwhile.
-    explicit Thread(GraphPool pool) noexcept : before_(pool_of_thread) { pool_of_thread = pool; }
+    explicit Thread(GraphPool pool) noexcept {
+      if (place_->count == most_open) return;
+      number_ = ++place_->last_number;
+      place_->pools[place_->count++] = {number_, pool};
+    }
     Thread(const Thread&) = delete;
     Thread& operator=(const Thread&) = delete;
     /// Nothing, if this is another thread.
     ~Thread() {
-      if (place_ == &pool_of_thread) pool_of_thread = before_;
+      if (place_ == &open_here) place_->remove(number_);
     }
 
    private:
-    GraphPool* place_ = &pool_of_thread;
-    GraphPool before_;
+    OpenHere* place_ = &open_here;
+    std::uint64_t number_ = 0;  ///< none of those there
   };
 
  private:
-  static thread_local constinit GraphPool pool_of_thread;
+  static thread_local constinit OpenHere open_here;
 
   Runtime& runtime_;
   std::mutex mutex_;

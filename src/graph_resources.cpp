@@ -9,10 +9,12 @@
 namespace tutti {
 
 GraphResources::GraphResources(Runtime& runtime, GraphLaunches launches)
-    : launches_(launches), pool_(std::make_shared<PrivatePool>(runtime, launches)), draws_(runtime) {}
+    : launches_(launches),
+      pool_(std::make_shared<PrivatePool>(runtime, launches)),
+      draws_(runtime, launches) {}
 
 GraphResources::GraphResources(Runtime& runtime, std::shared_ptr<PrivatePool> pool)
-    : launches_(GraphLaunches::of_library), pool_(std::move(pool)), draws_(runtime) {}
+    : launches_(GraphLaunches::of_library), pool_(std::move(pool)), draws_(runtime, launches_) {}
 
 GraphResources::~GraphResources() {
   // The calling thread may be capturing another graph, which is not to keep what this one lets go of.

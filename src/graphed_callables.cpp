@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/graphed_callables.hpp"
 
+#include "current_streams.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
 #include "thread_current.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
-#include <deque>
 #include <optional>
 #include <utility>
 
@@ -33,17 +33,19 @@ class GraphedCallable::Impl {
     for (const Stream& stream : streams_)
       runtime.order(current_stream_ref(runtime, stream.device()), StreamAccess::ref(stream));
     {
-      std::deque<StreamGuard> current;
-      for (auto stream = streams_.rbegin(); stream != streams_.rend(); ++stream)
-        current.emplace_back(*stream);
+      const CurrentStreams current(streams_);
       for (int i = 0; i < iterations; ++i) static_cast<void>(callable(inputs_));
-      while (!current.empty()) current.pop_back();  // they nest
     }
     for (const Stream& stream : streams_) stream.synchronize();
   }
 
   void capture(const TensorFunction& callable, const GraphPoolHandle& pool) {
-    graph_.emplace(Graph::capture(streams_, [&] { outputs_ = callable(inputs_); }, {.pool = pool}));
+    const auto run = [&] {
+      // Launches read them on whatever stream: they are the graph's, too.
+      for (const Tensor& input : inputs_) input.record_stream(current_stream(input.device().index()));
+      outputs_ = callable(inputs_);
+    };
+    graph_.emplace(Graph::capture(streams_, run, {.pool = pool}));
   }
 
   void run(const std::vector<Tensor>& inputs) const {

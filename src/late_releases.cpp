@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "late_releases.hpp"
 
+#include "graph_captures.hpp"
+
 #include <exception>
 #include <iterator>
 #include <utility>
@@ -21,6 +23,8 @@ void LateReleases::release_all() {
 }
 
 bool LateReleases::release_some() {
+  // They are no part of what this thread captures.
+  const GraphCaptures::Thread of_no_graph(GraphPool::none);
   Ones released;  // as above
   const std::lock_guard lock(mutex_);
   for (auto one = ones_.begin(); one != ones_.end();) {

@@ -107,7 +107,7 @@ class PluggedAllocator::PluggedStorage final : public Storage {
 
   void record_stream(const Stream& stream) override {
     const backend::StreamRef user = StreamAccess::ref(stream);
-    if (user == stream_ || graph_keeps(*this, user)) return;
+    if (graph_keeps(*this, user) || user == stream_) return;
     const std::lock_guard lock(mutex_);
     if (std::ranges::find(users_, user) == users_.end()) users_.push_back(user);
   }
@@ -192,6 +192,7 @@ void* PluggedAllocator::call_alloc(int device, std::size_t bytes, backend::Strea
                     "a stream of device {} that is being captured",
                     format_bytes(bytes), stream.device));
   }
+  if (bytes == 0) return nullptr;  // what functions make of it differs
   if (void* const address = functions_->alloc(bytes, device, stream.handle)) {
     bytes_in_use_ += bytes;
     return address;
@@ -210,6 +211,7 @@ void* PluggedAllocator::call_alloc(int device, std::size_t bytes, backend::Strea
 
 void PluggedAllocator::call_free(void* address, std::size_t bytes, int device,
                                  backend::StreamRef stream) noexcept {
+  if (bytes == 0) return;
   functions_->free(address, bytes, device, stream.handle);
   bytes_in_use_ -= bytes;
 }

@@ -17,7 +17,9 @@ RandomDraws::Place RandomDraws::add(backend::StreamRef stream, std::uint64_t wor
       devices_, [stream](const OfDevice& draws) { return draws.state->device().index() == stream.device; });
   if (found == devices_.end()) {
     OfDevice fresh;
-    fresh.state = DeviceStorage::allocate(runtime_, stream.device, sizeof(PhiloxState), stream);
+    if (!pool_) pool_.emplace(runtime_, launches_);
+    fresh.state =
+        DeviceStorage::allocate_from(pool_->id(), runtime_, stream.device, sizeof(PhiloxState), stream);
     found = devices_.insert(devices_.end(), std::move(fresh));
   }
   const Place place{static_cast<const std::uint64_t*>(found->state->data()), found->words};

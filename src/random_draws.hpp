@@ -3,10 +3,12 @@
 
 #include "backend/handles.hpp"
 #include "fork_mark.hpp"
+#include "private_pool.hpp"
 #include "tutti/tensor.hpp"
 
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace tutti {
@@ -27,7 +29,7 @@ struct PhiloxState {
 /// launches: one at a time.
 class RandomDraws {
  public:
-  explicit RandomDraws(Runtime& runtime) : runtime_(runtime) {}
+  RandomDraws(Runtime& runtime, GraphLaunches launches) : runtime_(runtime), launches_(launches) {}
   RandomDraws(const RandomDraws&) = delete;
   RandomDraws& operator=(const RandomDraws&) = delete;
   ~RandomDraws() { clear(); }
@@ -55,8 +57,12 @@ class RandomDraws {
   void write(OfDevice& draws, const PhiloxState& state, backend::StreamRef stream);
 
   Runtime& runtime_;
+  const GraphLaunches launches_;
   ForkMark fork_mark_;
   std::mutex mutex_;
+  /// Apart from what the graph's work allocates: a launch writes the states before that work, which may have
+  /// used, and given back, what is allocated by the time it first draws.
+  std::optional<PrivatePool> pool_;
   std::vector<OfDevice> devices_;
 };
 

@@ -2,6 +2,7 @@
 #include "sharing.hpp"
 
 #include "blocking_call.hpp"
+#include "graph_captures.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
 #include "tutti/error.hpp"
@@ -272,7 +273,8 @@ void SharedBefore::add(std::unique_ptr<SharedTensorState> state) {
 }
 
 bool SharedBefore::collect() {
-  std::vector<std::unique_ptr<SharedTensorState>> gone;  // tensors are destroyed without the lock
+  const GraphCaptures::Thread of_no_graph(GraphPool::none);  // they are no part of what this thread captures
+  std::vector<std::unique_ptr<SharedTensorState>> gone;      // tensors are destroyed without the lock
   const std::lock_guard lock(mutex_);
   const auto closed =
       std::ranges::partition(states_, [](const auto& state) { return state->is_open_elsewhere(); });

@@ -34,8 +34,18 @@ detail::IntrusivePtr<Storage> DeviceStorage::allocate(Runtime& runtime, int devi
   runtime.release_collected();
   if (PluggedAllocator& plugged = runtime.plugged(); !plugged.leaves_to_native()) [[unlikely]]
     return plugged.allocate(device, bytes, stream);
+  return own(runtime.allocator(device), allocate_block(runtime, device, bytes, stream), bytes, stream,
+             device);
+}
+
+detail::IntrusivePtr<Storage> DeviceStorage::allocate_from(GraphPool graph_pool, Runtime& runtime, int device,
+                                                           std::size_t bytes, backend::StreamRef stream) {
   CachingAllocator& allocator = runtime.allocator(device);
-  Block* block = allocate_block(runtime, device, bytes, stream);
+  return own(allocator, allocator.allocate(bytes, stream, graph_pool), bytes, stream, device);
+}
+
+detail::IntrusivePtr<Storage> DeviceStorage::own(CachingAllocator& allocator, Block* block, std::size_t bytes,
+                                                 backend::StreamRef stream, int device) {
   try {
     return detail::IntrusivePtr<Storage>::adopt(
         new DeviceStorage(allocator, block, bytes, Device(device), stream));

@@ -19,6 +19,10 @@ class DeviceStorage final : public Storage {
   /// At least `bytes` bytes of `device`, for first use on `stream`. Throws OutOfMemoryError.
   [[nodiscard]] static detail::IntrusivePtr<Storage> allocate(Runtime& runtime, int device, std::size_t bytes,
                                                               backend::StreamRef stream);
+  /// The same from `graph_pool`, whatever allocator is plugged in.
+  [[nodiscard]] static detail::IntrusivePtr<Storage> allocate_from(GraphPool graph_pool, Runtime& runtime,
+                                                                   int device, std::size_t bytes,
+                                                                   backend::StreamRef stream);
   /// `stream` is the one the block was allocated for.
   DeviceStorage(CachingAllocator& allocator, Block* block, std::size_t bytes, Device device,
                 backend::StreamRef stream);
@@ -30,6 +34,11 @@ class DeviceStorage final : public Storage {
   }
 
  private:
+  /// Takes over the block, also if it throws.
+  [[nodiscard]] static detail::IntrusivePtr<Storage> own(CachingAllocator& allocator, Block* block,
+                                                         std::size_t bytes, backend::StreamRef stream,
+                                                         int device);
+
   CachingAllocator& allocator_;
   Block* block_;
   /// Of the stream of its own device that was named last; at first, that of allocation. Its own address,

@@ -78,6 +78,24 @@ TEST_F(GraphRandom, IsNewAtEachLaunchAndWhatTheCallsWouldGive) {
   EXPECT_EQ(drawn(), expected[3]) << "by a launch, after calls";
 }
 
+TEST_F(GraphRandom, IsNewThoughTheGraphHasUsedAndGivenBackMemoryBeforeItDraws) {
+  synchronize(0);
+  const Tensor kept = zeros({4}, {.device = Device(0)});
+  synchronize(0);
+  const Graph graph = Graph::capture(stream_, [&] {
+    {
+      const Tensor temporary = full({4}, 3.0, {.device = Device(0)});
+      kept.copy_(temporary);
+    }
+    draw();
+  });
+  const std::vector<Numbers> expected = eager(2);
+  graph.launch(stream_);
+  EXPECT_EQ(drawn(), expected[0]);
+  graph.launch(stream_);
+  EXPECT_EQ(drawn(), expected[1]);
+}
+
 TEST_F(GraphRandom, FollowsTheSeedAndTheStateAtEachLaunch) {
   const Graph graph = drawing();
   manual_seed_all(7);

@@ -3,6 +3,7 @@
 
 #include "graph_resources.hpp"
 
+#include "graph_captures.hpp"
 #include "runtime.hpp"
 #include "storage.hpp"
 #include "support/absent_backend.hpp"
@@ -16,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <vector>
 
@@ -276,6 +278,23 @@ TEST_F(GraphResourcesTest, DrawNumbersOfSeveralDevicesAndGraphs) {
   EXPECT_EQ(backend_.orders[0].earlier, stream_);
   EXPECT_EQ(backend_.orders[0].later.device, 1);
   EXPECT_EQ(backend_.orders[1], (PretendingBackend::Order{backend_.orders[0].later, stream_}));
+}
+
+TEST(GraphCapturesOfAThread, MayEndInAnyOrder) {
+  const auto here = [] { return GraphCaptures::of_calling_thread(); };
+  std::optional<GraphCaptures::Thread> first(GraphPool{901});
+  std::optional<GraphCaptures::Thread> second(GraphPool{902});
+  EXPECT_EQ(here(), GraphPool{902}) << "the one that began last";
+  first.reset();
+  EXPECT_EQ(here(), GraphPool{902});
+  second.reset();
+  EXPECT_EQ(here(), GraphPool::none);
+  std::vector<std::unique_ptr<GraphCaptures::Thread>> many;
+  for (std::uint64_t i = 0; i < 2 * GraphCaptures::most_open; ++i)
+    many.push_back(std::make_unique<GraphCaptures::Thread>(GraphPool{i + 1}));
+  EXPECT_EQ(here(), GraphPool{GraphCaptures::most_open}) << "no more are told apart";
+  many.clear();
+  EXPECT_EQ(here(), GraphPool::none);
 }
 
 }  // namespace

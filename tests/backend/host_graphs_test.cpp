@@ -339,7 +339,7 @@ TEST_F(HostGraphs, DescribeWhatTheyHold) {
   order(other_, stream_);
   std::string description;
   (void)kept(machine().end_capture(stream_, &description));
-  EXPECT_THAT(description, testing::StartsWith("digraph"));
+  EXPECT_THAT(description, testing::StartsWith("digraph tutti {"));
   for (const char* const part : {"kernel 'append'", "fill", "device 1", "->"})
     EXPECT_THAT(description, HasSubstr(part));
 }

@@ -4,15 +4,31 @@
 #include "backend/host/stream_worker.hpp"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace tutti::backend::host {
 
+namespace {
+
+/// As the inside of a quoted string of DOT.
+std::string escaped(std::string_view name) {
+  std::string text;
+  for (const char letter : name) {
+    if (letter == '"' || letter == '\\') text += '\\';
+    text += letter;
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string describe(const Recording& recording) {
   const std::size_t lanes = recording.lane_devices.size();
-  std::string text = "digraph graph {\n  node [shape=box];\n";
+  std::string text = "digraph tutti {\n  node [shape=box];\n";
   std::string arrows;
   // By lane: after so many entries, whose work comes last; a lane that has joined follows what it waited for.
   using Latest = std::vector<std::size_t>;
@@ -25,7 +41,7 @@ std::string describe(const Recording& recording) {
       const Latest& awaited = latest[entry.awaited_lane][static_cast<std::size_t>(entry.awaited)];
       now.insert(now.end(), awaited.begin(), awaited.end());
     } else {
-      boxes[entry.lane] += fmt::format("    n{} [label=\"{}\"];\n", i, entry.task->name());
+      boxes[entry.lane] += fmt::format("    n{} [label=\"{}\"];\n", i, escaped(entry.task->name()));
       for (const std::size_t earlier : now) arrows += fmt::format("  n{} -> n{};\n", earlier, i);
       now.assign(1, i);
     }
@@ -97,6 +113,7 @@ void Capture::add(const StreamWorker& stream, const std::shared_ptr<const Record
   for (const std::uint32_t lane : lanes) {
     if (lane != here) merge(here, clocks_[lane]);  // the graph has brought them back
   }
+  latest_work_[here] = at(clocks_[here], here);  // the graph's, if it has only waits on this lane
   retain(std::const_pointer_cast<Recording>(graph));
 }
 

@@ -145,11 +145,12 @@ void Machine::require_uncaptured_device(int device, std::string_view call) {
 
 void Machine::leave_capture(StreamWorker& stream) noexcept {
   if (!stream.is_captured()) return;
+  Recording dropped;  // not under the lock: what was recorded may own what comes back here
   const std::lock_guard lock(captures_mutex_);
   if (const std::shared_ptr<Capture> capture = open_capture_of(stream)) {
     capture->invalidate("a stream that is part of it was destroyed");
     if (&capture->origin() == &stream) {  // it cannot end any more
-      static_cast<void>(close(*capture));
+      dropped = close(*capture);
     } else {
       capture->forget(stream);
     }
@@ -199,6 +200,8 @@ void Machine::begin_capture(StreamRef stream, CaptureErrorMode mode) {
 
 GraphHandle Machine::end_capture(StreamRef stream, std::string* description) {
   StreamWorker& worker = worker_of(stream);
+  // What was recorded may own what comes back here when it goes: not under the lock.
+  auto graph = std::make_unique<HostGraph>();
   const std::lock_guard lock(captures_mutex_);
   const std::shared_ptr<Capture> capture = open_capture_of(worker);
   if (capture == nullptr) {
@@ -217,7 +220,6 @@ GraphHandle Machine::end_capture(StreamRef stream, std::string* description) {
                                words_for(capture->origin()), words_for(worker)));
   }
   const StreamWorker* const unjoined = capture->unjoined();
-  auto graph = std::make_unique<HostGraph>();
   graph->recording = std::make_shared<const Recording>(close(*capture));
   if (!capture->is_valid()) {
     refuse_capture(fmt::format("end_capture: the capture has become invalid: {}", capture->complaint()));

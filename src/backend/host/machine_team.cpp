@@ -90,8 +90,9 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
 }
 
 RoundCount Machine::rounds_before(const TeamRound& task) const {
+  if (task.counters == nullptr) return {nullptr, nullptr, task.rounds_before};
   const auto* const place = reinterpret_cast<const std::byte*>(&task.counters->rounds);
-  std::shared_ptr<const Allocation> block = task.counters == nullptr ? nullptr : addresses_.find(place);
+  std::shared_ptr<const Allocation> block = addresses_.find(place);
   if (block == nullptr) return {nullptr, nullptr, task.rounds_before};
   std::byte* const found = block->memory + (place - block->base);
   return {std::move(block), reinterpret_cast<std::uint64_t*>(found), task.rounds_before};

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/stream.hpp"
+
+#include <deque>
+#include <ranges>
+#include <span>
+
+namespace tutti {
+
+/// Makes streams current while it exists, and the first one's device.
+class CurrentStreams {
+ public:
+  explicit CurrentStreams(std::span<const Stream> streams) {
+    for (const Stream& stream : streams | std::views::reverse) guards_.emplace_back(stream);
+  }
+  CurrentStreams(const CurrentStreams&) = delete;
+  CurrentStreams& operator=(const CurrentStreams&) = delete;
+  ~CurrentStreams() {
+    while (!guards_.empty()) guards_.pop_back();  // they nest
+  }
+
+ private:
+  std::deque<StreamGuard> guards_;
+};
+
+}  // namespace tutti
