@@ -69,9 +69,9 @@ Team::Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introd
       record_(membership_, state_, progress_, judgement_, abort_),
       waiting_(runtime, membership_, state_, progress_, judgement_, record_, abort_),
       calls_(membership_, state_, progress_, waiting_, abort_, news_),
+      live_teams_(runtime.extension<LiveTeams>().shared_from_this()),
       windows_(runtime, beginning(exchange, "open one another's windows"),
                window_layout(membership_, settings), membership_, window_settings(settings)),
-      live_teams_(runtime.extension<LiveTeams>().shared_from_this()),
       leaving_(runtime, membership_, state_, progress_, calls_, abort_, news_, processes_),
       ended_calls_(runtime, membership_, calls_, progress_, abort_),
       watch_(membership_, state_, progress_, judgement_, waiting_, abort_) {

@@ -94,8 +94,8 @@ class Team {
   const FlightRecord record_;
   Waiting waiting_;
   CallLog calls_;
-  Windows windows_;
   std::shared_ptr<LiveTeams> live_teams_;
+  Windows windows_;
   std::optional<Registrations> registrations_;
   Leaving leaving_;
   EndedCalls ended_calls_;

@@ -51,7 +51,7 @@ void Waiting::wait_for_ranks(std::uint64_t sequence, const Missing& missing) {
     if (!late.empty()) look_for_ranks_that_left(sequence, missing);
     return late.empty();
   };
-  wait(sequence, nobody_is_missing, late);
+  wait(sequence, std::ref(nobody_is_missing), late);  // no memory is taken
 }
 
 void Waiting::give_up(std::uint64_t sequence, const std::vector<std::size_t>& missing) {
