@@ -34,8 +34,8 @@ std::optional<std::string> read_setting(std::string_view name, std::string_view 
   }
   if (name == "garbage_collection_threshold") {
     const auto part = whole_number_in<double>(value);
-    if (!part || !(*part > 0 && *part < 1))
-      return "garbage_collection_threshold to be a number between 0 and 1";
+    const bool is_part = part && *part > 0 && *part < 1;
+    if (!is_part) return "garbage_collection_threshold to be a number between 0 and 1";
     settings.garbage_collection_threshold = *part;
     return std::nullopt;
   }

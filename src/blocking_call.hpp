@@ -14,16 +14,16 @@ class BlockingCall {
  public:
   /// Throws Error(unsupported) in the mode `error`; make it before the call does anything.
   explicit BlockingCall(std::string_view function) {
-    if (mode_.load(std::memory_order_relaxed) != SyncDebugMode::none && depth_ == 0) announce(function);
-    ++depth_;
+    if (debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::none && depth == 0) announce(function);
+    ++depth;
   }
   BlockingCall(const BlockingCall&) = delete;
   BlockingCall& operator=(const BlockingCall&) = delete;
-  ~BlockingCall() { --depth_; }
+  ~BlockingCall() { --depth; }
 
   /// For destructors: never throws.
   static void warn(std::string_view function) noexcept {
-    if (mode_.load(std::memory_order_relaxed) != SyncDebugMode::none && depth_ == 0)
+    if (debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::none && depth == 0)
       announce_in_log(function);
   }
 
@@ -34,8 +34,8 @@ class BlockingCall {
   static void announce(std::string_view function);
   static void announce_in_log(std::string_view function) noexcept;
 
-  static inline std::atomic<SyncDebugMode> mode_{SyncDebugMode::none};
-  static inline thread_local constinit int depth_ = 0;
+  static inline std::atomic<SyncDebugMode> debug_mode{SyncDebugMode::none};
+  static inline thread_local constinit int depth = 0;
 };
 
 }  // namespace tutti

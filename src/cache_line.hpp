@@ -21,8 +21,8 @@ struct CacheLineAllocator {
   [[nodiscard]] T* allocate(std::size_t count) {
     return static_cast<T*>(::operator new(bytes_for(count), std::align_val_t(cache_line_bytes)));
   }
-  void deallocate(T* memory, std::size_t count) noexcept {
-    ::operator delete(memory, bytes_for(count), std::align_val_t(cache_line_bytes));
+  void deallocate(T* memory, std::size_t /*count*/) noexcept {
+    ::operator delete(memory, std::align_val_t(cache_line_bytes));
   }
   template <class Other>
   friend bool operator==(const CacheLineAllocator& /*a*/, const CacheLineAllocator<Other>& /*b*/) noexcept {

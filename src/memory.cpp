@@ -75,7 +75,8 @@ void reset_accumulated_memory_stats(Device device) {
 
 void set_per_process_memory_fraction(double fraction, Device device) {
   CachingAllocator& allocator = allocator_of(device, "set_per_process_memory_fraction");
-  if (!(fraction >= 0 && fraction <= 1)) {
+  const bool is_fraction = fraction >= 0 && fraction <= 1;  // no NaN is
+  if (!is_fraction) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("set_per_process_memory_fraction: fraction is {}, expected 0 to 1", fraction));
   }

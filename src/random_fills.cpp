@@ -178,7 +178,8 @@ void bernoulli_(const Tensor& tensor, double probability) {
         ErrorCode::invalid_argument,
         fmt::format("bernoulli_: the tensor holds {}, expected a real type", name_of(tensor.dtype())));
   }
-  if (!(probability >= 0.0 && probability <= 1.0)) {
+  const bool is_probability = probability >= 0.0 && probability <= 1.0;  // no NaN is
+  if (!is_probability) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("bernoulli_: probability is {}, expected 0 to 1", probability));
   }

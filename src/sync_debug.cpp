@@ -25,7 +25,7 @@ std::string_view name_of(SyncDebugMode mode) noexcept {
 }
 
 void set_sync_debug_mode(SyncDebugMode mode) noexcept {
-  BlockingCall::mode_.store(mode);
+  BlockingCall::debug_mode.store(mode);
 }
 
 void set_sync_debug_mode(std::string_view mode) {
@@ -39,7 +39,7 @@ void set_sync_debug_mode(std::string_view mode) {
 }
 
 SyncDebugMode get_sync_debug_mode() noexcept {
-  return BlockingCall::mode_.load();
+  return BlockingCall::debug_mode.load();
 }
 
 void BlockingCall::announce(std::string_view function) {

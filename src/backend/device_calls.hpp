@@ -28,6 +28,9 @@ struct Link {
 /// What the devices are, which one a thread uses, and how they reach one another.
 class DeviceCalls {
  public:
+  DeviceCalls(const DeviceCalls&) = delete;
+  DeviceCalls& operator=(const DeviceCalls&) = delete;
+
   [[nodiscard]] virtual BackendKind kind() const noexcept = 0;
   [[nodiscard]] virtual int device_count() const noexcept = 0;
   [[nodiscard]] virtual const DeviceProperties& properties(int device) const = 0;
@@ -60,8 +63,6 @@ class DeviceCalls {
 
  protected:
   DeviceCalls() = default;
-  DeviceCalls(const DeviceCalls&) = delete;
-  DeviceCalls& operator=(const DeviceCalls&) = delete;
   ~DeviceCalls() = default;
 };
 

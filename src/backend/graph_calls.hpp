@@ -16,6 +16,9 @@ namespace tutti::backend {
 /// events, is recorded instead of run. Throws Error(unsupported) where `supports_graphs()` is false.
 class GraphCalls {
  public:
+  GraphCalls(const GraphCalls&) = delete;
+  GraphCalls& operator=(const GraphCalls&) = delete;
+
   [[nodiscard]] virtual bool supports_graphs() const noexcept = 0;
   [[nodiscard]] virtual bool is_capturing(StreamRef stream) = 0;
   /// Of the capture that `stream` is part of: different for every one of the process. 0 if it is part of
@@ -33,8 +36,6 @@ class GraphCalls {
 
  protected:
   GraphCalls() = default;
-  GraphCalls(const GraphCalls&) = delete;
-  GraphCalls& operator=(const GraphCalls&) = delete;
   ~GraphCalls() = default;
 };
 

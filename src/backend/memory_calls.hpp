@@ -29,6 +29,9 @@ struct PointerInfo {
 /// block. Freeing never throws; a failure is kept and surfaces like one of enqueued work.
 class MemoryCalls {
  public:
+  MemoryCalls(const MemoryCalls&) = delete;
+  MemoryCalls& operator=(const MemoryCalls&) = delete;
+
   [[nodiscard]] virtual void* allocate_device(int device, std::size_t bytes) = 0;
   virtual void free_device(int device, void* address) noexcept = 0;
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
@@ -48,8 +51,6 @@ class MemoryCalls {
 
  protected:
   MemoryCalls() = default;
-  MemoryCalls(const MemoryCalls&) = delete;
-  MemoryCalls& operator=(const MemoryCalls&) = delete;
   ~MemoryCalls() = default;
 };
 

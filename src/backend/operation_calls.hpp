@@ -15,6 +15,9 @@ namespace tutti::backend {
 /// Operations are these calls, host functions, and launches of graphs.
 class OperationCalls {
  public:
+  OperationCalls(const OperationCalls&) = delete;
+  OperationCalls& operator=(const OperationCalls&) = delete;
+
   virtual void copy(StreamRef stream, const Copy2D& copy) = 0;
   virtual void fan_out(StreamRef stream, const FanOut& task) = 0;
   virtual void ordered_sum(StreamRef stream, const OrderedSum& task) = 0;
@@ -36,8 +39,6 @@ class OperationCalls {
 
  protected:
   OperationCalls() = default;
-  OperationCalls(const OperationCalls&) = delete;
-  OperationCalls& operator=(const OperationCalls&) = delete;
   ~OperationCalls() = default;
 };
 

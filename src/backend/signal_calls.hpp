@@ -22,6 +22,9 @@ inline constexpr std::size_t most_signals = 16;
 /// neither may ever come.
 class SignalCalls {
  public:
+  SignalCalls(const SignalCalls&) = delete;
+  SignalCalls& operator=(const SignalCalls&) = delete;
+
   [[nodiscard]] virtual SignalSupport signal_support() const noexcept = 0;
   /// Sets the flag once all earlier work of `stream` is done and, for devices that NVLink joins, can be seen.
   virtual void signal(StreamRef stream, SharedFlag& flag, std::uint32_t value) = 0;
@@ -35,8 +38,6 @@ class SignalCalls {
 
  protected:
   SignalCalls() = default;
-  SignalCalls(const SignalCalls&) = delete;
-  SignalCalls& operator=(const SignalCalls&) = delete;
   ~SignalCalls() = default;
 };
 

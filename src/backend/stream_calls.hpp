@@ -21,6 +21,9 @@ struct SharedEventHandle {
 /// Queues of work, and marks in them.
 class StreamCalls {
  public:
+  StreamCalls(const StreamCalls&) = delete;
+  StreamCalls& operator=(const StreamCalls&) = delete;
+
   // Streams. Created ones do not synchronise with the legacy default stream.
   [[nodiscard]] virtual StreamRef default_stream(int device) = 0;
   [[nodiscard]] virtual StreamRef create_stream(int device, int priority) = 0;
@@ -71,8 +74,6 @@ class StreamCalls {
 
  protected:
   StreamCalls() = default;
-  StreamCalls(const StreamCalls&) = delete;
-  StreamCalls& operator=(const StreamCalls&) = delete;
   ~StreamCalls() = default;
 };
 

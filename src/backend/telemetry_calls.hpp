@@ -32,13 +32,14 @@ enum class Gauge : std::uint8_t { utilization, memory_usage, temperature, power_
 /// How devices fare, whichever process uses them. Throws Error(unsupported) where nothing tells it.
 class TelemetryCalls {
  public:
+  TelemetryCalls(const TelemetryCalls&) = delete;
+  TelemetryCalls& operator=(const TelemetryCalls&) = delete;
+
   [[nodiscard]] virtual int read_gauge(int device, Gauge gauge) = 0;
   [[nodiscard]] virtual std::vector<GpuProcess> processes_on(int device) = 0;
 
  protected:
   TelemetryCalls() = default;
-  TelemetryCalls(const TelemetryCalls&) = delete;
-  TelemetryCalls& operator=(const TelemetryCalls&) = delete;
   ~TelemetryCalls() = default;
 };
 

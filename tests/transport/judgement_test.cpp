@@ -90,8 +90,8 @@ TEST_F(ThreeRanks, AWaitEndsWithTheTeam) {
 
 class ThreeHastyRanks : public ThreeRanks {
  protected:
-  ThreeHastyRanks() : ThreeRanks(timeout_) {}
-  static inline const std::chrono::milliseconds timeout_ = test::patient(400ms);
+  ThreeHastyRanks() : ThreeRanks(hasty_timeout) {}
+  static inline const std::chrono::milliseconds hasty_timeout = test::patient(400ms);
 };
 
 TEST_F(ThreeHastyRanks, AWaitThatTakesTooLongNamesWhoIsMissing) {
@@ -106,7 +106,7 @@ TEST_F(ThreeHastyRanks, AWaitThatTakesTooLongNamesWhoIsMissing) {
 
 TEST_F(ThreeHastyRanks, WhoseProcessStandsStillIsNamedBeforeThoseThatWait) {
   for (std::size_t rank = 0; rank < 3; ++rank) make_call(rank, 1);
-  std::this_thread::sleep_for(timeout_ / 2 + 20ms);
+  std::this_thread::sleep_for(hasty_timeout / 2 + 20ms);
   for (const std::size_t rank : {0U, 2U})
     rooms_.state.status(rank).watched_at =
         RankStatus::now() + 60'000'000'000;  // they never seem to stand still

@@ -43,8 +43,7 @@ class Marks {
 class Launcher {
  public:
   Launcher(Runtime& runtime, const Plan& plan, const Operands& operands, const TeamBinding* team = nullptr)
-      : runtime_(runtime),
-        backend_(runtime.backend()),
+      : backend_(runtime.backend()),
         binding_{backend_, operands.addresses, operands.lanes, team},
         marks_(runtime, plan.mark_count) {}
 
@@ -95,7 +94,6 @@ class Launcher {
     return pointers_;
   }
 
-  Runtime& runtime_;
   backend::Backend& backend_;
   Binding binding_;
   Marks marks_;
