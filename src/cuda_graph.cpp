@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/cuda_graph.hpp"
 
+#include "backend/descriptor.hpp"
 #include "graph_recorder.hpp"
+#include "patient_write.hpp"
 #include "thread_current.hpp"
 #include "tutti/error.hpp"
 #include "tutti/memory.hpp"
 
+#include <chrono>
 #include <exception>
-#include <fstream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -72,10 +74,9 @@ class CUDAGraph::Impl {
           "CUDAGraph::debug_dump: this graph was captured without debug mode, expected enable_debug_mode "
           "before capture_end");
     }
-    std::ofstream file(path);
-    file << description_;
-    file.close();
-    if (!file)
+    const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666));
+    constexpr std::chrono::seconds patience{10};  // it may be a pipe that nobody reads
+    if (!file.is_open() || patient_write(file.number(), description_, patience) != description_.size())
       refuse_graph(fmt::format("CUDAGraph::debug_dump: path is '{}', which cannot be written", path));
   }
 

@@ -86,7 +86,7 @@ struct DeviceProperties {
   int copy_engine_count = 0;
   bool is_integrated = false;       ///< shares the host's memory, as opposed to having its own
   bool is_multi_gpu_board = false;  ///< one of several GPUs of a board
-  std::string uuid;        ///< as NVIDIA's tools show it, "GPU-" and 32 hexadecimal digits in five groups
+  std::string uuid = {};   ///< as NVIDIA's tools show it, "GPU-" and 32 hexadecimal digits in five groups
   std::string pci_bus_id;  ///< empty for virtual devices
   int numa_node = -1;      ///< -1 if unknown
 };

@@ -4,20 +4,18 @@
 #include "backend/cuda/current_device.hpp"
 #include "backend/cuda/driver_function.hpp"
 #include "backend/cuda/handles.hpp"
+#include "backend/descriptor.hpp"
 #include "tutti/error.hpp"
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
+#include <utility>
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 namespace tutti::backend::cuda {
 namespace {
@@ -67,18 +65,19 @@ cudaStreamCaptureMode to_native(CaptureErrorMode mode) {
 
 /// CUDA writes to files only.
 std::string describe(cudaGraph_t graph, int device) {
-  std::string path = (std::filesystem::temp_directory_path() / "tutti-graph-XXXXXX").string();
-  const int file = mkstemp(path.data());
-  if (file < 0)
+  const char* const directory = std::getenv("TMPDIR");
+  std::string path =
+      fmt::format("{}/tutti-graph-XXXXXX", directory == nullptr || *directory == 0 ? "/tmp" : directory);
+  const Descriptor file(mkostemp(path.data(), O_CLOEXEC));
+  if (!file.is_open()) {
     throw Error(ErrorCode::device_failure,
                 fmt::format("cannot make a file {} for a graph's description", path));
-  close(file);
+  }
   const cudaError_t status = cudaGraphDebugDotPrint(graph, path.c_str(), cudaGraphDebugDotFlagsVerbose);
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
+  std::optional<std::string> text = contents_of(path);
   static_cast<void>(std::remove(path.c_str()));
   check(status, "cudaGraphDebugDotPrint", device);
-  return text.str();
+  return std::move(text).value_or("");
 }
 
 }  // namespace
