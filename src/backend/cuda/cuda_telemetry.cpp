@@ -91,7 +91,7 @@ class NvmlReader {
   };
 
   NvmlReader() {
-    const DriverLibrary& nvml = session_.library();
+    const DriverLibrary& nvml = session_.driver_library();
     nvml.load(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
     nvml.load(in_words_, "nvmlErrorString");
     nvml.load(utilization_, "nvmlDeviceGetUtilizationRates");

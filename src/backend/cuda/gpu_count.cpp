@@ -30,7 +30,7 @@ std::optional<Uuids> listed_by(const NvmlSession& nvml) {
   int (*get_by_index)(unsigned, NvmlDevice*) = nullptr;
   int (*get_uuid)(NvmlDevice, char*, unsigned) = nullptr;
   int (*get_mig_mode)(NvmlDevice, unsigned*, unsigned*) = nullptr;
-  const cuda::DriverLibrary& library = nvml.library();
+  const cuda::DriverLibrary& library = nvml.driver_library();
   const bool is_known = library.load(get_driver_version, "nvmlSystemGetCudaDriverVersion_v2") &&
                         library.load(get_count, "nvmlDeviceGetCount_v2") &&
                         library.load(get_by_index, "nvmlDeviceGetHandleByIndex_v2") &&

@@ -23,7 +23,7 @@ constexpr int device_type_switch = 2;
 class NvLinks {
  public:
   NvLinks() {
-    const DriverLibrary& nvml = session_.library();
+    const DriverLibrary& nvml = session_.driver_library();
     nvml.load(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
     nvml.load(link_state_, "nvmlDeviceGetNvLinkState");
     nvml.load(remote_, "nvmlDeviceGetNvLinkRemotePciInfo_v2");

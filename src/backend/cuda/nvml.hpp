@@ -51,7 +51,7 @@ class NvmlSession {
   [[nodiscard]] bool is_open() const noexcept { return status_ == nvml_success; }
   /// What NVML has said to the session's begin; `nvml_library_not_found` if there is no NVML.
   [[nodiscard]] int status() const noexcept { return status_; }
-  [[nodiscard]] const DriverLibrary& library() const noexcept { return library_; }
+  [[nodiscard]] const DriverLibrary& driver_library() const noexcept { return library_; }
 
  private:
   DriverLibrary library_{"libnvidia-ml.so.1"};
