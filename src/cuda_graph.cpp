@@ -75,8 +75,8 @@ class CUDAGraph::Impl {
           "before capture_end");
     }
     const Descriptor file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOCTTY, 0666));
-    constexpr std::chrono::seconds patience{10};  // it may be a pipe that nobody reads
-    if (!file.is_open() || patient_write(file.number(), description_, patience) != description_.size())
+    constexpr std::chrono::seconds reader_patience{10};  // it may be a pipe that nobody reads
+    if (!file.is_open() || patient_write(file.number(), description_, reader_patience) != description_.size())
       refuse_graph(fmt::format("CUDAGraph::debug_dump: path is '{}', which cannot be written", path));
   }
 
