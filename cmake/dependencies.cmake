@@ -42,6 +42,32 @@ tutti_require("${TUTTI_DLPACK_INCLUDE_DIR}" "dlpack/dlpack.h" libdlpack-dev)
 add_library(tutti_dlpack_headers INTERFACE)
 target_include_directories(tutti_dlpack_headers SYSTEM INTERFACE ${TUTTI_DLPACK_INCLUDE_DIR})
 
+# Headers alone, which CUDA toolkits have; scripts/install-deps brings them where there is none.
+set(TUTTI_HAS_NVTX OFF)
+if(TUTTI_NVTX)
+  find_path(
+    TUTTI_NVTX_INCLUDE_DIR
+    nvtx3/nvToolsExt.h
+    HINTS
+    ENV CUDA_HOME
+    ENV CUDA_PATH
+    PATH_SUFFIXES include
+    PATHS /usr/local/cuda ${PROJECT_SOURCE_DIR}/.deps/prefix/usr
+  )
+  mark_as_advanced(TUTTI_NVTX_INCLUDE_DIR)
+  if(TUTTI_NVTX_INCLUDE_DIR)
+    set(TUTTI_HAS_NVTX ON)
+    # A folder with nothing else in it: that of a toolkit has headers of CUDA, too, perhaps of another version.
+    file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/nvtx)
+    file(CREATE_LINK ${TUTTI_NVTX_INCLUDE_DIR}/nvtx3 ${PROJECT_BINARY_DIR}/nvtx/nvtx3 SYMBOLIC)
+    add_library(tutti_nvtx_headers INTERFACE)
+    target_include_directories(tutti_nvtx_headers SYSTEM INTERFACE ${PROJECT_BINARY_DIR}/nvtx)
+  elseif(NOT TUTTI_NVTX STREQUAL AUTO)
+    tutti_require(FALSE "nvtx3/nvToolsExt.h" nvidia-cuda-dev)
+  endif()
+endif()
+message(STATUS "tutti: profilers are told through NVTX ${TUTTI_HAS_NVTX}")
+
 if(TUTTI_BUILD_TESTS)
   find_package(GTest QUIET)
   tutti_require("${GTest_FOUND}" "GoogleTest" libgtest-dev)

@@ -4,6 +4,7 @@
 #include "thread_current.hpp"
 #include "transport/select.hpp"
 #include "transport/steps/plan_builder.hpp"
+#include "watching.hpp"
 
 #include <algorithm>
 
@@ -109,6 +110,14 @@ std::shared_ptr<const transport::Plan> Call::plan(transport::LaunchMode mode) co
 
 void Call::launch() {
   last_launched = plan(transport::LaunchMode::eager);
+  const watching::CallRange range([this] {
+    return watching::WatchedCall{.runtime = runtime_,
+                                 .collective = request_.collective,
+                                 .bytes = request_.bytes(),
+                                 .plan = last_launched->summary,
+                                 .explain = [] { return transport::to_text(*last_launched); },
+                                 .streams = operands_.lanes};
+  });
   transport::launch(*runtime_, last_launched, operands_);
 }
 

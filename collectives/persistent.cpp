@@ -6,9 +6,12 @@
 #include "fork_mark.hpp"
 #include "transport/select.hpp"
 #include "tutti/error.hpp"
+#include "watching.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <optional>
+#include <span>
 
 namespace tutti {
 namespace {
@@ -28,6 +31,8 @@ class PersistentCollective::Impl {
   Impl(Call call, std::vector<Tensor> tensors)
       : runtime_(call.runtime()),
         tensors_(std::move(tensors)),
+        collective_(call.request().collective),
+        bytes_(call.request().bytes()),
         plan_(call.plan(transport::LaunchMode::persistent)),
         operands_(std::move(call.operands())),
         temporaries_(transport::allocate_temporaries(runtime_, *plan_, operands_.lanes)) {
@@ -65,12 +70,20 @@ class PersistentCollective::Impl {
               stream.device(), home_device()));
     }
     if (plan_->steps.empty()) return;
+    const backend::StreamRef home = StreamAccess::ref(stream);
+    const watching::CallRange range([&] {
+      return watching::WatchedCall{.runtime = &runtime_,
+                                   .collective = collective_,
+                                   .bytes = bytes_,
+                                   .plan = plan_->summary,
+                                   .explain = [this] { return transport::to_text(*plan_); },
+                                   .streams = std::span(&home, 1)};
+    });
     if (std::ranges::find(launched_on_, stream) == launched_on_.end()) launched_on_.push_back(stream);
     if (graph_ != nullptr) {
-      runtime_.backend().launch_graph(graph_, StreamAccess::ref(stream));
+      runtime_.backend().launch_graph(graph_, home);
     } else {
       // As graphs do: a launch waits for the one before, whatever stream that was on.
-      const backend::StreamRef home = StreamAccess::ref(stream);
       runtime_.wait_event(home, done_.handle());
       if (has_failed_) {
         for (const backend::StreamRef lane : replayed_on_->streams()) runtime_.order(lane, home);
@@ -151,6 +164,8 @@ class PersistentCollective::Impl {
   Runtime& runtime_;
   ForkMark fork_mark_;
   std::vector<Tensor> tensors_;
+  Collective collective_;
+  std::uint64_t bytes_;
   std::shared_ptr<const Plan> plan_;
   Operands operands_;
   std::vector<detail::IntrusivePtr<Storage>> temporaries_;

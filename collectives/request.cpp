@@ -205,6 +205,18 @@ class Describer {
 
 }  // namespace
 
+std::uint64_t Request::bytes() const {
+  const CollectiveTraits& traits = traits_of(collective);
+  if (shape.empty()) return 0;
+  if (traits.has_own_sizes) return shape[0] * shape[1];
+  std::uint64_t sum = 0;
+  for (std::size_t column = 0; column < columns; ++column) {
+    sum += traits.is_sum ? shape[2 * column] * size_of(static_cast<DType>(shape[2 * column + 1]))
+                         : shape[column];
+  }
+  return sum;
+}
+
 void describe(const Request& request, Problem& problem) {
   problem.shape = {.collective = traits_of(request.collective).of_one_tensor,
                    .members = problem.lane_devices.size(),

@@ -47,6 +47,8 @@ struct Request {
     shape.push_back(offset);
     shape.push_back(bytes);
   }
+  /// Of the tensors: of one member's, where all have such; of the whole, where it is scattered or gathered.
+  [[nodiscard]] std::uint64_t bytes() const;
   void add_to(transport::PlanKey& key) const {
     key.add(columns);  // how much of the shape is about them
     key.add_all(shape);

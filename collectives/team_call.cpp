@@ -3,6 +3,7 @@
 
 #include "backend/thread.hpp"
 #include "storage.hpp"
+#include "transport/select.hpp"
 #include "transport/steps/launch.hpp"
 #include "tutti/error.hpp"
 
@@ -159,6 +160,7 @@ std::uint64_t TeamCall::post_without_work() {
   context_.launcher().begin(streams_);
   if (is_captured()) arguments_.unsupported("the current stream is being captured");
   post();
+  const watching::CallRange range([this] { return watched(nullptr); });
   carry_out([this] {
     for (std::size_t local = 0; local < streams_.size(); ++local)
       team_.progress().mark(local, sequence_, streams_[local]);
@@ -226,6 +228,20 @@ void TeamCall::keep_memory() {
   for (const StandIn& replaced : stand_ins_) replaced.operand.record_stream(stream(replaced.local));
 }
 
+watching::WatchedCall TeamCall::watched(const transport::Plan* plan) const {
+  const transport::ranks::Membership& membership = team_.membership();
+  return {.runtime = &context_.runtime(),
+          .collective = request_.collective,
+          .bytes = request_.bytes(),
+          .plan = plan == nullptr ? PlanSummary{} : plan->summary,
+          .explain = [plan] { return plan == nullptr ? std::string() : transport::to_text(*plan); },
+          .streams = streams_,
+          .member = watching::WatchedMember{.team = context_.number(),
+                                            .rank = membership.rank(),
+                                            .rank_count = membership.rank_count(),
+                                            .sequence = sequence_}};
+}
+
 template <class Work>
 void TeamCall::carry_out(Work work) {
   const auto give_up = [this](const backend::Escaped& escaped) {
@@ -265,6 +281,7 @@ void TeamCall::plan_and_enqueue() {
 }
 
 void TeamCall::enqueue() {
+  const watching::CallRange range([this] { return watched(plan_.get()); });
   bind();
   try {
     const RoundPlan* const rounds = transport::rounds_of(*plan_);

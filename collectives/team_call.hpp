@@ -12,6 +12,7 @@
 #include "transport/team/team.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
+#include "watching.hpp"
 
 #include <array>
 #include <cstddef>
@@ -135,6 +136,8 @@ class TeamCall {
   void carry_out(Work work);
   /// What is queued keeps its memory, even if the rest fails.
   void keep_memory();
+  /// What tools are told of the call. `plan`: none where it queues nothing.
+  [[nodiscard]] watching::WatchedCall watched(const transport::Plan* plan) const;
 
   TeamContext& context_;
   transport::ranks::Team& team_;

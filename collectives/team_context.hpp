@@ -15,8 +15,10 @@
 #include "tutti/device.hpp"
 #include "tutti/exchange.hpp"
 #include "tutti/tensor.hpp"
+#include "watching.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -50,6 +52,8 @@ class TeamContext {
   [[nodiscard]] transport::ranks::RoundLauncher& launcher() noexcept { return launcher_; }
   [[nodiscard]] const transport::ranks::TeamMeans& means() const noexcept { return means_; }
   [[nodiscard]] TeamScratch& scratch() noexcept { return scratch_; }
+  /// For who watches: unlike those of the process's other teams.
+  [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
 
   /// The call that is being made as far as it is known before the shape of its request.
   [[nodiscard]] transport::Problem outline_of(const Request& request, std::size_t root) const;
@@ -77,6 +81,7 @@ class TeamContext {
   transport::PlanKey key_;  ///< of the call that is being made; keeps its memory
   std::shared_ptr<const transport::Plan> last_plan_;
   TeamScratch scratch_;
+  std::uint64_t number_ = watching::number_team();
 };
 
 }  // namespace tutti::collectives

@@ -14,6 +14,20 @@ if [[ -n ${CONDA_PREFIX:-} ]]; then
   export CMAKE_PREFIX_PATH=${CMAKE_PREFIX_PATH:+$CMAKE_PREFIX_PATH:}$CONDA_PREFIX
 fi
 
+# fetch_nvtx PREFIX: unpacks the headers of NVTX below PREFIX. No distribution has them but with all of CUDA; PyPI has.
+fetch_nvtx() {
+  local work status=0
+  work=$(mktemp -d)
+  {
+    python3 -m venv "$work/venv" &&
+      "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$work/wheel" nvidia-nvtx==13.5.25 &&
+      mkdir -p "$1/include" && rm -rf "$1/include/nvtx3" &&
+      cp -r "$work"/wheel/nvidia/*/include/nvtx3 "$1/include/"
+  } || status=1
+  rm -rf "$work"
+  return "$status"
+}
+
 say() { printf '\n=== %s\n' "$*" >&2; }
 die() {
   printf '%s: %s\n' "$(basename "$0")" "$*" >&2

@@ -17,6 +17,7 @@
 #include "tutti/graph.hpp"
 #include "tutti/graphed_callables.hpp"
 #include "tutti/memory.hpp"
+#include "tutti/nvtx.hpp"
 #include "tutti/persistent.hpp"
 #include "tutti/pluggable_allocator.hpp"
 #include "tutti/rng.hpp"

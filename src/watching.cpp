@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "watching.hpp"
+
+#include "backend/nvtx.hpp"
+
+#include <exception>
+#include <new>
+#include <string>
+
+#include <fmt/format.h>
+
+namespace tutti::watching {
+namespace {
+
+/// Through NVTX, as a text that ends with a zero. Messages that hold one are cut there.
+template <class Tell>
+void tell_profiler(std::string_view message, Tell tell) noexcept {
+  if (!backend::nvtx::has_listener()) return;
+  try {
+    tell(std::string(message).c_str());
+  } catch (const std::bad_alloc&) {
+    tell("(a message that there is no memory for)");
+  }
+}
+
+std::string title_of(const WatchedCall& call) {
+  const std::string_view name = name_of(call.collective);
+  if (call.plan.transport.empty()) return std::string(name);
+  return fmt::format("{}, {} bytes, {}", name, call.bytes, call.plan.transport);
+}
+
+}  // namespace
+
+bool look_for_watchers() noexcept {
+  const Watchers known = watchers.load();
+  if (known != Watchers::not_asked) return known == Watchers::some;
+  const bool is_watched = backend::nvtx::has_listener();
+  watchers.store(is_watched ? Watchers::some : Watchers::none);
+  return is_watched;
+}
+
+void mark(std::string_view message) noexcept {
+  tell_profiler(message, backend::nvtx::mark);
+}
+
+void push(std::string_view message) noexcept {
+  tell_profiler(message, backend::nvtx::push);
+}
+
+void pop() noexcept {
+  if (backend::nvtx::has_listener()) backend::nvtx::pop();
+}
+
+std::uint64_t number_team() noexcept {
+  static std::atomic<std::uint64_t> last = 0;
+  return ++last;
+}
+
+class CallRange::Open {
+ public:
+  explicit Open(const WatchedCall& call) : is_heard_(backend::nvtx::has_listener()) {
+    if (is_heard_) backend::nvtx::push_call(title_of(call).c_str(), call.bytes);
+  }
+  Open(const Open&) = delete;
+  Open& operator=(const Open&) = delete;
+  ~Open() {
+    if (is_heard_) backend::nvtx::pop_call();
+  }
+
+ private:
+  bool is_heard_;
+};
+
+CallRange::OpenPtr CallRange::open(const std::function<WatchedCall()>& describe) noexcept {
+  try {
+    return OpenPtr(new Open(describe()));
+  } catch (const std::exception&) {
+    return nullptr;  // no memory to tell of it: the call is made all the same
+  }
+}
+
+void CallRange::End::operator()(Open* range) const noexcept {
+  delete range;
+}
+
+}  // namespace tutti::watching

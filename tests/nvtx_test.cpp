@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a tool hears that listens to NVTX. It is named to the process before anything asks for one.
+
+#include "tutti/nvtx.hpp"
+
+#include "support/environment.hpp"
+#include "tutti/collectives.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/cuda_graph.hpp"
+#include "tutti/persistent.hpp"
+#include "tutti/tensor.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace tutti {
+namespace {
+
+const int listener_named = setenv("NVTX_INJECTION64_PATH", TUTTI_TEST_LISTENER, 1);
+
+/// What has been heard since the last time.
+std::string heard() {
+  using Take = std::size_t (*)(char*, std::size_t);
+  static const Take take = [] {
+    void* const library = dlopen(TUTTI_TEST_LISTENER, RTLD_NOW | RTLD_NOLOAD);
+    if (library == nullptr) throw std::runtime_error("nobody has loaded the listener");
+    return reinterpret_cast<Take>(dlsym(library, "listener_take"));
+  }();
+  std::array<char, 65536> text{};
+  return {text.data(), take(text.data(), text.size())};
+}
+
+std::string range_of(std::string_view operation, std::size_t bytes, std::string_view transport) {
+  return fmt::format("tutti push {}, {} bytes, {} | {}\ntutti pop\n", operation, bytes, transport, bytes);
+}
+
+constexpr std::size_t element_count = 96;
+constexpr std::size_t tensor_bytes = element_count * sizeof(float);
+
+class NvtxListener : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(listener_named, 0);
+    nvtx::mark("begin");  // what comes before it is of no interest
+    static_cast<void>(heard());
+  }
+
+  const std::vector<Device> devices_ = test::first_devices(3);
+
+  [[nodiscard]] static Tensor tensor(Device device, std::size_t elements = element_count) {
+    return zeros({static_cast<std::int64_t>(elements)}, {.device = device});
+  }
+  /// One on each device.
+  [[nodiscard]] std::vector<Tensor> tensors(std::size_t elements = element_count) const {
+    std::vector<Tensor> all;
+    for (const Device device : devices_) all.push_back(tensor(device, elements));
+    return all;
+  }
+  [[nodiscard]] std::vector<std::vector<Tensor>> lists() const {
+    std::vector<std::vector<Tensor>> all;
+    for (const Device device : devices_) all.push_back({tensor(device), tensor(device)});
+    return all;
+  }
+};
+
+TEST_F(NvtxListener, HearsMarksAndRangesInOrder) {
+  nvtx::mark("a moment");
+  EXPECT_EQ(nvtx::range_push("outer"), 0);
+  {
+    const nvtx::Range range(std::string_view("inner, and more").substr(0, 5));
+    EXPECT_EQ(range.depth(), 1);
+  }
+  EXPECT_EQ(nvtx::range_pop(), 0);
+  EXPECT_EQ(nvtx::range_pop(), -1);
+  EXPECT_EQ(heard(), "mark a moment\npush outer\npush inner\npop\npop\n");
+}
+
+TEST_F(NvtxListener, HearsEveryCollectiveOfAProcessAsARange) {
+  const std::size_t count = devices_.size();
+  const Tensor source = tensor(devices_[0]);
+  const Tensor whole = tensor(devices_[0], element_count * count);
+  const std::vector<Tensor> out = tensors();
+  const std::vector<std::vector<Tensor>> out_lists = lists();
+  const auto expect = [](std::string_view operation, std::size_t bytes) {
+    EXPECT_EQ(heard(), range_of(operation, bytes, last_plan().transport));
+  };
+  static_cast<void>(broadcast(source, devices_));
+  expect("broadcast", tensor_bytes);
+  broadcast(source, out);
+  expect("broadcast", tensor_bytes);
+  broadcast_coalesced(out_lists[0], out_lists);
+  expect("broadcast_coalesced", 2 * tensor_bytes);
+  static_cast<void>(reduce_add(out));
+  expect("reduce_add", tensor_bytes);
+  static_cast<void>(reduce_add_coalesced(out_lists));
+  expect("reduce_add_coalesced", 2 * tensor_bytes);
+  scatter(whole, out);
+  expect("scatter", count * tensor_bytes);
+  gather(out, whole);
+  expect("gather", count * tensor_bytes);
+}
+
+TEST_F(NvtxListener, HearsEveryLaunchOfAPersistentCollective) {
+  PersistentCollective call = persistent_broadcast(tensor(devices_[0]), tensors());
+  EXPECT_EQ(heard(), "");
+  for (int launch = 0; launch < 2; ++launch) {
+    call.launch();
+    EXPECT_EQ(heard(), range_of("broadcast", tensor_bytes, call.summary().transport));
+  }
+}
+
+TEST_F(NvtxListener, HearsWhatIsCaptured) {
+  const std::vector<Tensor> out = tensors();
+  const std::vector<Stream> before = [this] {
+    std::vector<Stream> streams;
+    for (const Device device : devices_) streams.push_back(current_stream(device));
+    return streams;
+  }();
+  for (std::size_t i = devices_.size(); i-- > 0;) set_stream(Stream(devices_[i]));
+  CUDAGraph graph;
+  graph.capture_begin();
+  broadcast(out[0], out);
+  graph.capture_end();
+  for (std::size_t i = devices_.size(); i-- > 0;) set_stream(before[i]);
+  EXPECT_EQ(heard(), range_of("broadcast", tensor_bytes, last_plan().transport));
+}
+
+TEST_F(NvtxListener, HearsEveryCollectiveOfATeamAsARange) {
+  Communicator team(CommunicatorOptions{.devices = devices_});
+  static_cast<void>(heard());
+  const std::size_t count = devices_.size();
+  const Tensor whole = tensor(devices_[0], element_count * count);
+  const std::vector<Tensor> parts = tensors();
+  const std::vector<Tensor> results = tensors();
+  const std::vector<Tensor> wholes = tensors(element_count * count);
+  const std::vector<std::vector<Tensor>> input_lists = lists();
+  const std::vector<std::vector<Tensor>> result_lists = lists();
+  struct Called {
+    std::string_view operation;
+    std::size_t bytes;
+    std::function<void()> call;
+  };
+  const std::vector<Called> calls{
+      {"broadcast", tensor_bytes, [&] { team.broadcast(parts, 0); }},
+      {"broadcast_coalesced", 2 * tensor_bytes, [&] { team.broadcast_coalesced(input_lists, 0); }},
+      {"reduce_add", tensor_bytes, [&] { team.reduce_add(parts, {results[0]}, 0); }},
+      {"reduce_add_coalesced", 2 * tensor_bytes,
+       [&] { team.reduce_add_coalesced(input_lists, {result_lists[0]}, 0); }},
+      {"all_reduce_add", tensor_bytes, [&] { team.all_reduce_add(parts, results); }},
+      {"all_reduce_add_coalesced", 2 * tensor_bytes,
+       [&] { team.all_reduce_add_coalesced(input_lists, result_lists); }},
+      {"all_gather", tensor_bytes, [&] { team.all_gather(parts, wholes); }},
+      {"reduce_scatter_add", count * tensor_bytes, [&] { team.reduce_scatter_add(wholes, results); }},
+      {"scatter", count * tensor_bytes, [&] { team.scatter(whole, results, 0); }},
+      {"gather", count * tensor_bytes, [&] { team.gather(parts, whole, 0); }},
+      {"barrier", 0, [&] { team.barrier(); }},
+  };
+  EXPECT_EQ(calls.size(), collective_count - 1);
+  for (const Called& called : calls) {
+    called.call();
+    EXPECT_EQ(heard(), range_of(called.operation, called.bytes, team.last_plan().transport));
+  }
+  static_cast<void>(team.split(0));
+  EXPECT_EQ(heard(), "tutti push split | 0\ntutti pop\n");
+}
+
+}  // namespace
+}  // namespace tutti
