@@ -94,7 +94,8 @@ configure() {
   if [[ -d $deps_prefix ]]; then
     arguments+=("-DCMAKE_PREFIX_PATH=$deps_prefix")
   fi
-  if command -v ccache >/dev/null 2>&1; then
+  # A folder that is configured keeps its compiler launcher: another one would have everything built again.
+  if [[ ! -e build/$1/CMakeCache.txt ]] && command -v ccache >/dev/null 2>&1; then
     arguments+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_CUDA_COMPILER_LAUNCHER=ccache)
   fi
   cmake "${arguments[@]}"
