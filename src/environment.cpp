@@ -139,6 +139,9 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   assign(
       result.flight_record, "TUTTI_FLIGHT_RECORD",
       [](std::string_view text) { return std::optional<std::string>(text); }, "a path");
+  assign(
+      result.trace, "TUTTI_TRACE", [](std::string_view text) { return std::optional<std::string>(text); },
+      "a path");
   return result;
 }
 

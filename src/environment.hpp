@@ -61,6 +61,10 @@ struct Environment {
   /// of being written to the log; a dot and the number of the rank that writes it come behind.
   std::optional<std::string> flight_record;
 
+  /// `TUTTI_TRACE`: the path of a file that a trace is written to, in JSON as viewers of Chrome's traces read
+  /// it. Of ranks, a dot and the rank come before the path's last suffix.
+  std::optional<std::string> trace;
+
   /// The process's environment as it was at the first call. Throws Error(invalid_argument), naming the
   /// variable, its value and what was expected, while a variable holds anything else.
   [[nodiscard]] static const Environment& get();

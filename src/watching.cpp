@@ -2,6 +2,7 @@
 #include "watching.hpp"
 
 #include "backend/nvtx.hpp"
+#include "trace.hpp"
 
 #include <exception>
 #include <new>
@@ -23,6 +24,15 @@ void tell_profiler(std::string_view message, Tell tell) noexcept {
   }
 }
 
+template <class Tell>
+void tell_trace(Tell tell) noexcept {
+  try {
+    if (Trace* const trace = Trace::get()) tell(*trace);
+  } catch (const std::exception&) {
+    return;  // no memory to tell of it
+  }
+}
+
 std::string title_of(const WatchedCall& call) {
   const std::string_view name = name_of(call.collective);
   if (call.plan.transport.empty()) return std::string(name);
@@ -34,21 +44,29 @@ std::string title_of(const WatchedCall& call) {
 bool look_for_watchers() noexcept {
   const Watchers known = watchers.load();
   if (known != Watchers::not_asked) return known == Watchers::some;
-  const bool is_watched = backend::nvtx::has_listener();
+  bool is_watched = backend::nvtx::has_listener();
+  try {
+    is_watched |= Trace::is_wanted();
+  } catch (const std::exception&) {
+    return false;  // a wrong variable is reported when the library starts
+  }
   watchers.store(is_watched ? Watchers::some : Watchers::none);
   return is_watched;
 }
 
 void mark(std::string_view message) noexcept {
   tell_profiler(message, backend::nvtx::mark);
+  tell_trace([&](Trace& trace) { trace.mark(message); });
 }
 
 void push(std::string_view message) noexcept {
   tell_profiler(message, backend::nvtx::push);
+  tell_trace([&](Trace& trace) { trace.push(message); });
 }
 
 void pop() noexcept {
   if (backend::nvtx::has_listener()) backend::nvtx::pop();
+  tell_trace([](Trace& trace) { trace.pop(); });
 }
 
 std::uint64_t number_team() noexcept {
@@ -59,6 +77,7 @@ std::uint64_t number_team() noexcept {
 class CallRange::Open {
  public:
   explicit Open(const WatchedCall& call) : is_heard_(backend::nvtx::has_listener()) {
+    if (Trace* const trace = Trace::get()) traced_.emplace(*trace, call);
     if (is_heard_) backend::nvtx::push_call(title_of(call).c_str(), call.bytes);
   }
   Open(const Open&) = delete;
@@ -68,6 +87,7 @@ class CallRange::Open {
   }
 
  private:
+  std::optional<TracedCall> traced_;
   bool is_heard_;
 };
 

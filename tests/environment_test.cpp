@@ -71,6 +71,7 @@ TEST(Environment, TakesEveryVariable) {
              {"TUTTI_ALLOC_CONF", "max_split_size_mb:200,garbage_collection_threshold:0.8"},
              {"TUTTI_LAUNCH_BLOCKING", "1"},
              {"TUTTI_LOG", "off"},
+             {"TUTTI_TRACE", "/tmp/trace.json"},
              {"TUTTI_FLIGHT_RECORD", "/tmp/record"}});
   EXPECT_EQ(environment.backend, BackendChoice::host);
   EXPECT_TRUE(environment.launch_blocking);
@@ -86,6 +87,7 @@ TEST(Environment, TakesEveryVariable) {
   EXPECT_EQ(environment.allocators.max_split_bytes, std::size_t{200} << 20);
   EXPECT_EQ(environment.allocators.garbage_collection_threshold, 0.8);
   EXPECT_EQ(environment.log, LogLevel::off);
+  EXPECT_EQ(environment.trace, "/tmp/trace.json");
   EXPECT_EQ(environment.flight_record, "/tmp/record");
 }
 
