@@ -2,9 +2,13 @@
 #include "collectives/arguments.hpp"
 
 #include "thread_current.hpp"
+#include "tutti/reduce_types.hpp"
 
 #include <algorithm>
+#include <cmath>
+#include <concepts>
 #include <cstddef>
+#include <vector>
 
 fmt::format_context::iterator fmt::formatter<tutti::collectives::Name>::format(
     const tutti::collectives::Name& name, fmt::format_context& context) const {
@@ -125,6 +129,29 @@ void Arguments::writable(const Tensor& tensor, const Name& name) const {
   if (!tensor.layout()->is_non_overlapping()) {
     fail("{} has elements that share memory (sizes {}, strides {}), expected none", name,
          to_string(tensor.sizes()), to_string(tensor.strides()));
+  }
+}
+
+void Arguments::operation(const ReduceOp& operation, DType dtype, std::size_t count) const {
+  const ReduceKind kind = operation.kind();
+  if (std::ranges::find(all_reduce_kinds, kind) == all_reduce_kinds.end())
+    fail("op is {}, expected an operation", static_cast<int>(kind));
+  if (kind == ReduceKind::sum) return;
+  if (!has_operation(dtype, kind))
+    fail("op is {}, which elements of {} do not have", name_of(kind), name_of(dtype));
+  if (kind != ReduceKind::premul_sum) return;
+  const std::vector<double>& factors = operation.factors();
+  if (factors.size() != 1 && factors.size() != count) {
+    fail("op has {} factors, expected 1, or {}: one for each that is added", factors.size(), count);
+  }
+  const bool is_whole = visit_dtype(dtype, []<class T>() { return std::integral<T>; });
+  if (!is_whole) return;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    constexpr double limit = 9007199254740992.0;  // 2^53, to which all whole numbers are exact
+    if (!(std::abs(factors[i]) <= limit) || factors[i] != std::trunc(factors[i])) {
+      fail("op has the factor {} at {}, expected a whole number from -2^53 to 2^53 for {}", factors[i], i,
+           name_of(dtype));
+    }
   }
 }
 

@@ -5,6 +5,7 @@
 #include "storage.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/error.hpp"
+#include "tutti/reduce_op.hpp"
 
 #include <source_location>
 #include <span>
@@ -130,6 +131,8 @@ class Arguments {
                           const Name& pattern_name, int dim) const;
   /// No two elements of it share memory.
   void writable(const Tensor& tensor, const Name& name) const;
+  /// Elements of the type have the operation, and there is one factor, or one for each of `count` inputs.
+  void operation(const ReduceOp& operation, DType dtype, std::size_t count) const;
   /// `dim`, counted from the front.
   [[nodiscard]] int dimension(int dim, int rank) const;
   /// Of a workload: one element type for each tensor of the list, or none.

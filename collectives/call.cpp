@@ -64,7 +64,7 @@ backend::StreamRef Call::first_use(backend::StreamRef own, std::uint64_t bytes) 
 }
 
 transport::PlanKey Call::key(transport::LaunchMode mode) const {
-  constexpr std::size_t plain_numbers = 7;  // three beside the lists, and each list's length
+  constexpr std::size_t plain_numbers = 8;  // four beside the lists, and each list's length
   transport::PlanKey key(plain_numbers + operands_.lanes.size() + rows_.size() + ready_.size() +
                          request_.shape.size());
   key.add(static_cast<std::uint64_t>(request_.collective) | static_cast<std::uint64_t>(mode) << 8U |

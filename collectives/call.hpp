@@ -71,6 +71,11 @@ class Call {
   }
   void set_staging_bytes(std::uint64_t bytes) { staging_bytes_ = bytes; }
   [[nodiscard]] Request& request() noexcept { return request_; }
+  /// What the inputs are combined by.
+  void set_operation(const ReduceOp& operation) {
+    request_.reduce_kind = operation.kind();
+    operands_.operation = operation;
+  }
 
   /// The stream of the row started `row`-th, which is not on the host.
   [[nodiscard]] backend::StreamRef stream_of(std::size_t row) const { return operands_.lanes[rows_[row]]; }

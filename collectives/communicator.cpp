@@ -310,32 +310,76 @@ void Communicator::broadcast_coalesced(TensorList tensors, TensorLists out, int 
 
 void Communicator::reduce_add(TensorList inputs, TensorList out, int root, StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce_add, streams);
-  collectives::reduce_to_root(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out), root);
+  collectives::reduce_to_root(call, ReduceOp::sum, MemberOperands::one_each(inputs),
+                              MemberOperands::one_each(out), root);
 }
 
 void Communicator::reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce_add_coalesced, streams);
-  collectives::reduce_to_root(call, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
+  collectives::reduce_to_root(call, ReduceOp::sum, MemberOperands::lists(inputs), MemberOperands::lists(out),
+                              root);
+}
+
+void Communicator::reduce(TensorList inputs, TensorList out, const ReduceOp& op, int root,
+                          StreamList streams) {
+  TeamCall call(*impl_->context, Collective::reduce, streams);
+  collectives::reduce_to_root(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
+                              root);
+}
+
+void Communicator::reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, int root,
+                                    StreamList streams) {
+  TeamCall call(*impl_->context, Collective::reduce_coalesced, streams);
+  collectives::reduce_to_root(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
 }
 
 void Communicator::all_reduce_add(TensorList inputs, TensorList out, StreamList streams) {
   TeamCall call(*impl_->context, Collective::all_reduce_add, streams);
-  collectives::reduce_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+  collectives::reduce_to_all(call, ReduceOp::sum, MemberOperands::one_each(inputs),
+                             MemberOperands::one_each(out));
 }
 
 void Communicator::all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
   TeamCall call(*impl_->context, Collective::all_reduce_add_coalesced, streams);
-  collectives::reduce_to_all(call, MemberOperands::lists(inputs), MemberOperands::lists(out));
+  collectives::reduce_to_all(call, ReduceOp::sum, MemberOperands::lists(inputs), MemberOperands::lists(out));
+}
+
+void Communicator::all_reduce(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams) {
+  TeamCall call(*impl_->context, Collective::all_reduce, streams);
+  collectives::reduce_to_all(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+}
+
+void Communicator::all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
+                                        StreamList streams) {
+  TeamCall call(*impl_->context, Collective::all_reduce_coalesced, streams);
+  collectives::reduce_to_all(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out));
 }
 
 void Communicator::all_gather(TensorList inputs, TensorList out, StreamList streams) {
   TeamCall call(*impl_->context, Collective::all_gather, streams);
-  collectives::gather_to_all(call, inputs, out);
+  collectives::gather_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+}
+
+void Communicator::all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
+  TeamCall call(*impl_->context, Collective::all_gather_coalesced, streams);
+  collectives::gather_to_all(call, MemberOperands::lists(inputs), MemberOperands::lists(out));
 }
 
 void Communicator::reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce_scatter_add, streams);
-  collectives::reduce_and_scatter(call, inputs, out);
+  collectives::reduce_and_scatter(call, ReduceOp::sum, MemberOperands::one_each(inputs),
+                                  MemberOperands::one_each(out));
+}
+
+void Communicator::reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams) {
+  TeamCall call(*impl_->context, Collective::reduce_scatter, streams);
+  collectives::reduce_and_scatter(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+}
+
+void Communicator::reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
+                                            StreamList streams) {
+  TeamCall call(*impl_->context, Collective::reduce_scatter_coalesced, streams);
+  collectives::reduce_and_scatter(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out));
 }
 
 void Communicator::scatter(const Tensor& tensor, TensorList out, int root, int dim, StreamList streams) {

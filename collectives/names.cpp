@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend/reduction.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/error.hpp"
+#include "tutti/reduce_types.hpp"
 
 #include <array>
 #include <string>
@@ -33,6 +35,26 @@ TransportKind parse_transport(std::string_view text) {
   }
   throw Error(ErrorCode::invalid_argument,
               "parse_transport: text is \"" + std::string(text) + "\", expected auto, p2p, nccl or staged");
+}
+
+std::string_view name_of(ReduceKind kind) noexcept {
+  constexpr std::array<std::string_view, all_reduce_kinds.size()> names{
+      "sum", "avg", "premul_sum", "min", "max", "prod", "band", "bor", "bxor"};
+  const auto index = static_cast<std::size_t>(kind);
+  return index < names.size() ? names[index] : "unknown";
+}
+
+bool has_operation(DType dtype, ReduceKind kind) noexcept {
+  return visit_dtype(dtype, [kind]<class T>() { return backend::has_operation<T>(kind); });
+}
+
+ReduceKind parse_reduce_kind(std::string_view text) {
+  for (const ReduceKind kind : all_reduce_kinds) {
+    if (text == name_of(kind)) return kind;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              "parse_reduce_kind: text is \"" + std::string(text) +
+                  "\", expected sum, avg, premul_sum, min, max, prod, band, bor or bxor");
 }
 
 }  // namespace tutti

@@ -252,7 +252,8 @@ PersistentCollective persistent_reduce_add(TensorList inputs, const Tensor& out,
                                            const CollectiveOptions& options) {
   const Arguments arguments(Runtime::get(), "persistent_reduce_add", options);
   Packing packing(arguments, PackingPolicy::refuse);
-  Call call = prepare_reduce_add(arguments, packing, inputs, out, options);
+  Call call =
+      prepare_reduce(arguments, packing, {Collective::reduce_add, ReduceOp::sum}, inputs, out, options);
   return bind(std::move(call), joined(inputs, TensorList{out}));
 }
 
@@ -261,7 +262,25 @@ PersistentCollective persistent_reduce_add_coalesced(TensorLists inputs, TensorL
                                                      const CollectiveOptions& options) {
   const Arguments arguments(Runtime::get(), "persistent_reduce_add_coalesced", options);
   Packing packing(arguments, PackingPolicy::refuse);
-  Call call = prepare_reduce_add_coalesced(arguments, packing, inputs, out, buffer_size, options);
+  Call call = prepare_reduce_coalesced(arguments, packing, {Collective::reduce_add_coalesced, ReduceOp::sum},
+                                       inputs, out, buffer_size, options);
+  return bind(std::move(call), flattened(inputs, out));
+}
+
+PersistentCollective persistent_reduce(TensorList inputs, const Tensor& out, const ReduceOp& op,
+                                       const CollectiveOptions& options) {
+  const Arguments arguments(Runtime::get(), "persistent_reduce", options);
+  Packing packing(arguments, PackingPolicy::refuse);
+  Call call = prepare_reduce(arguments, packing, {Collective::reduce, op}, inputs, out, options);
+  return bind(std::move(call), joined(inputs, TensorList{out}));
+}
+
+PersistentCollective persistent_reduce_coalesced(TensorLists inputs, TensorList out, const ReduceOp& op,
+                                                 std::size_t buffer_size, const CollectiveOptions& options) {
+  const Arguments arguments(Runtime::get(), "persistent_reduce_coalesced", options);
+  Packing packing(arguments, PackingPolicy::refuse);
+  Call call = prepare_reduce_coalesced(arguments, packing, {Collective::reduce_coalesced, op}, inputs, out,
+                                       buffer_size, options);
   return bind(std::move(call), flattened(inputs, out));
 }
 

@@ -21,11 +21,16 @@ namespace tutti::collectives {
 [[nodiscard]] Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing,
                                                TensorList tensors, TensorLists out, std::size_t buffer_size,
                                                const CollectiveOptions& options);
-[[nodiscard]] Call prepare_reduce_add(const Arguments& arguments, Packing& packing, TensorList inputs,
-                                      const Tensor& out, const CollectiveOptions& options);
-[[nodiscard]] Call prepare_reduce_add_coalesced(const Arguments& arguments, Packing& packing,
-                                                TensorLists inputs, TensorList out, std::size_t buffer_size,
-                                                const CollectiveOptions& options);
+/// What reduces, and by what.
+struct ReduceCall {
+  Collective collective;
+  const ReduceOp& operation;
+};
+[[nodiscard]] Call prepare_reduce(const Arguments& arguments, Packing& packing, const ReduceCall& what,
+                                  TensorList inputs, const Tensor& out, const CollectiveOptions& options);
+[[nodiscard]] Call prepare_reduce_coalesced(const Arguments& arguments, Packing& packing,
+                                            const ReduceCall& what, TensorLists inputs, TensorList out,
+                                            std::size_t buffer_size, const CollectiveOptions& options);
 [[nodiscard]] Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor& tensor,
                                    TensorList out, int dim, StreamList streams,
                                    const CollectiveOptions& options);

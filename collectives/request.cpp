@@ -49,7 +49,7 @@ class Describer {
     problem_.shape.payload *= inputs_.count;
   }
 
-  /// Every output gets the sums of all inputs.
+  /// Every output gets what all inputs are combined to.
   void reduce() {
     for (std::size_t column = 0; column < columns_; ++column) {
       const auto [count, dtype] = summed(column);
@@ -62,7 +62,7 @@ class Describer {
     }
   }
 
-  /// Every output gets its part of the sums.
+  /// Every output gets its part of that.
   void reduce_scatter() {
     problem_.outputs_are_apart = true;
     for (std::size_t column = 0; column < columns_; ++column) {
@@ -211,19 +211,20 @@ std::uint64_t Request::bytes() const {
   if (traits.has_own_sizes) return shape[0] * shape[1];
   std::uint64_t sum = 0;
   for (std::size_t column = 0; column < columns; ++column) {
-    sum += traits.is_sum ? shape[2 * column] * size_of(static_cast<DType>(shape[2 * column + 1]))
-                         : shape[column];
+    sum += traits.reduces ? shape[2 * column] * size_of(static_cast<DType>(shape[2 * column + 1]))
+                          : shape[column];
   }
   return sum;
 }
 
 void describe(const Request& request, Problem& problem) {
-  problem.shape = {.collective = traits_of(request.collective).of_one_tensor,
+  problem.shape = {.collective = traits_of(request.collective).travels_as,
                    .members = problem.lane_devices.size(),
                    .tensors = request.columns};
+  problem.reduce_kind = request.reduce_kind;
   if (!moves_tensors(request.collective) || request.shape.empty()) return;
   Describer describer(request, problem);
-  switch (traits_of(request.collective).of_one_tensor) {
+  switch (traits_of(request.collective).travels_as) {
     case Collective::broadcast:
       return describer.broadcast();
     case Collective::all_gather:

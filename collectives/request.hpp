@@ -4,6 +4,7 @@
 #include "transport/plan_cache.hpp"
 #include "transport/problem.hpp"
 #include "tutti/collective.hpp"
+#include "tutti/reduce_op.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@ namespace tutti::collectives {
 /// options it is all that a plan depends on.
 struct Request {
   Collective collective = Collective::barrier;
+  ReduceKind reduce_kind = ReduceKind::sum;
   /// Tensors of each row of operands. Buffer b is column b % columns of row b / columns.
   std::size_t columns = 1;
   /// Of copies: the bytes of each column of an input, then, ascending, the buffers of outputs that are left
@@ -27,6 +29,7 @@ struct Request {
   /// Keeps the memory.
   void clear() noexcept {
     collective = Collective::barrier;
+    reduce_kind = ReduceKind::sum;
     columns = 1;
     shape.clear();
   }
@@ -50,6 +53,7 @@ struct Request {
   /// Of the tensors: of one member's, where all have such; of the whole, where it is scattered or gathered.
   [[nodiscard]] std::uint64_t bytes() const;
   void add_to(transport::PlanKey& key) const {
+    key.add(static_cast<std::uint64_t>(reduce_kind));
     key.add(columns);  // how much of the shape is about them
     key.add_all(shape);
   }

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <memory>
 #include <new>
 #include <string>
@@ -42,6 +43,7 @@ TeamCall::TeamCall(TeamContext& context, Collective collective, StreamList strea
       operands_(context.scratch().operands) {
   request_.clear();
   request_.collective = collective;
+  operands_.operation = {};
   signature_.collective = collective;
   arguments_.streams(streams, context.devices(), "local member");
   for (std::size_t local = 0; local < streams.size(); ++local) guards_[local].emplace(streams[local]);
@@ -62,6 +64,14 @@ void TeamCall::set_root(int root) {
   }
   root_ = static_cast<std::size_t>(root);
   signature_.root = static_cast<std::int16_t>(root);
+}
+
+void TeamCall::set_operation(const ReduceOp& operation) {
+  request_.reduce_kind = operation.kind();
+  operands_.operation = operation;
+  signature_.reduce_kind = operation.kind();
+  for (const double factor : operation.factors())
+    signature_.add_to_shape(std::bit_cast<std::uint64_t>(factor));
 }
 
 void TeamCall::one_per_member(std::size_t count, std::string_view argument) const {
@@ -113,11 +123,11 @@ void TeamCall::check_output(const Tensor& out, const Name& name, std::size_t loc
 }
 
 void TeamCall::begin(std::span<const Tensor> tensors) {
-  const bool is_sum = traits_of(request_.collective).is_sum;
+  const bool reduces = traits_of(request_.collective).reduces;
   request_.columns = tensors.size();
   for (const Tensor& tensor : tensors) {
     const auto elements = static_cast<std::uint64_t>(tensor.numel());
-    if (is_sum) {
+    if (reduces) {
       request_.add_summed(elements, tensor.dtype());
     } else {
       request_.add_copied(elements * size_of(tensor.dtype()));
@@ -170,7 +180,7 @@ std::uint64_t TeamCall::post_without_work() {
 
 void TeamCall::run() {
   if (traits_of(request_.collective).output == CollectiveOutput::all &&
-      !traits_of(request_.collective).is_sum)
+      !traits_of(request_.collective).reduces)
     leave_own_copies_alone();
   plan();
   post();

@@ -78,6 +78,9 @@ class TeamCall {
   void set_root(int root);
   [[nodiscard]] std::size_t root() const noexcept { return root_; }
 
+  /// What the inputs are combined by, as all ranks give it.
+  void set_operation(const ReduceOp& operation);
+
   // Checks.
   void one_per_member(std::size_t count, std::string_view argument) const;
   void on_member(const Tensor& tensor, const Name& name, std::size_t local) const;

@@ -66,7 +66,7 @@ transport::Problem TeamContext::outline_of(const Request& request, std::size_t r
   problem.determinism = team_.settings().determinism;
   problem.is_of_team = true;
   problem.root = static_cast<transport::LaneId>(root);
-  problem.shape = {.collective = traits_of(request.collective).of_one_tensor,
+  problem.shape = {.collective = traits_of(request.collective).travels_as,
                    .members = team_.membership().member_count(),
                    .tensors = request.columns};
   return problem;

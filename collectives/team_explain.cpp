@@ -67,7 +67,7 @@ std::string explain(const TeamContext& context) {
   constexpr std::uint64_t no_limit = ~std::uint64_t{0};
   for (std::size_t value = 0; value < collective_count; ++value) {
     const auto pattern = static_cast<Collective>(value);
-    if (!moves_tensors(pattern) || traits_of(pattern).takes_lists) continue;
+    if (!moves_tensors(pattern) || traits_of(pattern).travels_as != pattern) continue;
     const std::string_view name = name_of(pattern);
     const transport::RanksZones zones =
         transport::ranks_zones_of(pattern, context.team().membership().member_count(), false);
@@ -105,7 +105,7 @@ std::string explain(const TeamContext& context, const Workload& workload) {
   }
   Request in_place = request;
   // Results that are their members' inputs already are left alone.
-  if (!traits_of(workload.collective).is_sum &&
+  if (!traits_of(workload.collective).reduces &&
       traits_of(workload.collective).output == CollectiveOutput::all) {
     const bool has_root = traits_of(workload.collective).has_root;
     for (std::size_t member = has_root ? root : 0; member < (has_root ? root + 1 : members); ++member) {

@@ -7,16 +7,25 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace tutti::collectives {
 namespace {
 
-/// Inputs and outputs of sums: alike on all members; outputs where `wants_output` says.
+/// Elements of all the tensors have the operation.
+void set_operation(TeamCall& call, const ReduceOp& operation, std::span<const Tensor> tensors) {
+  call.set_operation(operation);
+  if (operation.kind() == ReduceKind::sum) return;
+  for (const Tensor& tensor : tensors) call.arguments().operation(operation, tensor.dtype(), call.members());
+}
+
+/// Inputs and outputs of reductions: alike on all members; outputs where `wants_output` says.
 template <class WantsOutput>
-void set_sum_operands(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out,
-                      WantsOutput wants_output) {
+void set_reduced_operands(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                          const MemberOperands& out, WantsOutput wants_output) {
   call.check_alike(inputs, "inputs");
+  set_operation(call, operation, inputs[0]);
   // Members that want none may be left out behind the others.
   if (out.size() > inputs.size()) call.one_per_member(out.size(), "out");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -42,20 +51,102 @@ void set_sum_operands(TeamCall& call, const MemberOperands& inputs, const Member
   }
 }
 
-/// An input and its member's output overlap nowhere, or `part`, which is one of them, lies in `whole` where
-/// that member's belongs.
-void require_part_in_place(const TeamCall& call, const Tensor& input, const Tensor& out, const Tensor& part,
-                           const Tensor& whole, std::size_t local) {
-  const int row = static_cast<int>(local);
-  if (part.is_contiguous() && whole.is_contiguous() &&
-      static_cast<const std::byte*>(part.data()) ==
-          static_cast<const std::byte*>(whole.data()) + (call.first() + local) * part.nbytes()) {
-    return;
-  }
-  const Named given = Named::one("inputs", input, row);
-  const Named outputs = Named::one("out", out, row);
-  require_disjoint(call.arguments(), std::span(&given, 1), std::span(&outputs, 1), InPlace::forbidden);
+/// Whether `part` lies in `whole` where that member's belongs.
+bool is_part_in_place(const TeamCall& call, const Tensor& part, const Tensor& whole, std::size_t local) {
+  return part.is_contiguous() && whole.is_contiguous() &&
+         static_cast<const std::byte*>(part.data()) ==
+             static_cast<const std::byte*>(whole.data()) + (call.first() + local) * part.nbytes();
 }
+
+/// Operands that are flat: on one side parts, on the other what has as many elements as those of all members.
+class FlatOperands {
+ public:
+  enum class Wholes : std::uint8_t { inputs, outputs };
+
+  FlatOperands(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, Wholes wholes)
+      : call_(call),
+        inputs_(inputs),
+        out_(out),
+        wholes_(wholes == Wholes::inputs ? inputs : out),
+        parts_(wholes == Wholes::inputs ? out : inputs),
+        wholes_name_(wholes == Wholes::inputs ? "inputs" : "out"),
+        parts_name_(wholes == Wholes::inputs ? "out" : "inputs") {}
+
+  /// The inputs, which are alike, have been checked.
+  void check() const {
+    call_.check_alike(parts_, parts_name_, Likeness::elements);
+    call_.one_per_member(wholes_.size(), wholes_name_);
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      check_count(i);
+      for (std::size_t t = 0; t < parts_[0].size(); ++t) check_whole(i, t);
+      for (std::size_t t = 0; t < out_[i].size(); ++t)
+        call_.arguments().writable(out_[i][t], out_.name("out", i, t));
+      check_overlaps(i);
+    }
+  }
+  void set() const {
+    call_.begin(inputs_[0]);
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      for (std::size_t t = 0; t < inputs_[i].size(); ++t) {
+        call_.set_input(i, t, inputs_[i][t], inputs_.name("inputs", i, t));
+        call_.set_output(i, t, out_[i][t], out_.name("out", i, t));
+      }
+    }
+  }
+
+ private:
+  void check_count(std::size_t i) const {
+    if (wholes_[i].size() == parts_[0].size()) return;
+    call_.arguments().fail("{}[{}] has {} tensors, expected {} as {}[0]", wholes_name_, i, wholes_[i].size(),
+                           parts_[0].size(), parts_name_);
+  }
+  void check_whole(std::size_t i, std::size_t t) const {
+    const Tensor& whole = wholes_[i][t];
+    const Tensor& part = parts_[0][t];
+    const Name name = wholes_.name(wholes_name_, i, t);
+    const Name part_name = parts_.name(parts_name_, 0, t);
+    call_.on_member(whole, name, i);
+    call_.arguments().same_dtype(whole, name, part.dtype(), part_name);
+    std::int64_t all = 0;
+    if (__builtin_mul_overflow(part.numel(), call_.members(), &all)) {
+      call_.arguments().fail("{} has {} elements, expected fewer: those of {} members are more than 2^63 - 1",
+                             part_name, part.numel(), call_.members());
+    }
+    if (whole.numel() != all) {
+      call_.arguments().fail("{} has {} elements, expected {}: {} {} each of {} members", name, whole.numel(),
+                             all, part.numel(), wholes_name_ == "out" ? "from" : "for", call_.members());
+    }
+  }
+  /// A part that is in place belongs to its whole, which then counts as an output: nothing else may overlap
+  /// it.
+  void check_overlaps(std::size_t i) const {
+    std::vector<Tensor> given;
+    std::vector<Tensor> written;
+    for (std::size_t t = 0; t < out_[i].size(); ++t) {
+      const Tensor& whole = wholes_[i][t];
+      if (is_part_in_place(call_, parts_[i][t], whole, i)) {
+        given.push_back(whole.view({whole.numel()}).narrow(0, 0, 0));
+        written.push_back(whole);
+      } else {
+        given.push_back(inputs_[i][t]);
+        written.push_back(out_[i][t]);
+      }
+    }
+    Named inputs = inputs_.named("inputs", i);
+    Named outputs = out_.named("out", i);
+    inputs.tensors = given;
+    outputs.tensors = written;
+    require_disjoint(call_.arguments(), std::span(&inputs, 1), std::span(&outputs, 1), InPlace::forbidden);
+  }
+
+  TeamCall& call_;
+  const MemberOperands& inputs_;
+  const MemberOperands& out_;
+  const MemberOperands& wholes_;
+  const MemberOperands& parts_;
+  std::string_view wholes_name_;
+  std::string_view parts_name_;
+};
 
 }  // namespace
 
@@ -119,67 +210,35 @@ void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& o
   call.run();
 }
 
-void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, int root) {
+void reduce_to_root(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                    const MemberOperands& out, int root) {
   call.set_root(root);
-  set_sum_operands(call, inputs, out, [&](std::size_t i) { return call.local_of(call.root()) == i; });
+  set_reduced_operands(call, operation, inputs, out,
+                       [&](std::size_t i) { return call.local_of(call.root()) == i; });
   call.run();
 }
 
-void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
+void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                   const MemberOperands& out) {
   call.one_per_member(out.size(), "out");
-  set_sum_operands(call, inputs, out, [](std::size_t) { return true; });
+  set_reduced_operands(call, operation, inputs, out, [](std::size_t) { return true; });
   call.run();
 }
 
-void gather_to_all(TeamCall& call, TensorList inputs, TensorList out) {
-  call.check_alike(MemberOperands::one_each(inputs), "inputs", Likeness::elements);
-  call.one_per_member(out.size(), "out");
-  const std::int64_t elements = inputs[0].numel();
-  std::int64_t all = 0;
-  if (__builtin_mul_overflow(elements, call.members(), &all)) {
-    call.arguments().fail(
-        "inputs[0] has {} elements, expected fewer: those of {} members are more than 2^63 - 1", elements,
-        call.members());
-  }
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const Name name("out", i);
-    call.on_member(out[i], name, i);
-    call.arguments().same_dtype(out[i], name, inputs[0].dtype(), "inputs[0]");
-    call.arguments().writable(out[i], name);
-    if (out[i].numel() != all) {
-      call.arguments().fail("{} has {} elements, expected {}: {} from each of {} members", name,
-                            out[i].numel(), all, elements, call.members());
-    }
-    require_part_in_place(call, inputs[i], out[i], inputs[i], out[i], i);
-  }
-  call.begin(inputs.first(1));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    call.set_input(i, 0, inputs[i], Name("inputs", i));
-    call.set_output(i, 0, out[i], Name("out", i));
-  }
+void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
+  const FlatOperands operands(call, inputs, out, FlatOperands::Wholes::outputs);
+  operands.check();
+  operands.set();
   call.run();
 }
 
-void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out) {
-  call.check_alike(MemberOperands::one_each(inputs), "inputs", Likeness::elements);
-  call.check_alike(MemberOperands::one_each(out), "out", Likeness::elements);
-  const std::int64_t elements = out[0].numel();
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const Name name("out", i);
-    call.arguments().same_dtype(out[i], name, inputs[0].dtype(), "inputs[0]");
-    call.arguments().writable(out[i], name);
-    require_part_in_place(call, inputs[i], out[i], out[i], inputs[i], i);
-  }
-  if (inputs[0].numel() != elements * static_cast<std::int64_t>(call.members())) {
-    call.arguments().fail("inputs[0] has {} elements, expected {}: {} for each of {} members",
-                          inputs[0].numel(), elements * static_cast<std::int64_t>(call.members()), elements,
-                          call.members());
-  }
-  call.begin(inputs.first(1));
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    call.set_input(i, 0, inputs[i], Name("inputs", i));
-    call.set_output(i, 0, out[i], Name("out", i));
-  }
+void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                        const MemberOperands& out) {
+  call.check_alike(inputs, "inputs", Likeness::elements);
+  set_operation(call, operation, inputs[0]);
+  const FlatOperands operands(call, inputs, out, FlatOperands::Wholes::inputs);
+  operands.check();
+  operands.set();
   call.run();
 }
 

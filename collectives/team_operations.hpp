@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collectives/team_call.hpp"
+#include "tutti/reduce_op.hpp"
 #include "tutti/tensor.hpp"
 
 /// The operations of a communicator that every rank knows the lengths of. Each is a whole call: it checks its
@@ -13,9 +14,12 @@ namespace tutti::collectives {
 void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root);
 /// From the root's tensors into all members' outputs.
 void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& out, int root);
-void reduce_to_root(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, int root);
-void reduce_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
-void gather_to_all(TeamCall& call, TensorList inputs, TensorList out);
-void reduce_and_scatter(TeamCall& call, TensorList inputs, TensorList out);
+void reduce_to_root(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                    const MemberOperands& out, int root);
+void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                   const MemberOperands& out);
+void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
+void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                        const MemberOperands& out);
 
 }  // namespace tutti::collectives

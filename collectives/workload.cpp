@@ -52,6 +52,7 @@ Request request_of(const Arguments& arguments, const Workload& workload, std::si
   check(arguments, workload);
   const CollectiveTraits& traits = traits_of(workload.collective);
   Request request{.collective = workload.collective};
+  if (traits.takes_operation) request.reduce_kind = workload.reduce_kind;
   if (traits.has_own_sizes) {
     add_cut(request, workload, members);
     return request;
@@ -62,9 +63,9 @@ Request request_of(const Arguments& arguments, const Workload& workload, std::si
   for (std::size_t t = 0; t < sizes.size(); ++t) {
     const DType dtype = workload.tensor_dtypes.empty() ? workload.dtype : workload.tensor_dtypes[t];
     std::uint64_t elements = sizes[t] / size_of(dtype);
-    if (workload.collective == Collective::all_gather) elements /= members;
-    if (workload.collective == Collective::reduce_scatter_add) elements -= elements % members;
-    if (traits.is_sum) {
+    if (traits.travels_as == Collective::all_gather) elements /= members;
+    if (traits.travels_as == Collective::reduce_scatter_add) elements -= elements % members;
+    if (traits.reduces) {
       request.add_summed(elements, dtype);
     } else {
       request.add_copied(elements * size_of(dtype));

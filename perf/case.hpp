@@ -25,6 +25,13 @@ struct Case {
   bool on_host = false;  ///< tensors are pageable host memory, for peers that know nothing of the devices
   std::uint64_t seed = 0;
   CollectiveOptions options;
+  ReduceKind reduce_kind = ReduceKind::sum;
+
+  static constexpr int premul_factor = 2;
+  /// What a reduction is told.
+  [[nodiscard]] ReduceOp operation() const {
+    return reduce_kind == ReduceKind::premul_sum ? ReduceOp::premul_sum(premul_factor) : reduce_kind;
+  }
 };
 
 /// Where results go.

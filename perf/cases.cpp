@@ -2,6 +2,7 @@
 #include "cases.hpp"
 
 #include "tutti/layout.hpp"
+#include "tutti/reduce_types.hpp"
 
 #include <fmt/format.h>
 
@@ -47,6 +48,8 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
     }
   };
   const std::vector<int> dims = operation.cuts_dimension() ? options.dims : std::vector<int>{0};
+  const std::vector<ReduceKind> kinds =
+      operation.sums() ? options.reductions : std::vector<ReduceKind>{ReduceKind::sum};
   const int first_root = options.root.value_or(0);
   const int last_root = operation.has_root() ? options.root.value_or(members.count - 1) : first_root;
   for (std::size_t type = 0; type < options.dtypes.size(); ++type) {
@@ -57,9 +60,13 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
       cases.insert(cases.end(), pairs.begin(), pairs.end());
       continue;
     }
-    for (const int dim : dims) {
-      base.dim = dim;
-      for (base.root = first_root; base.root <= last_root; ++base.root) add_sizes(base);
+    for (const ReduceKind kind : kinds) {
+      if (!has_operation(base.dtype, kind)) continue;
+      base.reduce_kind = kind;
+      for (const int dim : dims) {
+        base.dim = dim;
+        for (base.root = first_root; base.root <= last_root; ++base.root) add_sizes(base);
+      }
     }
   }
   return cases;
@@ -69,6 +76,7 @@ std::string describe(const Operation& operation, const Case& what) {
   std::string text(operation.name());
   if (what.tensors.empty()) text += " " + format_size(what.bytes);
   text += fmt::format(" {}", name_of(what.dtype));
+  if (what.reduce_kind != ReduceKind::sum) text += fmt::format(" {}", name_of(what.reduce_kind));
   if (operation.has_root()) text += fmt::format(" root {}", what.root);
   if (what.dim != 0) text += fmt::format(" dim {}", what.dim);
   return text;

@@ -68,11 +68,13 @@ Columns::Columns(const Options& options, bool has_peer, std::size_t width)
     type = std::max(type, name_of(dtype).size());
     narrowest = std::min(narrowest, size_of(dtype));
   }
+  std::size_t redop = 5;
+  for (const ReduceKind kind : options.reductions) redop = std::max(redop, name_of(kind).size());
   columns_ = {{Group::what, Figure::size, "size", "(B)", std::max<std::size_t>(digits_of(bytes), 7)},
               {Group::what, Figure::count, "count", "(elems)",
                std::max<std::size_t>(digits_of(bytes / std::max<std::size_t>(narrowest, 1)), 7)},
               {Group::what, Figure::type, "type", "", type},
-              {Group::what, Figure::redop, "redop", "", 5},
+              {Group::what, Figure::redop, "redop", "", redop},
               {Group::what, Figure::root, "root", "", 4}};
   for (const Group placement : {Group::out_of_place, Group::in_place}) {
     columns_.push_back({placement, Figure::time, "time", "(us)", 7});
@@ -182,7 +184,7 @@ std::string Columns::value(const Column& column, const Row& row) const {
     case Figure::type:
       return std::string(name_of(row.dtype));
     case Figure::redop:
-      return row.sums ? "sum" : "none";
+      return std::string(row.redop ? name_of(*row.redop) : "none");
     case Figure::root:
       return fmt::format("{}", row.root);
     case Figure::time:

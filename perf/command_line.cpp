@@ -145,7 +145,9 @@ void declare(CLI::App& app, TypedOptions& typed) {
   Group operations(app, "Operations");
   operations.value("-d,--datatype", typed.dtype, "TYPE",
                    "element type, such as float32, half, int8, or all (default float32)");
-  operations.value("-o,--op", typed.reduction, "NAME", "reduction: sum, or all, which is the same");
+  operations.value("-o,--op", typed.reduction, "NAME",
+                   "reductions: sum (default), avg, premul_sum (by 2), min, max, prod, band, bor, bxor,\n"
+                   "or all; with the element types that have them");
   operations.value("-r,--root", typed.root, "N",
                    "root, or all, or -1, which is the same (default 0): a device; between ranks,\n"
                    "counted through all");

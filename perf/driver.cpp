@@ -146,7 +146,7 @@ class Driver {
     row.operation = operation.name();
     row.tensor_list = what.tensors.empty() ? "" : options_.tensors_name;
     row.dtype = what.dtype;
-    row.sums = operation.sums();
+    if (operation.sums()) row.redop = what.reduce_kind;
     row.root = operation.has_root() ? what.root : -1;
     row.partner = operation.is_copy() ? what.partner : -1;
     row.dim = what.dim;

@@ -162,7 +162,7 @@ Json row_of(const Row& row, Headline headline) {
                  {"tensors", row.tensors},
                  {"tensor_list", nullptr},
                  {"dtype", name_of(row.dtype)},
-                 {"redop", row.sums ? "sum" : "none"},
+                 {"redop", row.redop ? name_of(*row.redop) : "none"},
                  {"root", row.root},
                  {"dim", row.dim},
                  {"devices", row.device_count},

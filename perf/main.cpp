@@ -167,6 +167,7 @@ template <class Workload>
 void describe_tensors(Workload& workload, const Options& options) {
   workload.bytes = options.explain_bytes;
   workload.dtype = options.dtypes.front();
+  workload.reduce_kind = options.reductions.front();
   if (!options.operations.front()->is_coalesced()) return;
   Case what;
   what.bytes = options.explain_bytes;
@@ -192,15 +193,36 @@ std::string explain_together(const Communicator& communicator, const Workload& w
   return text;
 }
 
+/// What the operation calls for the reduction that is asked for: sums have collectives of their own.
+Collective explained(const Operation& operation, const Options& options) {
+  const Collective collective = *operation.collective();
+  if (options.reductions.front() == ReduceKind::sum) return collective;
+  switch (collective) {
+    case Collective::reduce_add:
+      return Collective::reduce;
+    case Collective::reduce_add_coalesced:
+      return Collective::reduce_coalesced;
+    case Collective::all_reduce_add:
+      return Collective::all_reduce;
+    case Collective::all_reduce_add_coalesced:
+      return Collective::all_reduce_coalesced;
+    case Collective::reduce_scatter_add:
+      return Collective::reduce_scatter;
+    default:
+      return collective;
+  }
+}
+
 std::string explain_operation(const Options& options, const Session& session, Processes& processes) {
   const Operation& operation = *options.operations.front();
   if (const Communicator* const communicator = session.members_of(operation).communicator) {
-    Workload workload{
-        .collective = *operation.collective(), .root = options.root.value_or(0), .dim = options.dims.front()};
+    Workload workload{.collective = explained(operation, options),
+                      .root = options.root.value_or(0),
+                      .dim = options.dims.front()};
     describe_tensors(workload, options);
     return explain_together(*communicator, workload, processes);
   }
-  Workload workload{.collective = *operation.collective(),
+  Workload workload{.collective = explained(operation, options),
                     .devices = session.members().own,
                     .root = options.root.value_or(0),
                     .dim = options.dims.front(),

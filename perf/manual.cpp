@@ -24,11 +24,11 @@ struct Choices {
   const char* values;
 };
 constexpr Choices choices[] = {
-    {"--op", "sum all"},
     {"--root", "all"},
     {"--dim", "0 1 all"},
     {"--transport", "auto p2p nccl staged"},
     {"--determinism", "fastest bitwise"},
+    {"--op", "sum avg premul_sum min max prod band bor bxor all"},
     {"--results", "out new"},
     {"--backend", "auto cuda host"},
     {"--topology", "island two-islands pcie pcie-p2p"},

@@ -31,7 +31,7 @@ struct Alias {
   std::string_view core;
   std::string_view name;
 };
-/// What other libraries call the operations. There sums are one reduction of several, here the only one.
+/// What other libraries call the operations; by what these reduce, `-o` says.
 constexpr std::array aliases{Alias{"bcast", "broadcast"},
                              Alias{"reduce", "reduce_add"},
                              Alias{"reducecoalesced", "reduce_add_coalesced"},
@@ -97,7 +97,7 @@ std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced) {
 double Operation::bus_factor(int members) const {
   if (is_copy()) return 1.0;
   const double others = static_cast<double>(members - 1) / static_cast<double>(members);
-  switch (traits().of_one_tensor) {
+  switch (traits().travels_as) {
     case Collective::scatter:
     case Collective::gather:
     case Collective::all_gather:
@@ -112,7 +112,7 @@ double Operation::bus_factor(int members) const {
 
 bool Operation::divides_evenly() const {
   // Without a root and of parts: an all_gather, a reduce_scatter_add.
-  return !is_copy() && !traits().has_root && traits().of_one_tensor != Collective::all_reduce_add;
+  return !is_copy() && !traits().has_root && traits().travels_as != Collective::all_reduce_add;
 }
 
 std::span<const Operation* const> collective_operations(Mode mode) {

@@ -41,6 +41,7 @@ struct Call {
   int root = 0;
   int partner = 0;
   int dim = 0;
+  ReduceKind reduce_kind = ReduceKind::sum;
   bool repeatable = true;  ///< making the call again leaves the outputs as they are
 
   void add_input(std::size_t list, const Tensor& tensor, const Content& content);
@@ -95,7 +96,7 @@ class Operation {
   [[nodiscard]] bool is_copy() const { return !collective(); }
   /// Of one that is no copy.
   [[nodiscard]] const CollectiveTraits& traits() const { return traits_of(collective().value()); }
-  [[nodiscard]] bool sums() const { return !is_copy() && traits().is_sum; }
+  [[nodiscard]] bool sums() const { return !is_copy() && traits().reduces; }
   [[nodiscard]] bool has_root() const { return is_copy() || traits().has_root; }
   [[nodiscard]] bool cuts_dimension() const { return !is_copy() && traits().has_own_sizes; }
   /// Whether the payload has the same number of elements for every member.

@@ -16,7 +16,7 @@ struct Description {
   Collective collective;
   bool has_in_place;
   Call (*prepare)(const Case&, Placement);
-  void (*run)(Communicator&, const Call&);
+  void (*run)(Communicator&, const Call&, const Case&);
 };
 
 class OfCommunicator final : public Operation {
@@ -35,7 +35,7 @@ class OfCommunicator final : public Operation {
     return description_.prepare(what, placement);
   }
   void run(const Call& call, const Case& what) const override {
-    description_.run(*what.members.communicator, call);
+    description_.run(*what.members.communicator, call, what);
   }
   [[nodiscard]] Lists run_returning(const Call&, const Case&) const override {
     throw Error(ErrorCode::unsupported,
@@ -56,27 +56,27 @@ const Tensor& only_tensor(const Lists& lists) {
 }
 
 /// A root that is not the first own member finds its tensor at its own place.
-void reduce(Communicator& communicator, const Call& call) {
-  if (call.outputs.size() <= 1) {
-    return communicator.reduce_add(call.inputs[0], call.outputs.empty() ? TensorList() : call.outputs[0],
-                                   call.root);
+void reduce(Communicator& communicator, const Call& call, const Case& what) {
+  std::vector<Tensor> out(call.outputs.size() > 1 ? call.outputs.size() - 1 : 0);
+  if (!call.outputs.empty()) out.push_back(call.outputs.back()[0]);
+  if (what.reduce_kind == ReduceKind::sum) {
+    communicator.reduce_add(call.inputs[0], out, call.root);
+  } else {
+    communicator.reduce(call.inputs[0], out, what.operation(), call.root);
   }
-  std::vector<Tensor> out(call.outputs.size() - 1);
-  out.push_back(call.outputs.back()[0]);
-  communicator.reduce_add(call.inputs[0], out, call.root);
 }
 
 constexpr std::array descriptions{
     Description{
         Collective::broadcast, true,
         [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, false); },
-        [](Communicator& communicator, const Call& call) {
+        [](Communicator& communicator, const Call& call, const Case&) {
           communicator.broadcast(only_tensor(call.inputs), call.outputs[0], call.root);
         }},
     Description{
         Collective::broadcast_coalesced, true,
         [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, true); },
-        [](Communicator& communicator, const Call& call) {
+        [](Communicator& communicator, const Call& call, const Case&) {
           communicator.broadcast_coalesced(call.inputs.empty() ? TensorList() : call.inputs[0], call.outputs,
                                            call.root);
         }},
@@ -85,40 +85,40 @@ constexpr std::array descriptions{
                 &reduce},
     Description{Collective::reduce_add_coalesced, true,
                 [](const Case& what, Placement placement) { return prepare_reduce(what, placement, true); },
-                [](Communicator& communicator, const Call& call) {
-                  communicator.reduce_add_coalesced(call.inputs, call.outputs, call.root);
+                [](Communicator& communicator, const Call& call, const Case& what) {
+                  communicator.reduce_coalesced(call.inputs, call.outputs, what.operation(), call.root);
                 }},
     Description{
         Collective::scatter, false,
         [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::input); },
-        [](Communicator& communicator, const Call& call) {
+        [](Communicator& communicator, const Call& call, const Case&) {
           communicator.scatter(only_tensor(call.inputs), call.outputs[0], call.root, call.dim);
         }},
     Description{
         Collective::gather, false,
         [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::output); },
-        [](Communicator& communicator, const Call& call) {
+        [](Communicator& communicator, const Call& call, const Case&) {
           communicator.gather(call.inputs[0], only_tensor(call.outputs), call.root, call.dim);
         }},
     Description{
         Collective::all_reduce_add, true,
         [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, false); },
-        [](Communicator& communicator, const Call& call) {
-          communicator.all_reduce_add(call.inputs[0], call.outputs[0]);
+        [](Communicator& communicator, const Call& call, const Case& what) {
+          communicator.all_reduce(call.inputs[0], call.outputs[0], what.operation());
         }},
     Description{
         Collective::all_reduce_add_coalesced, true,
         [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, true); },
-        [](Communicator& communicator, const Call& call) {
-          communicator.all_reduce_add_coalesced(call.inputs, call.outputs);
+        [](Communicator& communicator, const Call& call, const Case& what) {
+          communicator.all_reduce_coalesced(call.inputs, call.outputs, what.operation());
         }},
     Description{Collective::all_gather, true, &prepare_all_gather,
-                [](Communicator& communicator, const Call& call) {
+                [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather(call.inputs[0], call.outputs[0]);
                 }},
     Description{Collective::reduce_scatter_add, true, &prepare_reduce_scatter,
-                [](Communicator& communicator, const Call& call) {
-                  communicator.reduce_scatter_add(call.inputs[0], call.outputs[0]);
+                [](Communicator& communicator, const Call& call, const Case& what) {
+                  communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation());
                 }},
 };
 

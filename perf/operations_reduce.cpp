@@ -12,13 +12,19 @@ class ReduceAdd final : public Operation {
     return prepare_reduce(what, placement, false);
   }
   void run(const Call& call, const Case& what) const override {
-    tutti::reduce_add(call.inputs[0], call.outputs[0][0], what.options);
+    if (what.reduce_kind == ReduceKind::sum) {
+      tutti::reduce_add(call.inputs[0], call.outputs[0][0], what.options);
+    } else {
+      tutti::reduce(call.inputs[0], call.outputs[0][0], what.operation(), what.options);
+    }
   }
   [[nodiscard]] Lists run_returning(const Call& call, const Case& what) const override {
-    return {{tutti::reduce_add(call.inputs[0], call.root, what.options)}};
+    if (what.reduce_kind == ReduceKind::sum)
+      return {{tutti::reduce_add(call.inputs[0], call.root, what.options)}};
+    return {{tutti::reduce(call.inputs[0], what.operation(), call.root, what.options)}};
   }
   [[nodiscard]] PersistentCollective bind(const Call& call, const Case& what) const override {
-    return persistent_reduce_add(call.inputs[0], call.outputs[0][0], what.options);
+    return persistent_reduce(call.inputs[0], call.outputs[0][0], what.operation(), what.options);
   }
 };
 
@@ -32,13 +38,22 @@ class ReduceAddCoalesced final : public Operation {
     return prepare_reduce(what, placement, true);
   }
   void run(const Call& call, const Case& what) const override {
-    tutti::reduce_add_coalesced(call.inputs, call.outputs[0], default_buffer_size, what.options);
+    if (what.reduce_kind == ReduceKind::sum) {
+      tutti::reduce_add_coalesced(call.inputs, call.outputs[0], default_buffer_size, what.options);
+    } else {
+      tutti::reduce_coalesced(call.inputs, call.outputs[0], what.operation(), default_buffer_size,
+                              what.options);
+    }
   }
   [[nodiscard]] Lists run_returning(const Call& call, const Case& what) const override {
-    return {tutti::reduce_add_coalesced(call.inputs, call.root, default_buffer_size, what.options)};
+    if (what.reduce_kind == ReduceKind::sum)
+      return {tutti::reduce_add_coalesced(call.inputs, call.root, default_buffer_size, what.options)};
+    return {
+        tutti::reduce_coalesced(call.inputs, what.operation(), call.root, default_buffer_size, what.options)};
   }
   [[nodiscard]] PersistentCollective bind(const Call& call, const Case& what) const override {
-    return persistent_reduce_add_coalesced(call.inputs, call.outputs[0], default_buffer_size, what.options);
+    return persistent_reduce_coalesced(call.inputs, call.outputs[0], what.operation(), default_buffer_size,
+                                       what.options);
   }
 };
 

@@ -5,6 +5,7 @@
 #include "element_types.hpp"
 #include "nearest.hpp"
 #include "tutti/error.hpp"
+#include "tutti/reduce_types.hpp"
 #include "usage_error.hpp"
 
 #include <algorithm>
@@ -114,6 +115,21 @@ TransportKind parse_transport_option(const std::string& text) {
   }
 }
 
+/// All, or the one that is named, which at least one of the element types has.
+std::vector<ReduceKind> parse_reductions(const std::string& text, const Options& options) {
+  if (text == "all") return {all_reduce_kinds.begin(), all_reduce_kinds.end()};
+  const auto* const named =
+      std::ranges::find_if(all_reduce_kinds, [&](ReduceKind kind) { return name_of(kind) == text; });
+  if (named == all_reduce_kinds.end())
+    refuse("-o", text, "sum, avg, premul_sum, min, max, prod, band, bor, bxor or all");
+  const bool is_had =
+      std::ranges::any_of(options.dtypes, [&](DType dtype) { return has_operation(dtype, *named); });
+  if (!is_had)
+    throw UsageError(
+        fmt::format("-o {}: elements of {} do not have it", text, name_of(options.dtypes.front())));
+  return {*named};
+}
+
 void parse_collective(const TypedOptions& typed, Options& options) {
   options.collective.transport = parse_transport_option(typed.transport);
   if (typed.determinism == "bitwise") {
@@ -126,8 +142,7 @@ void parse_collective(const TypedOptions& typed, Options& options) {
   } else if (typed.results != "out") {
     refuse("--results", typed.results, "out or new");
   }
-  if (typed.reduction != "sum" && typed.reduction != "all")
-    refuse("-o", typed.reduction, "sum or all: there is no other reduction");
+  options.reductions = parse_reductions(typed.reduction, options);
   const bool is_every_root = typed.root == "all" || typed.root == "-1";
   options.root = is_every_root ? std::nullopt : std::optional(parse_number(typed.root, "-r", 0, any_number));
   if (typed.dim == "all") {
@@ -196,6 +211,7 @@ void parse_explain(const TypedOptions& typed, Options& options) {
 /// One plan is shown, of a call.
 void require_one_plan(const TypedOptions& typed, const Options& options) {
   if (options.dtypes.size() > 1) throw UsageError("explain: -d is all, expected one type");
+  if (options.reductions.size() > 1) throw UsageError("explain: -o is all, expected one reduction");
   if (!options.root) throw UsageError("explain: -r is all, expected one root");
   if (options.dims.size() > 1) throw UsageError("explain: --dim is all, expected 0 or 1");
   if (options.launch == LaunchForm::persistent || !typed.iterations.empty())

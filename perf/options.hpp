@@ -51,9 +51,10 @@ struct Options {
   std::size_t explain_bytes = 0;
   SizeSweep sizes;
   std::vector<DType> dtypes{DType::float32};
-  std::optional<int> root = 0;  ///< nothing: every member in turn
-  std::vector<int> dims{0};     ///< scatter and gather
-  std::string tensors_name;     ///< --tensors as given; empty: sizes are swept
+  std::vector<ReduceKind> reductions{ReduceKind::sum};  ///< of operations that reduce
+  std::optional<int> root = 0;                          ///< nothing: every member in turn
+  std::vector<int> dims{0};                             ///< scatter and gather
+  std::string tensors_name;                             ///< --tensors as given; empty: sizes are swept
   std::vector<std::vector<TensorSpec>>
       tensors;                      ///< coalesced operations: a list for each of `dtypes`, or none
   std::optional<int> devices_used;  ///< of every process

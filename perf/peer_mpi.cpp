@@ -59,8 +59,29 @@ MPI_Datatype summable_type(DType dtype) {
   }
 }
 
-MPI_Op sum_of(DType dtype) {
-  return dtype == DType::boolean ? MPI_LOR : MPI_SUM;
+/// MPI_OP_NULL where it has none. Of bool, sums and maxima are logical or, products and minima logical and.
+MPI_Op operation_of(DType dtype, ReduceKind kind) {
+  const bool is_bool = dtype == DType::boolean;
+  switch (kind) {
+    case ReduceKind::sum:
+      return is_bool ? MPI_LOR : MPI_SUM;
+    case ReduceKind::min:
+      return is_bool ? MPI_LAND : MPI_MIN;
+    case ReduceKind::max:
+      return is_bool ? MPI_LOR : MPI_MAX;
+    case ReduceKind::prod:
+      return is_bool ? MPI_LAND : MPI_PROD;
+    case ReduceKind::band:
+      return is_bool ? MPI_LAND : MPI_BAND;
+    case ReduceKind::bor:
+      return is_bool ? MPI_LOR : MPI_BOR;
+    case ReduceKind::bxor:
+      return is_bool ? MPI_LXOR : MPI_BXOR;
+    case ReduceKind::avg:
+    case ReduceKind::premul_sum:
+      break;
+  }
+  return MPI_OP_NULL;
 }
 
 int count_of(const Tensor& tensor) {
@@ -96,10 +117,12 @@ class MpiPeer final : public Peer {
     if (call.dim != 0) return "MPI gets contiguous memory only";
     if (call.count > std::numeric_limits<int>::max()) return "MPI counts elements with an int";
     if (!operation.sums()) return "";
+    if (operation_of(DType::uint8, call.reduce_kind) == MPI_OP_NULL)
+      return fmt::format("MPI has no {}", name_of(call.reduce_kind));
     for (const Buffer& input : call.input_buffers) {
       const DType dtype = input.tensor.dtype();
       if (summable_type(dtype) == MPI_DATATYPE_NULL)
-        return fmt::format("MPI has no sum of {}", name_of(dtype));
+        return fmt::format("MPI has no {} of {}", name_of(call.reduce_kind), name_of(dtype));
     }
     return "";
   }
@@ -107,7 +130,7 @@ class MpiPeer final : public Peer {
   void enqueue(const Operation& operation, const Call& call) override {
     if (call.count == 0) return;
     for (std::size_t tensor = 0; tensor < call.tensors; ++tensor)
-      call_one(operation.traits().of_one_tensor, call, tensor);
+      call_one(operation.traits().travels_as, call, tensor);
   }
   [[nodiscard]] std::function<void()> record(const Operation&, const std::vector<const Call*>&) override {
     throw Error(ErrorCode::unsupported, "--peer mpi: MPI's collectives cannot be recorded");
@@ -132,7 +155,8 @@ class MpiPeer final : public Peer {
         if (input.numel() == 0) return;
         void* const output = is_root(call) ? call.outputs.back()[tensor].data() : nullptr;
         require(MPI_Reduce(unless_in_place(input.data(), output), output, count_of(input),
-                           summable_type(input.dtype()), sum_of(input.dtype()), call.root, comm_),
+                           summable_type(input.dtype()), operation_of(input.dtype(), call.reduce_kind),
+                           call.root, comm_),
                 "MPI_Reduce");
         return;
       }
@@ -140,15 +164,16 @@ class MpiPeer final : public Peer {
         const Tensor& input = call.inputs[0][tensor];
         if (input.numel() == 0) return;
         void* const output = call.outputs[0][tensor].data();
-        require(MPI_Allreduce(unless_in_place(input.data(), output), output, count_of(input),
-                              summable_type(input.dtype()), sum_of(input.dtype()), comm_),
-                "MPI_Allreduce");
+        require(
+            MPI_Allreduce(unless_in_place(input.data(), output), output, count_of(input),
+                          summable_type(input.dtype()), operation_of(input.dtype(), call.reduce_kind), comm_),
+            "MPI_Allreduce");
         return;
       }
       case Collective::all_gather:
         return all_gather(call.inputs[0][0], call.outputs[0][0]);
       case Collective::reduce_scatter_add:
-        return reduce_scatter(call.inputs[0][0], call.outputs[0][0]);
+        return reduce_scatter(call.inputs[0][0], call.outputs[0][0], call.reduce_kind);
       case Collective::scatter:
         return scatter(call);
       case Collective::gather:
@@ -159,13 +184,13 @@ class MpiPeer final : public Peer {
     throw Error(ErrorCode::internal, "--peer mpi: not a collective");
   }
 
-  void reduce_scatter(const Tensor& whole, const Tensor& part) const {
+  void reduce_scatter(const Tensor& whole, const Tensor& part, ReduceKind kind) const {
     const std::byte* const place =
         static_cast<std::byte*>(whole.data()) + static_cast<std::size_t>(rank_) * part.nbytes();
     const bool is_in_place = part.data() == place;
     require(MPI_Reduce_scatter_block(is_in_place ? MPI_IN_PLACE : whole.data(),
                                      is_in_place ? whole.data() : part.data(), count_of(part),
-                                     summable_type(part.dtype()), sum_of(part.dtype()), comm_),
+                                     summable_type(part.dtype()), operation_of(part.dtype(), kind), comm_),
             "MPI_Reduce_scatter_block");
     // In place, MPI leaves the part at the beginning of the whole.
     if (is_in_place) std::memmove(part.data(), whole.data(), part.nbytes());

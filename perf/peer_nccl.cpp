@@ -108,6 +108,24 @@ std::optional<SummedType> summed_type(DType dtype) {
   }
 }
 
+/// Nothing where NCCL has none, or one that is made for each communicator.
+std::optional<ncclRedOp_t> operation_of(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::sum:
+      return ncclSum;
+    case ReduceKind::avg:
+      return ncclAvg;
+    case ReduceKind::min:
+      return ncclMin;
+    case ReduceKind::max:
+      return ncclMax;
+    case ReduceKind::prod:
+      return ncclProd;
+    default:
+      return std::nullopt;
+  }
+}
+
 /// A tensor as NCCL sums it.
 struct Summand {
   explicit Summand(const Tensor& tensor) : data(tensor.data()) {
@@ -225,9 +243,14 @@ class NcclPeer final : public Peer {
   [[nodiscard]] std::string refusal(const Operation& operation, const Call& call) const override {
     if (call.dim != 0) return "NCCL sends contiguous memory only";
     if (!operation.sums()) return "";
+    if (!operation_of(call.reduce_kind))
+      return fmt::format("NCCL has no {} of its own", name_of(call.reduce_kind));
+    const bool is_plain_sum = call.reduce_kind == ReduceKind::sum || call.reduce_kind == ReduceKind::avg;
     for (const Buffer& input : call.input_buffers) {  // every rank has one
       const DType dtype = input.tensor.dtype();
-      if (!summed_type(dtype)) return fmt::format("NCCL has no sum of {}", name_of(dtype));
+      const std::optional<SummedType> type = summed_type(dtype);
+      if (!type || (type->per_element != 1 && !is_plain_sum))
+        return fmt::format("NCCL has no {} of {}", name_of(call.reduce_kind), name_of(dtype));
     }
     return "";
   }
@@ -240,7 +263,7 @@ class NcclPeer final : public Peer {
         if (operation.is_copy()) {
           enqueue_copy(part);
         } else {
-          enqueue_one(operation.traits().of_one_tensor, part);
+          enqueue_one(operation.traits().travels_as, part);
         }
       }
     }
@@ -305,16 +328,18 @@ class NcclPeer final : public Peer {
       }
       case Collective::reduce_add: {
         const Summand summand(part.each(call.inputs));
+        const ncclRedOp_t operation = operation_of(call.reduce_kind).value();
         void* const sum = is_root ? part.root(call.outputs).data() : nullptr;
-        check(nccl_.reduce(summand.data, sum, summand.count, summand.type, ncclSum, call.root, communicator,
+        check(nccl_.reduce(summand.data, sum, summand.count, summand.type, operation, call.root, communicator,
                            stream),
               "ncclReduce");
         return;
       }
       case Collective::all_reduce_add: {
         const Summand summand(part.each(call.inputs));
+        const ncclRedOp_t operation = operation_of(call.reduce_kind).value();
         check(nccl_.all_reduce(summand.data, part.each(call.outputs).data(), summand.count, summand.type,
-                               ncclSum, communicator, stream),
+                               operation, communicator, stream),
               "ncclAllReduce");
         return;
       }
@@ -327,9 +352,10 @@ class NcclPeer final : public Peer {
       }
       case Collective::reduce_scatter_add: {
         const Summand summand(part.each(call.inputs));
+        const ncclRedOp_t operation = operation_of(call.reduce_kind).value();
         check(nccl_.reduce_scatter(summand.data, part.each(call.outputs).data(),
                                    summand.count / static_cast<std::size_t>(members_.count), summand.type,
-                                   ncclSum, communicator, stream),
+                                   operation, communicator, stream),
               "ncclReduceScatter");
         return;
       }

@@ -55,11 +55,15 @@ Content whole_content(const TensorSpec& spec, const Case& what, std::size_t inde
 
 /// What `member` contributes to a sum.
 Content summand(const TensorSpec& spec, const Case& what, std::size_t index, int member) {
-  return whole_content(spec, what, index, Pattern::integers, member, what.members.count);
+  Content content = whole_content(spec, what, index, Pattern::integers, member, what.members.count);
+  content.reduce_kind = what.reduce_kind;
+  content.is_input = true;
+  return content;
 }
 Content sum_of_all(const TensorSpec& spec, const Case& what, std::size_t index) {
   Content sum = summand(spec, what, index, 0);
   sum.source_count = what.members.count;
+  sum.is_input = false;
   return sum;
 }
 /// Elements `start` to `start + length - 1` of every row of `row_length`.
@@ -75,6 +79,7 @@ Call call_of(const Case& what, const std::vector<TensorSpec>& specs) {
   call.root = what.root;
   call.devices = what.members.own;
   call.dim = what.dim;
+  call.reduce_kind = what.reduce_kind;
   call.tensors = specs.size();
   for (const TensorSpec& spec : specs) {
     const Layout layout(*spec.dtype, spec.sizes);

@@ -37,9 +37,9 @@ struct Row {
   std::size_t tensors = 1;
   std::string tensor_list;  ///< --tensors as given
   DType dtype = DType::float32;
-  bool sums = false;
-  int root = 0;      ///< -1 for operations without one
-  int partner = -1;  ///< destination of a copy; -1 for collectives
+  std::optional<ReduceKind> redop;  ///< of what reduces
+  int root = 0;                     ///< -1 for operations without one
+  int partner = -1;                 ///< destination of a copy; -1 for collectives
   int dim = 0;
   int device_count = 0;
   LaunchForm launch = LaunchForm::eager;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "values.hpp"
 
+#include "case.hpp"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -115,56 +117,128 @@ class SourceValues {
  public:
   SourceValues(const Content& content, int source, std::uint64_t largest)
       : salt_(mix_seed(content.seed, static_cast<std::uint64_t>(source))),
-        mask_(std::bit_floor(largest / static_cast<std::uint64_t>(content.all_sources) + 1) - 1),
+        mask_(std::bit_floor(largest / most_summed(content) + 1) - 1),
         shared_salt_(content.seed),
         source_(static_cast<std::uint64_t>(source)),
-        turns_(static_cast<std::uint64_t>(content.all_sources) + 1) {}
+        turns_(static_cast<std::uint64_t>(content.all_sources) + 1),
+        is_factor_(content.reduce_kind == ReduceKind::prod) {}
 
   /// Where the element type is too small for a one from every source, at most one source has a one at each
   /// position.
-  [[nodiscard]] bool takes_turns() const noexcept { return mask_ == 0; }
+  [[nodiscard]] bool takes_turns() const noexcept { return mask_ == 0 || is_factor_; }
   [[nodiscard]] std::uint64_t at(std::uint64_t position) const noexcept {
     return (hash(position, salt_) >> 40U) & mask_;
   }
+  /// Likewise at most one factor is a two, and the others are ones.
   [[nodiscard]] std::uint64_t turn_at(std::uint64_t position) const noexcept {
-    return (hash(position, shared_salt_) >> 40U) % turns_ == source_ ? 1 : 0;
+    const std::uint64_t turn = (hash(position, shared_salt_) >> 40U) % turns_ == source_ ? 1 : 0;
+    return is_factor_ ? 1 + turn : turn;
   }
 
  private:
+  /// How often the largest value may be added.
+  [[nodiscard]] static std::uint64_t most_summed(const Content& content) noexcept {
+    const bool is_doubled = content.reduce_kind == ReduceKind::premul_sum;
+    return static_cast<std::uint64_t>(content.all_sources) * (is_doubled ? Case::premul_factor : 1);
+  }
+
   std::uint64_t salt_;
   std::uint64_t mask_;
   std::uint64_t shared_salt_;
   std::uint64_t source_;
   std::uint64_t turns_;
+  bool is_factor_;
 };
 
-void add_source(const SourceValues& values, Run run, std::uint32_t* sums) {
+/// Puts a source's values to those of the sources before it by `combine`.
+template <class Combine>
+void take_source(const SourceValues& values, Run run, std::uint32_t* totals, Combine combine) {
   if (values.takes_turns()) {
     for (std::size_t k = 0; k < run.count; ++k)
-      sums[k] += static_cast<std::uint32_t>(values.turn_at(run.position + k));
+      totals[k] = combine(totals[k], static_cast<std::uint32_t>(values.turn_at(run.position + k)));
   } else {
     for (std::size_t k = 0; k < run.count; ++k)
-      sums[k] += static_cast<std::uint32_t>(values.at(run.position + k));
+      totals[k] = combine(totals[k], static_cast<std::uint32_t>(values.at(run.position + k)));
+  }
+}
+void take_source(const SourceValues& values, Run run, std::uint32_t* totals, ReduceKind kind, bool is_first) {
+  using Number = std::uint32_t;
+  if (is_first) return take_source(values, run, totals, [](Number, Number b) { return b; });
+  switch (kind) {
+    case ReduceKind::min:
+      return take_source(values, run, totals, [](Number a, Number b) { return std::min(a, b); });
+    case ReduceKind::max:
+      return take_source(values, run, totals, [](Number a, Number b) { return std::max(a, b); });
+    case ReduceKind::prod:
+      return take_source(values, run, totals, [](Number a, Number b) { return a * b; });
+    case ReduceKind::band:
+      return take_source(values, run, totals, [](Number a, Number b) { return a & b; });
+    case ReduceKind::bor:
+      return take_source(values, run, totals, [](Number a, Number b) { return a | b; });
+    case ReduceKind::bxor:
+      return take_source(values, run, totals, [](Number a, Number b) { return a ^ b; });
+    case ReduceKind::sum:
+    case ReduceKind::avg:
+    case ReduceKind::premul_sum:
+      return take_source(values, run, totals, [](Number a, Number b) { return a + b; });
+  }
+}
+
+/// A total of `count` sources divided by that, as accumulators do it.
+template <class T>
+T encode_mean(std::uint32_t total, int count) {
+  if constexpr (std::is_integral_v<T>) {
+    return encode<T>(total / static_cast<std::uint32_t>(count));
+  } else {
+    using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    return T(static_cast<Accumulator>(total) / static_cast<Accumulator>(count));
   }
 }
 
 template <class T>
+T encode_total(const Content& content, std::uint32_t total) {
+  if (content.is_input) return encode<T>(total);
+  if (content.reduce_kind == ReduceKind::avg) return encode_mean<T>(total, content.source_count);
+  if (content.reduce_kind == ReduceKind::premul_sum) return encode<T>(total * Case::premul_factor);
+  return encode<T>(total);
+}
+
+template <class T>
 void fill_integers(const Content& content, Run run, T* target) {
-  constexpr std::size_t block = 1024;  // sums stay in the first-level cache
-  std::array<std::uint32_t, block> sums;
+  constexpr std::size_t block = 1024;  // totals stay in the first-level cache
+  std::array<std::uint32_t, block> totals;
   for (std::size_t done = 0; done < run.count; done += block) {
     const Run part{run.position + done, std::min(block, run.count - done)};
-    std::fill_n(sums.begin(), part.count, 0U);
     for (int source = content.first_source; source < content.first_source + content.source_count; ++source) {
-      add_source(SourceValues(content, source, largest_integer<T>), part, sums.data());
+      take_source(SourceValues(content, source, largest_integer<T>), part, totals.data(), content.reduce_kind,
+                  source == content.first_source);
     }
-    for (std::size_t k = 0; k < part.count; ++k) target[done + k] = encode<T>(sums[k]);
+    for (std::size_t k = 0; k < part.count; ++k) target[done + k] = encode_total<T>(content, totals[k]);
+  }
+}
+
+/// Products of complex numbers mix their parts: there the numbers are real ones.
+template <class Part>
+void fill_real_numbers(const Content& content, Run run, Part* target) {
+  constexpr std::size_t block = 1024;
+  std::array<Part, block> reals;
+  for (std::size_t done = 0; done < run.count; done += block) {
+    const Run part{run.position + done, std::min(block, run.count - done)};
+    fill_integers(content, part, reals.data());
+    for (std::size_t k = 0; k < part.count; ++k) {
+      target[2 * (done + k)] = reals[k];
+      target[2 * (done + k) + 1] = Part{};
+    }
   }
 }
 
 void fill_integers_of(const Content& content, Run run, void* target) {
   visit_dtype(content.dtype, [&]<class T>() {
     constexpr std::size_t parts = Component<T>::per_element;
+    if constexpr (parts == 2) {
+      if (content.reduce_kind == ReduceKind::prod)
+        return fill_real_numbers(content, run, static_cast<typename Component<T>::Type*>(target));
+    }
     fill_integers(content, {run.position * parts, run.count * parts},
                   static_cast<typename Component<T>::Type*>(target));
   });

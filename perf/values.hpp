@@ -2,6 +2,7 @@
 #pragma once
 
 #include "tutti/dtype.hpp"
+#include "tutti/reduce_op.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -19,15 +20,17 @@ enum class Pattern : std::uint8_t {
 /// The values of one tensor: a window onto an imaginary array that is larger or equal.
 ///
 /// Element k, in index order, is the array's element `offset + (k / row_length) · row_stride + k %
-/// row_length`. Its value is the sum over the sources `first_source` to `first_source + source_count - 1`
-/// (for `bits`, there is one).
+/// row_length`. Its value is the sum, or what else they are reduced to, over the sources
+/// `first_source` to `first_source + source_count - 1` (for `bits`, there is one).
 struct Content {
   DType dtype = DType::float32;
   Pattern pattern = Pattern::bits;
   std::uint64_t seed = 0;
   int first_source = 0;
   int source_count = 1;
-  int all_sources = 1;  ///< how many may ever be summed: bounds the integers
+  int all_sources = 1;                       ///< how many may ever be summed: bounds the integers
+  ReduceKind reduce_kind = ReduceKind::sum;  ///< what they are reduced by
+  bool is_input = false;                     ///< one source's, not reduced yet
   std::int64_t row_length = 1;
   std::int64_t row_stride = 1;
   std::int64_t offset = 0;

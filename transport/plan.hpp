@@ -51,7 +51,7 @@ struct FanOutStep {
   std::vector<backend::FanOutSegment> segments{};
   std::vector<Place> pointers{};
 };
-/// One kernel of ordered sums.
+/// One kernel of ordered sums, or of what the launch combines by.
 struct SumStep {
   LaneId lane = 0;
   DType dtype = DType::float32;
@@ -66,11 +66,12 @@ struct TeamBinding {
   std::uint64_t sequence = 0;  ///< as `Team::post` has numbered it
 };
 
-/// Addresses and streams of one launch.
+/// Addresses, streams and operation of one launch.
 struct Binding {
   backend::Backend& backend;
   const std::vector<std::byte*>& addresses;      ///< by BufferId; nullptr for what is another process's
   const std::vector<backend::StreamRef>& lanes;  ///< by LaneId; no stream for those of other processes
+  backend::Reducing reducing{};                  ///< what elements are combined by
   const TeamBinding* team = nullptr;             ///< of a team's plan
 
   [[nodiscard]] std::byte* at(Place place) const noexcept { return addresses[place.buffer] + place.offset; }

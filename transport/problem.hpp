@@ -5,6 +5,7 @@
 #include "transport/shape.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/dtype.hpp"
+#include "tutti/reduce_op.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -15,8 +16,9 @@
 /// where.
 ///
 /// Every collective, of one process or of a team, is a list of flows (bytes copied to one or more places) or
-/// a list of reductions (ordered sums). The collectives describe *what*, a transport decides *how*, and so
-/// chunking and summing order are written once.
+/// a list of reductions (ordered sums, or by another operation, which is the same for all of a problem's).
+/// The collectives describe *what*, a transport decides *how*, and so chunking and summing order are written
+/// once.
 namespace tutti::transport {
 
 /// Index of a buffer: operands in the order of the call, then a plan's temporaries.
@@ -53,8 +55,8 @@ struct Flow {
   [[nodiscard]] std::uint64_t bytes() const noexcept { return row_bytes * rows; }
 };
 
-/// `count` elements: the sum of the inputs, in order, goes to each of the outputs, which may be one of the
-/// inputs.
+/// `count` elements: what the inputs are combined to, in order, goes to each of the outputs, which may be one
+/// of the inputs.
 struct Reduction {
   DType dtype = DType::float32;
   std::uint64_t count = 0;
@@ -76,6 +78,7 @@ struct Problem {
   TransportKind transport = TransportKind::automatic;
   TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;
+  ReduceKind reduce_kind = ReduceKind::sum;           ///< of the reductions
   std::uint64_t staging_bytes = default_buffer_size;  ///< bound on staging memory per device
   /// Lanes are the members of a team, of which some may be remote; its calls come in one order on all ranks.
   bool is_of_team = false;

@@ -10,7 +10,7 @@ namespace tutti::transport {
 
 /// What a collective moves, in the few numbers that choices between ways go by. The same on all ranks.
 struct CallShape {
-  Collective collective = Collective::broadcast;  ///< of one tensor; lists have more `tensors`
+  Collective collective = Collective::broadcast;  ///< that it travels as; lists have more `tensors`
   std::size_t members = 0;
   std::size_t tensors = 1;  ///< of a member
   /// Bytes of what a root or each member has, or of the whole that is gathered or scattered.

@@ -95,7 +95,7 @@ struct RanksTuning {
 /// inboxes: nobody waits for more than the bytes. In narrow lines a byte takes two, and on virtual devices,
 /// which have no lines, one more copy; in wide ones it is the accesses, all of 16 bytes, that are slower in
 /// the end than those of direct rounds, soonest where members do both, send and receive. None has more than
-/// all_reduce_add. Here and below, collectives are those of one tensor, `of_one_tensor`.
+/// all_reduce_add. Here and below, collectives are those that others travel as.
 [[nodiscard]] constexpr std::uint64_t low_latency_to(Collective collective, backend::TeamLines lines,
                                                      BackendKind backend) noexcept {
   if (backend == BackendKind::host) return 4 * kib;

@@ -16,18 +16,25 @@ enum class Collective : std::uint8_t {
   broadcast_coalesced,
   reduce_add,
   reduce_add_coalesced,
+  reduce,  ///< by any operation; `reduce_add` is the sum
+  reduce_coalesced,
   scatter,
   gather,
   // A `Communicator`'s alone.
   all_reduce_add,
   all_reduce_add_coalesced,
+  all_reduce,
+  all_reduce_coalesced,
   all_gather,
+  all_gather_coalesced,
   reduce_scatter_add,
+  reduce_scatter,
+  reduce_scatter_coalesced,
   // Likewise, and without tensors.
   barrier,
   split,
 };
-inline constexpr std::size_t collective_count = 12;
+inline constexpr std::size_t collective_count = 19;
 
 /// Who has results.
 enum class CollectiveOutput : std::uint8_t {
@@ -39,12 +46,13 @@ enum class CollectiveOutput : std::uint8_t {
 
 struct CollectiveTraits {
   std::string_view name;  ///< the enumerator's
-  /// The collective that does the same with one tensor for each member: the collective itself, unless it
-  /// takes lists.
-  Collective of_one_tensor;
+  /// The collective of one tensor for each member whose bytes go the same ways: the collective itself, unless
+  /// it takes lists, or reduces by any operation.
+  Collective travels_as;
   CollectiveOutput output = CollectiveOutput::none;
   bool has_root = false;
-  bool is_sum = false;
+  bool reduces = false;
+  bool takes_operation = false;  ///< a `ReduceOp`; others that reduce add
   bool takes_lists = false;
   bool has_own_sizes = false;        ///< members' parts may differ in length
   bool is_of_communicators = false;  ///< and has no free function
@@ -53,58 +61,102 @@ struct CollectiveTraits {
 namespace detail {
 inline constexpr std::array<CollectiveTraits, collective_count + 1> collective_traits{{
     {.name = "broadcast",
-     .of_one_tensor = Collective::broadcast,
+     .travels_as = Collective::broadcast,
      .output = CollectiveOutput::all,
      .has_root = true},
     {.name = "broadcast_coalesced",
-     .of_one_tensor = Collective::broadcast,
+     .travels_as = Collective::broadcast,
      .output = CollectiveOutput::all,
      .has_root = true,
      .takes_lists = true},
     {.name = "reduce_add",
-     .of_one_tensor = Collective::reduce_add,
+     .travels_as = Collective::reduce_add,
      .output = CollectiveOutput::one,
      .has_root = true,
-     .is_sum = true},
+     .reduces = true},
     {.name = "reduce_add_coalesced",
-     .of_one_tensor = Collective::reduce_add,
+     .travels_as = Collective::reduce_add,
      .output = CollectiveOutput::one,
      .has_root = true,
-     .is_sum = true,
+     .reduces = true,
+     .takes_lists = true},
+    {.name = "reduce",
+     .travels_as = Collective::reduce_add,
+     .output = CollectiveOutput::one,
+     .has_root = true,
+     .reduces = true,
+     .takes_operation = true},
+    {.name = "reduce_coalesced",
+     .travels_as = Collective::reduce_add,
+     .output = CollectiveOutput::one,
+     .has_root = true,
+     .reduces = true,
+     .takes_operation = true,
      .takes_lists = true},
     {.name = "scatter",
-     .of_one_tensor = Collective::scatter,
+     .travels_as = Collective::scatter,
      .output = CollectiveOutput::part,
      .has_root = true,
      .has_own_sizes = true},
     {.name = "gather",
-     .of_one_tensor = Collective::gather,
+     .travels_as = Collective::gather,
      .output = CollectiveOutput::one,
      .has_root = true,
      .has_own_sizes = true},
     {.name = "all_reduce_add",
-     .of_one_tensor = Collective::all_reduce_add,
+     .travels_as = Collective::all_reduce_add,
      .output = CollectiveOutput::all,
-     .is_sum = true,
+     .reduces = true,
      .is_of_communicators = true},
     {.name = "all_reduce_add_coalesced",
-     .of_one_tensor = Collective::all_reduce_add,
+     .travels_as = Collective::all_reduce_add,
      .output = CollectiveOutput::all,
-     .is_sum = true,
+     .reduces = true,
+     .takes_lists = true,
+     .is_of_communicators = true},
+    {.name = "all_reduce",
+     .travels_as = Collective::all_reduce_add,
+     .output = CollectiveOutput::all,
+     .reduces = true,
+     .takes_operation = true,
+     .is_of_communicators = true},
+    {.name = "all_reduce_coalesced",
+     .travels_as = Collective::all_reduce_add,
+     .output = CollectiveOutput::all,
+     .reduces = true,
+     .takes_operation = true,
      .takes_lists = true,
      .is_of_communicators = true},
     {.name = "all_gather",
-     .of_one_tensor = Collective::all_gather,
+     .travels_as = Collective::all_gather,
      .output = CollectiveOutput::all,
      .is_of_communicators = true},
-    {.name = "reduce_scatter_add",
-     .of_one_tensor = Collective::reduce_scatter_add,
-     .output = CollectiveOutput::part,
-     .is_sum = true,
+    {.name = "all_gather_coalesced",
+     .travels_as = Collective::all_gather,
+     .output = CollectiveOutput::all,
+     .takes_lists = true,
      .is_of_communicators = true},
-    {.name = "barrier", .of_one_tensor = Collective::barrier, .is_of_communicators = true},
-    {.name = "split", .of_one_tensor = Collective::split, .is_of_communicators = true},
-    {.name = "unknown", .of_one_tensor = static_cast<Collective>(collective_count)},
+    {.name = "reduce_scatter_add",
+     .travels_as = Collective::reduce_scatter_add,
+     .output = CollectiveOutput::part,
+     .reduces = true,
+     .is_of_communicators = true},
+    {.name = "reduce_scatter",
+     .travels_as = Collective::reduce_scatter_add,
+     .output = CollectiveOutput::part,
+     .reduces = true,
+     .takes_operation = true,
+     .is_of_communicators = true},
+    {.name = "reduce_scatter_coalesced",
+     .travels_as = Collective::reduce_scatter_add,
+     .output = CollectiveOutput::part,
+     .reduces = true,
+     .takes_operation = true,
+     .takes_lists = true,
+     .is_of_communicators = true},
+    {.name = "barrier", .travels_as = Collective::barrier, .is_of_communicators = true},
+    {.name = "split", .travels_as = Collective::split, .is_of_communicators = true},
+    {.name = "unknown", .travels_as = static_cast<Collective>(collective_count)},
 }};
 }  // namespace detail
 

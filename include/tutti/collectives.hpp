@@ -5,6 +5,7 @@
 #include "tutti/device.hpp"
 #include "tutti/export.hpp"
 #include "tutti/list_of.hpp"
+#include "tutti/reduce_op.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
@@ -159,6 +160,24 @@ void reduce_add_coalesced(TensorLists inputs, TensorList out, std::size_t buffer
   detail::reduce_add_coalesced_into(inputs, out, buffer_size, options);
 }
 
+/// `reduce_add` with any operation in the place of the sum, likewise in ascending order of inputs. Throws
+/// Error(invalid_argument) too for an operation that the element type does not have, and for a wrong number
+/// of factors. Cost: as of a sum; NCCL carries minimum, maximum and product of integers alone.
+[[nodiscard]] TUTTI_EXPORT Tensor reduce(TensorList inputs, const ReduceOp& op,
+                                         std::optional<Device> destination = {},
+                                         const CollectiveOptions& options = {});
+/// Writes into `out`, which may be exactly one of the inputs and otherwise overlaps none.
+TUTTI_EXPORT void reduce(TensorList inputs, const Tensor& out, const ReduceOp& op,
+                         const CollectiveOptions& options = {});
+/// `reduce` of each column of inputs[device][tensor], as `reduce_add_coalesced` adds them.
+[[nodiscard]] TUTTI_EXPORT std::vector<Tensor> reduce_coalesced(TensorLists inputs, const ReduceOp& op,
+                                                                std::optional<Device> destination = {},
+                                                                std::size_t buffer_size = default_buffer_size,
+                                                                const CollectiveOptions& options = {});
+TUTTI_EXPORT void reduce_coalesced(TensorLists inputs, TensorList out, const ReduceOp& op,
+                                   std::size_t buffer_size = default_buffer_size,
+                                   const CollectiveOptions& options = {});
+
 /// Splits `tensor`, on the host or a device, along `dim` (negative counts from the end); one result per
 /// device, in order.
 ///
@@ -208,8 +227,9 @@ struct Workload {
   std::size_t bytes = 0;
   std::vector<std::size_t> tensor_bytes = {};  ///< coalesced operations alone: bytes of each tensor
   DType dtype = DType::float32;
-  std::vector<DType> tensor_dtypes = {};  ///< of each of `tensor_bytes`; empty: all are `dtype`
-  std::vector<Device> devices = {};       ///< taking part; empty: all. A communicator has its own
+  ReduceKind reduce_kind = ReduceKind::sum;  ///< where the collective takes an operation
+  std::vector<DType> tensor_dtypes = {};     ///< of each of `tensor_bytes`; empty: all are `dtype`
+  std::vector<Device> devices = {};          ///< taking part; empty: all. A communicator has its own
   /// Source of a broadcast or scatter, destination of a reduce or gather: a device, or of a communicator's
   /// call the index of a member. Ignored where there is none.
   Device root = 0;

@@ -49,8 +49,8 @@ struct CommunicatorOptions {
 ///
 /// # Calls
 /// All ranks make the same calls in the same order, with the same root, element types and sizes; `all_gather`
-/// and `reduce_scatter_add`, for which tensors are flat, with the same numbers of elements. A call takes one
-/// tensor for each local member, in their order, each on that member's device.
+/// and `reduce_scatter_add` and their like, for which tensors are flat, with the same numbers of elements. A
+/// call takes one tensor for each local member, in their order, each on that member's device.
 ///
 /// Sums go in ascending order of members, with the accumulators of `reduce_add`. They have the same bits as
 /// in one process, for whatever numbers of ranks and members per rank, except where NCCL carries them: on
@@ -189,15 +189,30 @@ class TUTTI_EXPORT Communicator {
   /// and a process without the root may give none. `out` may be the root's input.
   void reduce_add(TensorList inputs, TensorList out, int root, StreamList streams = {});
   void reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams = {});
+  /// `reduce_add` by any operation, which all ranks give alike, factors included; a factor for each is one
+  /// for each member. Throws Error(invalid_argument) too for one that the element type does not have. Cost:
+  /// as of a sum.
+  void reduce(TensorList inputs, TensorList out, const ReduceOp& op, int root, StreamList streams = {});
+  void reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, int root,
+                        StreamList streams = {});
   /// The sum goes to all. Each `out` may be that member's input.
   void all_reduce_add(TensorList inputs, TensorList out, StreamList streams = {});
   void all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
+  /// Likewise by any operation.
+  void all_reduce(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
+  void all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, StreamList streams = {});
   /// Every `out` becomes the concatenation of all members' inputs, which are equally long, flat, in order of
   /// members. An input may be the part of its member's `out` where it belongs.
   void all_gather(TensorList inputs, TensorList out, StreamList streams = {});
+  /// `all_gather` of many tensors as one operation: out[i][t] becomes the concatenation of all inputs[m][t].
+  void all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
   /// The sum of all inputs, flat, is cut into equal parts, one per member; every `out` is that member's part,
   /// of as many elements. An `out` may be the part of its member's input where it belongs.
   void reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams = {});
+  /// Likewise by any operation, and of many tensors, each of which is cut.
+  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
+  void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
+                                StreamList streams = {});
   /// Cuts the root's `tensor` along `dim` (negative counts from the end): member i gets the part that its
   /// `out` has room for. Processes without the root give an undefined tensor.
   void scatter(const Tensor& tensor, TensorList out, int root, int dim = 0, StreamList streams = {});

@@ -66,6 +66,12 @@ class TUTTI_EXPORT PersistentCollective {
 [[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_reduce_add_coalesced(
     TensorLists inputs, TensorList out, std::size_t buffer_size = default_buffer_size,
     const CollectiveOptions& options = {});
+[[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_reduce(TensorList inputs, const Tensor& out,
+                                                                  const ReduceOp& op,
+                                                                  const CollectiveOptions& options = {});
+[[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_reduce_coalesced(
+    TensorLists inputs, TensorList out, const ReduceOp& op, std::size_t buffer_size = default_buffer_size,
+    const CollectiveOptions& options = {});
 [[nodiscard]] TUTTI_EXPORT PersistentCollective persistent_scatter(const Tensor& tensor, TensorList out,
                                                                    int dim = 0,
                                                                    const CollectiveOptions& options = {});

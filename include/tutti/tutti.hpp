@@ -20,6 +20,8 @@
 #include "tutti/nvtx.hpp"
 #include "tutti/persistent.hpp"
 #include "tutti/pluggable_allocator.hpp"
+#include "tutti/reduce_op.hpp"
+#include "tutti/reduce_types.hpp"
 #include "tutti/rng.hpp"
 #include "tutti/sharing.hpp"
 #include "tutti/stream.hpp"

@@ -182,7 +182,19 @@ def without_files(words):
 
 def median_of(runs):
     def key(row):
-        named = ("operation", "by", "size", "tensor_list", "dtype", "root", "dim", "launch", "results", "destination")
+        named = (
+            "operation",
+            "by",
+            "size",
+            "tensor_list",
+            "dtype",
+            "redop",
+            "root",
+            "dim",
+            "launch",
+            "results",
+            "destination",
+        )
         return tuple(row.get(name) for name in named)
 
     def measured(rows, place):

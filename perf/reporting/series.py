@@ -87,6 +87,8 @@ def time_of(run, measured):
 
 def variant_of(row):
     parts = [f"dimension {row['dim']}"] if row["dim"] else []
+    if row.get("redop", "none") not in ("none", "sum"):
+        parts.append(row["redop"])
     return ", ".join(parts + ([f"root {row['root']}"] if row["root"] > 0 else []))
 
 

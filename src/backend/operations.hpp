@@ -3,6 +3,7 @@
 
 #include "tutti/dtype.hpp"
 #include "tutti/layout.hpp"
+#include "tutti/reduce_op.hpp"
 
 #include <array>
 #include <cstddef>
@@ -43,6 +44,18 @@ struct FanOut {
   std::span<std::byte* const> pointers;  ///< sources are only read
 };
 
+/// By which operation elements are combined. A plan leaves it open, as it does addresses.
+struct Reducing {
+  ReduceKind kind = ReduceKind::sum;
+  /// Of a `premul_sum`: one for all inputs, or one for each.
+  std::span<const double> factors{};
+
+  /// Of the input at `index`.
+  [[nodiscard]] double factor(std::size_t index) const noexcept {
+    return factors[factors.size() == 1 ? 0 : index];
+  }
+};
+
 /// `count` consecutive elements: each output = the sum of all inputs in ascending order.
 struct OrderedSumSegment {
   std::uint64_t count = 0;         ///< elements
@@ -50,10 +63,12 @@ struct OrderedSumSegment {
   std::uint32_t first_output = 0;  ///< likewise
 };
 
-/// A multi-segment elementwise sum by one kernel, arithmetic as `arithmetic.hpp` defines it. An output may be
-/// exactly one of its own segment's inputs; otherwise outputs overlap nothing.
+/// A multi-segment elementwise sum by one kernel, arithmetic as `arithmetic.hpp` defines it, or another
+/// reduction (`reduction.hpp`) that the element type has. An output may be exactly one of its own segment's
+/// inputs; otherwise outputs overlap nothing.
 struct OrderedSum {
   DType dtype = DType::float32;
+  Reducing reducing{};
   std::uint32_t input_count = 0;   ///< per segment, at least 1
   std::uint32_t output_count = 1;  ///< per segment
   std::span<const OrderedSumSegment> segments;

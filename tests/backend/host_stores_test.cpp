@@ -56,7 +56,7 @@ std::array<Bytes, 2> sums(DType dtype, const std::vector<Bytes>& inputs, std::si
     std::size_t space = memory[i].size();
     outputs[i] = static_cast<std::byte*>(std::align(line_bytes, bytes + 2 * gap, line, space)) + gap;
   }
-  ordered_sum_segment(dtype, bytes / size_of(dtype), places_of(inputs), outputs, stores);
+  ordered_sum_segment(dtype, {}, bytes / size_of(dtype), places_of(inputs), outputs, stores);
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(Bytes(outputs[i] - gap, outputs[i]), Bytes(gap, untouched));
     EXPECT_EQ(Bytes(outputs[i] + bytes, outputs[i] + bytes + gap), Bytes(gap, untouched));
@@ -101,7 +101,7 @@ TEST(HostStores, SumsMayBeStoredOverAnyInput) {
       std::vector<Bytes> memory = inputs;
       Bytes other(count * sizeof(int));
       const std::array<std::byte*, 2> outputs{other.data(), memory[over].data()};
-      ordered_sum_segment(DType::int32, count, places_of(memory), outputs, Stores::streamed);
+      ordered_sum_segment(DType::int32, {}, count, places_of(memory), outputs, Stores::streamed);
       EXPECT_EQ(memory[over], expected) << "over input " << over << " of " << input_count;
       EXPECT_EQ(other, expected);
     }

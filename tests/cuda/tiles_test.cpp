@@ -2,6 +2,7 @@
 #include "backend/cuda/fan_out_tile.cuh"
 #include "backend/cuda/ordered_sum_tile.cuh"
 #include "backend/cuda/team_table.hpp"
+#include "support/reference_sum.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <random>
 #include <set>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -146,20 +148,6 @@ TEST_F(CudaTiles, FanOutWritesExactlyTheSegmentsWhateverTheirShapeAndAlignment) 
   EXPECT_EQ(seen.size(), 7U) << "a path was never taken";
 }
 
-/// The sum of element `index` of `count` arrays, straight from the definition.
-template <class T>
-typename SumOf<T>::Storage sum_of(std::byte* const* inputs, std::uint32_t count, std::size_t index) {
-  using Sum = SumOf<T>;
-  const auto element = [&](std::uint32_t input) {
-    typename Sum::Storage value;
-    std::memcpy(&value, inputs[input] + index * sizeof(value), sizeof(value));
-    return value;
-  };
-  auto sum = Sum::load(element(0));
-  for (std::uint32_t input = 1; input < count; ++input) sum = Sum::add(sum, element(input));
-  return Sum::store(sum);
-}
-
 /// The type whose kernel adds T, as `summed_as` has it.
 template <class T>
 struct Component {
@@ -174,16 +162,46 @@ struct Component<std::int8_t> {
   using type = std::uint8_t;
 };
 
-TEST_F(CudaTiles, OrderedSumAddsInAscendingOrderWhateverTheAlignment) {
+/// All inputs of a segment reduced by the tests' own model.
+test::HostArray reduced(const OrderedSum& task, const ReduceOp& operation, std::span<std::byte* const> inputs,
+                        std::uint64_t count) {
+  std::vector<test::HostArray> arrays;
+  for (const std::byte* const input : inputs.first(task.input_count)) {
+    arrays.push_back({task.dtype, {static_cast<std::int64_t>(count)}, {}});
+    arrays.back().bytes.assign(input, input + count * size_of(task.dtype));
+  }
+  return test::reference_reduction(arrays, operation);
+}
+
+/// By the kernel for sums, or for any operation.
+template <class T>
+void run_sum_tile(const OrderedSum& task, const SumEntry& entry, std::byte* const* pointers,
+                  std::uint32_t tile, std::uint32_t tile_bytes, std::uint32_t lane) {
+  const SumOperands operands{pointers + entry.first_input, pointers + entry.first_output, task.input_count,
+                             task.output_count};
+  if (task.reducing.kind == ReduceKind::sum) {
+    sum_tile(Summing<typename Component<T>::type>(), entry, operands, tile, tile_bytes, lane);
+  } else {
+    sum_tile(Reducer<T>{reduce_arguments(task), pointers}, entry, operands, tile, tile_bytes, lane);
+  }
+}
+
+TEST_F(CudaTiles, OrderedSumsGoInAscendingOrderWhateverTheAlignmentAndTheOperation) {
   std::set<SumPath> seen;
+  std::set<ReduceKind> done;
   SegmentTable table;
-  for (int round = 0; round < 40 * static_cast<int>(all_dtypes.size()); ++round) {
+  for (int round = 0; round < 60 * static_cast<int>(all_dtypes.size()); ++round) {
     clear();
     OrderedSum task;
     task.dtype = all_dtypes[static_cast<std::size_t>(round) % all_dtypes.size()];
-    SCOPED_TRACE(testing::Message() << round << ", " << name_of(task.dtype));
     task.input_count = static_cast<std::uint32_t>(draw(1, 20));
     task.output_count = static_cast<std::uint32_t>(draw(1, 3));
+    const std::vector<ReduceOp> operations = test::operations_of(task.dtype, task.input_count);
+    const ReduceOp operation = toss() ? ReduceOp::sum : operations[draw(0, operations.size() - 1)];
+    task.reducing = {operation.kind(), operation.factors()};
+    done.insert(operation.kind());
+    SCOPED_TRACE(testing::Message() << round << ", " << name_of(operation.kind()) << " of "
+                                    << name_of(task.dtype));
     std::vector<OrderedSumSegment> segments(draw(1, 4));
     visit_dtype(task.dtype, [&]<class T>() {
       using Storage = typename SumOf<T>::Storage;
@@ -199,18 +217,14 @@ TEST_F(CudaTiles, OrderedSumAddsInAscendingOrderWhateverTheAlignment) {
         };
         segment.first_input = next_pointer();
         for (std::uint32_t input = 0; input < task.input_count; ++input) make();
-        std::vector<Storage> sums(segment.count);
-        for (std::size_t i = 0; i < sums.size(); ++i) {
-          sums[i] = sum_of<T>(pointers_.data() + segment.first_input, task.input_count, i);
-        }
+        const test::HostArray expected =
+            reduced(task, operation, std::span(pointers_).subspan(segment.first_input), segment.count);
         // The first output is one of the inputs.
         std::vector<Array*> outputs{arrays_[arrays_.size() - draw(1, task.input_count)].get()};
         segment.first_output = next_pointer();
         pointers_.push_back(outputs.front()->begin());
         for (std::uint32_t output = 1; output < task.output_count; ++output) outputs.push_back(&make());
-        for (Array* output : outputs) {
-          if (!sums.empty()) std::memcpy(output->expected().data(), sums.data(), segment.count * sizeof(T));
-        }
+        for (Array* output : outputs) output->expected() = expected.bytes;
       }
       task.segments = segments;
       task.pointers = pointers_;
@@ -219,17 +233,14 @@ TEST_F(CudaTiles, OrderedSumAddsInAscendingOrderWhateverTheAlignment) {
       for (std::uint32_t i = 0; i < table.shape.segment_count; ++i) seen.insert(view.entries[i].path);
       run_tiles<SumEntry>(table.blob.data(), table.shape,
                           [&](const auto& entry, auto* pointers, auto tile, auto lane) {
-                            sum_tile<typename Component<T>::type>(
-                                entry,
-                                {pointers + entry.first_input, pointers + entry.first_output,
-                                 task.input_count, task.output_count},
-                                tile, table.shape.tile_bytes, lane);
+                            run_sum_tile<T>(task, entry, pointers, tile, table.shape.tile_bytes, lane);
                           });
       expect_all_arrays();
     });
     if (HasFatalFailure()) return;
   }
   EXPECT_EQ(seen.size(), 3U) << "a path was never taken";
+  EXPECT_EQ(done.size(), all_reduce_kinds.size()) << "an operation was never done";
 }
 
 /// Looks for every tile of a table, against counting through it. Returns how many were not in the likely

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -107,6 +108,23 @@ TEST(PerfCommandLine, EveryElementTypeAndRootIsRight) {
     const Outcome outcome = run({operation, "-d", "all", "-r", "all", "-b", "10000", "-e", "10000", "-n", "1",
                                  "--repetitions", "1", "--devices", "3"});
     EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+  }
+}
+
+TEST(PerfCommandLine, EveryReductionOfEveryElementTypeIsRight) {
+  for (const char* operation : {"reduce", "all_reduce", "reduce_scatter"}) {
+    const std::string json = temporary("reductions.json");
+    const Outcome outcome = run({operation, "-d", "all", "-o", "all", "-b", "10000", "-e", "10000", "-n", "1",
+                                 "--repetitions", "1", "--devices", "3", "-J", json});
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+    std::map<std::string, int> rows;
+    const auto document = nlohmann::json::parse(content_of(json));
+    for (const auto& row : document["rows"]) ++rows[row["redop"]];
+    // 14 types: one is bool, two are complex, and six have bits.
+    const std::map<std::string, int> expected{{"sum", 14}, {"avg", 13}, {"premul_sum", 13},
+                                              {"min", 12}, {"max", 12}, {"prod", 14},
+                                              {"band", 6}, {"bor", 6},  {"bxor", 6}};
+    EXPECT_EQ(rows, expected);
   }
 }
 

@@ -42,6 +42,12 @@ TEST(PerfOptions, DefaultsMeasureOneOperationCheckedAndEager) {
   EXPECT_EQ(options.peer, PeerChoice::none);
 }
 
+TEST(PerfOptions, TakeReductions) {
+  EXPECT_EQ(parsed({"all_reduce"}).reductions, std::vector{ReduceKind::sum});
+  EXPECT_EQ(parsed({"all_reduce", "-o", "avg"}).reductions, std::vector{ReduceKind::avg});
+  EXPECT_EQ(parsed({"all_reduce", "--op", "all"}).reductions.size(), all_reduce_kinds.size());
+}
+
 TEST(PerfOptions, TakeTheLettersOfNcclTests) {
   const Options options =
       parsed({"reduce_add", "-b", "1K",   "-e", "4M",  "-f", "4", "-g", "4", "-n", "30",      "-w",
@@ -297,7 +303,9 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "-d", "flot"}, "-d: 'flot' is not an element type: did you mean float32?"},
       {{"broadcast", "-d", "quaternion"}, "-d: 'quaternion' is not an element type: expected float16, "},
       {{"broadcast", "-d", "uint32"}, "-d: there is no element type uint32: take int32"},
-      {{"broadcast", "-o", "prod"}, "-o: 'prod'"},
+      {{"broadcast", "-o", "mean"}, "-o: 'mean' is not valid: expected sum, avg, premul_sum, min, "},
+      {{"all_reduce", "-o", "band"}, "-o band: elements of float32 do not have it"},
+      {{"all_reduce", "-d", "bool", "-o", "avg"}, "-o avg: elements of bool do not have it"},
       {{"broadcast", "-G", "x"}, "-G: 'x'"},
       {{"broadcast", "--dim", "1"}, "--dim"},
       {{"scatter", "--dim", "2"}, "--dim: '2'"},

@@ -54,32 +54,101 @@ struct Operands {
 
 }  // namespace
 
-Check start_reduce(const Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
-                   std::uint64_t seed) {
+namespace {
+
+/// Makes the call on inputs and outputs, and then expects what the operation comes to.
+template <class Call>
+Check start_reduce_by(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes, int root,
+                      bool in_place, std::uint64_t seed, Call call) {
   const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
-  const HostArray sum = reference_sum(inputs);
+  const HostArray expected = reference_reduction(inputs, op);
   const Operands operands(group, inputs, sizes);
-  group.communicator.reduce_add(tensors_of(operands.mine), tensors_of(operands.outputs(in_place)), root);
+  call(tensors_of(operands.mine), tensors_of(operands.outputs(in_place)));
   return [=] {
     for (int i = 0; i < group.locals(); ++i) {
       const TestTensor& mine = operands.mine[static_cast<std::size_t>(i)];
       const TestTensor& out = operands.out[static_cast<std::size_t>(i)];
       const bool is_root = group.member(i) == root;
-      EXPECT_TRUE(is_root && in_place ? mine.holds(sum) : mine.untouched());
-      EXPECT_TRUE(is_root && !in_place ? out.holds(sum) : out.untouched());
+      EXPECT_TRUE(is_root && in_place ? mine.holds(expected) : mine.untouched()) << name_of(op.kind());
+      EXPECT_TRUE(is_root && !in_place ? out.holds(expected) : out.untouched()) << name_of(op.kind());
     }
   };
 }
 
+template <class Call>
+Check start_all_reduce_by(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes,
+                          bool in_place, std::uint64_t seed, Call call) {
+  const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
+  const HostArray expected = reference_reduction(inputs, op);
+  const Operands operands(group, inputs, sizes);
+  call(tensors_of(operands.mine), tensors_of(operands.outputs(in_place)));
+  return [=] {
+    for (const TestTensor& tensor : operands.outputs(in_place))
+      EXPECT_TRUE(tensor.holds(expected)) << name_of(op.kind());
+  };
+}
+
+template <class Call>
+Check start_reduce_scatter_by(const Group& group, const ReduceOp& op, DType dtype, std::int64_t count,
+                              std::uint64_t seed, Call call) {
+  const auto inputs = numbers_for(group.members(), dtype, {count * group.members()}, seed);
+  const HostArray expected = reference_reduction(inputs, op);
+  const Operands operands(group, inputs, {count});
+  call(tensors_of(operands.mine), tensors_of(operands.out));
+  return [=] {
+    for (int i = 0; i < group.locals(); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      EXPECT_TRUE(operands.out[at].holds(slice(expected, 0, group.member(i) * count, count)))
+          << name_of(op.kind());
+      EXPECT_TRUE(operands.mine[at].untouched());
+    }
+  };
+}
+
+}  // namespace
+
+Check start_reduce(const Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
+                   std::uint64_t seed) {
+  return start_reduce_by(group, ReduceOp::sum, dtype, sizes, root, in_place, seed,
+                         [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
+                           group.communicator.reduce_add(inputs, out, root);
+                         });
+}
+Check start_reduce(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes, int root,
+                   bool in_place, std::uint64_t seed) {
+  return start_reduce_by(group, op, dtype, sizes, root, in_place, seed,
+                         [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
+                           group.communicator.reduce(inputs, out, op, root);
+                         });
+}
+
 Check start_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place,
                        std::uint64_t seed) {
-  const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
-  const HostArray sum = reference_sum(inputs);
-  const Operands operands(group, inputs, sizes);
-  group.communicator.all_reduce_add(tensors_of(operands.mine), tensors_of(operands.outputs(in_place)));
-  return [=] {
-    for (const TestTensor& tensor : operands.outputs(in_place)) EXPECT_TRUE(tensor.holds(sum));
-  };
+  return start_all_reduce_by(group, ReduceOp::sum, dtype, sizes, in_place, seed,
+                             [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
+                               group.communicator.all_reduce_add(inputs, out);
+                             });
+}
+Check start_all_reduce(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes, bool in_place,
+                       std::uint64_t seed) {
+  return start_all_reduce_by(group, op, dtype, sizes, in_place, seed,
+                             [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
+                               group.communicator.all_reduce(inputs, out, op);
+                             });
+}
+
+Check start_reduce_scatter(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
+  return start_reduce_scatter_by(group, ReduceOp::sum, dtype, count, seed,
+                                 [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
+                                   group.communicator.reduce_scatter_add(inputs, out);
+                                 });
+}
+Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype, std::int64_t count,
+                           std::uint64_t seed) {
+  return start_reduce_scatter_by(group, op, dtype, count, seed,
+                                 [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
+                                   group.communicator.reduce_scatter(inputs, out, op);
+                                 });
 }
 
 Check start_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
@@ -88,20 +157,6 @@ Check start_all_gather(const Group& group, DType dtype, std::int64_t count, std:
   group.communicator.all_gather(tensors_of(operands.mine), tensors_of(operands.out));
   return [=] {
     for (const TestTensor& tensor : operands.out) EXPECT_TRUE(tensor.holds(concatenate(inputs, 0)));
-  };
-}
-
-Check start_reduce_scatter(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
-  const auto inputs = numbers_for(group.members(), dtype, {count * group.members()}, seed);
-  const HostArray sum = reference_sum(inputs);
-  const Operands operands(group, inputs, {count});
-  group.communicator.reduce_scatter_add(tensors_of(operands.mine), tensors_of(operands.out));
-  return [=] {
-    for (int i = 0; i < group.locals(); ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      EXPECT_TRUE(operands.out[at].holds(slice(sum, 0, group.member(i) * count, count)));
-      EXPECT_TRUE(operands.mine[at].untouched());
-    }
   };
 }
 
@@ -152,7 +207,10 @@ Check start_random_call(const Group& group, Random& random, std::uint64_t seed) 
   const DType dtype = random.pick(all_dtypes);
   const std::int64_t count = random.between(0, std::int64_t{1} << random.between(0, 15));
   const int root = static_cast<int>(random.between(0, group.members() - 1));
-  switch (random.between(0, 5)) {
+  const auto op = [&] {
+    return random.pick(operations_of(dtype, static_cast<std::size_t>(group.members())));
+  };
+  switch (random.between(0, 7)) {
     case 0:
       return start_broadcast(group, dtype, {count}, root, seed);
     case 1:
@@ -163,6 +221,10 @@ Check start_random_call(const Group& group, Random& random, std::uint64_t seed) 
       return start_all_gather(group, dtype, count, seed);
     case 4:
       return start_reduce_scatter(group, dtype, count, seed);
+    case 5:
+      return start_all_reduce(group, op(), dtype, {count}, random.one_in(2), seed);
+    case 6:
+      return start_reduce_scatter(group, op(), dtype, count, seed);
     default: {
       Sizes sizes;
       for (int dim = 0; dim < 3; ++dim) sizes.push_back(random.between(0, 9));

@@ -48,6 +48,13 @@ void every_call_can_be_captured(Group& group);
                                  std::uint64_t seed);
 [[nodiscard]] Check start_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place,
                                      std::uint64_t seed);
+// The same by any operation.
+[[nodiscard]] Check start_reduce(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes,
+                                 int root, bool in_place, std::uint64_t seed);
+[[nodiscard]] Check start_all_reduce(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes,
+                                     bool in_place, std::uint64_t seed);
+[[nodiscard]] Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype,
+                                         std::int64_t count, std::uint64_t seed);
 [[nodiscard]] Check start_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed);
 [[nodiscard]] Check start_reduce_scatter(const Group& group, DType dtype, std::int64_t count,
                                          std::uint64_t seed);
@@ -68,6 +75,18 @@ inline void check_reduce(const Group& group, DType dtype, const Sizes& sizes, in
 inline void check_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place,
                              std::uint64_t seed) {
   start_all_reduce(group, dtype, sizes, in_place, seed)();
+}
+inline void check_reduce(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes, int root,
+                         bool in_place, std::uint64_t seed) {
+  start_reduce(group, op, dtype, sizes, root, in_place, seed)();
+}
+inline void check_all_reduce(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes,
+                             bool in_place, std::uint64_t seed) {
+  start_all_reduce(group, op, dtype, sizes, in_place, seed)();
+}
+inline void check_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype, std::int64_t count,
+                                 std::uint64_t seed) {
+  start_reduce_scatter(group, op, dtype, count, seed)();
 }
 inline void check_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
   start_all_gather(group, dtype, count, seed)();

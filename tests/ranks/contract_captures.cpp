@@ -30,12 +30,12 @@ class EveryCall {
   };
   [[nodiscard]] Outputs make_outputs() const {
     Outputs outputs;
-    for (const std::int64_t length :
-         {count, count, count, count * group_.members(), count, count, count * group_.members()}) {
+    for (const std::int64_t length : {count, count, count, count * group_.members(), count, count,
+                                      count * group_.members(), count, count, count}) {
       outputs.of_call.emplace_back();
       for (int i = 0; i < group_.locals(); ++i) outputs.of_call.back().push_back(numbers(i, length, -1));
     }
-    for (int call = 0; call < 3; ++call) {
+    for (int call = 0; call < 5; ++call) {
       outputs.of_coalesced_call.emplace_back();
       for (int i = 0; i < group_.locals(); ++i)
         outputs.of_coalesced_call.back().push_back({numbers(i, count, -1), numbers(i, 3, -1)});
@@ -60,6 +60,11 @@ class EveryCall {
     communicator.broadcast_coalesced(lists_[own_root], lists[0], root, streams_);
     communicator.reduce_add_coalesced(lists_, lists[1], root, streams_);
     communicator.all_reduce_add_coalesced(lists_, lists[2], streams_);
+    communicator.reduce(small_, out[7], ReduceOp::max, root, streams_);
+    communicator.all_reduce(small_, out[8], ReduceOp::premul_sum(3.0), streams_);
+    communicator.reduce_scatter(large_, out[9], ReduceOp::avg, streams_);
+    communicator.reduce_coalesced(lists_, lists[3], ReduceOp::prod, root, streams_);
+    communicator.all_reduce_coalesced(lists_, lists[4], ReduceOp::bxor, streams_);
     communicator.barrier(streams_);
   }
   [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }

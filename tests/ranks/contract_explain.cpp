@@ -30,6 +30,33 @@ class Calls {
         return communicator.broadcast(one_each({elements}, what), what.root.index());
       case Collective::broadcast_coalesced:
         return communicator.broadcast_coalesced(lists(what), what.root.index());
+      case Collective::reduce: {
+        const std::vector<Tensor> tensors = one_each({elements}, what);
+        return communicator.reduce(tensors, tensors, what.reduce_kind, what.root.index());
+      }
+      case Collective::reduce_coalesced: {
+        const std::vector<std::vector<Tensor>> tensors = lists(what);
+        return communicator.reduce_coalesced(tensors, tensors, what.reduce_kind, what.root.index());
+      }
+      case Collective::all_reduce: {
+        const std::vector<Tensor> tensors = one_each({elements}, what);
+        return communicator.all_reduce(tensors, tensors, what.reduce_kind);
+      }
+      case Collective::all_reduce_coalesced: {
+        const std::vector<std::vector<Tensor>> tensors = lists(what);
+        return communicator.all_reduce_coalesced(tensors, tensors, what.reduce_kind);
+      }
+      case Collective::reduce_scatter:
+        return communicator.reduce_scatter(one_each({elements / members * members}, what),
+                                           one_each({elements / members}, what), what.reduce_kind);
+      case Collective::reduce_scatter_coalesced: {
+        const std::vector<std::vector<Tensor>> wholes = cut_to_parts(lists(what), members);
+        return communicator.reduce_scatter_coalesced(wholes, parts_of(wholes), what.reduce_kind);
+      }
+      case Collective::all_gather_coalesced: {
+        const std::vector<std::vector<Tensor>> wholes = cut_to_parts(lists(what), members);
+        return communicator.all_gather_coalesced(parts_of(wholes), wholes);
+      }
       case Collective::reduce_add: {
         const std::vector<Tensor> tensors = one_each({elements}, what);
         return communicator.reduce_add(tensors, tensors, what.root.index());
@@ -67,6 +94,27 @@ class Calls {
     for (int i = 0; i < group_.locals(); ++i)
       parts.push_back(out[static_cast<std::size_t>(i)].narrow(0, group_.member(i) * elements, elements));
     group_.communicator.all_gather(parts, out);
+  }
+  /// As many elements of each as make equal parts.
+  [[nodiscard]] static std::vector<std::vector<Tensor>> cut_to_parts(std::vector<std::vector<Tensor>> wholes,
+                                                                     std::int64_t members) {
+    for (std::vector<Tensor>& list : wholes) {
+      for (Tensor& whole : list) whole = whole.narrow(0, 0, whole.numel() / members * members);
+    }
+    return wholes;
+  }
+  /// Each where it belongs in its whole.
+  [[nodiscard]] std::vector<std::vector<Tensor>> parts_of(
+      const std::vector<std::vector<Tensor>>& wholes) const {
+    std::vector<std::vector<Tensor>> all;
+    for (int i = 0; i < group_.locals(); ++i) {
+      all.emplace_back();
+      for (const Tensor& whole : wholes[static_cast<std::size_t>(i)]) {
+        const std::int64_t elements = whole.numel() / group_.members();
+        all.back().push_back(whole.narrow(0, group_.member(i) * elements, elements));
+      }
+    }
+    return all;
   }
   [[nodiscard]] static Tensor tensor(const std::vector<std::int64_t>& sizes, DType dtype, Device device) {
     return zeros(sizes, {.dtype = dtype, .device = device});
@@ -118,9 +166,10 @@ class Calls {
 constexpr std::array collectives_of_tensors{
     Collective::broadcast,  Collective::reduce_add,         Collective::all_reduce_add,
     Collective::all_gather, Collective::reduce_scatter_add, Collective::scatter,
-    Collective::gather};
-constexpr std::array collectives_of_lists{Collective::broadcast_coalesced, Collective::reduce_add_coalesced,
-                                          Collective::all_reduce_add_coalesced};
+    Collective::gather,     Collective::all_reduce};
+constexpr std::array collectives_of_lists{
+    Collective::broadcast_coalesced, Collective::reduce_add_coalesced, Collective::all_reduce_add_coalesced,
+    Collective::all_gather_coalesced, Collective::reduce_scatter_coalesced};
 
 std::vector<Workload> workloads(int members) {
   std::vector<Workload> all;

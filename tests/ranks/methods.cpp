@@ -30,6 +30,8 @@ const std::vector<Sizes> one{{4, 6}};
 const std::vector<Sizes> two{{4, 6}, {7, 3}};
 const std::vector<Sizes> half{{2, 6}};
 const std::vector<Sizes> twice{{8, 6}};
+const std::vector<Sizes> two_even{{4, 6}, {6, 3}};
+const std::vector<Sizes> two_halves{{2, 6}, {3, 3}};
 
 std::vector<Method> broadcasts() {
   return {
@@ -140,6 +142,88 @@ std::vector<Method> sums() {
   };
 }
 
+std::vector<Method> reductions() {
+  return {
+      {"reduce",
+       "reduce",
+       {one, one},
+       {{}, one},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       1,
+       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+         communicator.reduce(firsts(operands.inputs), firsts(operands.out), ReduceOp::max, root, streams);
+       }},
+      {"reduce_coalesced",
+       "reduce_coalesced",
+       {two, two},
+       {{}, two},
+       {{"inputs[1][1]", inputs, 1, 1}},
+       {{"out[1][1]", out, 1, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       1,
+       [](Communicator& communicator, const Operands& operands, int root, StreamList streams) {
+         communicator.reduce_coalesced(operands.inputs, operands.out, ReduceOp::avg, root, streams);
+       }},
+      {"all_reduce",
+       "all_reduce",
+       {one, one},
+       {one, one},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[0]", out, 0}, {"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_reduce(firsts(operands.inputs), firsts(operands.out), ReduceOp::min, streams);
+       }},
+      {"all_reduce_coalesced",
+       "all_reduce_coalesced",
+       {two, two},
+       {two, two},
+       {{"inputs[1][0]", inputs, 1, 0}},
+       {{"out[0][1]", out, 0, 1}, {"out[1][0]", out, 1, 0}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_reduce_coalesced(operands.inputs, operands.out, ReduceOp::avg, streams);
+       }},
+      {"reduce_scatter",
+       "reduce_scatter",
+       {one, one},
+       {half, half},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.reduce_scatter(firsts(operands.inputs), firsts(operands.out), ReduceOp::prod, streams);
+       }},
+      {"reduce_scatter_coalesced",
+       "reduce_scatter_coalesced",
+       {two_even, two_even},
+       {two_halves, two_halves},
+       {{"inputs[1][1]", inputs, 1, 1}},
+       {{"out[1][1]", out, 1, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.reduce_scatter_coalesced(operands.inputs, operands.out, ReduceOp::sum, streams);
+       }},
+      {"all_gather_coalesced",
+       "all_gather_coalesced",
+       {two_halves, two_halves},
+       {two_even, two_even},
+       {{"inputs[1][1]", inputs, 1, 1}},
+       {{"out[0][0]", out, 0, 0}, {"out[1][1]", out, 1, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_gather_coalesced(operands.inputs, operands.out, streams);
+       }},
+  };
+}
+
 std::vector<Method> joins_and_cuts() {
   return {
       {"all_gather",
@@ -191,7 +275,8 @@ std::ostream& operator<<(std::ostream& stream, const Method& method) {
 const std::vector<Method>& methods() {
   static const std::vector<Method> all = [] {
     std::vector<Method> list = broadcasts();
-    for (const auto& more : {sums(), joins_and_cuts()}) list.insert(list.end(), more.begin(), more.end());
+    for (const auto& more : {sums(), reductions(), joins_and_cuts()})
+      list.insert(list.end(), more.begin(), more.end());
     return list;
   }();
   return all;

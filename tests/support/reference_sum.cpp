@@ -8,7 +8,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <stdexcept>
+#include <type_traits>
 #include <vector>
 
 namespace tutti::test {
@@ -60,19 +63,6 @@ std::uint32_t quiet_nan(const NumberFormat& format) {
                              : ones | ((1U << format.mantissa_bits) - 1U);
 }
 
-/// Loads, adds and stores element by element; `Load(bytes) -> Sum`, `store(Sum, bytes)`.
-template <class Sum, class Load, class Store>
-HostArray add_all(std::span<const HostArray> inputs, std::size_t width, Load load, Store store) {
-  HostArray result = inputs.front();
-  for (std::size_t start = 0; start < result.bytes.size(); start += width) {
-    Sum sum = load(inputs.front().bytes.data() + start);
-    for (const HostArray& input : inputs.subspan(1))
-      sum = static_cast<Sum>(sum + load(input.bytes.data() + start));
-    store(sum, result.bytes.data() + start);
-  }
-  return result;
-}
-
 template <class T>
 T load_bits(const std::byte* address) {
   T value;
@@ -80,35 +70,151 @@ T load_bits(const std::byte* address) {
   return value;
 }
 
-template <class Unsigned>
-HostArray add_integers(std::span<const HostArray> inputs) {
-  return add_all<Unsigned>(inputs, sizeof(Unsigned), load_bits<Unsigned>,
-                           [](Unsigned sum, std::byte* target) { std::memcpy(target, &sum, sizeof sum); });
+/// What to do with numbers of one type.
+template <class Number>
+struct Rules {
+  std::function<Number(Number, double)> times;
+  std::function<Number(Number, Number)> combine;
+  std::function<Number(Number, std::size_t)> divide;
+};
+
+/// Loads, combines and stores element by element; `load(bytes) -> Number`, `store(Number, bytes)`.
+template <class Number, class Load, class Store>
+HostArray combine_all(std::span<const HostArray> inputs, const ReduceOp& operation, std::size_t width,
+                      const Rules<Number>& rules, Load load, Store store) {
+  const std::vector<double>& factors = operation.factors();
+  HostArray result = inputs.front();
+  for (std::size_t start = 0; start < result.bytes.size(); start += width) {
+    const auto number = [&](std::size_t input) {
+      const Number loaded = load(inputs[input].bytes.data() + start);
+      if (factors.empty()) return loaded;
+      return rules.times(loaded, factors.size() == 1 ? factors[0] : factors[input]);
+    };
+    Number total = number(0);
+    for (std::size_t input = 1; input < inputs.size(); ++input) total = rules.combine(total, number(input));
+    if (operation.kind() == ReduceKind::avg) total = rules.divide(total, inputs.size());
+    store(total, result.bytes.data() + start);
+  }
+  return result;
 }
 
-template <class Real, class Bits>
-HostArray add_reals(std::span<const HostArray> inputs) {
-  return add_all<Real>(inputs, sizeof(Real), load_bits<Real>, [](Real sum, std::byte* target) {
-    const Bits bits = std::isnan(sum) ? static_cast<Bits>(~Bits{0} >> 1U) : std::bit_cast<Bits>(sum);
-    std::memcpy(target, &bits, sizeof bits);
-  });
+template <class Real>
+Real lesser(Real a, Real b) {
+  if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<Real>::quiet_NaN();
+  if (a == b) return std::signbit(a) ? a : b;
+  return std::min(a, b);
+}
+
+template <class Real>
+Rules<Real> rules_of_reals(ReduceKind kind) {
+  Rules<Real> rules{.times = [](Real value, double factor) { return value * static_cast<Real>(factor); },
+                    .combine = [](Real a, Real b) { return a + b; },
+                    .divide = [](Real sum, std::size_t count) { return sum / static_cast<Real>(count); }};
+  if (kind == ReduceKind::prod) rules.combine = [](Real a, Real b) { return a * b; };
+  if (kind == ReduceKind::min) rules.combine = lesser<Real>;
+  if (kind == ReduceKind::max) rules.combine = [](Real a, Real b) { return -lesser(-a, -b); };
+  return rules;
+}
+
+/// In 128 bits, of which the lowest are kept: what wraps around.
+template <class Integer>
+HostArray combine_integers(std::span<const HostArray> inputs, const ReduceOp& operation) {
+  __extension__ using Wide = __int128;
+  const auto wrapped = [](Wide value) { return static_cast<Integer>(static_cast<std::uint64_t>(value)); };
+  Rules<Integer> rules{
+      .times = [=](Integer value, double factor) { return wrapped(Wide{value} * static_cast<Wide>(factor)); },
+      .combine = [=](Integer a, Integer b) { return wrapped(Wide{a} + b); },
+      .divide = [=](Integer sum,
+                    std::size_t count) { return wrapped(Wide{sum} / static_cast<std::int64_t>(count)); }};
+  switch (operation.kind()) {
+    case ReduceKind::prod:
+      rules.combine = [=](Integer a, Integer b) { return wrapped(Wide{a} * b); };
+      break;
+    case ReduceKind::min:
+      rules.combine = [](Integer a, Integer b) { return std::min(a, b); };
+      break;
+    case ReduceKind::max:
+      rules.combine = [](Integer a, Integer b) { return std::max(a, b); };
+      break;
+    case ReduceKind::band:
+      rules.combine = [=](Integer a, Integer b) { return wrapped(Wide{a} & Wide{b}); };
+      break;
+    case ReduceKind::bor:
+      rules.combine = [=](Integer a, Integer b) { return wrapped(Wide{a} | Wide{b}); };
+      break;
+    case ReduceKind::bxor:
+      rules.combine = [=](Integer a, Integer b) { return wrapped(Wide{a} ^ Wide{b}); };
+      break;
+    default:
+      break;
+  }
+  return combine_all<Integer>(
+      inputs, operation, sizeof(Integer), rules, load_bits<Integer>,
+      [](Integer value, std::byte* target) { std::memcpy(target, &value, sizeof value); });
+}
+
+template <class Real>
+void store_real(Real value, std::byte* target) {
+  using Bits = std::conditional_t<sizeof(Real) == 4, std::uint32_t, std::uint64_t>;
+  const Bits bits = std::isnan(value) ? static_cast<Bits>(~Bits{0} >> 1U) : std::bit_cast<Bits>(value);
+  std::memcpy(target, &bits, sizeof bits);
+}
+
+template <class Real>
+HostArray combine_reals(std::span<const HostArray> inputs, const ReduceOp& operation) {
+  return combine_all<Real>(inputs, operation, sizeof(Real), rules_of_reals<Real>(operation.kind()),
+                           load_bits<Real>, store_real<Real>);
+}
+
+/// Products; all else goes part by part.
+template <class Real>
+HostArray combine_complex(std::span<const HostArray> inputs, const ReduceOp& operation) {
+  if (operation.kind() != ReduceKind::prod) return combine_reals<Real>(inputs, operation);
+  using Pair = std::array<Real, 2>;
+  const Rules<Pair> rules{.times = [](Pair value, double) { return value; },
+                          .combine =
+                              [](Pair a, Pair b) {
+                                return Pair{a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]};
+                              },
+                          .divide = [](Pair value, std::size_t) { return value; }};
+  return combine_all<Pair>(inputs, operation, sizeof(Pair), rules, load_bits<Pair>,
+                           [](const Pair& value, std::byte* target) {
+                             store_real(value[0], target);
+                             store_real(value[1], target + sizeof(Real));
+                           });
 }
 
 template <class Bits>
-HostArray add_small_floats(std::span<const HostArray> inputs) {
+HostArray combine_small_floats(std::span<const HostArray> inputs, const ReduceOp& operation) {
   const DType dtype = inputs.front().dtype;
-  return add_all<float>(
-      inputs, sizeof(Bits), [&](const std::byte* a) { return decode_small_float(dtype, load_bits<Bits>(a)); },
-      [&](float sum, std::byte* target) {
-        const auto bits = static_cast<Bits>(encode_small_float(dtype, sum));
+  return combine_all<float>(
+      inputs, operation, sizeof(Bits), rules_of_reals<float>(operation.kind()),
+      [&](const std::byte* a) { return decode_small_float(dtype, load_bits<Bits>(a)); },
+      [&](float value, std::byte* target) {
+        const auto bits = static_cast<Bits>(encode_small_float(dtype, value));
         std::memcpy(target, &bits, sizeof bits);
       });
 }
 
-HostArray any_true(std::span<const HostArray> inputs) {
-  return add_all<int>(
-      inputs, 1, [](const std::byte* a) { return *a == std::byte{0} ? 0 : 1; },
-      [](int sum, std::byte* target) { *target = std::byte{sum > 0}; });
+HostArray combine_truths(std::span<const HostArray> inputs, const ReduceOp& operation) {
+  Rules<int> rules{.times = [](int value, double) { return value; },
+                   .combine = [](int a, int b) { return a | b; },
+                   .divide = [](int value, std::size_t) { return value; }};
+  switch (operation.kind()) {
+    case ReduceKind::min:
+    case ReduceKind::prod:
+    case ReduceKind::band:
+      rules.combine = [](int a, int b) { return a & b; };
+      break;
+    case ReduceKind::bxor:
+      rules.combine = [](int a, int b) { return a ^ b; };
+      break;
+    default:
+      break;
+  }
+  return combine_all<int>(
+      inputs, operation, 1, rules, [](const std::byte* a) { return *a == std::byte{0} ? 0 : 1; },
+      [](int value, std::byte* target) { *target = std::byte{value != 0}; });
 }
 
 }  // namespace
@@ -146,32 +252,55 @@ std::uint32_t encode_small_float(DType dtype, float value) {
 }
 
 HostArray reference_sum(std::span<const HostArray> inputs) {
+  return reference_reduction(inputs, ReduceOp::sum);
+}
+
+HostArray reference_reduction(std::span<const HostArray> inputs, const ReduceOp& operation) {
   switch (inputs.front().dtype) {
     case DType::float16:
     case DType::bfloat16:
-      return add_small_floats<std::uint16_t>(inputs);
+      return combine_small_floats<std::uint16_t>(inputs, operation);
     case DType::float8_e4m3:
     case DType::float8_e5m2:
-      return add_small_floats<std::uint8_t>(inputs);
+      return combine_small_floats<std::uint8_t>(inputs, operation);
     case DType::float32:
+      return combine_reals<float>(inputs, operation);
     case DType::complex64:
-      return add_reals<float, std::uint32_t>(inputs);
+      return combine_complex<float>(inputs, operation);
     case DType::float64:
+      return combine_reals<double>(inputs, operation);
     case DType::complex128:
-      return add_reals<double, std::uint64_t>(inputs);
+      return combine_complex<double>(inputs, operation);
     case DType::int8:
+      return combine_integers<std::int8_t>(inputs, operation);
     case DType::uint8:
-      return add_integers<std::uint8_t>(inputs);
+      return combine_integers<std::uint8_t>(inputs, operation);
     case DType::int16:
-      return add_integers<std::uint16_t>(inputs);
+      return combine_integers<std::int16_t>(inputs, operation);
     case DType::int32:
-      return add_integers<std::uint32_t>(inputs);
+      return combine_integers<std::int32_t>(inputs, operation);
     case DType::int64:
-      return add_integers<std::uint64_t>(inputs);
+      return combine_integers<std::int64_t>(inputs, operation);
     case DType::boolean:
       break;
   }
-  return any_true(inputs);
+  return combine_truths(inputs, operation);
+}
+
+std::vector<ReduceOp> operations_of(DType dtype, std::size_t inputs) {
+  std::vector<ReduceOp> operations{ReduceOp::sum, ReduceOp::prod};
+  const bool is_complex = dtype == DType::complex64 || dtype == DType::complex128;
+  const bool is_floating = format_of(dtype).is_floating();
+  if (!is_complex) operations.insert(operations.end(), {ReduceOp::min, ReduceOp::max});
+  if (!is_floating) operations.insert(operations.end(), {ReduceOp::band, ReduceOp::bor, ReduceOp::bxor});
+  if (dtype == DType::boolean) return operations;
+  operations.emplace_back(ReduceOp::avg);
+  operations.push_back(ReduceOp::premul_sum(is_floating ? 0.3 : -3.0));
+  std::vector<double> factors;
+  for (std::size_t i = 0; i < inputs; ++i)
+    factors.push_back(static_cast<double>(i) * (is_floating ? 0.7 : 5.0) - 1.0);
+  operations.push_back(ReduceOp::premul_sum(factors));
+  return operations;
 }
 
 }  // namespace tutti::test

@@ -2,9 +2,11 @@
 #pragma once
 
 #include "support/host_array.hpp"
+#include "tutti/reduce_op.hpp"
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace tutti::test {
 
@@ -12,6 +14,10 @@ namespace tutti::test {
 /// rounded once; float32, float64 and complex in themselves; integers modulo 2^bits; bool by logical or; NaN
 /// canonical.
 [[nodiscard]] HostArray reference_sum(std::span<const HostArray> inputs);
+/// The same for any operation that the element type has, as `ReduceKind` says it.
+[[nodiscard]] HostArray reference_reduction(std::span<const HostArray> inputs, const ReduceOp& operation);
+/// One of each kind that the element type has, and factors for each of so many inputs.
+[[nodiscard]] std::vector<ReduceOp> operations_of(DType dtype, std::size_t inputs);
 
 /// The value of a float of 8 or 16 bits, from the definition of its format.
 [[nodiscard]] float decode_small_float(DType dtype, std::uint32_t bits);

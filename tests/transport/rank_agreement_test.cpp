@@ -35,13 +35,13 @@ Problem seen_by(std::size_t rank, std::size_t members, Collective collective, st
   } else {
     request.columns = traits.takes_lists ? 3 : 1;
     for (std::size_t column = 0; column < request.columns; ++column) {
-      if (traits.is_sum) {
+      if (traits.reduces) {
         request.add_summed(elements * members, DType::float32);
       } else {
         request.add_copied(elements * size_of(DType::float32));
       }
     }
-    const bool keeps_copies = !traits.is_sum && (!traits.has_root || root == rank);
+    const bool keeps_copies = !traits.reduces && (!traits.has_root || root == rank);
     if (keeps_copies && is_in_place) {
       for (std::size_t column = 0; column < request.columns; ++column)
         request.leave_alone((members + rank) * request.columns + column);

@@ -198,7 +198,7 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
       const TeamMeans means = means_of(members, backend, lines);
       for (std::size_t i = 0; i < collective_count; ++i) {
         const auto collective = static_cast<Collective>(i);
-        if (!moves_tensors(collective) || traits_of(collective).takes_lists) continue;
+        if (!moves_tensors(collective) || traits_of(collective).travels_as != collective) continue;
         for (std::uint64_t payload = 1; payload <= 1024 * mib; payload *= 2) {
           const CallShape shape = one_tensor(collective, members, payload);
           const RoundChoice rounds = choose_rounds(shape, means);

@@ -78,13 +78,13 @@ class TeamCallOf {
       : columns_(columns), members_(members) {
     collectives::Request request{.collective = collective, .columns = columns.size()};
     for (const Column& column : columns) {
-      if (traits_of(collective).is_sum) {
+      if (traits_of(collective).reduces) {
         request.add_summed(column.elements, column.dtype);
       } else {
         request.add_copied(column.bytes());
       }
     }
-    if (!traits_of(collective).is_sum) {
+    if (!traits_of(collective).reduces) {
       for (std::size_t column = 0; column < columns.size(); ++column)
         request.leave_alone(output(root, column).buffer);
     }

@@ -44,11 +44,11 @@ class Lowering {
 
   std::string lower() {
     if (!problem_.reductions.empty()) return lower_reductions();
-    switch (traits_of(problem_.collective).of_one_tensor) {
+    switch (traits_of(problem_.collective).travels_as) {
       case Collective::broadcast:
         return lower_broadcasts();
       case Collective::all_gather:
-        return lower_all_gather();
+        return lower_all_gathers();
       default:
         return lower_transfers();
     }
@@ -150,9 +150,14 @@ class Lowering {
   std::string lower_reductions() {
     if (problem_.determinism == Determinism::bitwise) return "it adds in an order of its own";
     for (const Reduction& reduction : problem_.reductions) {
-      if (!carrier_of(reduction.dtype)) return fmt::format("it does not add {}", name_of(reduction.dtype));
+      if (carrier_of(reduction.dtype, problem_.reduce_kind)) continue;
+      if (problem_.reduce_kind == ReduceKind::sum)
+        return fmt::format("it does not add {}", name_of(reduction.dtype));
+      return fmt::format("it does not come to the same {} of {}", tutti::name_of(problem_.reduce_kind),
+                         name_of(reduction.dtype));
     }
-    if (problem_.collective == Collective::reduce_scatter_add) return lower_reduce_scatter();
+    if (traits_of(problem_.collective).travels_as == Collective::reduce_scatter_add)
+      return lower_reduce_scatters();
     list_.algorithm = problem_.reductions.front().outputs.count > 1 ? "all-reduce" : "reduce";
     for (const Reduction& reduction : problem_.reductions) {
       std::string reason = lower_reduction(reduction);
@@ -163,7 +168,7 @@ class Lowering {
   }
 
   std::string lower_reduction(const Reduction& reduction) {
-    const Carrier carrier = *carrier_of(reduction.dtype);
+    const Carrier carrier = *carrier_of(reduction.dtype, problem_.reduce_kind);
     const auto [inputs, refusal] = by_rank(reduction.inputs);
     if (!refusal.empty()) return refusal;
     const std::span<const Place> outputs = problem_.places_of(reduction.outputs);
@@ -178,7 +183,8 @@ class Lowering {
                 .peer = is_for_all ? 0 : root,
                 .source = inputs[rank],
                 .count = reduction.count * carrier.elements,
-                .dtype = carrier.dtype};
+                .dtype = carrier.dtype,
+                .kind = problem_.reduce_kind};
       if (is_for_all) {
         call.target = outputs[rank];
       } else if (is_root) {
@@ -189,40 +195,58 @@ class Lowering {
     return {};
   }
 
-  /// Reduction k is rank k's part of the sum.
-  std::string lower_reduce_scatter() {
+  /// Of each tensor there is a reduction for every rank, its part.
+  std::string lower_reduce_scatters() {
     list_.algorithm = "reduce-scatter";
-    const Reduction& first = problem_.reductions.front();
-    const Carrier carrier = *carrier_of(first.dtype);
+    for (std::size_t first = 0; first < problem_.reductions.size(); first += ranks()) {
+      std::string reason = lower_reduce_scatter(std::span(problem_.reductions).subspan(first, ranks()));
+      if (!reason.empty()) return reason;
+      end_operation();
+    }
+    return {};
+  }
+
+  std::string lower_reduce_scatter(std::span<const Reduction> parts) {
+    const Reduction& first = parts.front();
+    const Carrier carrier = *carrier_of(first.dtype, problem_.reduce_kind);
     const auto [inputs, refusal] = by_rank(first.inputs);
     if (!refusal.empty()) return refusal;
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
       add(rank, {.function = Function::reduce_scatter,
                  .source = inputs[rank],
-                 .target = problem_.output_of(problem_.reductions[rank]),
+                 .target = problem_.output_of(parts[rank]),
                  .count = first.count * carrier.elements,
-                 .dtype = carrier.dtype});
+                 .dtype = carrier.dtype,
+                 .kind = problem_.reduce_kind});
     }
     return {};
   }
 
-  /// What goes from one rank to the others lies in their results where that rank's part belongs.
-  std::string lower_all_gather() {
+  /// What goes from one rank to the others lies in their results where that rank's part belongs. Of each
+  /// tensor there is such a flow from every rank, in order.
+  std::string lower_all_gathers() {
     list_.algorithm = "all-gather";
-    std::vector<const Flow*> outward;  // by rank
+    std::vector<const Flow*> outward;
     for (const Flow& flow : problem_.flows) {
       if (!stays_on_its_rank(flow)) outward.push_back(&flow);
     }
+    for (std::size_t first = 0; first < outward.size(); first += ranks()) {
+      lower_all_gather(std::span(outward).subspan(first, ranks()));
+      end_operation();
+    }
+    return {};
+  }
+
+  void lower_all_gather(std::span<const Flow* const> by_rank) {
     for (std::size_t rank = 0; rank < ranks(); ++rank) {
-      const Flow& from_another = *outward[rank == 0 ? 1 : 0];
+      const Flow& from_another = *by_rank[rank == 0 ? 1 : 0];
       const auto part = std::ranges::find(problem_.places_of(from_another.targets), static_cast<int>(rank),
                                           [this](Place target) { return rank_of(target); });
       add(rank, {.function = Function::all_gather,
-                 .source = outward[rank]->source,
+                 .source = by_rank[rank]->source,
                  .target = Place{part->buffer, 0},
-                 .count = outward[rank]->row_bytes});
+                 .count = by_rank[rank]->row_bytes});
     }
-    return {};
   }
 
   std::string lower_transfers() {
@@ -294,21 +318,25 @@ std::string_view name_of(Function function) noexcept {
   return names[static_cast<std::size_t>(function)];
 }
 
-std::optional<Carrier> carrier_of(DType dtype) {
+std::optional<Carrier> carrier_of(DType dtype, ReduceKind kind) {
+  const bool is_sum = kind == ReduceKind::sum;
+  // It may drop NaNs, rounds products in its own order, divides before it adds, and knows no bits.
+  const bool is_exact = kind == ReduceKind::min || kind == ReduceKind::max || kind == ReduceKind::prod;
   switch (dtype) {
-    case DType::float16:
-    case DType::bfloat16:
-    case DType::float32:
-    case DType::float64:
     case DType::int8:
     case DType::uint8:
     case DType::int32:
     case DType::int64:
-      return Carrier{dtype};
+      return is_sum || is_exact ? std::optional(Carrier{dtype}) : std::nullopt;
+    case DType::float16:
+    case DType::bfloat16:
+    case DType::float32:
+    case DType::float64:
+      return is_sum ? std::optional(Carrier{dtype}) : std::nullopt;
     case DType::complex64:
-      return Carrier{DType::float32, 2};
+      return is_sum ? std::optional(Carrier{DType::float32, 2}) : std::nullopt;
     case DType::complex128:
-      return Carrier{DType::float64, 2};
+      return is_sum ? std::optional(Carrier{DType::float64, 2}) : std::nullopt;
     case DType::int16:
     case DType::boolean:
     case DType::float8_e4m3:

@@ -16,13 +16,13 @@
 /// device.
 namespace tutti::transport::nccl {
 
-/// What NCCL adds in the place of a type.
+/// What NCCL combines in the place of a type.
 struct Carrier {
   DType dtype;
   std::uint64_t elements = 1;  ///< per element of the type
 };
-/// Nothing for a type that NCCL adds in no way like ours.
-[[nodiscard]] std::optional<Carrier> carrier_of(DType dtype);
+/// Nothing for a type that NCCL adds, or combines otherwise, in no way like ours.
+[[nodiscard]] std::optional<Carrier> carrier_of(DType dtype, ReduceKind kind = ReduceKind::sum);
 
 /// The functions of NCCL's that move or add.
 enum class Function : std::uint8_t {
@@ -50,6 +50,7 @@ struct Call {
   std::uint64_t count = 0;  ///< elements
   /// What is moved or added: bytes where nothing is added, the parts of complex numbers.
   DType dtype = DType::uint8;
+  ReduceKind kind = ReduceKind::sum;  ///< of what is combined
 };
 
 struct CallList {

@@ -82,6 +82,22 @@ ncclDataType_t native_type(DType dtype) {
   throw Error(ErrorCode::internal, fmt::format("NCCL has no element type for {}", tutti::name_of(dtype)));
 }
 
+ncclRedOp_t native_operation(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::sum:
+      return ncclSum;
+    case ReduceKind::min:
+      return ncclMin;
+    case ReduceKind::max:
+      return ncclMax;
+    case ReduceKind::prod:
+      return ncclProd;
+    default:
+      break;
+  }
+  throw Error(ErrorCode::internal, fmt::format("NCCL is not to carry a {}", tutti::name_of(kind)));
+}
+
 }  // namespace
 
 const Library& Library::get() {
@@ -99,17 +115,18 @@ ncclResult_t enqueue(const Functions& nccl, const Call& call, const Binding& bin
   const ncclDataType_t type = native_type(call.dtype);
   // The handle of a stream of the cuda backend is the native one.
   auto* const stream = reinterpret_cast<cudaStream_t>(binding.lanes[call.lane].handle);
+  const ncclRedOp_t operation = native_operation(call.kind);
   switch (call.function) {
     case Function::broadcast:
       return nccl.broadcast(source, target, count, type, call.peer, communicator, stream);
     case Function::reduce:
-      return nccl.reduce(source, target, count, type, ncclSum, call.peer, communicator, stream);
+      return nccl.reduce(source, target, count, type, operation, call.peer, communicator, stream);
     case Function::all_reduce:
-      return nccl.all_reduce(source, target, count, type, ncclSum, communicator, stream);
+      return nccl.all_reduce(source, target, count, type, operation, communicator, stream);
     case Function::all_gather:
       return nccl.all_gather(source, target, count, type, communicator, stream);
     case Function::reduce_scatter:
-      return nccl.reduce_scatter(source, target, count, type, ncclSum, communicator, stream);
+      return nccl.reduce_scatter(source, target, count, type, operation, communicator, stream);
     case Function::send:
       return nccl.send(source, count, type, call.peer, communicator, stream);
     case Function::receive:

@@ -117,13 +117,13 @@ void RoundLauncher::check() const {
   }
 }
 
-void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan,
-                           std::span<std::byte* const> addresses, std::span<const backend::StreamRef> lanes) {
+void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan, const Binding& binding) {
+  const std::span<const backend::StreamRef> lanes = binding.lanes;
   const auto streams = lanes.subspan(team_.membership().first_local(), team_.membership().local_count());
   if (plan.round_count == 0) return finish(sequence, lanes);
   std::unique_lock<std::shared_mutex> gate;
   if (plan.parts.size() > 1) gate = runtime_.launch_together();
-  const Launch launch{sequence, plan, addresses, streams};
+  const Launch launch{sequence, plan, binding.addresses, streams, binding.reducing};
   if (launching_ == Launching::from_one_thread || is_captured_) {
     launch_in_turn(launch);
   } else {
@@ -223,6 +223,7 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
                 .sources = part.sources,
                 .copies = {part.copies.segments, resolver.resolve(part.copies.pointers, task.copies)},
                 .sums = {.dtype = part.dtype,
+                         .reducing = launch.reducing,
                          .input_count = part.input_count,
                          .output_count = 1,
                          .segments = part.sums.segments,

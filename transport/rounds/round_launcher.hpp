@@ -3,6 +3,7 @@
 
 #include "runtime.hpp"
 #include "transport/launching.hpp"
+#include "transport/plan.hpp"
 #include "transport/rounds/joint_capture.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/team/team.hpp"
@@ -34,11 +35,10 @@ class RoundLauncher {
   /// member, follow the calls before. If one of them is being captured, the others join the capture, and the
   /// calls before it are left alone: who launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
-  /// `addresses` by buffer of the plan's work and `lanes` by member; those of other ranks' members are not
-  /// looked at. What they point to stays alive until the streams have passed. What the plan gives has been
-  /// added to the team's registrations.
-  void launch(std::uint64_t sequence, const RoundPlan& plan, std::span<std::byte* const> addresses,
-              std::span<const backend::StreamRef> lanes);
+  /// Addresses by buffer of the plan's work and lanes by member; those of other ranks' members are not looked
+  /// at. What they point to stays alive until the streams have passed. What the plan gives has been added to
+  /// the team's registrations.
+  void launch(std::uint64_t sequence, const RoundPlan& plan, const Binding& binding);
   /// For a call that needs no rounds: it is complete when the local members' `lanes` have come here.
   void finish(std::uint64_t sequence, std::span<const backend::StreamRef> lanes);
   /// After everything of the call has been queued, or as much as there will be if it has failed.
@@ -93,6 +93,7 @@ class RoundLauncher {
     const RoundPlan& plan;
     std::span<std::byte* const> addresses;
     std::span<const backend::StreamRef> streams;
+    backend::Reducing reducing;
   };
   /// All parts of local members, in one thread.
   void launch_in_turn(const Launch& launch);

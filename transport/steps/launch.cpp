@@ -44,7 +44,11 @@ class Launcher {
  public:
   Launcher(Runtime& runtime, const Plan& plan, const Operands& operands, const TeamBinding* team = nullptr)
       : backend_(runtime.backend()),
-        binding_{backend_, operands.addresses, operands.lanes, team},
+        binding_{backend_,
+                 operands.addresses,
+                 operands.lanes,
+                 {operands.operation.kind(), operands.operation.factors()},
+                 team},
         marks_(runtime, plan.mark_count) {}
 
   void run(const std::vector<PlannedStep>& steps) {
@@ -77,6 +81,7 @@ class Launcher {
   }
   void enqueue(const SumStep& step) {
     backend_.ordered_sum(stream(step.lane), {.dtype = step.dtype,
+                                             .reducing = binding_.reducing,
                                              .input_count = step.input_count,
                                              .output_count = 1,
                                              .segments = step.segments,
@@ -84,7 +89,7 @@ class Launcher {
   }
   void enqueue(const AcceleratedStep& step) { step.work->enqueue(binding_); }
   void enqueue(const RoundsStep& step) {
-    binding_.team->launcher.launch(binding_.team->sequence, *step.rounds, binding_.addresses, binding_.lanes);
+    binding_.team->launcher.launch(binding_.team->sequence, *step.rounds, binding_);
   }
 
   /// The addresses behind a kernel's places; valid until the next call.

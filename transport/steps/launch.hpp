@@ -3,6 +3,7 @@
 
 #include "runtime.hpp"
 #include "transport/plan.hpp"
+#include "tutti/reduce_op.hpp"
 #include "tutti/tensor.hpp"
 
 #include <cstddef>
@@ -49,6 +50,7 @@ struct Operands {
   /// Buffers whose storages have not been told that their home lanes use them. A storage that the buffer
   /// before shares on the same lane is told once.
   std::vector<BufferId> unrecorded;
+  ReduceOp operation;  ///< what elements are combined by
 };
 
 /// Enqueues all steps. If the stream of one of the `operands`' lanes is being captured, the others join the

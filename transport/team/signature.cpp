@@ -10,6 +10,7 @@ std::string to_string(const Signature& signature) {
   std::string text(traits.name);
   if (!moves_tensors(signature.collective)) return text;
   text += fmt::format(" of {} {}", signature.elements, tutti::name_of(signature.dtype));
+  if (traits.takes_operation) text += fmt::format(" by {}", tutti::name_of(signature.reduce_kind));
   if (traits.has_own_sizes) text += fmt::format(" per unit of dimension {}", signature.dim);
   if (signature.tensors != 1) text += fmt::format(" in {} tensors", signature.tensors);
   if (signature.root >= 0) text += fmt::format(", root {}", signature.root);

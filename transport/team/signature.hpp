@@ -4,6 +4,7 @@
 #include "hash.hpp"
 #include "tutti/collective.hpp"
 #include "tutti/dtype.hpp"
+#include "tutti/reduce_op.hpp"
 
 #include <array>
 #include <cstddef>
@@ -20,7 +21,8 @@ inline constexpr std::size_t most_local_members = 16;
 struct Signature {
   Collective collective = Collective::barrier;
   DType dtype = DType::float32;  ///< of the first tensor
-  std::int16_t root = -1;        ///< member, -1 where there is none
+  ReduceKind reduce_kind = ReduceKind::sum;
+  std::int16_t root = -1;  ///< member, -1 where there is none
   std::int16_t dim = 0;
   std::uint32_t tensors = 1;   ///< per member
   std::uint64_t elements = 0;  ///< per member; of scatter and gather, per unit of length along `dim`
@@ -30,15 +32,17 @@ struct Signature {
 
   void add_to_shape(std::uint64_t number) noexcept { shape = mix(shape, number); }
   [[nodiscard]] bool matches(const Signature& other) const noexcept {
-    return collective == other.collective && dtype == other.dtype && root == other.root && dim == other.dim &&
-           tensors == other.tensors && elements == other.elements && shape == other.shape;
+    return collective == other.collective && dtype == other.dtype && reduce_kind == other.reduce_kind &&
+           root == other.root && dim == other.dim && tensors == other.tensors && elements == other.elements &&
+           shape == other.shape;
   }
   /// A hash of all that `matches` compares.
   [[nodiscard]] std::uint64_t digest() const noexcept {
     std::uint64_t hash = shape;
-    for (const std::uint64_t number : {static_cast<std::uint64_t>(collective),
-                                       static_cast<std::uint64_t>(dtype), static_cast<std::uint64_t>(root),
-                                       static_cast<std::uint64_t>(dim), std::uint64_t{tensors}, elements}) {
+    for (const std::uint64_t number :
+         {static_cast<std::uint64_t>(collective), static_cast<std::uint64_t>(dtype),
+          static_cast<std::uint64_t>(reduce_kind), static_cast<std::uint64_t>(root),
+          static_cast<std::uint64_t>(dim), std::uint64_t{tensors}, elements}) {
       hash = mix(hash, number);
     }
     return hash;

@@ -88,6 +88,12 @@ void CudaBackend::ordered_sum(StreamRef stream, const OrderedSum& task) {
   const LaunchSite where = site(stream, "an ordered sum");
   build_table(task, where.multiprocessors, table);
   if (table.shape.tile_count == 0) return;
+  if (task.reducing.kind != ReduceKind::sum) {
+    return launch_table(stream, "ordered reduction kernel", table, medium_parameter_table,
+                        [&](const TableArgument& argument) {
+                          return launch_ordered_reduction(where, task, argument, table.shape);
+                        });
+  }
   launch_table(
       stream, "ordered sum kernel", table, parameter_table_limit_,
       [&](const TableArgument& argument) { return launch_ordered_sum(where, task, argument, table.shape); });
@@ -101,18 +107,18 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   where.is_dependent = at(stream.device).may_launch_dependently && !is_capturing(stream);
   build_table(task, where.multiprocessors, table);
   const bool adds = !task.sums.segments.empty();
+  const bool reduces = adds && task.sums.reducing.kind != ReduceKind::sum;
   if (task.is_low_latency) {
-    launch_table(stream, "low-latency round kernel", table, medium_parameter_table,
-                 [&](const TableArgument& argument) {
-                   return (adds ? launch_low_latency_sums : launch_low_latency_copies)(where, task, argument,
-                                                                                       table.shape);
-                 });
-    return;
+    auto* const launch = reduces ? launch_low_latency_reductions
+                         : adds  ? launch_low_latency_sums
+                                 : launch_low_latency_copies;
+    return launch_table(
+        stream, "low-latency round kernel", table, medium_parameter_table,
+        [&](const TableArgument& argument) { return launch(where, task, argument, table.shape); });
   }
-  launch_table(stream, "team round kernel", table, parameter_table_limit_,
-               [&](const TableArgument& argument) {
-                 return (adds ? launch_team_sums : launch_team_copies)(where, task, argument, table.shape);
-               });
+  auto* const launch = reduces ? launch_team_reductions : adds ? launch_team_sums : launch_team_copies;
+  launch_table(stream, "team round kernel", table, reduces ? medium_parameter_table : parameter_table_limit_,
+               [&](const TableArgument& argument) { return launch(where, task, argument, table.shape); });
 }
 
 void CudaBackend::wait_in_kernel(StreamRef stream, SharedFlag& flag, std::chrono::milliseconds longest,

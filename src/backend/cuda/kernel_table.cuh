@@ -38,6 +38,14 @@ cudaError_t visit_table(const TableArgument& table, Visitor&& visitor) {
   return visitor(std::type_identity<ParameterTable<large_parameter_table>>{}, table.blob);
 }
 
+/// For kernels of reductions, which have only two kinds of tables: of parameters,
+/// `medium_parameter_table` bytes at most.
+template <class Visitor>
+cudaError_t visit_reduction_table(const TableArgument& table, Visitor&& visitor) {
+  if (table.in_memory != nullptr) return visitor(std::type_identity<MemoryTable>{}, &table.in_memory);
+  return visitor(std::type_identity<ParameterTable<medium_parameter_table>>{}, table.blob);
+}
+
 inline constexpr std::uint32_t warp_lanes = 32;
 inline constexpr int threads_per_block = 256;
 

@@ -45,6 +45,10 @@ struct TableArgument {
 cudaError_t launch_fan_out(LaunchSite where, const TableArgument& table, const TableShape& shape);
 cudaError_t launch_ordered_sum(LaunchSite where, const OrderedSum& task, const TableArgument& table,
                                const TableShape& shape);
+/// Any operation, by kernels that are somewhat slower; of tables in parameters, `medium_parameter_table`
+/// bytes at most.
+cudaError_t launch_ordered_reduction(LaunchSite where, const OrderedSum& task, const TableArgument& table,
+                                     const TableShape& shape);
 cudaError_t launch_convert(LaunchSite where, const Convert& task);
 cudaError_t launch_fill(LaunchSite where, const Fill& task);
 cudaError_t launch_random_fill(LaunchSite where, const RandomFill& task);
@@ -55,26 +59,33 @@ cudaError_t launch_team_copies(LaunchSite where, const TeamRound& task, const Ta
                                const TeamShape& shape);
 cudaError_t launch_team_sums(LaunchSite where, const TeamRound& task, const TableArgument& table,
                              const TeamShape& shape);
+cudaError_t launch_team_reductions(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                                   const TeamShape& shape);
 // Likewise for low-latency rounds. A table in the parameters has at most `medium_parameter_table` bytes.
 cudaError_t launch_low_latency_copies(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                       const TeamShape& shape);
 cudaError_t launch_low_latency_sums(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                     const TeamShape& shape);
+cudaError_t launch_low_latency_reductions(LaunchSite where, const TeamRound& task, const TableArgument& table,
+                                          const TeamShape& shape);
 
 /// Load the machine code of the kernels to the current device. Otherwise it is loaded at each kernel's first
 /// launch, which may wait for work in flight: for ever, if that work waits for the launching thread.
 cudaError_t preload_fan_out();
 cudaError_t preload_ordered_sum();
+cudaError_t preload_ordered_reduction();
 cudaError_t preload_convert();
 cudaError_t preload_fill();
 cudaError_t preload_random_fill();
 cudaError_t preload_wait();
 cudaError_t preload_team_copies();
 cudaError_t preload_team_sums();
+cudaError_t preload_team_reductions();
 /// Whether kernels of teams, as the current device has loaded them, wait for the kernel before when launched
 /// dependently: not so if they are made from PTX for older devices.
 bool team_kernels_may_be_dependent();
 cudaError_t preload_low_latency_copies();
 cudaError_t preload_low_latency_sums();
+cudaError_t preload_low_latency_reductions();
 
 }  // namespace tutti::backend::cuda

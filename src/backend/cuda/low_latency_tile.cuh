@@ -241,14 +241,14 @@ struct Relay {
 };
 
 /// Likewise, for a sum with one output, the entry `number`. Inputs are added in ascending order.
-template <class Lines, class T>
-__device__ inline bool sum_lines(const SumEntry& entry, std::uint32_t number, std::byte* const* pointers,
-                                 std::uint32_t input_count, std::uint32_t tile, std::uint32_t lane,
-                                 const LineWait& wait, const Relay& relay) {
+template <class Lines, class Op>
+__device__ inline bool sum_lines(const Op& op, const SumEntry& entry, std::uint32_t number,
+                                 std::byte* const* pointers, std::uint32_t input_count, std::uint32_t tile,
+                                 std::uint32_t lane, const LineWait& wait, const Relay& relay) {
   constexpr std::uint32_t in_flight = 2;  // more would not stay in registers
   const ChunkPlace where =
-      Lines::place(entry.count * sizeof(typename SumOf<T>::Storage), tile - entry.first_tile, lane);
-  SumTotals<T, Chunk> totals;
+      Lines::place(entry.count * sizeof(typename Op::Storage), tile - entry.first_tile, lane);
+  SumTotals<Op, Chunk> totals;
   for (std::uint32_t base = 0; base < input_count; base += in_flight) {
     Chunk chunks[in_flight] = {};
     const std::uint32_t left = input_count - base;
@@ -257,9 +257,9 @@ __device__ inline bool sum_lines(const SumEntry& entry, std::uint32_t number, st
       return false;
     }
 #pragma unroll
-    for (std::uint32_t k = 0; k < in_flight; ++k) totals.add(chunks[k], base + k == 0, k < left);
+    for (std::uint32_t k = 0; k < in_flight; ++k) totals.add(op, chunks[k], base + k, k < left);
   }
-  const Chunk result = totals.result();
+  const Chunk result = totals.result(op, input_count);
   if (relay.exists)
     put_chunk<Lines>(result, where, relay.puts.entries[number], relay.puts.pointers, relay.lines);
   store_chunk(result, pointers[entry.first_output] + where.begin, where.bytes);

@@ -3,6 +3,8 @@
 
 #include "backend/arithmetic.hpp"
 #include "backend/cuda/kernel_table.cuh"
+#include "backend/cuda/segment_tables.hpp"
+#include "backend/reduction.hpp"
 
 #include <bit>
 #include <cstddef>
@@ -14,41 +16,116 @@
 /// independent.
 namespace tutti::backend::cuda {
 
-/// Inputs a lane loads before it adds the first of them.
-inline constexpr std::uint32_t inputs_in_flight = 8;
+/// What elements are combined by: `load` the first of a chunk's elements, `combine` with those of later
+/// inputs, `store`. Kernels for sums know no other, and keep more loads in flight.
+template <class T>
+struct Summing {
+  using Sum = SumOf<T>;
+  using Storage = typename Sum::Storage;
+  using Accumulator = typename Sum::Accumulator;
+  /// Inputs a lane loads before it adds the first of them.
+  static constexpr std::uint32_t inputs_in_flight = 8;
 
-/// What a lane adds at a time: `Bits` is what it loads and stores, seen as `size` elements.
-template <class T, class Bits>
-struct SumChunk {
-  using Storage = typename SumOf<T>::Storage;
-  static constexpr std::uint32_t size = sizeof(Bits) / sizeof(Storage);
-  Storage elements[size];
+  template <std::uint32_t size>
+  TUTTI_HOST_DEVICE void load(const Storage (&elements)[size], std::uint32_t /*input*/,
+                              Accumulator (&totals)[size]) const {
+#pragma unroll
+    for (std::uint32_t i = 0; i < size; ++i) totals[i] = Sum::load(elements[i]);
+  }
+  template <std::uint32_t size>
+  TUTTI_HOST_DEVICE void combine(const Storage (&elements)[size], std::uint32_t /*input*/,
+                                 Accumulator (&totals)[size]) const {
+#pragma unroll
+    for (std::uint32_t i = 0; i < size; ++i) totals[i] = Sum::add(totals[i], elements[i]);
+  }
+  template <std::uint32_t size>
+  TUTTI_HOST_DEVICE void store(const Accumulator (&totals)[size], std::uint32_t /*inputs*/,
+                               Storage (&elements)[size]) const {
+#pragma unroll
+    for (std::uint32_t i = 0; i < size; ++i) elements[i] = Sum::store(totals[i]);
+  }
 };
 
-/// The sums of a chunk's elements so far.
-template <class T, class Bits>
-struct SumTotals {
-  using Sum = SumOf<T>;
-  using Chunk = SumChunk<T, Bits>;
+/// By any operation, which is the same for all threads of a kernel.
+template <class T>
+struct Reducer {
+  using How = ReductionOf<T>;
+  using Storage = typename How::Storage;
+  using Accumulator = typename How::Accumulator;
+  static constexpr std::uint32_t inputs_in_flight = 2;
 
-  /// `bits` is added, or is the sum itself if it comes first. Selected, not skipped if it is not there:
-  /// behind a branch, the compiler would move each load next to its addition.
-  TUTTI_HOST_DEVICE void add(const Bits& bits, bool is_first, bool is_there) {
-    const auto chunk = std::bit_cast<Chunk>(bits);
+  template <std::uint32_t size>
+  TUTTI_HOST_DEVICE void load(const Storage (&elements)[size], std::uint32_t input,
+                              Accumulator (&totals)[size]) const {
 #pragma unroll
-    for (std::uint32_t i = 0; i < Chunk::size; ++i) {
-      const auto sum = is_first ? Sum::load(chunk.elements[i]) : Sum::add(totals[i], chunk.elements[i]);
-      totals[i] = is_there ? sum : totals[i];
-    }
+    for (std::uint32_t i = 0; i < size; ++i) totals[i] = How::load(elements[i]);
+    if (operation.kind != ReduceKind::premul_sum) return;
+    const double factor = factor_of(input);
+#pragma unroll
+    for (std::uint32_t i = 0; i < size; ++i) totals[i] = How::times_factor(totals[i], factor);
   }
-  [[nodiscard]] TUTTI_HOST_DEVICE Bits result() const {
-    Chunk chunk;
+  template <std::uint32_t size>
+  TUTTI_HOST_DEVICE void combine(const Storage (&elements)[size], std::uint32_t input,
+                                 Accumulator (&totals)[size]) const {
+    Accumulator values[size];
+    load(elements, input, values);
+    visit_kind(operation.kind, [&]<ReduceKind kind>() {
 #pragma unroll
-    for (std::uint32_t i = 0; i < Chunk::size; ++i) chunk.elements[i] = Sum::store(totals[i]);
+      for (std::uint32_t i = 0; i < size; ++i) totals[i] = How::template combine<kind>(totals[i], values[i]);
+    });
+  }
+  template <std::uint32_t size>
+  TUTTI_HOST_DEVICE void store(const Accumulator (&totals)[size], std::uint32_t inputs,
+                               Storage (&elements)[size]) const {
+    const bool is_mean = operation.kind == ReduceKind::avg;
+#pragma unroll
+    for (std::uint32_t i = 0; i < size; ++i)
+      elements[i] = How::store(is_mean ? How::mean(totals[i], inputs) : totals[i]);
+  }
+
+  [[nodiscard]] TUTTI_HOST_DEVICE double factor_of(std::uint32_t input) const {
+    return std::bit_cast<double>(
+        pointers[operation.first_factor + (operation.factor_count == 1 ? 0 : input)]);
+  }
+
+  ReduceArguments operation;
+  std::byte* const* pointers;  ///< the table's, with the factors behind
+};
+
+/// What a lane combines at a time: `Bits` is what it loads and stores, seen as `size` elements.
+template <class Op, class Bits>
+struct SumChunk {
+  static constexpr std::uint32_t size = sizeof(Bits) / sizeof(typename Op::Storage);
+  typename Op::Storage elements[size];
+};
+
+/// What a chunk's elements have come to so far.
+template <class Op, class Bits>
+struct SumTotals {
+  using Chunk = SumChunk<Op, Bits>;
+
+  /// `bits`, of the input number `input`, are added, or are the sum itself if that is the first. Selected,
+  /// not skipped if it is not there: behind a branch, the compiler would move each load next to its addition.
+  TUTTI_HOST_DEVICE void add(const Op& op, const Bits& bits, std::uint32_t input, bool is_there) {
+    const auto chunk = std::bit_cast<Chunk>(bits);
+    typename Op::Accumulator next[Chunk::size];
+#pragma unroll
+    for (std::uint32_t i = 0; i < Chunk::size; ++i) next[i] = totals[i];
+    if (input == 0) {
+      op.load(chunk.elements, input, next);
+    } else {
+      op.combine(chunk.elements, input, next);
+    }
+#pragma unroll
+    for (std::uint32_t i = 0; i < Chunk::size; ++i) totals[i] = is_there ? next[i] : totals[i];
+  }
+  [[nodiscard]] TUTTI_HOST_DEVICE Bits result(const Op& op, std::uint32_t inputs) const {
+    Chunk chunk;
+    op.store(totals, inputs, chunk.elements);
     return std::bit_cast<Bits>(chunk);
   }
 
-  typename Sum::Accumulator totals[Chunk::size] = {};
+  typename Op::Accumulator totals[Chunk::size] = {};
 };
 
 struct AlignedAccess {
@@ -91,46 +168,47 @@ struct SumOperands {
 
 /// The sum of the chunks at `offset` of all inputs, in ascending order, stored to all outputs. All inputs of
 /// a chunk are read before any output is written, so that an output may be an input.
-template <class T, class Bits, class Access>
-TUTTI_HOST_DEVICE inline void sum_chunk(const SumOperands& operands, std::uint64_t offset) {
-  SumTotals<T, Bits> totals;
-  for (std::uint32_t base = 0; base < operands.input_count; base += inputs_in_flight) {
-    Bits loaded[inputs_in_flight] = {};
+template <class Op, class Bits, class Access>
+TUTTI_HOST_DEVICE inline void sum_chunk(const Op& op, const SumOperands& operands, std::uint64_t offset) {
+  constexpr std::uint32_t in_flight = Op::inputs_in_flight;
+  SumTotals<Op, Bits> totals;
+  for (std::uint32_t base = 0; base < operands.input_count; base += in_flight) {
+    Bits loaded[in_flight] = {};
 #pragma unroll
-    for (std::uint32_t k = 0; k < inputs_in_flight; ++k) {
+    for (std::uint32_t k = 0; k < in_flight; ++k) {
       if (base + k < operands.input_count)
         loaded[k] = Access::template load<Bits>(operands.inputs[base + k] + offset);
     }
 #pragma unroll
-    for (std::uint32_t k = 0; k < inputs_in_flight; ++k)
-      totals.add(loaded[k], base + k == 0, base + k < operands.input_count);
+    for (std::uint32_t k = 0; k < in_flight; ++k)
+      totals.add(op, loaded[k], base + k, base + k < operands.input_count);
   }
-  const Bits result = totals.result();
+  const Bits result = totals.result(op, operands.input_count);
   for (std::uint32_t output = 0; output < operands.output_count; ++output)
     Access::store(operands.outputs[output] + offset, result);
 }
 
 /// Elements [begin, end) one per lane.
-template <class T, class Access>
-TUTTI_HOST_DEVICE inline void sum_elements(const SumOperands& operands, std::uint64_t begin,
+template <class Op, class Access>
+TUTTI_HOST_DEVICE inline void sum_elements(const Op& op, const SumOperands& operands, std::uint64_t begin,
                                            std::uint64_t end, std::uint32_t lane) {
-  using Storage = typename SumOf<T>::Storage;
+  using Storage = typename Op::Storage;
 #pragma unroll 1
   for (std::uint64_t i = begin + lane; i < end; i += warp_lanes) {
-    sum_chunk<T, Storage, Access>(operands, i * sizeof(Storage));
+    sum_chunk<Op, Storage, Access>(op, operands, i * sizeof(Storage));
   }
 }
 
-template <class T>
-TUTTI_HOST_DEVICE inline void sum_tile(const SumEntry& entry, const SumOperands& operands, std::uint32_t tile,
-                                       std::uint32_t tile_bytes, std::uint32_t lane) {
-  constexpr std::uint32_t element_bytes = sizeof(typename SumOf<T>::Storage);
+template <class Op>
+TUTTI_HOST_DEVICE inline void sum_tile(const Op& op, const SumEntry& entry, const SumOperands& operands,
+                                       std::uint32_t tile, std::uint32_t tile_bytes, std::uint32_t lane) {
+  constexpr std::uint32_t element_bytes = sizeof(typename Op::Storage);
   constexpr std::uint32_t per_vector = vector_bytes / element_bytes;
   const std::uint32_t per_tile = tile_bytes / element_bytes;
   const std::uint64_t begin = std::uint64_t{tile - entry.first_tile} * per_tile;
   const std::uint64_t end = begin + per_tile < entry.count ? begin + per_tile : entry.count;
   if (entry.path == SumPath::bytes) {
-    sum_elements<T, UnalignedAccess>(operands, begin, end, lane);
+    sum_elements<Op, UnalignedAccess>(op, operands, begin, end, lane);
     return;
   }
   std::uint64_t vectors_begin = end;
@@ -143,10 +221,10 @@ TUTTI_HOST_DEVICE inline void sum_tile(const SumEntry& entry, const SumOperands&
   }
 #pragma unroll 1
   for (std::uint64_t i = vectors_begin + lane * per_vector; i < vectors_end; i += warp_lanes * per_vector) {
-    sum_chunk<T, uint4, AlignedAccess>(operands, i * element_bytes);
+    sum_chunk<Op, uint4, AlignedAccess>(op, operands, i * element_bytes);
   }
-  sum_elements<T, AlignedAccess>(operands, begin, vectors_begin, lane);
-  sum_elements<T, AlignedAccess>(operands, vectors_end, end, lane);
+  sum_elements<Op, AlignedAccess>(op, operands, begin, vectors_begin, lane);
+  sum_elements<Op, AlignedAccess>(op, operands, vectors_end, end, lane);
 }
 
 }  // namespace tutti::backend::cuda

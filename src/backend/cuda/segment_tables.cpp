@@ -39,13 +39,16 @@ Cut cut_for(int multiprocessors) {
   return {resident_warps * static_cast<std::uint32_t>(std::max(multiprocessors, 1)), smallest_tile};
 }
 
-/// Lays out a table of `segments` entries and the task's pointers; returns where the entries go.
+/// Lays out a table of `segments` entries, the task's pointers and its factors; returns where the entries go.
 template <class Entry>
-Entry* lay_out(TableBlob& blob, TableShape& shape, std::size_t segments,
-               std::span<std::byte* const> pointers) {
+Entry* lay_out(TableBlob& blob, TableShape& shape, std::size_t segments, std::span<std::byte* const> pointers,
+               std::span<const double> factors = {}) {
+  static_assert(sizeof(double) == sizeof(std::byte*));
   const std::size_t entry_bytes = segments * sizeof(Entry);
-  std::byte* const table = extend(blob, entry_bytes + pointers.size_bytes());
+  const std::size_t pointers_end = entry_bytes + pointers.size_bytes();
+  std::byte* const table = extend(blob, pointers_end + factors.size_bytes());
   if (!pointers.empty()) std::memcpy(table + entry_bytes, pointers.data(), pointers.size_bytes());
+  if (!factors.empty()) std::memcpy(table + pointers_end, factors.data(), factors.size_bytes());
   shape.segment_count = static_cast<std::uint32_t>(segments);
   shape.pointers_offset = static_cast<std::uint32_t>(entry_bytes);
   return reinterpret_cast<Entry*>(table);
@@ -210,7 +213,7 @@ TableShape append_table(const FanOut& task, Cut cut, TableBlob& blob) {
 }
 
 TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob) {
-  const std::size_t component_bytes = size_of(summed_as(task.dtype));
+  const std::size_t component_bytes = size_of(component_of(task));
   const std::size_t components = size_of(task.dtype) / component_bytes;
   std::uint64_t total = 0;
   std::size_t kept = 0;
@@ -220,7 +223,7 @@ TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob) {
     ++kept;
   }
   TableShape shape;
-  SumEntry* entry = lay_out<SumEntry>(blob, shape, kept, task.pointers);
+  SumEntry* entry = lay_out<SumEntry>(blob, shape, kept, task.pointers, task.reducing.factors);
   shape.tile_bytes = cut.exact_bytes != 0 ? cut.exact_bytes : tile_bytes_for(total, cut);
   TileCounter tiles("ordered_sum");
   for (const OrderedSumSegment& segment : task.segments) {

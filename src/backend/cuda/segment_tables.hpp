@@ -74,6 +74,18 @@ struct TableShape {
   float segments_per_tile = 0;        ///< on average: where all are alike, it tells in which one a tile is
 };
 
+/// What kernels for other reductions than sums are told beside it: factors lie behind the pointers of the
+/// table, as numbers of the same width.
+struct ReduceArguments {
+  ReduceKind kind = ReduceKind::sum;
+  std::uint32_t factor_count = 0;
+  std::uint32_t first_factor = 0;
+};
+[[nodiscard]] inline ReduceArguments reduce_arguments(const OrderedSum& task) noexcept {
+  return {task.reducing.kind, static_cast<std::uint32_t>(task.reducing.factors.size()),
+          static_cast<std::uint32_t>(task.pointers.size())};
+}
+
 /// A launch that passes a table in a kernel's parameters copies as many bytes as the parameter has, whatever
 /// the table's size: every blob has at least this many.
 inline constexpr std::size_t smallest_blob = std::size_t{32} << 10U;
@@ -106,11 +118,15 @@ std::byte* extend(TableBlob& blob, std::size_t bytes);
 /// Fills `table` for `task`; empty segments are dropped. `multiprocessors` sets how finely the work is cut.
 /// Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
 void build_table(const FanOut& task, int multiprocessors, SegmentTable& table);
-/// For sums. Complex elements are summed as twice as many real ones.
+/// Complex elements are summed as twice as many real ones, but otherwise reduced as they are.
 void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& table);
 
 /// The real type whose sums give, component by component, the sums of `dtype`: float32 for complex64, uint8
 /// for int8, …
 [[nodiscard]] DType summed_as(DType dtype) noexcept;
+/// The type a task's kernel takes its elements for.
+[[nodiscard]] inline DType component_of(const OrderedSum& task) noexcept {
+  return task.reducing.kind == ReduceKind::sum ? summed_as(task.dtype) : task.dtype;
+}
 
 }  // namespace tutti::backend::cuda

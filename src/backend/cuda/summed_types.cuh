@@ -4,11 +4,13 @@
 #include "backend/arithmetic.hpp"
 #include "backend/cuda/segment_tables.hpp"
 
+#include <complex>
 #include <cstdint>
+#include <utility>
 
 #include <cuda_runtime_api.h>
 
-/// The types that kernels for sums are compiled for.
+/// The types that kernels for sums, and for other reductions, are compiled for.
 namespace tutti::backend::cuda {
 
 /// Calls `visitor.operator()<T>()` with the component type of `dtype`'s sums: the types `summed_as` returns,
@@ -41,6 +43,30 @@ cudaError_t visit_summed(DType dtype, Visitor&& visitor) {
     default:
       return cudaErrorInvalidValue;
   }
+}
+
+/// Likewise with the element type itself, as other operations see signs and complex numbers.
+template <class Visitor>
+cudaError_t visit_reduced(DType dtype, Visitor&& visitor) {
+  switch (dtype) {
+    case DType::int8:
+      return visitor.template operator()<std::int8_t>();
+    case DType::complex64:
+      return visitor.template operator()<std::complex<float>>();
+    case DType::complex128:
+      return visitor.template operator()<std::complex<double>>();
+    default:
+      return visit_summed(dtype, std::forward<Visitor>(visitor));
+  }
+}
+
+/// Calls `preload.operator()<T>()` for all types of reductions. Returns the first failure.
+template <class Preload>
+cudaError_t preload_reduced(const Preload& preload) {
+  for (const DType dtype : all_dtypes) {
+    if (const cudaError_t status = visit_reduced(dtype, preload); status != cudaSuccess) return status;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace tutti::backend::cuda

@@ -47,6 +47,7 @@ struct TeamArguments {
   std::uint32_t finished;
   std::uint32_t given_count;
   std::uint32_t input_count;
+  ReduceArguments reducing;
   bool ends_call;
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
@@ -64,6 +65,7 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .finished = last.finished,
           .given_count = task.given_count,
           .input_count = task.sums.input_count,
+          .reducing = reduce_arguments(task.sums),
           .ends_call = last.ends_call};
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/arithmetic.hpp"
 #include "backend/host/kernels.hpp"
+#include "backend/reduction.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -84,6 +85,58 @@ void add_all(AccumulatorOf<T>* sums, StorageOf<T>* made, std::span<const std::by
   add_some<T, false, true>(sums, made, inputs, begin, size);
 }
 
+/// Sums of elements of type T.
+template <class T>
+struct Adding {
+  using Element = T;
+  void operator()(AccumulatorOf<T>* sums, StorageOf<T>* made, std::span<const std::byte* const> inputs,
+                  std::size_t begin, std::size_t size) const {
+    add_all<T>(sums, made, inputs, begin, size);
+  }
+};
+
+/// What else they are combined to: an input after another goes over the accumulators.
+template <class T, ReduceKind kind>
+class Combining {
+ public:
+  using Element = T;
+  explicit Combining(const Reducing& reducing) : reducing_(reducing) {}
+
+  void operator()(AccumulatorOf<T>* totals, StorageOf<T>* made, std::span<const std::byte* const> inputs,
+                  std::size_t begin, std::size_t size) const {
+    for (std::size_t k = 0; k < inputs.size(); ++k) {
+      const StorageOf<T>* const values = element<T>(inputs[k], begin);
+      if (reducing_.kind == ReduceKind::premul_sum) {
+        take(totals, values, size, k == 0, [factor = reducing_.factor(k)](AccumulatorOf<T> value) {
+          return ReductionOf<T>::times_factor(value, factor);
+        });
+      } else {
+        take(totals, values, size, k == 0, [](AccumulatorOf<T> value) { return value; });
+      }
+    }
+    if (reducing_.kind == ReduceKind::avg) {
+      const auto count = static_cast<std::uint32_t>(inputs.size());
+      for (std::size_t i = 0; i < size; ++i) totals[i] = ReductionOf<T>::mean(totals[i], count);
+    }
+    for (std::size_t i = 0; i < size; ++i) made[i] = ReductionOf<T>::store(totals[i]);
+  }
+
+ private:
+  template <class Change>
+  static void take(AccumulatorOf<T>* totals, const StorageOf<T>* values, std::size_t size, bool is_first,
+                   Change change) {
+    if (is_first) {
+      for (std::size_t i = 0; i < size; ++i) totals[i] = change(ReductionOf<T>::load(values[i]));
+    } else {
+      for (std::size_t i = 0; i < size; ++i)
+        totals[i] =
+            ReductionOf<T>::template combine<kind>(totals[i], change(ReductionOf<T>::load(values[i])));
+    }
+  }
+
+  const Reducing& reducing_;
+};
+
 /// Bytes from the outputs' beginnings to those of lines, if they are the same number of whole elements.
 std::optional<std::size_t> bytes_to_line(std::span<std::byte* const> outputs, std::size_t element_bytes) {
   const auto into_line = [](const std::byte* output) {
@@ -97,14 +150,15 @@ std::optional<std::size_t> bytes_to_line(std::span<std::byte* const> outputs, st
   return rest;
 }
 
-template <class T>
-void sum_in_caches(std::size_t count, std::span<const std::byte* const> inputs,
-                   std::span<std::byte* const> outputs) {
+template <class Combine>
+void reduce_in_caches(const Combine& combine, std::size_t count, std::span<const std::byte* const> inputs,
+                      std::span<std::byte* const> outputs) {
+  using T = typename Combine::Element;
   AccumulatorOf<T> sums[block_elements];
   for (std::size_t begin = 0; begin < count; begin += block_elements) {
     const std::size_t size = std::min(block_elements, count - begin);
     auto* const made = reinterpret_cast<StorageOf<T>*>(outputs.front()) + begin;
-    add_all<T>(sums, made, inputs, begin, size);
+    combine(sums, made, inputs, begin, size);
     for (std::byte* output : outputs.subspan(1)) {
       std::memcpy(output + begin * sizeof(T), made, size * sizeof(T));
     }
@@ -112,15 +166,16 @@ void sum_in_caches(std::size_t count, std::span<const std::byte* const> inputs,
 }
 
 /// No output is an input. A line of each begins `to_line` bytes from its beginning.
-template <class T>
-void sum_past_caches(std::size_t count, std::span<const std::byte* const> inputs,
-                     std::span<std::byte* const> outputs, std::size_t to_line) {
+template <class Combine>
+void reduce_past_caches(const Combine& combine, std::size_t count, std::span<const std::byte* const> inputs,
+                        std::span<std::byte* const> outputs, std::size_t to_line) {
+  using T = typename Combine::Element;
   constexpr std::size_t most = streamed_bytes / sizeof(T);
   AccumulatorOf<T> sums[most];
   alignas(line_bytes) StorageOf<T> made[most];
   std::size_t size = std::min(to_line == 0 ? most : to_line / sizeof(T), count);
   for (std::size_t begin = 0; begin < count; begin += size, size = std::min(most, count - begin)) {
-    add_all<T>(sums, made, inputs, begin, size);
+    combine(sums, made, inputs, begin, size);
     for (std::byte* output : outputs) {
       put(output + begin * sizeof(T), reinterpret_cast<const std::byte*>(made), size * sizeof(T),
           Stores::streamed);
@@ -136,17 +191,24 @@ bool is_in_place(std::span<const std::byte* const> inputs, std::span<std::byte* 
 
 }  // namespace
 
-void ordered_sum_segment(DType dtype, std::size_t count, std::span<const std::byte* const> inputs,
-                         std::span<std::byte* const> outputs, Stores stores) {
+void ordered_sum_segment(DType dtype, const Reducing& reducing, std::size_t count,
+                         std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                         Stores stores) {
   std::optional<std::size_t> to_line;  // if they are streamed
   if (stores_for_rows(stores, count * size_of(dtype)) == Stores::streamed && !is_in_place(inputs, outputs))
     to_line = bytes_to_line(outputs, size_of(dtype));
-  visit_dtype(dtype, [&]<class T>() {
+  const auto reduce = [&](const auto& combine) {
     if (to_line) {
-      sum_past_caches<T>(count, inputs, outputs, *to_line);
+      reduce_past_caches(combine, count, inputs, outputs, *to_line);
     } else {
-      sum_in_caches<T>(count, inputs, outputs);
+      reduce_in_caches(combine, count, inputs, outputs);
     }
+  };
+  visit_dtype(dtype, [&]<class T>() {
+    if (reducing.kind == ReduceKind::sum) return reduce(Adding<T>());
+    visit_kind(reducing.kind, [&]<ReduceKind kind>() {
+      if constexpr (has_operation<T>(kind)) reduce(Combining<T, kind>(reducing));
+    });
   });
 }
 

@@ -61,6 +61,8 @@ void FanOutWork::operator()(Translation& translation) const {
 
 OrderedSumWork::OrderedSumWork(const OrderedSum& task)
     : dtype_(task.dtype),
+      kind_(task.reducing.kind),
+      factors_(task.reducing.factors.begin(), task.reducing.factors.end()),
       input_count_(task.input_count),
       output_count_(task.output_count),
       segments_(task.segments.begin(), task.segments.end()),
@@ -69,6 +71,11 @@ OrderedSumWork::OrderedSumWork(const OrderedSum& task)
     refuse_table("ordered_sum",
                  fmt::format("{} inputs and {} outputs per segment; at least one of each is needed",
                              input_count_, output_count_));
+  }
+  const bool has_factors = kind_ == ReduceKind::premul_sum;
+  if (has_factors ? factors_.size() != 1 && factors_.size() != input_count_ : !factors_.empty()) {
+    refuse_table("ordered_sum", fmt::format("{} factors of a {} of {} inputs", factors_.size(),
+                                            tutti::name_of(kind_), input_count_));
   }
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     check_entries("ordered_sum", i, segments_[i].first_input, input_count_, pointers_.size());
@@ -95,7 +102,8 @@ void OrderedSumWork::operator()(Translation& translation) const {
   }
   const Stores stores = stores_for(written);
   for (std::size_t i = 0; i < segments_.size(); ++i) {
-    ordered_sum_segment(dtype_, segments_[i].count, std::span(inputs).subspan(i * input_count_, input_count_),
+    ordered_sum_segment(dtype_, {kind_, factors_}, segments_[i].count,
+                        std::span(inputs).subspan(i * input_count_, input_count_),
                         std::span(outputs).subspan(i * output_count_, output_count_), stores);
   }
 }

@@ -52,6 +52,8 @@ class OrderedSumWork {
 
  private:
   DType dtype_;
+  ReduceKind kind_;
+  std::vector<double> factors_;
   std::uint32_t input_count_;
   std::uint32_t output_count_;
   std::vector<OrderedSumSegment> segments_;

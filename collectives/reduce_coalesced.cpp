@@ -107,6 +107,11 @@ ColumnLayouts common_layouts(TensorLists inputs, bool are_plain) {
   return layouts;
 }
 
+void check_operation(const Arguments& arguments, const ReduceCall& what, TensorLists inputs) {
+  if (what.operation.kind() == ReduceKind::sum) return;
+  for (const Tensor& input : inputs[0]) arguments.operation(what.operation, input.dtype(), inputs.size());
+}
+
 void check_lengths(const Arguments& arguments, TensorLists inputs) {
   arguments.not_empty(inputs.size(), "inputs");
   for (std::size_t d = 1; d < inputs.size(); ++d) {
@@ -117,19 +122,20 @@ void check_lengths(const Arguments& arguments, TensorLists inputs) {
 }
 
 /// A call without rows, of lists that are not empty.
-Call start_call(const Arguments& arguments, TensorLists inputs, std::size_t buffer_size,
-                const CollectiveOptions& options) {
-  Call call(arguments.runtime(), Collective::reduce_add_coalesced, options, inputs[0].size());
+Call start_call(const Arguments& arguments, const ReduceCall& what, TensorLists inputs,
+                std::size_t buffer_size, const CollectiveOptions& options) {
+  Call call(arguments.runtime(), what.collective, options, inputs[0].size());
+  call.set_operation(what.operation);
   call.set_staging_bytes(buffer_size);
   call.reserve(inputs.size() + 1);
   return call;
 }
 
 /// The same call with stand-ins for the inputs that need them.
-Call start_packed_call(const Arguments& arguments, Packing& packing, TensorLists inputs,
-                       const ColumnLayouts& layouts, std::size_t buffer_size,
+Call start_packed_call(const Arguments& arguments, Packing& packing, const ReduceCall& what,
+                       TensorLists inputs, const ColumnLayouts& layouts, std::size_t buffer_size,
                        const CollectiveOptions& options) {
-  Call call = start_call(arguments, inputs, buffer_size, options);
+  Call call = start_call(arguments, what, inputs, buffer_size, options);
   for (std::size_t d = 0; d < inputs.size(); ++d) {
     call.add_row(inputs[d][0].device());
     for (std::size_t t = 0; t < inputs[d].size(); ++t) {
@@ -148,16 +154,18 @@ void set_shape(Call& call, const ColumnLayouts& layouts) {
 
 }  // namespace
 
-Call prepare_reduce_add_coalesced(const Arguments& arguments, Packing& packing, TensorLists inputs,
-                                  TensorList out, std::size_t buffer_size, const CollectiveOptions& options) {
+Call prepare_reduce_coalesced(const Arguments& arguments, Packing& packing, const ReduceCall& what,
+                              TensorLists inputs, TensorList out, std::size_t buffer_size,
+                              const CollectiveOptions& options) {
   check_lengths(arguments, inputs);
   if (out.size() != inputs[0].size()) {
     arguments.fail("out has {} tensors, expected {} as inputs[0]", out.size(), inputs[0].size());
   }
-  if (out.empty()) return Call::of_nothing(arguments.runtime(), Collective::reduce_add_coalesced, options);
+  if (out.empty()) return Call::of_nothing(arguments.runtime(), what.collective, options);
   MemoryRuns runs;
-  Call call = start_call(arguments, inputs, buffer_size, options);
+  Call call = start_call(arguments, what, inputs, buffer_size, options);
   const bool inputs_are_plain = add_inputs(arguments, inputs, runs, call);
+  check_operation(arguments, what, inputs);
   const bool are_plain = add_outputs(arguments, inputs, out, runs, call) && inputs_are_plain;
   if (!runs.are_disjoint()) {
     std::vector<Named> given;
@@ -170,7 +178,7 @@ Call prepare_reduce_add_coalesced(const Arguments& arguments, Packing& packing, 
 
   const ColumnLayouts layouts = common_layouts(inputs, inputs_are_plain);
   if (!are_plain) {
-    call = start_packed_call(arguments, packing, inputs, layouts, buffer_size, options);
+    call = start_packed_call(arguments, packing, what, inputs, layouts, buffer_size, options);
     const Device device = out[0].device();
     const Stream stream = current_stream(device.index());
     call.add_row(device);
@@ -186,35 +194,38 @@ Call prepare_reduce_add_coalesced(const Arguments& arguments, Packing& packing, 
 }  // namespace tutti::collectives
 
 namespace tutti {
+namespace {
 
-void detail::reduce_add_coalesced_into(TensorLists inputs, TensorList out, std::size_t buffer_size,
-                                       const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced", options);
+void reduce_lists_into(const collectives::ReduceCall& what, TensorLists inputs, TensorList out,
+                       std::size_t buffer_size, const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), name_of(what.collective), options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy, {.outputs = out, .rows = inputs});
-  collectives::prepare_reduce_add_coalesced(arguments, packing, inputs, out, buffer_size, options).launch();
+  collectives::prepare_reduce_coalesced(arguments, packing, what, inputs, out, buffer_size, options).launch();
   packing.unpack();
 }
 
-std::vector<Tensor> reduce_add_coalesced(TensorLists inputs, std::optional<Device> destination,
-                                         std::size_t buffer_size, const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "reduce_add_coalesced", options);
+std::vector<Tensor> reduce_lists_to(const collectives::ReduceCall& what, TensorLists inputs,
+                                    std::optional<Device> destination, std::size_t buffer_size,
+                                    const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), name_of(what.collective), options);
   collectives::check_lengths(arguments, inputs);
   const Device device = collectives::destination_or_current(arguments, destination);
   if (inputs[0].empty()) {
     arguments.existing_device(device, "destination");
-    collectives::Call::of_nothing(arguments.runtime(), Collective::reduce_add_coalesced, options).launch();
+    collectives::Call::of_nothing(arguments.runtime(), what.collective, options).launch();
     return {};
   }
   collectives::MemoryRuns runs;
-  collectives::Call call = collectives::start_call(arguments, inputs, buffer_size, options);
+  collectives::Call call = collectives::start_call(arguments, what, inputs, buffer_size, options);
   const bool are_plain = collectives::add_inputs(arguments, inputs, runs, call);
+  collectives::check_operation(arguments, what, inputs);
   arguments.existing_device(device, "destination");
 
   const collectives::ColumnLayouts layouts = collectives::common_layouts(inputs, are_plain);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.rows = inputs, .devices = DeviceList(std::span(&device, 1))});
   if (!are_plain) {
-    call = collectives::start_packed_call(arguments, packing, inputs, layouts, buffer_size, options);
+    call = collectives::start_packed_call(arguments, packing, what, inputs, layouts, buffer_size, options);
   }
   const collectives::ResultPlace place{device, current_stream_ref(arguments.runtime(), device.index())};
   std::vector<Tensor> results =
@@ -225,6 +236,27 @@ std::vector<Tensor> reduce_add_coalesced(TensorLists inputs, std::optional<Devic
   collectives::set_shape(call, layouts);
   call.launch();
   return results;
+}
+
+}  // namespace
+
+void detail::reduce_add_coalesced_into(TensorLists inputs, TensorList out, std::size_t buffer_size,
+                                       const CollectiveOptions& options) {
+  reduce_lists_into({Collective::reduce_add_coalesced, ReduceOp::sum}, inputs, out, buffer_size, options);
+}
+std::vector<Tensor> reduce_add_coalesced(TensorLists inputs, std::optional<Device> destination,
+                                         std::size_t buffer_size, const CollectiveOptions& options) {
+  return reduce_lists_to({Collective::reduce_add_coalesced, ReduceOp::sum}, inputs, destination, buffer_size,
+                         options);
+}
+void reduce_coalesced(TensorLists inputs, TensorList out, const ReduceOp& op, std::size_t buffer_size,
+                      const CollectiveOptions& options) {
+  reduce_lists_into({Collective::reduce_coalesced, op}, inputs, out, buffer_size, options);
+}
+std::vector<Tensor> reduce_coalesced(TensorLists inputs, const ReduceOp& op,
+                                     std::optional<Device> destination, std::size_t buffer_size,
+                                     const CollectiveOptions& options) {
+  return reduce_lists_to({Collective::reduce_coalesced, op}, inputs, destination, buffer_size, options);
 }
 
 }  // namespace tutti

@@ -8,7 +8,7 @@
 namespace tutti::collectives {
 namespace {
 
-void check_inputs(const Arguments& arguments, TensorList inputs) {
+void check_inputs(const Arguments& arguments, const ReduceCall& what, TensorList inputs) {
   arguments.not_empty(inputs.size(), "inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const Name name{"inputs", i};
@@ -17,9 +17,10 @@ void check_inputs(const Arguments& arguments, TensorList inputs) {
     arguments.same_dtype(inputs[i], name, inputs[0].dtype(), "inputs[0]");
     arguments.same_sizes(inputs[i], name, inputs[0].sizes(), "inputs[0]");
   }
+  arguments.operation(what.operation, inputs[0].dtype(), inputs.size());
 }
 
-/// The order the sum is done in: the inputs' own if they share one, else contiguous.
+/// The order elements are gone through in: the inputs' own if they share one, else contiguous.
 LayoutPtr common_layout(TensorList inputs) {
   const Layout& first = *inputs[0].layout();
   const bool shared =
@@ -27,9 +28,10 @@ LayoutPtr common_layout(TensorList inputs) {
   return shared ? inputs[0].layout() : layout_in(first, MemoryFormat::contiguous);
 }
 
-Call make_call(const Arguments& arguments, Packing& packing, TensorList inputs, const LayoutPtr& layout,
-               const CollectiveOptions& options) {
-  Call call(arguments.runtime(), Collective::reduce_add, options);
+Call make_call(const Arguments& arguments, Packing& packing, const ReduceCall& what, TensorList inputs,
+               const LayoutPtr& layout, const CollectiveOptions& options) {
+  Call call(arguments.runtime(), what.collective, options);
+  call.set_operation(what.operation);
   call.request().add_summed(static_cast<std::uint64_t>(layout->numel()), layout->dtype());
   call.reserve(inputs.size() + 1);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -41,9 +43,9 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList inputs, 
 
 }  // namespace
 
-Call prepare_reduce_add(const Arguments& arguments, Packing& packing, TensorList inputs, const Tensor& out,
-                        const CollectiveOptions& options) {
-  check_inputs(arguments, inputs);
+Call prepare_reduce(const Arguments& arguments, Packing& packing, const ReduceCall& what, TensorList inputs,
+                    const Tensor& out, const CollectiveOptions& options) {
+  check_inputs(arguments, what, inputs);
   arguments.usable(out, "out");
   arguments.on_some_device(out, "out");
   arguments.same_dtype(out, "out", inputs[0].dtype(), "inputs[0]");
@@ -54,7 +56,7 @@ Call prepare_reduce_add(const Arguments& arguments, Packing& packing, TensorList
   require_disjoint(arguments, given, outputs, InPlace::allowed);
 
   const LayoutPtr layout = common_layout(inputs);
-  Call call = make_call(arguments, packing, inputs, layout, options);
+  Call call = make_call(arguments, packing, what, inputs, layout, options);
   call.add_row(out.device());
   call.mark_root();
   call.add(packing.output(out, *layout, "out", current_stream(out.device().index())));
@@ -64,31 +66,50 @@ Call prepare_reduce_add(const Arguments& arguments, Packing& packing, TensorList
 }  // namespace tutti::collectives
 
 namespace tutti {
+namespace {
 
-void detail::reduce_add_into(TensorList inputs, const Tensor& out, const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "reduce_add", options);
+void reduce_into(const collectives::ReduceCall& what, TensorList inputs, const Tensor& out,
+                 const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), name_of(what.collective), options);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = inputs, .outputs = TensorList(std::span(&out, 1))});
-  collectives::prepare_reduce_add(arguments, packing, inputs, out, options).launch();
+  collectives::prepare_reduce(arguments, packing, what, inputs, out, options).launch();
   packing.unpack();
 }
 
-Tensor reduce_add(TensorList inputs, std::optional<Device> destination, const CollectiveOptions& options) {
-  const collectives::Arguments arguments(Runtime::get(), "reduce_add", options);
-  collectives::check_inputs(arguments, inputs);
+Tensor reduce_to(const collectives::ReduceCall& what, TensorList inputs, std::optional<Device> destination,
+                 const CollectiveOptions& options) {
+  const collectives::Arguments arguments(Runtime::get(), name_of(what.collective), options);
+  collectives::check_inputs(arguments, what, inputs);
   const Device device = collectives::destination_or_current(arguments, destination);
   arguments.existing_device(device, "destination");
 
   const LayoutPtr layout = collectives::common_layout(inputs);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = inputs, .devices = DeviceList(std::span(&device, 1))});
-  collectives::Call call = collectives::make_call(arguments, packing, inputs, layout, options);
-  Tensor result = allocate_tensor(layout, device, HostMemory::pageable, "reduce_add");
+  collectives::Call call = collectives::make_call(arguments, packing, what, inputs, layout, options);
+  Tensor result = allocate_tensor(layout, device, HostMemory::pageable, name_of(what.collective));
   call.add_row(device);
   call.mark_root();
   call.add(result);
   call.launch();
   return result;
+}
+
+}  // namespace
+
+void detail::reduce_add_into(TensorList inputs, const Tensor& out, const CollectiveOptions& options) {
+  reduce_into({Collective::reduce_add, ReduceOp::sum}, inputs, out, options);
+}
+Tensor reduce_add(TensorList inputs, std::optional<Device> destination, const CollectiveOptions& options) {
+  return reduce_to({Collective::reduce_add, ReduceOp::sum}, inputs, destination, options);
+}
+void reduce(TensorList inputs, const Tensor& out, const ReduceOp& op, const CollectiveOptions& options) {
+  reduce_into({Collective::reduce, op}, inputs, out, options);
+}
+Tensor reduce(TensorList inputs, const ReduceOp& op, std::optional<Device> destination,
+              const CollectiveOptions& options) {
+  return reduce_to({Collective::reduce, op}, inputs, destination, options);
 }
 
 }  // namespace tutti
