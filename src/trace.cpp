@@ -123,7 +123,7 @@ Trace::TrackId Trace::thread_track() {
 Trace::TrackId Trace::stream_track(Runtime& runtime, backend::StreamRef stream) {
   const auto [found, is_new] = streams_.try_emplace({stream.device, stream.handle});
   if (is_new) {
-    found->second = first_stream_track + static_cast<TrackId>(streams_.size());
+    found->second = first_stream_track + ++last_stream_;
     const bool is_default = runtime.backend().default_stream(stream.device) == stream;
     const int number = is_default ? 0 : ++streams_of_device_[stream.device];
     name_track(found->second, is_default ? fmt::format("device {}, default stream", stream.device)

@@ -74,6 +74,7 @@ class Trace {
   std::set<TrackId> named_;
   std::map<TrackId, std::uint64_t> open_;  ///< ranges of threads
   std::map<std::pair<int, backend::StreamHandle>, TrackId> streams_;
+  TrackId last_stream_ = 0;
   std::map<int, int> streams_of_device_;
   std::optional<WatchedMember> first_member_;
   std::uint64_t left_out_ = 0;

@@ -263,6 +263,24 @@ TEST_F(Traces, OfCapturesTellWhatTheHostDid) {
   EXPECT_TRUE(trace.slices("device").empty());
 }
 
+TEST_F(Traces, TellOneVirtualMachineFromTheNext) {
+  if (std::getenv("TUTTI_BACKEND") == std::string_view("cuda")) GTEST_SKIP() << "GPUs stay the same";
+  run(path("trace.json"), [] {
+    for (const int first : {0, 1}) {
+      virtual_devices::start(virtual_devices::VirtualMachine::from_topology("island", 3));
+      const std::vector<Tensor> tensors = one_on_each({Device(first), Device(2)});
+      broadcast(tensors[0], tensors);
+      synchronize(Device(2));
+    }
+  });
+  const Read trace(contents("trace.json"));
+  trace.expect_nesting();
+  EXPECT_EQ(trace.slices("collective").size(), 2U);
+  EXPECT_EQ(trace.slices("device", "device 0, default stream").size(), 1U);
+  EXPECT_EQ(trace.slices("device", "device 1, default stream").size(), 1U);
+  EXPECT_EQ(trace.slices("device", "device 2, default stream").size(), 2U);
+}
+
 TEST_F(Traces, OfRanksAreAFileForEachWithATrackOfItsOwn) {
   if (std::getenv("TUTTI_BACKEND") == std::string_view("cuda"))
     GTEST_SKIP() << "a rank on a GPU of its own each";
