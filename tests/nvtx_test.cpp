@@ -66,9 +66,9 @@ class NvtxListener : public testing::Test {
     for (const Device device : devices_) all.push_back(tensor(device, elements));
     return all;
   }
-  [[nodiscard]] std::vector<std::vector<Tensor>> lists() const {
+  [[nodiscard]] std::vector<std::vector<Tensor>> lists(std::size_t elements = element_count) const {
     std::vector<std::vector<Tensor>> all;
-    for (const Device device : devices_) all.push_back({tensor(device), tensor(device)});
+    for (const Device device : devices_) all.push_back({tensor(device, elements), tensor(device, elements)});
     return all;
   }
 };
@@ -104,6 +104,10 @@ TEST_F(NvtxListener, HearsEveryCollectiveOfAProcessAsARange) {
   expect("reduce_add", tensor_bytes);
   static_cast<void>(reduce_add_coalesced(out_lists));
   expect("reduce_add_coalesced", 2 * tensor_bytes);
+  static_cast<void>(reduce(out, ReduceOp::max));
+  expect("reduce", tensor_bytes);
+  static_cast<void>(reduce_coalesced(out_lists, ReduceOp::max));
+  expect("reduce_coalesced", 2 * tensor_bytes);
   scatter(whole, out);
   expect("scatter", count * tensor_bytes);
   gather(out, whole);
@@ -145,6 +149,7 @@ TEST_F(NvtxListener, HearsEveryCollectiveOfATeamAsARange) {
   const std::vector<Tensor> wholes = tensors(element_count * count);
   const std::vector<std::vector<Tensor>> input_lists = lists();
   const std::vector<std::vector<Tensor>> result_lists = lists();
+  const std::vector<std::vector<Tensor>> whole_lists = lists(element_count * count);
   struct Called {
     std::string_view operation;
     std::size_t bytes;
@@ -156,11 +161,22 @@ TEST_F(NvtxListener, HearsEveryCollectiveOfATeamAsARange) {
       {"reduce_add", tensor_bytes, [&] { team.reduce_add(parts, {results[0]}, 0); }},
       {"reduce_add_coalesced", 2 * tensor_bytes,
        [&] { team.reduce_add_coalesced(input_lists, {result_lists[0]}, 0); }},
+      {"reduce", tensor_bytes, [&] { team.reduce(parts, {results[0]}, ReduceOp::max, 0); }},
+      {"reduce_coalesced", 2 * tensor_bytes,
+       [&] { team.reduce_coalesced(input_lists, {result_lists[0]}, ReduceOp::max, 0); }},
       {"all_reduce_add", tensor_bytes, [&] { team.all_reduce_add(parts, results); }},
       {"all_reduce_add_coalesced", 2 * tensor_bytes,
        [&] { team.all_reduce_add_coalesced(input_lists, result_lists); }},
+      {"all_reduce", tensor_bytes, [&] { team.all_reduce(parts, results, ReduceOp::max); }},
+      {"all_reduce_coalesced", 2 * tensor_bytes,
+       [&] { team.all_reduce_coalesced(input_lists, result_lists, ReduceOp::max); }},
       {"all_gather", tensor_bytes, [&] { team.all_gather(parts, wholes); }},
+      {"all_gather_coalesced", 2 * tensor_bytes,
+       [&] { team.all_gather_coalesced(input_lists, whole_lists); }},
       {"reduce_scatter_add", count * tensor_bytes, [&] { team.reduce_scatter_add(wholes, results); }},
+      {"reduce_scatter", count * tensor_bytes, [&] { team.reduce_scatter(wholes, results, ReduceOp::max); }},
+      {"reduce_scatter_coalesced", 2 * count * tensor_bytes,
+       [&] { team.reduce_scatter_coalesced(whole_lists, result_lists, ReduceOp::max); }},
       {"scatter", count * tensor_bytes, [&] { team.scatter(whole, results, 0); }},
       {"gather", count * tensor_bytes, [&] { team.gather(parts, whole, 0); }},
       {"barrier", 0, [&] { team.barrier(); }},
