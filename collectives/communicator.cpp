@@ -9,6 +9,7 @@
 #include "environment.hpp"
 #include "fork_mark.hpp"
 #include "log.hpp"
+#include "patience.hpp"
 #include "thread_current.hpp"
 #include "transport/launching.hpp"
 #include "transport/team/agreement.hpp"
@@ -41,8 +42,8 @@ using transport::Launching;
 using transport::LaunchProbe;
 using transport::ranks::Team;
 
-/// Longer ones would not fit where time is counted in nanoseconds.
-constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);
+/// How long calls wait for ranks that are late, where nobody says, and the timeout is not longer.
+constexpr std::chrono::milliseconds usual_patience = std::chrono::minutes(10);
 
 /// One process.
 class Alone final : public Exchange {
@@ -57,6 +58,11 @@ class Alone final : public Exchange {
 std::unique_ptr<TeamContext> make_alone(const Team::Settings& settings) {
   Alone exchange;
   return std::make_unique<TeamContext>(exchange, settings);
+}
+
+/// How long other ranks may hold up calls that have been made.
+std::chrono::milliseconds longest_wait_of(Team& team) {
+  return std::max(team.settings().timeout, team.waiting().patience().longest());
 }
 
 /// Until the process ends, as others than this process or thread still use it.
@@ -130,6 +136,9 @@ std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOption
   if (options.timeout.count() <= 0) {
     arguments.fail("options.timeout is {} ms, expected more than 0", options.timeout.count());
   }
+  if (options.patience && options.patience->count() <= 0) {
+    arguments.fail("options.patience is {} ms, expected more than 0", options.patience->count());
+  }
   if (devices.size() > transport::ranks::most_local_members) {
     arguments.fail("options.devices has {} entries, expected {} at most", devices.size(),
                    transport::ranks::most_local_members);
@@ -148,7 +157,7 @@ Team::Settings Communicator::Impl::checked(Exchange& exchange, const Communicato
   } catch (const std::exception& error) {
     const bool is_no_timeout = options.timeout <= std::chrono::milliseconds(0);
     exchange.limit_waits(is_no_timeout ? CommunicatorOptions{}.timeout
-                                       : std::min(options.timeout, longest_timeout));
+                                       : std::min(options.timeout, longest_limit));
     transport::ranks::decline_to_join(exchange, error.what());
     throw;
   }
@@ -177,7 +186,7 @@ bool Communicator::Impl::end_own_work() {
   constexpr std::chrono::milliseconds moment{100};
   constexpr std::chrono::seconds least_patience{1};
   Team& team = context->team();
-  const auto deadline = Clock::now() + team.settings().timeout;
+  const auto deadline = Clock::now() + longest_wait_of(team);
   const auto wait_until = [](Clock::time_point end, const auto& holds) {
     while (!holds() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::microseconds(100));
     return holds();
@@ -209,7 +218,7 @@ void Communicator::Impl::end_launches() {
   bool are_over = false;
   const auto end_soon = [&, &team = context->team()] {
     std::unique_lock lock(mutex);
-    if (ends.wait_for(lock, team.settings().timeout, [&] { return are_over; })) return;
+    if (ends.wait_for(lock, longest_wait_of(team), [&] { return are_over; })) return;
     team.abort().set(ErrorCode::aborted, "a rank left with launches under way");
     log_warning("Communicator: launches of graphs that have not come to their end are ended");
   };
@@ -250,7 +259,11 @@ void Communicator::Impl::take_failures() {
 }
 
 Team::Settings Communicator::Impl::settings(const CommunicatorOptions& options) {
-  Team::Settings settings{.timeout = std::min(options.timeout, longest_timeout),
+  const auto usual = Environment::get().patience;
+  const std::chrono::milliseconds patience =
+      options.patience.value_or(usual ? *usual : std::max(usual_patience, options.timeout));
+  Team::Settings settings{.timeout = std::min(options.timeout, longest_limit),
+                          .patience = std::min(patience, longest_limit),
                           .window_bytes = options.window_bytes,
                           .transport = options.transport,
                           .determinism = options.determinism,
@@ -430,6 +443,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
   const bool is_open = settings.transport_source == TransportSource::environment;
   const CommunicatorOptions options{.devices = context.devices(),
                                     .timeout = settings.timeout,
+                                    .patience = settings.patience,
                                     .window_bytes = settings.window_bytes,
                                     .transport = is_open ? TransportKind::automatic : settings.transport,
                                     .determinism = settings.determinism};

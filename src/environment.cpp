@@ -61,6 +61,12 @@ std::optional<int> parse_thread_count(std::string_view text) noexcept {
   return count && *count >= 0 && *count <= 15 ? count : std::nullopt;
 }
 
+std::optional<std::chrono::seconds> parse_patience(std::string_view text) noexcept {
+  const auto seconds = parse_number<std::int64_t>(text);
+  if (!seconds || *seconds < 1 || *seconds > 31'536'000) return std::nullopt;
+  return std::chrono::seconds(*seconds);
+}
+
 std::optional<bool> parse_switch(std::string_view text) noexcept {
   return text == "0" || text == "1" ? std::optional(text == "1") : std::nullopt;
 }
@@ -121,6 +127,7 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
         return text.size() > Environment::longest_host_id ? std::nullopt : std::optional<std::string>(text);
       },
       fmt::format("a name of at most {} bytes", Environment::longest_host_id));
+  assign(result.patience, "TUTTI_PATIENCE", parse_patience, "a number of seconds from 1 to 31536000");
   assign(result.signals, "TUTTI_SIGNALS", one_of(signal_names), "auto, on or off");
   assign(result.launch_threads, "TUTTI_LAUNCH_THREADS", parse_thread_count, "a number from 0 to 15");
   if (const char* text = lookup("TUTTI_ALLOC_CONF"); text != nullptr && *text != '\0') {

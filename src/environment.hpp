@@ -4,6 +4,7 @@
 #include "allocator_settings.hpp"
 #include "tutti/collectives.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -43,6 +44,9 @@ struct Environment {
   /// containers that look like one host and are not, or the other way round; and for tests. Compared as a
   /// whole, 511 bytes at most.
   std::optional<std::string> host_id;
+  /// `TUTTI_PATIENCE`: how long calls of communicators whose options do not say wait for ranks that are late,
+  /// in seconds, 1 to 31536000.
+  std::optional<std::chrono::seconds> patience;
   /// `TUTTI_SIGNALS`: `auto` (where they are faster), `on` (wherever they can be used) or `off`.
   SignalChoice signals = SignalChoice::automatic;
   /// `TUTTI_LAUNCH_THREADS`: how many threads at most help with launches that use signals, 0 to 15; unset: as

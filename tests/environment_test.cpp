@@ -6,6 +6,7 @@
 #include "support/mutations.hpp"
 #include "tutti/error.hpp"
 
+#include <chrono>
 #include <limits>
 #include <map>
 #include <string>
@@ -51,6 +52,7 @@ TEST(Environment, HasDefaults) {
     EXPECT_FALSE(environment.virtual_seed.has_value());
     EXPECT_FALSE(environment.nccl_library.has_value());
     EXPECT_FALSE(environment.host_id.has_value());
+    EXPECT_FALSE(environment.patience.has_value());
     EXPECT_EQ(environment.allocators.max_split_bytes, AllocatorSettings::no_limit);
     EXPECT_EQ(environment.allocators.garbage_collection_threshold, 0);
   }
@@ -66,6 +68,7 @@ TEST(Environment, TakesEveryVariable) {
              {"TUTTI_TRANSPORT", "staged"},
              {"TUTTI_NCCL_LIBRARY", "/opt/libnccl.so"},
              {"TUTTI_HOST_ID", "node 7"},
+             {"TUTTI_PATIENCE", "3600"},
              {"TUTTI_SIGNALS", "on"},
              {"TUTTI_LAUNCH_THREADS", "0"},
              {"TUTTI_ALLOC_CONF", "max_split_size_mb:200,garbage_collection_threshold:0.8"},
@@ -82,6 +85,7 @@ TEST(Environment, TakesEveryVariable) {
   EXPECT_EQ(environment.transport, TransportKind::staged);
   EXPECT_EQ(environment.nccl_library, "/opt/libnccl.so");
   EXPECT_EQ(environment.host_id, "node 7");
+  EXPECT_EQ(environment.patience, std::chrono::hours(1));
   EXPECT_EQ(environment.signals, SignalChoice::on);
   EXPECT_EQ(environment.launch_threads, 0);
   EXPECT_EQ(environment.allocators.max_split_bytes, std::size_t{200} << 20);
@@ -120,6 +124,9 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_MEMORY", "0", "a number of bytes"));
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_SEED", "-1", "a number from 0"));
   EXPECT_TRUE(refused("TUTTI_TRANSPORT", "mpi", "auto, p2p, nccl or staged"));
+  EXPECT_TRUE(refused("TUTTI_PATIENCE", "0", "a number of seconds from 1"));
+  EXPECT_TRUE(refused("TUTTI_PATIENCE", "31536001", "to 31536000"));
+  EXPECT_TRUE(refused("TUTTI_PATIENCE", "10m", "a number of seconds"));
   EXPECT_TRUE(refused("TUTTI_SIGNALS", "yes", "auto, on or off"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "-1", "a number from 0 to 15"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "16", "a number from 0 to 15"));

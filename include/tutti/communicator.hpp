@@ -4,6 +4,7 @@
 #include "tutti/collectives.hpp"
 #include "tutti/exchange.hpp"
 #include "tutti/export.hpp"
+#include "tutti/patience.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -22,12 +23,19 @@ struct CommunicatorOptions {
   /// The devices this process brings in, 1 to 16, each once; each is a member. Empty: the calling thread's
   /// current device, on GPUs CUDA's. No call of a communicator's leaves another device current than it found.
   std::vector<Device> devices{};
-  /// How long a call may wait for other ranks, or for another local member, before all ranks give up; a
-  /// second more where a GPU does not say how far it has come. It counts from when the call is made, or from
-  /// when the call before it has been completed here, whichever is later: so other work that this rank's
-  /// streams do in between counts too. Each step of making a communicator waits so long, too, if its exchange
-  /// knows how to (`Exchange::limit_waits`). More than 0; more than a year is a year.
+  /// How long a call waits for a rank that gives no sign of life: its process has been stopped (by SIGSTOP, a
+  /// debugger, a container that was paused), or its host is not heard of. It counts from the last sign, but
+  /// not from before the wait. A process that is gone is noticed at once. Each step of making a communicator
+  /// waits so long for whatever does not come, if its exchange knows how to (`Exchange::limit_waits`). More
+  /// than 0; more than a year is a year.
   std::chrono::milliseconds timeout{60'000};
+  /// How long a call waits for ranks that are late though they live, because of an evaluation, a checkpoint
+  /// or a first batch, and for whatever else, before all ranks give up; a second more where a GPU does not
+  /// say how far it has come. It counts from when the call is made, or from when the call before it has been
+  /// completed here, whichever is later: so other work that this rank's streams do in between counts too.
+  /// More than 0; more than a year is a year. Nothing: as many seconds as `TUTTI_PATIENCE` says; else 10
+  /// minutes, or `timeout` if that is longer. A `PatienceGuard` gives calls a patience of their own.
+  std::optional<std::chrono::milliseconds> patience{};
   /// Memory through which a member gives its data to the others, the same on all ranks, 512 KiB to 1 GiB: on
   /// its device, if all devices reach one another's memory, else on every host. On GPUs, low-latency messages
   /// take up to five times as much again: 35 MiB at most, and 9 MiB where NVLink does not join all members or
@@ -114,10 +122,15 @@ struct CommunicatorOptions {
 /// ended communicator (see *Faults*) makes no more calls: each throws the reason of its end.
 ///
 /// # Faults
-/// What only another rank can cause ends the communicator on all ranks, within the timeout:
+/// What only another rank can cause ends the communicator on all ranks:
 ///  - calls that differ: invalid_argument, with both calls;
-///  - a rank that is late: timeout, naming it and its last call;
-///  - a process that is gone: peer_unavailable; if none of its host is left to see it, by the timeout;
+///  - a rank that is late: timeout, when a rank that waits for it has lost its patience, naming it and its
+///  last call. A warning in the log has named it long before: after 10 seconds, or a quarter of the patience
+///  if that is less, and again after three times as long each; another one says that the call goes on. One of
+///  the ranks that wait writes them;
+///  - a rank that gives no sign of life: timeout, after the timeout, naming it;
+///  - a process that is gone: peer_unavailable, at once; if none of its host is left to see it, it gives no
+///  sign of life;
 ///  - a rank that has destroyed its communicator where the others make a call: peer_unavailable, at once;
 ///  - `abort`: aborted;
 ///  - a network that fails: as the network says.
@@ -152,13 +165,14 @@ class TUTTI_EXPORT Communicator {
   Communicator& operator=(const Communicator&) = delete;
   /// Waits for this rank's calls that are still under way, but for no other work of virtual devices. Then,
   /// where data goes through device memory, waits until the other ranks have completed as many calls; if some
-  /// have been captured, or ranks are on several hosts, until the others come here too. Each wait lasts for
-  /// the timeout at most, and is for none whose process is known to be gone.
+  /// have been captured, or ranks are on several hosts, until the others come here too. Waits for calls, this
+  /// rank's and those that others are late with, last for the calls' patience at most, or the timeout if that
+  /// is longer; all others for the timeout, and none is for a rank whose process is known to be gone.
   ///
   /// Calls that are not complete by then are ended; what they use is kept until the process ends if their
   /// streams do not come to them. On GPUs, memory of the local devices is freed, for which the driver waits
-  /// for all their work; and if calls have been captured, what waits for other ranks there is ended after the
-  /// timeout. In a forked child nothing is done.
+  /// for all their work; and if calls have been captured, what waits for other ranks there is ended when
+  /// as long has passed. In a forked child nothing is done.
   ///
   /// Device memory that other ranks still have open a second later is freed once they have closed it: when
   /// communicators are made or destroyed, by `empty_cache`, or when memory is short. Ranks may destroy their

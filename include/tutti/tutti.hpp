@@ -18,6 +18,7 @@
 #include "tutti/graphed_callables.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/nvtx.hpp"
+#include "tutti/patience.hpp"
 #include "tutti/persistent.hpp"
 #include "tutti/pluggable_allocator.hpp"
 #include "tutti/reduce_op.hpp"

@@ -38,8 +38,9 @@ void strike(std::string_view fate) {
 
 void run(std::string_view fate) {
   const bool dies = fate != "stopped" && fate != "late";
-  tutti::Communicator communicator = tutti::mpi::make_communicator(
-      MPI_COMM_WORLD, {.devices = {}, .timeout = dies ? long_timeout : short_timeout});
+  const std::chrono::milliseconds limit = dies ? long_timeout : short_timeout;
+  tutti::Communicator communicator =
+      tutti::mpi::make_communicator(MPI_COMM_WORLD, {.devices = {}, .timeout = limit, .patience = limit});
   const tutti::Device device = communicator.devices().front();
   const bool is_victim = communicator.rank() == victim;
   const tutti::Tensor tensor = tutti::zeros({fate == "during" ? 1'000'000 : 10'000}, {.device = device});

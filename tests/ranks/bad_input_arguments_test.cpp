@@ -136,6 +136,8 @@ std::vector<BadInput> wrong_options() {
               {"options.timeout is 0 ms", "expected more than 0"}),
       options("NegativeTime", [] { return Options{.timeout = std::chrono::milliseconds(-1)}; },
               {"options.timeout is -1 ms", "expected more than 0"}),
+      options("NoPatience", [] { return Options{.patience = std::chrono::milliseconds(0)}; },
+              {"options.patience is 0 ms", "expected more than 0"}),
       options("SmallWindow", [] { return Options{.window_bytes = 524'287}; },
               {"options.window_bytes is 524287", "expected 524288 to 1073741824"}),
       options("LargeWindow", [] { return Options{.window_bytes = 1'073'741'825}; },

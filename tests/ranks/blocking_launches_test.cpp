@@ -199,6 +199,7 @@ TEST(BlockingLaunches, OrWhateverElseHoldsUpAMemberOfTheSameProcessEndsAtTheTime
     if (device_count() < 2) return;
     CommunicatorOptions options = two_members(TransportKind::p2p);
     options.timeout = timeout;
+    options.patience = timeout;
     Communicator communicator(exchange, options);
     const Tensor first = some_tensor();
     const Tensor second = zeros({10'000}, {.device = 1});

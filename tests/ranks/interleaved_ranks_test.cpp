@@ -26,7 +26,7 @@ struct Waits {
   Waits(Exchange& exchange_of_ranks, TransportKind transport)
       : exchange(exchange_of_ranks),
         rank(exchange.rank()),
-        options{.devices = {Device(0)}, .timeout = timeout, .transport = transport},
+        options{.devices = {Device(0)}, .timeout = timeout, .patience = timeout, .transport = transport},
         communicator(exchange, options) {
     virtual_devices::set_interleaving_seed(rank + 1);
   }

@@ -216,7 +216,8 @@ TEST(Joining, ARankStoppedInTheMiddleOfASplitIsNamed) {
     Ranks ranks(3, [hosts](Exchange& exchange) {
       using namespace transport::ranks;
       pretend_host(exchange.rank() % hosts);
-      Team team(Runtime::get(), exchange, {.timeout = timeout, .window_bytes = 1U << 20U, .devices = {0}});
+      Team team(Runtime::get(), exchange,
+                {.timeout = timeout, .patience = timeout, .window_bytes = 1U << 20U, .devices = {0}});
       const std::uint64_t call = team.calls().post({.collective = Collective::split}, false);
       backend::set_flag(team.state().done_flag(team.membership().first_local()),
                         static_cast<std::uint32_t>(call));  // on devices

@@ -20,7 +20,12 @@
 namespace tutti::test::ranks {
 
 Communicator make(Exchange& exchange, std::chrono::milliseconds limit) {
-  return Communicator(exchange, {.devices = {Device(0)}, .timeout = limit});
+  return Communicator(exchange, {.devices = {Device(0)}, .timeout = limit, .patience = limit});
+}
+
+Communicator make_patient(Exchange& exchange) {
+  return Communicator(exchange,
+                      {.devices = {Device(0)}, .timeout = timeout, .patience = std::chrono::minutes(2)});
 }
 
 Tensor some_tensor(std::int64_t count) {

@@ -14,7 +14,7 @@
 #include <fmt/format.h>
 
 /// Communicators with one device each, in ranks of one host or of several, that do not wait long for one
-/// another.
+/// another, whether others are late or give no sign of life.
 namespace tutti::test::ranks {
 
 inline const std::chrono::milliseconds timeout = patient(std::chrono::milliseconds(1500));
@@ -23,7 +23,10 @@ inline const std::string within_timeout = fmt::format("within {} ms", timeout.co
 /// What may come on top: looking around, waking up, on a busy machine.
 inline const std::chrono::milliseconds slack = patient(std::chrono::seconds(3));
 
+/// `limit`: for ranks that give no sign of life, and for those that are late.
 Communicator make(Exchange& exchange, std::chrono::milliseconds limit = timeout);
+/// Ranks that give no sign of life are waited for as `timeout` says, those that are late for much longer.
+Communicator make_patient(Exchange& exchange);
 [[nodiscard]] Tensor some_tensor(std::int64_t count = 10'000);
 
 /// This rank says that it is on another host than those that give other numbers; before it makes a

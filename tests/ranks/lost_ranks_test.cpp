@@ -10,6 +10,7 @@
 #include "tutti/communicator.hpp"
 #include "tutti/event.hpp"
 #include "tutti/memory.hpp"
+#include "tutti/patience.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
 
@@ -21,11 +22,13 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -186,7 +189,7 @@ TEST(LostRanks, ARankThatLeavesInsteadOfMakingACallEndsIt) {
 
 TEST(LostRanks, AStoppedRankIsWaitedForAndThenNamed) {
   Ranks ranks(2, [](Exchange& exchange) {
-    Communicator communicator = make(exchange);
+    Communicator communicator = make_patient(exchange);
     const Tensor tensor = some_tensor();
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
@@ -196,8 +199,8 @@ TEST(LostRanks, AStoppedRankIsWaitedForAndThenNamed) {
     EXPECT_TRUE(exchange.rank() == 1 ||
                 watch.elapsed() >= timeout);  // no time passed for the one that was stopped
     EXPECT_LT(watch.elapsed(), timeout + slack);
-    EXPECT_TRUE(mentions(
-        text, {"reduce_add", within_timeout, "rank 1 has not made it", "its last call is all_reduce_add"}));
+    EXPECT_TRUE(mentions(text, {"reduce_add", within_timeout, "rank 1 has not made it",
+                                "its last call is all_reduce_add", "its process has done nothing for"}));
     EXPECT_TRUE(refuses([&] { communicator.barrier(); }, ErrorCode::timeout, {"rank 1"}));
   });
   ranks.resume_after(timeout + slack, 1);  // hears of it as soon as it goes on
@@ -215,6 +218,85 @@ TEST(LostRanks, ALateRankInTimeGetsTheRightResult) {
     EXPECT_EQ(std::ranges::count(values, 7.0F), 100'000);
     EXPECT_TRUE(communicator.is_running());
   });
+}
+
+TEST(LostRanks, ARankThatIsLateForLongerThanTheTimeoutIsWaitedForAsItLives) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make_patient(exchange);
+    const Tensor tensor = full({100'000}, 1, {.device = 0});
+    communicator.all_reduce_add({tensor}, {tensor});
+    synchronize(0);
+    if (exchange.rank() == 1) std::this_thread::sleep_for(2 * timeout);
+    communicator.all_reduce_add({tensor}, {tensor});
+    EXPECT_EQ(std::ranges::count(tensor.to_vector<float>(), 4.0F), 100'000);
+    EXPECT_TRUE(communicator.is_running());
+  });
+}
+
+TEST(LostRanks, ARankThatIsLateForLongerThanThePatienceIsNamed) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator(exchange, {.devices = {Device(0)}, .timeout = 60s, .patience = timeout});
+    const Tensor tensor = some_tensor();
+    communicator.barrier();
+    synchronize(0);
+    transport::ranks::synchronize(exchange);
+    const Stopwatch watch;
+    if (exchange.rank() == 1) {
+      EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+    } else {
+      const std::string text = failure_of(0, [&] { communicator.all_reduce_add({tensor}, {tensor}); });
+      EXPECT_GE(watch.elapsed(), timeout);
+      EXPECT_TRUE(mentions(text, {"all_reduce_add", within_timeout, "rank 1 has not made it",
+                                  "its last call is barrier (#1)"}));
+    }
+    EXPECT_LT(watch.elapsed(), timeout + slack);
+  });
+}
+
+TEST(LostRanks, ACallMayBeMorePatientThanTheCommunicatorOrLess) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    const Tensor tensor = full({1000}, 1, {.device = 0});
+    const Tensor out = zeros({2000}, {.device = 0});
+    communicator.barrier();
+    synchronize(0);
+    const auto be_late = [&](std::chrono::milliseconds time) {
+      if (exchange.rank() == 1) std::this_thread::sleep_for(time);
+    };
+    be_late(timeout + timeout / 2);
+    {
+      const PatienceGuard patience(60s);
+      communicator.all_reduce_add({tensor}, {tensor});
+      EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1000, 2.0F));
+      be_late(timeout + timeout / 2);
+      communicator.gather({tensor}, exchange.rank() == 0 ? out : Tensor(), 0);  // waits on the host
+      synchronize(0);
+    }
+    const std::chrono::milliseconds shorter = timeout / 4;
+    const PatienceGuard impatience(shorter);
+    transport::ranks::synchronize(exchange);
+    be_late(timeout);
+    const std::string text = failure_of(0, [&] { communicator.all_reduce_add({tensor}, {tensor}); });
+    EXPECT_TRUE(mentions(text, {fmt::format("within {} ms", shorter.count()), "rank 1 has not made it"}));
+  });
+}
+
+TEST(LostRanks, WhoLeavesWaitsForThoseWhoAreLateWithItsCalls) {
+  for (const int hosts : {1, 2}) {
+    SCOPED_TRACE(testing::Message() << hosts << " hosts");
+    expect_all_right(4, [hosts](Exchange& exchange) {
+      pretend_host(hosts == 1 ? 0 : exchange.rank() / 2);
+      std::optional<Communicator> communicator = make_patient(exchange);
+      const Tensor tensor = full({1000}, 1, {.device = 0});
+      // On two hosts, what rank 3 gives comes to rank 0 through rank 1, which has gone on.
+      if (exchange.rank() == 3) std::this_thread::sleep_for(2 * timeout);
+      communicator->reduce_add({tensor}, {tensor}, 0);
+      if (exchange.rank() == 0) {
+        EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1000, 4.0F));
+      }
+      communicator.reset();
+    });
+  }
 }
 
 TEST(LostRanks, AbortEndsWaitsOfAllRanksAtOnce) {

@@ -92,7 +92,7 @@ TEST(SeveralHosts, AKilledRankEndsTheCallsOnAllHosts) {
 TEST(SeveralHosts, ARankThatWasAloneOnItsHostIsNamedAfterTheTimeout) {
   Ranks ranks(3, [](Exchange& exchange) {
     pretend_host(exchange.rank() % 2);
-    Communicator communicator = make(exchange);
+    Communicator communicator = make_patient(exchange);
     const Tensor tensor = some_tensor();
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
@@ -115,7 +115,7 @@ TEST(SeveralHosts, AStoppedRankIsNamedAndNotThoseWhoseWordsItHandsOn) {
   // What rank 0 sends to the other host goes to rank 1.
   Ranks ranks(3, [](Exchange& exchange) {
     pretend_host(exchange.rank() == 0 ? 0 : 1);
-    Communicator communicator = make(exchange);
+    Communicator communicator = make_patient(exchange);
     const Tensor tensor = some_tensor();
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);

@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 /// Makes calls, each waited for, until one fails; what that says. Rank 1 gets the signal on the way.
 std::string failure_of_calls(Exchange& exchange, int hosts, std::int64_t count, int signal) {
   pretend_host(exchange.rank() % hosts);
-  Communicator communicator = make(exchange);
+  Communicator communicator = make_patient(exchange);
   const Tensor tensor = some_tensor(count);
   communicator.barrier();
   if (exchange.rank() == 1) {

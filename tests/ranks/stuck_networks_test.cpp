@@ -71,7 +71,7 @@ template <class Happens>
 std::string failure_after(Exchange& exchange, const Happens& happens) {
   StickyExchange sticky(exchange);
   std::string text;
-  std::optional<Communicator> communicator = make(sticky);
+  std::optional<Communicator> communicator = make_patient(sticky);
   const Tensor tensor = some_tensor();
   communicator->all_reduce_add({tensor}, {tensor});
   synchronize(0);

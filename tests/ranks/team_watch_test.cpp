@@ -43,8 +43,9 @@ const std::chrono::milliseconds call_timeout = patient(1000ms);
 class Calls {
  public:
   explicit Calls(Exchange& exchange)
-      : team_(Runtime::get(), exchange,
-              {.timeout = call_timeout, .window_bytes = 1U << 20U, .devices = {0}}) {}
+      : team_(
+            Runtime::get(), exchange,
+            {.timeout = call_timeout, .patience = call_timeout, .window_bytes = 1U << 20U, .devices = {0}}) {}
 
   [[nodiscard]] Team& team() { return team_; }
   std::uint64_t post(bool is_captured = false) {

@@ -3,6 +3,7 @@
 #include "support/errors.hpp"
 #include "support/process_resources.hpp"
 #include "support/ranks.hpp"
+#include "support/standard_error.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/stream.hpp"
@@ -52,36 +53,6 @@ void expect_sum(Communicator& communicator, std::string_view transport) {
   EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(100'000, sum));
   EXPECT_EQ(communicator.last_plan().transport, transport);
 }
-
-/// What is written to standard error while it lives.
-class StandardError {
- public:
-  StandardError() : before_(dup(STDERR_FILENO)) {
-    if (pipe(ends_) != 0) ADD_FAILURE() << "no pipe";
-    dup2(ends_[1], STDERR_FILENO);
-  }
-  StandardError(const StandardError&) = delete;
-  StandardError& operator=(const StandardError&) = delete;
-  ~StandardError() { static_cast<void>(end()); }
-
-  [[nodiscard]] std::string end() {
-    if (before_ < 0) return {};
-    dup2(before_, STDERR_FILENO);
-    close(before_);
-    before_ = -1;
-    close(ends_[1]);
-    std::string text;
-    char buffer[4096];
-    for (ssize_t length = 0; (length = read(ends_[0], buffer, sizeof buffer)) > 0;)
-      text.append(buffer, static_cast<std::size_t>(length));
-    close(ends_[0]);
-    return text;
-  }
-
- private:
-  int before_;
-  int ends_[2] = {-1, -1};
-};
 
 TEST(Windows, LieOnTheDevicesThatReachOneAnother) {
   expect_all_right(3, [](Exchange& exchange) {

@@ -15,6 +15,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,8 @@ struct RankRooms {
 
   /// `memory` has room for the ranks' shared state, and is zero-filled at first.
   RankRooms(std::byte* memory, const Ranks& ranks, std::size_t rank,
-            std::chrono::milliseconds timeout = std::chrono::seconds(30), int device = 0)
+            std::chrono::milliseconds timeout = std::chrono::seconds(30), int device = 0,
+            std::optional<std::chrono::milliseconds> patience = std::nullopt)
       : membership(rank, ranks, std::vector<int>(ranks[rank].member_count, device)),
         state(memory, shape_of(ranks)),
         processes(ranks.size()),
@@ -45,7 +47,7 @@ struct RankRooms {
         progress(runtime, membership, state, abort),
         judgement(membership, state, progress, processes, {.timeout = timeout, .network = "a network"}),
         record(membership, state, progress, judgement, abort),
-        waiting(runtime, membership, state, progress, judgement, record, abort),
+        waiting(runtime, membership, state, progress, judgement, record, abort, patience.value_or(timeout)),
         calls(membership, state, progress, waiting, abort, news) {}
 
   /// All local members have completed the call by rounds.

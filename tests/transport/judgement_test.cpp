@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -115,6 +116,41 @@ TEST_F(ThreeHastyRanks, WhoseProcessStandsStillIsNamedBeforeThoseThatWait) {
   const std::string late = who_is_late();
   EXPECT_TRUE(mentions(late, {"rank 1 has made it and not completed it, and its process has done nothing"}));
   EXPECT_FALSE(mentions(late, {"rank 0"}) || mentions(late, {"rank 2"})) << late;
+}
+
+TEST_F(ThreeHastyRanks, ARankThatLivesIsGivenAsLongAsACallIsPatient) {
+  make_call(0, 1);
+  make_call(2, 1);
+  for (RankStatus& status : rooms_.state.statuses()) status.watched_at = RankStatus::now() + 60'000'000'000;
+  const std::vector<std::size_t> unknown;
+  const auto limit_after = [&](std::chrono::milliseconds lasted, std::chrono::milliseconds patience) {
+    return rooms_.judgement.limit_of(
+        {.sequence = 1, .lasted = lasted, .patience = patience, .missing = &unknown});
+  };
+  EXPECT_EQ(limit_after(9 * hasty_timeout, 10 * hasty_timeout), std::nullopt);
+  EXPECT_EQ(limit_after(11 * hasty_timeout, 10 * hasty_timeout), 10 * hasty_timeout);
+  EXPECT_EQ(limit_after(hasty_timeout / 2, hasty_timeout / 4), hasty_timeout / 4);
+}
+
+TEST_F(ThreeHastyRanks, ARankThatGivesNoSignIsWaitedForUntilTheTimeoutIfItIsWaitedForAtAll) {
+  make_call(0, 1);
+  make_call(1, 1);
+  std::this_thread::sleep_for(hasty_timeout + 20ms);
+  for (const std::size_t rank : {0U, 2U})
+    rooms_.state.status(rank).watched_at = RankStatus::now() + 60'000'000'000;
+  EXPECT_TRUE(rooms_.judgement.gives_no_sign(1));
+  EXPECT_FALSE(rooms_.judgement.gives_no_sign(2));
+  const std::vector<std::size_t> unknown;
+  const std::vector<std::size_t> second{2};
+  const auto limit_after = [&](std::chrono::milliseconds lasted, const std::vector<std::size_t>& missing) {
+    return rooms_.judgement.limit_of(
+        {.sequence = 1, .lasted = lasted, .patience = 10 * hasty_timeout, .missing = &missing});
+  };
+  EXPECT_EQ(limit_after(hasty_timeout / 2, unknown), std::nullopt) << "the wait has just begun";
+  EXPECT_EQ(limit_after(2 * hasty_timeout, unknown), hasty_timeout);
+  EXPECT_EQ(limit_after(2 * hasty_timeout, second), std::nullopt);
+  complete(1, 1);
+  EXPECT_EQ(limit_after(2 * hasty_timeout, unknown), std::nullopt) << "its part is done";
 }
 
 }  // namespace

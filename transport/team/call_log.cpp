@@ -32,6 +32,7 @@ std::uint64_t CallLog::post(const Signature& signature, bool is_captured) {
   abort_.require_running();
   const std::uint64_t sequence = last() + 1;
   wait_for_room(sequence);
+  waiting_.patience().begin(sequence);
   status().entries[sequence % RankStatus::history].write(sequence, signature, is_captured, RankStatus::now());
   if (is_captured) {
     has_captured_ = true;

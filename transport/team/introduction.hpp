@@ -20,10 +20,11 @@
 
 namespace tutti::transport::ranks {
 
-/// What a rank makes a team with. All but the timeout and the devices must be the same on all ranks.
+/// What a rank makes a team with. All but the times and the devices must be the same on all ranks.
 struct TeamSettings {
-  std::chrono::milliseconds timeout{60'000};
-  std::size_t window_bytes = 0;  ///< of each member
+  std::chrono::milliseconds timeout{60'000};    ///< for ranks that give no sign of life
+  std::chrono::milliseconds patience{600'000};  ///< for ranks that are late
+  std::size_t window_bytes = 0;                 ///< of each member
   TransportKind transport = TransportKind::automatic;
   TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;  ///< decides plans

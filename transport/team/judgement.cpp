@@ -54,21 +54,49 @@ std::uint64_t Judgement::last_call_of(std::size_t rank) const noexcept {
   return std::max(status.last_sequence.load(), status.gossip.last_sequence.load());
 }
 
-std::chrono::nanoseconds Judgement::patience() const noexcept {
+std::optional<std::chrono::milliseconds> Judgement::limit_of(const RankWait& wait) const noexcept {
+  const std::chrono::nanoseconds timeout = settings_.timeout;
+  if (wait.lasted <= std::min(wait.patience, timeout)) return std::nullopt;
   const bool is_deaf =
       membership_.spans_hosts() && silence_since(state_.status(membership_.rank()).carried_at.load());
-  return is_deaf ? settings_.timeout + settings_.timeout / 4 : settings_.timeout;
+  const std::chrono::nanoseconds lasted = is_deaf ? wait.lasted - timeout / 4 : wait.lasted;
+  if (lasted > wait.patience) return std::chrono::duration_cast<std::chrono::milliseconds>(wait.patience);
+  if (lasted <= timeout) return std::nullopt;
+  for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
+    // Between hosts, what it sent last, or should hand on, may be lost.
+    if (gives_no_sign(rank) && (membership_.spans_hosts() || !is_through(rank, wait.sequence, *wait.missing)))
+      return settings_.timeout;
+  }
+  return std::nullopt;
+}
+
+bool Judgement::gives_no_sign(std::size_t rank) const noexcept {
+  const auto is_too_long = [this](const std::optional<std::chrono::milliseconds>& silence) {
+    return silence.value_or(std::chrono::milliseconds(0)) >= settings_.timeout;
+  };
+  return is_too_long(standstill(rank)) || is_too_long(silence_of_courier(rank));
+}
+
+bool Judgement::is_anyone_behind(const RankWait& wait) const noexcept {
+  if (!wait.missing->empty()) return true;
+  for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
+    if (last_call_of(rank) < wait.sequence || standstill(rank) || silence_of_courier(rank)) return true;
+  }
+  return false;
+}
+
+bool Judgement::is_through(std::size_t rank, std::uint64_t sequence,
+                           const std::vector<std::size_t>& missing) const noexcept {
+  if (last_call_of(rank) < sequence) return false;
+  if (!missing.empty()) return !is_heard(rank) || std::ranges::find(missing, rank) == missing.end();
+  return progress_.has_completed(rank, sequence) || state_.status(rank).gossip.completed.load() >= sequence;
 }
 
 std::string Judgement::how_far(std::size_t rank, std::uint64_t sequence,
                                const std::vector<std::size_t>& missing) const {
-  const RankStatus& status = state_.status(rank);
   if (const std::uint64_t last = last_call_of(rank); last < sequence)
-    return fmt::format("has not made it, its last call is {}", status.describe_call(last));
-  const bool is_over =
-      missing.empty() ? progress_.has_completed(rank, sequence) || status.gossip.completed.load() >= sequence
-                      : !is_heard(rank) || std::ranges::find(missing, rank) == missing.end();
-  return is_over ? "" : "has made it and not completed it";
+    return fmt::format("has not made it, its last call is {}", state_.status(rank).describe_call(last));
+  return is_through(rank, sequence, missing) ? "" : "has made it and not completed it";
 }
 
 std::string Judgement::who_is_late(std::uint64_t sequence, const std::vector<std::size_t>& missing) const {

@@ -21,12 +21,13 @@ constexpr std::chrono::seconds longest_moment{1};
 }  // namespace
 
 Leaving::Leaving(Runtime& runtime, const Membership& membership, const SharedState& state,
-                 const Progress& progress, const CallLog& calls, const Abort& abort, LocalNews& news,
-                 std::vector<PeerProcess>& processes)
+                 const Progress& progress, const Judgement& judgement, const CallLog& calls,
+                 const Abort& abort, LocalNews& news, std::vector<PeerProcess>& processes)
     : runtime_(runtime),
       membership_(membership),
       state_(state),
       progress_(progress),
+      judgement_(judgement),
       calls_(calls),
       abort_(abort),
       news_(news),
@@ -44,15 +45,29 @@ bool Leaving::are_all(std::uint32_t state) const noexcept {
   return true;
 }
 
+bool Leaving::is_through(std::size_t rank) const noexcept {
+  const std::uint64_t last = calls_.last();
+  return state_.status(rank).last_sequence.load() >= last && progress_.has_completed(rank, last);
+}
+
+bool Leaving::is_anyone_late() const noexcept {
+  if (calls_.has_captured()) return false;  // nobody knows when graphs run
+  for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
+    const bool goes_on = state_.status(rank).state.load() < RankStatus::leaving &&
+                         !processes_[rank].is_gone() && !judgement_.gives_no_sign(rank);
+    if (goes_on && !is_through(rank)) return true;
+  }
+  return false;
+}
+
 bool Leaving::needs_nothing(std::size_t rank) const noexcept {
   const RankStatus& status = state_.status(rank);
   if (status.state.load() >= RankStatus::leaving || processes_[rank].is_gone()) return true;
   // It need not come here: it may be about to leave another team first, where this rank comes later.
-  const std::uint64_t last = calls_.last();
-  return !calls_.has_captured() && status.last_sequence.load() == last && progress_.has_completed(rank, last);
+  return !calls_.has_captured() && status.last_sequence.load() == calls_.last() && is_through(rank);
 }
 
-void Leaving::leave(std::chrono::milliseconds timeout, Windows& windows, Registrations* registrations,
+void Leaving::leave(std::chrono::milliseconds patience, Windows& windows, Registrations* registrations,
                     const Courier* courier) noexcept {
   using Clock = std::chrono::steady_clock;
   const auto wait_while = [&](const auto& holds, Clock::time_point deadline) {
@@ -78,8 +93,11 @@ void Leaving::leave(std::chrono::milliseconds timeout, Windows& windows, Registr
     if (courier != nullptr) return !are_all(RankStatus::left) || !courier->has_delivered();
     return is_read && !are_all(RankStatus::left);
   };
-  const auto deadline = Clock::now() + timeout;
   enter(RankStatus::leaving);
+  // Who is late may need what this rank hands on, or its memory: the timeout begins when nobody is.
+  if (patience > judgement_.timeout())
+    wait_while([&] { return is_needed() && is_anyone_late(); }, Clock::now() + patience);
+  const auto deadline = Clock::now() + judgement_.timeout();
   wait_while(is_needed, deadline);
   windows.close();
   if (registrations != nullptr) registrations->leave();

@@ -7,6 +7,7 @@
 #include "transport/team/courier.hpp"
 #include "transport/team/deferred_frees.hpp"
 #include "transport/team/host_share.hpp"
+#include "transport/team/judgement.hpp"
 #include "transport/team/local_news.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/peer_process.hpp"
@@ -31,7 +32,8 @@ class Leaving {
  public:
   /// `processes`, by rank, stay where they are until `defer_frees`.
   Leaving(Runtime& runtime, const Membership& membership, const SharedState& state, const Progress& progress,
-          const CallLog& calls, const Abort& abort, LocalNews& news, std::vector<PeerProcess>& processes);
+          const Judgement& judgement, const CallLog& calls, const Abort& abort, LocalNews& news,
+          std::vector<PeerProcess>& processes);
   Leaving(const Leaving&) = delete;
   Leaving& operator=(const Leaving&) = delete;
   ~Leaving() = default;
@@ -44,8 +46,10 @@ class Leaving {
 
   /// Local queued work is over. Where ranks are on several hosts, waits for the others to come here too;
   /// where members' devices hold the windows, until they need nothing more of this rank, and then a moment
-  /// for them to close its windows. For `timeout` at most, and for none whose process is known to be gone.
-  void leave(std::chrono::milliseconds timeout, Windows& windows, Registrations* registrations,
+  /// for them to close its windows. For the timeout at most, and for none whose process is known to be gone;
+  /// before, for `patience` if that is longer, until ranks that give signs of life are no longer late with
+  /// calls that this one has made.
+  void leave(std::chrono::milliseconds patience, Windows& windows, Registrations* registrations,
              const Courier* courier) noexcept;
   /// Has the runtime free what others still have open of this rank once they have closed it; `shared` is
   /// where they say so. Ends `registrations`. No thread of the team's looks at anything any more.
@@ -54,6 +58,10 @@ class Leaving {
  private:
   /// Whether all other ranks that are not known to be gone have come to `state`.
   [[nodiscard]] bool are_all(std::uint32_t state) const noexcept;
+  /// Whether the rank has completed all calls that this one has made.
+  [[nodiscard]] bool is_through(std::size_t rank) const noexcept;
+  /// Whether a rank that goes on has not.
+  [[nodiscard]] bool is_anyone_late() const noexcept;
   /// Whether another rank will not look at this one's windows again.
   [[nodiscard]] bool needs_nothing(std::size_t rank) const noexcept;
 
@@ -61,6 +69,7 @@ class Leaving {
   const Membership& membership_;
   const SharedState state_;
   const Progress& progress_;
+  const Judgement& judgement_;
   const CallLog& calls_;
   const Abort& abort_;
   LocalNews& news_;

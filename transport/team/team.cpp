@@ -67,12 +67,12 @@ Team::Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introd
       judgement_(membership_, state_, progress_, processes_,
                  {.timeout = settings.timeout, .network = network_ == nullptr ? "" : network_->name()}),
       record_(membership_, state_, progress_, judgement_, abort_),
-      waiting_(runtime, membership_, state_, progress_, judgement_, record_, abort_),
+      waiting_(runtime, membership_, state_, progress_, judgement_, record_, abort_, settings.patience),
       calls_(membership_, state_, progress_, waiting_, abort_, news_),
       live_teams_(runtime.extension<LiveTeams>().shared_from_this()),
       windows_(runtime, beginning(exchange, "open one another's windows"),
                window_layout(membership_, settings), membership_, window_settings(settings)),
-      leaving_(runtime, membership_, state_, progress_, calls_, abort_, news_, processes_),
+      leaving_(runtime, membership_, state_, progress_, judgement_, calls_, abort_, news_, processes_),
       ended_calls_(runtime, membership_, calls_, progress_, abort_),
       watch_(membership_, state_, progress_, judgement_, waiting_, abort_) {
   if (windows_.transport() == TransportKind::p2p) share_registrations(exchange);
@@ -134,7 +134,8 @@ void Team::start() {
 void Team::end() noexcept {
   ended_calls_.stop();
   live_teams_->remove(calls_);
-  leaving_.leave(settings_.timeout, windows_, registrations_ ? &*registrations_ : nullptr, courier_.get());
+  leaving_.leave(waiting_.patience().longest(), windows_, registrations_ ? &*registrations_ : nullptr,
+                 courier_.get());
   watch_.stop();
   abort_.log_reason();
   progress_.stop();

@@ -54,7 +54,8 @@ std::vector<std::size_t> TeamExchange::missing(std::atomic<std::uint64_t> Mailbo
 void TeamExchange::exchange_chunk(std::span<const std::byte> mine, std::span<std::byte> all,
                                   std::size_t offset, std::size_t stride) {
   const auto everyone = [&](std::atomic<std::uint64_t> Mailbox::*count, std::uint64_t chunks) {
-    team_.waiting().wait_for_ranks(sequence_, [&] { return missing(count, chunks); });
+    team_.waiting().wait_for_ranks(
+        sequence_, [&] { return missing(count, chunks); }, limit_);
   };
   Mailbox& own = team_.state().mailbox(team_.membership().rank(), kind_);
   everyone(&Mailbox::read, chunks_);

@@ -5,9 +5,11 @@
 #include "tutti/exchange.hpp"
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -15,7 +17,7 @@ namespace tutti::transport::ranks {
 
 /// An exchange among ranks of a team, through mailboxes in its shared memory. A wait in it ends like one in a
 /// call: it throws when the team is ended, and ends the team when it lasts too long, naming who does not
-/// come, or when one of those has left.
+/// come, or when one of those has left. Until `limit_waits`, waits are as patient as the call.
 class TeamExchange final : public Exchange {
  public:
   /// Among all ranks, in the call `sequence`, which all make.
@@ -27,6 +29,7 @@ class TeamExchange final : public Exchange {
   [[nodiscard]] int rank() const override { return position_; }
   [[nodiscard]] int size() const override { return static_cast<int>(ranks_.size()); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  void limit_waits(std::chrono::milliseconds timeout) override { limit_ = timeout; }
   /// A part of the team's.
   [[nodiscard]] std::unique_ptr<Network> network() override;
 
@@ -50,6 +53,7 @@ class TeamExchange final : public Exchange {
   Mailbox::Kind kind_;
   std::vector<std::size_t> ranks_;
   std::vector<std::uint64_t> starts_;  ///< by position
+  std::optional<std::chrono::milliseconds> limit_;
   std::uint64_t chunks_ = 0;
   int position_ = 0;
 };

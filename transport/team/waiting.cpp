@@ -14,27 +14,38 @@ namespace tutti::transport::ranks {
 
 Waiting::Waiting(Runtime& runtime, const Membership& membership, const SharedState& state,
                  const Progress& progress, const Judgement& judgement, const FlightRecord& record,
-                 Abort& abort)
+                 Abort& abort, std::chrono::milliseconds patience)
     : runtime_(runtime),
       membership_(membership),
       state_(state),
       progress_(progress),
       judgement_(judgement),
       record_(record),
-      abort_(abort) {}
+      abort_(abort),
+      patience_(patience),
+      warnings_(membership, state, progress, judgement) {}
 
 void Waiting::wait(std::uint64_t sequence, const std::function<bool()>& holds,
-                   const std::vector<std::size_t>& missing) {
+                   const std::vector<std::size_t>& missing, std::optional<std::chrono::milliseconds> limit) {
   using Clock = std::chrono::steady_clock;
   const auto start = Clock::now();
+  RankWait wait{.sequence = sequence,
+                .lasted = {},
+                .patience = limit.value_or(patience_.of(sequence)),
+                .missing = &missing};
+  const auto told_after = LateWarnings::first_after(wait.patience);
   PauseDetector pauses(judgement_.timeout());
   while (!holds()) {
     abort_.require_running();
     const auto now = Clock::now();
-    const auto waited = now - start;
-    if (pauses.may_judge(now) && waited > judgement_.patience()) give_up(sequence, missing);
+    wait.lasted = now - start;
+    if (pauses.may_judge(now)) {
+      // The watch tells of calls that are under way.
+      if (wait.lasted >= told_after && !progress_.oldest_under_way()) warnings_.look(wait);
+      judge(wait);
+    }
     runtime_.backend().wait_elsewhere();  // others may wait for what this rank has queued
-    if (waited > std::chrono::microseconds(50)) {
+    if (wait.lasted > std::chrono::microseconds(50)) {
       waits_in_.store(sequence);
       std::this_thread::sleep_for(std::chrono::microseconds(20));
     } else {
@@ -42,23 +53,35 @@ void Waiting::wait(std::uint64_t sequence, const std::function<bool()>& holds,
     }
   }
   waits_in_.store(0);
+  if (wait.lasted >= told_after) warnings_.goes_on(sequence);
 }
 
-void Waiting::wait_for_ranks(std::uint64_t sequence, const Missing& missing) {
+void Waiting::wait_for_ranks(std::uint64_t sequence, const Missing& missing,
+                             std::optional<std::chrono::milliseconds> limit) {
   std::vector<std::size_t> late;
   const auto nobody_is_missing = [&] {
     late = missing();
     if (!late.empty()) look_for_ranks_that_left(sequence, missing);
     return late.empty();
   };
-  wait(sequence, std::ref(nobody_is_missing), late);  // no memory is taken
+  wait(sequence, std::ref(nobody_is_missing), late, limit);  // no memory is taken
 }
 
-void Waiting::give_up(std::uint64_t sequence, const std::vector<std::size_t>& missing) {
+void Waiting::look_at_call(std::uint64_t sequence, std::chrono::nanoseconds waited) {
+  const std::vector<std::size_t> unknown;
+  const RankWait wait{
+      .sequence = sequence, .lasted = waited, .patience = patience_.of(sequence), .missing = &unknown};
+  warnings_.look(wait);
+  judge(wait);
+}
+
+void Waiting::judge(const RankWait& wait) {
+  const auto limit = judgement_.limit_of(wait);
+  if (!limit) return;
   const std::string reason =
-      fmt::format("{} did not finish within {} ms: {}", status().describe_call(sequence),
-                  judgement_.timeout().count(), judgement_.who_is_late(sequence, missing));
-  const std::string record = record_.of_timeout(sequence, reason);  // as it is before all calls end
+      fmt::format("{} did not finish within {} ms: {}", status().describe_call(wait.sequence), limit->count(),
+                  judgement_.who_is_late(wait.sequence, *wait.missing));
+  const std::string record = record_.of_timeout(wait.sequence, reason);  // as it is before all calls end
   if (abort_.set(ErrorCode::timeout, reason)) record_.keep(record);
 }
 

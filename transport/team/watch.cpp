@@ -70,18 +70,18 @@ void Watch::look_around(PauseDetector& pauses) {
   if (const std::uint64_t done = progress_.completed(); done != done_) {
     done_ = done;
     done_since_ = RankStatus::now();
+    waiting_.have_completed(done);
   }
   const auto oldest = progress_.oldest_under_way();
   if (!oldest || membership_.member_count() == 1) return;  // a member alone waits for nobody
   waiting_.look_for_ranks_that_left(*oldest, [&] { return state_.ranks_behind(*oldest); });
   const std::int64_t since = std::max(status.entries[*oldest % RankStatus::history].posted_at(), done_since_);
-  const auto is_too_late = [&](std::int64_t now) {
-    return std::chrono::nanoseconds(now - since) > judgement_.patience();
-  };
-  if (!may_judge || !is_too_late(RankStatus::now())) return;
-  if (!progress_.asks_devices() || is_too_late(progress_.known_until()) ||
-      progress_.silence() > longest_silence)
-    waiting_.give_up(*oldest);
+  if (!may_judge) return;
+  std::int64_t now = RankStatus::now();
+  // A call may have been completed that the devices have not told of yet.
+  if (progress_.asks_devices() && progress_.silence() <= longest_silence)
+    now = std::min(now, progress_.known_until());
+  waiting_.look_at_call(*oldest, std::chrono::nanoseconds(now - since));
 }
 
 }  // namespace tutti::transport::ranks

@@ -18,8 +18,8 @@
 namespace tutti::transport::ranks {
 
 /// A thread that watches over the calls of a team that wait for others, and tells the other ranks that this
-/// process goes on. It ends the team when a call has waited too long, when a rank that a call waits for has
-/// left, or when a process is gone. Thread-safe.
+/// process goes on. It warns of ranks that are late, and ends the team when a call has waited too long, when
+/// a rank that a call waits for has left, or when a process is gone. Thread-safe.
 class Watch {
  public:
   Watch(const Membership& membership, const SharedState& state, Progress& progress,
