@@ -91,8 +91,8 @@ class Communicator::Impl {
   std::unique_ptr<TeamContext> context;
 
  private:
-  /// What calls have queued uses the shared memory. False if some of it may be still to come.
-  [[nodiscard]] bool end_own_work();
+  /// What this rank's calls have queued uses the shared memory. False if some of it may be still to come.
+  [[nodiscard]] bool end_work_of_calls();
   /// Waits for all work of the devices, as launches of graphs may be queued anywhere.
   void end_launches();
   /// Virtual devices keep that work failed because the team was ended, which would be taken for a failure of
@@ -171,14 +171,14 @@ Team::Settings Communicator::Impl::prepared(const CommunicatorOptions& options) 
 
 Communicator::Impl::~Impl() {
   if (!is_forked_off()) {
-    if (end_own_work()) return;
+    if (end_work_of_calls()) return;
     log_warning("Communicator: its calls have not come to their end, and keep what they use");
     context->team().live_teams().stop_counting(context->team().calls());
   }
   keep(std::move(context));
 }
 
-bool Communicator::Impl::end_own_work() {
+bool Communicator::Impl::end_work_of_calls() {
   BlockingCall::warn("the end of a Communicator");
   using Clock = std::chrono::steady_clock;
   // Calls are complete a moment before their last work is over. Where they are not marked, the streams may

@@ -41,21 +41,19 @@ TeamCall::TeamCall(TeamContext& context, Collective collective, StreamList strea
       inputs_(context.scratch().inputs),
       outputs_(context.scratch().outputs),
       operands_(context.scratch().operands) {
-  request_.clear();
+  context.scratch().begin();
   request_.collective = collective;
   operands_.operation = {};
   signature_.collective = collective;
   arguments_.streams(streams, context.devices(), "local member");
   for (std::size_t local = 0; local < streams.size(); ++local) guards_[local].emplace(streams[local]);
-  streams_.clear();
   for (const Device device : context.devices())
     streams_.push_back(current_stream_ref(context.runtime(), device.index()));
 }
 
 TeamCall::~TeamCall() {
   context_.launcher().abandon();
-  inputs_.clear();
-  outputs_.clear();
+  context_.scratch().let_go();
 }
 
 void TeamCall::set_root(int root) {

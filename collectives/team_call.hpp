@@ -71,7 +71,7 @@ class TeamCall {
   [[nodiscard]] std::size_t locals() const noexcept { return context_.devices().size(); }
   [[nodiscard]] std::size_t first() const noexcept { return team_.membership().first_local(); }
   [[nodiscard]] std::size_t members() const noexcept { return team_.membership().member_count(); }
-  /// This process's position of a member, if it is one of its own.
+  /// This process's position of a member, if it is local.
   [[nodiscard]] std::optional<std::size_t> local_of(std::size_t member) const {
     return team_.membership().is_local(member) ? std::optional(member - first()) : std::nullopt;
   }
@@ -84,7 +84,7 @@ class TeamCall {
   // Checks.
   void one_per_member(std::size_t count, std::string_view argument) const;
   void on_member(const Tensor& tensor, const Name& name, std::size_t local) const;
-  /// Own members' lists: on their devices, all of the same element types and sizes as the first.
+  /// Local members' lists: on their devices, all of the same element types and sizes as the first.
   void check_alike(const MemberOperands& operands, std::string_view argument,
                    Likeness likeness = Likeness::sizes) const;
   void check_output(const Tensor& out, const Name& name, std::size_t local, const Tensor& like,

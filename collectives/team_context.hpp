@@ -25,8 +25,20 @@
 
 namespace tutti::collectives {
 
-/// What one call fills and the next one fills again, without asking for memory anew.
+/// What one call fills and the next one fills again, without asking for memory anew. Whoever holds the lock
+/// of the team's calls has it to itself, from `begin` to `let_go`.
 struct TeamScratch {
+  /// Empties what the call before has left. (What it does not empty is written before it is read.)
+  void begin() noexcept {
+    streams.clear();
+    request.clear();
+  }
+  /// Drops the call's tensors: none outlives its call here.
+  void let_go() noexcept {
+    inputs.clear();
+    outputs.clear();
+  }
+
   std::vector<backend::StreamRef> streams;  ///< of local members
   Request request;
   std::vector<Tensor> inputs;    ///< by local member, then column; undefined where there is none

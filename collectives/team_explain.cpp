@@ -42,7 +42,7 @@ std::string explain(const TeamContext& context) {
   std::string text = fmt::format("{} members in {} ranks\n", context.team().membership().member_count(),
                                  context.team().membership().rank_count());
   if (context.team().membership().spans_hosts())
-    text += context.team().membership().describe_hosts(context.team().courier()->network().name()) + "\n";
+    text += context.team().membership().hosts_in_words(context.team().courier()->network().name()) + "\n";
   text += fmt::format("rounds: {}, {} slots of {} bytes per member{}\n",
                       is_direct ? "p2p, in the members' device memory" : "staged, in shared host memory",
                       backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,

@@ -63,7 +63,7 @@ struct SumStep {
 /// A call of a team, which has its place among all calls of the team.
 struct TeamBinding {
   ranks::RoundLauncher& launcher;
-  std::uint64_t sequence = 0;  ///< as `Team::post` has numbered it
+  std::uint64_t sequence = 0;  ///< as `CallLog::post` has numbered it
 };
 
 /// Addresses, streams and operation of one launch.

@@ -70,8 +70,7 @@ struct CommunicatorOptions {
 /// Calls of one communicator follow one another, whatever streams they are made on.
 ///
 /// The host waits for other ranks only in these cases:
-///  - scatter and gather return when all ranks have made the call, because they must learn each other's
-///  sizes;
+///  - scatter and gather return when all ranks have made the call: they must learn each other's sizes;
 ///  - the first call that goes by NCCL returns when all ranks have made it;
 ///  - a call waits while its rank is 32 calls ahead of another;
 ///  - a call waits for the other processes to open a segment of memory, as said under *Memory*.

@@ -60,10 +60,10 @@ TEST(Membership, WhatARankSendsToAHostAlwaysGoesToTheSameRank) {
 }
 
 TEST(Membership, SaysWhereRanksAre) {
-  EXPECT_EQ(Membership(0, four_ranks, {0, 1}).describe_hosts("pigeons"),
+  EXPECT_EQ(Membership(0, four_ranks, {0, 1}).hosts_in_words("pigeons"),
             "2 hosts: 'a' (ranks 0, 2, 3), 'b' (ranks 1); between them what the hosts share is copied by "
             "pigeons");
-  EXPECT_EQ(Membership(0, std::span(four_ranks).first(1), {0, 1}).describe_hosts(""), "");
+  EXPECT_EQ(Membership(0, std::span(four_ranks).first(1), {0, 1}).hosts_in_words(""), "");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 namespace tutti::transport::ranks {
 
 /// Carries out the local members' parts of plans, one call after another, on their streams. The calls come in
-/// the same order on all ranks, as `Team::post` sees to.
+/// the same order on all ranks, as `CallLog::post` sees to.
 class RoundLauncher {
  public:
   RoundLauncher(Runtime& runtime, Team& team)
@@ -31,9 +31,9 @@ class RoundLauncher {
   RoundLauncher(const RoundLauncher&) = delete;
   RoundLauncher& operator=(const RoundLauncher&) = delete;
 
-  /// Throws what ended the team. Before anything else of a call is queued: makes `streams`, one per own
-  /// member, follow the calls before. If one of them is being captured, the others join the capture, and the
-  /// calls before it are left alone: who launches the graph orders it with them.
+  /// Throws what ended the team. Before anything else of a call is queued: makes `streams`, one per
+  /// local member, follow the calls before. If one of them is being captured, the others join the capture,
+  /// and the calls before it are left alone: who launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
   /// Addresses by buffer of the plan's work and lanes by member; those of other ranks' members are not looked
   /// at. What they point to stays alive until the streams have passed. What the plan gives has been added to
@@ -55,7 +55,7 @@ class RoundLauncher {
   [[nodiscard]] bool has_passed() const noexcept;
   /// Throws what has failed on the devices since somebody asked.
   void check() const;
-  /// Graphs may hold own work, on whatever streams they are launched.
+  /// Graphs may hold work of its calls, on whatever streams they are launched.
   [[nodiscard]] bool has_captured() const noexcept { return capture_.has_captured(); }
   /// A stream of the capture that the call belongs to, if any.
   [[nodiscard]] std::optional<backend::StreamRef> captured() const noexcept {

@@ -67,7 +67,7 @@ struct RoundPart {
   Table<backend::OrderedSumSegment> sums;  ///< or else `copies`
   DType dtype = DType::float32;            ///< of the sums
   std::uint32_t input_count = 0;           ///< likewise
-  std::vector<BufferId> given;             ///< own buffers that readers are given
+  std::vector<BufferId> given;             ///< the member's buffers that readers are given
   /// Hands on the sums of the member's part before, which is of the round before, or takes such sums:
   /// `backend::TeamRound::relay`.
   bool is_relay = false;

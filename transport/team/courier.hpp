@@ -35,7 +35,8 @@ namespace tutti::transport::ranks {
 /// Thread-safe.
 class Courier {
  public:
-  /// What the courier refers to outlives it and, as long as it works, knows it.
+  /// What it is given outlives its thread's work. Of a thread that does not come back from the network (see
+  /// `stop`), none of it is used any more.
   Courier(const Membership& membership, const SharedState& state, Mirror& mirror, const Progress& progress,
           Abort& abort, LocalNews& news, std::unique_ptr<Network> network);
   Courier(const Courier&) = delete;

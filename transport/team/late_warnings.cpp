@@ -45,7 +45,7 @@ void LateWarnings::tell(const RankWait& wait) {
   log_warning(fmt::format(
       "Communicator: rank {} has waited for {} ms in {}: {}; all ranks give up after {} ms",
       membership_.rank(), whole_milliseconds(wait.lasted).count(),
-      state_.status(membership_.rank()).describe_call(wait.sequence),
+      state_.status(membership_.rank()).call_in_words(wait.sequence),
       judgement_.who_is_late(wait.sequence, *wait.missing), whole_milliseconds(wait.patience).count()));
 }
 
@@ -77,7 +77,7 @@ void LateWarnings::goes_on(std::uint64_t sequence) noexcept {
   try {
     const std::chrono::nanoseconds lasted(RankStatus::now() - told.since);
     log_warning(fmt::format("Communicator: {} goes on after {} ms",
-                            state_.status(membership_.rank()).describe_call(told.sequence),
+                            state_.status(membership_.rank()).call_in_words(told.sequence),
                             whole_milliseconds(lasted).count()));
   } catch (const std::exception&) {
     // Memory is short: it goes on all the same.

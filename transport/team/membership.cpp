@@ -27,7 +27,7 @@ std::size_t Membership::most_members_of_a_rank() const noexcept {
   return most;
 }
 
-std::string Membership::describe_hosts(std::string_view network) const {
+std::string Membership::hosts_in_words(std::string_view network) const {
   if (!spans_hosts()) return {};
   std::string text = fmt::format("{} hosts:", hosts_.size());
   for (const Host& host : hosts_) {

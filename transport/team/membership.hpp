@@ -60,7 +60,7 @@ class Membership {
     return hosts_[host].ranks[rank % hosts_[host].ranks.size()];
   }
   /// Where ranks are, and that `network` copies between the hosts, in a line; empty if there is one host.
-  [[nodiscard]] std::string describe_hosts(std::string_view network) const;
+  [[nodiscard]] std::string hosts_in_words(std::string_view network) const;
 
  private:
   std::size_t rank_;

@@ -34,7 +34,7 @@ Signature RankStatus::Entry::words(std::size_t count) const noexcept {
   return std::bit_cast<Signature>(words);
 }
 
-std::string RankStatus::describe_call(std::uint64_t sequence) const {
+std::string RankStatus::call_in_words(std::uint64_t sequence) const {
   if (sequence == 0) return "nothing yet";
   const Entry& entry = entries[sequence % history];
   const std::string what = entry.is(sequence) ? to_string(entry.signature()) : "a call";

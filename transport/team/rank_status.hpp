@@ -81,13 +81,13 @@ struct alignas(64) RankStatus {
   pid_t process = 0;
   std::atomic<std::uint64_t> last_sequence{0};
   std::atomic<std::int64_t> carried_at{0};  ///< when its courier, if there is one, was last seen to work
-  std::atomic<std::int64_t> watched_at{
-      0};         ///< when its watch last looked around; on other hosts, when they heard that
+  /// When its watch last looked around; on other hosts, when they heard that.
+  std::atomic<std::int64_t> watched_at{0};
   Gossip gossip;  ///< on other hosts alone
   Entry entries[history];
 
   /// The call in words, as far as it is remembered; "nothing yet" for number 0.
-  [[nodiscard]] std::string describe_call(std::uint64_t sequence) const;
+  [[nodiscard]] std::string call_in_words(std::uint64_t sequence) const;
 };
 
 /// What the ranks that came first have made of the last calls, a word for each call; all others compare with

@@ -29,9 +29,8 @@ namespace tutti::transport::ranks {
 /// members can give each other addresses of tensors (`backend/team_round.hpp`).
 ///
 /// A segment is opened once, when a tensor in it is given for the first time: the owner enters it in its
-/// table, and each other rank opens it (`PeerSegments`). It stays open until the
-/// allocator wants to return it to the device and all others close such memory, until there are too many, or
-/// until the team ends.
+/// table, and each other rank opens it (`PeerSegments`). It stays open until the allocator wants to return it
+/// to the device and all others close such memory, until there are too many, or until the team ends.
 ///
 /// `add`, `wait` and `find` are for one thread at a time; the observer's calls may come from any.
 class Registrations final : public SegmentObserver {

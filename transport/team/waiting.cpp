@@ -79,7 +79,7 @@ void Waiting::judge(const RankWait& wait) {
   const auto limit = judgement_.limit_of(wait);
   if (!limit) return;
   const std::string reason =
-      fmt::format("{} did not finish within {} ms: {}", status().describe_call(wait.sequence), limit->count(),
+      fmt::format("{} did not finish within {} ms: {}", status().call_in_words(wait.sequence), limit->count(),
                   judgement_.who_is_late(wait.sequence, *wait.missing));
   const std::string record = record_.of_timeout(wait.sequence, reason);  // as it is before all calls end
   if (abort_.set(ErrorCode::timeout, reason)) record_.keep(record);
@@ -92,10 +92,10 @@ void Waiting::look_for_lost_ranks() {
     const std::uint64_t waits_in = progress_.oldest_under_way().value_or(waits_in_.load());
     const std::string wait = waits_in == 0 ? ""
                                            : fmt::format("; rank {} waits in {}", membership_.rank(),
-                                                         status().describe_call(waits_in));
+                                                         status().call_in_words(waits_in));
     abort_.set(ErrorCode::peer_unavailable,
                fmt::format("rank {} (process {}) is gone; its last call was {}{}", rank, lost.process,
-                           lost.describe_call(lost.last_sequence.load()), wait));
+                           lost.call_in_words(lost.last_sequence.load()), wait));
     return;
   }
 }
@@ -109,8 +109,8 @@ void Waiting::look_for_ranks_that_left(std::uint64_t sequence, const Missing& mi
     look_for_lost_ranks();  // it may have left because of one
     abort_.set(ErrorCode::peer_unavailable,
                fmt::format("rank {} has left, its last call was {}; rank {} waits for it in {}", rank,
-                           gone.describe_call(gone.last_sequence.load()), membership_.rank(),
-                           status().describe_call(sequence)));
+                           gone.call_in_words(gone.last_sequence.load()), membership_.rank(),
+                           status().call_in_words(sequence)));
     return;
   }
 }

@@ -31,8 +31,8 @@ class Windows {
     TransportSource transport_source = TransportSource::options;
   };
 
-  /// Collective over the exchange. The settings are the same on all ranks. Throws on all ranks if the kind
-  /// that they name cannot be had.
+  /// Collective over the exchange. The settings are the same on all ranks. Throws on all ranks if the
+  /// transport that they name cannot be had.
   Windows(Runtime& runtime, Exchange& exchange, const backend::TeamWindowLayout& layout,
           const Membership& membership, const Settings& settings);
   Windows(const Windows&) = delete;
