@@ -238,8 +238,8 @@ class TUTTI_EXPORT Communicator {
 
   /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank, with their
   /// devices and this one's options; nothing for ranks that give no color. Collective: all ranks call it.
-  /// This one goes on as before. Waits on the host for the others; what has been queued need not be complete.
-  /// Throws as other calls and the constructor do; Error(unsupported) while the current stream is captured.
+  /// This one goes on as before. Waits on the host for the others, first as a call, then as the constructor,
+  /// and throws as these do; what has been queued need not be complete. Error(unsupported) in a capture.
   [[nodiscard]] std::optional<Communicator> split(std::optional<int> color, int key = 0);
 
   /// How the last call of this process travels; empty strings before the first.

@@ -11,6 +11,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -68,6 +69,21 @@ void expect_that_who_leaves_ends_calls(int hosts) {
       EXPECT_LT(watch.elapsed(), slack);
     });
   }
+}
+
+void expect_that_who_leaves_waits_for_late_ranks(int hosts) {
+  expect_all_right(4, [hosts](Exchange& exchange) {
+    pretend_host(exchange.rank() * hosts / 4);
+    std::optional<Communicator> communicator = make_patient(exchange);
+    const Tensor tensor = full({1000}, 1, {.device = 0});
+    // On two hosts, what rank 3 gives comes to rank 0 through rank 1, which has gone on.
+    if (exchange.rank() == 3) std::this_thread::sleep_for(2 * timeout);
+    communicator->reduce_add({tensor}, {tensor}, 0);
+    if (exchange.rank() == 0) {
+      EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1000, 4.0F));
+    }
+    communicator.reset();
+  });
 }
 
 void expect_nothing_left_behind(int hosts) {

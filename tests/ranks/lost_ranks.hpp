@@ -35,6 +35,8 @@ void pretend_host(int host);
 
 /// One of three ranks on so many hosts leaves where the others make a call.
 void expect_that_who_leaves_ends_calls(int hosts);
+/// Of four ranks on so many hosts some leave before the last one makes a call that they have made.
+void expect_that_who_leaves_waits_for_late_ranks(int hosts);
 void expect_endings(Ranks& ranks, const std::vector<Ending>& expected);
 /// Two ranks on so many hosts make communicators and give them up again.
 void expect_nothing_left_behind(int hosts);

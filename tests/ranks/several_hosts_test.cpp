@@ -111,6 +111,10 @@ TEST(SeveralHosts, ARankThatLeavesInsteadOfMakingACallEndsIt) {
   expect_that_who_leaves_ends_calls(2);
 }
 
+TEST(SeveralHosts, WhoLeavesWaitsForThoseWhoAreLateWithItsCalls) {
+  expect_that_who_leaves_waits_for_late_ranks(2);
+}
+
 TEST(SeveralHosts, AStoppedRankIsNamedAndNotThoseWhoseWordsItHandsOn) {
   // What rank 0 sends to the other host goes to rank 1.
   Ranks ranks(3, [](Exchange& exchange) {

@@ -19,7 +19,6 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 /// Where the windows of a team of virtual devices lie: in device memory wherever that is possible on all
 /// ranks, else in shared host memory, and all ranks hear why.
@@ -32,6 +31,7 @@ using test::free_memory;
 using test::mentions;
 using test::open_descriptors;
 using test::shared_mappings;
+using test::StandardError;
 using virtual_devices::FaultKind;
 using virtual_devices::Operation;
 using virtual_devices::VirtualMachine;
