@@ -20,7 +20,8 @@ fetch_nvtx() {
   work=$(mktemp -d)
   {
     python3 -m venv "$work/venv" &&
-      "$work/venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$work/wheel" nvidia-nvtx==13.5.25 &&
+      "$work/venv/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 15 --no-deps \
+        --target "$work/wheel" nvidia-nvtx==13.5.25 &&
       mkdir -p "$1/include" && rm -rf "$1/include/nvtx3" &&
       cp -r "$work"/wheel/nvidia/*/include/nvtx3 "$1/include/"
   } || status=1
