@@ -94,10 +94,12 @@ void BlockPool::leave(StreamBlocks& cache) noexcept {
   std::erase_if(caches_, [&](const auto& other) { return other.get() == &cache; });
 }
 
-bool BlockPool::may_serve(const Block& block, std::size_t bytes) const noexcept {
-  if (block.bytes < max_split_bytes_) [[likely]]
-    return true;
-  return bytes >= max_split_bytes_ && block.bytes - bytes < large_segment;
+bool BlockPool::may_serve(std::size_t whole, std::size_t bytes) const noexcept {
+  return whole < max_split_bytes_ || (bytes >= max_split_bytes_ && whole - bytes < large_segment);
+}
+
+bool BlockPool::may_serve_request(std::size_t whole, std::size_t requested_bytes) const noexcept {
+  return whole >= block_bytes(requested_bytes) && may_serve(whole, block_bytes(requested_bytes));
 }
 
 Block* BlockPool::take(std::size_t requested_bytes, backend::StreamRef stream, GraphPool graph_pool) {
@@ -105,7 +107,7 @@ Block* BlockPool::take(std::size_t requested_bytes, backend::StreamRef stream, G
   const MemoryPool pool = pool_for(bytes);
   StreamBlocks* const cache = cache_of(stream, graph_pool);
   Block* const found = cache == nullptr ? nullptr : cache->of(pool).best_fit(bytes);
-  if (found == nullptr || !may_serve(*found, bytes)) return nullptr;
+  if (found == nullptr || !may_serve(found->bytes, bytes)) return nullptr;
 
   Block& block = *found;
   if (worth_cutting(pool, block.bytes - bytes) && block.bytes < max_split_bytes_) {
@@ -236,11 +238,13 @@ std::vector<int> BlockPool::devices_of_cached_segments() const {
   return devices;
 }
 
-std::vector<Segment> BlockPool::remove_segments_cached_before(Moment moment, std::size_t bytes) {
+std::vector<Segment> BlockPool::remove_segments_cached_before(Moment moment, std::size_t bytes,
+                                                              std::span<const int> unwaited) {
+  const auto is_waited = [&](int device) { return std::ranges::count(unwaited, device) == 0; };
   std::vector<Segment*> candidates;
   for (const auto& [address, segment] : segments_) {
     if (cached_whole(*segment) != nullptr && segment->cached_since < moment &&
-        segment->graph_pool == GraphPool::none)
+        segment->graph_pool == GraphPool::none && is_waited(device_) && is_waited(segment->stream.device))
       candidates.push_back(segment);
   }
   std::ranges::stable_sort(candidates, {}, &Segment::cached_since);

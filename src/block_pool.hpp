@@ -15,6 +15,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace tutti {
@@ -102,6 +103,8 @@ class BlockPool {
   void release(Block& block) noexcept;
   /// A released block may be taken again. Joins it with its cached neighbours.
   void give_back(Block& block) noexcept;
+  /// Whether a segment of `whole` bytes would serve such a request, were it added.
+  [[nodiscard]] bool may_serve_request(std::size_t whole, std::size_t requested_bytes) const noexcept;
   /// A point between two calls.
   using Moment = std::uint64_t;
   [[nodiscard]] Moment now() noexcept { return ++moment_; }
@@ -111,9 +114,10 @@ class BlockPool {
   [[nodiscard]] std::size_t segment_count() const noexcept { return segments_.size(); }
   /// Takes out segments that have been cached as a whole since before `moment`, and belong to no private
   /// pool, for the caller to free: all of them, or, those first that have been for the longest, until they
-  /// come to `bytes` bytes.
+  /// come to `bytes` bytes. None whose work may be on one of the devices `unwaited`.
   [[nodiscard]] std::vector<Segment> remove_segments_cached_before(Moment moment,
-                                                                   std::size_t bytes = SIZE_MAX);
+                                                                   std::size_t bytes = SIZE_MAX,
+                                                                   std::span<const int> unwaited = {});
 
   /// The block in use that contains `address`, nullptr if there is none.
   [[nodiscard]] Block* find(const void* address);
@@ -138,8 +142,8 @@ class BlockPool {
   void discard(Block& block) noexcept;
   void put_into_cache(Block& block) noexcept;
   void take_out_of_cache(Block& block) noexcept;
-  /// Whether a request of `bytes` bytes, rounded, gets the block that fits best.
-  [[nodiscard]] bool may_serve(const Block& block, std::size_t bytes) const noexcept;
+  /// Whether a request of `bytes` bytes, rounded, gets the block of `whole` bytes that fits best.
+  [[nodiscard]] bool may_serve(std::size_t whole, std::size_t bytes) const noexcept;
   /// Keeps the first `bytes` bytes in `block` and caches the rest as a new one.
   void split(Block& block, std::size_t bytes);
   /// Appends `block->next`, which is in no set, to `block`.

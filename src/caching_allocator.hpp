@@ -115,6 +115,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   void free_let_go() noexcept;
 
   /// Returns cached segments to the device, after waiting for the devices whose streams may still use them.
+  /// Those of devices of which a stream is being captured stay: nobody can wait for these.
   void empty_cache();
   /// Waits for the events that freed blocks wait for, and returns those blocks to the cache.
   void finish_pending();
@@ -136,7 +137,6 @@ class alignas(cache_line_bytes) CachingAllocator {
 
  private:
   struct Source;
-  struct UncachedSource;
   /// Memory that is to be freed, and may not be yet.
   struct Held {
     Extent memory;

@@ -2,12 +2,14 @@
 #include "caching_allocator.hpp"
 #include "format_bytes.hpp"
 #include "tutti/error.hpp"
+#include "uncached_growth.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -59,13 +61,15 @@ struct CachingAllocator::Source {
     }
     return allocator.pool_.take(bytes, stream, graph_pool);
   }
-  /// The best fit of what waits to be freed, which no queued work uses: `most` bytes at most.
+  /// The best fit of what waits to be freed, which no queued work uses: `most` bytes at most, and none that
+  /// would have to be cut and may not be.
   Block* from_held(std::size_t most) {
     std::vector<Held>& held = allocator.held_;
     const MemoryPool pool = BlockPool::pool_of(bytes);
     auto best = held.end();
     for (auto one = held.begin(); one != held.end(); ++one) {
-      if (one->pool != pool || one->memory.bytes < bytes || one->memory.bytes > most) continue;
+      if (one->pool != pool || one->memory.bytes > most) continue;
+      if (!allocator.pool_.may_serve_request(one->memory.bytes, bytes)) continue;
       if (best == held.end() || one->memory.bytes < best->memory.bytes) best = one;
     }
     if (best == held.end()) return nullptr;
@@ -90,21 +94,6 @@ struct CachingAllocator::Source {
   }
 };
 
-/// The same for memory that the cache has nothing to do with, but to make room for it.
-struct CachingAllocator::UncachedSource {
-  Source& source;
-
-  [[nodiscard]] static void* from_cache() noexcept { return nullptr; }
-  void* from_system() {
-    return source.allocator.backend_.allocate_device(source.allocator.device_, source.bytes);
-  }
-  bool may_wait() { return source.may_wait(); }
-  void count_retry() { source.count_retry(); }
-  void reap() { source.reap(); }
-  void return_cached() { source.return_cached(); }
-  void finish_pending() { source.finish_pending(); }
-};
-
 Block* CachingAllocator::allocate_grown(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool) {
   GrowthLock growth(growth_);
   Source source{*this, growth, bytes, stream, graph_pool};
@@ -116,8 +105,7 @@ Block* CachingAllocator::allocate_grown(std::size_t bytes, backend::StreamRef st
 void* CachingAllocator::allocate_uncached(std::size_t bytes) {
   GrowthLock growth(growth_);
   Source source{*this, growth, bytes, backend_.default_stream(device_)};
-  UncachedSource uncached{source};
-  return grow(uncached);
+  return grow_uncached(source, [this, bytes] { return backend_.allocate_device(device_, bytes); });
 }
 
 void CachingAllocator::free_held(GrowthLock& growth) noexcept {
@@ -182,7 +170,9 @@ void CachingAllocator::collect_garbage(GrowthLock& growth, std::size_t bytes) {
   }
   const auto threshold =
       static_cast<std::size_t>(settings_.garbage_collection_threshold * static_cast<double>(most));
-  if (wanted > threshold) return_cached(growth, wanted - threshold);
+  if (wanted <= threshold) return;
+  const BlockingCall blocks("an allocation that collects what is cached");
+  return_cached(growth, wanted - threshold);
 }
 
 void CachingAllocator::return_cached(GrowthLock& growth, std::size_t bytes) {
@@ -204,9 +194,15 @@ void CachingAllocator::return_cached(GrowthLock& growth, std::size_t bytes) {
     devices.resize(static_cast<std::size_t>(backend_.device_count()));
     std::iota(devices.begin(), devices.end(), 0);
   }
+  // To wait for a device of which a stream is being captured would end that capture: what is cached there
+  // stays for now.
+  std::vector<int> captured;
+  std::ranges::copy_if(devices, std::back_inserter(captured),
+                       [this](int device) { return backend_.has_capture_on(device); });
   std::exception_ptr failure;
   growth.let_go([&] {
     for (const int device : devices) {
+      if (std::ranges::find(captured, device) != captured.end()) continue;
       try {
         backend_.synchronize_device(device);
       } catch (...) {
@@ -218,14 +214,14 @@ void CachingAllocator::return_cached(GrowthLock& growth, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     for (const GraphPool graph_pool : gone) {
       const auto graph = graph_pools_.find(graph_pool);  // unless another thread has been faster
-      if (!failure && graph != graph_pools_.end()) dissolve_locked(graph);
+      if (!failure && captured.empty() && graph != graph_pools_.end()) dissolve_locked(graph);
     }
     // Devices that could not be waited for, as during a capture, may still have work that uses it.
     const auto may_serve = [&failure](const Segment& segment) {
       return failure ? std::nullopt : std::optional(segment.pool);
     };
     held_.reserve(held_.size() + pool_.segment_count());  // nothing may fail between here and there
-    for (const Segment& segment : pool_.remove_segments_cached_before(moment, bytes))
+    for (const Segment& segment : pool_.remove_segments_cached_before(moment, bytes, captured))
       held_.push_back({.memory = {segment.address, segment.bytes}, .pool = may_serve(segment)});
   }
   free_held(growth);

@@ -2,6 +2,7 @@
 #include "tutti/cuda_graph.hpp"
 
 #include "backend/descriptor.hpp"
+#include "blocking_call.hpp"
 #include "graph_recorder.hpp"
 #include "patient_write.hpp"
 #include "thread_current.hpp"
@@ -115,8 +116,10 @@ void CUDAGraph::debug_dump(const std::string& path) const {
 
 GraphGuard::GraphGuard(CUDAGraph& graph, const GraphGuardOptions& options)
     : graph_(graph), exceptions_(std::uncaught_exceptions()) {
+  const BlockingCall blocks("GraphGuard");
   const Stream stream = options.stream ? *options.stream : Stream();
-  synchronize(stream.device());
+  // Where another thread captures, nobody can wait: then only as much memory is given back as may be.
+  if (!Runtime::get().backend().has_capture_on(stream.device())) synchronize(stream.device());
   empty_cache();
   current_.emplace(stream);
   graph_.capture_begin({.pool = options.pool, .error_mode = options.error_mode});

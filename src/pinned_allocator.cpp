@@ -3,6 +3,7 @@
 
 #include "format_bytes.hpp"
 #include "tutti/error.hpp"
+#include "uncached_growth.hpp"
 
 #include <algorithm>
 #include <array>
@@ -106,20 +107,6 @@ struct PinnedAllocator::Source {
   }
 };
 
-/// The same for memory that the cache has nothing to do with, but to make room for it.
-struct PinnedAllocator::UncachedSource {
-  Source& source;
-  std::size_t bytes;
-
-  [[nodiscard]] static void* from_cache() noexcept { return nullptr; }
-  void* from_system() { return source.allocator.backend_.allocate_pinned(bytes); }
-  bool may_wait() const { return source.may_wait(); }
-  void count_retry() const { source.count_retry(); }
-  void reap() { source.reap(); }
-  void return_cached() { source.return_cached(); }
-  void finish_pending() { source.finish_pending(); }
-};
-
 PinnedAllocator::PinnedAllocator(backend::Backend& backend, EventPool& events)
     : backend_(backend), cached_(class_count), pending_(backend, events) {}
 
@@ -154,8 +141,7 @@ PinnedBlock* PinnedAllocator::allocate(std::size_t bytes) {
 void* PinnedAllocator::allocate_uncached(std::size_t bytes) {
   GrowthLock growth(growth_);
   Source source{*this, growth, 0};
-  UncachedSource uncached{source, bytes};
-  return grow(uncached);
+  return grow_uncached(source, [this, bytes] { return backend_.allocate_pinned(bytes); });
 }
 
 void PinnedAllocator::free(PinnedBlock* block, GraphPool keeper) noexcept {

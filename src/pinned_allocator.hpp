@@ -67,7 +67,6 @@ class PinnedAllocator {
 
  private:
   struct Source;
-  struct UncachedSource;
 
   PinnedBlock* take(std::size_t size_class) noexcept;
   void give_back(PinnedBlock& block) noexcept;

@@ -7,7 +7,9 @@
 #include "support/stream_gate.hpp"
 #include "support/timing.hpp"
 #include "tutti/error.hpp"
+#include "tutti/graph.hpp"
 #include "tutti/memory.hpp"
+#include "tutti/sync_debug.hpp"
 #include "tutti/virtual_devices.hpp"
 
 #include <chrono>
@@ -286,6 +288,17 @@ TEST_F(FullMemory, CollectsWhatIsCachedAboveAThreshold) {
   collecting.free(more);
   collecting.free(used);
   EXPECT_TRUE(books_balance(collecting.stats(), collecting.snapshot()));
+
+  set_sync_debug_mode(SyncDebugMode::error);
+  EXPECT_TRUE(refuses([&] { static_cast<void>(collecting.allocate(22 * mebibyte, stream)); },
+                      ErrorCode::unsupported, {"an allocation that collects what is cached"}));
+  set_sync_debug_mode(SyncDebugMode::none);
+  const Stream captured(0);
+  const Graph graph = Graph::capture(captured, [&] {
+    std::thread([&] { collecting.free(collecting.allocate(22 * mebibyte, stream)); }).join();
+  });
+  graph.launch(captured);  // the capture was not disturbed
+  EXPECT_EQ(collecting.stats().reserved_bytes.all.current, static_cast<std::int64_t>(56 * mebibyte));
 }
 
 }  // namespace

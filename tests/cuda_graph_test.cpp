@@ -304,6 +304,29 @@ TEST_F(CUDAGraphs, AreCapturedByAGuard) {
   EXPECT_TRUE(all_are(target_, 6));
 }
 
+/// Who waits for a device makes all captures there invalid.
+TEST_F(CUDAGraphs, AreNotDisturbedByGuardsAndEmptiedCachesOfOtherThreads) {
+  static_cast<void>(empty({1 << 22}, {.device = 0}));  // cached afterwards
+  {
+    const GraphGuard guard(graph_, {.stream = stream_});
+    target_.copy_(source_, Blocking::no);
+    std::thread other([&] {
+      empty_cache();
+      CUDAGraph another;
+      const Tensor made = empty({length}, {.dtype = DType::int32, .device = 0});
+      {
+        const GraphGuard its_guard(another);
+        made.fill_(8);
+      }
+      another.replay();
+      empty_cache();
+    });
+    other.join();
+  }
+  replay();
+  EXPECT_TRUE(all_are(target_, 1));
+}
+
 TEST_F(CUDAGraphs, SayInTheEndWhyAGuardCouldNotCaptureThem) {
   {
     const GraphGuard guard(graph_, {.stream = stream_});

@@ -71,9 +71,10 @@ struct GraphGuardOptions {
 
 /// Captures what is queued while it exists: the documented context manager `graph`.
 ///
-/// It first waits for the stream's device and gives its cached memory back, so that there is room for the
-/// graph's own; then it makes the stream current and begins the capture. The graph is to be destroyed or
-/// captured anew after it. Use on the thread that created it.
+/// It first waits for the stream's device and gives cached memory back, so that there is room for the graph's
+/// own (not of devices of which a stream is being captured already, for which nobody can wait); then it makes
+/// the stream current and begins the capture. The graph is to be destroyed or captured anew after it. Use on
+/// the thread that created it.
 class TUTTI_EXPORT GraphGuard {
  public:
   /// Throws what waiting does and `CUDAGraph::capture_begin`.

@@ -164,11 +164,11 @@ TUTTI_EXPORT void caching_allocator_delete(void* address);
 [[nodiscard]] TUTTI_EXPORT std::string_view get_allocator_backend();
 
 /// Gives every cached segment without a block in use back to its device, on all devices, but for those that
-/// belong to a graph. Waits for the
-/// devices, as their queues may still use cached memory; not for use during a stream capture. Segments that
-/// other ranks of a communicator have open go back after those have closed them, for which this call waits a
-/// second at most. What remains goes back with a later call; until then it belongs to no figure of
-/// `memory_stats`, and serves requests before the device is asked for more.
+/// belong to a graph. Waits for the devices, as their queues may still use cached memory; what is cached for
+/// devices of which a stream is being captured, for which nobody can wait, stays. Segments that other ranks
+/// of a communicator have open go back after those have closed them, for which this call waits a second at
+/// most. What remains goes back with a later call; until then it belongs to no figure of `memory_stats`, and
+/// serves requests before the device is asked for more.
 TUTTI_EXPORT void empty_cache();
 /// The same for pinned host memory.
 TUTTI_EXPORT void empty_pinned_cache();

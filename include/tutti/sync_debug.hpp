@@ -28,9 +28,8 @@ enum class SyncDebugMode : std::uint8_t {
 ///    pinned, and with it `Tensor::to`, `Tensor::to_vector`, `from_host` and others that copy so;
 ///  - `from_dlpack` of memory of the host, with a stream; making a `SharedTensor`;
 ///  - `gather` to the host, unless `CollectiveOptions::blocking` is no;
-///  - `empty_cache`, `empty_pinned_cache`, and allocations that find no memory free and so wait for what is
-///  in
-///    use;
+///  - `empty_cache`, `empty_pinned_cache`, making a `GraphGuard`; allocations that find no memory free and so
+///    wait for what is in use, or collect what is cached (`garbage_collection_threshold`);
 ///  - making a `Communicator`; the first collective among devices that have not been used together, which
 ///    tests how they are connected, or finds out how their kernels can be launched;
 ///  - `virtual_devices::start` and `virtual_devices::set_interleaving_seed`.

@@ -24,6 +24,9 @@ class GraphCalls {
   /// Of the capture that `stream` is part of: different for every one of the process. 0 if it is part of
   /// none. Throws if the capture has become invalid.
   [[nodiscard]] virtual std::uint64_t capture_id(StreamRef stream) = 0;
+  /// Whether a stream of the device is being captured: then nobody can wait for the device, whose capture
+  /// would become invalid. Streams that others have made are known if a capture began on them here.
+  [[nodiscard]] virtual bool has_capture_on(int device) = 0;
   virtual void begin_capture(StreamRef stream, CaptureErrorMode mode) = 0;
   /// The instantiated graph, and what it holds in the language DOT, if `description` is given. After a
   /// failure inside the capture, throws and leaves nothing captured.

@@ -30,6 +30,7 @@ class AbsentBackend : public backend::Backend {
   std::uint64_t stream_id(StreamRef) override { unexpected(); }
   bool is_capturing(StreamRef) override { unexpected(); }
   std::uint64_t capture_id(StreamRef) override { unexpected(); }
+  bool has_capture_on(int) override { return false; }
   const DeviceProperties& properties(int) const override { unexpected(); }
   MemoryInfo memory_info(int) override { unexpected(); }
   void set_current_device(int) override { unexpected(); }

@@ -105,6 +105,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
   [[nodiscard]] bool is_capturing(StreamRef stream) override;
   [[nodiscard]] std::uint64_t capture_id(StreamRef stream) override;
+  [[nodiscard]] bool has_capture_on(int device) override;
   void begin_capture(StreamRef stream, CaptureErrorMode mode) override;
   [[nodiscard]] GraphHandle end_capture(StreamRef stream, std::string* description) override;
   void launch_graph(GraphHandle graph, StreamRef stream) override;
@@ -121,6 +122,9 @@ class CudaBackend final : public Backend {
     std::shared_ptr<TableStore> tables;            ///< shared with graphs, which may outlive the backend
     std::atomic<const char*> last_work = nullptr;  ///< name of the operation queued last
     std::atomic<cudaError_t> late_failure = cudaSuccess;  ///< of calls that may not throw
+    std::mutex streams_mutex;                             ///< guards the next
+    std::vector<cudaStream_t> streams;                    ///< made here
+    std::vector<cudaStream_t> capture_origins;            ///< of captures that were begun here, and not ended
   };
 
   [[nodiscard]] DeviceState& at(int device) const { return *devices_[static_cast<std::size_t>(device)]; }
@@ -134,6 +138,8 @@ class CudaBackend final : public Backend {
   void check_event(cudaError_t status, const char* call);
   /// Keeps a failure of a call that may not throw for the next `check_work` of `device`.
   void keep_late_failure(cudaError_t status, int device) noexcept;
+  /// A capture that was to begin on `stream` has ended, or not begun.
+  void forget_capture(StreamRef stream) noexcept;
   /// Calls `launch` with `table` in the form that fits it.
   template <class Launch>
   void launch_table(StreamRef stream, const char* work, const TableBlob& table, std::size_t parameter_limit,

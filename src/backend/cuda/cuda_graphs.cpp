@@ -7,9 +7,11 @@
 #include "backend/descriptor.hpp"
 #include "tutti/error.hpp"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -99,15 +101,45 @@ std::uint64_t CudaBackend::capture_id(StreamRef stream) {
   return capture.status == cudaStreamCaptureStatusActive ? capture.id : 0;
 }
 
+bool CudaBackend::has_capture_on(int device) {
+  DeviceState& state = at(device);
+  const std::lock_guard lock(state.streams_mutex);
+  if (!state.capture_origins.empty()) return true;
+  try {
+    return std::ranges::any_of(state.streams, [this, device](cudaStream_t stream) {
+      return is_capturing({reinterpret_cast<StreamHandle>(stream), device});
+    });
+  } catch (const Error&) {
+    return false;  // who waits for the device is told what is wrong with it
+  }
+}
+
 void CudaBackend::begin_capture(StreamRef stream, CaptureErrorMode mode) {
   const StreamDevice current(stream);
-  check(cudaStreamBeginCapture(native(stream), to_native(mode)), "cudaStreamBeginCapture", stream.device);
+  DeviceState& state = at(stream.device);
+  // Entered before it begins, so that nobody comes to wait for the device in between.
+  {
+    const std::lock_guard lock(state.streams_mutex);
+    state.capture_origins.push_back(native(stream));
+  }
+  const cudaError_t status = cudaStreamBeginCapture(native(stream), to_native(mode));
+  if (status != cudaSuccess) forget_capture(stream);
+  check(status, "cudaStreamBeginCapture", stream.device);
+}
+
+void CudaBackend::forget_capture(StreamRef stream) noexcept {
+  DeviceState& state = at(stream.device);
+  const std::lock_guard lock(state.streams_mutex);
+  const auto origin = std::ranges::find(state.capture_origins, native(stream));
+  if (origin != state.capture_origins.end()) state.capture_origins.erase(origin);
 }
 
 GraphHandle CudaBackend::end_capture(StreamRef stream, std::string* description) {
   const CurrentDevice current(stream.device);
   cudaGraph_t graph = nullptr;
-  check(cudaStreamEndCapture(native(stream), &graph), "cudaStreamEndCapture", stream.device);
+  const cudaError_t status = cudaStreamEndCapture(native(stream), &graph);
+  forget_capture(stream);
+  check(status, "cudaStreamEndCapture", stream.device);
   const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owner(graph, cudaGraphDestroy);
   if (description != nullptr) *description = describe(graph, stream.device);
   cudaGraphExec_t executable = nullptr;

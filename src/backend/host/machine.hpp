@@ -120,6 +120,7 @@ class Machine final : public Backend, public VirtualMachineControl {
   [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
   [[nodiscard]] bool is_capturing(StreamRef stream) override;
   [[nodiscard]] std::uint64_t capture_id(StreamRef stream) override;
+  [[nodiscard]] bool has_capture_on(int device) override;
   void begin_capture(StreamRef stream, CaptureErrorMode mode) override;
   [[nodiscard]] GraphHandle end_capture(StreamRef stream, std::string* description) override;
   void launch_graph(GraphHandle graph, StreamRef stream) override;

@@ -179,6 +179,12 @@ std::uint64_t Machine::capture_id(StreamRef stream) {
   return worker.is_captured() ? valid_capture_of(worker, "capture_id").id() : 0;
 }
 
+bool Machine::has_capture_on(int device) {
+  if (captures_open_.load() == 0) return false;
+  const std::lock_guard lock(captures_mutex_);
+  return std::ranges::any_of(captures_, [device](const auto& capture) { return capture->involves(device); });
+}
+
 void Machine::begin_capture(StreamRef stream, CaptureErrorMode mode) {
   StreamWorker& worker = worker_of(stream);
   if (&worker == device_at(worker.device()).default_stream) {
@@ -285,6 +291,8 @@ void Machine::launch_graph(GraphHandle handle, StreamRef stream) {
   graph.latest = {.progress = target.progress(), .position = end};
   if (is_in_stream_work()) ++queued_by_work_;
   end_kernel(stream);
+  if (!launches_block() || is_in_stream_work()) return;
+  for (const int device : recording.lane_devices) report_failures(device);
 }
 
 std::vector<StreamWorker*> Machine::streams_for_launch(HostGraph& graph, StreamWorker& target) {
