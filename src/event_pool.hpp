@@ -53,6 +53,8 @@ class PooledEvent {
     if (handle_ != nullptr) pool_->release(device_, handle_);
   }
 
+  /// The pool is gone, and has taken the event with it.
+  void forget() noexcept { handle_ = nullptr; }
   /// nullptr if there is none.
   [[nodiscard]] backend::EventHandle handle() const noexcept { return handle_; }
 

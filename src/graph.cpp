@@ -14,8 +14,6 @@
 #include <vector>
 
 namespace tutti {
-namespace {}  // namespace
-
 Graph Graph::capture(const Stream& stream, const std::function<void()>& work, const CaptureOptions& options) {
   return capture(std::span(&stream, 1), work, options);
 }

@@ -15,6 +15,12 @@ void LateReleases::add(Ones&& ones) noexcept {
   has_any_.store(!ones_.empty(), std::memory_order_release);
 }
 
+void LateReleases::add_marked(Ones&& ones) noexcept {
+  for (One& one : ones)
+    std::erase_if(one.streams, [&](backend::StreamRef stream) { return try_mark(one, stream); });
+  add(std::move(ones));
+}
+
 void LateReleases::release_all() {
   Ones released;  // destroyed outside the lock: their destructors may come back here
   const std::lock_guard lock(mutex_);

@@ -27,6 +27,9 @@ class LateReleases {
   LateReleases(backend::Backend& backend, EventPool& events) : backend_(backend), events_(events) {}
 
   void add(Ones&& ones) noexcept;
+  /// The same from a thread that may enter the backend: what its streams are given from now on is not waited
+  /// for, and they may be destroyed.
+  void add_marked(Ones&& ones) noexcept;
   /// Lets go of what may go, and waits for nothing. One atomic load when there is nothing. Whether anything
   /// has gone.
   bool release() {
@@ -34,6 +37,7 @@ class LateReleases {
       return false;
     return release_some();
   }
+  [[nodiscard]] bool has_any() const noexcept { return has_any_.load(std::memory_order_acquire); }
   /// Lets go of everything: all work is done, or will never be.
   void release_all();
 

@@ -13,6 +13,10 @@ namespace tutti {
 
 LaunchableGraph::~LaunchableGraph() {
   if (fork_mark_.is_in_child()) return;
+  if (is_orphaned()) {
+    passed_.forget();
+    return;
+  }
   runtime_.backend().destroy_graph(graph_);
   // What it owns may be used by others when its launches are done.
   LateReleases::One& last = retirement_.front();
@@ -22,7 +26,18 @@ LaunchableGraph::~LaunchableGraph() {
   if (!runtime_.backend().is_in_stream_work()) runtime_.release_collected();
 }
 
+bool LaunchableGraph::is_orphaned() const noexcept {
+  const Runtime* const current = Runtime::get_if_initialized();
+  return current != nullptr && current->generation() > generation_;
+}
+
 void LaunchableGraph::launch(const Stream& stream, std::string_view function) {
+  if (is_orphaned()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: the graph belongs to devices that have been replaced, expected one of the "
+                            "devices in use",
+                            function));
+  }
   if (stream.device() != device_) {
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("{}: stream is one of device {}, expected device {}, on which it was captured",

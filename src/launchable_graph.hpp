@@ -6,6 +6,7 @@
 #include "runtime.hpp"
 #include "tutti/stream.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 
@@ -19,6 +20,7 @@ class LaunchableGraph {
   LaunchableGraph(Runtime& runtime, backend::GraphHandle graph, int device, LateReleases::Ones retirement,
                   std::shared_ptr<GraphResources> resources)
       : runtime_(runtime),
+        generation_(runtime.generation()),
         graph_(graph),
         device_(device),
         retirement_(std::move(retirement)),
@@ -35,6 +37,8 @@ class LaunchableGraph {
   }
 
  private:
+  /// The devices have been replaced, which took the graph with them.
+  [[nodiscard]] bool is_orphaned() const noexcept;
   /// Of a graph under capture.
   void become_part_of(GraphResources& larger, backend::StreamRef queue, std::string_view function);
   /// Whatever of its work there will be when the graph is destroyed can be waited for then: on the library's
@@ -44,6 +48,7 @@ class LaunchableGraph {
 
   ForkMark fork_mark_;
   Runtime& runtime_;
+  const std::uint64_t generation_;  ///< of the devices
   backend::GraphHandle graph_;
   int device_;
   LateReleases::Ones retirement_;  ///< one, with the streams it was launched on

@@ -13,9 +13,11 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <new>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
@@ -163,7 +165,8 @@ Runtime::Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMach
       events_(std::make_unique<EventPool>(*backend_, device_count_)),
       pinned_(std::make_unique<PinnedAllocator>(*backend_, *events_)),
       peer_enabled_(static_cast<std::size_t>(device_count_ * device_count_)),
-      late_releases_(*backend_, *events_) {
+      late_releases_(*backend_, *events_),
+      shared_before_(std::make_unique<SharedBefore>()) {
   for (int device = 0; device < device_count_; ++device) {
     allocators_.push_back(std::make_unique<CachingAllocator>(*backend_, *events_, device, &segments_,
                                                              Environment::get().allocators));
@@ -302,7 +305,28 @@ void Runtime::destroy_extensions() {
   }
 }
 
+void Runtime::require_uncaptured() {
+  for (int device = 0; device < device_count_; ++device) {
+    if (!backend_->has_capture_on(device)) continue;
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("virtual_devices::start: a stream of device {} is being captured, expected none: "
+                            "end the capture first",
+                            device));
+  }
+}
+
+void Runtime::await_late_releases() {
+  constexpr std::chrono::seconds patience{10};
+  constexpr std::chrono::microseconds asks_every{100};
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  for (release_collected(); late_releases_.has_any(); release_collected()) {
+    if (std::chrono::steady_clock::now() > deadline) return;  // whatever it holds is found in use
+    std::this_thread::sleep_for(asks_every);
+  }
+}
+
 void Runtime::require_unused() {
+  require_uncaptured();
   release_collected();
   destroy_extensions();
   const auto ignore_failures = [](const auto& wait) {
@@ -314,6 +338,14 @@ void Runtime::require_unused() {
   };
   for (int device = 0; device < device_count_; ++device) {
     ignore_failures([&] { backend_->synchronize_device(device); });
+  }
+  await_late_releases();
+  shared_before_->collect();
+  if (const std::size_t open = shared_before_->count(); open != 0) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("virtual_devices::start: {} tensors that were shared are still open in other "
+                            "processes, expected none: have them closed first",
+                            open));
   }
   for (int device = 0; device < device_count_; ++device) {
     ignore_failures([&] { allocator(device).finish_pending(); });

@@ -30,6 +30,7 @@ namespace tutti {
 namespace backend {
 class VirtualMachineControl;
 }
+class SharedBefore;
 
 /// The process-wide state behind all modules: one backend and what belongs to it.
 ///
@@ -65,6 +66,8 @@ class Runtime {
   }
   /// The segments of all devices' allocators.
   [[nodiscard]] SegmentIndex& segments() noexcept { return segments_; }
+  /// What this process has shared and shares no more, while others have it open.
+  [[nodiscard]] SharedBefore& shared_before() noexcept { return *shared_before_; }
   /// What tensors get device memory from instead, if anything.
   [[nodiscard]] PluggedAllocator& plugged() noexcept { return plugged_; }
   [[nodiscard]] PinnedAllocator& pinned() noexcept { return *pinned_; }
@@ -131,8 +134,11 @@ class Runtime {
                                             const std::function<std::shared_ptr<void>()>& make);
   /// Newest first.
   void destroy_extensions();
-  /// Waits for the devices. Throws Error(invalid_argument) if device or pinned memory is in use.
+  /// Waits for the devices, and for what is let go of when their work is done. Throws Error(invalid_argument)
+  /// if device or pinned memory is in use, by other processes too, or something is being captured.
   void require_unused();
+  void require_uncaptured();
+  void await_late_releases();
 
   std::unique_ptr<backend::Backend> backend_;
   backend::VirtualMachineControl* control_;
@@ -153,6 +159,7 @@ class Runtime {
   alignas(cache_line_bytes) LateReleases late_releases_;
   std::recursive_mutex extensions_mutex_;  // making one extension may need another
   std::vector<Extension> extensions_;
+  const std::unique_ptr<SharedBefore> shared_before_;  ///< no extension: what others have open outlives those
 };
 
 /// The library's view of public handles.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sharing.hpp"
 
+#include "backend/unshared_descriptor.hpp"
 #include "blocking_call.hpp"
 #include "graph_captures.hpp"
 #include "runtime.hpp"
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <exception>
@@ -98,10 +100,10 @@ const Tensor& shareable(const Tensor& tensor) {
               fmt::format("open_shared_tensor: handle {}, expected what SharedTensor::handle gave", reason));
 }
 
-/// Memory of another process, open.
+/// Memory of another process, open. Nothing in a child forked off: it is its parent's.
 class OpenedAllocation {
  public:
-  OpenedAllocation(backend::Backend& backend, int device, Descriptor lock,
+  OpenedAllocation(backend::Backend& backend, int device, UnsharedDescriptor lock,
                    const backend::MemoryHandle& allocation)
       : backend_(backend),
         device_(device),
@@ -109,14 +111,18 @@ class OpenedAllocation {
         address_(static_cast<std::byte*>(backend.open_device_memory(device, allocation))) {}
   OpenedAllocation(const OpenedAllocation&) = delete;
   OpenedAllocation& operator=(const OpenedAllocation&) = delete;
-  ~OpenedAllocation() { backend_.close_device_memory(device_, address_); }  // the lock goes afterwards
+  ~OpenedAllocation() {
+    if (!fork_mark_.is_in_child()) backend_.close_device_memory(device_, address_);
+    // The lock goes afterwards.
+  }
 
   [[nodiscard]] std::byte* address() const noexcept { return address_; }
 
  private:
   backend::Backend& backend_;
   const int device_;
-  const Descriptor lock_;
+  const ForkMark fork_mark_;
+  const UnsharedDescriptor lock_;
   std::byte* const address_;
 };
 
@@ -135,7 +141,7 @@ class OpenedStorage final : public Storage {
   }
   ~OpenedStorage() override {
     --opened_tensors;
-    if (!fork_mark_.is_in_child()) runtime_.late_releases().add(std::move(last_));
+    if (!fork_mark_.is_in_child()) runtime_.late_releases().add_marked(std::move(last_));
   }
 
   void record_stream(const Stream& stream) override {
@@ -183,15 +189,21 @@ int device_here(Runtime& runtime, const SharedTensorWords& words) {
                           words.device, runtime.device_count()));
 }
 
-/// The lock that tells the other process that its memory is open.
-Descriptor lock_of(const SharedTensorWords& words) {
+/// The lock that tells the other process that its memory is open. It is this process's alone, as children of
+/// it may live longer.
+UnsharedDescriptor lock_of(const SharedTensorWords& words) {
   if (SharedMemory::is_own(words.control)) {
     throw Error(
         ErrorCode::peer_unavailable,
         "open_shared_tensor: handle is of this process's own memory, expected another process's: copy "
         "the tensor");
   }
-  Descriptor lock = SharedMemory::open_file(words.control);
+  UnsharedDescriptor lock(SharedMemory::open_file(words.control));
+  if (!lock.is_open()) {
+    throw Error(ErrorCode::peer_unavailable,
+                fmt::format("open_shared_tensor: the memory that process {} shares cannot be locked: {}",
+                            words.control.process, std::strerror(errno)));
+  }
   const SharedMemory control(words.control);
   const bool is_locked = flock(lock.number(), LOCK_SH | LOCK_NB) == 0;
   if (!is_locked || control_in(control).is_withdrawn.load(std::memory_order_acquire) != 0) {
@@ -255,7 +267,7 @@ SharedTensor::~SharedTensor() {
   state_->withdraw();
   if (!state_->is_open_elsewhere()) return;
   try {
-    Runtime::get().extension<SharedBefore>().add(std::move(state_));
+    Runtime::get().shared_before().add(std::move(state_));
   } catch (const std::exception&) {
     // No memory for the entry: what others have open must stay, so it stays for good.
     static_cast<void>(state_.release());
@@ -270,6 +282,16 @@ void SharedBefore::add(std::unique_ptr<SharedTensorState> state) {
   const std::lock_guard lock(mutex_);
   states_.reserve(states_.size() + 1);
   states_.push_back(std::move(state));
+}
+
+SharedBefore::~SharedBefore() {
+  collect();
+  for (std::unique_ptr<SharedTensorState>& state : states_) static_cast<void>(state.release());
+}
+
+std::size_t SharedBefore::count() {
+  const std::lock_guard lock(mutex_);
+  return states_.size();
 }
 
 bool SharedBefore::collect() {
@@ -289,7 +311,7 @@ int count_opened_tensors() noexcept {
 
 bool collect_shared(Runtime& runtime) {
   const bool has_closed = runtime.release_collected();
-  return runtime.extension<SharedBefore>().collect() || has_closed;
+  return runtime.shared_before().collect() || has_closed;
 }
 
 Tensor open_shared_tensor(std::span<const std::byte> handle) {

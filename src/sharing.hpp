@@ -45,11 +45,16 @@ class SharedTensorState {
 /// What a runtime's process has shared and shares no more, while others have it open. Thread-safe.
 class SharedBefore {
  public:
-  explicit SharedBefore(Runtime& /*runtime*/) {}
+  SharedBefore() = default;
+  SharedBefore(const SharedBefore&) = delete;
+  SharedBefore& operator=(const SharedBefore&) = delete;
+  /// What others have open stays for good.
+  ~SharedBefore();
   /// Takes it over once it is withdrawn.
   void add(std::unique_ptr<SharedTensorState> state);
   /// Lets go of what nobody has open. Whether anything has gone.
   bool collect();
+  [[nodiscard]] std::size_t count();
 
  private:
   std::mutex mutex_;

@@ -6,6 +6,7 @@
 #include "runtime.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
+#include "support/stream_gate.hpp"
 #include "support/timing.hpp"
 #include "transport/team/agreement.hpp"
 #include "tutti/device.hpp"
@@ -17,12 +18,14 @@
 #include <array>
 #include <csignal>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace tutti {
@@ -105,6 +108,12 @@ TEST(Sharing, KeepsMemoryUntilAllHaveClosedIt) {
       tensor.reset();
       ipc_collect();
       EXPECT_EQ(memory_allocated(0), allocated) << "the other process uses it";
+      if (backend_kind() == BackendKind::host) {
+        EXPECT_TRUE(refuses([] { virtual_devices::start({}); }, ErrorCode::invalid_argument,
+                            {"1 tensors that were shared are still open in other processes"}));
+        ipc_collect();
+        EXPECT_EQ(memory_allocated(0), allocated) << "and still does";
+      }
       all_together(exchange);  // nobody else can open it now
       all_together(exchange);  // rank 1 has closed it
       ipc_collect();
@@ -160,6 +169,73 @@ TEST(Sharing, CountsAProcessThatIsKilledAsClosed) {
     raise(SIGKILL);
   });
   EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, killed}));
+}
+
+TEST(Sharing, WaitsForNoWorkThatIsQueuedAfterTheLastTensorIsGone) {
+  expect_all_right(2, [](Exchange& exchange) {
+    if (exchange.rank() == 0) {
+      std::optional<SharedTensor> shared{full({1000}, 3, {.device = 0})};
+      const std::size_t allocated = memory_allocated(0);
+      static_cast<void>(sent_to_all(exchange, &*shared));
+      all_together(exchange);  // rank 1 has had it open, and its stream is held back since then
+      shared.reset();
+      EXPECT_TRUE(becomes_true([&] {
+        ipc_collect();
+        return memory_allocated(0) == allocated - 4096;
+      }));
+      all_together(exchange);
+      return;
+    }
+    const Stream stream(0);
+    const StreamGuard guard(stream);
+    std::optional<Tensor> opened = open_shared_tensor(sent_to_all(exchange, nullptr).span());
+    EXPECT_EQ(opened->to_vector<float>(), std::vector<float>(1000, 3));
+    opened.reset();
+    test::StreamGate gate(stream);
+    ipc_collect();
+    all_together(exchange);
+    all_together(exchange);
+  });
+}
+
+TEST(Sharing, EndsWithTheProcessThatHasOpenedItAndNotWithItsChildren) {
+  expect_all_right(2, [](Exchange& exchange) {
+    if (exchange.rank() == 0) {
+      std::optional<SharedTensor> shared{full({1000}, 3, {.device = 0})};
+      const std::size_t allocated = memory_allocated(0);
+      static_cast<void>(sent_to_all(exchange, &*shared));
+      all_together(exchange);  // rank 1 has closed it, and its child lives
+      shared.reset();
+      EXPECT_TRUE(becomes_true([&] {
+        ipc_collect();
+        return memory_allocated(0) == allocated - 4096;
+      }));
+      all_together(exchange);
+      return;
+    }
+    std::optional<Tensor> opened = open_shared_tensor(sent_to_all(exchange, nullptr).span());
+    const pid_t sleeper = fork();
+    if (sleeper == 0) {
+      for (;;) pause();
+    }
+    const pid_t closer = fork();
+    if (closer == 0) {
+      opened.reset();  // its parent's
+      std::_Exit(0);
+    }
+    int status = -1;
+    EXPECT_EQ(waitpid(closer, &status, 0), closer);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(opened->to_vector<float>(), std::vector<float>(1000, 3));
+    opened.reset();
+    ipc_collect();
+    synchronize(0);
+    ipc_collect();
+    all_together(exchange);
+    all_together(exchange);
+    EXPECT_EQ(kill(sleeper, SIGKILL), 0);
+    EXPECT_EQ(waitpid(sleeper, &status, 0), sleeper);
+  });
 }
 
 TEST(Sharing, EndsWithItsProcess) {

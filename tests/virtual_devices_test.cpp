@@ -7,9 +7,12 @@
 #include "support/stream_gate.hpp"
 #include "tutti/error.hpp"
 #include "tutti/event.hpp"
+#include "tutti/graph.hpp"
 #include "tutti/memory.hpp"
+#include "tutti/tensor.hpp"
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -97,6 +100,39 @@ TEST_F(VirtualDevices, WaitForFreedMemoryThatStreamsStillUse) {
   gate.open_soon();
   boot("island", 2);
   EXPECT_EQ(device_count(), 2);
+}
+
+TEST_F(VirtualDevices, WaitForGraphsThatAreGoneAndStillRun) {
+  const Stream launched(0);
+  StreamGate gate(launched);
+  {
+    const Graph graph =
+        Graph::capture(Stream(0), [] { static_cast<void>(ones({1000}, {.device = Device(0)})); });
+    graph.launch(launched);
+  }
+  gate.open_soon();
+  boot("island", 2);
+  EXPECT_EQ(device_count(), 2);
+}
+
+TEST_F(VirtualDevices, OutliveGraphsOfTheirPredecessors) {
+  backend::Backend& backend = Runtime::get().backend();
+  const backend::StreamRef own = backend.create_stream(0, 0);  // so that the graph has an event of the pool's
+  std::optional<Graph> graph = Graph::capture(Stream(0), [] {});
+  graph->launch(StreamAccess::make(own));
+  backend.destroy_stream(own);
+  boot("island", 4);
+  EXPECT_TRUE(refuses([&] { graph->launch(Stream(0)); }, ErrorCode::invalid_argument,
+                      {"Graph::launch: the graph belongs to devices that have been replaced"}));
+  graph.reset();
+}
+
+TEST_F(VirtualDevices, DoNotStartWhileAStreamIsCaptured) {
+  static_cast<void>(Graph::capture(Stream(1), [] {
+    EXPECT_TRUE(refuses([] { boot("island", 2); }, ErrorCode::invalid_argument,
+                        {"virtual_devices::start: a stream of device 1 is being captured"}));
+  }));
+  boot("island", 2);
 }
 
 TEST_F(VirtualDevices, StartEvenAfterFailuresNobodyAskedAbout) {
