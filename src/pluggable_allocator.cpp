@@ -8,6 +8,8 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <exception>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -92,25 +94,25 @@ void device_free(void* address, Device device) {
   runtime.backend().free_device(index_of(runtime, device, "device_free"), address);
 }
 
-/// Memory of the functions. Freed once its own stream has been made to wait for all others that used it.
-class PluggedAllocator::PluggedStorage final : public Storage {
+/// Freed once its own stream has been made to wait for all others that used it.
+class PluggedAllocator::Freed {
  public:
-  PluggedStorage(PluggedAllocator& allocator, void* data, std::size_t bytes, int device,
-                 backend::StreamRef stream)
-      : Storage(data, bytes, Device(device)), allocator_(allocator), stream_(stream) {}
-
-  ~PluggedStorage() override {
+  Freed(PluggedAllocator& allocator, void* address, std::size_t bytes, int device, backend::StreamRef stream)
+      : allocator_(allocator), address_(address), bytes_(bytes), device_(device), stream_(stream) {}
+  Freed(const Freed&) = delete;
+  Freed& operator=(const Freed&) = delete;
+  ~Freed() {
     if (fork_mark_.is_in_child()) return;
     for (const backend::StreamRef user : users_) order_after(user);
-    allocator_.call_free(data(), bytes(), device().index(), stream_);
+    allocator_.call_free(address_, bytes_, device_, stream_);
   }
 
-  void record_stream(const Stream& stream) override {
-    const backend::StreamRef user = StreamAccess::ref(stream);
-    if (graph_keeps(*this, user) || user == stream_) return;
-    const std::lock_guard lock(mutex_);
-    if (std::ranges::find(users_, user) == users_.end()) users_.push_back(user);
+  void add_user(backend::StreamRef user) {
+    if (user != stream_ && std::ranges::find(users_, user) == users_.end()) users_.push_back(user);
   }
+  [[nodiscard]] backend::StreamRef stream() const noexcept { return stream_; }
+  [[nodiscard]] std::vector<backend::StreamRef>& users() noexcept { return users_; }
+  [[nodiscard]] bool is_in_child() const noexcept { return fork_mark_.is_in_child(); }
 
  private:
   void order_after(backend::StreamRef user) noexcept {
@@ -122,11 +124,95 @@ class PluggedAllocator::PluggedStorage final : public Storage {
   }
 
   PluggedAllocator& allocator_;
+  void* const address_;
+  const std::size_t bytes_;
+  const int device_;
   const backend::StreamRef stream_;
   const ForkMark fork_mark_;
-  std::mutex mutex_;
   std::vector<backend::StreamRef> users_;
 };
+
+/// Memory of the functions.
+class PluggedAllocator::PluggedStorage final : public Storage {
+ public:
+  /// Takes over what `memory` says.
+  PluggedStorage(PluggedAllocator& allocator, OneFreed&& memory, void* data, std::size_t bytes, int device)
+      : Storage(data, bytes, Device(device)), allocator_(allocator), memory_(std::move(memory)) {}
+  ~PluggedStorage() override { allocator_.let_go(std::move(memory_)); }
+
+  void record_stream(const Stream& stream) override {
+    const backend::StreamRef user = StreamAccess::ref(stream);
+    if (graph_keeps(*this, user)) return;
+    const std::lock_guard lock(mutex_);
+    memory_.front().add_user(user);
+  }
+
+ private:
+  PluggedAllocator& allocator_;
+  std::mutex mutex_;
+  OneFreed memory_;  ///< one, made beforehand, as to let go of it takes no memory
+};
+
+PluggedAllocator::PluggedAllocator(Runtime& runtime) : runtime_(runtime) {}
+PluggedAllocator::~PluggedAllocator() = default;
+
+void PluggedAllocator::let_go(OneFreed&& freed) noexcept {
+  if (!freed.front().is_in_child() && (is_kept(freed) || is_delayed(freed))) return;
+  freed.clear();
+}
+
+bool PluggedAllocator::is_kept(OneFreed& freed) noexcept {
+  const backend::StreamRef stream = freed.front().stream();
+  try {
+    if (const GraphPool keeper = GraphCaptures::of_calling_thread(); keeper != GraphPool::none) {
+      const std::lock_guard lock(mutex_);
+      const auto kept = kept_.find(keeper);
+      if (kept == kept_.end()) return false;
+      kept->second.splice(kept->second.end(), freed);
+      return true;
+    }
+    if (!runtime_.backend().is_capturing(stream)) return false;
+    auto kept = std::make_shared<OneFreed>();
+    runtime_.retain_until_graph_destroyed(stream, kept);
+    kept->splice(kept->end(), freed);
+    return true;
+  } catch (const std::exception&) {
+    return false;  // the capture has become invalid: nothing of it will run
+  }
+}
+
+bool PluggedAllocator::is_delayed(OneFreed& freed) noexcept {
+  std::vector<backend::StreamRef>& users = freed.front().users();
+  try {
+    const auto is_captured = [this](backend::StreamRef user) {
+      return runtime_.backend().is_capturing(user);
+    };
+    if (std::ranges::none_of(users, is_captured)) return false;
+    LateReleases::Ones ones(1);
+    auto kept = std::make_shared<OneFreed>();
+    ones.front().resource = kept;
+    ones.front().streams = std::exchange(users, {});
+    kept->splice(kept->end(), freed);
+    runtime_.late_releases().add_marked(std::move(ones));
+    return true;
+  } catch (const std::exception&) {
+    return false;  // a device in trouble, which does nothing more with the memory, or no memory to wait
+  }
+}
+
+void PluggedAllocator::add_graph_pool(GraphPool keeper) {
+  const std::lock_guard lock(mutex_);
+  kept_.try_emplace(keeper);
+}
+
+void PluggedAllocator::close_graph_pool(GraphPool keeper) noexcept {
+  OneFreed freed;  // given back without the lock
+  const std::lock_guard lock(mutex_);
+  const auto kept = kept_.find(keeper);
+  if (kept == kept_.end()) return;
+  freed.swap(kept->second);
+  kept_.erase(kept);
+}
 
 bool PluggedAllocator::decide_for_native() noexcept {
   const std::lock_guard lock(mutex_);
@@ -150,37 +236,43 @@ void PluggedAllocator::use(std::shared_ptr<const PluggedFunctions> functions) {
 
 detail::IntrusivePtr<Storage> PluggedAllocator::allocate(int device, std::size_t bytes,
                                                          backend::StreamRef stream) {
-  void* const address = call_alloc(device, bytes, stream);
-  try {
-    return detail::IntrusivePtr<Storage>::adopt(new PluggedStorage(*this, address, bytes, device, stream));
-  } catch (...) {
-    call_free(address, bytes, device, stream);
-    throw;
-  }
+  void* address = nullptr;
+  OneFreed memory = taken(device, bytes, stream, address);
+  return detail::IntrusivePtr<Storage>::adopt(
+      new PluggedStorage(*this, std::move(memory), address, bytes, device));
 }
 
 void* PluggedAllocator::allocate_raw(int device, std::size_t bytes, backend::StreamRef stream) {
-  void* const address = call_alloc(device, bytes, stream);
+  void* address = nullptr;
+  OneFreed memory = taken(device, bytes, stream, address);
+  const std::lock_guard lock(mutex_);
+  raw_.insert_or_assign(address, std::move(memory));
+  return address;
+}
+
+PluggedAllocator::OneFreed PluggedAllocator::taken(int device, std::size_t bytes, backend::StreamRef stream,
+                                                   void*& address) {
+  address = call_alloc(device, bytes, stream);
+  OneFreed memory;
   try {
-    const std::lock_guard lock(mutex_);
-    raw_.insert_or_assign(address, Raw{bytes, stream, device});
+    memory.emplace_back(*this, address, bytes, device, stream);
   } catch (...) {
     call_free(address, bytes, device, stream);
     throw;
   }
-  return address;
+  return memory;
 }
 
 bool PluggedAllocator::free_raw(void* address) {
-  Raw raw{};
+  OneFreed memory;
   {
     const std::lock_guard lock(mutex_);
     const auto found = raw_.find(address);
     if (found == raw_.end()) return false;
-    raw = found->second;
+    memory = std::move(found->second);
     raw_.erase(found);
   }
-  call_free(address, raw.bytes, raw.device, raw.stream);
+  let_go(std::move(memory));
   return true;
 }
 
@@ -193,6 +285,7 @@ void* PluggedAllocator::call_alloc(int device, std::size_t bytes, backend::Strea
                     format_bytes(bytes), stream.device));
   }
   if (bytes == 0) return nullptr;  // what functions make of it differs
+  const DeviceGuard current{Device(device)};
   if (void* const address = functions_->alloc(bytes, device, stream.handle)) {
     bytes_in_use_ += bytes;
     return address;
@@ -212,6 +305,12 @@ void* PluggedAllocator::call_alloc(int device, std::size_t bytes, backend::Strea
 void PluggedAllocator::call_free(void* address, std::size_t bytes, int device,
                                  backend::StreamRef stream) noexcept {
   if (bytes == 0) return;
+  std::optional<DeviceGuard> current;
+  try {
+    current.emplace(Device(device));
+  } catch (const std::exception&) {
+    // Without memory for the thread's state, or with the device in trouble: the function is told the device.
+  }
   functions_->free(address, bytes, device, stream.handle);
   bytes_in_use_ -= bytes;
 }

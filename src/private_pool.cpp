@@ -23,6 +23,7 @@ PrivatePool::PrivatePool(Runtime& runtime, GraphLaunches launches)
   for (int device = 0; device < runtime_.device_count(); ++device)
     runtime_.allocator(device).add_graph_pool(id_);
   runtime_.pinned().add_graph_pool(id_);
+  runtime_.plugged().add_graph_pool(id_);
 }
 
 PrivatePool::~PrivatePool() {
@@ -33,6 +34,7 @@ PrivatePool::~PrivatePool() {
   for (int device = 0; device < runtime_.device_count(); ++device)
     runtime_.allocator(device).close_graph_pool(id_, work);
   runtime_.pinned().close_graph_pool(id_);
+  runtime_.plugged().close_graph_pool(id_);
 }
 
 PrivatePool::Use::Use(std::shared_ptr<PrivatePool> pool, std::string_view function) : pool_(std::move(pool)) {

@@ -3,11 +3,15 @@
 
 #include "tutti/pluggable_allocator.hpp"
 
+#include "runtime.hpp"
 #include "support/errors.hpp"
+#include "support/timing.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
+#include "tutti/graph.hpp"
 #include "tutti/memory.hpp"
+#include "tutti/sharing.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 #include "tutti/virtual_devices.hpp"
@@ -123,6 +127,7 @@ TEST(PluggableAllocator, ProvidesTensorsFromFunctions) {
   std::map<void*, Given> given;
   change_current_allocator(CUDAPluggableAllocator(
       [&](std::size_t bytes, int device, void* stream) {
+        EXPECT_EQ(current_device(), device);
         void* const address = device_malloc(bytes, device);
         const std::lock_guard lock(mutex);
         given[address] = {bytes, device, stream};
@@ -133,6 +138,7 @@ TEST(PluggableAllocator, ProvidesTensorsFromFunctions) {
         EXPECT_EQ(given.at(address).bytes, bytes);
         EXPECT_EQ(given.at(address).device, device);
         EXPECT_EQ(given.at(address).stream, stream);
+        EXPECT_EQ(current_device(), device);
         given.erase(address);
         synchronize(device);
         device_free(address, device);
@@ -146,7 +152,53 @@ TEST(PluggableAllocator, ProvidesTensorsFromFunctions) {
                         {"40 bytes of the pluggable allocator are still allocated"}));
   }
   use_tensors();
+  EXPECT_EQ(current_device(), 0);
   EXPECT_TRUE(given.empty());
+
+  // What graphs use stays as long as they do.
+  const auto is_given_all = [&](std::size_t count) {
+    const std::lock_guard lock(mutex);
+    return given.size() == count;
+  };
+  const Tensor out = zeros({10}, {.device = 0});
+  {
+    Tensor dropped = full({10}, 4, {.device = 0});
+    void* raw = caching_allocator_alloc(100, 0);
+    const Graph graph = Graph::capture(stream, [&] {
+      out.copy_(dropped, Blocking::no);
+      dropped = Tensor();
+      caching_allocator_delete(raw);
+    });
+    EXPECT_TRUE(is_given_all(3));
+    graph.launch(stream);
+    stream.synchronize();
+  }
+  ipc_collect();
+  EXPECT_TRUE(is_given_all(1));
+  EXPECT_EQ(out.to_vector<float>(), std::vector<float>(10, 4));
+
+  // A capture that others began, on the tensor's own stream; and one of another user's stream.
+  backend::Backend& backend = Runtime::get().backend();
+  const Stream other(0);
+  Tensor own;
+  {
+    const StreamGuard guard(stream);
+    own = full({10}, 4, {.device = 0});
+  }
+  Tensor lent = full({10}, 4, {.device = 0});
+  lent.record_stream(other);
+  synchronize(0);
+  backend.begin_capture(StreamAccess::ref(stream), CaptureErrorMode::thread);
+  backend.begin_capture(StreamAccess::ref(other), CaptureErrorMode::thread);
+  own = Tensor();
+  lent = Tensor();
+  EXPECT_TRUE(is_given_all(3));
+  backend.destroy_graph(backend.end_capture(StreamAccess::ref(other), nullptr));
+  backend.destroy_graph(backend.end_capture(StreamAccess::ref(stream), nullptr));
+  EXPECT_TRUE(test::becomes_true([&] {
+    ipc_collect();
+    return is_given_all(1);
+  }));
 }
 
 TEST(PluggableAllocator, ComesBeforeTheFirstTensorOnly) {

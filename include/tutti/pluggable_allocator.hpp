@@ -20,8 +20,10 @@ class PluggedFunctions;
 /// queued on `stream` from then on may use, or nullptr if there are none: that becomes an OutOfMemoryError.
 /// `free(address, bytes, device, stream)` gets back what it gave, with the same arguments, when the last
 /// tensor over it is gone: work queued on `stream` may still use it, and so that stream has been made to wait
-/// for all others named by `record_stream`. Streams are native handles (`Stream::native_handle`). Both are
-/// called from whichever thread makes or drops a tensor, also from several at a time. `alloc` may throw what
+/// for all others named by `record_stream`. What is dropped while a graph is captured that may use it comes
+/// back when that is gone and its launches are done. Streams are native handles (`Stream::native_handle`).
+/// Both are called with `device` current, from whichever thread makes or drops a tensor, or the graph, also
+/// from several at a time. `alloc` may throw what
 /// it likes; `free` must not throw: that ends the program.
 class TUTTI_EXPORT CUDAPluggableAllocator {
  public:
