@@ -2,6 +2,7 @@
 #include "backend/host/machine.hpp"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -156,8 +157,8 @@ void Machine::wait_event(StreamRef stream, EventHandle event) {
   StreamWorker& worker = worker_of(stream);
   if (const auto& marks = event_of(event).marks()) {
     require_uncaptured(worker, "wait_event, for an event that other processes share,");
-    const std::uint32_t latest = marks->latest();
-    if (latest == 0 || (marks->reached(latest) && !interleaver_->active())) return;
+    const std::optional<SharedMarks::Mark> latest = marks->latest();
+    if (!latest || (marks->reached(*latest) && !interleaver_->active())) return;
     submit(worker, std::make_unique<SharedMarkTask>("wait_event", marks, latest));
     return;
   }
@@ -223,9 +224,9 @@ void Machine::record_event(EventHandle event, StreamRef stream) {
   HostEvent& recorded = event_of(event);
   if (const auto& marks = recorded.marks()) {
     require_uncaptured(worker, "record_event, of an event that other processes share,");
-    const std::uint32_t number = marks->begin();
-    submit(worker,
-           std::make_unique<SharedMarkTask>("record_event", marks, SharedMarks::before(number), number));
+    marks->record(worker.progress(), [&](const SharedMarks::Begun& begun) {
+      submit(worker, std::make_unique<SharedMarkTask>("record_event", marks, begun.after, begun.mark));
+    });
     return;
   }
   if (mark_if_captured(worker, recorded)) return;
@@ -242,8 +243,8 @@ void Machine::record_event(EventHandle event, StreamRef stream) {
 bool Machine::has_passed(EventHandle event) noexcept {
   interleaver_->pass_time();
   if (const auto& marks = event_of(event).marks()) {
-    const std::uint32_t latest = marks->latest();
-    return latest == 0 || marks->reached(latest);
+    const std::optional<SharedMarks::Mark> latest = marks->latest();
+    return !latest || marks->reached(*latest);
   }
   return event_of(event).ticket().complete();
 }
@@ -258,8 +259,8 @@ bool Machine::query_event(EventHandle event) {
 void Machine::synchronize_event(EventHandle event) {
   if (const auto& marks = event_of(event).marks()) {
     constexpr int turn = 1;  // milliseconds, after which work that is held back goes on
-    const std::uint32_t latest = marks->latest();
-    while (latest != 0 && !marks->wait(latest, turn)) interleaver_->wait_elsewhere();
+    const std::optional<SharedMarks::Mark> latest = marks->latest();
+    while (latest && !marks->wait(*latest, turn)) interleaver_->wait_elsewhere();
     return report_failures(event_of(event).device());
   }
   const Ticket ticket = event_of(event).ticket();
