@@ -92,7 +92,6 @@ class NvmlReader {
 
   NvmlReader() {
     const DriverLibrary& nvml = session_.driver_library();
-    nvml.load(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
     nvml.load(in_words_, "nvmlErrorString");
     nvml.load(utilization_, "nvmlDeviceGetUtilizationRates");
     nvml.load(temperature_, "nvmlDeviceGetTemperature");
@@ -110,9 +109,8 @@ class NvmlReader {
   }
 
   [[nodiscard]] NvmlDevice find(const std::string& bus_id, const Question& question) const {
-    if (!session_.is_open()) refuse(question, session_.status());
     NvmlDevice handle = nullptr;
-    ask(question, by_bus_id_, bus_id.c_str(), &handle);
+    if (const int status = session_.find(bus_id, handle); status != nvml_success) refuse(question, status);
     return handle;
   }
 
@@ -130,7 +128,6 @@ class NvmlReader {
   }
 
   NvmlSession session_;
-  int (*by_bus_id_)(const char*, NvmlDevice*) = nullptr;
   const char* (*in_words_)(int) = nullptr;
   int (*utilization_)(NvmlDevice, NvmlUtilization*) = nullptr;
   int (*temperature_)(NvmlDevice, int, unsigned*) = nullptr;

@@ -24,13 +24,12 @@ class NvLinks {
  public:
   NvLinks() {
     const DriverLibrary& nvml = session_.driver_library();
-    nvml.load(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
     nvml.load(link_state_, "nvmlDeviceGetNvLinkState");
     nvml.load(remote_, "nvmlDeviceGetNvLinkRemotePciInfo_v2");
     nvml.load(remote_type_, "nvmlDeviceGetNvLinkRemoteDeviceType");
   }
   [[nodiscard]] bool is_ready() const {
-    return session_.is_open() && by_bus_id_ != nullptr && link_state_ != nullptr && remote_ != nullptr;
+    return session_.is_open() && link_state_ != nullptr && remote_ != nullptr;
   }
 
   /// The bus ids at the far ends of the active links of a GPU.
@@ -61,14 +60,13 @@ class NvLinks {
   template <class Visitor>
   void for_each_link(const std::string& bus_id, const Visitor& visitor) const {
     NvmlDevice device = nullptr;
-    if (by_bus_id_(bus_id.c_str(), &device) != nvml_success) return;
+    if (session_.find(bus_id, device) != nvml_success) return;
     for (unsigned link = 0; link < most_links; ++link) {
       int is_active = 0;
       if (link_state_(device, link, &is_active) == nvml_success && is_active != 0) visitor(device, link);
     }
   }
   NvmlSession session_;
-  int (*by_bus_id_)(const char*, NvmlDevice*) = nullptr;
   int (*link_state_)(NvmlDevice, unsigned, int*) = nullptr;
   int (*remote_)(NvmlDevice, unsigned, NvmlPciInfo*) = nullptr;
   int (*remote_type_)(NvmlDevice, unsigned, int*) = nullptr;

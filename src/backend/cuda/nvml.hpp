@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 #include <dlfcn.h>
 
 /// NVML's binary interface, as far as it is needed: its header need not be installed where tutti is built,
@@ -41,6 +43,7 @@ class NvmlSession {
     if (!library_.is_loaded()) return;
     status_ = nvml_function_not_found;
     if (library_.load(shutdown_, "nvmlShutdown") && library_.load(init, "nvmlInit_v2")) status_ = init();
+    library_.load(by_bus_id_, "nvmlDeviceGetHandleByPciBusId_v2");
   }
   NvmlSession(const NvmlSession&) = delete;
   NvmlSession& operator=(const NvmlSession&) = delete;
@@ -51,11 +54,18 @@ class NvmlSession {
   [[nodiscard]] bool is_open() const noexcept { return status_ == nvml_success; }
   /// What NVML has said to the session's begin; `nvml_library_not_found` if there is no NVML.
   [[nodiscard]] int status() const noexcept { return status_; }
+  /// What NVML says to the question for the device with that bus id, which `device` then is; to the session's
+  /// begin, where that has failed.
+  [[nodiscard]] int find(const std::string& pci_bus_id, NvmlDevice& device) const {
+    if (!is_open()) return status_;
+    return by_bus_id_ == nullptr ? nvml_function_not_found : by_bus_id_(pci_bus_id.c_str(), &device);
+  }
   [[nodiscard]] const DriverLibrary& driver_library() const noexcept { return library_; }
 
  private:
   DriverLibrary library_{"libnvidia-ml.so.1"};
   int (*shutdown_)() = nullptr;
+  int (*by_bus_id_)(const char*, NvmlDevice*) = nullptr;
   int status_ = nvml_library_not_found;
 };
 
