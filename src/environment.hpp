@@ -56,7 +56,7 @@ struct Environment {
   AllocatorSettings allocators;
   /// `TUTTI_LAUNCH_BLOCKING` or `CUDA_LAUNCH_BLOCKING`, `1` or `0`: whether calls that queue an operation
   /// return only when it is done, and report its own failure. Of CUDA's variable, CUDA itself reads what it
-  /// likes; here it means yes if it is a number other than 0.
+  /// likes; here it means yes if it is a number other than 0 and the other one does not say no.
   bool launch_blocking = false;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).

@@ -17,14 +17,17 @@ namespace tutti {
 
 class GraphedCallable::Impl {
  public:
-  /// Copies of the samples are what the graph reads.
-  explicit Impl(const std::vector<Tensor>& samples) {
+  /// Copies of the samples are what the graph reads. Of `streams`, those that callables before it use, it
+  /// uses the one of each device, and adds what is missing: memory of a pool is shared on one stream.
+  Impl(const std::vector<Tensor>& samples, std::vector<Stream>& streams) {
     for (const Tensor& sample : samples) {
       inputs_.push_back(empty_like(sample));
       inputs_.back().copy_(sample);
       const int device = sample.device().index();
       const auto is_known = [device](const Stream& stream) { return stream.device() == device; };
-      if (std::ranges::none_of(streams_, is_known)) streams_.emplace_back(device);
+      if (std::ranges::any_of(streams_, is_known)) continue;
+      if (std::ranges::none_of(streams, is_known)) streams.emplace_back(device);
+      streams_.push_back(*std::ranges::find_if(streams, is_known));
     }
   }
 
@@ -142,8 +145,9 @@ std::vector<GraphedCallable> make_graphed_callables(const std::vector<TensorFunc
     }
   }
   std::vector<std::shared_ptr<GraphedCallable::Impl>> made;
+  std::vector<Stream> streams;
   for (const std::vector<Tensor>& inputs : samples)
-    made.push_back(std::make_shared<GraphedCallable::Impl>(inputs));
+    made.push_back(std::make_shared<GraphedCallable::Impl>(inputs, streams));
   for (std::size_t c = 0; c < made.size(); ++c) made[c]->warm_up(callables[c], options.warmup_iterations);
   const GraphPoolHandle pool = options.pool.defined() ? options.pool : graph_pool_handle();
   std::vector<GraphedCallable> graphed;

@@ -90,6 +90,13 @@ void fill_dense(const Tensor& tensor, backend::RandomFill task, std::string_view
 void fill(const Tensor& tensor, const backend::RandomFill& task, std::string_view function) {
   if (tensor.numel() == 0) return;
   if (tensor.layout()->is_dense()) return fill_dense(tensor, task, function);
+  if (!tensor.layout()->is_non_overlapping()) {  // before the generator advances
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format("{}: the tensor has sizes {} and strides {}, under which several indices share an "
+                    "element, expected one element for each",
+                    function, to_string(tensor.sizes()), to_string(tensor.strides())));
+  }
   const Tensor dense =
       allocate_tensor(dense_layout(tensor.layout()), tensor.device(), HostMemory::pageable, function);
   fill_dense(dense, task, function);

@@ -19,6 +19,7 @@
 #include <random>
 #include <shared_mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -28,6 +29,7 @@ namespace {
 
 constexpr std::size_t random_test_mib = std::size_t{1} << 20;
 constexpr std::size_t most_held = 40;  ///< by a thread at a time
+constexpr std::size_t most_graphs = 4;
 
 /// One thread's random doings, over devices that others use as well.
 class RandomTenant {
@@ -56,17 +58,30 @@ class RandomTenant {
         if (!raw_.empty()) caching_allocator_delete(taken_from(raw_));
     }
   }
-  /// A graph whose memory is left to it, if it can be captured, and one tensor that outlives it.
+  /// A graph whose memory is left to it, or to those that share its pool; and one tensor of it, and one that
+  /// it uses and that is gone when it is captured, which may outlive it or not.
   void capture_one() {
     const Stream& stream = any_stream();
     const std::int64_t elements = any_size();
-    const Graph graph = Graph::capture(stream, [&] {
-      const Tensor scratch = empty({elements}, {.dtype = DType::uint8, .device = stream.device()});
-      tensors_.push_back(zeros({elements}, {.dtype = DType::uint8, .device = stream.device()}));
-    });
+    const bool shares = !graphs_.empty() && below(2) == 0;
+    const GraphPoolHandle pool = shares ? graphs_[below(graphs_.size())].pool() : GraphPoolHandle();
+    Graph graph = Graph::capture(
+        stream,
+        [&] {
+          const Tensor scratch = empty({elements}, {.dtype = DType::uint8, .device = stream.device()});
+          tensors_.push_back(zeros({elements}, {.dtype = DType::uint8, .device = stream.device()}));
+          drop(tensors_);
+        },
+        {.pool = pool});
     graph.launch(stream);
+    graphs_.push_back(std::move(graph));
+    if (graphs_.size() > most_graphs) {
+      std::swap(graphs_[below(graphs_.size())], graphs_.back());
+      graphs_.pop_back();
+    }
   }
   void drop_all() {
+    graphs_.clear();
     tensors_.clear();
     while (!raw_.empty()) caching_allocator_delete(taken_from(raw_));
   }
@@ -110,6 +125,7 @@ class RandomTenant {
   std::vector<Stream> streams_;
   std::vector<Tensor> tensors_;
   std::vector<void*> raw_;
+  std::vector<Graph> graphs_;
 };
 
 TEST(AllocatorBooks, BalanceAtEveryMoment) {
@@ -126,7 +142,7 @@ TEST(AllocatorBooks, BalanceAtEveryMoment) {
         RandomTenant tenant(devices, test::test_seed() + static_cast<std::uint64_t>(thread));
         for (std::int64_t step = 0; step < steps; ++step) {
           tenant.step();
-          if (step % 300 == 299 && runtime.backend().supports_graphs()) {
+          if (step % 100 == 99 && runtime.backend().supports_graphs()) {
             const std::shared_lock lock(capturing);
             tenant.capture_one();
           }

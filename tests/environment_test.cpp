@@ -136,7 +136,8 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
 
 TEST(Environment, LaunchesBlockByEitherVariable) {
   EXPECT_FALSE(parse({{"TUTTI_LAUNCH_BLOCKING", "0"}}).launch_blocking);
-  EXPECT_TRUE(parse({{"TUTTI_LAUNCH_BLOCKING", "0"}, {"CUDA_LAUNCH_BLOCKING", "1"}}).launch_blocking);
+  EXPECT_FALSE(parse({{"TUTTI_LAUNCH_BLOCKING", "0"}, {"CUDA_LAUNCH_BLOCKING", "1"}}).launch_blocking);
+  EXPECT_TRUE(parse({{"TUTTI_LAUNCH_BLOCKING", "1"}, {"CUDA_LAUNCH_BLOCKING", "0"}}).launch_blocking);
   EXPECT_TRUE(parse({{"CUDA_LAUNCH_BLOCKING", "2"}}).launch_blocking);
   for (const char* const no : {"0", "", "no"})
     EXPECT_FALSE(parse({{"CUDA_LAUNCH_BLOCKING", no}}).launch_blocking) << no;

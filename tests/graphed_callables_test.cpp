@@ -3,8 +3,10 @@
 
 #include "support/errors.hpp"
 #include "tutti/collectives.hpp"
+#include "tutti/memory.hpp"
 #include "tutti/tensor.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -65,6 +67,22 @@ TEST_F(GraphedCallables, ShareAPoolAndRunOneAfterAnother) {
   const Tensor one = sample(1);
   for (const GraphedCallable& layer : layers) value = layer({value, one})[0];
   EXPECT_TRUE(consists_of(value, 4));
+}
+
+TEST_F(GraphedCallables, UseTheSameMemoryForWhatEachDrops) {
+  const TensorFunction with_scratch = [](const std::vector<Tensor>& inputs) {
+    full({4 << 20}, 3, {.device = 0}).fill_(4);
+    return add(inputs);
+  };
+  const std::vector<Tensor> two{sample(1), sample(2)};
+  const std::vector<GraphedCallable> graphed =
+      make_graphed_callables({with_scratch, with_scratch, with_scratch}, {two, two, two});
+  std::size_t large = 0;
+  for (const MemorySegment& segment : memory_snapshot()) {
+    if (segment.graph_pool == graphed[0].pool().id() && segment.pool == MemoryPool::large_pool)
+      large += segment.bytes;
+  }
+  EXPECT_EQ(large, std::size_t{16} << 20);
 }
 
 TEST_F(GraphedCallables, WorkOnSeveralDevices) {

@@ -49,6 +49,18 @@ TEST(RngFill, FillsStridedTensorsInIndexOrder) {
   }
 }
 
+TEST(RngFill, RefusesElementsThatShareAPlaceAndDrawsNothingThen) {
+  const Tensor one = zeros({1}, {.device = Device(0)});
+  const Tensor repeated =
+      Tensor::from_blob(TensorView(one.data(), DType::float32, {3}, {0}, Device(0)), [] {});
+  manual_seed(3);
+  EXPECT_TRUE(refuses([&] { normal_(repeated); }, ErrorCode::invalid_argument,
+                      {"normal_: the tensor has sizes", "several indices share an element"}));
+  const auto next = drawn<float>(normal_, 150);
+  manual_seed(3);
+  EXPECT_EQ(next, drawn<float>(normal_, 150));
+}
+
 TEST(RngIntegers, TakeTwoWordsEachAsAFractionOfTheRange) {
   // The known answer of Philox4x32-10 for key 0 and counter 0.
   constexpr std::uint64_t fractions[] = {0xe169c58d6627e8d5, 0x9b00dbd8bc57ac4c};

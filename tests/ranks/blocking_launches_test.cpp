@@ -36,9 +36,12 @@ using transport::LaunchProbe;
 
 constexpr std::array devices{0, 1};
 
-/// Before anything else of the process.
+/// Kernels', by CUDA itself, and nothing else: not the mode of the library's own, which blocks all
+/// operations. Before anything else of the process.
 void block_launches() {
   setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+  setenv("TUTTI_LAUNCH_BLOCKING", "0", 1);
+  EXPECT_FALSE(Runtime::get().backend().launches_block());
   if (auto* const machine = Runtime::get().virtual_machine()) machine->set_blocking_launches(true);
 }
 
@@ -175,6 +178,25 @@ TEST(BlockingOperations, OfGraphsAreOverWhenTheLaunchReturns) {
     graph.launch(stream);
     EXPECT_TRUE(stream.query());
     EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1'000'000, 5.0F));
+  });
+}
+
+TEST(BlockingOperations, OfGraphsReportWhatFailsOnAnyOfTheirDevices) {
+  expect_all_right(1, [](Exchange&) {
+    block_all_operations();
+    if (backend_kind() == BackendKind::cuda) return;  // GPUs cannot be made to fail
+    const std::array streams{Stream(0), Stream(1)};
+    const Tensor tensor = zeros({1000}, {.device = 1});
+    const Graph graph = Graph::capture(streams, [&] {
+      const StreamGuard guard(streams[1]);
+      tensor.fill_(5);
+    });
+    virtual_devices::inject({.operation = virtual_devices::Operation::kernel,
+                             .kind = virtual_devices::FaultKind::fail_asynchronously,
+                             .device = Device(1)});
+    EXPECT_TRUE(refuses([&] { graph.launch(streams[0]); }, ErrorCode::device_failure, {"an injected fault"}));
+    EXPECT_NO_THROW(graph.launch(streams[0]));
+    EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1000, 5.0F));
   });
 }
 
