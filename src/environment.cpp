@@ -142,6 +142,9 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   if (const char* const cuda = lookup("CUDA_LAUNCH_BLOCKING"))
     result.launch_blocking = parse_number<long>(cuda).value_or(0) != 0;
   assign(result.launch_blocking, "TUTTI_LAUNCH_BLOCKING", parse_switch, "0 or 1");
+  assign(
+      result.jit_compiler, "TUTTI_JIT_CXX",
+      [](std::string_view text) { return std::optional<std::string>(text); }, "a compiler");
   assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");
   assign(
       result.flight_record, "TUTTI_FLIGHT_RECORD",

@@ -58,6 +58,9 @@ struct Environment {
   /// return only when it is done, and report its own failure. Of CUDA's variable, CUDA itself reads what it
   /// likes; here it means yes if it is a number other than 0 and the other one does not say no.
   bool launch_blocking = false;
+  /// `TUTTI_JIT_CXX`: the C++ compiler for what `tutti/jiterator.hpp` compiles for virtual devices, a path or
+  /// a name that `PATH` finds, instead of the first of `c++`, `g++` and `clang++`.
+  std::optional<std::string> jit_compiler;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).
   LogLevel log = LogLevel::warn;

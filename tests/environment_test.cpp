@@ -73,11 +73,13 @@ TEST(Environment, TakesEveryVariable) {
              {"TUTTI_LAUNCH_THREADS", "0"},
              {"TUTTI_ALLOC_CONF", "max_split_size_mb:200,garbage_collection_threshold:0.8"},
              {"TUTTI_LAUNCH_BLOCKING", "1"},
+             {"TUTTI_JIT_CXX", "/opt/bin/c++"},
              {"TUTTI_LOG", "off"},
              {"TUTTI_TRACE", "/tmp/trace.json"},
              {"TUTTI_FLIGHT_RECORD", "/tmp/record"}});
   EXPECT_EQ(environment.backend, BackendChoice::host);
   EXPECT_TRUE(environment.launch_blocking);
+  EXPECT_EQ(environment.jit_compiler, "/opt/bin/c++");
   EXPECT_EQ(environment.virtual_devices, 3);
   EXPECT_EQ(environment.virtual_topology, "two-islands");
   EXPECT_EQ(environment.virtual_memory, std::size_t{512} << 20);

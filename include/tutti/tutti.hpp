@@ -16,6 +16,7 @@
 #include "tutti/event.hpp"
 #include "tutti/graph.hpp"
 #include "tutti/graphed_callables.hpp"
+#include "tutti/jiterator.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/nvtx.hpp"
 #include "tutti/patience.hpp"

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "backend/code_calls.hpp"
 #include "backend/cuda/kernels.hpp"
 #include "backend/cuda/table_store.hpp"
 
@@ -20,7 +21,7 @@ namespace tutti::backend::cuda {
 ///
 /// A stream handle is the `cudaStream_t`; nullptr is the legacy default stream of the StreamRef's device, and
 /// so calls with it make that device current first. Events are `cudaEvent_t`.
-class CudaBackend final : public Backend {
+class CudaBackend final : public Backend, public CodeCalls {
  public:
   /// `count` devices, at least one.
   explicit CudaBackend(int count);
@@ -101,6 +102,11 @@ class CudaBackend final : public Backend {
     return launches_block_.load(std::memory_order_relaxed);
   }
   void end_launch(StreamRef stream) override;
+
+  [[nodiscard]] std::string code_target(int device) override;
+  [[nodiscard]] std::shared_ptr<const CompiledCode> compile(int device, const CodeText& code) override;
+  void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
+                const CodeRun& run) override;
 
   [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
   [[nodiscard]] bool is_capturing(StreamRef stream) override;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/code_calls.hpp"
 #include "backend/host/address_space.hpp"
 #include "backend/host/failure_log.hpp"
 #include "backend/host/faults.hpp"
@@ -31,7 +32,7 @@ namespace tutti::backend::host {
 /// A running virtual machine: the host implementation of the seam.
 ///
 /// Construct with a checked description. The destructor completes all queued work first.
-class Machine final : public Backend, public VirtualMachineControl {
+class Machine final : public Backend, public CodeCalls, public VirtualMachineControl {
  public:
   explicit Machine(virtual_devices::VirtualMachine description);
   ~Machine() override;
@@ -115,6 +116,12 @@ class Machine final : public Backend, public VirtualMachineControl {
     return operations_block_.load(std::memory_order_relaxed);
   }
   void end_launch(StreamRef stream) override;
+
+  // CodeCalls.
+  [[nodiscard]] std::string code_target(int /*device*/) override { return "this machine"; }
+  [[nodiscard]] std::shared_ptr<const CompiledCode> compile(int device, const CodeText& code) override;
+  void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
+                const CodeRun& run) override;
 
   // Backend: graphs.
   [[nodiscard]] bool supports_graphs() const noexcept override { return true; }

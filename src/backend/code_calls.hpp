@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/handles.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace tutti::backend {
+
+/// What a compiler has made of a text, for one kind of device. Work that was queued, or recorded into a
+/// graph, keeps what it needs of it.
+class CompiledCode {
+ public:
+  CompiledCode() = default;
+  CompiledCode(const CompiledCode&) = delete;
+  CompiledCode& operator=(const CompiledCode&) = delete;
+  virtual ~CompiledCode() = default;
+};
+
+/// A text of C++ with one entry, which is called with a block of parameters, all of them words of 8 bytes.
+///
+/// On GPUs `extern "C" __global__ void ENTRY(PARAMETERS)`, whose threads share the elements in whichever way;
+/// on virtual devices `extern "C" void ENTRY(const PARAMETERS*)`, which does all of them. The text tells the
+/// two apart by `__CUDACC_RTC__`.
+struct CodeText {
+  std::string text;
+  std::string entry;
+  std::string compiler = {};  ///< for virtual devices; empty: one of the usual names
+};
+
+/// Memory that a run uses.
+struct CodeMemory {
+  std::size_t word = 0;  ///< the parameter that is its address
+  std::size_t bytes = 0;
+  bool is_written = false;
+};
+
+/// One run; all of it is read before the call returns.
+struct CodeRun {
+  std::span<const std::uint64_t> parameters;  ///< `most_code_parameters` at most
+  std::span<const CodeMemory> memory;
+  std::size_t count = 0;  ///< elements
+};
+inline constexpr std::size_t most_code_parameters = 480;
+
+/// Kernels that are compiled at run time: what a `Backend` may offer besides (`code_calls_of`).
+class CodeCalls {
+ public:
+  CodeCalls(const CodeCalls&) = delete;
+  CodeCalls& operator=(const CodeCalls&) = delete;
+
+  /// Devices for which this is the same run the same compiled code.
+  [[nodiscard]] virtual std::string code_target(int device) = 0;
+  /// May take seconds. Throws Error(unsupported) if there is no compiler, saying what was looked for, and
+  /// Error(invalid_argument) with what the compiler says if it refuses the text.
+  [[nodiscard]] virtual std::shared_ptr<const CompiledCode> compile(int device, const CodeText& code) = 0;
+  /// An operation of `stream`, of a device with the target that `code` was compiled for.
+  virtual void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
+                        const CodeRun& run) = 0;
+
+ protected:
+  CodeCalls() = default;
+  ~CodeCalls() = default;
+};
+
+}  // namespace tutti::backend
