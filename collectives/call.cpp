@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/call.hpp"
 
+#include "backend/work_label.hpp"
 #include "thread_current.hpp"
 #include "transport/select.hpp"
 #include "transport/steps/plan_builder.hpp"
 #include "watching.hpp"
 
 #include <algorithm>
+
+#include <fmt/format.h>
 
 namespace tutti::collectives {
 namespace {
@@ -117,6 +120,11 @@ void Call::launch() {
                                  .plan = last_launched->summary,
                                  .explain = [] { return transport::to_text(*last_launched); },
                                  .streams = operands_.lanes};
+  });
+  const backend::WorkLabel label(&request_, [](const void* request) {
+    const auto& [transport, algorithm] = last_launched->summary;
+    return fmt::format("{} by {} ({})", name_of(static_cast<const Request*>(request)->collective), transport,
+                       algorithm);
   });
   transport::launch(*runtime_, last_launched, operands_);
 }

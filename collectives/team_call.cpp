@@ -2,6 +2,7 @@
 #include "collectives/team_call.hpp"
 
 #include "backend/thread.hpp"
+#include "backend/work_label.hpp"
 #include "storage.hpp"
 #include "transport/select.hpp"
 #include "transport/steps/launch.hpp"
@@ -299,6 +300,11 @@ void TeamCall::enqueue() {
     throw;
   }
   keep_memory();
+  const backend::WorkLabel label(this, [](const void* call) {
+    const TeamCall& self = *static_cast<const TeamCall*>(call);
+    return fmt::format("{} of a communicator, by {} ({})", name_of(self.signature_.collective),
+                       self.plan_->summary.transport, self.plan_->summary.algorithm);
+  });
   transport::launch_of_team(context_.runtime(), *plan_, operands_, temporaries_,
                             {context_.launcher(), sequence_});
   context_.set_last_plan(plan_);

@@ -12,6 +12,7 @@ CachingAllocator::CachingAllocator(backend::Backend& backend, EventPool& events,
                                    SegmentIndex* index, const AllocatorSettings& settings)
     : backend_(backend),
       device_(device),
+      is_watched_(backend.is_watched()),
       settings_(settings),
       pool_(device, index, settings.max_split_bytes),
       pending_(backend, events) {}
@@ -29,6 +30,13 @@ void* CachingAllocator::address(const Block* block) noexcept {
 }
 
 Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool) {
+  Block* const block = take(bytes, stream, graph_pool);
+  if (is_watched_) [[unlikely]]
+    backend_.memory_taken(block->address, block->bytes);
+  return block;
+}
+
+Block* CachingAllocator::take(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool) {
   if (bytes > BlockPool::max_bytes) throw_out_of_memory(bytes, 0);
   {
     const std::lock_guard lock(mutex_);
@@ -65,6 +73,8 @@ bool CachingAllocator::free_raw(Segment& segment, const void* address, GraphPool
 }
 
 void CachingAllocator::free_locked(Block& block, GraphPool keeper) noexcept {
+  if (is_watched_) [[unlikely]]
+    backend_.memory_given_back(block.address, block.bytes);
   pool_.release(block);
   if (keeper != GraphPool::none && block.segment->graph_pool != keeper) [[unlikely]] {
     if (const auto graph = graph_pools_.find(keeper); graph != graph_pools_.end())

@@ -148,6 +148,8 @@ class alignas(cache_line_bytes) CachingAllocator {
   /// waited for a device since they were asked last: what waits is asked for before the device is asked for
   /// memory. Large ones never: they would cut blocks that are better kept whole.
   [[nodiscard]] bool may_take_unasked(std::size_t bytes) noexcept;
+  /// `allocate`, unwatched.
+  [[nodiscard]] Block* take(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
   void free_locked(Block& block, GraphPool keeper) noexcept;
   void reap_locked();
   struct GraphMemory {
@@ -174,6 +176,7 @@ class alignas(cache_line_bytes) CachingAllocator {
 
   backend::Backend& backend_;
   const int device_;
+  const bool is_watched_;
   const ForkMark fork_mark_;
   const AllocatorSettings settings_;
   Growth growth_;                            ///< its turn is taken before `mutex_`

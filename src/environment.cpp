@@ -51,6 +51,11 @@ constexpr std::array signal_names{Name{"auto", SignalChoice::automatic}, Name{"o
 constexpr std::array log_names{Name{"off", LogLevel::off}, Name{"warn", LogLevel::warn},
                                Name{"info", LogLevel::info}};
 
+constexpr std::array sanitizer_names{
+    Name{"0", stream_sanitizer::Mode::off}, Name{"1", stream_sanitizer::Mode::warn},
+    Name{"warn", stream_sanitizer::Mode::warn}, Name{"error", stream_sanitizer::Mode::error},
+    Name{"abort", stream_sanitizer::Mode::abort}};
+
 std::optional<int> parse_device_count(std::string_view text) noexcept {
   const auto count = parse_number<int>(text);
   return count && *count >= 1 && *count <= 1024 ? count : std::nullopt;
@@ -145,6 +150,8 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
   assign(
       result.jit_compiler, "TUTTI_JIT_CXX",
       [](std::string_view text) { return std::optional<std::string>(text); }, "a compiler");
+  assign(result.stream_sanitizer, "TUTTI_STREAM_SANITIZER", one_of(sanitizer_names),
+         "0, 1, warn, error or abort");
   assign(result.log, "TUTTI_LOG", one_of(log_names), "off, warn or info");
   assign(
       result.flight_record, "TUTTI_FLIGHT_RECORD",

@@ -3,6 +3,7 @@
 
 #include "allocator_settings.hpp"
 #include "tutti/collectives.hpp"
+#include "tutti/stream_sanitizer.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -61,6 +62,8 @@ struct Environment {
   /// `TUTTI_JIT_CXX`: the C++ compiler for what `tutti/jiterator.hpp` compiles for virtual devices, a path or
   /// a name that `PATH` finds, instead of the first of `c++`, `g++` and `clang++`.
   std::optional<std::string> jit_compiler;
+  /// `TUTTI_STREAM_SANITIZER`: `0`, `1` or `warn`, `error`, `abort` (see `tutti/stream_sanitizer.hpp`).
+  stream_sanitizer::Mode stream_sanitizer = stream_sanitizer::Mode::off;
   /// `TUTTI_LOG`: what goes to standard error: `off`, `warn` (fallbacks and vetoes), `info` (also choices
   /// made).
   LogLevel log = LogLevel::warn;

@@ -108,7 +108,7 @@ struct PinnedAllocator::Source {
 };
 
 PinnedAllocator::PinnedAllocator(backend::Backend& backend, EventPool& events)
-    : backend_(backend), cached_(class_count), pending_(backend, events) {}
+    : backend_(backend), is_watched_(backend.is_watched()), cached_(class_count), pending_(backend, events) {}
 
 PinnedAllocator::~PinnedAllocator() {
   try {
@@ -123,6 +123,12 @@ void* PinnedAllocator::address(const PinnedBlock* block) noexcept {
 }
 
 PinnedBlock* PinnedAllocator::allocate(std::size_t bytes) {
+  PinnedBlock* const block = allocate_unwatched(bytes);
+  if (is_watched_) backend_.memory_taken(block->address, bytes_of(block->size_class));
+  return block;
+}
+
+PinnedBlock* PinnedAllocator::allocate_unwatched(std::size_t bytes) {
   if (bytes > largest_bytes) throw_out_of_memory(bytes);
   const std::size_t size_class = class_of(bytes);
   {
@@ -147,6 +153,7 @@ void* PinnedAllocator::allocate_uncached(std::size_t bytes) {
 void PinnedAllocator::free(PinnedBlock* block, GraphPool keeper) noexcept {
   if (fork_mark_.is_in_child()) return;
   const std::lock_guard lock(mutex_);
+  if (is_watched_) backend_.memory_given_back(block->address, bytes_of(block->size_class));
   count_less(stats_.allocation, 1);
   count_less(stats_.allocated_bytes, bytes_of(block->size_class));
   if (const auto graph = kept_.find(keeper); graph != kept_.end()) return graph->second.add(*block);

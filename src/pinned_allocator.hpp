@@ -68,6 +68,8 @@ class PinnedAllocator {
  private:
   struct Source;
 
+  /// `allocate`, unwatched.
+  PinnedBlock* allocate_unwatched(std::size_t bytes);
   PinnedBlock* take(std::size_t size_class) noexcept;
   void give_back(PinnedBlock& block) noexcept;
   void reap_locked();
@@ -75,6 +77,7 @@ class PinnedAllocator {
   [[noreturn]] void throw_out_of_memory(std::size_t bytes);
 
   backend::Backend& backend_;
+  const bool is_watched_;
   const ForkMark fork_mark_;
   Growth growth_;  ///< its turn is taken before `mutex_`
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.

@@ -8,6 +8,8 @@
 #include "host_waits.hpp"
 #include "log.hpp"
 #include "sharing.hpp"
+#include "stream_sanitizer/settings.hpp"
+#include "stream_sanitizer/watched_backend.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -32,9 +34,22 @@ std::atomic<bool> is_booting{false};
 std::atomic<bool> is_forked_off{false};  ///< this process was forked when a runtime was there, or being made
 std::atomic<std::uint64_t> last_generation{0};
 
+[[nodiscard]] bool are_streams_watched() {
+  return stream_sanitizer::Settings::decide(Environment::get().stream_sanitizer);
+}
+
+std::unique_ptr<Runtime> make_runtime(backend::HostBackend machine) {
+  if (are_streams_watched()) machine = stream_sanitizer::WatchedBackend::watch_machine(std::move(machine));
+  return std::make_unique<Runtime>(std::move(machine.backend), machine.control);
+}
+
+std::unique_ptr<Runtime> make_runtime(std::unique_ptr<backend::Backend> gpus) {
+  if (are_streams_watched()) gpus = std::make_unique<stream_sanitizer::WatchedBackend>(std::move(gpus));
+  return std::make_unique<Runtime>(std::move(gpus), nullptr);
+}
+
 std::unique_ptr<Runtime> boot_virtual_machine(const virtual_devices::VirtualMachine& machine) {
-  backend::HostBackend host = backend::make_host_backend(machine, Environment::read().virtual_seed);
-  return std::make_unique<Runtime>(std::move(host.backend), host.control);
+  return make_runtime(backend::make_host_backend(machine, Environment::read().virtual_seed));
 }
 
 /// In a child just forked: the runtime's threads are its parent's, its locks may be held forever, and GPUs
@@ -76,8 +91,7 @@ std::unique_ptr<Runtime> boot() {
   const BackendChoice choice = Environment::get().backend;
   if (choice != BackendChoice::host) {
     std::string reason;
-    if (auto gpus = backend::make_cuda_backend(reason))
-      return std::make_unique<Runtime>(std::move(gpus), nullptr);
+    if (auto gpus = backend::make_cuda_backend(reason)) return make_runtime(std::move(gpus));
     if (choice == BackendChoice::cuda) {
       throw Error(ErrorCode::unsupported,
                   fmt::format("TUTTI_BACKEND is cuda, but no GPU is usable: {}", reason));
@@ -153,7 +167,7 @@ void Runtime::replace(const virtual_devices::VirtualMachine& machine) {
   backend::HostBackend host = backend::make_host_backend(machine, Environment::read().virtual_seed);
   delete old;  // still the current runtime while its extensions are destroyed
   current_runtime.store(nullptr, std::memory_order_release);
-  enter(std::make_unique<Runtime>(std::move(host.backend), host.control));
+  enter(make_runtime(std::move(host)));
 }
 
 Runtime::Runtime(std::unique_ptr<backend::Backend> backend, backend::VirtualMachineControl* control)

@@ -27,6 +27,7 @@
 #include "tutti/rng.hpp"
 #include "tutti/sharing.hpp"
 #include "tutti/stream.hpp"
+#include "tutti/stream_sanitizer.hpp"
 #include "tutti/sync_debug.hpp"
 #include "tutti/telemetry.hpp"
 #include "tutti/tensor.hpp"

@@ -113,8 +113,10 @@ TUTTI_EXPORT void set_interleaving_seed(std::optional<std::uint64_t> seed);
 
 /// One array a virtual kernel touches.
 struct Access {
+  enum class Use : std::uint8_t { read, write, read_write };
   const void* address = nullptr;  ///< device memory as tensors give it, or pinned memory
   std::size_t bytes = 0;
+  Use use = Use::read_write;  ///< for the stream sanitizer; nobody else asks
 };
 
 /// Queues a virtual kernel: `kernel` is called on the stream's worker with, for each entry of `accesses` in

@@ -9,6 +9,7 @@
 #include "backend/signal_calls.hpp"
 #include "backend/stream_calls.hpp"
 #include "backend/telemetry_calls.hpp"
+#include "backend/watch_calls.hpp"
 
 #include <memory>
 #include <optional>
@@ -38,7 +39,8 @@ class Backend : public DeviceCalls,
                 public StreamCalls,
                 public SignalCalls,
                 public OperationCalls,
-                public GraphCalls {
+                public GraphCalls,
+                public WatchCalls {
  public:
   Backend() = default;
   Backend(const Backend&) = delete;

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -22,7 +24,9 @@ class GroupedCalls final : public Accelerated {
       : connection_(std::move(connection)), list_(std::move(list)) {}
 
   void enqueue(const Binding& binding) const override {
+    const std::shared_ptr<void> meeting = binding.backend.is_watched() ? begin_watch(binding) : nullptr;
     connection_->enqueue(list_, binding);
+    if (meeting != nullptr) end_watch(binding, meeting);
     for (const backend::StreamRef lane : binding.lanes) {
       if (lane.device >= 0) binding.backend.end_launch(lane);  // those of other processes are no streams
     }
@@ -43,6 +47,68 @@ class GroupedCalls final : public Accelerated {
   }
 
  private:
+  /// Lanes of this process, by rank.
+  [[nodiscard]] std::vector<std::size_t> ranks_here() const {
+    std::vector<std::size_t> ranks;
+    for (std::size_t rank = 0; rank < list_.devices.size(); ++rank) {
+      if (list_.devices[rank] != remote_device) ranks.push_back(rank);
+    }
+    return ranks;
+  }
+
+  /// Tells who watches streams what NCCL is going to read and write.
+  [[nodiscard]] std::shared_ptr<void> begin_watch(const Binding& binding) const {
+    for (const Call& call : list_.calls) {
+      std::vector<backend::WatchedAccess> touched;
+      const std::uint64_t bytes = call.count * size_of(call.dtype);
+      const bool gathers = call.function == Function::all_gather;
+      const bool scatters = call.function == Function::reduce_scatter;
+      const std::uint64_t ranks = list_.devices.size();
+      if (call.source) touched.push_back({binding.at(*call.source), scatters ? ranks * bytes : bytes, false});
+      if (call.target) touched.push_back({binding.at(*call.target), gathers ? ranks * bytes : bytes, true});
+      binding.backend.accesses(binding.lanes[call.lane], name_of(call.function), touched);
+    }
+    std::vector<backend::StreamRef> streams;
+    for (const std::size_t rank : ranks_here()) streams.push_back(binding.lanes[list_.lanes[rank]]);
+    return binding.backend.begin_meeting(streams);
+  }
+
+  /// A rank follows those that it hears of. By chains of others, in other processes or by sums, it may hear
+  /// of all; by a broadcast, or by what is sent from one to one, of fewer.
+  void end_watch(const Binding& binding, const std::shared_ptr<void>& meeting) const {
+    const std::vector<std::size_t> ranks = ranks_here();
+    const bool knows_all = ranks.size() == list_.devices.size();
+    std::vector<backend::MeetingOrder> orders;
+    for (std::size_t later = 0; later < ranks.size(); ++later) {
+      for (std::size_t earlier = 0; earlier < ranks.size(); ++earlier) {
+        if (earlier != later && (!knows_all || is_heard(ranks[earlier], ranks[later])))
+          orders.push_back({earlier, later});
+      }
+    }
+    binding.backend.end_meeting(meeting, orders);
+  }
+
+  [[nodiscard]] bool is_heard(std::size_t earlier, std::size_t later) const {
+    return std::ranges::any_of(list_.calls, [&](const Call& call) {
+      if (static_cast<std::size_t>(call.rank) != later) return false;
+      const bool is_from_peer = static_cast<std::size_t>(call.peer) == earlier;
+      switch (call.function) {
+        case Function::broadcast:
+        case Function::receive:
+          return is_from_peer;
+        case Function::send:
+          return false;
+        case Function::reduce:
+          return call.rank == call.peer;
+        case Function::all_reduce:
+        case Function::all_gather:
+        case Function::reduce_scatter:
+          return true;
+      }
+      return true;
+    });
+  }
+
   std::shared_ptr<Connection> connection_;
   CallList list_;
 };

@@ -2,6 +2,7 @@
 #include "transport/rounds/round_launcher.hpp"
 
 #include "backend/thread.hpp"
+#include "transport/rounds/round_watch.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -124,6 +125,8 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan, const 
   std::unique_lock<std::shared_mutex> gate;
   if (plan.parts.size() > 1) gate = runtime_.launch_together();
   const Launch launch{sequence, plan, binding.addresses, streams, binding.reducing};
+  if (runtime_.backend().is_watched())
+    tell_of_rounds(runtime_.backend(), plan, team_.windows().layout(), binding.addresses, streams);
   if (launching_ == Launching::from_one_thread || is_captured_) {
     launch_in_turn(launch);
   } else {

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/handles.hpp"
+#include "stream_sanitizer/operation.hpp"
+#include "stream_sanitizer/shadow_memory.hpp"
+#include "stream_sanitizer/vector_clock.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+namespace tutti::stream_sanitizer {
+
+/// What tells streams apart: their handles mean something on their devices alone, and one handle stands for a
+/// stream of each thread.
+struct StreamKey {
+  backend::StreamRef stream;
+  std::uint64_t thread = 0;  ///< 0: any
+  friend bool operator==(const StreamKey&, const StreamKey&) = default;
+};
+struct StreamKeyHash {
+  std::size_t operator()(const StreamKey& key) const noexcept {
+    const std::size_t handle = std::hash<const void*>{}(key.stream.handle);
+    return handle * 31 + static_cast<std::size_t>(key.stream.device) * 17 + key.thread;
+  }
+};
+
+/// The stream whose mark somebody waited for, which may have been none.
+struct WaitSeen {
+  bool was_recorded = false;
+  backend::StreamRef recorded_on;
+  bool is_default = false;
+};
+
+/// A stream, as others and the host order it.
+struct WatchedStream {
+  StreamKey key;
+  bool is_default = false;
+  bool is_foreign = false;  ///< made by somebody else: it may wait for its device's default stream and back
+  Line line = 0;
+  VectorClock clock;
+  std::uint64_t host_seen = 0;  ///< what the host knew when this stream got its latest work
+  std::optional<WaitSeen> last_wait;
+};
+
+/// A touch of memory by an operation that is being queued.
+struct Touch {
+  Bytes bytes;
+  bool writes = false;
+  OperationPtr captured = nullptr;
+};
+
+/// Streams, what orders them, and what they have done to memory: those that run, or those of one capture,
+/// whose operations run later, all together. Not synchronised.
+class Scene {
+ public:
+  /// Remembers about `most_pieces` pieces of memory, of some 200 bytes each.
+  explicit Scene(std::size_t most_pieces = std::size_t{1} << 19U) : most_pieces_(most_pieces) {}
+
+  WatchedStream& stream(const StreamKey& key, bool is_default, bool is_foreign);
+  /// nullptr if nothing has been queued on it.
+  [[nodiscard]] WatchedStream* find(const StreamKey& key);
+  /// What this stream queued is there still; one that gets the same handle is another.
+  void retire(const StreamKey& key);
+
+  /// The host has waited for all that the clock knows.
+  void host_waited(const VectorClock& clock);
+  /// What the host has waited for, or done, comes before what the stream gets next.
+  void catch_up(WatchedStream& stream);
+  /// The host does something itself; returns when.
+  std::uint64_t advance_host();
+  [[nodiscard]] const VectorClock& host() const noexcept { return host_; }
+  /// Of all streams of the device, those that are gone included.
+  [[nodiscard]] VectorClock clock_of(int device) const;
+  /// Streams of others wait for the default stream of their device, and it for them.
+  void order_legacy(WatchedStream& stream);
+
+  [[nodiscard]] ShadowMemory& memory() noexcept { return memory_; }
+  /// Forgets what nobody can conflict with any more, now and then, and more if it is too much. Whether it was
+  /// too much.
+  bool tidy();
+  /// All accesses so far are forgotten.
+  void forget_accesses() noexcept { memory_.clear(); }
+
+ private:
+  struct Retired {
+    Line line;
+    std::uint64_t time;
+    int device;
+    VectorClock clock;
+  };
+  [[nodiscard]] std::pair<Line, std::uint64_t> new_line();
+
+  std::size_t most_pieces_;
+  std::unordered_map<StreamKey, WatchedStream, StreamKeyHash> streams_;
+  std::vector<Retired> retired_;
+  Line lines_ = host_line + 1;
+  VectorClock host_;
+  std::uint64_t host_version_ = 1;
+  std::uint64_t host_time_ = 0;
+  std::size_t foreign_streams_ = 0;
+  ShadowMemory memory_;
+  std::size_t tidy_at_ = 4096;
+};
+
+}  // namespace tutti::stream_sanitizer

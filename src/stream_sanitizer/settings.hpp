@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/stream_sanitizer.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace tutti::stream_sanitizer {
+
+/// What the program has asked for, whichever devices are in use.
+class Settings {
+ public:
+  [[nodiscard]] static Mode mode() noexcept { return chosen.load(std::memory_order_relaxed); }
+  static void set_mode(Mode mode) noexcept { chosen.store(mode); }
+  /// Devices are started: if the program has not chosen, the environment does. Returns whether they are to be
+  /// watched.
+  [[nodiscard]] static bool decide(Mode of_environment) noexcept;
+  static void choose(Mode mode) noexcept;
+
+  static void count_report() noexcept { reports.fetch_add(1, std::memory_order_relaxed); }
+  [[nodiscard]] static std::uint64_t report_count() noexcept { return reports.load(); }
+
+  using Callback = std::function<void(const Report&)>;
+  static void set_callback(Callback callback);
+  [[nodiscard]] static std::shared_ptr<const Callback> callback();
+
+ private:
+  static inline std::atomic<Mode> chosen{Mode::off};
+  static inline std::atomic<bool> is_chosen{false};
+  static inline std::atomic<std::uint64_t> reports{0};
+  static inline std::mutex callback_mutex;
+  static inline std::shared_ptr<const Callback> told;
+};
+
+}  // namespace tutti::stream_sanitizer

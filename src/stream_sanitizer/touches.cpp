@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream_sanitizer/touches.hpp"
+
+#include <algorithm>
+
+namespace tutti::stream_sanitizer {
+namespace {
+
+using backend::SourcePlace;
+
+/// A source of copies or sums of a round: only if it is the member's own memory.
+void add_source(Touches& touches, const std::byte* place, std::size_t bytes, std::size_t pitch,
+                std::size_t rows) {
+  const auto source = reinterpret_cast<std::uintptr_t>(place);
+  if (SourcePlace::is_in_slot(source) || !SourcePlace::is_own(source)) return;
+  add_rows(touches, reinterpret_cast<const std::byte*>(SourcePlace::address(source)), bytes, pitch, rows,
+           false);
+}
+
+void add_part(Touches& touches, const backend::TeamRound& part) {
+  for (const backend::FanOutSegment& copy : part.copies.segments) {
+    add_source(touches, part.copies.pointers[copy.source], copy.row_bytes, copy.source_pitch, copy.rows);
+    for (std::uint32_t i = 0; i < copy.target_count; ++i) {
+      add_rows(touches, part.copies.pointers[copy.first_target + i], copy.row_bytes, copy.target_pitch,
+               copy.rows, true);
+    }
+  }
+  for (const backend::OrderedSumSegment& sum : part.sums.segments) {
+    const std::size_t bytes = sum.count * size_of(part.sums.dtype);
+    for (std::uint32_t i = 0; i < part.sums.input_count; ++i)
+      add_source(touches, part.sums.pointers[sum.first_input + i], bytes, bytes, 1);
+    for (std::uint32_t i = 0; i < part.sums.output_count; ++i)
+      add_bytes(touches, part.sums.pointers[sum.first_output + i], bytes, true);
+  }
+}
+
+}  // namespace
+
+void add_bytes(Touches& touches, const std::byte* begin, std::size_t bytes, bool writes) {
+  if (begin == nullptr || bytes == 0) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  touches.push_back({.bytes = {address, address + bytes}, .writes = writes});
+}
+
+void add_rows(Touches& touches, const std::byte* begin, std::size_t row_bytes, std::size_t pitch,
+              std::size_t rows, bool writes) {
+  if (rows <= 1 || pitch == row_bytes) return add_bytes(touches, begin, row_bytes * rows, writes);
+  const std::size_t shown = std::min(rows, most_pieces_of_array);
+  for (std::size_t row = 0; row < shown; ++row) add_bytes(touches, begin + row * pitch, row_bytes, writes);
+}
+
+void add_strided(Touches& touches, const std::byte* begin, std::size_t element_bytes,
+                 std::span<const std::int64_t> sizes, std::span<const std::int64_t> strides, bool writes) {
+  struct Dimension {
+    std::int64_t size;
+    std::int64_t stride;
+  };
+  std::vector<Dimension> apart;
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) return;
+    if (sizes[i] > 1 && strides[i] != 0) apart.push_back({sizes[i], strides[i]});
+  }
+  std::ranges::sort(apart, {}, &Dimension::stride);
+  // Dimensions that continue one another make one piece.
+  std::int64_t run = 1;
+  std::size_t joined = 0;
+  while (joined < apart.size() && apart[joined].stride == run) run *= apart[joined++].size;
+  apart.erase(apart.begin(), apart.begin() + static_cast<std::ptrdiff_t>(joined));
+  std::vector<std::int64_t> index(apart.size(), 0);
+  const std::size_t bytes = static_cast<std::size_t>(run) * element_bytes;
+  for (std::size_t piece = 0; piece < most_pieces_of_array; ++piece) {
+    std::int64_t offset = 0;
+    for (std::size_t i = 0; i < apart.size(); ++i) offset += index[i] * apart[i].stride;
+    add_bytes(touches, begin + static_cast<std::size_t>(offset) * element_bytes, bytes, writes);
+    std::size_t next = 0;
+    while (next < apart.size() && ++index[next] == apart[next].size) index[next++] = 0;
+    if (next == apart.size()) return;
+  }
+}
+
+Touches touches_of(const backend::FanOut& task) {
+  Touches touches;
+  for (const backend::FanOutSegment& segment : task.segments) {
+    add_rows(touches, task.pointers[segment.source], segment.row_bytes, segment.source_pitch, segment.rows,
+             false);
+    for (std::uint32_t i = 0; i < segment.target_count; ++i) {
+      add_rows(touches, task.pointers[segment.first_target + i], segment.row_bytes, segment.target_pitch,
+               segment.rows, true);
+    }
+  }
+  return touches;
+}
+
+Touches touches_of(const backend::OrderedSum& task) {
+  Touches touches;
+  for (const backend::OrderedSumSegment& segment : task.segments) {
+    const std::size_t bytes = segment.count * size_of(task.dtype);
+    for (std::uint32_t i = 0; i < task.input_count; ++i)
+      add_bytes(touches, task.pointers[segment.first_input + i], bytes, false);
+    for (std::uint32_t i = 0; i < task.output_count; ++i)
+      add_bytes(touches, task.pointers[segment.first_output + i], bytes, true);
+  }
+  return touches;
+}
+
+Touches touches_of(const backend::Convert& task) {
+  Touches touches;
+  const auto rank = static_cast<std::size_t>(std::clamp(task.rank, 0, max_dimensions));
+  const std::span sizes = std::span(task.sizes).first(rank);
+  add_strided(touches, task.source, size_of(task.source_dtype), sizes,
+              std::span(task.source_strides).first(rank), false);
+  add_strided(touches, task.target, size_of(task.target_dtype), sizes,
+              std::span(task.target_strides).first(rank), true);
+  return touches;
+}
+
+Touches touches_of(const backend::Fill& task) {
+  Touches touches;
+  add_bytes(touches, task.target, task.count * task.element_bytes, true);
+  return touches;
+}
+
+Touches touches_of(const backend::RandomFill& task) {
+  Touches touches;
+  if (task.state != nullptr)
+    add_bytes(touches, reinterpret_cast<const std::byte*>(task.state), 2 * sizeof(std::uint64_t), false);
+  add_bytes(touches, task.target, task.count * size_of(task.dtype), true);
+  return touches;
+}
+
+Touches touches_of(const backend::TeamRound& task) {
+  Touches touches;
+  for (const backend::TeamRound* part = &task; part != nullptr; part = part->relay) add_part(touches, *part);
+  return touches;
+}
+
+}  // namespace tutti::stream_sanitizer

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "stream_sanitizer/watched_backend.hpp"
+
+#include "log.hpp"
+#include "stream_sanitizer/reports.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+
+#include <fmt/format.h>
+
+/// What is done with what is found, and operations and memory; streams, events and graphs are in
+/// `watched_orders.cpp`.
+namespace tutti::stream_sanitizer {
+namespace {
+
+Bytes bytes_at(const void* address, std::size_t bytes) noexcept {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  return {begin, begin + bytes};
+}
+
+}  // namespace
+
+WatchedBackend::WatchedBackend(std::unique_ptr<backend::Backend> inner) : inner_(std::move(inner)) {
+  static_cast<void>(CallSite::here());
+  current_backend.store(this);
+}
+
+WatchedBackend::~WatchedBackend() {
+  WatchedBackend* self = this;
+  current_backend.compare_exchange_strong(self, nullptr);
+}
+
+backend::HostBackend WatchedBackend::watch_machine(backend::HostBackend machine) {
+  auto watched = std::make_unique<WatchedBackend>(std::move(machine.backend));
+  watched->control_ = std::make_unique<WatchedControl>(*machine.control, *watched);
+  backend::VirtualMachineControl* const control = watched->control_.get();
+  return {std::move(watched), control};
+}
+
+std::string WatchedBackend::memory_in_words(std::uintptr_t address) noexcept {
+  try {
+    const backend::PointerInfo info = inner_->pointer_info(reinterpret_cast<const void*>(address));
+    if (info.kind == backend::MemoryKind::device) return fmt::format("memory of device:{}", info.device);
+    if (info.kind == backend::MemoryKind::pinned) return "pinned memory";
+  } catch (const std::exception&) {
+    // What is there plays no part in whether it is a race.
+  }
+  return "memory";
+}
+
+void WatchedBackend::tell(const std::vector<Finding>& findings) {
+  std::optional<std::string> first;
+  const Mode mode = Settings::mode();
+  for (const Finding& finding : findings) {
+    const bool is_news = watcher_.is_news(finding);
+    if (!is_news && (mode != Mode::error || first)) continue;
+    const Report report = report_of(finding, memory_in_words(finding.bytes.begin));
+    if (!first) first = report.text;
+    if (!is_news) continue;
+    Settings::count_report();
+    if (const auto callback = Settings::callback()) (*callback)(report);
+    if (mode == Mode::warn) log_warning(report.text);
+    if (mode == Mode::abort) {
+      std::fputs(("tutti: " + report.text + "\n").c_str(), stderr);
+      std::abort();
+    }
+  }
+  if (mode == Mode::error && first) throw Error(ErrorCode::invalid_argument, *first);
+}
+
+void WatchedBackend::tell_of_forgetting() noexcept {
+  if (has_told_of_forgetting_.exchange(true)) return;
+  log_warning(
+      "stream sanitizer: too many accesses wait for the host to follow them; the earliest are forgotten, and "
+      "races with these will not be found");
+}
+
+void WatchedBackend::host_touches(std::string_view name, const Touches& touches) {
+  if (!is_active()) return;
+  std::vector<Finding> findings;
+  watcher_.host_touches(name, touches, Settings::mode() == Mode::error, findings);
+  if (!findings.empty()) tell(findings);
+}
+
+bool WatchedBackend::is_pageable(const std::byte* address) {
+  const backend::MemoryKind kind = inner_->pointer_info(address).kind;
+  return kind == backend::MemoryKind::pageable || kind == backend::MemoryKind::unknown;
+}
+
+void WatchedBackend::copy(StreamRef stream, const backend::Copy2D& copy) {
+  if (!is_active()) return inner_->copy(stream, copy);
+  Touches touches;
+  const bool has_bytes = copy.row_bytes != 0 && copy.rows != 0;
+  const bool to_pageable = has_bytes && is_pageable(copy.target);
+  // Pageable memory has been read, or written, when the call returns.
+  if (has_bytes && !is_pageable(copy.source))
+    add_rows(touches, copy.source, copy.row_bytes, copy.source_pitch, copy.rows, false);
+  if (has_bytes && !to_pageable)
+    add_rows(touches, copy.target, copy.row_bytes, copy.target_pitch, copy.rows, true);
+  watch(stream, "copy", touches, to_pageable, [&] { inner_->copy(stream, copy); });
+}
+
+void WatchedBackend::fan_out(StreamRef stream, const backend::FanOut& task) {
+  watch(stream, "copy to several places", touches_of(task), false, [&] { inner_->fan_out(stream, task); });
+}
+
+void WatchedBackend::ordered_sum(StreamRef stream, const backend::OrderedSum& task) {
+  watch(stream, "sum", touches_of(task), false, [&] { inner_->ordered_sum(stream, task); });
+}
+
+void WatchedBackend::convert(StreamRef stream, const backend::Convert& task) {
+  watch(stream, "converting copy", touches_of(task), false, [&] { inner_->convert(stream, task); });
+}
+
+void WatchedBackend::fill(StreamRef stream, const backend::Fill& task) {
+  watch(stream, "fill", touches_of(task), false, [&] { inner_->fill(stream, task); });
+}
+
+void WatchedBackend::random_fill(StreamRef stream, const backend::RandomFill& task) {
+  watch(stream, "random fill", touches_of(task), false, [&] { inner_->random_fill(stream, task); });
+}
+
+void WatchedBackend::team_round(StreamRef stream, const backend::TeamRound& task) {
+  watch(stream, "member's part in a round", touches_of(task), false,
+        [&] { inner_->team_round(stream, task); });
+}
+
+backend::CodeCalls& WatchedBackend::code() {
+  if (auto* const calls = dynamic_cast<backend::CodeCalls*>(inner_.get())) return *calls;
+  throw Error(ErrorCode::unsupported, "these devices run no code that is compiled at run time");
+}
+
+void WatchedBackend::run_code(StreamRef stream, const std::shared_ptr<const backend::CompiledCode>& compiled,
+                              const backend::CodeRun& run) {
+  Touches touches;
+  for (const backend::CodeMemory& memory : run.memory) {
+    const auto* const begin = reinterpret_cast<const std::byte*>(run.parameters[memory.word]);
+    add_bytes(touches, begin, memory.bytes, memory.is_written);
+  }
+  watch(stream, "kernel compiled at run time", touches, false,
+        [&] { code().run_code(stream, compiled, run); });
+}
+
+void WatchedBackend::end_launch(StreamRef stream) {
+  inner_->end_launch(stream);
+  if (!inner_->launches_block() || inner_->is_in_stream_work()) return;
+  follow([&] {
+    const auto place = place_of(stream);
+    if (place && place->scene == Watcher::live) watcher_.host_waited(watcher_.clock_of(*place));
+  });
+}
+
+void WatchedBackend::accesses(StreamRef stream, std::string_view what,
+                              std::span<const backend::WatchedAccess> touched) {
+  Touches touches;
+  for (const backend::WatchedAccess& access : touched)
+    add_bytes(touches, access.address, access.bytes, access.writes);
+  watch(stream, what, touches, false, [] {});
+}
+
+void WatchedBackend::forget_memory_at(const void* address) noexcept {
+  if (address == nullptr) return;
+  follow([&] {
+    const backend::PointerInfo info = inner_->pointer_info(address);
+    if (info.base != nullptr) watcher_.forget(bytes_at(info.base, info.bytes));
+  });
+}
+
+void WatchedBackend::free_device(int device, void* address) noexcept {
+  forget_memory_at(address);
+  inner_->free_device(device, address);
+}
+
+void WatchedBackend::free_pinned(void* address) noexcept {
+  forget_memory_at(address);
+  inner_->free_pinned(address);
+}
+
+void WatchedBackend::unregister_pinned(void* address) noexcept {
+  forget_memory_at(address);
+  inner_->unregister_pinned(address);
+}
+
+void WatchedBackend::close_device_memory(int device, void* address) noexcept {
+  forget_memory_at(address);
+  inner_->close_device_memory(device, address);
+}
+
+void WatchedBackend::memory_taken(const void* address, std::size_t bytes) noexcept {
+  follow([&] { watcher_.memory_taken(bytes_at(address, bytes)); });
+}
+
+void WatchedBackend::memory_given_back(const void* address, std::size_t bytes) noexcept {
+  follow([&] { watcher_.memory_given_back(bytes_at(address, bytes)); });
+}
+
+void WatchedControl::launch(backend::StreamRef stream, std::string_view name,
+                            std::span<const virtual_devices::Access> accesses,
+                            std::function<void(std::span<void* const>)> kernel) {
+  Touches touches;
+  for (const virtual_devices::Access& access : accesses) {
+    const auto* const begin = static_cast<const std::byte*>(access.address);
+    if (access.use != virtual_devices::Access::Use::write) add_bytes(touches, begin, access.bytes, false);
+    if (access.use != virtual_devices::Access::Use::read) add_bytes(touches, begin, access.bytes, true);
+  }
+  backend_.watch(stream, fmt::format("kernel '{}'", name), touches, false,
+                 [&] { inner_.launch(stream, name, accesses, std::move(kernel)); });
+}
+
+void WatchedControl::set_interleaving_seed(std::optional<std::uint64_t> seed) {
+  inner_.set_interleaving_seed(seed);  // which waits for all streams
+  if (!backend_.is_active()) return;
+  for (int device = 0; device < backend_.device_count(); ++device)
+    backend_.watcher().host_waited(backend_.watcher().clock_of_device(device));
+}
+
+}  // namespace tutti::stream_sanitizer

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/backend.hpp"
+#include "stream_sanitizer/memory_lives.hpp"
+#include "stream_sanitizer/scene.hpp"
+#include "tutti/stream_sanitizer.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace tutti::stream_sanitizer {
+
+/// A race, before it is put into words.
+struct Finding {
+  RaceKind kind = RaceKind::read_after_write;
+  Bytes bytes;
+  Access first;
+  bool first_writes = false;
+  Access second;
+  bool second_writes = false;
+  OperationPtr release = nullptr;  ///< of the memory, where that plays a part
+  std::string missing = {};
+};
+
+/// Follows what is queued, and finds what is in no order. Thread-safe; knows no backend, and tells what it
+/// finds to its caller.
+///
+/// The host counts as one line: whatever one thread has waited for comes before all that any thread does
+/// next, as nobody sees how threads make one another wait.
+class Watcher {
+ public:
+  /// Of the operations that run as they are queued, or of a capture.
+  using SceneId = std::uint64_t;
+  static constexpr SceneId live = 0;
+  /// A stream, as the backend knows it.
+  struct Place {
+    SceneId scene = live;
+    StreamKey key;
+    bool is_default = false;
+    bool is_foreign = false;
+  };
+
+  /// An operation is about to be queued. `findings` gets the races that it would be part of; while
+  /// `stops_at_races`, it is not entered then.
+  [[nodiscard]] OperationPtr enqueue(const Place& place, std::string_view name,
+                                     std::span<const Touch> touches, bool stops_at_races,
+                                     std::vector<Finding>& findings);
+  /// It has not been queued after all.
+  void take_back(const Place& place, const OperationPtr& operation, std::span<const Touch> touches);
+  /// The host itself touches memory.
+  void host_touches(std::string_view name, std::span<const Touch> touches, bool stops_at_races,
+                    std::vector<Finding>& findings);
+
+  // Orders.
+  [[nodiscard]] VectorClock clock_of(const Place& place);
+  [[nodiscard]] VectorClock clock_of_device(int device);
+  [[nodiscard]] VectorClock clock_of_event(backend::EventHandle event);
+  void host_waited(const VectorClock& clock);
+  /// The library has seen that this is done, for its own use: for memory that it hands out again, which no
+  /// later work of the program's relies upon.
+  void library_saw(const VectorClock& clock);
+  void record_event(backend::EventHandle event, const Place& place);
+  /// In the scene of the event's recording, which the stream may join by that.
+  void wait_event(backend::EventHandle event, const Place& place);
+  void share_event(backend::EventHandle event);
+  void forget_event(backend::EventHandle event);
+  void signal(const backend::SharedFlag& flag, const Place& place);
+  void wait_signals(std::span<backend::SharedFlag> flags, const Place& place);
+  void order(const Place& earlier, const Place& later);
+  [[nodiscard]] std::shared_ptr<void> begin_meeting(std::span<const Place> places);
+  void end_meeting(const std::shared_ptr<void>& meeting, std::span<const backend::MeetingOrder> orders);
+  void retire(const StreamKey& key);
+
+  // Memory.
+  void memory_taken(Bytes bytes);
+  void memory_given_back(Bytes bytes);
+  /// It is nobody's, or the backend's own.
+  void forget(Bytes bytes);
+
+  // Captures.
+  void begin_capture(SceneId scene);
+  [[nodiscard]] bool is_known(SceneId scene);
+  void end_capture(SceneId scene, backend::GraphHandle graph);  ///< no graph: it has failed
+  [[nodiscard]] std::vector<Touch> touches_of(backend::GraphHandle graph);
+  void forget_graph(backend::GraphHandle graph);
+  /// Launches of one graph run one after another, on whatever streams.
+  void follow_launches(backend::GraphHandle graph, const Place& place);
+  void note_launch(backend::GraphHandle graph, const Place& place);
+
+  /// Whether a pair of places in the program has not been told of yet; it has been from now on.
+  [[nodiscard]] bool is_news(const Finding& finding);
+  /// All accesses, and what has been told.
+  void forget_all();
+  /// Whether something was forgotten for want of room, since this was asked last.
+  [[nodiscard]] bool take_has_forgotten() noexcept {
+    return has_forgotten_.load(std::memory_order_relaxed) && has_forgotten_.exchange(false);
+  }
+
+ private:
+  struct Capture {
+    Scene scene;
+    std::vector<Touch> touches;
+  };
+  struct Mark {
+    SceneId scene = live;
+    bool was_recorded = false;
+    bool is_shared = false;
+    VectorClock clock;
+    backend::StreamRef recorded_on;
+    bool is_default = false;
+  };
+  struct Meeting;
+
+  [[nodiscard]] Scene* scene_of(SceneId scene);
+  [[nodiscard]] WatchedStream* stream_at(const Place& place);
+  [[nodiscard]] OperationPtr describe(std::string_view name, backend::StreamRef stream, bool is_default);
+  void find(Scene& scene, const Access& access, std::span<const Touch> touches, const VectorClock& clock,
+            const WatchedStream* stream, std::vector<Finding>& findings);
+  void join(const Place& place, const VectorClock& clock);
+
+  std::mutex mutex_;
+  Scene live_;
+  std::map<SceneId, Capture> captures_;
+  std::unordered_map<backend::GraphHandle, std::vector<Touch>> graphs_;
+  std::unordered_map<backend::GraphHandle, VectorClock> launches_;  ///< the latest of each graph
+  std::unordered_map<backend::EventHandle, Mark> marks_;
+  std::map<const backend::SharedFlag*, VectorClock> signals_;
+  VectorClock seen_by_library_;
+  VectorClock foreign_;  ///< what other processes may know of, by events that they share
+  MemoryLives lives_;
+  std::uint64_t numbers_ = 0;
+  std::set<std::pair<std::size_t, std::size_t>> told_;
+  std::atomic<bool> has_forgotten_ = false;
+};
+
+}  // namespace tutti::stream_sanitizer
