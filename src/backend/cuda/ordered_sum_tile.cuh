@@ -16,8 +16,10 @@
 /// independent.
 namespace tutti::backend::cuda {
 
-/// What elements are combined by: `load` the first of a chunk's elements, `combine` with those of later
-/// inputs, `store`. Kernels for sums know no other, and keep more loads in flight.
+/// What elements are combined by: `take` puts a chunk's, of the input number `input`, to the totals, or makes
+/// them the totals if that is the first. Selected, not skipped if it is not there: behind a branch, the
+/// compiler would move each load next to its addition. Kernels for sums know no other operation, and keep
+/// more loads in flight.
 template <class T>
 struct Summing {
   using Sum = SumOf<T>;
@@ -27,16 +29,13 @@ struct Summing {
   static constexpr std::uint32_t inputs_in_flight = 8;
 
   template <std::uint32_t size>
-  TUTTI_HOST_DEVICE void load(const Storage (&elements)[size], std::uint32_t /*input*/,
+  TUTTI_HOST_DEVICE void take(const Storage (&elements)[size], std::uint32_t input, bool is_there,
                               Accumulator (&totals)[size]) const {
 #pragma unroll
-    for (std::uint32_t i = 0; i < size; ++i) totals[i] = Sum::load(elements[i]);
-  }
-  template <std::uint32_t size>
-  TUTTI_HOST_DEVICE void combine(const Storage (&elements)[size], std::uint32_t /*input*/,
-                                 Accumulator (&totals)[size]) const {
-#pragma unroll
-    for (std::uint32_t i = 0; i < size; ++i) totals[i] = Sum::add(totals[i], elements[i]);
+    for (std::uint32_t i = 0; i < size; ++i) {
+      const auto sum = input == 0 ? Sum::load(elements[i]) : Sum::add(totals[i], elements[i]);
+      totals[i] = is_there ? sum : totals[i];
+    }
   }
   template <std::uint32_t size>
   TUTTI_HOST_DEVICE void store(const Accumulator (&totals)[size], std::uint32_t /*inputs*/,
@@ -55,23 +54,22 @@ struct Reducer {
   static constexpr std::uint32_t inputs_in_flight = 2;
 
   template <std::uint32_t size>
-  TUTTI_HOST_DEVICE void load(const Storage (&elements)[size], std::uint32_t input,
+  TUTTI_HOST_DEVICE void take(const Storage (&elements)[size], std::uint32_t input, bool is_there,
                               Accumulator (&totals)[size]) const {
-#pragma unroll
-    for (std::uint32_t i = 0; i < size; ++i) totals[i] = How::load(elements[i]);
-    if (operation.kind != ReduceKind::premul_sum) return;
-    const double factor = factor_of(input);
-#pragma unroll
-    for (std::uint32_t i = 0; i < size; ++i) totals[i] = How::times_factor(totals[i], factor);
-  }
-  template <std::uint32_t size>
-  TUTTI_HOST_DEVICE void combine(const Storage (&elements)[size], std::uint32_t input,
-                                 Accumulator (&totals)[size]) const {
     Accumulator values[size];
-    load(elements, input, values);
+#pragma unroll
+    for (std::uint32_t i = 0; i < size; ++i) values[i] = How::load(elements[i]);
+    if (operation.kind == ReduceKind::premul_sum && is_there) {
+      const double factor = factor_of(input);
+#pragma unroll
+      for (std::uint32_t i = 0; i < size; ++i) values[i] = How::times_factor(values[i], factor);
+    }
     visit_kind(operation.kind, [&]<ReduceKind kind>() {
 #pragma unroll
-      for (std::uint32_t i = 0; i < size; ++i) totals[i] = How::template combine<kind>(totals[i], values[i]);
+      for (std::uint32_t i = 0; i < size; ++i) {
+        const auto total = input == 0 ? values[i] : How::template combine<kind>(totals[i], values[i]);
+        totals[i] = is_there ? total : totals[i];
+      }
     });
   }
   template <std::uint32_t size>
@@ -104,20 +102,10 @@ template <class Op, class Bits>
 struct SumTotals {
   using Chunk = SumChunk<Op, Bits>;
 
-  /// `bits`, of the input number `input`, are added, or are the sum itself if that is the first. Selected,
-  /// not skipped if it is not there: behind a branch, the compiler would move each load next to its addition.
+  /// `bits` are of the input number `input`, if it is there.
   TUTTI_HOST_DEVICE void add(const Op& op, const Bits& bits, std::uint32_t input, bool is_there) {
     const auto chunk = std::bit_cast<Chunk>(bits);
-    typename Op::Accumulator next[Chunk::size];
-#pragma unroll
-    for (std::uint32_t i = 0; i < Chunk::size; ++i) next[i] = totals[i];
-    if (input == 0) {
-      op.load(chunk.elements, input, next);
-    } else {
-      op.combine(chunk.elements, input, next);
-    }
-#pragma unroll
-    for (std::uint32_t i = 0; i < Chunk::size; ++i) totals[i] = is_there ? next[i] : totals[i];
+    op.take(chunk.elements, input, is_there, totals);
   }
   [[nodiscard]] TUTTI_HOST_DEVICE Bits result(const Op& op, std::uint32_t inputs) const {
     Chunk chunk;
