@@ -330,12 +330,12 @@ void Runtime::require_uncaptured() {
 }
 
 void Runtime::await_late_releases() {
-  constexpr std::chrono::seconds patience{10};
-  constexpr std::chrono::microseconds asks_every{100};
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  constexpr std::chrono::seconds release_patience{10};
+  constexpr std::chrono::microseconds looks_every{100};
+  const auto deadline = std::chrono::steady_clock::now() + release_patience;
   for (release_collected(); late_releases_.has_any(); release_collected()) {
     if (std::chrono::steady_clock::now() > deadline) return;  // whatever it holds is found in use
-    std::this_thread::sleep_for(asks_every);
+    std::this_thread::sleep_for(looks_every);
   }
 }
 
