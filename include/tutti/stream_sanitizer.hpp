@@ -67,8 +67,9 @@ struct Report {
 
 /// Switches the sanitizer on, in place of the environment variable `TUTTI_STREAM_SANITIZER` (`0`, `1` or
 /// `warn`, `error`, `abort`). The first time, that must come before the first use of a device, or before
-/// `virtual_devices::start`: throws Error(unsupported) where devices are in use without it. Afterwards, the
-/// mode may change at any time. `off` looks at nothing any more; what was queued until then is forgotten.
+/// `virtual_devices::start`: throws Error(unsupported) where GPUs are in use without it; virtual devices that
+/// are in use without it stay so until the next `virtual_devices::start`. Afterwards, the mode may change at
+/// any time. `off` looks at nothing any more; what was queued until then is forgotten.
 /// Thread-safe.
 TUTTI_EXPORT void enable(Mode mode = Mode::warn);
 /// The same as `enable(Mode::off)`, and never throws.
