@@ -127,7 +127,7 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_VIRTUAL_SEED", "-1", "a number from 0"));
   EXPECT_TRUE(refused("TUTTI_TRANSPORT", "mpi", "auto, p2p, nccl or staged"));
   EXPECT_TRUE(refused("TUTTI_PATIENCE", "0", "a number of seconds from 1"));
-  EXPECT_TRUE(refused("TUTTI_PATIENCE", "31536001", "to 31536000"));
+  EXPECT_TRUE(refused("TUTTI_PATIENCE", "31536001", "a number of seconds from 1 to 31536000"));
   EXPECT_TRUE(refused("TUTTI_PATIENCE", "10m", "a number of seconds"));
   EXPECT_TRUE(refused("TUTTI_SIGNALS", "yes", "auto, on or off"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "-1", "a number from 0 to 15"));
