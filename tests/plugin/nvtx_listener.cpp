@@ -61,6 +61,7 @@ void take_over(NvtxFunctionTable table, unsigned int size, unsigned int id, Func
 
 extern "C" {
 
+// NOLINTNEXTLINE(readability-identifier-naming): the name that NVTX looks for
 __attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t export_table) {
   const auto* const callbacks =
       static_cast<const NvtxExportTableCallbacks*>(export_table(NVTX_ETID_CALLBACKS));

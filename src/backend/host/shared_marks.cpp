@@ -180,8 +180,8 @@ bool SharedMarks::wait(const Mark& mark, int milliseconds) const noexcept {
 }
 
 void SharedMarkTask::run() {
-  constexpr int turn = 100;  // milliseconds
-  while (awaited_ && !marks_->wait(*awaited_, turn)) {
+  constexpr int look_again = 100;  // milliseconds
+  while (awaited_ && !marks_->wait(*awaited_, look_again)) {
   }
   if (own_) marks_->set(*own_);
 }
