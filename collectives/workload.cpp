@@ -2,6 +2,7 @@
 #include "collectives/workload.hpp"
 
 #include "collectives/cut.hpp"
+#include "tutti/reduce_types.hpp"
 
 #include <cstdint>
 #include <string>
@@ -62,6 +63,10 @@ Request request_of(const Arguments& arguments, const Workload& workload, std::si
   request.columns = sizes.size();
   for (std::size_t t = 0; t < sizes.size(); ++t) {
     const DType dtype = workload.tensor_dtypes.empty() ? workload.dtype : workload.tensor_dtypes[t];
+    if (traits.takes_operation && !has_operation(dtype, workload.reduce_kind)) {
+      arguments.fail("reduce_kind is {}, which elements of {} do not have", name_of(workload.reduce_kind),
+                     name_of(dtype));
+    }
     std::uint64_t elements = sizes[t] / size_of(dtype);
     if (traits.travels_as == Collective::all_gather) elements /= members;
     if (traits.travels_as == Collective::reduce_scatter_add) elements -= elements % members;

@@ -240,6 +240,9 @@ void explain_refuses_what_cannot_be_called(Group& group) {
                       invalid, {"tensor_bytes are more"}));
   EXPECT_TRUE(
       refuses(explaining({.collective = static_cast<Collective>(99)}), invalid, {"collective is 99"}));
+  EXPECT_TRUE(refuses(
+      explaining({.collective = Collective::all_reduce, .bytes = 64, .reduce_kind = ReduceKind::band}),
+      invalid, {"reduce_kind is band, which elements of float32 do not have"}));
   EXPECT_TRUE(mentions(group.communicator.explain({.collective = Collective::all_gather, .root = 99}),
                        {"transport: "}));
 }
