@@ -19,6 +19,8 @@ endif()
 # Off by default: clang's tools (clang-tidy, clangd) trip over what g++ has precompiled when they read compile_commands.json.
 option(TUTTI_TEST_PCH "Precompile what the tests include of others' headers: they build faster" OFF)
 mark_as_advanced(TUTTI_TEST_PCH)
+option(TUTTI_TEST_UNITY "Compile each test program in one piece: they build faster" OFF)
+mark_as_advanced(TUTTI_TEST_UNITY)
 # A compiler cache takes part if told that only what is used of these headers counts, and if their times do not.
 if(TUTTI_TEST_PCH AND CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$")
   set(tutti_sloppiness pch_defines,time_macros)

@@ -8,7 +8,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <functional>
 #include <limits>
 #include <stdexcept>
 #include <type_traits>
@@ -70,29 +69,22 @@ T load_bits(const std::byte* address) {
   return value;
 }
 
-/// What to do with numbers of one type.
-template <class Number>
-struct Rules {
-  std::function<Number(Number, double)> times;
-  std::function<Number(Number, Number)> combine;
-  std::function<Number(Number, std::size_t)> divide;
-};
-
-/// Loads, combines and stores element by element; `load(bytes) -> Number`, `store(Number, bytes)`.
-template <class Number, class Load, class Store>
+/// Loads, combines and stores element by element; `load(bytes) -> Number`, `store(Number, bytes)`,
+/// `times(Number, factor)`, `divide(Number, count)`.
+template <class Number, class Load, class Store, class Times, class Divide, class Combine>
 HostArray combine_all(std::span<const HostArray> inputs, const ReduceOp& operation, std::size_t width,
-                      const Rules<Number>& rules, Load load, Store store) {
+                      Load load, Store store, Times times, Divide divide, Combine combine) {
   const std::vector<double>& factors = operation.factors();
   HostArray result = inputs.front();
   for (std::size_t start = 0; start < result.bytes.size(); start += width) {
     const auto number = [&](std::size_t input) {
       const Number loaded = load(inputs[input].bytes.data() + start);
       if (factors.empty()) return loaded;
-      return rules.times(loaded, factors.size() == 1 ? factors[0] : factors[input]);
+      return times(loaded, factors.size() == 1 ? factors[0] : factors[input]);
     };
     Number total = number(0);
-    for (std::size_t input = 1; input < inputs.size(); ++input) total = rules.combine(total, number(input));
-    if (operation.kind() == ReduceKind::avg) total = rules.divide(total, inputs.size());
+    for (std::size_t input = 1; input < inputs.size(); ++input) total = combine(total, number(input));
+    if (operation.kind() == ReduceKind::avg) total = divide(total, inputs.size());
     store(total, result.bytes.data() + start);
   }
   return result;
@@ -105,15 +97,26 @@ Real lesser(Real a, Real b) {
   return std::min(a, b);
 }
 
-template <class Real>
-Rules<Real> rules_of_reals(ReduceKind kind) {
-  Rules<Real> rules{.times = [](Real value, double factor) { return value * static_cast<Real>(factor); },
-                    .combine = [](Real a, Real b) { return a + b; },
-                    .divide = [](Real sum, std::size_t count) { return sum / static_cast<Real>(count); }};
-  if (kind == ReduceKind::prod) rules.combine = [](Real a, Real b) { return a * b; };
-  if (kind == ReduceKind::min) rules.combine = lesser<Real>;
-  if (kind == ReduceKind::max) rules.combine = [](Real a, Real b) { return -lesser(-a, -b); };
-  return rules;
+/// `load` and `store` are those of the element type.
+template <class Real, class Load, class Store>
+HostArray combine_as_reals(std::span<const HostArray> inputs, const ReduceOp& operation, std::size_t width,
+                           Load load, Store store) {
+  const auto with = [&](auto combine) {
+    return combine_all<Real>(
+        inputs, operation, width, load, store,
+        [](Real value, double factor) { return value * static_cast<Real>(factor); },
+        [](Real sum, std::size_t count) { return sum / static_cast<Real>(count); }, combine);
+  };
+  switch (operation.kind()) {
+    case ReduceKind::prod:
+      return with([](Real a, Real b) { return a * b; });
+    case ReduceKind::min:
+      return with(lesser<Real>);
+    case ReduceKind::max:
+      return with([](Real a, Real b) { return -lesser(-a, -b); });
+    default:
+      return with([](Real a, Real b) { return a + b; });
+  }
 }
 
 /// In 128 bits, of which the lowest are kept: what wraps around.
@@ -121,36 +124,30 @@ template <class Integer>
 HostArray combine_integers(std::span<const HostArray> inputs, const ReduceOp& operation) {
   __extension__ using Wide = __int128;
   const auto wrapped = [](Wide value) { return static_cast<Integer>(static_cast<std::uint64_t>(value)); };
-  Rules<Integer> rules{
-      .times = [=](Integer value, double factor) { return wrapped(Wide{value} * static_cast<Wide>(factor)); },
-      .combine = [=](Integer a, Integer b) { return wrapped(Wide{a} + b); },
-      .divide = [=](Integer sum,
-                    std::size_t count) { return wrapped(Wide{sum} / static_cast<std::int64_t>(count)); }};
+  const auto with = [&](auto combine) {
+    return combine_all<Integer>(
+        inputs, operation, sizeof(Integer), load_bits<Integer>,
+        [](Integer value, std::byte* target) { std::memcpy(target, &value, sizeof value); },
+        [=](Integer value, double factor) { return wrapped(Wide{value} * static_cast<Wide>(factor)); },
+        [=](Integer sum, std::size_t count) { return wrapped(Wide{sum} / static_cast<std::int64_t>(count)); },
+        combine);
+  };
   switch (operation.kind()) {
     case ReduceKind::prod:
-      rules.combine = [=](Integer a, Integer b) { return wrapped(Wide{a} * b); };
-      break;
+      return with([=](Integer a, Integer b) { return wrapped(Wide{a} * b); });
     case ReduceKind::min:
-      rules.combine = [](Integer a, Integer b) { return std::min(a, b); };
-      break;
+      return with([](Integer a, Integer b) { return std::min(a, b); });
     case ReduceKind::max:
-      rules.combine = [](Integer a, Integer b) { return std::max(a, b); };
-      break;
+      return with([](Integer a, Integer b) { return std::max(a, b); });
     case ReduceKind::band:
-      rules.combine = [=](Integer a, Integer b) { return wrapped(Wide{a} & Wide{b}); };
-      break;
+      return with([=](Integer a, Integer b) { return wrapped(Wide{a} & Wide{b}); });
     case ReduceKind::bor:
-      rules.combine = [=](Integer a, Integer b) { return wrapped(Wide{a} | Wide{b}); };
-      break;
+      return with([=](Integer a, Integer b) { return wrapped(Wide{a} | Wide{b}); });
     case ReduceKind::bxor:
-      rules.combine = [=](Integer a, Integer b) { return wrapped(Wide{a} ^ Wide{b}); };
-      break;
+      return with([=](Integer a, Integer b) { return wrapped(Wide{a} ^ Wide{b}); });
     default:
-      break;
+      return with([=](Integer a, Integer b) { return wrapped(Wide{a} + b); });
   }
-  return combine_all<Integer>(
-      inputs, operation, sizeof(Integer), rules, load_bits<Integer>,
-      [](Integer value, std::byte* target) { std::memcpy(target, &value, sizeof value); });
 }
 
 template <class Real>
@@ -162,8 +159,7 @@ void store_real(Real value, std::byte* target) {
 
 template <class Real>
 HostArray combine_reals(std::span<const HostArray> inputs, const ReduceOp& operation) {
-  return combine_all<Real>(inputs, operation, sizeof(Real), rules_of_reals<Real>(operation.kind()),
-                           load_bits<Real>, store_real<Real>);
+  return combine_as_reals<Real>(inputs, operation, sizeof(Real), load_bits<Real>, store_real<Real>);
 }
 
 /// Products; all else goes part by part.
@@ -171,24 +167,23 @@ template <class Real>
 HostArray combine_complex(std::span<const HostArray> inputs, const ReduceOp& operation) {
   if (operation.kind() != ReduceKind::prod) return combine_reals<Real>(inputs, operation);
   using Pair = std::array<Real, 2>;
-  const Rules<Pair> rules{.times = [](Pair value, double) { return value; },
-                          .combine =
-                              [](Pair a, Pair b) {
-                                return Pair{a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]};
-                              },
-                          .divide = [](Pair value, std::size_t) { return value; }};
-  return combine_all<Pair>(inputs, operation, sizeof(Pair), rules, load_bits<Pair>,
-                           [](const Pair& value, std::byte* target) {
-                             store_real(value[0], target);
-                             store_real(value[1], target + sizeof(Real));
-                           });
+  return combine_all<Pair>(
+      inputs, operation, sizeof(Pair), load_bits<Pair>,
+      [](const Pair& value, std::byte* target) {
+        store_real(value[0], target);
+        store_real(value[1], target + sizeof(Real));
+      },
+      [](Pair value, double) { return value; }, [](Pair value, std::size_t) { return value; },
+      [](Pair a, Pair b) {
+        return Pair{a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]};
+      });
 }
 
 template <class Bits>
 HostArray combine_small_floats(std::span<const HostArray> inputs, const ReduceOp& operation) {
   const DType dtype = inputs.front().dtype;
-  return combine_all<float>(
-      inputs, operation, sizeof(Bits), rules_of_reals<float>(operation.kind()),
+  return combine_as_reals<float>(
+      inputs, operation, sizeof(Bits),
       [&](const std::byte* a) { return decode_small_float(dtype, load_bits<Bits>(a)); },
       [&](float value, std::byte* target) {
         const auto bits = static_cast<Bits>(encode_small_float(dtype, value));
@@ -197,24 +192,22 @@ HostArray combine_small_floats(std::span<const HostArray> inputs, const ReduceOp
 }
 
 HostArray combine_truths(std::span<const HostArray> inputs, const ReduceOp& operation) {
-  Rules<int> rules{.times = [](int value, double) { return value; },
-                   .combine = [](int a, int b) { return a | b; },
-                   .divide = [](int value, std::size_t) { return value; }};
+  const auto with = [&](auto combine) {
+    return combine_all<int>(
+        inputs, operation, 1, [](const std::byte* a) { return *a == std::byte{0} ? 0 : 1; },
+        [](int value, std::byte* target) { *target = std::byte{value != 0}; },
+        [](int value, double) { return value; }, [](int value, std::size_t) { return value; }, combine);
+  };
   switch (operation.kind()) {
     case ReduceKind::min:
     case ReduceKind::prod:
     case ReduceKind::band:
-      rules.combine = [](int a, int b) { return a & b; };
-      break;
+      return with([](int a, int b) { return a & b; });
     case ReduceKind::bxor:
-      rules.combine = [](int a, int b) { return a ^ b; };
-      break;
+      return with([](int a, int b) { return a ^ b; });
     default:
-      break;
+      return with([](int a, int b) { return a | b; });
   }
-  return combine_all<int>(
-      inputs, operation, 1, rules, [](const std::byte* a) { return *a == std::byte{0} ? 0 : 1; },
-      [](int value, std::byte* target) { *target = std::byte{value != 0}; });
 }
 
 }  // namespace
