@@ -74,7 +74,7 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
 
 std::string describe(const Operation& operation, const Case& what) {
   std::string text(operation.name());
-  if (what.tensors.empty()) text += " " + format_size(what.bytes);
+  if (what.tensors.empty()) text += fmt::format(" {}", format_size(what.bytes));
   text += fmt::format(" {}", name_of(what.dtype));
   if (what.reduce_kind != ReduceKind::sum) text += fmt::format(" {}", name_of(what.reduce_kind));
   if (operation.has_root()) text += fmt::format(" root {}", what.root);
