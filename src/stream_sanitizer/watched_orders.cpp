@@ -148,7 +148,7 @@ bool WatchedBackend::has_passed(backend::EventHandle event) noexcept {
   follow([&] { clock = watcher_.clock_of_event(event); });
   const bool has_passed = inner_->has_passed(event);
   // Asked by the library alone. To the program it is no wait: that would hide races, now and then.
-  if (has_passed) follow([&] { watcher_.library_saw(clock); });
+  if (has_passed) follow([&] { watcher_.own_poll_saw(clock); });
   return has_passed;
 }
 

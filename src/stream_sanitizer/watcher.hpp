@@ -70,7 +70,7 @@ class Watcher {
   void host_waited(const VectorClock& clock);
   /// The library has seen that this is done, for its own use: for memory that it hands out again, which no
   /// later work of the program's relies upon.
-  void library_saw(const VectorClock& clock);
+  void own_poll_saw(const VectorClock& clock);
   void record_event(backend::EventHandle event, const Place& place);
   /// In the scene of the event's recording, which the stream may join by that.
   void wait_event(backend::EventHandle event, const Place& place);

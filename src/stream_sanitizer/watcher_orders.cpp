@@ -36,7 +36,7 @@ void Watcher::host_waited(const VectorClock& clock) {
   live_.host_waited(clock);
 }
 
-void Watcher::library_saw(const VectorClock& clock) {
+void Watcher::own_poll_saw(const VectorClock& clock) {
   const std::lock_guard lock(mutex_);
   seen_by_library_.join(clock);
 }
