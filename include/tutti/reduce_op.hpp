@@ -22,12 +22,12 @@ namespace tutti {
 enum class ReduceKind : std::uint8_t {
   sum,  ///< integers wrap around; of bool, logical or
   /// The sum, divided once by the number of inputs, in the accumulator. Integers: the sum that has wrapped
-  /// around, rounded toward zero. (NCCL divides half-precision inputs before it adds them.) Not of bool.
+  /// around, rounded toward zero. Not of bool.
   avg,
   /// The sum of inputs that are each multiplied by a factor first, in the accumulator. Not of bool.
   premul_sum,
-  /// NaN if any input is NaN, as IEEE 754-2019 has it (NCCL may drop NaNs), and -0 is less than +0. Of bool,
-  /// logical and. Not of complex types.
+  /// NaN if any input is NaN, as IEEE 754-2019 has it, and -0 is less than +0. Of bool, logical and. Not of
+  /// complex types.
   min,
   max,   ///< likewise; of bool, logical or
   prod,  ///< integers wrap around; complex as (ac - bd, ad + bc); of bool, logical and

@@ -320,7 +320,7 @@ std::string_view name_of(Function function) noexcept {
 
 std::optional<Carrier> carrier_of(DType dtype, ReduceKind kind) {
   const bool is_sum = kind == ReduceKind::sum;
-  // It may drop NaNs, rounds products in its own order, divides before it adds, and knows no bits.
+  // Those of integers come out alike in any order. It promises neither the order nor what becomes of NaNs.
   const bool is_exact = kind == ReduceKind::min || kind == ReduceKind::max || kind == ReduceKind::prod;
   switch (dtype) {
     case DType::int8:
