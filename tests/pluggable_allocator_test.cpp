@@ -170,6 +170,7 @@ TEST(PluggableAllocator, ProvidesTensorsFromFunctions) {
       caching_allocator_delete(raw);
     });
     EXPECT_TRUE(is_given_all(3));
+    stream.wait_stream(current_stream(0));  // which fills what the graph copies
     graph.launch(stream);
     stream.synchronize();
   }
