@@ -9,6 +9,7 @@
 #include "tutti/collectives.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/cuda_graph.hpp"
+#include "tutti/data_parallel.hpp"
 #include "tutti/device.hpp"
 #include "tutti/dlpack.hpp"
 #include "tutti/dtype.hpp"

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/arguments.hpp"
+#include "collectives/disjoint.hpp"
+#include "collectives/training/bucket_plan.hpp"
+#include "runtime.hpp"
+#include "tutti/data_parallel.hpp"
+#include "tutti/event.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+namespace tutti {
+namespace {
+
+using collectives::Arguments;
+using collectives::Name;
+using collectives::Named;
+
+/// How many gradients an error names.
+constexpr std::size_t most_named_gradients = 8;
+
+/// How far one stream had come when it last completed a gradient of a bucket.
+struct StreamMark {
+  Stream stream;
+  Event event;
+  bool is_of_this_iteration = false;
+};
+
+/// What a local member has of a bucket.
+struct BucketShare {
+  std::vector<Tensor> gradients;
+  std::vector<StreamMark> marks;  ///< kept for the next iteration, as events are
+};
+
+struct GradientBucket {
+  std::vector<BucketShare> shares;  ///< one for each local member
+  std::size_t missing = 0;          ///< gradients of all local members
+};
+
+}  // namespace
+
+class GradientBuckets::Impl {
+ public:
+  Impl(Communicator& communicator, TensorLists gradients, const GradientBucketOptions& options);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl() = default;
+
+  void ready(int member, int index);
+  void synchronize();
+  void begin_no_sync();
+  void end_no_sync() noexcept;
+
+  [[nodiscard]] const std::vector<std::vector<int>>& plan() const noexcept { return plan_; }
+  [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
+  [[nodiscard]] int started() const {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int>(started_);
+  }
+
+ private:
+  [[nodiscard]] std::size_t locals() const noexcept { return gradients_.size(); }
+  void check_gradients(const Arguments& arguments, const ReduceOp& operation) const;
+  void check_list(const Arguments& arguments, std::size_t local) const;
+  /// The gradient is complete behind what the current stream of its device has queued.
+  void report(std::size_t local, std::size_t index);
+  void mark(BucketShare& share, const Stream& stream);
+  void start_full_buckets();
+  void start(GradientBucket& bucket);
+  /// Those that have not been reported: local members and indices.
+  [[nodiscard]] std::vector<std::pair<std::size_t, std::size_t>> missing() const;
+  [[noreturn]] void refuse(const std::vector<std::pair<std::size_t, std::size_t>>& missing) const;
+
+  Communicator& communicator_;
+  const ReduceOp operation_;
+  const UnusedGradients unused_;
+  std::vector<std::vector<Tensor>> gradients_;
+  std::vector<std::vector<int>> plan_;
+  std::vector<std::size_t> bucket_of_;  ///< by index of the gradient
+  std::vector<Stream> streams_;
+
+  mutable std::mutex mutex_;
+  std::vector<GradientBucket> buckets_;
+  std::vector<std::vector<bool>> is_ready_;  ///< by local member and index
+  std::size_t started_ = 0;
+  bool is_under_way_ = false;  ///< something has been reported in this iteration
+  int no_sync_depth_ = 0;
+};
+
+GradientBuckets::Impl::Impl(Communicator& communicator, TensorLists gradients,
+                            const GradientBucketOptions& options)
+    : communicator_(communicator),
+      operation_(options.operation),
+      unused_(options.unused),
+      gradients_(gradients.begin(), gradients.end()) {
+  const Arguments arguments(Runtime::get(), "GradientBuckets");
+  if (options.bucket_bytes == 0) arguments.fail("options.bucket_bytes is 0, expected more");
+  check_gradients(arguments, options.operation);
+  const std::size_t first =
+      options.first_bucket_bytes == 0 ? options.bucket_bytes : options.first_bucket_bytes;
+  plan_ = collectives::plan_buckets(gradients_[0], {.first = first, .others = options.bucket_bytes});
+  bucket_of_.resize(gradients_[0].size());
+  for (const std::vector<int>& indices : plan_) {
+    GradientBucket bucket{.shares = std::vector<BucketShare>(locals()), .missing = locals() * indices.size()};
+    for (const int i : indices) {
+      const auto index = static_cast<std::size_t>(i);
+      bucket_of_[index] = buckets_.size();
+      for (std::size_t local = 0; local < locals(); ++local)
+        bucket.shares[local].gradients.push_back(gradients_[local][index]);
+    }
+    buckets_.push_back(std::move(bucket));
+  }
+  is_ready_.assign(locals(), std::vector<bool>(bucket_of_.size(), false));
+  constexpr int urgent = -1;
+  for (const Device device : communicator.devices()) streams_.emplace_back(device, urgent);
+}
+
+void GradientBuckets::Impl::check_gradients(const Arguments& arguments, const ReduceOp& operation) const {
+  const std::size_t devices = communicator_.devices().size();
+  if (gradients_.size() != devices) {
+    arguments.fail("gradients has {} lists, expected one per local member, {}", gradients_.size(), devices);
+  }
+  if (gradients_[0].empty()) arguments.fail("gradients[0] has no tensors, expected at least one");
+  for (std::size_t local = 0; local < locals(); ++local) check_list(arguments, local);
+  const auto members = static_cast<std::size_t>(communicator_.member_count());
+  for (const Tensor& gradient : gradients_[0]) arguments.operation(operation, gradient.dtype(), members);
+}
+
+void GradientBuckets::Impl::check_list(const Arguments& arguments, std::size_t local) const {
+  const std::vector<Tensor>& first = gradients_[0];
+  const std::vector<Tensor>& list = gradients_[local];
+  const Device device = communicator_.devices()[local];
+  if (list.size() != first.size()) {
+    arguments.fail("gradients[{}] has {} tensors, expected {} as gradients[0]", local, list.size(),
+                   first.size());
+  }
+  for (std::size_t t = 0; t < list.size(); ++t) {
+    const Name name("gradients", local, t);
+    arguments.usable(list[t], name);
+    if (list[t].device() != device) {
+      arguments.fail("{} is on {}, expected {}, the device of local member {}", name,
+                     to_string(list[t].device()), to_string(device), local);
+    }
+    arguments.writable(list[t], name);
+    const Name like("gradients", 0, t);
+    arguments.same_dtype(list[t], name, first[t].dtype(), like);
+    arguments.same_sizes(list[t], name, first[t].sizes(), like);
+  }
+  const Named named{.argument = "gradients", .tensors = list, .row = static_cast<int>(local)};
+  require_disjoint(arguments, {}, std::span(&named, 1), collectives::InPlace::forbidden);
+}
+
+void GradientBuckets::Impl::ready(int member, int index) {
+  const Arguments arguments(Runtime::get(), "GradientBuckets::ready");
+  if (member < 0 || static_cast<std::size_t>(member) >= locals()) {
+    arguments.fail("member is {}, expected 0 to {}, a local member", member, locals() - 1);
+  }
+  if (index < 0 || static_cast<std::size_t>(index) >= bucket_of_.size())
+    arguments.fail("index is {}, expected 0 to {}", index, bucket_of_.size() - 1);
+  const std::lock_guard lock(mutex_);
+  if (no_sync_depth_ > 0) return;
+  if (is_ready_[static_cast<std::size_t>(member)][static_cast<std::size_t>(index)]) {
+    arguments.fail(
+        "index is {}, a gradient that local member {} has reported in this iteration, expected each once "
+        "before synchronize",
+        index, member);
+  }
+  report(static_cast<std::size_t>(member), static_cast<std::size_t>(index));
+  start_full_buckets();
+}
+
+void GradientBuckets::Impl::report(std::size_t local, std::size_t index) {
+  GradientBucket& bucket = buckets_[bucket_of_[index]];
+  mark(bucket.shares[local], current_stream(communicator_.devices()[local]));
+  is_ready_[local][index] = true;
+  is_under_way_ = true;
+  --bucket.missing;
+}
+
+void GradientBuckets::Impl::mark(BucketShare& share, const Stream& stream) {
+  auto found = std::ranges::find_if(share.marks, [&](const StreamMark& mark) {
+    return mark.is_of_this_iteration && mark.stream == stream;
+  });
+  if (found == share.marks.end()) {
+    found =
+        std::ranges::find_if(share.marks, [](const StreamMark& mark) { return !mark.is_of_this_iteration; });
+  }
+  if (found == share.marks.end())
+    found = share.marks.insert(share.marks.end(), {.stream = stream, .event = Event()});
+  found->event.record(stream);
+  found->stream = stream;
+  found->is_of_this_iteration = true;
+}
+
+void GradientBuckets::Impl::start_full_buckets() {
+  for (; started_ < buckets_.size() && buckets_[started_].missing == 0; ++started_) start(buckets_[started_]);
+}
+
+void GradientBuckets::Impl::start(GradientBucket& bucket) {
+  std::vector<std::vector<Tensor>> gradients;
+  for (std::size_t local = 0; local < locals(); ++local) {
+    const BucketShare& share = bucket.shares[local];
+    for (const StreamMark& mark : share.marks) {
+      if (mark.is_of_this_iteration) streams_[local].wait_event(mark.event);
+    }
+    gradients.push_back(share.gradients);
+  }
+  communicator_.all_reduce_coalesced(gradients, gradients, operation_, streams_);
+}
+
+void GradientBuckets::Impl::synchronize() {
+  const std::lock_guard lock(mutex_);
+  if (no_sync_depth_ > 0) return;
+  const auto unreported = missing();
+  if (!unreported.empty() && unused_ == UnusedGradients::error) refuse(unreported);
+  for (const auto& [local, index] : unreported) {
+    gradients_[local][index].fill_(0);
+    report(local, index);
+  }
+  start_full_buckets();
+  for (const Stream& stream : streams_) current_stream(stream.device()).wait_stream(stream);
+
+  for (std::size_t b = 0; b < buckets_.size(); ++b) {
+    buckets_[b].missing = locals() * plan_[b].size();
+    for (BucketShare& share : buckets_[b].shares) {
+      for (StreamMark& mark : share.marks) mark.is_of_this_iteration = false;
+    }
+  }
+  for (std::vector<bool>& flags : is_ready_) std::fill(flags.begin(), flags.end(), false);
+  started_ = 0;
+  is_under_way_ = false;
+}
+
+std::vector<std::pair<std::size_t, std::size_t>> GradientBuckets::Impl::missing() const {
+  std::vector<std::pair<std::size_t, std::size_t>> result;
+  for (std::size_t local = 0; local < locals(); ++local) {
+    for (std::size_t index = 0; index < bucket_of_.size(); ++index) {
+      if (!is_ready_[local][index]) result.emplace_back(local, index);
+    }
+  }
+  return result;
+}
+
+void GradientBuckets::Impl::refuse(const std::vector<std::pair<std::size_t, std::size_t>>& missing) const {
+  std::string names;
+  for (std::size_t i = 0; i < std::min(missing.size(), most_named_gradients); ++i) {
+    const auto& [local, index] = missing[i];
+    names += fmt::format("{}gradients[{}][{}]", i == 0 ? "" : ", ", local, index);
+  }
+  if (missing.size() > most_named_gradients)
+    names += fmt::format(" and {} more", missing.size() - most_named_gradients);
+  const Arguments arguments(Runtime::get(), "GradientBuckets::synchronize");
+  arguments.fail(
+      "{} of {} gradients have not been reported in this iteration: {}; expected ready for each, or "
+      "options.unused to be zero",
+      missing.size(), locals() * bucket_of_.size(), names);
+}
+
+void GradientBuckets::Impl::begin_no_sync() {
+  const std::lock_guard lock(mutex_);
+  if (is_under_way_) {
+    const Arguments arguments(Runtime::get(), "GradientBuckets::no_sync");
+    arguments.fail("gradients have been reported in this iteration, expected synchronize before");
+  }
+  ++no_sync_depth_;
+}
+
+void GradientBuckets::Impl::end_no_sync() noexcept {
+  const std::lock_guard lock(mutex_);
+  --no_sync_depth_;
+}
+
+GradientBuckets::GradientBuckets(Communicator& communicator, TensorLists gradients,
+                                 const GradientBucketOptions& options)
+    : impl_(std::make_unique<Impl>(communicator, gradients, options)) {}
+GradientBuckets::~GradientBuckets() = default;
+
+void GradientBuckets::ready(int member, int index) {
+  impl_->ready(member, index);
+}
+void GradientBuckets::synchronize() {
+  impl_->synchronize();
+}
+NoSyncGuard GradientBuckets::no_sync() {
+  return NoSyncGuard(*this);
+}
+const std::vector<std::vector<int>>& GradientBuckets::buckets() const noexcept {
+  return impl_->plan();
+}
+int GradientBuckets::started() const {
+  return impl_->started();
+}
+const std::vector<Stream>& GradientBuckets::streams() const noexcept {
+  return impl_->streams();
+}
+
+NoSyncGuard::NoSyncGuard(GradientBuckets& buckets) : buckets_(buckets) {
+  buckets_.impl_->begin_no_sync();
+}
+NoSyncGuard::~NoSyncGuard() {
+  buckets_.impl_->end_no_sync();
+}
+
+}  // namespace tutti

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/communicator.hpp"
+#include "tutti/export.hpp"
+#include "tutti/reduce_op.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+/// What trainers are made of that hold the same parameters on every device.
+namespace tutti {
+
+/// Makes replicas of the root's `parameters` on the devices of the local members: result[i][t] is what the
+/// root has in parameters[t], on the device of local member i. The root's own replica is `parameters`
+/// themselves; all others are new tensors.
+///
+/// Collective: all ranks call it with the same root, and `parameters` of the same sizes and element types.
+/// Those of the process that has the root are on the root's device. Those of other processes say sizes and
+/// types alone: their values are not looked at, and they may be on any device or on the host.
+///
+/// Stream order, thread safety, errors and cost are those of `Communicator::broadcast_coalesced`: one
+/// operation on the current streams of the members' devices, or on `streams`, which returns without waiting.
+[[nodiscard]] TUTTI_EXPORT std::vector<std::vector<Tensor>> replicate(Communicator& communicator,
+                                                                      TensorList parameters, int root = 0,
+                                                                      StreamList streams = {});
+/// In place: parameters[i][t], of local member i, gets what the root has in its tensor t.
+TUTTI_EXPORT void replicate(Communicator& communicator, TensorLists parameters, int root = 0,
+                            StreamList streams = {});
+
+/// What it means that a gradient was not reported in an iteration.
+enum class UnusedGradients : std::uint8_t {
+  error,  ///< a mistake: `GradientBuckets::synchronize` throws, and names it
+  zero,   ///< the parameter was not used there: `GradientBuckets::synchronize` sets the gradient to zero
+};
+
+/// What `GradientBuckets` are made with; the same on all ranks.
+struct GradientBucketOptions {
+  /// A bucket takes gradients until it has so many bytes or more. More than 0.
+  std::size_t bucket_bytes = std::size_t{25} << 20U;
+  /// The same for the first bucket of each element type, so that the first all-reduce starts early. 0: as
+  /// `bucket_bytes`.
+  std::size_t first_bucket_bytes = std::size_t{1} << 20U;
+  /// What all members' gradients are combined by.
+  ReduceOp operation = ReduceOp::avg;
+  UnusedGradients unused = UnusedGradients::error;
+};
+
+class NoSyncGuard;
+
+/// All-reduces gradients while the backward pass still computes others.
+///
+/// # Buckets
+/// Gradients are put into buckets in reverse order, as the backward pass produces them, those of each element
+/// type into buckets of their own. A bucket is one `Communicator::all_reduce_coalesced` in place, of the
+/// tensors as they are: nothing is flattened or copied. It starts as soon as every local member has reported
+/// all of its gradients, and all buckets before it have been started: so all ranks start the same buckets in
+/// the same order, in whatever order gradients become ready.
+///
+/// # An iteration
+/// `ready` for each gradient of each local member, once its last writer has been queued; then `synchronize`,
+/// behind which the gradients are those of all members. The next iteration begins there. Gradients stay where
+/// they are: an iteration writes them anew, or adds to what it finds.
+///
+/// # Stream order
+/// Every local member's device has a communication stream, more urgent than others, on which its all-reduces
+/// run. One waits for what the current streams had queued when its gradients were reported, for the
+/// all-reduces before it, and for nothing else: so it overlaps with the rest of the backward pass.
+/// `synchronize` has the current streams wait for all of them. No call waits on the host, unless the
+/// communicator's does. Between the first `ready` of an iteration and its `synchronize` nothing else may read
+/// or write gradients that have been reported.
+///
+/// # Graphs
+/// A whole iteration may be captured, `synchronize` included, on streams that are all part of the capture
+/// (`Graph::capture` of several streams sees to that), by all ranks alike.
+///
+/// # The communicator
+/// It outlives this object, and is not moved meanwhile. During an iteration it makes no other calls: their
+/// place among the all-reduces would depend on when gradients become ready, and ranks have to make all calls
+/// in one order. A program that makes others then makes them with a communicator of its own
+/// (`Communicator::split`).
+///
+/// # Thread safety
+/// Threads may call `ready` at the same time, such as one thread for each device. No `ready` of an iteration
+/// may be under way when its `synchronize` is called.
+///
+/// # Errors
+/// Bad arguments throw Error(invalid_argument), and change and queue nothing. What the communicator throws is
+/// passed on: the bucket then has not been started, and the next `ready` or `synchronize` tries again; if it
+/// is how the communicator has ended, they throw it again. An iteration that cannot be finished (the
+/// program's own backward pass has thrown) is left by destroying the object and, where there are other ranks,
+/// the communicator, whose `abort` tells them.
+///
+/// # Cost
+/// An event for each `ready`. No memory of the devices, beside what the communicator needs.
+class TUTTI_EXPORT GradientBuckets {
+ public:
+  /// gradients[i] are those of local member i, on its device, in the order of the forward pass; alike on all
+  /// members, ranks included. They are kept alive, and none shares memory with another. Queues nothing.
+  GradientBuckets(Communicator& communicator, TensorLists gradients,
+                  const GradientBucketOptions& options = {});
+  GradientBuckets(const GradientBuckets&) = delete;
+  GradientBuckets& operator=(const GradientBuckets&) = delete;
+  /// Does not wait. What has been started still completes, if the communicator is not destroyed before.
+  ~GradientBuckets();
+
+  /// Gradient `index` of local member `member` (from 0, in the order of `Communicator::devices`) is complete
+  /// behind what the calling thread's current stream of its device has queued. Once for each in an
+  /// iteration. In a `no_sync`: checks the numbers, and does nothing.
+  void ready(int member, int index);
+
+  /// Ends the iteration: the calling thread's current streams of all local members' devices wait for all
+  /// all-reduces. Returns without waiting. Throws Error(invalid_argument) if gradients have not been reported
+  /// (unless `UnusedGradients::zero`), naming some: they may still be reported, and this be called again;
+  /// meanwhile other ranks wait as for one that is late. In a `no_sync`: does nothing.
+  void synchronize();
+
+  /// For the guard's lifetime nothing is reduced: iterations only add to the gradients of their own device,
+  /// which is the backward pass's to do. The first iteration after it reduces the sums. All ranks do the
+  /// same. Guards nest. Throws Error(invalid_argument) in the middle of an iteration.
+  ///
+  ///     {
+  ///       const tutti::NoSyncGuard no_sync = buckets.no_sync();
+  ///       for (int part = 0; part + 1 < parts; ++part) backward(part);
+  ///     }
+  ///     backward(last_part);
+  ///     buckets.synchronize();
+  [[nodiscard]] NoSyncGuard no_sync();
+
+  /// Which gradients are in which bucket, in the order in which buckets are started.
+  [[nodiscard]] const std::vector<std::vector<int>>& buckets() const noexcept;
+  /// How many buckets of this iteration have been started.
+  [[nodiscard]] int started() const;
+  /// The communication streams, one per local member.
+  [[nodiscard]] const std::vector<Stream>& streams() const noexcept;
+
+ private:
+  friend class NoSyncGuard;
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// See `GradientBuckets::no_sync`. Does not outlive the buckets; may end on another thread.
+class TUTTI_EXPORT NoSyncGuard {
+ public:
+  explicit NoSyncGuard(GradientBuckets& buckets);
+  NoSyncGuard(const NoSyncGuard&) = delete;
+  NoSyncGuard& operator=(const NoSyncGuard&) = delete;
+  ~NoSyncGuard();
+
+ private:
+  GradientBuckets& buckets_;
+};
+
+}  // namespace tutti
