@@ -2,6 +2,7 @@
 #include "collectives/arguments.hpp"
 #include "collectives/disjoint.hpp"
 #include "collectives/training/bucket_plan.hpp"
+#include "collectives/training/member_lists.hpp"
 #include "runtime.hpp"
 #include "tutti/data_parallel.hpp"
 #include "tutti/event.hpp"
@@ -21,7 +22,6 @@ namespace tutti {
 namespace {
 
 using collectives::Arguments;
-using collectives::Name;
 using collectives::Named;
 
 /// How many gradients an error names.
@@ -68,8 +68,7 @@ class GradientBuckets::Impl {
 
  private:
   [[nodiscard]] std::size_t locals() const noexcept { return gradients_.size(); }
-  void check_gradients(const Arguments& arguments, const ReduceOp& operation) const;
-  void check_list(const Arguments& arguments, std::size_t local) const;
+  void check_gradients(const Arguments& arguments) const;
   /// The gradient is complete behind what the current stream of its device has queued.
   void report(std::size_t local, std::size_t index);
   void mark(BucketShare& share, const Stream& stream);
@@ -103,7 +102,7 @@ GradientBuckets::Impl::Impl(Communicator& communicator, TensorLists gradients,
       gradients_(gradients.begin(), gradients.end()) {
   const Arguments arguments(Runtime::get(), "GradientBuckets");
   if (options.bucket_bytes == 0) arguments.fail("options.bucket_bytes is 0, expected more");
-  check_gradients(arguments, options.operation);
+  check_gradients(arguments);
   const std::size_t first =
       options.first_bucket_bytes == 0 ? options.bucket_bytes : options.first_bucket_bytes;
   plan_ = collectives::plan_buckets(gradients_[0], {.first = first, .others = options.bucket_bytes});
@@ -123,46 +122,22 @@ GradientBuckets::Impl::Impl(Communicator& communicator, TensorLists gradients,
   for (const Device device : communicator.devices()) streams_.emplace_back(device, urgent);
 }
 
-void GradientBuckets::Impl::check_gradients(const Arguments& arguments, const ReduceOp& operation) const {
-  const std::size_t devices = communicator_.devices().size();
-  if (gradients_.size() != devices) {
-    arguments.fail("gradients has {} lists, expected one per local member, {}", gradients_.size(), devices);
+void GradientBuckets::Impl::check_gradients(const Arguments& arguments) const {
+  collectives::check_member_lists(arguments, communicator_, gradients_, "gradients");
+  for (std::size_t local = 0; local < locals(); ++local) {
+    const std::vector<Tensor>& list = gradients_[local];
+    for (std::size_t t = 0; t < list.size(); ++t)
+      arguments.writable(list[t], collectives::Name("gradients", local, t));
+    const Named named{.argument = "gradients", .tensors = list, .row = static_cast<int>(local)};
+    require_disjoint(arguments, {}, std::span(&named, 1), collectives::InPlace::forbidden);
   }
-  if (gradients_[0].empty()) arguments.fail("gradients[0] has no tensors, expected at least one");
-  for (std::size_t local = 0; local < locals(); ++local) check_list(arguments, local);
   const auto members = static_cast<std::size_t>(communicator_.member_count());
-  for (const Tensor& gradient : gradients_[0]) arguments.operation(operation, gradient.dtype(), members);
-}
-
-void GradientBuckets::Impl::check_list(const Arguments& arguments, std::size_t local) const {
-  const std::vector<Tensor>& first = gradients_[0];
-  const std::vector<Tensor>& list = gradients_[local];
-  const Device device = communicator_.devices()[local];
-  if (list.size() != first.size()) {
-    arguments.fail("gradients[{}] has {} tensors, expected {} as gradients[0]", local, list.size(),
-                   first.size());
-  }
-  for (std::size_t t = 0; t < list.size(); ++t) {
-    const Name name("gradients", local, t);
-    arguments.usable(list[t], name);
-    if (list[t].device() != device) {
-      arguments.fail("{} is on {}, expected {}, the device of local member {}", name,
-                     to_string(list[t].device()), to_string(device), local);
-    }
-    arguments.writable(list[t], name);
-    const Name like("gradients", 0, t);
-    arguments.same_dtype(list[t], name, first[t].dtype(), like);
-    arguments.same_sizes(list[t], name, first[t].sizes(), like);
-  }
-  const Named named{.argument = "gradients", .tensors = list, .row = static_cast<int>(local)};
-  require_disjoint(arguments, {}, std::span(&named, 1), collectives::InPlace::forbidden);
+  for (const Tensor& gradient : gradients_[0]) arguments.operation(operation_, gradient.dtype(), members);
 }
 
 void GradientBuckets::Impl::ready(int member, int index) {
   const Arguments arguments(Runtime::get(), "GradientBuckets::ready");
-  if (member < 0 || static_cast<std::size_t>(member) >= locals()) {
-    arguments.fail("member is {}, expected 0 to {}, a local member", member, locals() - 1);
-  }
+  collectives::check_local_member(arguments, member, locals());
   if (index < 0 || static_cast<std::size_t>(index) >= bucket_of_.size())
     arguments.fail("index is {}, expected 0 to {}", index, bucket_of_.size() - 1);
   const std::lock_guard lock(mutex_);

@@ -26,6 +26,7 @@
 #include "tutti/reduce_op.hpp"
 #include "tutti/reduce_types.hpp"
 #include "tutti/rng.hpp"
+#include "tutti/sharded_optimizer.hpp"
 #include "tutti/sharing.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/stream_sanitizer.hpp"

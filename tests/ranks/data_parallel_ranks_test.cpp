@@ -2,6 +2,7 @@
 #include "support/backward_pass.hpp"
 #include "support/environment.hpp"
 #include "support/ranks.hpp"
+#include "support/sharded_training.hpp"
 #include "support/test_tensor.hpp"
 #include "tutti/data_parallel.hpp"
 
@@ -68,6 +69,18 @@ TEST_P(DataParallelRanks, ReplicateTheParametersOfAnyRank) {
       const auto replicas = replicate(communicator, {mine}, root);
       for (std::size_t i = 0; i < replicas.size(); ++i)
         EXPECT_TRUE(holds(replicas[i][0], communicator.devices()[i], values));
+    }
+    communicator.check();
+  });
+}
+
+TEST_P(DataParallelRanks, TakeShardedSteps) {
+  expect_all_right(GetParam().ranks, [](Exchange& exchange) {
+    Communicator communicator(exchange, trainer_options(exchange, GetParam().members_per_rank));
+    ShardedTraining training(communicator);
+    for (std::uint64_t step = 0; step < 3; ++step) {
+      training.step(step);
+      ASSERT_TRUE(training.holds()) << "step " << step;
     }
     communicator.check();
   });

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/arguments.hpp"
+#include "tutti/communicator.hpp"
+
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace tutti::collectives {
+
+/// lists[i] are tensors on the device of local member i, at least one, alike on all local members in number,
+/// sizes and element types. Throws Error(invalid_argument), in which `argument` is their name.
+void check_member_lists(const Arguments& arguments, const Communicator& communicator,
+                        std::span<const std::vector<Tensor>> lists, std::string_view argument);
+
+/// `member` is one of so many local members. Throws Error(invalid_argument).
+void check_local_member(const Arguments& arguments, int member, std::size_t locals);
+
+}  // namespace tutti::collectives

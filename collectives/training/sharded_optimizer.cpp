@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tutti/sharded_optimizer.hpp"
+
+#include "collectives/arguments.hpp"
+#include "collectives/training/member_lists.hpp"
+#include "runtime.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace tutti {
+namespace {
+
+using collectives::Arguments;
+
+/// Elements whose multiples parameters and shards begin at: 16 bytes of the smallest type, which is what
+/// kernels load at once and what other processes open.
+constexpr std::int64_t shard_alignment = 16;
+
+constexpr std::int64_t aligned(std::int64_t elements) {
+  return (elements + shard_alignment - 1) / shard_alignment * shard_alignment;
+}
+
+/// Views into `flat` of the sizes that `like` have, one behind the other.
+std::vector<Tensor> views_into(const Tensor& flat, const std::vector<Tensor>& like) {
+  std::vector<Tensor> views;
+  std::int64_t begin = 0;
+  for (const Tensor& tensor : like) {
+    views.push_back(flat.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+    begin += aligned(tensor.numel());
+  }
+  return views;
+}
+
+}  // namespace
+
+class ShardedOptimizer::Impl {
+ public:
+  Impl(Communicator& communicator, TensorLists parameters, const ShardedOptimizerOptions& options);
+
+  /// One local member's buffers.
+  struct Buffers {
+    Tensor flat_parameters;
+    Tensor flat_gradients;
+    std::vector<Tensor> parameters;
+    std::vector<Tensor> gradients;
+  };
+  [[nodiscard]] const Buffers& buffers(int member, const char* function) const {
+    collectives::check_local_member(Arguments(Runtime::get(), function), member, buffers_.size());
+    return buffers_[static_cast<std::size_t>(member)];
+  }
+  [[nodiscard]] const std::vector<ParameterShard>& shards() const noexcept { return shards_; }
+
+  void step(const Update& update) const;
+  void zero_gradients() const {
+    for (const Buffers& each : buffers_) each.flat_gradients.fill_(0);
+  }
+
+ private:
+  void add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements,
+                  const ShardedOptimizerOptions& options);
+
+  Communicator& communicator_;
+  const ReduceOp operation_;
+  std::vector<Buffers> buffers_;
+  std::vector<ParameterShard> shards_;
+};
+
+ShardedOptimizer::Impl::Impl(Communicator& communicator, TensorLists parameters,
+                             const ShardedOptimizerOptions& options)
+    : communicator_(communicator), operation_(options.operation) {
+  const Arguments arguments(Runtime::get(), "ShardedOptimizer");
+  collectives::check_member_lists(arguments, communicator, parameters, "parameters");
+  const std::vector<Tensor>& first = parameters[0];
+  std::int64_t elements = 0;
+  for (std::size_t t = 0; t < first.size(); ++t) {
+    arguments.same_dtype(first[t], collectives::Name("parameters", 0, t), first[0].dtype(),
+                         collectives::Name("parameters", 0, 0));
+    elements += aligned(first[t].numel());
+  }
+  const auto members = static_cast<std::int64_t>(communicator.member_count());
+  arguments.operation(operation_, options.gradient_dtype.value_or(first[0].dtype()),
+                      static_cast<std::size_t>(members));
+  for (const std::vector<Tensor>& list : parameters)
+    add_member(list, aligned((elements + members - 1) / members), options);
+}
+
+void ShardedOptimizer::Impl::add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements,
+                                        const ShardedOptimizerOptions& options) {
+  const DType dtype = parameters[0].dtype();
+  const Device device = parameters[0].device();
+  const int local = static_cast<int>(buffers_.size());
+  const std::int64_t member = communicator_.first_member() + local;
+  const std::int64_t elements = shard_elements * communicator_.member_count();
+  Buffers made{.flat_parameters = zeros({elements}, {.dtype = dtype, .device = device}),
+               .flat_gradients =
+                   zeros({elements}, {.dtype = options.gradient_dtype.value_or(dtype), .device = device}),
+               .parameters = {},
+               .gradients = {}};
+  made.parameters = views_into(made.flat_parameters, parameters);
+  made.gradients = views_into(made.flat_gradients, parameters);
+  for (std::size_t t = 0; t < parameters.size(); ++t) made.parameters[t].copy_(parameters[t]);
+  ParameterShard shard{
+      .member = local,
+      .begin = member * shard_elements,
+      .parameters = made.flat_parameters.narrow(0, member * shard_elements, shard_elements),
+      .gradients = made.flat_gradients.narrow(0, member * shard_elements, shard_elements),
+      .state = {},
+  };
+  for (std::size_t i = 0; i < options.state_count; ++i) {
+    shard.state.push_back(
+        zeros({shard_elements}, {.dtype = options.state_dtype.value_or(dtype), .device = device}));
+  }
+  buffers_.push_back(std::move(made));
+  shards_.push_back(std::move(shard));
+}
+
+void ShardedOptimizer::Impl::step(const Update& update) const {
+  if (!update) {
+    const Arguments arguments(Runtime::get(), "ShardedOptimizer::step");
+    arguments.fail("update is empty, expected a function");
+  }
+  std::vector<Tensor> gradients;
+  std::vector<Tensor> parameters;
+  std::vector<Tensor> own_gradients;
+  std::vector<Tensor> own_parameters;
+  for (std::size_t local = 0; local < shards_.size(); ++local) {
+    gradients.push_back(buffers_[local].flat_gradients);
+    parameters.push_back(buffers_[local].flat_parameters);
+    own_gradients.push_back(shards_[local].gradients);
+    own_parameters.push_back(shards_[local].parameters);
+  }
+  communicator_.reduce_scatter(gradients, own_gradients, operation_);
+  for (const ParameterShard& shard : shards_) {
+    const DeviceGuard guard(shard.parameters.device());
+    update(shard);
+  }
+  communicator_.all_gather(own_parameters, parameters);
+}
+
+ShardedOptimizer::ShardedOptimizer(Communicator& communicator, TensorLists parameters,
+                                   const ShardedOptimizerOptions& options)
+    : impl_(std::make_unique<Impl>(communicator, parameters, options)) {}
+ShardedOptimizer::~ShardedOptimizer() = default;
+
+const std::vector<Tensor>& ShardedOptimizer::parameters(int member) const {
+  return impl_->buffers(member, "ShardedOptimizer::parameters").parameters;
+}
+const std::vector<Tensor>& ShardedOptimizer::gradients(int member) const {
+  return impl_->buffers(member, "ShardedOptimizer::gradients").gradients;
+}
+const Tensor& ShardedOptimizer::flat_parameters(int member) const {
+  return impl_->buffers(member, "ShardedOptimizer::flat_parameters").flat_parameters;
+}
+const Tensor& ShardedOptimizer::flat_gradients(int member) const {
+  return impl_->buffers(member, "ShardedOptimizer::flat_gradients").flat_gradients;
+}
+const std::vector<ParameterShard>& ShardedOptimizer::shards() const noexcept {
+  return impl_->shards();
+}
+void ShardedOptimizer::step(const Update& update) {
+  impl_->step(update);
+}
+void ShardedOptimizer::zero_gradients() {
+  impl_->zero_gradients();
+}
+
+}  // namespace tutti
