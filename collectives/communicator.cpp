@@ -395,6 +395,23 @@ void Communicator::reduce_scatter_coalesced(TensorLists inputs, TensorLists out,
   collectives::reduce_and_scatter(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out));
 }
 
+void Communicator::all_to_all(TensorList inputs, TensorList out, StreamList streams) {
+  TeamCall call(*impl_->context, Collective::all_to_all, streams);
+  collectives::exchange_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+}
+
+void Communicator::all_to_all_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
+  TeamCall call(*impl_->context, Collective::all_to_all_coalesced, streams);
+  collectives::exchange_all(call, MemberOperands::lists(inputs), MemberOperands::lists(out));
+}
+
+void Communicator::all_to_all(TensorList inputs, TensorList out,
+                              ListOf<std::vector<std::int64_t>> input_sizes,
+                              ListOf<std::vector<std::int64_t>> out_sizes, StreamList streams) {
+  TeamCall call(*impl_->context, Collective::all_to_all, streams);
+  collectives::exchange_all(call, inputs, out, input_sizes, out_sizes);
+}
+
 void Communicator::scatter(const Tensor& tensor, TensorList out, int root, int dim, StreamList streams) {
   TeamCall call(*impl_->context, Collective::scatter, streams);
   call.set_root(root);

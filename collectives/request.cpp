@@ -2,8 +2,10 @@
 #include "collectives/request.hpp"
 
 #include <algorithm>
+#include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
 namespace tutti::collectives {
 namespace {
@@ -27,6 +29,7 @@ class Describer {
       : problem_(problem),
         columns_(request.columns),
         numbers_(request.shape),
+        parts_(request.parts),
         traits_(traits_of(request.collective)),
         inputs_(input_rows()),
         outputs_(output_rows()) {}
@@ -43,10 +46,34 @@ class Describer {
     const auto [sizes, left_alone] = copied();
     for (std::size_t column = 0; column < columns_; ++column) {
       add_tensor(sizes[column]);
-      for (std::size_t member = 0; member < inputs_.count; ++member)
-        add_flows(input(member, column), sizes[column], member * sizes[column], column, left_alone);
+      std::uint64_t offset = 0;
+      for (std::size_t member = 0; member < inputs_.count; ++member) {
+        const std::uint64_t bytes = length_of_part(member, sizes[column]);
+        add_flows(input(member, column), bytes, offset, column, left_alone);
+        offset += bytes;
+      }
     }
-    problem_.shape.payload *= inputs_.count;
+    if (parts_.empty()) problem_.shape.payload *= inputs_.count;
+  }
+
+  /// From every input a part to every output.
+  void all_to_all() {
+    problem_.outputs_are_apart = true;
+    for (std::size_t column = 0; column < columns_; ++column) {
+      add_tensor(numbers_[column]);
+      std::vector<std::uint64_t> filled(outputs_.count, 0);
+      for (std::size_t source = 0; source < inputs_.count; ++source) {
+        std::uint64_t offset = 0;
+        for (std::size_t target = 0; target < outputs_.count; ++target) {
+          const std::uint64_t bytes =
+              length_of_part(source * outputs_.count + target, numbers_[column] / outputs_.count);
+          add_flow(behind(input(source, column), offset), behind(output(target, column), filled[target]),
+                   bytes);
+          offset += bytes;
+          filled[target] += bytes;
+        }
+      }
+    }
   }
 
   /// Every output gets what all inputs are combined to.
@@ -67,14 +94,17 @@ class Describer {
     problem_.outputs_are_apart = true;
     for (std::size_t column = 0; column < columns_; ++column) {
       const auto [elements, dtype] = summed(column);
-      const std::uint64_t count = elements / outputs_.count;
-      for (std::size_t part = 0; part < outputs_.count && count > 0; ++part) {
+      std::uint64_t offset = 0;
+      for (std::size_t member = 0; member < outputs_.count; ++member) {
+        const std::uint64_t count = length_of_part(member, elements / outputs_.count);
+        if (count == 0) continue;
         Reduction reduction{.dtype = dtype,
                             .count = count,
-                            .inputs = inputs_at(column, part * count * size_of(dtype)),
+                            .inputs = inputs_at(column, offset * size_of(dtype)),
                             .outputs = {next_place(), 1}};
-        add_place(output(part, column));
+        add_place(output(member, column));
         problem_.reductions.push_back(reduction);
+        offset += count;
       }
     }
   }
@@ -127,6 +157,13 @@ class Describer {
     return {inputs_.count, problem_.homes.size() / columns_ - inputs_.count};
   }
 
+  /// As long as the others, or as long as it is given.
+  [[nodiscard]] std::uint64_t length_of_part(std::size_t index, std::uint64_t equal) const {
+    return parts_.empty() ? equal : parts_[index];
+  }
+  [[nodiscard]] static Place behind(Place place, std::uint64_t offset) noexcept {
+    return {place.buffer, place.offset + offset};
+  }
   [[nodiscard]] BufferId buffer(std::size_t row, std::size_t column) const {
     return static_cast<BufferId>(row * columns_ + column);
   }
@@ -167,6 +204,12 @@ class Describer {
     return range;
   }
 
+  void add_flow(Place source, Place target, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    problem_.flows.push_back({.source = source, .targets = {next_place(), 1}, .row_bytes = bytes});
+    add_place(target);
+  }
+
   /// The bytes of `source` go to `offset` in the outputs of a column. In a team, what stays with its member
   /// is a flow of its own: only that member knows of it, which must not change what goes to the others.
   void add_flows(Place source, std::uint64_t bytes, std::uint64_t offset, std::size_t column,
@@ -198,10 +241,69 @@ class Describer {
   Problem& problem_;
   std::size_t columns_;
   std::span<const std::uint64_t> numbers_;
+  std::span<const std::uint64_t> parts_;
   const CollectiveTraits& traits_;
   Rows inputs_;
   Rows outputs_;
 };
+
+/// Of a problem of a team.
+transport::CallShape::Counted count(const Problem& problem) {
+  struct Moved {
+    std::uint64_t put = 0;
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    std::uint64_t kept = 0;
+  };
+  std::vector<Moved> members(problem.lane_devices.size());
+  const auto add = [&](Place source, Place target, std::uint64_t bytes) {
+    const bool stays = problem.lane_of(source) == problem.lane_of(target);
+    (stays ? members[problem.lane_of(source)].kept : members[problem.lane_of(source)].sent) += bytes;
+    if (!stays) members[problem.lane_of(target)].received += bytes;
+    return !stays;
+  };
+  for (const Flow& flow : problem.flows) {
+    bool is_put = false;
+    for (const Place target : problem.places_of(flow.targets))
+      is_put |= add(flow.source, target, flow.bytes());
+    if (is_put) members[problem.lane_of(flow.source)].put += flow.bytes();
+  }
+  for (const Reduction& reduction : problem.reductions) {
+    for (const Place input : problem.places_of(reduction.inputs)) {
+      if (add(input, problem.output_of(reduction), reduction.bytes()))
+        members[problem.lane_of(input)].put += reduction.bytes();
+    }
+  }
+  transport::CallShape::Counted most;
+  for (const Moved& moved : members) {
+    most.largest_message = std::max(most.largest_message, moved.put);
+    most.busiest_member = std::max({most.busiest_member, moved.sent, moved.received});
+    most.most_kept = std::max(most.most_kept, moved.kept);
+  }
+  return most;
+}
+
+void add_work(const Request& request, Problem& problem) {
+  Describer describer(request, problem);
+  switch (traits_of(request.collective).travels_as) {
+    case Collective::broadcast:
+      return describer.broadcast();
+    case Collective::all_gather:
+      return describer.all_gather();
+    case Collective::reduce_add:
+    case Collective::all_reduce_add:
+      return describer.reduce();
+    case Collective::reduce_scatter_add:
+      return describer.reduce_scatter();
+    case Collective::all_to_all:
+      return describer.all_to_all();
+    case Collective::scatter:
+    case Collective::gather:
+      return describer.cut();
+    default:
+      break;
+  }
+}
 
 }  // namespace
 
@@ -223,23 +325,8 @@ void describe(const Request& request, Problem& problem) {
                    .tensors = request.columns};
   problem.reduce_kind = request.reduce_kind;
   if (!moves_tensors(request.collective) || request.shape.empty()) return;
-  Describer describer(request, problem);
-  switch (traits_of(request.collective).travels_as) {
-    case Collective::broadcast:
-      return describer.broadcast();
-    case Collective::all_gather:
-      return describer.all_gather();
-    case Collective::reduce_add:
-    case Collective::all_reduce_add:
-      return describer.reduce();
-    case Collective::reduce_scatter_add:
-      return describer.reduce_scatter();
-    case Collective::scatter:
-    case Collective::gather:
-      return describer.cut();
-    default:
-      break;
-  }
+  add_work(request, problem);
+  if (!request.parts.empty()) problem.shape.counted = count(problem);
 }
 
 }  // namespace tutti::collectives

@@ -19,12 +19,18 @@ struct Request {
   ReduceKind reduce_kind = ReduceKind::sum;
   /// Tensors of each row of operands. Buffer b is column b % columns of row b / columns.
   std::size_t columns = 1;
-  /// Of copies: the bytes of each column of an input, then, ascending, the buffers of outputs that are left
-  /// alone; in a team they are left alone by the copy of their own member's input.
+  /// Of copies: the bytes of each column of an input (of unequal parts, as said there), then, ascending, the
+  /// buffers of outputs that are left alone; in a team they are left alone by the copy of their own member's
+  /// input.
   /// Of sums: for each column the number of elements of an input, and their type.
   /// Of scatter and gather: rows and bytes of a row of the whole, then for each part its offset in the row
   /// and its bytes there.
   std::vector<std::uint64_t> shape{};
+  /// Where members' parts of the one column differ in length; else empty. Of an all_gather the bytes of each
+  /// member's input, of which the column has all. Of sums the elements of each member's part. Of an
+  /// all_to_all the bytes from each member to each, by sender, then receiver; the column has as many as the
+  /// largest input or output.
+  std::vector<std::uint64_t> parts{};
 
   /// Keeps the memory.
   void clear() noexcept {
@@ -32,6 +38,7 @@ struct Request {
     reduce_kind = ReduceKind::sum;
     columns = 1;
     shape.clear();
+    parts.clear();
   }
   void add_copied(std::uint64_t bytes) { shape.push_back(bytes); }
   /// After all columns.
@@ -41,8 +48,8 @@ struct Request {
     shape.push_back(elements);
     shape.push_back(static_cast<std::uint64_t>(dtype));
   }
-  void begin_cut(std::uint64_t rows, std::uint64_t row_bytes, std::size_t parts) {
-    shape.reserve(2 + 2 * parts);
+  void begin_cut(std::uint64_t rows, std::uint64_t row_bytes, std::size_t part_count) {
+    shape.reserve(2 + 2 * part_count);
     shape.push_back(rows);
     shape.push_back(row_bytes);
   }
@@ -50,12 +57,14 @@ struct Request {
     shape.push_back(offset);
     shape.push_back(bytes);
   }
-  /// Of the tensors: of one member's, where all have such; of the whole, where it is scattered or gathered.
+  /// Of the tensors: of one member's, where all have such; of the whole, where it is scattered or gathered,
+  /// or its parts differ in length.
   [[nodiscard]] std::uint64_t bytes() const;
   void add_to(transport::PlanKey& key) const {
     key.add(static_cast<std::uint64_t>(reduce_kind));
     key.add(columns);  // how much of the shape is about them
     key.add_all(shape);
+    key.add_all(parts);
   }
 };
 

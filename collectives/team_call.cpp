@@ -113,6 +113,18 @@ void TeamCall::check_alike(const MemberOperands& operands, std::string_view argu
   }
 }
 
+std::int64_t TeamCall::check_part_sizes(std::span<const std::int64_t> sizes, const Name& name) const {
+  if (sizes.size() != members())
+    arguments_.fail("{} has {} entries, expected one per member, {}", name, sizes.size(), members());
+  std::int64_t total = 0;
+  for (std::size_t member = 0; member < sizes.size(); ++member) {
+    if (sizes[member] < 0) arguments_.fail("{}[{}] is {}, expected 0 or more", name, member, sizes[member]);
+    if (__builtin_add_overflow(total, sizes[member], &total))
+      arguments_.fail("{} are more than 2^63 - 1 in all, expected fewer", name);
+  }
+  return total;
+}
+
 void TeamCall::check_output(const Tensor& out, const Name& name, std::size_t local, const Tensor& like,
                             const Name& like_name) const {
   on_member(out, name, local);
@@ -157,6 +169,16 @@ void TeamCall::begin() {
 void TeamCall::set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
   inputs_[local * columns() + column] =
       tensor.is_contiguous() ? tensor : packing_.input(tensor, *contiguous_layout(tensor), name);
+}
+
+void TeamCall::set_input_copy(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
+  if (!tensor.is_contiguous()) return set_input(local, column, tensor, name);
+  const Tensor copy =
+      tutti::empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = context_.devices()[local]});
+  context_.runtime().backend().copy(
+      streams_[local],
+      {.target = address_of(copy), .source = address_of(tensor), .row_bytes = tensor.nbytes()});
+  inputs_[local * columns() + column] = copy;
 }
 
 void TeamCall::set_output(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {

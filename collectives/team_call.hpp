@@ -53,6 +53,9 @@ class MemberOperands {
   bool are_lists_;
 };
 
+/// For each local member, a number of elements for each of all members.
+using SizeLists = ListOf<std::vector<std::int64_t>>;
+
 /// In what local members' tensors are alike, beside element types. Where they are flat, shapes do not matter.
 enum class Likeness : std::uint8_t { sizes, elements };
 
@@ -87,6 +90,8 @@ class TeamCall {
   /// Local members' lists: on their devices, all of the same element types and sizes as the first.
   void check_alike(const MemberOperands& operands, std::string_view argument,
                    Likeness likeness = Likeness::sizes) const;
+  /// One number of elements for each of all members, 0 or more; returns how many they are in all.
+  std::int64_t check_part_sizes(std::span<const std::int64_t> sizes, const Name& name) const;
   void check_output(const Tensor& out, const Name& name, std::size_t local, const Tensor& like,
                     const Name& like_name) const;
 
@@ -94,12 +99,20 @@ class TeamCall {
   void begin(std::span<const Tensor> tensors);
   /// Begins, with one column of parts, which are alike but for their lengths: `elements` for each unit of it.
   void begin(std::uint64_t elements, DType dtype);
+  /// Begins, with one column whose parts are of lengths that `run_agreed` is told.
+  void begin_exchange(DType dtype);
   void set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
+  /// A copy of it, as its memory is an output's.
+  void set_input_copy(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
   void set_output(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
 
   /// Plans, announces the call to the others, and enqueues its work. Throws Error(unsupported) before if the
   /// transport that was asked for cannot carry it.
   void run();
+  /// The same of an exchange. Every rank knows the sizes of its own members alone, in elements for each of
+  /// all members: the plan is made when all have told theirs. Those that differ between two members end the
+  /// team.
+  void run_agreed(const SizeLists& input_sizes, const SizeLists& out_sizes);
   /// Of a call that queues nothing. Returns its sequence number.
   [[nodiscard]] std::uint64_t post_without_work();
   void run_barrier();

@@ -78,6 +78,7 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   const Cut geometry = cut_along(parts[0].sizes(), parts[0].dtype(), along);
   transport::Problem outline = context_.outline_of(request_, root());
   outline.is_captured = is_captured();
+  outline.is_outline = true;
   outline.shape.has_rows_apart = geometry.rows > 1;
   transport::require_possible(outline, context_.means());
   post();

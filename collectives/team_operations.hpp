@@ -5,9 +5,11 @@
 #include "tutti/reduce_op.hpp"
 #include "tutti/tensor.hpp"
 
-/// The operations of a communicator that every rank knows the lengths of. Each is a whole call: it checks its
-/// operands, which of local members are meant, and queues the work. (Scatter and gather are `TeamCall`'s
-/// own.)
+#include <cstdint>
+#include <span>
+
+/// The operations of a communicator. Each is a whole call: it checks its operands, which of local members are
+/// meant, and queues the work. (Scatter and gather are `TeamCall`'s own.)
 namespace tutti::collectives {
 
 /// From the root's tensors into all others.
@@ -21,5 +23,10 @@ void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperan
 void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
 void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                         const MemberOperands& out);
+/// From each a part to each.
+void exchange_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
+/// Likewise of parts of given sizes, which only their own ranks know beforehand.
+void exchange_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLists& input_sizes,
+                  const SizeLists& out_sizes);
 
 }  // namespace tutti::collectives

@@ -69,7 +69,8 @@ Request request_of(const Arguments& arguments, const Workload& workload, std::si
     }
     std::uint64_t elements = sizes[t] / size_of(dtype);
     if (traits.travels_as == Collective::all_gather) elements /= members;
-    if (traits.travels_as == Collective::reduce_scatter_add) elements -= elements % members;
+    if (traits.travels_as == Collective::reduce_scatter_add || traits.travels_as == Collective::all_to_all)
+      elements -= elements % members;
     if (traits.reduces) {
       request.add_summed(elements, dtype);
     } else {

@@ -150,6 +150,8 @@ TEST_F(NvtxListener, HearsEveryCollectiveOfATeamAsARange) {
   const std::vector<std::vector<Tensor>> input_lists = lists();
   const std::vector<std::vector<Tensor>> result_lists = lists();
   const std::vector<std::vector<Tensor>> whole_lists = lists(element_count * count);
+  const std::vector<Tensor> others = tensors(element_count * count);
+  const std::vector<std::vector<Tensor>> other_lists = lists(element_count * count);
   struct Called {
     std::string_view operation;
     std::size_t bytes;
@@ -177,6 +179,9 @@ TEST_F(NvtxListener, HearsEveryCollectiveOfATeamAsARange) {
       {"reduce_scatter", count * tensor_bytes, [&] { team.reduce_scatter(wholes, results, ReduceOp::max); }},
       {"reduce_scatter_coalesced", 2 * count * tensor_bytes,
        [&] { team.reduce_scatter_coalesced(whole_lists, result_lists, ReduceOp::max); }},
+      {"all_to_all", count * tensor_bytes, [&] { team.all_to_all(wholes, others); }},
+      {"all_to_all_coalesced", 2 * count * tensor_bytes,
+       [&] { team.all_to_all_coalesced(whole_lists, other_lists); }},
       {"scatter", count * tensor_bytes, [&] { team.scatter(whole, results, 0); }},
       {"gather", count * tensor_bytes, [&] { team.gather(parts, whole, 0); }},
       {"barrier", 0, [&] { team.barrier(); }},

@@ -82,7 +82,9 @@ struct Problem {
   std::uint64_t staging_bytes = default_buffer_size;  ///< bound on staging memory per device
   /// Lanes are the members of a team, of which some may be remote; its calls come in one order on all ranks.
   bool is_of_team = false;
-  bool is_captured = false;       ///< the call becomes part of a graph
+  bool is_captured = false;  ///< the call becomes part of a graph
+  /// Some of the shape, and what is moved, is known only when the others rely on the call.
+  bool is_outline = false;
   std::vector<int> lane_devices;  ///< operand lanes
   std::vector<LaneId> homes;      ///< of each operand buffer
   /// The lane whose queued work must be done before a buffer may be touched: its home, or for memory that was

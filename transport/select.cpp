@@ -283,8 +283,7 @@ void require_possible(const Problem& problem, const TeamMeans& team) {
   if (team.spans_hosts && !refusal.empty())
     refuse_capture_between_hosts(problem, fmt::format("nccl not taken: {}", refusal));
   // What is known later than the others rely on the call must not be what makes it impossible.
-  if ((is_wanted || team.spans_hosts) && traits_of(problem.collective).has_own_sizes)
-    require_connected(problem, team);
+  if ((is_wanted || team.spans_hosts) && problem.is_outline) require_connected(problem, team);
 }
 
 }  // namespace tutti::transport

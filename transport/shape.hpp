@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace tutti::transport {
 
@@ -18,6 +19,14 @@ struct CallShape {
   std::uint64_t largest_tensor = 0;  ///< bytes
   std::uint64_t kept_by_root = 0;    ///< bytes of a scatter's or gather's payload
   bool has_rows_apart = false;       ///< parts are not single rows
+  /// Where the parts of members differ in length, what does not follow from the payload, of the members with
+  /// most of it. Then the payload is the whole that is gathered or summed, or the most that a member has.
+  struct Counted {
+    std::uint64_t largest_message = 0;
+    std::uint64_t busiest_member = 0;
+    std::uint64_t most_kept = 0;  ///< bytes that stay with their member
+  };
+  std::optional<Counted> counted{};
 
   /// Bytes that the member with most to put has to put.
   [[nodiscard]] std::uint64_t largest_message() const noexcept;

@@ -30,11 +30,13 @@ enum class Collective : std::uint8_t {
   reduce_scatter_add,
   reduce_scatter,
   reduce_scatter_coalesced,
+  all_to_all,
+  all_to_all_coalesced,
   // Likewise, and without tensors.
   barrier,
   split,
 };
-inline constexpr std::size_t collective_count = 19;
+inline constexpr std::size_t collective_count = 21;
 
 /// Who has results.
 enum class CollectiveOutput : std::uint8_t {
@@ -152,6 +154,15 @@ inline constexpr std::array<CollectiveTraits, collective_count + 1> collective_t
      .output = CollectiveOutput::part,
      .reduces = true,
      .takes_operation = true,
+     .takes_lists = true,
+     .is_of_communicators = true},
+    {.name = "all_to_all",
+     .travels_as = Collective::all_to_all,
+     .output = CollectiveOutput::part,
+     .is_of_communicators = true},
+    {.name = "all_to_all_coalesced",
+     .travels_as = Collective::all_to_all,
+     .output = CollectiveOutput::part,
      .takes_lists = true,
      .is_of_communicators = true},
     {.name = "barrier", .travels_as = Collective::barrier, .is_of_communicators = true},

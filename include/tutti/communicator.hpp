@@ -4,10 +4,12 @@
 #include "tutti/collectives.hpp"
 #include "tutti/exchange.hpp"
 #include "tutti/export.hpp"
+#include "tutti/list_of.hpp"
 #include "tutti/patience.hpp"
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -56,9 +58,10 @@ struct CommunicatorOptions {
 /// A `root` is a member. Members of this process are *local*.
 ///
 /// # Calls
-/// All ranks make the same calls in the same order, with the same root, element types and sizes; `all_gather`
-/// and `reduce_scatter_add` and their like, for which tensors are flat, with the same numbers of elements. A
-/// call takes one tensor for each local member, in their order, each on that member's device.
+/// All ranks make the same calls in the same order, with the same root, element types and sizes;
+/// `all_gather`, `reduce_scatter_add`, `all_to_all` and their like, for which tensors are flat, with the same
+/// numbers of elements, or of all members' elements where they take sizes. A call takes one tensor for each
+/// local member, in their order, each on that member's device.
 ///
 /// Sums go in ascending order of members, with the accumulators of `reduce_add`. They have the same bits as
 /// in one process, for whatever numbers of ranks and members per rank, except where NCCL carries them: on
@@ -70,7 +73,8 @@ struct CommunicatorOptions {
 /// Calls of one communicator follow one another, whatever streams they are made on.
 ///
 /// The host waits for other ranks only in these cases:
-///  - scatter and gather return when all ranks have made the call: they must learn each other's sizes;
+///  - scatter, gather and an all_to_all with sizes return when all ranks have made the call: they must learn
+///  each other's sizes;
 ///  - the first call that goes by NCCL returns when all ranks have made it;
 ///  - a call waits while its rank is 32 calls ahead of another;
 ///  - a call waits for the other processes to open a segment of memory, as said under *Memory*.
@@ -226,6 +230,23 @@ class TUTTI_EXPORT Communicator {
   void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
   void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
                                 StreamList streams = {});
+
+  /// Every input, flat, is cut into equal parts, one for each member: part j of member i's input becomes part
+  /// i of member j's `out`, which has as many elements. An `out` may be its member's input; that is copied
+  /// first then, which takes as much memory again.
+  void all_to_all(TensorList inputs, TensorList out, StreamList streams = {});
+  /// `all_to_all` of many tensors, each of which is cut, as one operation.
+  void all_to_all_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
+  /// `all_to_all` of parts of unequal lengths, without gaps between them: of local member i's input,
+  /// `input_sizes[i][m]` elements go to member m, and `out_sizes[i][m]` elements of its `out` come from
+  /// there. An `out` that is as long as the input may be the input, as above. Sizes of other ranks' members
+  /// need not be known: this returns when all ranks have made the call. Members that do not agree on what
+  /// goes from one to the other end the communicator with Error(invalid_argument), before anything is
+  /// enqueued; those of one process are refused as other arguments are. Cost: unless all sizes are equal, a
+  /// plan is made for the sizes, and kept for the next call with the same.
+  void all_to_all(TensorList inputs, TensorList out, ListOf<std::vector<std::int64_t>> input_sizes,
+                  ListOf<std::vector<std::int64_t>> out_sizes, StreamList streams = {});
+
   /// Cuts the root's `tensor` along `dim` (negative counts from the end): member i gets the part that its
   /// `out` has room for. Processes without the root give an undefined tensor.
   void scatter(const Tensor& tensor, TensorList out, int root, int dim = 0, StreamList streams = {});

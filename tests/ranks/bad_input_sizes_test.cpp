@@ -2,11 +2,13 @@
 #include "ranks/bad_call.hpp"
 #include "ranks/methods.hpp"
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
-/// Parts that do not add up to the whole, where one process has them all and can tell by itself.
+/// Parts that do not add up to the whole, where one process has them all and can tell by itself; and sizes of
+/// parts that no call could have.
 namespace tutti::test::ranks {
 namespace {
 
@@ -43,6 +45,87 @@ std::vector<BadCall> sizes_that_do_not_add_up() {
   };
 }
 TUTTI_BAD_CALL_SUITE(CommunicatorSizes, sizes_that_do_not_add_up);
+
+using SizesOfAll = std::vector<Sizes>;
+
+/// all_to_all of 24 elements each, by these sizes.
+BadCall exchange(const std::string& name, const SizesOfAll& input_sizes, const SizesOfAll& out_sizes,
+                 std::vector<std::string> message) {
+  message.emplace_back("all_to_all: ");
+  return {name,
+          [=](Scene& scene) -> CommunicatorCall {
+            const Row inputs{scene.tensor({24}, 0), scene.tensor({4, 6}, 1)};
+            const Row out{scene.tensor({4, 6}, 0), scene.tensor({24}, 1)};
+            return [=](Communicator& communicator) {
+              communicator.all_to_all(inputs, out, input_sizes, out_sizes);
+            };
+          },
+          std::move(message)};
+}
+
+std::vector<BadCall> sizes_of_exchanges() {
+  const SizesOfAll good{{12, 12}, {12, 12}};
+  return {
+      exchange("SizesOfTooFewMembers", {{12, 12}}, good,
+               {"input_sizes has 1 entries", "expected one per local member, 2"}),
+      exchange("OutSizesOfTooManyMembers", good, {{12, 12}, {12, 12}, {12, 12}},
+               {"out_sizes has 3 entries", "expected one per local member, 2"}),
+      exchange("SizesForTooFewMembers", {{24}, {12, 12}}, good,
+               {"input_sizes[0] has 1 entries", "expected one per member, 2"}),
+      exchange("SizesForTooManyMembers", good, {{12, 12}, {12, 12, 0}},
+               {"out_sizes[1] has 3 entries", "expected one per member, 2"}),
+      exchange("NegativeSize", good, {{12, 12}, {25, -1}}, {"out_sizes[1][1] is -1", "expected 0 or more"}),
+      exchange("SizesBeyondAllNumbers", {{12, 12}, {INT64_MAX, 1}}, good,
+               {"input_sizes[1] are more than 2^63 - 1"}),
+      exchange("SizesOfLessThanTheInput", {{12, 12}, {12, 11}}, good,
+               {"inputs[1] has 24 elements", "expected 23", "input_sizes[1]"}),
+      exchange("SizesOfMoreThanTheOutput", good, {{13, 12}, {12, 12}},
+               {"out[0] has 24 elements", "expected 25", "out_sizes[0]"}),
+      exchange("MembersThatDoNotAgree", {{12, 12}, {10, 14}}, good,
+               {"out_sizes[0][1] is 12", "expected 10", "input_sizes[1][0]", "member 1 to 0"}),
+  };
+}
+TUTTI_BAD_CALL_SUITE(CommunicatorExchanges, sizes_of_exchanges);
+
+std::vector<BadCall> parts_that_are_not_equal() {
+  return {
+      {"ExchangeOfAnOddNumber",
+       [](Scene& scene) -> CommunicatorCall {
+         const Row inputs{scene.tensor({5}, 0), scene.tensor({5}, 1)};
+         const Row out{scene.tensor({5}, 0), scene.tensor({5}, 1)};
+         return [=](Communicator& communicator) { communicator.all_to_all(inputs, out); };
+       },
+       {"all_to_all: ", "inputs[0] has 5 elements", "expected a multiple of 2"}},
+      {"ExchangeOfAnOddNumberInAList",
+       [](Scene& scene) -> CommunicatorCall {
+         const std::vector<Row> inputs{{scene.tensor({4}, 0), scene.tensor({3}, 0)},
+                                       {scene.tensor({4}, 1), scene.tensor({3}, 1)}};
+         const std::vector<Row> out{{scene.tensor({4}, 0), scene.tensor({3}, 0)},
+                                    {scene.tensor({4}, 1), scene.tensor({3}, 1)}};
+         return [=](Communicator& communicator) { communicator.all_to_all_coalesced(inputs, out); };
+       },
+       {"all_to_all_coalesced: ", "inputs[0][1] has 3 elements", "expected a multiple of 2"}},
+      {"ExchangeOverlapsPartly",
+       [](Scene& scene) -> CommunicatorCall {
+         const Tensor memory = scene.tensor({26}, 1);
+         const Row inputs{scene.tensor({24}, 0), memory.narrow(0, 0, 24)};
+         const Row out{scene.tensor({24}, 0), memory.narrow(0, 2, 24)};
+         return [=](Communicator& communicator) { communicator.all_to_all(inputs, out); };
+       },
+       {"all_to_all: ", "out[1] overlaps inputs[1]", "expected separate memory"}},
+      {"ExchangeInPlaceOfOtherLengths",
+       [](Scene& scene) -> CommunicatorCall {
+         const Tensor memory = scene.tensor({24}, 0);
+         const Row inputs{memory, scene.tensor({10}, 1)};
+         const Row out{memory.narrow(0, 0, 20), scene.tensor({14}, 1)};
+         return [=](Communicator& communicator) {
+           communicator.all_to_all(inputs, out, {{16, 8}, {4, 6}}, {{16, 4}, {8, 6}});
+         };
+       },
+       {"all_to_all: ", "out[0] overlaps inputs[0]", "expected separate memory"}},
+  };
+}
+TUTTI_BAD_CALL_SUITE(CommunicatorUnequalParts, parts_that_are_not_equal);
 
 }  // namespace
 }  // namespace tutti::test::ranks

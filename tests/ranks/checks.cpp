@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/checks.hpp"
 
+#include "ranks/contract_exchanges.hpp"
 #include "support/reference_sum.hpp"
 #include "support/test_tensor.hpp"
 
+#include <array>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -210,7 +212,10 @@ Check start_random_call(const Group& group, Random& random, std::uint64_t seed) 
   const auto op = [&] {
     return random.pick(operations_of(dtype, static_cast<std::size_t>(group.members())));
   };
-  switch (random.between(0, 7)) {
+  const auto in_place = [&] {
+    return random.pick(std::array{InPlaceOf::none, InPlaceOf::every_second, InPlaceOf::all});
+  };
+  switch (random.between(0, 9)) {
     case 0:
       return start_broadcast(group, dtype, {count}, root, seed);
     case 1:
@@ -225,6 +230,11 @@ Check start_random_call(const Group& group, Random& random, std::uint64_t seed) 
       return start_all_reduce(group, op(), dtype, {count}, random.one_in(2), seed);
     case 6:
       return start_reduce_scatter(group, op(), dtype, count, seed);
+    case 7:
+      return start_all_to_all(group, dtype, count / 4, in_place(), seed);
+    case 8:
+      return start_all_to_all(group, dtype, uneven_pairs(group.members(), count / 2, random.one_in(2), seed),
+                              in_place(), seed);
     default: {
       Sizes sizes;
       for (int dim = 0; dim < 3; ++dim) sizes.push_back(random.between(0, 9));

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -22,6 +23,13 @@ class EveryCall {
       large_.push_back(numbers(i, count * group.members(), 7 * (group.member(i) + 1)));
       lists_.push_back({small_.back(), other_.back()});
     }
+    for (int member = 0; member < group.members(); ++member) sizes_.push_back(5 + 300 * member);
+    for (int i = 0; i < group.locals(); ++i) {
+      const std::int64_t own = sizes_[static_cast<std::size_t>(group.member(i))];
+      uneven_.push_back(numbers(i, own, group.member(i) + 1));
+      to_others_.push_back(sizes_);
+      from_others_.emplace_back(sizes_.size(), own);
+    }
   }
 
   struct Outputs {
@@ -30,11 +38,18 @@ class EveryCall {
   };
   [[nodiscard]] Outputs make_outputs() const {
     Outputs outputs;
-    for (const std::int64_t length : {count, count, count, count * group_.members(), count, count,
-                                      count * group_.members(), count, count, count}) {
+    const auto add = [&](const auto& length_of) {
       outputs.of_call.emplace_back();
-      for (int i = 0; i < group_.locals(); ++i) outputs.of_call.back().push_back(numbers(i, length, -1));
-    }
+      for (int i = 0; i < group_.locals(); ++i)
+        outputs.of_call.back().push_back(numbers(i, length_of(group_.member(i)), -1));
+    };
+    for (const std::int64_t length : {count, count, count, count * group_.members(), count, count,
+                                      count * group_.members(), count, count, count})
+      add([&](int) { return length; });
+    add([&](int) { return count * group_.members(); });  // of an all_to_all
+    add([&](int) { return std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0}); });
+    add([&](int member) { return sizes_[static_cast<std::size_t>(member)]; });
+    add([&](int member) { return sizes_[static_cast<std::size_t>(member)] * group_.members(); });
     for (int call = 0; call < 5; ++call) {
       outputs.of_coalesced_call.emplace_back();
       for (int i = 0; i < group_.locals(); ++i)
@@ -65,6 +80,8 @@ class EveryCall {
     communicator.reduce_scatter(large_, out[9], ReduceOp::avg, streams_);
     communicator.reduce_coalesced(lists_, lists[3], ReduceOp::prod, root, streams_);
     communicator.all_reduce_coalesced(lists_, lists[4], ReduceOp::bxor, streams_);
+    communicator.all_to_all(large_, out[10], streams_);
+    communicator.all_to_all(out[11], out[13], to_others_, from_others_, streams_);
     communicator.barrier(streams_);
   }
   [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
@@ -87,6 +104,10 @@ class EveryCall {
   std::vector<Tensor> other_;
   std::vector<Tensor> large_;
   std::vector<std::vector<Tensor>> lists_;
+  std::vector<std::int64_t> sizes_;  ///< of the members' parts
+  std::vector<Tensor> uneven_;
+  std::vector<std::vector<std::int64_t>> to_others_;
+  std::vector<std::vector<std::int64_t>> from_others_;
 };
 
 void expect_same(const Tensor& found, const Tensor& expected, std::size_t call) {

@@ -53,6 +53,12 @@ class Calls {
         const std::vector<std::vector<Tensor>> wholes = cut_to_parts(lists(what), members);
         return communicator.reduce_scatter_coalesced(wholes, parts_of(wholes), what.reduce_kind);
       }
+      case Collective::all_to_all:
+        return communicator.all_to_all(one_each({elements / members * members}, what),
+                                       one_each({elements / members * members}, what));
+      case Collective::all_to_all_coalesced:
+        return communicator.all_to_all_coalesced(cut_to_parts(lists(what), members),
+                                                 cut_to_parts(lists(what), members));
       case Collective::all_gather_coalesced: {
         const std::vector<std::vector<Tensor>> wholes = cut_to_parts(lists(what), members);
         return communicator.all_gather_coalesced(parts_of(wholes), wholes);
@@ -166,10 +172,11 @@ class Calls {
 constexpr std::array collectives_of_tensors{
     Collective::broadcast,  Collective::reduce_add,         Collective::all_reduce_add,
     Collective::all_gather, Collective::reduce_scatter_add, Collective::scatter,
-    Collective::gather,     Collective::all_reduce};
+    Collective::gather,     Collective::all_reduce,         Collective::all_to_all};
 constexpr std::array collectives_of_lists{
-    Collective::broadcast_coalesced, Collective::reduce_add_coalesced, Collective::all_reduce_add_coalesced,
-    Collective::all_gather_coalesced, Collective::reduce_scatter_coalesced};
+    Collective::broadcast_coalesced,      Collective::reduce_add_coalesced,
+    Collective::all_reduce_add_coalesced, Collective::all_gather_coalesced,
+    Collective::reduce_scatter_coalesced, Collective::all_to_all_coalesced};
 
 std::vector<Workload> workloads(int members) {
   std::vector<Workload> all;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -102,6 +103,21 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
          communicator.scatter(rank == 0 ? some_tensor(100) : Tensor(), {some_tensor(30)}, 0);
        },
        {"scatter", "90 long in all", "is 100"}},
+      {"an exchange of which not all give sizes",
+       [](Communicator& communicator, int rank) {
+         const Tensor input = some_tensor(6);
+         const Tensor out = some_tensor(6);
+         if (rank != 1) return communicator.all_to_all({input}, {out}, {{2, 2, 2}}, {{2, 2, 2}});
+         communicator.all_to_all({input}, {out});
+       },
+       {"all_to_all of float32 in parts of given sizes", "all_to_all of 6 float32"}},
+      {"sizes of an exchange",
+       [](Communicator& communicator, int rank) {
+         const Tensor input = some_tensor(6);
+         const Tensor out = some_tensor(rank == 2 ? 7 : 6);
+         communicator.all_to_all({input}, {out}, {{2, 2, 2}}, {{2, rank == 2 ? 3 : 2, 2}});
+       },
+       {"all_to_all #1: member 1 sends 2 elements to member 2, which expects 3 of it"}},
   };
   for (const Difference& difference : differences) {
     SCOPED_TRACE(difference.name);

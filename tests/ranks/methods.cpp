@@ -224,6 +224,45 @@ std::vector<Method> reductions() {
   };
 }
 
+std::vector<Method> exchanges() {
+  return {
+      {"all_to_all",
+       "all_to_all",
+       {one, one},
+       {one, one},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[0]", out, 0}, {"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_to_all(firsts(operands.inputs), firsts(operands.out), streams);
+       }},
+      {"all_to_all_coalesced",
+       "all_to_all_coalesced",
+       {two_even, two_even},
+       {two_even, two_even},
+       {{"inputs[1][1]", inputs, 1, 1}},
+       {{"out[0][0]", out, 0, 0}, {"out[1][1]", out, 1, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_to_all_coalesced(operands.inputs, operands.out, streams);
+       }},
+      {"all_to_all_with_sizes",
+       "all_to_all",
+       {one, half},
+       {half, one},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[0]", out, 0}, {"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_to_all(firsts(operands.inputs), firsts(operands.out), {{5, 19}, {7, 5}},
+                                 {{5, 7}, {19, 5}}, streams);
+       }},
+  };
+}
+
 std::vector<Method> joins_and_cuts() {
   return {
       {"all_gather",
@@ -275,7 +314,7 @@ std::ostream& operator<<(std::ostream& stream, const Method& method) {
 const std::vector<Method>& methods() {
   static const std::vector<Method> all = [] {
     std::vector<Method> list = broadcasts();
-    for (const auto& more : {sums(), reductions(), joins_and_cuts()})
+    for (const auto& more : {sums(), reductions(), exchanges(), joins_and_cuts()})
       list.insert(list.end(), more.begin(), more.end());
     return list;
   }();

@@ -4,6 +4,7 @@
 #include "support/environment.hpp"
 #include "transport/nccl/calls.hpp"
 
+#include <algorithm>
 #include <string>
 #include <variant>
 #include <vector>
@@ -348,6 +349,15 @@ TEST(NcclCalls, TheRootsOwnCopyIsItsTarget) {
   ASSERT_EQ(list.calls.size(), 1U);
   EXPECT_EQ(buffer_of(list.calls[0].source), 1);
   EXPECT_EQ(buffer_of(list.calls[0].target), 4);
+}
+
+TEST(NcclCalls, AnExchangeIsSentAndReceived) {
+  ProblemOf problem = team_of_three(Collective::all_to_all);
+  problem.flow(0, {4}, 8).flow(1, {3}, 8).flow(1, {4}, 16).flow(1, {5}, 8).flow(2, {4}, 8);
+  const CallList list = calls(problem);
+  EXPECT_EQ(std::ranges::count(list.calls, Function::send, &Call::function), 3);
+  EXPECT_EQ(std::ranges::count(list.calls, Function::receive, &Call::function), 3);
+  EXPECT_EQ(list.group_ends, (std::vector<std::size_t>{6}));
 }
 
 TEST(NcclCalls, SumsForAllAreOneAllReduceOfEachRank) {

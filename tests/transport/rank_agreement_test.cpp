@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <set>
 #include <tuple>
 #include <variant>
@@ -25,7 +26,7 @@ namespace {
 
 /// A call as one rank with one member describes it. Buffers: inputs by member and column, then outputs.
 Problem seen_by(std::size_t rank, std::size_t members, Collective collective, std::uint64_t elements,
-                bool is_in_place) {
+                bool is_in_place, bool has_unequal_parts) {
   const CollectiveTraits& traits = traits_of(collective);
   const std::size_t root = members - 1;
   collectives::Request request{.collective = collective};
@@ -38,14 +39,24 @@ Problem seen_by(std::size_t rank, std::size_t members, Collective collective, st
       if (traits.reduces) {
         request.add_summed(elements * members, DType::float32);
       } else {
-        request.add_copied(elements * size_of(DType::float32));
+        const bool has_wholes = traits.travels_as == Collective::all_to_all;
+        request.add_copied(elements * (has_wholes ? members : 1) * size_of(DType::float32));
       }
     }
-    const bool keeps_copies = !traits.reduces && (!traits.has_root || root == rank);
+    const bool keeps_copies =
+        !traits.reduces && traits.output == CollectiveOutput::all && (!traits.has_root || root == rank);
     if (keeps_copies && is_in_place) {
       for (std::size_t column = 0; column < request.columns; ++column)
         request.leave_alone((members + rank) * request.columns + column);
     }
+  }
+  if (has_unequal_parts) {
+    // The first of each are empty.
+    const std::size_t parts = members * (traits.travels_as == Collective::all_to_all ? members : 1);
+    const std::uint64_t width = traits.reduces ? 1 : size_of(DType::float32);
+    for (std::size_t part = 0; part < parts; ++part)
+      request.parts.push_back(part % members * (elements + part) * width);
+    request.shape[0] = std::accumulate(request.parts.begin(), request.parts.end(), std::uint64_t{0});
   }
   Problem problem;
   problem.collective = collective;
@@ -62,7 +73,11 @@ Problem seen_by(std::size_t rank, std::size_t members, Collective collective, st
   return problem;
 }
 
-/// Calls `visit(collective, members, elements)`.
+bool may_have_unequal_parts(Collective collective) {
+  return collective == Collective::all_to_all;
+}
+
+/// Calls `visit(collective, members, elements, has_unequal_parts)`.
 template <class Visit>
 void for_each_team_call(const Visit& visit) {
   for (std::size_t value = 0; value < collective_count; ++value) {
@@ -71,34 +86,42 @@ void for_each_team_call(const Visit& visit) {
     for (const std::size_t members : {2U, 3U, 4U}) {
       for (const std::uint64_t elements : {std::uint64_t{5}, std::uint64_t{300'000}}) {
         SCOPED_TRACE(fmt::format("{} of {} elements among {}", name_of(collective), elements, members));
-        visit(collective, members, elements);
+        visit(collective, members, elements, false);
+        if (may_have_unequal_parts(collective)) visit(collective, members, elements, true);
       }
     }
   }
 }
 
 TEST(RankAgreement, NcclsCallsAreMadeByAllOrNoneInTheSameGroups) {
-  for_each_team_call([](Collective collective, std::size_t members, std::uint64_t elements) {
-    std::set<std::size_t> groups;
-    std::size_t sent = 0;
-    std::size_t received = 0;
-    for (std::size_t rank = 0; rank < members; ++rank) {
-      const auto calls = nccl::calls_for(seen_by(rank, members, collective, elements, rank % 2 == 0));
-      const auto* const list = std::get_if<nccl::CallList>(&calls);
-      ASSERT_NE(list, nullptr) << "rank " << rank << ": " << std::get<nccl::Refusal>(calls).reason;
-      groups.insert(list->group_ends.size());
-      for (const nccl::Call& call : list->calls) {
-        EXPECT_EQ(call.rank, static_cast<int>(rank));
-        sent += call.function == nccl::Function::send ? 1 : 0;
-        received += call.function == nccl::Function::receive ? 1 : 0;
-        if (call.function == nccl::Function::broadcast || call.function == nccl::Function::reduce) {
-          EXPECT_EQ(call.peer, static_cast<int>(members - 1));
+  for_each_team_call(
+      [](Collective collective, std::size_t members, std::uint64_t elements, bool has_unequal_parts) {
+        std::set<std::size_t> groups;
+        std::size_t sent = 0;
+        std::size_t received = 0;
+        std::vector<std::vector<int>> roots(members);
+        for (std::size_t rank = 0; rank < members; ++rank) {
+          const auto calls =
+              nccl::calls_for(seen_by(rank, members, collective, elements, rank % 2 == 0, has_unequal_parts));
+          const auto* const list = std::get_if<nccl::CallList>(&calls);
+          ASSERT_NE(list, nullptr) << "rank " << rank << ": " << std::get<nccl::Refusal>(calls).reason;
+          groups.insert(list->group_ends.size());
+          for (const nccl::Call& call : list->calls) {
+            EXPECT_EQ(call.rank, static_cast<int>(rank));
+            sent += call.function == nccl::Function::send ? 1 : 0;
+            received += call.function == nccl::Function::receive ? 1 : 0;
+            const bool has_root =
+                call.function == nccl::Function::broadcast || call.function == nccl::Function::reduce;
+            if (has_root && has_unequal_parts) roots[rank].push_back(call.peer);
+            if (has_root && !has_unequal_parts) {
+              EXPECT_EQ(call.peer, static_cast<int>(members - 1));
+            }
+          }
         }
-      }
-    }
-    EXPECT_EQ(groups.size(), 1U);
-    EXPECT_EQ(sent, received);
-  });
+        EXPECT_EQ(groups.size(), 1U);
+        EXPECT_EQ(sent, received);
+        for (const std::vector<int>& of_rank : roots) EXPECT_EQ(of_rank, roots.front());
+      });
 }
 
 ranks::TeamMeans means_of(std::size_t rank, std::size_t members, BackendKind backend) {
@@ -116,29 +139,31 @@ ranks::TeamMeans means_of(std::size_t rank, std::size_t members, BackendKind bac
 
 TEST(RankAgreement, EveryRoundHasTheReadersThatItsSourcesKnowOf) {
   for (const BackendKind backend : {BackendKind::host, BackendKind::cuda}) {
-    for_each_team_call([&](Collective collective, std::size_t members, std::uint64_t elements) {
-      using Link = std::tuple<std::uint32_t, std::size_t, std::size_t>;  // round, source, reader
-      std::set<Link> told;
-      std::set<Link> awaited;
-      std::set<std::uint32_t> counts;
-      std::set<ranks::Protocol> protocols;
-      for (std::size_t rank = 0; rank < members; ++rank) {
-        const Plan plan = ranks::lower_rounds(seen_by(rank, members, collective, elements, rank % 2 == 0),
-                                              means_of(rank, members, backend));
-        const ranks::RoundPlan& rounds = *rounds_of(plan);
-        counts.insert(rounds.round_count);
-        protocols.insert(rounds.protocol);
-        ASSERT_EQ(rounds.parts.size(), 1U);
-        for (const ranks::RoundPart& part : rounds.parts.front()) {
-          for (const std::uint32_t reader : part.readers) told.insert({part.round, rank, reader});
-          for (const std::uint32_t source : part.sources) awaited.insert({part.round, source, rank});
-        }
-      }
-      EXPECT_EQ(counts.size(), 1U);
-      EXPECT_EQ(protocols.size(), 1U);
-      EXPECT_EQ(told, awaited);
-      EXPECT_FALSE(told.empty());
-    });
+    for_each_team_call(
+        [&](Collective collective, std::size_t members, std::uint64_t elements, bool has_unequal_parts) {
+          using Link = std::tuple<std::uint32_t, std::size_t, std::size_t>;  // round, source, reader
+          std::set<Link> told;
+          std::set<Link> awaited;
+          std::set<std::uint32_t> counts;
+          std::set<ranks::Protocol> protocols;
+          for (std::size_t rank = 0; rank < members; ++rank) {
+            const Plan plan = ranks::lower_rounds(
+                seen_by(rank, members, collective, elements, rank % 2 == 0, has_unequal_parts),
+                means_of(rank, members, backend));
+            const ranks::RoundPlan& rounds = *rounds_of(plan);
+            counts.insert(rounds.round_count);
+            protocols.insert(rounds.protocol);
+            ASSERT_EQ(rounds.parts.size(), 1U);
+            for (const ranks::RoundPart& part : rounds.parts.front()) {
+              for (const std::uint32_t reader : part.readers) told.insert({part.round, rank, reader});
+              for (const std::uint32_t source : part.sources) awaited.insert({part.round, source, rank});
+            }
+          }
+          EXPECT_EQ(counts.size(), 1U);
+          EXPECT_EQ(protocols.size(), 1U);
+          EXPECT_EQ(told, awaited);
+          EXPECT_FALSE(told.empty());
+        });
   }
 }
 

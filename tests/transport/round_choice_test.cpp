@@ -99,6 +99,10 @@ TEST(RoundChoice, GoesByCollectiveMembersAndSize) {
       {reduce_scatter_add, 4, 256 * mib, Way::direct},
       {reduce_scatter_add, 8, 16 * mib, Way::direct},
       {reduce_scatter_add, 8, 64 * mib, Way::nccl},
+      {all_to_all, 2, 256 * kib, Way::low_latency},
+      {all_to_all, 4, 1 * mib, Way::low_latency},
+      {all_to_all, 4, 256 * mib, Way::direct},
+      {all_to_all, 8, 64 * mib, Way::direct},
       {scatter, 4, 1 * mib, Way::low_latency},
       {scatter, 4, 8 * mib, Way::nccl},
       {scatter, 4, 16 * mib, Way::direct},
@@ -187,6 +191,27 @@ TEST(RoundChoice, WhatARootKeepsIsNotSent) {
   shape.kept_by_root = 5 * mib;
   EXPECT_EQ(shape.busiest_member(), 1 * mib);
   EXPECT_EQ(choose_rounds(shape, gpus(2)).protocol, Protocol::low_latency);
+}
+
+TEST(RoundChoice, UnequalPartsGoByWhatTheBusiestMemberHas) {
+  CallShape shape = one_tensor(Collective::all_to_all, 4, 64 * mib);
+  shape.counted = {.largest_message = 64 * kib, .busiest_member = 64 * kib, .most_kept = 64 * kib};
+  EXPECT_EQ(choose_rounds(shape, gpus(4)).protocol, Protocol::low_latency);
+  // What a member has for itself is copied by the same round.
+  shape.counted->most_kept = 60 * mib;
+  const RoundChoice rounds = choose_rounds(shape, gpus(4));
+  EXPECT_EQ(rounds.protocol, Protocol::slots);
+  EXPECT_NE(reason_for(shape, gpus(4), rounds).find("a member keeps 62914560 bytes"), std::string::npos)
+      << reason_for(shape, gpus(4), rounds);
+  shape.counted->largest_message = 8 * mib;
+  EXPECT_EQ(way_of(shape, gpus(4)), Way::direct);
+}
+
+TEST(RoundChoice, NcclIsNotFasterForUnequalParts) {
+  CallShape shape = one_tensor(Collective::reduce_scatter_add, 8, 64 * mib);
+  EXPECT_EQ(way_of(shape, gpus(8)), Way::nccl);
+  shape.counted = {.largest_message = 60 * mib, .busiest_member = 60 * mib};
+  EXPECT_EQ(way_of(shape, gpus(8)), Way::direct);
 }
 
 /// For every team, collective and size.

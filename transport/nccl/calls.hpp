@@ -76,7 +76,9 @@ struct Refusal {
 ///    root one of them.
 ///  - all_reduce_add becomes one ncclAllReduce per reduction and rank; all_gather and reduce_scatter_add one
 ///    call per rank.
-///  - Scatter and gather become one ncclSend and one ncclRecv per flow, also for what stays on its device.
+///  - Scatter, gather and all_to_all become one ncclSend and one ncclRecv per flow, also for what stays on
+///  its
+///    device.
 [[nodiscard]] std::variant<CallList, Refusal> calls_for(const Problem& problem);
 
 }  // namespace tutti::transport::nccl

@@ -18,6 +18,10 @@ std::uint64_t low_latency_limit(const CallShape& shape, const TeamMeans& means) 
                   room - std::min(room, padding));
 }
 
+std::uint64_t most_kept(const CallShape& shape) noexcept {
+  return shape.counted ? shape.counted->most_kept : 0;
+}
+
 bool can_relay(const CallShape& shape, const TeamMeans& means) noexcept {
   const std::uint64_t limit = low_latency_limit(shape, means);
   if (shape.members < 3 || limit == 0) return false;
@@ -48,6 +52,8 @@ std::string reason_against_low_latency(const CallShape& shape, const TeamMeans& 
   const std::uint64_t limit = low_latency_limit(shape, means);
   if (limit == 0) return "there is no low latency";
   if (shape.has_rows_apart) return "rows are apart in memory";
+  if (shape.busiest_member() <= limit)
+    return fmt::format("a member keeps {} bytes, low latency goes to {}", most_kept(shape), limit);
   return fmt::format("a member sends or receives {} bytes, low latency goes to {}", shape.busiest_member(),
                      limit);
 }
@@ -72,7 +78,8 @@ std::uint64_t message_bytes(const TeamMeans& means) noexcept {
 RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept {
   if (shape.members < 2) return {};
   if (can_relay(shape, means)) return {.protocol = Protocol::low_latency, .is_relayed = true};
-  if (!shape.has_rows_apart && shape.busiest_member() <= low_latency_limit(shape, means))
+  const std::uint64_t limit = low_latency_limit(shape, means);
+  if (!shape.has_rows_apart && std::max(shape.busiest_member(), most_kept(shape)) <= limit)
     return {.protocol = Protocol::low_latency};
   return {.protocol = can_be_direct(shape, means) ? Protocol::direct : Protocol::slots};
 }
@@ -102,6 +109,8 @@ std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoi
 bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) noexcept {
   const bool is_list = shape.tensors > 1;
   const RanksZones zones = ranks_zones_of(shape.collective, shape.members, is_list);
+  // It has no call for unequal parts: each would be a call of its own.
+  if (shape.counted && rounds.protocol != Protocol::slots) return true;
   switch (rounds.protocol) {
     case Protocol::slots:
       return shape.payload <= zones.rounds_to && shape.largest_message() <= message_bytes(means);

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/contract_exchanges.hpp"
+
+#include "support/test_tensor.hpp"
+#include "tutti/graph.hpp"
+#include "tutti/stream.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tutti::test::ranks {
+namespace {
+
+bool is_in_place(InPlaceOf which, int member) {
+  return which == InPlaceOf::all || (which == InPlaceOf::every_second && member % 2 == 0);
+}
+
+std::int64_t sum_of(const Sizes& counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+std::int64_t start_of(const Sizes& counts, int member) {
+  return std::accumulate(counts.begin(), counts.begin() + member, std::int64_t{0});
+}
+/// What comes to a member from each.
+Sizes column_of(const std::vector<Sizes>& counts, int member) {
+  Sizes column;
+  for (const Sizes& row : counts) column.push_back(row[static_cast<std::size_t>(member)]);
+  return column;
+}
+
+std::vector<HostArray> arrays_of(DType dtype, const std::vector<Sizes>& counts, std::uint64_t seed) {
+  std::vector<HostArray> arrays;
+  for (const Sizes& row : counts)
+    arrays.push_back(random_bits(dtype, {sum_of(row)}, 100 * seed + arrays.size()));
+  return arrays;
+}
+
+/// What a member must hold after an exchange.
+HostArray exchanged(const std::vector<HostArray>& arrays, const std::vector<Sizes>& counts, int member) {
+  std::vector<HostArray> parts;
+  for (std::size_t source = 0; source < arrays.size(); ++source) {
+    parts.push_back(slice(arrays[source], 0, start_of(counts[source], member),
+                          counts[source][static_cast<std::size_t>(member)]));
+  }
+  return concatenate(parts, 0);
+}
+
+/// Operands of the local members.
+struct Exchanged {
+  Exchanged(const Group& group, const std::vector<HostArray>& arrays, const std::vector<Sizes>& counts,
+            InPlaceOf in_place, Placement placement) {
+    for (int i = 0; i < group.locals(); ++i) {
+      const int member = group.member(i);
+      const HostArray& own = arrays[static_cast<std::size_t>(member)];
+      const std::int64_t received = sum_of(column_of(counts, member));
+      mine.emplace_back(own, group.device(i), placement);
+      are_in_place.push_back(is_in_place(in_place, member) && own.numel() == received);
+      out.push_back(are_in_place.back()
+                        ? mine.back()
+                        : TestTensor::poisoned(own.dtype, {received}, group.device(i), placement));
+      expected.push_back(exchanged(arrays, counts, member));
+    }
+  }
+  void check() const {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      EXPECT_TRUE(out[i].holds(expected[i])) << i;
+      EXPECT_TRUE(are_in_place[i] || mine[i].untouched()) << i;
+    }
+  }
+  std::vector<TestTensor> mine;
+  std::vector<TestTensor> out;
+  std::vector<bool> are_in_place;
+  std::vector<HostArray> expected;
+};
+
+Placement placement_for(std::uint64_t seed) {
+  return seed % 3 == 0 ? Placement::misaligned : Placement::contiguous;
+}
+
+}  // namespace
+
+Sizes uneven_counts(int members, std::int64_t largest, std::uint64_t seed) {
+  Random random(seed);
+  Sizes counts;
+  for (int member = 0; member < members; ++member)
+    counts.push_back(random.one_in(4) ? 0 : random.between(0, largest));
+  return counts;
+}
+
+std::vector<Sizes> uneven_pairs(int members, std::int64_t largest, bool is_symmetric, std::uint64_t seed) {
+  std::vector<Sizes> counts;
+  for (int member = 0; member < members; ++member)
+    counts.push_back(uneven_counts(members, largest, 50 * seed + static_cast<std::uint64_t>(member)));
+  for (std::size_t i = 0; is_symmetric && i < counts.size(); ++i) {
+    for (std::size_t j = 0; j < i; ++j) counts[i][j] = counts[j][i];
+  }
+  return counts;
+}
+
+Check start_all_to_all(const Group& group, DType dtype, std::int64_t count, InPlaceOf in_place,
+                       std::uint64_t seed) {
+  const auto members = static_cast<std::size_t>(group.members());
+  const std::vector<Sizes> counts(members, Sizes(members, count));
+  const Exchanged operands(group, arrays_of(dtype, counts, seed), counts, in_place, placement_for(seed));
+  group.communicator.all_to_all(tensors_of(operands.mine), tensors_of(operands.out));
+  return [operands] { operands.check(); };
+}
+
+Check start_all_to_all(const Group& group, DType dtype, const std::vector<Sizes>& counts, InPlaceOf in_place,
+                       std::uint64_t seed) {
+  const Exchanged operands(group, arrays_of(dtype, counts, seed), counts, in_place, placement_for(seed));
+  std::vector<Sizes> input_sizes;
+  std::vector<Sizes> out_sizes;
+  for (int i = 0; i < group.locals(); ++i) {
+    input_sizes.push_back(counts[static_cast<std::size_t>(group.member(i))]);
+    out_sizes.push_back(column_of(counts, group.member(i)));
+  }
+  group.communicator.all_to_all(tensors_of(operands.mine), tensors_of(operands.out), input_sizes, out_sizes);
+  return [operands] { operands.check(); };
+}
+
+void all_to_all_hands_every_part_to_its_member(Group& group) {
+  std::uint64_t seed = 2000;
+  for (const std::int64_t count : {0, 1, 7, 333, 11'111, 100'003}) {
+    for (const InPlaceOf in_place : {InPlaceOf::none, InPlaceOf::every_second, InPlaceOf::all})
+      start_all_to_all(group, DType::float32, count, in_place, ++seed)();
+  }
+  for (const DType dtype : {DType::int8, DType::bfloat16, DType::complex128})
+    start_all_to_all(group, dtype, 77, InPlaceOf::none, ++seed)();
+}
+
+void all_to_all_takes_lists(Group& group) {
+  const auto members = static_cast<std::size_t>(group.members());
+  std::vector<std::vector<Tensor>> inputs(static_cast<std::size_t>(group.locals()));
+  std::vector<std::vector<Tensor>> out = inputs;
+  std::vector<Exchanged> columns;
+  for (const auto& [dtype, count] : std::vector<std::pair<DType, std::int64_t>>{
+           {DType::float32, 12}, {DType::int8, 0}, {DType::float64, 20'001}, {DType::bfloat16, 7}}) {
+    const std::vector<Sizes> counts(members, Sizes(members, count));
+    const Exchanged& column = columns.emplace_back(
+        group, arrays_of(dtype, counts, 2100 + columns.size()), counts,
+        columns.size() % 2 == 0 ? InPlaceOf::none : InPlaceOf::every_second, Placement::contiguous);
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i].push_back(column.mine[i]);
+      out[i].push_back(column.out[i]);
+    }
+  }
+  group.communicator.all_to_all_coalesced(inputs, out);
+  for (const Exchanged& column : columns) column.check();
+  group.communicator.all_to_all_coalesced(std::vector<std::vector<Tensor>>(inputs.size()),
+                                          std::vector<std::vector<Tensor>>(inputs.size()));
+}
+
+void exchanges_take_parts_of_unequal_lengths(Group& group) {
+  const int members = group.members();
+  const auto size = static_cast<std::size_t>(members);
+  std::vector<Sizes> own(size, Sizes(size, 0));  // nothing goes from member to member
+  std::vector<Sizes> to_one = own;
+  std::vector<Sizes> heavy_own = uneven_pairs(members, 100, false, 4);
+  for (std::size_t member = 0; member < size; ++member) {
+    own[member][member] = 30'011;
+    to_one[member][size - 1] = 1 + static_cast<std::int64_t>(member);
+    heavy_own[member][member] = 50'021;
+  }
+  std::uint64_t seed = 2300;
+  for (const auto& counts :
+       {uneven_pairs(members, 20, false, 1), uneven_pairs(members, 4'000, true, 2),
+        uneven_pairs(members, 90'000, true, 3), heavy_own, own, to_one,
+        std::vector<Sizes>(size, Sizes(size, 0)), std::vector<Sizes>(size, Sizes(size, 60))}) {
+    start_all_to_all(group, DType::int32, counts, InPlaceOf::none, ++seed)();
+    start_all_to_all(group, DType::uint8, counts, InPlaceOf::every_second, ++seed)();
+  }
+}
+
+void exchanges_in_place_can_be_captured(Group& group) {
+  // Between hosts only what NCCL carries can be captured.
+  if (group.communicator.explain().find(" hosts:") != std::string::npos) return;
+  std::vector<Stream> streams;
+  for (int i = 0; i < group.locals(); ++i) streams.emplace_back(group.device(i).index());
+  const auto members = static_cast<std::size_t>(group.members());
+  for (const std::int64_t count : {50, 60'001}) {
+    const std::vector<Sizes> counts(members, Sizes(members, count));
+    const Exchanged operands(group, arrays_of(DType::float32, counts, 2400), counts, InPlaceOf::all,
+                             Placement::contiguous);
+    for (int i = 0; i < group.locals(); ++i) current_stream(group.device(i).index()).synchronize();
+    const std::vector<Tensor> tensors = tensors_of(operands.out);
+    const Graph graph =
+        Graph::capture(streams, [&] { group.communicator.all_to_all(tensors, tensors, streams); });
+    // Each undoes the one before.
+    for (int launch = 0; launch < 3; ++launch) graph.launch(streams.front());
+    for (const Stream& stream : streams) stream.wait_stream(streams.front());
+    for (const Stream& stream : streams) stream.synchronize();
+    operands.check();
+  }
+}
+
+}  // namespace tutti::test::ranks

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "ranks/checks.hpp"
+
+#include <cstdint>
+#include <vector>
+
+/// Exchanges of all with all, and parts of unequal lengths.
+namespace tutti::test::ranks {
+
+/// Which members' outputs are their inputs, or lie in them, or the other way round: the others do not know.
+enum class InPlaceOf : std::uint8_t { none, every_second, all };
+
+/// Parts of `count` elements.
+[[nodiscard]] Check start_all_to_all(const Group& group, DType dtype, std::int64_t count, InPlaceOf in_place,
+                                     std::uint64_t seed);
+/// `counts[i][j]` elements go from member i to member j. In place are only members that send as many elements
+/// as they receive.
+[[nodiscard]] Check start_all_to_all(const Group& group, DType dtype, const std::vector<Sizes>& counts,
+                                     InPlaceOf in_place, std::uint64_t seed);
+/// For each member a number up to `largest`, now and then 0; the same on all ranks.
+[[nodiscard]] Sizes uneven_counts(int members, std::int64_t largest, std::uint64_t seed);
+/// Likewise for each pair, alike in both directions if `is_symmetric`.
+[[nodiscard]] std::vector<Sizes> uneven_pairs(int members, std::int64_t largest, bool is_symmetric,
+                                              std::uint64_t seed);
+
+// Rules of the contract.
+void all_to_all_hands_every_part_to_its_member(Group& group);
+void all_to_all_takes_lists(Group& group);
+void exchanges_take_parts_of_unequal_lengths(Group& group);
+void exchanges_in_place_can_be_captured(Group& group);
+
+}  // namespace tutti::test::ranks
