@@ -2,6 +2,8 @@
 #include "training.hpp"
 
 #include "tutti/collectives.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/data_parallel.hpp"
 
 #include <cmath>
 
@@ -56,28 +58,34 @@ const Kernels& kernels() {
 }
 
 Parameters train(const Data& data, const std::vector<tutti::Device>& devices, int steps) {
-  const tutti::Device home = devices.front();
-  const Parameters parameters = zero_parameters(home);
+  tutti::Communicator communicator({.devices = devices});
+  const Parameters initial = zero_parameters(devices.front());
+  // replicas[d] = {weights, bias} on devices[d]. The first device's are the initial ones themselves.
+  const auto replicas = tutti::replicate(communicator, {initial.weights, initial.bias});
+  std::vector<std::vector<tutti::Tensor>> gradients;
+  for (const tutti::Device device : devices) {
+    const tutti::TensorOptions fixed_point{.dtype = tutti::DType::int64, .device = device};
+    gradients.push_back({tutti::empty({features}, fixed_point), tutti::empty({1}, fixed_point)});
+  }
+  tutti::GradientBuckets buckets(communicator, gradients, {.operation = tutti::ReduceOp::sum});
 
   for (int step = 0; step < steps; ++step) {
-    // replicas[d] = {weights, bias} on devices[d]: all tensors in one operation.
-    const auto replicas = tutti::broadcast_coalesced({parameters.weights, parameters.bias}, devices);
     const auto inputs = tutti::scatter(data.inputs, devices);
     const auto targets = tutti::scatter(data.targets, devices);
-
-    std::vector<std::vector<tutti::Tensor>> gradients;
     for (std::size_t d = 0; d < devices.size(); ++d) {
-      const tutti::TensorOptions fixed_point{.dtype = tutti::DType::int64, .device = devices[d]};
-      gradients.push_back({tutti::empty({features}, fixed_point), tutti::empty({1}, fixed_point)});
       kernels().compute_gradients(replicas[d][0], replicas[d][1], inputs[d], targets[d], gradients[d][0],
                                   gradients[d][1]);
+      buckets.ready(static_cast<int>(d), 1);
+      buckets.ready(static_cast<int>(d), 0);
     }
-
-    const auto sums = tutti::reduce_add_coalesced(gradients, home);
-    kernels().step(parameters.weights, sums[0], samples, rate);
-    kernels().step(parameters.bias, sums[1], samples, rate);
+    buckets.synchronize();
+    // Every device has the sums, and makes the same step.
+    for (std::size_t d = 0; d < devices.size(); ++d) {
+      kernels().step(replicas[d][0], gradients[d][0], samples, rate);
+      kernels().step(replicas[d][1], gradients[d][1], samples, rate);
+    }
   }
-  return parameters;
+  return {replicas[0][0], replicas[0][1]};
 }
 
 }  // namespace training

@@ -38,7 +38,8 @@ struct Parameters {
 /// The kernels for the devices in use.
 [[nodiscard]] const Kernels& kernels();
 
-/// Trains on `devices`, the first of which keeps the parameters. No call in it waits for a device.
+/// Trains on `devices`, all of which keep the parameters; returns those of the first. No call in a step waits
+/// for a device.
 [[nodiscard]] Parameters train(const Data& data, const std::vector<tutti::Device>& devices, int steps);
 
 }  // namespace training

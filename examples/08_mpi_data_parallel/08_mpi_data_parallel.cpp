@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Data-parallel training with one process per device:
 //
-//   mpirun -np 4 08_mpi_data_parallel [--steps N] [--checkpoint FILE] [--resume FILE]
+//   mpirun -np 4 08_mpi_data_parallel [--optimizer KIND] [--steps N] [--checkpoint FILE] [--resume FILE]
 //
 // Every process holds the parameters and a part of the data; in every step it computes the gradients of its
-// part, all gradients are added up among the processes, and every process makes the same step. At the end all
+// part, all gradients are added up among the processes, and every process makes the same step: of all
+// parameters, or with a sharded optimiser of its part of them, which it then tells the others. At the end all
 // hold the same parameters, and these are the ones that a single process finds (../06_data_parallel), bit for
 // bit. With a checkpoint, a run that was interrupted ends where it would have ended, on any number of
 // processes.
@@ -34,9 +35,10 @@ namespace {
 constexpr int steps_between_checkpoints = 50;
 
 constexpr const char* usage =
-    R"(usage: mpirun -np RANKS 08_mpi_data_parallel [--steps N] [--checkpoint FILE] [--resume FILE]
+    R"(usage: mpirun -np RANKS 08_mpi_data_parallel [--optimizer KIND] [--steps N] [--checkpoint FILE] [--resume FILE]
 
 Trains with one process per device, and checks that all of them, and a single one, find the same parameters.
+  --optimizer KIND   replicated: every process updates all parameters (default); sharded: each its part
   --steps N          how many steps (default: as many as it takes)
   --checkpoint FILE  write the parameters there every 50 steps and at the end
   --resume FILE      go on from what --checkpoint wrote
@@ -44,6 +46,7 @@ Trains with one process per device, and checks that all of them, and a single on
 )";
 
 struct Options {
+  bool is_sharded = false;
   int steps = training::steps_to_converge;
   std::string checkpoint;
   std::string resume;
@@ -64,6 +67,12 @@ int parse_steps(const std::string& text) {
   return steps;
 }
 
+bool parse_is_sharded(const std::string& kind) {
+  if (kind != "replicated" && kind != "sharded")
+    throw UsageError("--optimizer: '" + kind + "' is not valid: expected replicated or sharded");
+  return kind == "sharded";
+}
+
 bool wants_help(const std::vector<std::string>& arguments) {
   return std::ranges::any_of(
       arguments, [](const std::string& argument) { return argument == "--help" || argument == "-h"; });
@@ -75,6 +84,8 @@ Options parse(const std::vector<std::string>& arguments) {
     const std::string& value = arguments[i + 1];
     if (arguments[i] == "--steps") {
       options.steps = parse_steps(value);
+    } else if (arguments[i] == "--optimizer") {
+      options.is_sharded = parse_is_sharded(value);
     } else if (arguments[i] == "--checkpoint") {
       options.checkpoint = value;
     } else if (arguments[i] == "--resume") {
@@ -106,33 +117,46 @@ class Trainer {
       parameters_.bias.copy_(tutti::from_host(checkpoint.bias, {1}));
       step_.fill_(checkpoint.step);
     }
-    communicator_.broadcast_coalesced(
-        std::vector<std::vector<tutti::Tensor>>{{parameters_.weights, parameters_.bias, step_}}, 0);
+    const std::vector<std::vector<tutti::Tensor>> all{{parameters_.weights, parameters_.bias, step_}};
+    tutti::replicate(communicator_, all);
   }
 
   [[nodiscard]] std::int64_t steps_done() const { return step_.item<std::int64_t>(); }
 
-  void train(int steps, const std::string& checkpoint) {
+  /// Every process updates all parameters, by gradients that all-reduces have added up.
+  void train_replicated(int steps, const std::string& checkpoint) {
     const tutti::TensorOptions fixed_point{.dtype = tutti::DType::int64, .device = device_};
     const std::vector<std::vector<tutti::Tensor>> gradients{
         {tutti::empty({training::features}, fixed_point), tutti::empty({1}, fixed_point)}};
+    tutti::GradientBuckets buckets(communicator_, gradients, {.operation = tutti::ReduceOp::sum});
     const Kernels& kernels = training::kernels();
     for (int step = static_cast<int>(steps_done()); step < steps; ++step) {
       kernels.compute_gradients(parameters_.weights, parameters_.bias, inputs_, targets_, gradients[0][0],
                                 gradients[0][1]);
-      communicator_.all_reduce_add_coalesced(gradients, gradients);
+      buckets.ready(0, 1);
+      buckets.ready(0, 0);
+      buckets.synchronize();
       kernels.step(parameters_.weights, gradients[0][0], training::samples, training::rate);
       kernels.step(parameters_.bias, gradients[0][1], training::samples, training::rate);
+      save_if_due(step + 1, steps, checkpoint);
+    }
+  }
 
-      const int done = step + 1;
-      const bool is_due = done % steps_between_checkpoints == 0 || done == steps;
-      if (communicator_.rank() == 0 && !checkpoint.empty() && is_due) {
-        const Checkpoint reached{.step = done,
-                                 .weights = parameters_.weights.to_vector<float>(),
-                                 .bias = parameters_.bias.to_vector<float>()};
-        communicator_.check();  // of a call that was ended, the sums may be anything
-        save(reached, checkpoint);
-      }
+  /// Every process updates its part of the parameters.
+  void train_sharded(int steps, const std::string& checkpoint) {
+    const std::vector<std::vector<tutti::Tensor>> initial{{parameters_.weights, parameters_.bias}};
+    tutti::ShardedOptimizer optimizer(
+        communicator_, initial, {.operation = tutti::ReduceOp::sum, .gradient_dtype = tutti::DType::int64});
+    parameters_ = {optimizer.parameters(0)[0], optimizer.parameters(0)[1]};
+    const std::vector<tutti::Tensor>& gradients = optimizer.gradients(0);
+    const Kernels& kernels = training::kernels();
+    for (int step = static_cast<int>(steps_done()); step < steps; ++step) {
+      kernels.compute_gradients(parameters_.weights, parameters_.bias, inputs_, targets_, gradients[0],
+                                gradients[1]);
+      optimizer.step([&](const tutti::ParameterShard& shard) {
+        kernels.step(shard.parameters, shard.gradients, training::samples, training::rate);
+      });
+      save_if_due(step + 1, steps, checkpoint);
     }
   }
 
@@ -155,6 +179,16 @@ class Trainer {
   }
 
  private:
+  void save_if_due(int done, int steps, const std::string& checkpoint) {
+    const bool is_due = done % steps_between_checkpoints == 0 || done == steps;
+    if (communicator_.rank() != 0 || checkpoint.empty() || !is_due) return;
+    const Checkpoint reached{.step = done,
+                             .weights = parameters_.weights.to_vector<float>(),
+                             .bias = parameters_.bias.to_vector<float>()};
+    communicator_.check();  // of a call that was ended, the sums may be anything
+    save(reached, checkpoint);
+  }
+
   void take_part_of_data() {
     const std::int64_t ranks = communicator_.rank_count();
     const std::int64_t part = (training::samples + ranks - 1) / ranks;
@@ -213,7 +247,11 @@ bool run(const Options& options) {
     throw UsageError("--steps is " + std::to_string(options.steps) + ", but " + options.resume + " has " +
                      std::to_string(trainer.steps_done()) + " steps behind it already");
   }
-  trainer.train(options.steps, options.checkpoint);
+  if (options.is_sharded) {
+    trainer.train_sharded(options.steps, options.checkpoint);
+  } else {
+    trainer.train_replicated(options.steps, options.checkpoint);
+  }
 
   bool is_right = trainer.all_have_the_same();
   if (communicator.rank() == 0) {
