@@ -395,6 +395,18 @@ void Communicator::reduce_scatter_coalesced(TensorLists inputs, TensorLists out,
   collectives::reduce_and_scatter(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out));
 }
 
+void Communicator::all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes,
+                              StreamList streams) {
+  TeamCall call(*impl_->context, Collective::all_gather, streams);
+  collectives::gather_to_all(call, inputs, out, sizes);
+}
+
+void Communicator::reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op,
+                                  ListOf<std::int64_t> sizes, StreamList streams) {
+  TeamCall call(*impl_->context, Collective::reduce_scatter, streams);
+  collectives::reduce_and_scatter(call, op, inputs, out, sizes);
+}
+
 void Communicator::all_to_all(TensorList inputs, TensorList out, StreamList streams) {
   TeamCall call(*impl_->context, Collective::all_to_all, streams);
   collectives::exchange_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));

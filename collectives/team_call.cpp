@@ -13,6 +13,7 @@
 #include <bit>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -159,6 +160,26 @@ void TeamCall::begin(std::uint64_t elements, DType dtype) {
   begin();
 }
 
+void TeamCall::begin_parts(std::span<const std::int64_t> sizes, DType dtype) {
+  const bool reduces = traits_of(request_.collective).reduces;
+  const std::uint64_t unit = reduces ? 1 : size_of(dtype);
+  const bool are_equal = std::ranges::all_of(sizes, [&](std::int64_t size) { return size == sizes.front(); });
+  std::uint64_t total = 0;
+  for (const std::int64_t size : sizes) {
+    const auto elements = static_cast<std::uint64_t>(size);
+    total += elements;
+    if (!are_equal) request_.parts.push_back(elements * unit);
+    signature_.add_to_shape(elements);
+  }
+  if (reduces) {
+    request_.add_summed(total, dtype);
+  } else {
+    request_.add_copied((are_equal ? total / members() : total) * unit);
+  }
+  signature_.has_sizes = true;
+  begin(total, dtype);
+}
+
 void TeamCall::begin() {
   signature_.tensors = static_cast<std::uint32_t>(columns());
   context_.launcher().begin(streams_);
@@ -225,12 +246,18 @@ void TeamCall::leave_own_copies_alone() {
       if (const auto local = local_of(member)) {
         const Tensor& input = inputs_[*local * columns() + column];
         const Tensor& output = outputs_[*local * columns() + column];
-        const std::uint64_t offset = has_root ? 0 : member * input.nbytes();
+        const std::uint64_t offset = has_root ? 0 : start_of_part(member, input);
         if (output.defined() && address_of(input) != address_of(output) + offset) continue;
       }
       request_.leave_alone((members() + member) * columns() + column);
     }
   }
+}
+
+std::uint64_t TeamCall::start_of_part(std::size_t member, const Tensor& part) const {
+  if (request_.parts.empty()) return member * part.nbytes();
+  return std::accumulate(request_.parts.begin(), request_.parts.begin() + static_cast<std::ptrdiff_t>(member),
+                         std::uint64_t{0});
 }
 
 void TeamCall::plan() {

@@ -99,6 +99,8 @@ class TeamCall {
   void begin(std::span<const Tensor> tensors);
   /// Begins, with one column of parts, which are alike but for their lengths: `elements` for each unit of it.
   void begin(std::uint64_t elements, DType dtype);
+  /// Begins, with one column of parts that are as long as `sizes` says, in elements by member.
+  void begin_parts(std::span<const std::int64_t> sizes, DType dtype);
   /// Begins, with one column whose parts are of lengths that `run_agreed` is told.
   void begin_exchange(DType dtype);
   void set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
@@ -135,6 +137,8 @@ class TeamCall {
   /// Says which of the local members' own results need no copy of their own input, because they were not
   /// given or are that input: those of a broadcast's root, and everyone's own part of an all_gather.
   void leave_own_copies_alone();
+  /// Where the part of a member begins in a whole, in bytes.
+  [[nodiscard]] std::uint64_t start_of_part(std::size_t member, const Tensor& part) const;
   /// Finds the plan, and allocates what it needs.
   void plan();
   void post() { sequence_ = team_.calls().post(signature_, is_captured()); }

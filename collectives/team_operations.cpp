@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -51,22 +52,18 @@ void set_reduced_operands(TeamCall& call, const ReduceOp& operation, const Membe
   }
 }
 
-/// Whether `part` lies in `whole` where that member's belongs.
-bool is_part_in_place(const TeamCall& call, const Tensor& part, const Tensor& whole, std::size_t local) {
-  return part.is_contiguous() && whole.is_contiguous() &&
-         static_cast<const std::byte*>(part.data()) ==
-             static_cast<const std::byte*>(whole.data()) + (call.first() + local) * part.nbytes();
-}
-
 /// Operands that are flat: on one side parts, on the other what has as many elements as those of all members.
+/// Parts are equal, or as long as `sizes` says by member.
 class FlatOperands {
  public:
   enum class Wholes : std::uint8_t { inputs, outputs };
 
-  FlatOperands(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, Wholes wholes)
+  FlatOperands(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out, Wholes wholes,
+               std::optional<std::span<const std::int64_t>> sizes = std::nullopt)
       : call_(call),
         inputs_(inputs),
         out_(out),
+        sizes_(sizes),
         wholes_(wholes == Wholes::inputs ? inputs : out),
         parts_(wholes == Wholes::inputs ? out : inputs),
         wholes_name_(wholes == Wholes::inputs ? "inputs" : "out"),
@@ -74,7 +71,11 @@ class FlatOperands {
 
   /// The inputs, which are alike, have been checked.
   void check() const {
-    call_.check_alike(parts_, parts_name_, Likeness::elements);
+    if (sizes_) {
+      check_parts();
+    } else {
+      call_.check_alike(parts_, parts_name_, Likeness::elements);
+    }
     call_.one_per_member(wholes_.size(), wholes_name_);
     for (std::size_t i = 0; i < out_.size(); ++i) {
       check_count(i);
@@ -85,7 +86,11 @@ class FlatOperands {
     }
   }
   void set() const {
-    call_.begin(inputs_[0]);
+    if (sizes_) {
+      call_.begin_parts(*sizes_, parts_[0][0].dtype());
+    } else {
+      call_.begin(inputs_[0]);
+    }
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       for (std::size_t t = 0; t < inputs_[i].size(); ++t) {
         call_.set_input(i, t, inputs_[i][t], inputs_.name("inputs", i, t));
@@ -95,6 +100,34 @@ class FlatOperands {
   }
 
  private:
+  /// Of unequal lengths.
+  void check_parts() const {
+    call_.one_per_member(parts_.size(), parts_name_);
+    call_.check_part_sizes(*sizes_, "sizes");
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const Tensor& part = parts_[i][0];
+      const Name name = parts_.name(parts_name_, i, 0);
+      call_.on_member(part, name, i);
+      call_.arguments().same_dtype(part, name, parts_[0][0].dtype(), parts_.name(parts_name_, 0, 0));
+      const std::size_t member = call_.first() + i;
+      if (part.numel() != (*sizes_)[member]) {
+        call_.arguments().fail("{} has {} elements, expected {} as sizes[{}]", name, part.numel(),
+                               (*sizes_)[member], member);
+      }
+    }
+  }
+  /// Whether `part` lies in `whole` where that local member's belongs.
+  [[nodiscard]] bool is_in_place(const Tensor& part, const Tensor& whole, std::size_t local) const {
+    const std::size_t member = call_.first() + local;
+    const std::size_t start =
+        sizes_
+            ? static_cast<std::size_t>(std::accumulate(
+                  sizes_->begin(), sizes_->begin() + static_cast<std::ptrdiff_t>(member), std::int64_t{0})) *
+                  size_of(part.dtype())
+            : member * part.nbytes();
+    return part.is_contiguous() && whole.is_contiguous() &&
+           static_cast<const std::byte*>(part.data()) == static_cast<const std::byte*>(whole.data()) + start;
+  }
   void check_count(std::size_t i) const {
     if (wholes_[i].size() == parts_[0].size()) return;
     call_.arguments().fail("{}[{}] has {} tensors, expected {} as {}[0]", wholes_name_, i, wholes_[i].size(),
@@ -107,6 +140,12 @@ class FlatOperands {
     const Name part_name = parts_.name(parts_name_, 0, t);
     call_.on_member(whole, name, i);
     call_.arguments().same_dtype(whole, name, part.dtype(), part_name);
+    if (sizes_) {
+      const auto total = std::accumulate(sizes_->begin(), sizes_->end(), std::int64_t{0});
+      if (whole.numel() == total) return;
+      call_.arguments().fail("{} has {} elements, expected {}: as many as sizes in all", name, whole.numel(),
+                             total);
+    }
     std::int64_t all = 0;
     if (__builtin_mul_overflow(part.numel(), call_.members(), &all)) {
       call_.arguments().fail("{} has {} elements, expected fewer: those of {} members are more than 2^63 - 1",
@@ -124,7 +163,7 @@ class FlatOperands {
     std::vector<Tensor> written;
     for (std::size_t t = 0; t < out_[i].size(); ++t) {
       const Tensor& whole = wholes_[i][t];
-      if (is_part_in_place(call_, parts_[i][t], whole, i)) {
+      if (is_in_place(parts_[i][t], whole, i)) {
         given.push_back(whole.view({whole.numel()}).narrow(0, 0, 0));
         written.push_back(whole);
       } else {
@@ -142,6 +181,7 @@ class FlatOperands {
   TeamCall& call_;
   const MemberOperands& inputs_;
   const MemberOperands& out_;
+  std::optional<std::span<const std::int64_t>> sizes_;
   const MemberOperands& wholes_;
   const MemberOperands& parts_;
   std::string_view wholes_name_;
@@ -237,6 +277,27 @@ void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberO
   call.check_alike(inputs, "inputs", Likeness::elements);
   set_operation(call, operation, inputs[0]);
   const FlatOperands operands(call, inputs, out, FlatOperands::Wholes::inputs);
+  operands.check();
+  operands.set();
+  call.run();
+}
+
+void gather_to_all(TeamCall& call, TensorList inputs, TensorList out, std::span<const std::int64_t> sizes) {
+  const MemberOperands parts = MemberOperands::one_each(inputs);
+  const MemberOperands wholes = MemberOperands::one_each(out);
+  const FlatOperands operands(call, parts, wholes, FlatOperands::Wholes::outputs, sizes);
+  operands.check();
+  operands.set();
+  call.run();
+}
+
+void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, TensorList inputs, TensorList out,
+                        std::span<const std::int64_t> sizes) {
+  const MemberOperands wholes = MemberOperands::one_each(inputs);
+  const MemberOperands parts = MemberOperands::one_each(out);
+  call.check_alike(wholes, "inputs", Likeness::elements);
+  set_operation(call, operation, wholes[0]);
+  const FlatOperands operands(call, wholes, parts, FlatOperands::Wholes::inputs, sizes);
   operands.check();
   operands.set();
   call.run();

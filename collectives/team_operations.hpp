@@ -23,6 +23,10 @@ void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperan
 void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
 void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                         const MemberOperands& out);
+// The same of parts as long as `sizes` says, in elements by member.
+void gather_to_all(TeamCall& call, TensorList inputs, TensorList out, std::span<const std::int64_t> sizes);
+void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, TensorList inputs, TensorList out,
+                        std::span<const std::int64_t> sizes);
 /// From each a part to each.
 void exchange_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
 /// Likewise of parts of given sizes, which only their own ranks know beforehand.

@@ -231,6 +231,14 @@ class TUTTI_EXPORT Communicator {
   void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
                                 StreamList streams = {});
 
+  // Parts of unequal lengths, and exchanges of all with all. Sizes are numbers of elements, 0 too.
+  /// `all_gather` of inputs of unequal lengths: member m's input has `sizes[m]` elements, and every `out` as
+  /// many as all of them. All ranks give the sizes of all members. Cost: as with equal parts; NCCL, which has
+  /// no call for it, makes a broadcast for each part.
+  void all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, StreamList streams = {});
+  /// `reduce_scatter` into parts of unequal lengths, likewise: member m's `out` has `sizes[m]` elements.
+  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
+                      StreamList streams = {});
   /// Every input, flat, is cut into equal parts, one for each member: part j of member i's input becomes part
   /// i of member j's `out`, which has as many elements. An `out` may be its member's input; that is copied
   /// first then, which takes as much memory again.

@@ -87,6 +87,40 @@ std::vector<BadCall> sizes_of_exchanges() {
 }
 TUTTI_BAD_CALL_SUITE(CommunicatorExchanges, sizes_of_exchanges);
 
+/// all_gather and reduce_scatter of parts of 8 and 4 elements, by these sizes.
+std::vector<BadCall> sizes_of_parts() {
+  struct Wrong {
+    std::string name;
+    Sizes sizes;
+    std::vector<std::string> message;
+  };
+  std::vector<BadCall> calls;
+  for (const Wrong& wrong : std::vector<Wrong>{
+           {"TooFewSizes", {8}, {"sizes has 1 entries", "expected one per member, 2"}},
+           {"TooManySizes", {8, 4, 0}, {"sizes has 3 entries", "expected one per member, 2"}},
+           {"NegativeSize", {8, -4}, {"sizes[1] is -4", "expected 0 or more"}},
+           {"SizesBeyondAllNumbers", {8, INT64_MAX}, {"sizes are more than 2^63 - 1"}},
+           {"SizeUnlikeThePart", {8, 5}, {"[1] has 4 elements", "expected 5", "sizes[1]"}},
+       }) {
+    for (const bool gathers : {true, false}) {
+      std::vector<std::string> message = wrong.message;
+      message.emplace_back(gathers ? "all_gather: " : "reduce_scatter: ");
+      calls.push_back({wrong.name + (gathers ? "OfAGather" : "OfAScatter"),
+                       [=](Scene& scene) -> CommunicatorCall {
+                         const Row parts{scene.tensor({8}, 0), scene.tensor({4}, 1)};
+                         const Row wholes{scene.tensor({12}, 0), scene.tensor({12}, 1)};
+                         return [=, sizes = wrong.sizes](Communicator& communicator) {
+                           if (gathers) return communicator.all_gather(parts, wholes, sizes);
+                           communicator.reduce_scatter(wholes, parts, ReduceOp::sum, sizes);
+                         };
+                       },
+                       message});
+    }
+  }
+  return calls;
+}
+TUTTI_BAD_CALL_SUITE(CommunicatorPartSizes, sizes_of_parts);
+
 std::vector<BadCall> parts_that_are_not_equal() {
   return {
       {"ExchangeOfAnOddNumber",

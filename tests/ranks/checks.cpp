@@ -215,7 +215,7 @@ Check start_random_call(const Group& group, Random& random, std::uint64_t seed) 
   const auto in_place = [&] {
     return random.pick(std::array{InPlaceOf::none, InPlaceOf::every_second, InPlaceOf::all});
   };
-  switch (random.between(0, 9)) {
+  switch (random.between(0, 11)) {
     case 0:
       return start_broadcast(group, dtype, {count}, root, seed);
     case 1:
@@ -235,6 +235,11 @@ Check start_random_call(const Group& group, Random& random, std::uint64_t seed) 
     case 8:
       return start_all_to_all(group, dtype, uneven_pairs(group.members(), count / 2, random.one_in(2), seed),
                               in_place(), seed);
+    case 9:
+      return start_all_gather(group, dtype, uneven_counts(group.members(), count, seed), in_place(), seed);
+    case 10:
+      return start_reduce_scatter(group, op(), dtype, uneven_counts(group.members(), count, seed), in_place(),
+                                  seed);
     default: {
       Sizes sizes;
       for (int dim = 0; dim < 3; ++dim) sizes.push_back(random.between(0, 9));

@@ -373,6 +373,7 @@ const std::vector<Rule>& contract() {
       {"FlatListsGoAsOneCall", check<flat_lists_go_as_one_call>},
       {"AllToAllHandsEveryPartToItsMember", check<all_to_all_hands_every_part_to_its_member>},
       {"AllToAllTakesLists", check<all_to_all_takes_lists>},
+      {"PartsMayBeOfUnequalLengths", check<parts_may_be_of_unequal_lengths>},
       {"ExchangesTakePartsOfUnequalLengths", check<exchanges_take_parts_of_unequal_lengths>},
       {"ExchangesInPlaceCanBeCaptured", check<exchanges_in_place_can_be_captured>},
       {"AllGatherJoinsInOrderOfMembers", check<all_gather_joins_in_order_of_members>},

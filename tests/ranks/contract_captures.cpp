@@ -81,6 +81,8 @@ class EveryCall {
     communicator.reduce_coalesced(lists_, lists[3], ReduceOp::prod, root, streams_);
     communicator.all_reduce_coalesced(lists_, lists[4], ReduceOp::bxor, streams_);
     communicator.all_to_all(large_, out[10], streams_);
+    communicator.all_gather(uneven_, out[11], sizes_, streams_);
+    communicator.reduce_scatter(out[11], out[12], ReduceOp::min, sizes_, streams_);
     communicator.all_to_all(out[11], out[13], to_others_, from_others_, streams_);
     communicator.barrier(streams_);
   }

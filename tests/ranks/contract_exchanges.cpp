@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/contract_exchanges.hpp"
 
+#include "support/reference_sum.hpp"
 #include "support/test_tensor.hpp"
 #include "tutti/graph.hpp"
 #include "tutti/stream.hpp"
@@ -82,6 +83,13 @@ Placement placement_for(std::uint64_t seed) {
   return seed % 3 == 0 ? Placement::misaligned : Placement::contiguous;
 }
 
+/// A whole for each local member, and in it, or apart, its part.
+struct WholesAndParts {
+  std::vector<TestTensor> wholes;
+  std::vector<TestTensor> apart;
+  std::vector<Tensor> parts;
+};
+
 }  // namespace
 
 Sizes uneven_counts(int members, std::int64_t largest, std::uint64_t seed) {
@@ -124,6 +132,58 @@ Check start_all_to_all(const Group& group, DType dtype, const std::vector<Sizes>
   return [operands] { operands.check(); };
 }
 
+Check start_all_gather(const Group& group, DType dtype, const Sizes& counts, InPlaceOf in_place,
+                       std::uint64_t seed) {
+  std::vector<HostArray> parts;
+  for (const std::int64_t count : counts)
+    parts.push_back(random_bits(dtype, {count}, 100 * seed + parts.size()));
+  const HostArray joined = concatenate(parts, 0);
+  WholesAndParts operands;
+  for (int i = 0; i < group.locals(); ++i) {
+    const int member = group.member(i);
+    const HostArray& own = parts[static_cast<std::size_t>(member)];
+    operands.wholes.push_back(
+        TestTensor::poisoned(dtype, joined.sizes, group.device(i), placement_for(seed)));
+    operands.apart.emplace_back(own, group.device(i));
+    operands.parts.push_back(operands.apart.back());
+    if (!is_in_place(in_place, member)) continue;
+    operands.parts.back() = operands.wholes.back().tensor().narrow(0, start_of(counts, member), own.numel());
+    operands.parts.back().copy_(operands.apart.back());
+  }
+  group.communicator.all_gather(operands.parts, tensors_of(operands.wholes), counts);
+  return [operands, joined] {
+    for (const TestTensor& whole : operands.wholes) EXPECT_TRUE(whole.holds(joined));
+    for (const TestTensor& part : operands.apart) EXPECT_TRUE(part.untouched());
+  };
+}
+
+Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype, const Sizes& counts,
+                           InPlaceOf in_place, std::uint64_t seed) {
+  const std::vector<HostArray> inputs = numbers_for(group.members(), dtype, {sum_of(counts)}, seed);
+  const HostArray combined = reference_reduction(inputs, op);
+  WholesAndParts operands;
+  std::vector<HostArray> expected;
+  for (int i = 0; i < group.locals(); ++i) {
+    const int member = group.member(i);
+    const std::int64_t start = start_of(counts, member);
+    const std::int64_t count = counts[static_cast<std::size_t>(member)];
+    operands.wholes.emplace_back(inputs[static_cast<std::size_t>(member)], group.device(i));
+    operands.apart.push_back(TestTensor::poisoned(dtype, {count}, group.device(i)));
+    operands.parts.push_back(is_in_place(in_place, member)
+                                 ? operands.wholes.back().tensor().narrow(0, start, count)
+                                 : operands.apart.back().tensor());
+    expected.push_back(slice(combined, 0, start, count));
+  }
+  group.communicator.reduce_scatter(tensors_of(operands.wholes), operands.parts, op, counts);
+  return [operands, expected, devices = group.communicator.devices()] {
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const bool is_apart = operands.parts[i].data() == operands.apart[i].tensor().data();
+      EXPECT_TRUE(holds(operands.parts[i], devices[i], expected[i])) << i;
+      EXPECT_TRUE(is_apart ? operands.wholes[i].untouched() : operands.apart[i].untouched()) << i;
+    }
+  };
+}
+
 void all_to_all_hands_every_part_to_its_member(Group& group) {
   std::uint64_t seed = 2000;
   for (const std::int64_t count : {0, 1, 7, 333, 11'111, 100'003}) {
@@ -154,6 +214,26 @@ void all_to_all_takes_lists(Group& group) {
   for (const Exchanged& column : columns) column.check();
   group.communicator.all_to_all_coalesced(std::vector<std::vector<Tensor>>(inputs.size()),
                                           std::vector<std::vector<Tensor>>(inputs.size()));
+}
+
+void parts_may_be_of_unequal_lengths(Group& group) {
+  const int members = group.members();
+  const auto one_for_all = [&](std::int64_t count, int owner) {
+    Sizes counts(static_cast<std::size_t>(members), 0);
+    counts[static_cast<std::size_t>(owner)] = count;
+    return counts;
+  };
+  std::uint64_t seed = 2200;
+  for (const Sizes& counts :
+       {uneven_counts(members, 9, 1), uneven_counts(members, 3'000, 2), uneven_counts(members, 70'000, 3),
+        one_for_all(5, members - 1), one_for_all(90'001, 0), one_for_all(0, 0),
+        Sizes(static_cast<std::size_t>(members), 50)}) {
+    for (const InPlaceOf in_place : {InPlaceOf::none, InPlaceOf::every_second}) {
+      start_all_gather(group, DType::int16, counts, in_place, ++seed)();
+      start_reduce_scatter(group, ReduceOp::sum, DType::float32, counts, in_place, ++seed)();
+    }
+    start_reduce_scatter(group, ReduceOp::max, DType::int8, counts, InPlaceOf::all, ++seed)();
+  }
 }
 
 void exchanges_take_parts_of_unequal_lengths(Group& group) {

@@ -19,6 +19,11 @@ enum class InPlaceOf : std::uint8_t { none, every_second, all };
 /// as they receive.
 [[nodiscard]] Check start_all_to_all(const Group& group, DType dtype, const std::vector<Sizes>& counts,
                                      InPlaceOf in_place, std::uint64_t seed);
+// Of members' parts of so many elements.
+[[nodiscard]] Check start_all_gather(const Group& group, DType dtype, const Sizes& counts, InPlaceOf in_place,
+                                     std::uint64_t seed);
+[[nodiscard]] Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype,
+                                         const Sizes& counts, InPlaceOf in_place, std::uint64_t seed);
 /// For each member a number up to `largest`, now and then 0; the same on all ranks.
 [[nodiscard]] Sizes uneven_counts(int members, std::int64_t largest, std::uint64_t seed);
 /// Likewise for each pair, alike in both directions if `is_symmetric`.
@@ -28,6 +33,7 @@ enum class InPlaceOf : std::uint8_t { none, every_second, all };
 // Rules of the contract.
 void all_to_all_hands_every_part_to_its_member(Group& group);
 void all_to_all_takes_lists(Group& group);
+void parts_may_be_of_unequal_lengths(Group& group);
 void exchanges_take_parts_of_unequal_lengths(Group& group);
 void exchanges_in_place_can_be_captured(Group& group);
 

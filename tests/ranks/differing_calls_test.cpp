@@ -103,6 +103,20 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
          communicator.scatter(rank == 0 ? some_tensor(100) : Tensor(), {some_tensor(30)}, 0);
        },
        {"scatter", "90 long in all", "is 100"}},
+      {"sizes of parts",
+       [](Communicator& communicator, int rank) {
+         const std::vector<std::int64_t> sizes{5, rank == 1 ? 9 : 7, 5};
+         communicator.all_gather({some_tensor(sizes[static_cast<std::size_t>(rank)])},
+                                 {some_tensor(rank == 1 ? 19 : 17)}, sizes);
+       },
+       {"all_gather of 19 float32", "17 float32", "in parts of given sizes"}},
+      {"sizes that not all give",
+       [](Communicator& communicator, int rank) {
+         const Tensor out = some_tensor(12);
+         if (rank == 1) return communicator.all_gather({some_tensor(4)}, {out}, {4, 4, 4});
+         communicator.all_gather({some_tensor(4)}, {out});
+       },
+       {"all_gather of 12 float32 in parts of given sizes", "all_gather of 4 float32"}},
       {"an exchange of which not all give sizes",
        [](Communicator& communicator, int rank) {
          const Tensor input = some_tensor(6);

@@ -30,6 +30,7 @@ const std::vector<Sizes> one{{4, 6}};
 const std::vector<Sizes> two{{4, 6}, {7, 3}};
 const std::vector<Sizes> half{{2, 6}};
 const std::vector<Sizes> twice{{8, 6}};
+const std::vector<Sizes> three_halves{{6, 6}};
 const std::vector<Sizes> two_even{{4, 6}, {6, 3}};
 const std::vector<Sizes> two_halves{{2, 6}, {3, 3}};
 
@@ -259,6 +260,29 @@ std::vector<Method> exchanges() {
        [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
          communicator.all_to_all(firsts(operands.inputs), firsts(operands.out), {{5, 19}, {7, 5}},
                                  {{5, 7}, {19, 5}}, streams);
+       }},
+      {"all_gather_with_sizes",
+       "all_gather",
+       {one, half},
+       {three_halves, three_halves},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[0]", out, 0}, {"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_gather(firsts(operands.inputs), firsts(operands.out), {24, 12}, streams);
+       }},
+      {"reduce_scatter_with_sizes",
+       "reduce_scatter",
+       {three_halves, three_halves},
+       {one, half},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.reduce_scatter(firsts(operands.inputs), firsts(operands.out), ReduceOp::max, {24, 12},
+                                     streams);
        }},
   };
 }

@@ -360,6 +360,33 @@ TEST(NcclCalls, AnExchangeIsSentAndReceived) {
   EXPECT_EQ(list.group_ends, (std::vector<std::size_t>{6}));
 }
 
+TEST(NcclCalls, UnequalPartsAreBroadcastAndReduced) {
+  ProblemOf gather = team_of_three(Collective::all_gather);
+  gather.get().shape.counted.emplace();
+  // The middle member's is the larger one, and the last one has nothing.
+  gather.flow(0, {4, 5}, 8).flow(0, {3}, 8).flow(1, {3, 5}, 24).flow(1, {4}, 24);
+  const CallList gathered = calls(gather);
+  ASSERT_EQ(gathered.calls.size(), 2U);
+  for (const Call& call : gathered.calls) EXPECT_EQ(call.function, Function::broadcast);
+  EXPECT_EQ(gathered.calls[0].peer, 0);
+  EXPECT_EQ(buffer_of(gathered.calls[0].target), 4);
+  EXPECT_EQ(gathered.calls[1].peer, 1);
+  EXPECT_EQ(buffer_of(gathered.calls[1].source), 1);
+  EXPECT_EQ(buffer_of(gathered.calls[1].target), 4);
+  EXPECT_EQ(gathered.calls[1].count, 24U);
+
+  ProblemOf scatter = team_of_three(Collective::reduce_scatter_add);
+  scatter.get().shape.counted.emplace();
+  scatter.reduction(DType::float32, 7, {0, 1, 2}, 3).reduction(DType::float32, 3, {0, 1, 2}, 4);
+  const CallList scattered = calls(scatter);
+  ASSERT_EQ(scattered.calls.size(), 2U);
+  for (const Call& call : scattered.calls) EXPECT_EQ(call.function, Function::reduce);
+  EXPECT_EQ(scattered.calls[0].peer, 0);
+  EXPECT_EQ(scattered.calls[0].target, std::nullopt);
+  EXPECT_EQ(scattered.calls[1].peer, 1);
+  EXPECT_EQ(buffer_of(scattered.calls[1].target), 4);
+}
+
 TEST(NcclCalls, SumsForAllAreOneAllReduceOfEachRank) {
   ProblemOf problem = team_of_three(Collective::all_reduce_add);
   problem.reduction(DType::complex64, 10, {0, 1, 2}, 3);

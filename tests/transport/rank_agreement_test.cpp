@@ -74,7 +74,10 @@ Problem seen_by(std::size_t rank, std::size_t members, Collective collective, st
 }
 
 bool may_have_unequal_parts(Collective collective) {
-  return collective == Collective::all_to_all;
+  const Collective pattern = traits_of(collective).travels_as;
+  return !traits_of(collective).takes_lists &&
+         (pattern == Collective::all_gather || pattern == Collective::reduce_scatter_add ||
+          pattern == Collective::all_to_all);
 }
 
 /// Calls `visit(collective, members, elements, has_unequal_parts)`.

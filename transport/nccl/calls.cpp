@@ -46,9 +46,10 @@ class Lowering {
     if (!problem_.reductions.empty()) return lower_reductions();
     switch (traits_of(problem_.collective).travels_as) {
       case Collective::broadcast:
+        list_.algorithm = "broadcast";
         return lower_broadcasts();
       case Collective::all_gather:
-        return lower_all_gathers();
+        return problem_.shape.counted ? lower_unequal_all_gather() : lower_all_gathers();
       default:
         return lower_transfers();
     }
@@ -110,14 +111,20 @@ class Lowering {
                                [&](Place target) { return rank_of(target) == rank_of(flow.source); });
   }
 
+  /// Each part is broadcast into the others' results, and its own member's if it is not there.
+  std::string lower_unequal_all_gather() {
+    list_.algorithm = "all-gather by broadcasts";
+    return lower_broadcasts();
+  }
+
   std::string lower_broadcasts() {
-    list_.algorithm = "broadcast";
-    const int root = rank_of(problem_.flows.front().source);
     const Flow* before = nullptr;
     constexpr std::size_t elsewhere = ~std::size_t{0};
     std::size_t at_root = elsewhere;  // the root's call for that, if it is made here
     for (const Flow& flow : problem_.flows) {
-      if (rank_of(flow.source) != root) return "tensors come from different devices";
+      const int root = rank_of(flow.source);
+      if (!problem_.is_of_team && root != rank_of(problem_.flows.front().source))
+        return "tensors come from different devices";
       // What the root of a team keeps is a flow of its own, of which all ranks may hear.
       if (before != nullptr && stays_on_its_rank(flow) && flow.source == before->source) {
         if (at_root != elsewhere) list_.calls[at_root].target = problem_.places_of(flow.targets).front();
@@ -197,9 +204,21 @@ class Lowering {
 
   /// Of each tensor there is a reduction for every rank, its part.
   std::string lower_reduce_scatters() {
+    if (problem_.shape.counted) return lower_unequal_reduce_scatter();
     list_.algorithm = "reduce-scatter";
     for (std::size_t first = 0; first < problem_.reductions.size(); first += ranks()) {
       std::string reason = lower_reduce_scatter(std::span(problem_.reductions).subspan(first, ranks()));
+      if (!reason.empty()) return reason;
+      end_operation();
+    }
+    return {};
+  }
+
+  /// Each part is summed at its member.
+  std::string lower_unequal_reduce_scatter() {
+    list_.algorithm = "reduce-scatter by reduces";
+    for (const Reduction& reduction : problem_.reductions) {
+      std::string reason = lower_reduction(reduction);
       if (!reason.empty()) return reason;
       end_operation();
     }

@@ -76,6 +76,8 @@ struct Refusal {
 ///    root one of them.
 ///  - all_reduce_add becomes one ncclAllReduce per reduction and rank; all_gather and reduce_scatter_add one
 ///    call per rank.
+///  - Of unequal parts an all_gather becomes one ncclBroadcast per part and rank, a reduce_scatter_add one
+///    ncclReduce.
 ///  - Scatter, gather and all_to_all become one ncclSend and one ncclRecv per flow, also for what stays on
 ///  its
 ///    device.
