@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -348,6 +349,21 @@ TEST_F(GradientBucketsTest, RefuseWhatIsNotThereAndWhatComesTwice) {
   EXPECT_TRUE(refuses_ready(0, 3, {"index is 3", "local member 0", "expected each once"}));
   EXPECT_EQ(operations_enqueued(), before);
   EXPECT_EQ(buckets.started(), 0);
+}
+
+TEST_F(GradientBucketsTest, PassOnHowTheCommunicatorHasEnded) {
+  GradientBuckets buckets = make({.bucket_bytes = 1, .first_bucket_bytes = 1});
+  communicator_.abort("the program has had enough");
+  const auto is_told = [](const std::function<void()>& call) {
+    return refuses(call, ErrorCode::aborted, {"the program has had enough"});
+  };
+  for (int local = 0; local + 1 < pass_.locals(); ++local) buckets.ready(local, 9);
+  EXPECT_TRUE(is_told([&] { buckets.ready(pass_.locals() - 1, 9); }));
+  for (int local = 0; local < pass_.locals(); ++local) {
+    for (int index = 9; index-- > 0;) EXPECT_TRUE(is_told([&] { buckets.ready(local, index); }));
+  }
+  EXPECT_EQ(buckets.started(), 0);
+  EXPECT_TRUE(is_told([&] { buckets.synchronize(); }));
 }
 
 TEST_F(GradientBucketsTest, RefuseGradientsThatDoNotFitTogether) {
