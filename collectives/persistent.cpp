@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/persistent.hpp"
 
-#include "blocking_call.hpp"
+#include "collectives/persistent_impl.hpp"
 #include "collectives/prepare.hpp"
 #include "fork_mark.hpp"
 #include "transport/select.hpp"
@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <span>
 
 namespace tutti {
@@ -23,12 +22,11 @@ using collectives::PackingPolicy;
 using transport::Operands;
 using transport::Plan;
 
-}  // namespace
-
-class PersistentCollective::Impl {
+/// One collective of this process: the graph of its plan.
+class BoundCollective final : public PersistentCollective::Impl {
  public:
   /// `tensors` are the call's operands, to be kept alive.
-  Impl(Call call, std::vector<Tensor> tensors)
+  BoundCollective(Call call, std::vector<Tensor> tensors)
       : runtime_(call.runtime()),
         tensors_(std::move(tensors)),
         collective_(call.request().collective),
@@ -36,22 +34,10 @@ class PersistentCollective::Impl {
         plan_(call.plan(transport::LaunchMode::persistent)),
         operands_(std::move(call.operands())),
         temporaries_(transport::allocate_temporaries(runtime_, *plan_, operands_.lanes)) {
-    if (runtime_.backend().supports_graphs() && !plan_->steps.empty()) {
-      record_graph();
-    } else if (!plan_->steps.empty()) {
-      replayed_on_.emplace(runtime_, plan_->lane_devices);
-      operands_.lanes = replayed_on_->streams();
-      done_ = PooledEvent(runtime_.events(), home_device());
-    }
+    if (!plan_->steps.empty()) record_graph();
   }
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-  ~Impl() {
+  ~BoundCollective() override {
     if (fork_mark_.is_in_child()) return;  // all of it is its parent's
-    if (has_failed_) {
-      BlockingCall::warn("the end of a persistent call that has failed");
-      finish_lanes();
-    }
     // Launches may still be running: the allocators hand the memory out again only when these streams have
     // passed.
     for (const Stream& stream : launched_on_) {
@@ -61,14 +47,7 @@ class PersistentCollective::Impl {
     if (graph_ != nullptr) runtime_.backend().destroy_graph(graph_);
   }
 
-  void launch(const Stream& stream) {
-    if (stream.device() != home_device()) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format(
-              "PersistentCollective::launch: stream is a stream of device {}, expected one of device {}",
-              stream.device(), home_device()));
-    }
+  void launch(const Stream& stream) override {
     if (plan_->steps.empty()) return;
     const backend::StreamRef home = StreamAccess::ref(stream);
     const watching::CallRange range([&] {
@@ -80,26 +59,14 @@ class PersistentCollective::Impl {
                                    .streams = std::span(&home, 1)};
     });
     if (std::ranges::find(launched_on_, stream) == launched_on_.end()) launched_on_.push_back(stream);
-    if (graph_ != nullptr) {
-      runtime_.backend().launch_graph(graph_, home);
-    } else {
-      // As graphs do: a launch waits for the one before, whatever stream that was on.
-      runtime_.wait_event(home, done_.handle());
-      if (has_failed_) {
-        for (const backend::StreamRef lane : replayed_on_->streams()) runtime_.order(lane, home);
-      }
-      Operands operands = operands_;
-      has_failed_ = true;  // until all lanes have been joined
-      transport::launch_body(runtime_, *plan_, operands, home, temporaries_);
-      runtime_.backend().record_event(done_.handle(), home);
-      has_failed_ = false;
-    }
+    runtime_.backend().launch_graph(graph_, home);
   }
 
-  [[nodiscard]] int home_device() const noexcept {
+  [[nodiscard]] int home_device() const noexcept override {
     return plan_->lane_devices.empty() ? 0 : plan_->lane_devices[plan_->home_lane];
   }
-  [[nodiscard]] const Plan& plan() const noexcept { return *plan_; }
+  [[nodiscard]] std::string explain() const override { return transport::to_text(*plan_); }
+  [[nodiscard]] PlanSummary summary() const override { return plan_->summary; }
 
  private:
   /// Streams of its own for every lane, which nobody else can be using.
@@ -141,17 +108,6 @@ class PersistentCollective::Impl {
     graph_ = backend.end_capture(home, nullptr);
   }
 
-  /// What a launch that failed half-way has queued, nobody else waits for.
-  void finish_lanes() noexcept {
-    for (const backend::StreamRef lane : replayed_on_->streams()) {
-      try {
-        runtime_.backend().synchronize_stream(lane);
-      } catch (const Error&) {
-        continue;  // failed work is over as well
-      }
-    }
-  }
-
   /// Ends a capture that failed half-way; the failure that caused it is the one to report.
   void abandon_capture(backend::StreamRef home) noexcept {
     try {
@@ -170,11 +126,10 @@ class PersistentCollective::Impl {
   Operands operands_;
   std::vector<detail::IntrusivePtr<Storage>> temporaries_;
   backend::GraphHandle graph_ = nullptr;
-  std::optional<LaneStreams> replayed_on_;  ///< without graphs; that of the home lane is not used
-  PooledEvent done_;                        ///< without graphs: behind the last launch
-  bool has_failed_ = false;                 ///< without graphs: the last launch, half-way
   std::vector<Stream> launched_on_;
 };
+
+}  // namespace
 
 PersistentCollective::PersistentCollective(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 PersistentCollective::PersistentCollective(PersistentCollective&&) noexcept = default;
@@ -182,6 +137,13 @@ PersistentCollective& PersistentCollective::operator=(PersistentCollective&&) no
 PersistentCollective::~PersistentCollective() = default;
 
 void PersistentCollective::launch(const Stream& stream) {
+  if (stream.device() != home_device()) {
+    throw Error(
+        ErrorCode::invalid_argument,
+        fmt::format(
+            "PersistentCollective::launch: stream is a stream of device {}, expected one of device {}",
+            stream.device(), home_device()));
+  }
   impl_->launch(stream);
 }
 void PersistentCollective::launch() {
@@ -191,10 +153,10 @@ int PersistentCollective::home_device() const noexcept {
   return impl_->home_device();
 }
 std::string PersistentCollective::explain() const {
-  return transport::to_text(impl_->plan());
+  return impl_->explain();
 }
 PlanSummary PersistentCollective::summary() const {
-  return impl_->plan().summary;
+  return impl_->summary();
 }
 
 namespace {
@@ -221,8 +183,7 @@ std::vector<Tensor> flattened(TensorLists lists, TensorList more) {
 }
 
 PersistentCollective bind(Call call, std::vector<Tensor> tensors) {
-  return PersistentCollective(
-      std::make_unique<PersistentCollective::Impl>(std::move(call), std::move(tensors)));
+  return PersistentCollective(std::make_unique<BoundCollective>(std::move(call), std::move(tensors)));
 }
 
 }  // namespace

@@ -2,54 +2,35 @@
 #pragma once
 
 #include "tutti/collectives.hpp"
+#include "tutti/communicator_options.hpp"
 #include "tutti/exchange.hpp"
 #include "tutti/export.hpp"
 #include "tutti/list_of.hpp"
 #include "tutti/patience.hpp"
+#include "tutti/persistent.hpp"
 
-#include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 /// Collectives between processes.
 namespace tutti {
 
-/// What a communicator is made with. Unless a member says that it is the same on all ranks, it is each rank's
-/// own.
-struct CommunicatorOptions {
-  /// The devices this process brings in, 1 to 16, each once; each is a member. Empty: the calling thread's
-  /// current device, on GPUs CUDA's. No call of a communicator's leaves another device current than it found.
-  std::vector<Device> devices{};
-  /// How long a call waits for a rank that gives no sign of life: its process has been stopped (by SIGSTOP, a
-  /// debugger, a container that was paused), or its host is not heard of. It counts from the last sign, but
-  /// not from before the wait. A process that is gone is noticed at once. Each step of making a communicator
-  /// waits so long for whatever does not come, if its exchange knows how to (`Exchange::limit_waits`). More
-  /// than 0; more than a year is a year.
-  std::chrono::milliseconds timeout{60'000};
-  /// How long a call waits for ranks that are late though they live, because of an evaluation, a checkpoint
-  /// or a first batch, and for whatever else, before all ranks give up; a second more where a GPU does not
-  /// say how far it has come. It counts from when the call is made, or from when the call before it has been
-  /// completed here, whichever is later: so other work that this rank's streams do in between counts too.
-  /// More than 0; more than a year is a year. Nothing: as many seconds as `TUTTI_PATIENCE` says; else 10
-  /// minutes, or `timeout` if that is longer. A `PatienceGuard` gives calls a patience of their own.
-  std::optional<std::chrono::milliseconds> patience{};
-  /// Memory through which a member gives its data to the others, the same on all ranks, 512 KiB to 1 GiB: on
-  /// its device, if all devices reach one another's memory, else on every host. On GPUs, low-latency messages
-  /// take up to five times as much again: 35 MiB at most, and 9 MiB where NVLink does not join all members or
-  /// one is of a compute capability below 9.0.
-  std::size_t window_bytes = std::size_t{8} << 20U;
-  /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
-  /// that is named and cannot be had is Error(unsupported): p2p takes access between the devices of all pairs
-  /// of members.
-  TransportKind transport = TransportKind::automatic;
-  /// Bitwise: NCCL, which adds in an order of its own, carries no sums. The same on all ranks.
-  Determinism determinism = Determinism::fastest;
-};
+/// A process's operands, and so its results: the tensor of its one member, or a tensor for each local member.
+template <class T>
+concept MemberTensors = std::same_as<T, Tensor> || std::same_as<T, std::vector<Tensor>>;
+/// Likewise of coalesced calls: the list of its one member, or a list for each local member.
+template <class T>
+concept MemberLists =
+    std::same_as<T, std::vector<Tensor>> || std::same_as<T, std::vector<std::vector<Tensor>>>;
 
 /// A group of devices in several processes, of one host or of several, and the collectives among them.
 ///
@@ -265,6 +246,117 @@ class TUTTI_EXPORT Communicator {
   /// before. Like the other calls it returns without waiting.
   void barrier(StreamList streams = {});
 
+  // With returned results. On the current streams, the calls above with outputs that they make: dense, of the
+  // inputs' element types. `inputs` are a tensor or a vector, as the results are then (`MemberTensors`); of
+  // coalesced calls a list or a vector of lists. Ranks may mix these forms and those above, but for
+  // `broadcast`, `broadcast_coalesced`, `scatter` and `gather`. Errors are those of the calls above.
+
+  /// Like the inputs.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_reduce_add(const Operands& inputs) {
+    return results(Collective::all_reduce_add, ReduceOp::sum, inputs);
+  }
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_reduce(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
+    return results(Collective::all_reduce, op, inputs);
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] Operands all_reduce_add_coalesced(const Operands& inputs) {
+    return lists_of_results(Collective::all_reduce_add_coalesced, ReduceOp::sum, inputs);
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] Operands all_reduce_coalesced(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
+    return lists_of_results(Collective::all_reduce_coalesced, op, inputs);
+  }
+  /// Joined along the first dimension; tensors without dimensions to a vector with an element for each
+  /// member.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_gather(const Operands& inputs) {
+    return results(Collective::all_gather, ReduceOp::sum, inputs);
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] Operands all_gather_coalesced(const Operands& inputs) {
+    return lists_of_results(Collective::all_gather_coalesced, ReduceOp::sum, inputs);
+  }
+  /// Cut along the first dimension, whose size is a multiple of the number of members.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands reduce_scatter_add(const Operands& inputs) {
+    return results(Collective::reduce_scatter_add, ReduceOp::sum, inputs);
+  }
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
+    return results(Collective::reduce_scatter, op, inputs);
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] Operands reduce_scatter_coalesced(const Operands& inputs,
+                                                  const ReduceOp& op = ReduceOp::sum) {
+    return lists_of_results(Collective::reduce_scatter_coalesced, op, inputs);
+  }
+  /// Like the inputs, which are cut into equal parts.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_to_all(const Operands& inputs) {
+    return results(Collective::all_to_all, ReduceOp::sum, inputs);
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] Operands all_to_all_coalesced(const Operands& inputs) {
+    return lists_of_results(Collective::all_to_all_coalesced, ReduceOp::sum, inputs);
+  }
+  /// Like the root's input. Processes without the root get an undefined tensor, or no tensors.
+  template <MemberTensors Operands, std::same_as<int> Root>
+  [[nodiscard]] Tensor reduce_add(const Operands& inputs, Root root) {
+    return result_of_root(Collective::reduce_add, ReduceOp::sum, each(inputs), root);
+  }
+  template <MemberTensors Operands>
+  [[nodiscard]] Tensor reduce(const Operands& inputs, const ReduceOp& op, int root) {
+    return result_of_root(Collective::reduce, op, each(inputs), root);
+  }
+  template <MemberLists Operands, std::same_as<int> Root>
+  [[nodiscard]] std::vector<Tensor> reduce_add_coalesced(const Operands& inputs, Root root) {
+    return results_of_root(Collective::reduce_add_coalesced, ReduceOp::sum, lists(inputs), root);
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] std::vector<Tensor> reduce_coalesced(const Operands& inputs, const ReduceOp& op, int root) {
+    return results_of_root(Collective::reduce_coalesced, op, lists(inputs), root);
+  }
+  /// A copy of the root's `tensor` for each local member. Processes without the root give an undefined
+  /// tensor, or none: all learn the sizes from the root, for which the host waits until all ranks have made
+  /// the call. So it is with `scatter` and `gather`. None of them can be captured: Error(unsupported).
+  template <std::same_as<Tensor> Operand, std::same_as<int> Root>
+  [[nodiscard]] std::vector<Tensor> broadcast(const Operand& tensor, Root root) {
+    return told_broadcast(tensor, root);
+  }
+  template <std::same_as<std::vector<Tensor>> Operands, std::same_as<int> Root>
+  [[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(const Operands& tensors, Root root) {
+    return told_broadcast_coalesced(tensors, root);
+  }
+  /// Part m is member m's: ceil(size / members) along `dim` each, the last smaller, empty ones where nothing
+  /// is left, as those of `tutti::scatter`. One for each local member.
+  template <std::same_as<Tensor> Operand, std::same_as<int> Root>
+  [[nodiscard]] std::vector<Tensor> scatter(const Operand& tensor, Root root, int dim = 0) {
+    return told_scatter(tensor, root, dim);
+  }
+  /// Undefined in processes without the root.
+  template <MemberTensors Operands, std::same_as<int> Root>
+  [[nodiscard]] Tensor gather(const Operands& tensors, Root root, int dim = 0) {
+    return told_gather(each(tensors), root, dim);
+  }
+
+  /// Binds calls of this communicator to their operands, to be started many times (a term of MPI-4): those
+  /// that `calls` makes, one or several, with their operands, which it owns (captured by value). All ranks
+  /// bind alike, and launch as often, in the same order among all calls of the communicator.
+  ///
+  /// They are recorded, which runs `calls` once and nothing of what it queues, as one graph of all local
+  /// members' devices, and a launch launches it. What is said of captured calls (*Graphs*) holds, but that
+  /// launches and other calls of the communicator follow one another, whatever streams they are made on.
+  /// Between hosts, where calls cannot be captured, each launch makes them anew. A launch is ordered with the
+  /// one stream that it is given, of the first local member's device, as `PersistentCollective` says; it
+  /// throws what has ended the communicator.
+  ///
+  /// The communicator must stay where it is and outlive what is bound. Throws Error(invalid_argument) if
+  /// `calls` is empty, what `calls` throws, and Error(unsupported) for what cannot be captured. Cost: as of a
+  /// capture; a launch on GPUs is one launch of a graph.
+  [[nodiscard]] PersistentCollective persistent(std::function<void()> calls);
+
   /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank, with their
   /// devices and this one's options; nothing for ranks that give no color. Collective: all ranks call it.
   /// This one goes on as before. Waits on the host for the others, first as a call, then as the constructor,
@@ -299,6 +391,38 @@ class TUTTI_EXPORT Communicator {
  private:
   class Impl;
   explicit Communicator(std::unique_ptr<Impl> impl) noexcept;
+
+  static TensorList each(const Tensor& tensor) { return std::span(&tensor, 1); }
+  static TensorList each(const std::vector<Tensor>& tensors) { return tensors; }
+  static TensorLists lists(const std::vector<Tensor>& list) { return std::span(&list, 1); }
+  static TensorLists lists(const std::vector<std::vector<Tensor>>& lists) { return lists; }
+  template <class Operands>
+  Operands results(Collective collective, const ReduceOp& op, const Operands& inputs) {
+    std::vector<Tensor> all = made(collective, op, each(inputs));
+    if constexpr (std::same_as<Operands, Tensor>) {
+      return std::move(all.front());
+    } else {
+      return all;
+    }
+  }
+  template <class Operands>
+  Operands lists_of_results(Collective collective, const ReduceOp& op, const Operands& inputs) {
+    std::vector<std::vector<Tensor>> all = made(collective, op, lists(inputs));
+    if constexpr (std::same_as<Operands, std::vector<Tensor>>) {
+      return std::move(all.front());
+    } else {
+      return all;
+    }
+  }
+  std::vector<Tensor> made(Collective collective, const ReduceOp& op, TensorList inputs);
+  std::vector<std::vector<Tensor>> made(Collective collective, const ReduceOp& op, TensorLists inputs);
+  Tensor result_of_root(Collective collective, const ReduceOp& op, TensorList inputs, int root);
+  std::vector<Tensor> results_of_root(Collective collective, const ReduceOp& op, TensorLists inputs,
+                                      int root);
+  std::vector<Tensor> told_broadcast(const Tensor& tensor, int root);
+  std::vector<std::vector<Tensor>> told_broadcast_coalesced(const std::vector<Tensor>& tensors, int root);
+  std::vector<Tensor> told_scatter(const Tensor& tensor, int root, int dim);
+  Tensor told_gather(TensorList tensors, int root, int dim);
 
   std::unique_ptr<Impl> impl_;
 };

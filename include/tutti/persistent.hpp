@@ -12,8 +12,9 @@
 
 namespace tutti {
 
-/// A collective bound to its buffers once and launched many times (the MPI-4 term). It is one
-/// instantiated graph that spans the devices.
+/// A collective bound to its buffers once and launched many times (the MPI-4 term), or calls of a
+/// communicator
+/// (`Communicator::persistent`). It is one instantiated graph that spans the devices.
 ///
 /// Stream order differs from the eager calls, because ordering with eight streams costs more than a small
 /// collective: a launch is ordered with *one* stream, the one it is given. All inputs, on every device, are

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/team_context.hpp"
+#include "fork_mark.hpp"
+#include "transport/team/team.hpp"
+#include "tutti/communicator.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace tutti {
+
+/// What a communicator is made of, from its options to its end.
+class Communicator::Impl {
+ public:
+  /// `beside`: is made in a call of another communicator's.
+  Impl(Exchange& exchange, const CommunicatorOptions& options, bool beside)
+      : context(std::make_unique<collectives::TeamContext>(exchange, checked(exchange, options, beside))) {}
+  /// Of this process alone.
+  explicit Impl(const CommunicatorOptions& options);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
+
+  /// A forked child has none of the threads, and the team is its parent's.
+  [[nodiscard]] bool is_forked_off() const noexcept { return fork_mark_.is_in_child(); }
+
+  std::unique_ptr<collectives::TeamContext> context;
+
+ private:
+  /// What this rank's calls have queued uses the shared memory. False if some of it may be still to come.
+  [[nodiscard]] bool end_work_of_calls();
+  /// Waits for all work of the devices, as launches of graphs may be queued anywhere.
+  void end_launches();
+  /// Virtual devices keep that work failed because the team was ended, which would be taken for a failure of
+  /// what comes next.
+  void take_failures();
+  static std::vector<Device> checked_devices(const CommunicatorOptions& options);
+  /// `settings`. What it throws is told to the other ranks, who wait for this one.
+  static transport::ranks::Team::Settings checked(Exchange& exchange, const CommunicatorOptions& options,
+                                                  bool beside);
+  /// Those that earlier communicators have left may take the memory that this one needs.
+  static transport::ranks::Team::Settings prepared(const CommunicatorOptions& options);
+  static transport::ranks::Team::Settings settings(const CommunicatorOptions& options);
+
+  const ForkMark fork_mark_;
+};
+
+}  // namespace tutti

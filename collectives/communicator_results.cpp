@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/communicator_impl.hpp"
+#include "collectives/cut.hpp"
+#include "collectives/team_call.hpp"
+#include "collectives/team_operations.hpp"
+#include "transport/team/agreement.hpp"
+#include "transport/team/team_exchange.hpp"
+#include "tutti/layout.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+/// Calls that make their outputs.
+namespace tutti {
+namespace {
+
+using collectives::Arguments;
+using collectives::MemberOperands;
+using collectives::Name;
+using collectives::Named;
+using collectives::TeamCall;
+using collectives::TeamContext;
+
+/// The sizes of an output, given an input's.
+std::vector<std::int64_t> output_sizes(const TeamCall& call, Collective collective, const Tensor& input,
+                                       const Name& name) {
+  std::vector<std::int64_t> sizes(input.sizes().begin(), input.sizes().end());
+  const CollectiveTraits& traits = traits_of(collective);
+  const auto members = static_cast<std::int64_t>(call.members());
+  if (traits.travels_as == Collective::all_gather) {
+    if (sizes.empty()) sizes.push_back(1);
+    if (__builtin_mul_overflow(sizes[0], members, &sizes[0])) {
+      call.arguments().fail(
+          "{} has sizes {}, expected fewer elements: those of {} members are more than 2^63 - 1", name,
+          to_string(input.sizes()), members);
+    }
+  } else if (traits.travels_as == Collective::reduce_scatter_add) {
+    if (sizes.empty() || sizes[0] % members != 0) {
+      call.arguments().fail("{} has sizes {}, expected a first dimension that {} members can share equally",
+                            name, to_string(input.sizes()), members);
+    }
+    sizes[0] /= members;
+  }
+  return sizes;
+}
+
+/// What is undefined is refused by the call.
+Tensor output_for(const TeamCall& call, Collective collective, const Tensor& input, const Name& name) {
+  if (!input.defined()) return {};
+  return empty(output_sizes(call, collective, input, name),
+               {.dtype = input.dtype(), .device = input.device()});
+}
+
+void run(TeamCall& call, Collective collective, const ReduceOp& op, const MemberOperands& inputs,
+         const MemberOperands& out) {
+  switch (traits_of(collective).travels_as) {
+    case Collective::all_gather:
+      return gather_to_all(call, inputs, out);
+    case Collective::all_to_all:
+      return exchange_all(call, inputs, out);
+    case Collective::reduce_scatter_add:
+      return reduce_and_scatter(call, op, inputs, out);
+    default:
+      return reduce_to_all(call, op, inputs, out);
+  }
+}
+
+/// What the root tells of a tensor.
+struct Told {
+  DType dtype = DType::float32;
+  int dims = 0;
+  std::array<std::int64_t, max_dimensions> sizes{};
+
+  Told() = default;
+  explicit Told(const Tensor& tensor) : dtype(tensor.dtype()), dims(tensor.dim()) {
+    std::ranges::copy(tensor.sizes(), sizes.begin());
+  }
+  [[nodiscard]] std::vector<std::int64_t> shape() const { return {sizes.begin(), sizes.begin() + dims}; }
+};
+
+/// What all ranks give, in their order; each gives as many.
+template <class T>
+std::vector<T> given_by_all(transport::ranks::TeamExchange& exchange, std::span<const T> mine) {
+  std::vector<T> all(mine.size() * static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+/// What the root tells of its `tensors`: it is the only one that is asked for them.
+std::vector<Told> hear_of(TeamContext& context, Collective collective, const Named& tensors, int root) {
+  TeamCall call(context, collective, {});
+  call.set_root(root);
+  const transport::ranks::Membership& membership = context.team().membership();
+  const std::size_t teller = membership.rank_of_member()[call.root()];
+  std::vector<Told> mine;
+  if (const std::optional<std::size_t> local = call.local_of(call.root())) {
+    for (std::size_t t = 0; t < tensors.tensors.size(); ++t) {
+      call.on_member(tensors.tensors[t], tensors.name(t), *local);
+      mine.emplace_back(tensors.tensors[t]);
+    }
+  }
+  transport::ranks::TeamExchange exchange(context.team(), call.post_without_work());
+  const std::size_t count = transport::ranks::gather(exchange, mine.size())[teller];
+  mine.resize(count);
+  const std::vector<Told> all = given_by_all<Told>(exchange, mine);
+  const auto first = all.begin() + static_cast<std::ptrdiff_t>(teller * count);
+  return {first, first + static_cast<std::ptrdiff_t>(count)};
+}
+
+}  // namespace
+
+std::vector<Tensor> Communicator::made(Collective collective, const ReduceOp& op, TensorList inputs) {
+  TeamCall call(*impl_->context, collective, {});
+  call.one_per_member(inputs.size(), "inputs");
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    out.push_back(output_for(call, collective, inputs[i], Name("inputs", i)));
+  run(call, collective, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+  return out;
+}
+
+std::vector<std::vector<Tensor>> Communicator::made(Collective collective, const ReduceOp& op,
+                                                    TensorLists inputs) {
+  TeamCall call(*impl_->context, collective, {});
+  call.one_per_member(inputs.size(), "inputs");
+  std::vector<std::vector<Tensor>> out(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (std::size_t t = 0; t < inputs[i].size(); ++t)
+      out[i].push_back(output_for(call, collective, inputs[i][t], Name("inputs", i, t)));
+  }
+  run(call, collective, op, MemberOperands::lists(inputs), MemberOperands::lists(out));
+  return out;
+}
+
+Tensor Communicator::result_of_root(Collective collective, const ReduceOp& op, TensorList inputs, int root) {
+  TeamCall call(*impl_->context, collective, {});
+  call.set_root(root);
+  call.one_per_member(inputs.size(), "inputs");
+  std::vector<Tensor> out(inputs.size());
+  const std::optional<std::size_t> owner = call.local_of(call.root());
+  if (owner) out[*owner] = output_for(call, collective, inputs[*owner], Name("inputs", *owner));
+  reduce_to_root(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out), root);
+  return owner ? out[*owner] : Tensor();
+}
+
+std::vector<Tensor> Communicator::results_of_root(Collective collective, const ReduceOp& op,
+                                                  TensorLists inputs, int root) {
+  TeamCall call(*impl_->context, collective, {});
+  call.set_root(root);
+  call.one_per_member(inputs.size(), "inputs");
+  std::vector<std::vector<Tensor>> out(inputs.size());
+  const std::optional<std::size_t> owner = call.local_of(call.root());
+  if (owner) {
+    for (std::size_t t = 0; t < inputs[*owner].size(); ++t)
+      out[*owner].push_back(output_for(call, collective, inputs[*owner][t], Name("inputs", *owner, t)));
+  }
+  reduce_to_root(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
+  return owner ? std::move(out[*owner]) : std::vector<Tensor>();
+}
+
+std::vector<Tensor> Communicator::told_broadcast(const Tensor& tensor, int root) {
+  const Told told =
+      hear_of(*impl_->context, Collective::broadcast, Named::one("tensor", tensor), root).front();
+  std::vector<Tensor> out;
+  for (const Device device : devices())
+    out.push_back(empty(told.shape(), {.dtype = told.dtype, .device = device}));
+  broadcast(tensor, out, root);
+  return out;
+}
+
+std::vector<std::vector<Tensor>> Communicator::told_broadcast_coalesced(const std::vector<Tensor>& tensors,
+                                                                        int root) {
+  const std::vector<Told> told =
+      hear_of(*impl_->context, Collective::broadcast_coalesced, Named{"tensors", tensors}, root);
+  std::vector<std::vector<Tensor>> out;
+  for (const Device device : devices()) {
+    std::vector<Tensor>& list = out.emplace_back();
+    for (const Told& one : told) list.push_back(empty(one.shape(), {.dtype = one.dtype, .device = device}));
+  }
+  broadcast_coalesced(tensors, out, root);
+  return out;
+}
+
+std::vector<Tensor> Communicator::told_scatter(const Tensor& tensor, int root, int dim) {
+  TeamContext& context = *impl_->context;
+  const Arguments arguments(context.require_own_process().runtime(), name_of(Collective::scatter));
+  const bool is_owner = root >= 0 && root < member_count() &&
+                        context.team().membership().is_local(static_cast<std::size_t>(root));
+  if (is_owner && tensor.defined()) static_cast<void>(arguments.dimension(dim, tensor.dim()));
+  const Told told = hear_of(context, Collective::scatter, Named::one("tensor", tensor), root).front();
+  const auto along = static_cast<std::size_t>(arguments.dimension(dim, told.dims));
+  const std::vector<std::int64_t> chunks =
+      collectives::equal_chunks(told.sizes[along], static_cast<std::size_t>(member_count()));
+  std::vector<Tensor> out;
+  for (const Device device : devices()) {
+    std::vector<std::int64_t> sizes = told.shape();
+    sizes[along] = chunks[static_cast<std::size_t>(first_member()) + out.size()];
+    out.push_back(empty(sizes, {.dtype = told.dtype, .device = device}));
+  }
+  scatter(tensor, out, root, dim);
+  return out;
+}
+
+Tensor Communicator::told_gather(TensorList tensors, int root, int dim) {
+  TeamContext& context = *impl_->context;
+  std::vector<std::int64_t> sizes;
+  std::optional<std::size_t> owner;
+  {
+    TeamCall call(context, Collective::gather, {});
+    call.set_root(root);
+    owner = call.local_of(call.root());
+    call.one_per_member(tensors.size(), "tensors");
+    for (std::size_t i = 0; i < tensors.size(); ++i) call.on_member(tensors[i], Name("tensors", i), i);
+    std::vector<Tensor> memory;
+    const TensorList parts = collectives::as_vectors(tensors, memory);
+    const int along = call.arguments().dimension(dim, parts[0].dim());
+    std::int64_t mine = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      call.arguments().same_dtype(parts[i], Name("tensors", i), parts[0].dtype(), Name("tensors", 0));
+      call.arguments().same_sizes_but_one(parts[i], Name("tensors", i), parts[0], Name("tensors", 0), along);
+      mine += parts[i].size(along);
+    }
+    transport::ranks::TeamExchange exchange(context.team(), call.post_without_work());
+    const std::vector<std::int64_t> lengths = transport::ranks::gather(exchange, mine);
+    sizes.assign(parts[0].sizes().begin(), parts[0].sizes().end());
+    sizes[static_cast<std::size_t>(along)] = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+  }
+  const Tensor out =
+      owner ? empty(sizes, {.dtype = tensors[0].dtype(), .device = devices()[*owner]}) : Tensor();
+  gather(tensors, out, root, dim);
+  return out;
+}
+
+}  // namespace tutti

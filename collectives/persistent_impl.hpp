@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/collectives.hpp"
+#include "tutti/persistent.hpp"
+#include "tutti/stream.hpp"
+
+#include <string>
+
+namespace tutti {
+
+/// What a persistent collective launches.
+class PersistentCollective::Impl {
+ public:
+  Impl() = default;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  virtual ~Impl() = default;
+
+  /// On a stream of `home_device()`.
+  virtual void launch(const Stream& stream) = 0;
+  [[nodiscard]] virtual int home_device() const noexcept = 0;
+  [[nodiscard]] virtual std::string explain() const = 0;
+  [[nodiscard]] virtual PlanSummary summary() const = 0;
+};
+
+}  // namespace tutti

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/errors.hpp"
+#include "support/ranks.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/device.hpp"
+#include "tutti/error.hpp"
+#include "tutti/persistent.hpp"
+#include "tutti/reduce_op.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+/// A communicator's calls that are bound once and launched many times.
+namespace tutti {
+namespace {
+
+using test::expect_all_right;
+using test::refuses;
+using Floats = std::vector<float>;
+
+struct PersistentShape {
+  int ranks;
+  int members_per_rank;
+  int hosts;
+};
+
+class PersistentCalls : public testing::TestWithParam<PersistentShape> {};
+
+TEST_P(PersistentCalls, AreMadeByEachLaunch) {
+  const PersistentShape shape = GetParam();
+  expect_all_right(shape.ranks, [&](Exchange& exchange) {
+    if (shape.members_per_rank > device_count()) return;  // on a machine with few GPUs
+    setenv("TUTTI_HOST_ID", fmt::format("host {}", exchange.rank() % shape.hosts).c_str(), 1);
+    CommunicatorOptions options;
+    for (int i = 0; i < shape.members_per_rank; ++i)
+      options.devices.emplace_back((exchange.rank() * shape.members_per_rank + i) % device_count());
+    Communicator communicator(exchange, options);
+    for (const std::int64_t count : {std::int64_t{3}, std::int64_t{300'000}}) {
+      std::vector<Tensor> values;
+      std::vector<Tensor> sums;
+      std::vector<Tensor> all;
+      for (const Device device : communicator.devices()) {
+        values.push_back(zeros({count}, {.device = device}));
+        sums.push_back(zeros({count}, {.device = device}));
+        all.push_back(zeros({count * communicator.member_count()}, {.device = device}));
+        synchronize(device);
+      }
+      std::optional<PersistentCollective> step = communicator.persistent([&communicator, values, sums, all] {
+        communicator.all_reduce(values, sums, ReduceOp::sum);
+        communicator.all_gather(sums, all);
+      });
+      EXPECT_EQ(step->home_device(), communicator.devices().front().index());
+      EXPECT_EQ(sums.back().to_vector<float>().back(), 0) << "nothing has run";
+      const Stream stream(step->home_device());
+      for (int round = 1; round <= 5; ++round) {
+        // Every member's stream follows the one that is launched on, and goes before it.
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          const StreamGuard guard(Stream(communicator.devices()[i]));
+          values[i].fill_(round * (communicator.first_member() + static_cast<int>(i) + 1));
+          stream.wait_stream(current_stream(communicator.devices()[i]));
+        }
+        step->launch(stream);
+        stream.synchronize();
+        const auto members = communicator.member_count();
+        const float expected = static_cast<float>(round * members * (members + 1) / 2);
+        EXPECT_EQ(sums.front().to_vector<float>(), Floats(static_cast<std::size_t>(count), expected));
+        EXPECT_EQ(all.back().to_vector<float>(), Floats(static_cast<std::size_t>(count * members), expected));
+      }
+      EXPECT_NE(step->explain().find(shape.hosts > 1 ? "made anew" : "one graph"), std::string::npos);
+      EXPECT_FALSE(step->summary().transport.empty());
+      // Launches keep what they use, whoever lets go of it.
+      step->launch();
+      step.reset();
+      communicator.barrier();
+      for (const Device device : communicator.devices()) synchronize(device);
+    }
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Shapes, PersistentCalls,
+                         testing::Values(PersistentShape{1, 2, 1}, PersistentShape{2, 1, 1},
+                                         PersistentShape{2, 2, 1}, PersistentShape{3, 1, 1},
+                                         PersistentShape{3, 1, 2}),
+                         [](const auto& shape) {
+                           return fmt::format("{}x{}on{}", shape.param.ranks, shape.param.members_per_rank,
+                                              shape.param.hosts);
+                         });
+
+TEST(PersistentCallsOfOneProcess, AreRefusedWithReasons) {
+  expect_all_right(1, [](Exchange& /*exchange*/) {
+    Communicator communicator({.devices = {Device(0)}});
+    const Tensor tensor = full({8}, 1, {.device = 0});
+    EXPECT_TRUE(refuses([&] { static_cast<void>(communicator.persistent(nullptr)); },
+                        ErrorCode::invalid_argument,
+                        {"Communicator::persistent: calls is empty, expected a function"}));
+    EXPECT_TRUE(refuses(
+        [&] {
+          static_cast<void>(communicator.persistent([&] { communicator.all_reduce_add({tensor}, {}); }));
+        },
+        ErrorCode::invalid_argument, {"all_reduce_add: out has 0 entries"}));
+    EXPECT_THROW(static_cast<void>(communicator.persistent([] { throw std::runtime_error("no"); })),
+                 std::runtime_error);
+    PersistentCollective bound =
+        communicator.persistent([&communicator, tensor] { communicator.all_reduce_add({tensor}, {tensor}); });
+    if (device_count() > 1) {
+      EXPECT_TRUE(refuses([&] { bound.launch(Stream(1)); }, ErrorCode::invalid_argument,
+                          {"PersistentCollective::launch: stream is a stream of device 1, expected one of "
+                           "device 0"}));
+    }
+    bound.launch();
+    EXPECT_EQ(tensor.to_vector<float>(), Floats(8, 1));
+  });
+}
+
+}  // namespace
+}  // namespace tutti
