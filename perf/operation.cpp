@@ -37,7 +37,10 @@ constexpr std::array aliases{Alias{"bcast", "broadcast"},
                              Alias{"reducecoalesced", "reduce_add_coalesced"},
                              Alias{"allreduce", "all_reduce_add"},
                              Alias{"allreducecoalesced", "all_reduce_add_coalesced"},
-                             Alias{"reducescatter", "reduce_scatter_add"}};
+                             Alias{"reducescatter", "reduce_scatter_add"},
+                             Alias{"allgatherv", "all_gather_unequal"},
+                             Alias{"reducescatterv", "reduce_scatter_add_unequal"},
+                             Alias{"alltoallv", "all_to_all_unequal"}};
 
 /// About as many rows as columns: rows are a power of two.
 std::vector<std::int64_t> matrix_sizes(std::int64_t elements) {
@@ -63,6 +66,15 @@ void Call::add_aliasing_output(std::size_t list, const Tensor& tensor, const Con
   append(outputs, list, tensor);
   output_buffers.push_back({tensor, content});
   slots_.push_back({list, outputs[list].size() - 1, false});
+}
+
+void Call::add_output_in_pieces(std::size_t list, const Tensor& tensor, const std::vector<Buffer>& pieces,
+                                bool is_input) {
+  append(outputs, list, tensor);
+  for (const Buffer& piece : pieces) {
+    output_buffers.push_back(piece);
+    if (!is_input) poisonable.push_back(piece);
+  }
 }
 
 void Call::set_outputs(Lists results) {
@@ -102,6 +114,7 @@ double Operation::bus_factor(int members) const {
     case Collective::gather:
     case Collective::all_gather:
     case Collective::reduce_scatter_add:
+    case Collective::all_to_all:
       return others;
     case Collective::all_reduce_add:
       return 2.0 * others;
@@ -111,8 +124,9 @@ double Operation::bus_factor(int members) const {
 }
 
 bool Operation::divides_evenly() const {
-  // Without a root and of parts: an all_gather, a reduce_scatter_add.
-  return !is_copy() && !traits().has_root && traits().travels_as != Collective::all_reduce_add;
+  // Without a root and of parts: an all_gather, a reduce_scatter_add, an all_to_all.
+  return !is_copy() && !has_unequal_parts() && !traits().has_root &&
+         traits().travels_as != Collective::all_reduce_add;
 }
 
 std::span<const Operation* const> collective_operations(Mode mode) {

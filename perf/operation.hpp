@@ -37,7 +37,12 @@ struct Call {
   std::int64_t count = 0;               ///< elements of the payload
   std::size_t tensors = 1;              ///< of the payload
   std::vector<std::size_t> part_bytes;  ///< scatter and gather: the chunk of every member
-  std::vector<Device> devices;          ///< of this process
+  /// Of unequal parts, in elements by member: all members' parts, or of an exchange, by own member, what it
+  /// sends to each and receives from each.
+  std::vector<std::int64_t> sizes;
+  std::vector<std::vector<std::int64_t>> input_sizes;
+  std::vector<std::vector<std::int64_t>> out_sizes;
+  std::vector<Device> devices;  ///< of this process
   int root = 0;
   int partner = 0;
   int dim = 0;
@@ -48,6 +53,10 @@ struct Call {
   void add_output(std::size_t list, const Tensor& tensor, const Content& content);
   /// An output that is an input: not poisoned.
   void add_aliasing_output(std::size_t list, const Tensor& tensor, const Content& content);
+  /// An output whose pieces have values of their own, which are given as buffers. Those that are inputs are
+  /// not poisoned. It cannot be one that the call returns.
+  void add_output_in_pieces(std::size_t list, const Tensor& tensor, const std::vector<Buffer>& pieces,
+                            bool is_input);
   /// An output that the call will return.
   void expect_output(std::size_t list, const Content& content) { add_output(list, Tensor(), content); }
   /// Takes what the call returned, list by list like `outputs`, as the outputs to check and to poison.
@@ -99,6 +108,8 @@ class Operation {
   [[nodiscard]] bool sums() const { return !is_copy() && traits().reduces; }
   [[nodiscard]] bool has_root() const { return is_copy() || traits().has_root; }
   [[nodiscard]] bool cuts_dimension() const { return !is_copy() && traits().has_own_sizes; }
+  /// Whether members' parts differ in length.
+  [[nodiscard]] virtual bool has_unequal_parts() const { return false; }
   /// Whether the payload has the same number of elements for every member.
   [[nodiscard]] bool divides_evenly() const;
 };

@@ -4,6 +4,7 @@
 #include "tutti/error.hpp"
 
 #include <array>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
@@ -17,15 +18,19 @@ struct Description {
   bool has_in_place;
   Call (*prepare)(const Case&, Placement);
   void (*run)(Communicator&, const Call&, const Case&);
+  std::string_view name_of_unequal{};  ///< where parts differ in length
 };
 
 class OfCommunicator final : public Operation {
  public:
   explicit OfCommunicator(const Description& description) : description_(description) {}
 
-  [[nodiscard]] std::string_view name() const override { return name_of(description_.collective); }
+  [[nodiscard]] std::string_view name() const override {
+    return has_unequal_parts() ? description_.name_of_unequal : name_of(description_.collective);
+  }
   [[nodiscard]] std::optional<Collective> collective() const override { return description_.collective; }
   [[nodiscard]] bool needs_communicator() const override { return true; }
+  [[nodiscard]] bool has_unequal_parts() const override { return !description_.name_of_unequal.empty(); }
   [[nodiscard]] bool has(Placement placement) const override {
     return placement == Placement::out_of_place ||
            (placement == Placement::in_place && description_.has_in_place);
@@ -112,14 +117,51 @@ constexpr std::array descriptions{
         [](Communicator& communicator, const Call& call, const Case& what) {
           communicator.all_reduce_coalesced(call.inputs, call.outputs, what.operation());
         }},
-    Description{Collective::all_gather, true, &prepare_all_gather,
+    Description{Collective::all_gather, true,
+                [](const Case& what, Placement placement) {
+                  return prepare_all_gather(what, placement, Parts::equal);
+                },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather(call.inputs[0], call.outputs[0]);
                 }},
-    Description{Collective::reduce_scatter_add, true, &prepare_reduce_scatter,
+    Description{Collective::all_gather, true,
+                [](const Case& what, Placement placement) {
+                  return prepare_all_gather(what, placement, Parts::unequal);
+                },
+                [](Communicator& communicator, const Call& call, const Case&) {
+                  communicator.all_gather(call.inputs[0], call.outputs[0], call.sizes);
+                },
+                "all_gather_unequal"},
+    Description{Collective::reduce_scatter_add, true,
+                [](const Case& what, Placement placement) {
+                  return prepare_reduce_scatter(what, placement, Parts::equal);
+                },
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation());
                 }},
+    Description{Collective::reduce_scatter_add, true,
+                [](const Case& what, Placement placement) {
+                  return prepare_reduce_scatter(what, placement, Parts::unequal);
+                },
+                [](Communicator& communicator, const Call& call, const Case& what) {
+                  communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation(), call.sizes);
+                },
+                "reduce_scatter_add_unequal"},
+    Description{Collective::all_to_all, true,
+                [](const Case& what, Placement placement) {
+                  return prepare_all_to_all(what, placement, Parts::equal);
+                },
+                [](Communicator& communicator, const Call& call, const Case&) {
+                  communicator.all_to_all(call.inputs[0], call.outputs[0]);
+                }},
+    Description{Collective::all_to_all, false,
+                [](const Case& what, Placement placement) {
+                  return prepare_all_to_all(what, placement, Parts::unequal);
+                },
+                [](Communicator& communicator, const Call& call, const Case&) {
+                  communicator.all_to_all(call.inputs[0], call.outputs[0], call.input_sizes, call.out_sizes);
+                },
+                "all_to_all_unequal"},
 };
 
 }  // namespace

@@ -198,6 +198,10 @@ void parse_explain(const TypedOptions& typed, Options& options) {
   if (options.operations.size() != 1 || !options.operations.front()->collective()) {
     throw UsageError(fmt::format("explain: '{}' is not one collective", words[1]));
   }
+  if (options.operations.front()->has_unequal_parts()) {
+    throw UsageError(fmt::format("explain: '{}' has parts of unequal lengths, expected equal ones, as {}",
+                                 words[1], name_of(*options.operations.front()->collective())));
+  }
   if (words.size() < 3 && typed.tensors.empty()) {
     throw UsageError(fmt::format("explain: which size? For instance: tutti-perf explain {} 64M", words[1]));
   }

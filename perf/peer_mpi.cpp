@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 #include <fmt/format.h>
 #include <mpi.h>
@@ -171,9 +173,11 @@ class MpiPeer final : public Peer {
         return;
       }
       case Collective::all_gather:
-        return all_gather(call.inputs[0][0], call.outputs[0][0]);
+        return all_gather(call, call.inputs[0][0], call.outputs[0][0]);
       case Collective::reduce_scatter_add:
-        return reduce_scatter(call.inputs[0][0], call.outputs[0][0], call.reduce_kind);
+        return reduce_scatter(call, call.inputs[0][0], call.outputs[0][0]);
+      case Collective::all_to_all:
+        return all_to_all(call, call.inputs[0][0], call.outputs[0][0]);
       case Collective::scatter:
         return scatter(call);
       case Collective::gather:
@@ -184,24 +188,61 @@ class MpiPeer final : public Peer {
     throw Error(ErrorCode::internal, "--peer mpi: not a collective");
   }
 
-  void reduce_scatter(const Tensor& whole, const Tensor& part, ReduceKind kind) const {
-    const std::byte* const place =
-        static_cast<std::byte*>(whole.data()) + static_cast<std::size_t>(rank_) * part.nbytes();
-    const bool is_in_place = part.data() == place;
-    require(MPI_Reduce_scatter_block(is_in_place ? MPI_IN_PLACE : whole.data(),
-                                     is_in_place ? whole.data() : part.data(), count_of(part),
-                                     summable_type(part.dtype()), operation_of(part.dtype(), kind), comm_),
-            "MPI_Reduce_scatter_block");
+  void reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) const {
+    const bool is_in_place = part.data() == place_of_own(call, whole, part);
+    const void* const source = is_in_place ? MPI_IN_PLACE : whole.data();
+    void* const target = is_in_place ? whole.data() : part.data();
+    const MPI_Datatype type = summable_type(part.dtype());
+    const MPI_Op operation = operation_of(part.dtype(), call.reduce_kind);
+    if (call.sizes.empty()) {
+      require(MPI_Reduce_scatter_block(source, target, count_of(part), type, operation, comm_),
+              "MPI_Reduce_scatter_block");
+    } else {
+      require(MPI_Reduce_scatter(source, target, Parts(call.sizes).counts.data(), type, operation, comm_),
+              "MPI_Reduce_scatter");
+    }
     // In place, MPI leaves the part at the beginning of the whole.
     if (is_in_place) std::memmove(part.data(), whole.data(), part.nbytes());
   }
 
-  void all_gather(const Tensor& part, const Tensor& whole) const {
-    const std::byte* const place =
-        static_cast<std::byte*>(whole.data()) + static_cast<std::size_t>(rank_) * part.nbytes();
-    require(MPI_Allgather(unless_in_place(part.data(), place), count_of(part), moved_type(part.dtype()),
-                          whole.data(), count_of(part), moved_type(part.dtype()), comm_),
-            "MPI_Allgather");
+  void all_gather(const Call& call, const Tensor& part, const Tensor& whole) const {
+    const void* const source = unless_in_place(part.data(), place_of_own(call, whole, part));
+    const MPI_Datatype type = moved_type(part.dtype());
+    if (call.sizes.empty()) {
+      require(MPI_Allgather(source, count_of(part), type, whole.data(), count_of(part), type, comm_),
+              "MPI_Allgather");
+    } else {
+      const Parts parts(call.sizes);
+      require(MPI_Allgatherv(source, count_of(part), type, whole.data(), parts.counts.data(),
+                             parts.starts.data(), type, comm_),
+              "MPI_Allgatherv");
+    }
+  }
+
+  void all_to_all(const Call& call, const Tensor& input, const Tensor& out) const {
+    const MPI_Datatype type = moved_type(input.dtype());
+    if (call.input_sizes.empty()) {
+      const int count = count_of(input) / size_;
+      require(MPI_Alltoall(unless_in_place(input.data(), out.data()), count, type, out.data(), count, type,
+                           comm_),
+              "MPI_Alltoall");
+    } else {
+      const Parts sent(call.input_sizes[0]);
+      const Parts received(call.out_sizes[0]);
+      require(MPI_Alltoallv(input.data(), sent.counts.data(), sent.starts.data(), type, out.data(),
+                            received.counts.data(), received.starts.data(), type, comm_),
+              "MPI_Alltoallv");
+    }
+  }
+
+  /// Where this rank's part belongs in a whole.
+  [[nodiscard]] const std::byte* place_of_own(const Call& call, const Tensor& whole,
+                                              const Tensor& part) const {
+    const auto rank = static_cast<std::size_t>(rank_);
+    const std::size_t start =
+        call.sizes.empty() ? rank * part.nbytes()
+                           : static_cast<std::size_t>(Parts(call.sizes).starts[rank]) * size_of(part.dtype());
+    return static_cast<const std::byte*>(whole.data()) + start;
   }
 
   void scatter(const Call& call) const {
@@ -237,12 +278,14 @@ class MpiPeer final : public Peer {
   /// Every rank's chunk, in elements.
   struct Parts {
     Parts(const Call& call, DType dtype) {
-      int start = 0;
-      for (const std::size_t bytes : call.part_bytes) {
-        counts.push_back(static_cast<int>(bytes / size_of(dtype)));
-        starts.push_back(start);
-        start += counts.back();
-      }
+      for (const std::size_t bytes : call.part_bytes) add(static_cast<int>(bytes / size_of(dtype)));
+    }
+    explicit Parts(const std::vector<std::int64_t>& sizes) {
+      for (const std::int64_t size : sizes) add(static_cast<int>(size));
+    }
+    void add(int count) {
+      starts.push_back(counts.empty() ? 0 : starts.back() + counts.back());
+      counts.push_back(count);
     }
     [[nodiscard]] bool are_equal() const {
       return std::ranges::all_of(counts, [this](int count) { return count == counts.front(); });

@@ -242,6 +242,9 @@ class NcclPeer final : public Peer {
 
   [[nodiscard]] std::string refusal(const Operation& operation, const Call& call) const override {
     if (call.dim != 0) return "NCCL sends contiguous memory only";
+    const bool is_exchange = !operation.is_copy() && operation.traits().travels_as == Collective::all_to_all;
+    if (is_exchange && call.inputs[0][0].data() == call.outputs[0][0].data())
+      return "NCCL exchanges nothing in place";
     if (!operation.sums()) return "";
     if (!operation_of(call.reduce_kind))
       return fmt::format("NCCL has no {} of its own", name_of(call.reduce_kind));
@@ -343,7 +346,10 @@ class NcclPeer final : public Peer {
               "ncclAllReduce");
         return;
       }
+      case Collective::all_to_all:
+        return exchange(part);
       case Collective::all_gather: {
+        if (!call.sizes.empty()) return gather_unequal(part);
         const Tensor& input = part.each(call.inputs);
         check(nccl_.all_gather(input.data(), part.each(call.outputs).data(), input.nbytes(), ncclUint8,
                                communicator, stream),
@@ -351,6 +357,7 @@ class NcclPeer final : public Peer {
         return;
       }
       case Collective::reduce_scatter_add: {
+        if (!call.sizes.empty()) return reduce_unequal(part);
         const Summand summand(part.each(call.inputs));
         const ncclRedOp_t operation = operation_of(call.reduce_kind).value();
         check(nccl_.reduce_scatter(summand.data, part.each(call.outputs).data(),
@@ -373,6 +380,61 @@ class NcclPeer final : public Peer {
     const int member = members_.number_of(part.own);
     if (member == call.root) send(bytes_of(call.inputs[0][0]), call.bytes, part.own, call.partner);
     if (member == call.partner) receive(bytes_of(call.outputs[0][0]), call.bytes, part.own, call.root);
+  }
+
+  /// A part of the input to every member, and one of the output from it.
+  void exchange(const Part& part) const {
+    const Call& call = part.call;
+    const Tensor& input = part.each(call.inputs);
+    const Tensor& out = part.each(call.outputs);
+    std::size_t sent = 0;
+    std::size_t received = 0;
+    for (std::size_t member = 0; member < static_cast<std::size_t>(members_.count); ++member) {
+      const auto bytes_of_part = [&](const std::vector<std::vector<std::int64_t>>& sizes) {
+        if (sizes.empty()) return input.nbytes() / static_cast<std::size_t>(members_.count);
+        return static_cast<std::size_t>(sizes[part.own][member]) * size_of(input.dtype());
+      };
+      const std::size_t to = bytes_of_part(call.input_sizes);
+      const std::size_t from = bytes_of_part(call.out_sizes);
+      send(bytes_of(input) + sent, to, part.own, static_cast<int>(member));
+      receive(bytes_of(out) + received, from, part.own, static_cast<int>(member));
+      sent += to;
+      received += from;
+    }
+  }
+
+  /// NCCL has no call for parts of unequal lengths: one for each part.
+  void gather_unequal(const Part& part) const {
+    const Tensor& input = part.each(part.call.inputs);
+    std::byte* place = bytes_of(part.each(part.call.outputs));
+    for (int member = 0; member < members_.count; ++member) {
+      const std::size_t bytes = static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]) *
+                                size_of(input.dtype());
+      const bool is_own = members_.number_of(part.own) == member;
+      if (bytes != 0) {
+        check(nccl_.broadcast(is_own ? bytes_of(input) : place, place, bytes, ncclUint8, member,
+                              communicators_[part.own], stream(part.own)),
+              "ncclBroadcast");
+      }
+      place += bytes;
+    }
+  }
+  void reduce_unequal(const Part& part) const {
+    const Tensor& input = part.each(part.call.inputs);
+    const Tensor& out = part.each(part.call.outputs);
+    const SummedType summed = summed_type(input.dtype()).value();
+    const std::byte* place = bytes_of(input);
+    for (int member = 0; member < members_.count; ++member) {
+      const auto elements = static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]);
+      const bool is_own = members_.number_of(part.own) == member;
+      if (elements != 0) {
+        check(nccl_.reduce(place, is_own ? out.data() : nullptr, elements * summed.per_element, summed.type,
+                           operation_of(part.call.reduce_kind).value(), member, communicators_[part.own],
+                           stream(part.own)),
+              "ncclReduce");
+      }
+      place += elements * size_of(input.dtype());
+    }
   }
 
   /// Between the root's whole tensor and every member's chunk of it.

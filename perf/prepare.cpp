@@ -2,6 +2,7 @@
 #include "prepare.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti::perf {
 namespace {
@@ -98,17 +99,6 @@ void add_result(Call& call, std::size_t list, Placement placement, const Tensor&
   }
 }
 
-/// `elements` as the payload of all members in equal parts: the part of each, one-dimensional.
-TensorSpec equal_part(const Case& what) {
-  TensorSpec part = payload_tensors(what, false).front();
-  part.sizes = {part.sizes.front() / what.members.count};
-  return part;
-}
-TensorSpec all_parts(TensorSpec part, const Case& what) {
-  part.sizes.front() *= what.members.count;
-  return part;
-}
-
 /// One member's chunk of the whole.
 struct Chunk {
   std::int64_t start = 0;
@@ -119,6 +109,39 @@ Chunk chunk_of(std::int64_t size, int index, int count) {
   const std::int64_t start = std::min(size, most * index);
   return {start, std::min(most, size - start)};
 }
+
+/// The payload as parts of all members.
+class Payload {
+ public:
+  Payload(const Case& what, Parts parts) : members_(what.members.count), parts_(parts) {
+    whole_ = payload_tensors(what, false).front();
+    if (parts == Parts::equal) whole_.sizes = {whole_.sizes.front() / members_ * members_};
+  }
+  /// One-dimensional.
+  [[nodiscard]] const TensorSpec& whole() const { return whole_; }
+  [[nodiscard]] std::int64_t elements() const { return whole_.sizes.front(); }
+  [[nodiscard]] TensorSpec part(int index) const { return {{size(index)}, whole_.dtype}; }
+  [[nodiscard]] std::int64_t start(int index) const {
+    if (parts_ == Parts::equal) return elements() / members_ * index;
+    // Lengths of 1, 2, … in all, rounded where they begin; quotient and remainder, so that nothing overflows.
+    const std::int64_t units = std::int64_t{members_} * (members_ + 1) / 2;
+    const std::int64_t before = std::int64_t{index} * (index + 1) / 2;
+    return elements() / units * before + elements() % units * before / units;
+  }
+  [[nodiscard]] std::int64_t size(int index) const { return start(index + 1) - start(index); }
+  [[nodiscard]] std::vector<std::int64_t> sizes() const {
+    std::vector<std::int64_t> all;
+    for (int index = 0; index < members_; ++index) all.push_back(size(index));
+    return all;
+  }
+  /// What an exchange's member sends to others: the part for itself comes first, then that for the next one.
+  [[nodiscard]] std::int64_t sent(int from, int to) const { return size((to - from + members_) % members_); }
+
+ private:
+  int members_;
+  Parts parts_;
+  TensorSpec whole_;
+};
 
 }  // namespace
 
@@ -225,41 +248,78 @@ Call prepare_chunks(const Case& what, Placement placement, Whole whole) {
   return call;
 }
 
-Call prepare_all_gather(const Case& what, Placement placement) {
-  const TensorSpec part = equal_part(what);
-  const TensorSpec spec = all_parts(part, what);
-  const std::int64_t elements = part.sizes.front();
+Call prepare_all_gather(const Case& what, Placement placement, Parts parts) {
+  const Payload payload(what, parts);
+  const TensorSpec& spec = payload.whole();
   const Content content = whole_content(spec, what, 0, Pattern::bits);
   Call call = call_of(what, {spec});
+  if (parts == Parts::unequal) call.sizes = payload.sizes();
   for (std::size_t own = 0; own < what.members.own.size(); ++own) {
     const int member = what.members.number_of(own);
     const Tensor out = make_tensor(spec, what, member);
-    const std::int64_t start = member * elements;
-    const Tensor input =
-        placement == Placement::in_place ? out.narrow(0, start, elements) : make_tensor(part, what, member);
+    const std::int64_t start = payload.start(member);
+    const std::int64_t elements = payload.size(member);
+    const Tensor input = placement == Placement::in_place ? out.narrow(0, start, elements)
+                                                          : make_tensor(payload.part(member), what, member);
     call.add_input(0, input, columns_of(content, start, elements, spec.sizes.front()));
     call.add_output(0, out, content);
   }
   return call;
 }
 
-Call prepare_reduce_scatter(const Case& what, Placement placement) {
-  const TensorSpec part = equal_part(what);
-  const TensorSpec spec = all_parts(part, what);
-  const std::int64_t elements = part.sizes.front();
+Call prepare_reduce_scatter(const Case& what, Placement placement, Parts parts) {
+  const Payload payload(what, parts);
+  const TensorSpec& spec = payload.whole();
   Call call = call_of(what, {spec});
+  if (parts == Parts::unequal) call.sizes = payload.sizes();
   call.repeatable = placement != Placement::in_place;
   for (std::size_t own = 0; own < what.members.own.size(); ++own) {
     const int member = what.members.number_of(own);
-    const std::int64_t start = member * elements;
+    const std::int64_t start = payload.start(member);
+    const std::int64_t elements = payload.size(member);
     const Tensor input = make_tensor(spec, what, member);
     const Content sum = columns_of(sum_of_all(spec, what, 0), start, elements, spec.sizes.front());
     call.add_input(0, input, summand(spec, what, 0, member));
     if (placement == Placement::in_place) {
       call.add_aliasing_output(0, input.narrow(0, start, elements), sum);
     } else {
-      call.add_output(0, make_tensor(part, what, member), sum);
+      call.add_output(0, make_tensor(payload.part(member), what, member), sum);
     }
+  }
+  return call;
+}
+
+Call prepare_all_to_all(const Case& what, Placement placement, Parts parts) {
+  const Payload payload(what, parts);
+  const TensorSpec& spec = payload.whole();
+  Call call = call_of(what, {spec});
+  call.repeatable = placement != Placement::in_place;
+  // Every member's input is a part of one array.
+  const Content content = whole_content(spec, what, 0, Pattern::bits);
+  const auto values = [&](int from, std::int64_t start, std::int64_t length) {
+    return columns_of(content, from * payload.elements() + start, length, payload.elements());
+  };
+  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
+    const int member = what.members.number_of(own);
+    const Tensor input = make_tensor(spec, what, member);
+    const Tensor out = placement == Placement::in_place ? input : make_tensor(spec, what, member);
+    std::vector<Buffer> pieces;
+    std::vector<std::int64_t> sent;
+    std::vector<std::int64_t> received;
+    std::int64_t filled = 0;
+    for (int other = 0; other < what.members.count; ++other) {
+      sent.push_back(payload.sent(member, other));
+      received.push_back(payload.sent(other, member));
+      std::int64_t start = 0;  // of what comes from the other one, in its input
+      for (int before = 0; before < member; ++before) start += payload.sent(other, before);
+      pieces.push_back({out.narrow(0, filled, received.back()), values(other, start, received.back())});
+      filled += received.back();
+    }
+    call.add_input(0, input, values(member, 0, payload.elements()));
+    call.add_output_in_pieces(0, out, pieces, placement == Placement::in_place);
+    if (parts == Parts::equal) continue;
+    call.input_sizes.push_back(std::move(sent));
+    call.out_sizes.push_back(std::move(received));
   }
   return call;
 }

@@ -22,9 +22,15 @@ enum class Whole : std::uint8_t { input, output };
 /// A whole tensor on the root and its chunks, one per member: equal parts along a dimension, the last ones
 /// smaller or empty. Chunks may not share memory with the whole: there is no in-place form.
 [[nodiscard]] Call prepare_chunks(const Case& what, Placement placement, Whole whole);
-/// An equal part from every member; the whole on each. In place, the part lies there already.
-[[nodiscard]] Call prepare_all_gather(const Case& what, Placement placement);
-/// A whole from every member; an equal part of the sum for each.
-[[nodiscard]] Call prepare_reduce_scatter(const Case& what, Placement placement);
+/// Whether members have parts of one length, or of lengths from 1 to n, times as much as makes up the
+/// payload: some are empty where there is little.
+enum class Parts : std::uint8_t { equal, unequal };
+/// A part from every member; the whole on each. In place, the part lies there already.
+[[nodiscard]] Call prepare_all_gather(const Case& what, Placement placement, Parts parts);
+/// A whole from every member; a part of the sum for each.
+[[nodiscard]] Call prepare_reduce_scatter(const Case& what, Placement placement, Parts parts);
+/// A whole from every member, cut into parts for all, the shortest for itself; as much for each. In place,
+/// that is the member's input.
+[[nodiscard]] Call prepare_all_to_all(const Case& what, Placement placement, Parts parts);
 
 }  // namespace tutti::perf

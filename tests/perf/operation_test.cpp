@@ -21,6 +21,8 @@ TEST(PerfOperation, BusFactorsAreTheSharesOfThePayloadThatMove) {
                                                     {"all_gather", 0.75},
                                                     {"all_reduce_add", 1.5},
                                                     {"reduce_scatter_add", 0.75},
+                                                    {"all_to_all", 0.75},
+                                                    {"all_to_all_unequal", 0.75},
                                                     {"all_reduce_add_coalesced", 1.5}};
   for (const auto& [name, factor] : factors)
     EXPECT_DOUBLE_EQ(between_ranks(name).bus_factor(4), factor) << name;
@@ -36,10 +38,11 @@ TEST(PerfOperation, OnlySomeHaveARoot) {
 
 TEST(PerfOperation, InPlaceAnInputOrOutputIsThePartOfTheOtherWhereItBelongs) {
   for (const char* name :
-       {"broadcast", "reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add"}) {
+       {"broadcast", "reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add",
+        "all_gather_unequal", "reduce_scatter_add_unequal", "all_to_all"}) {
     EXPECT_TRUE(between_ranks(name).has(Placement::in_place)) << name;
   }
-  for (const char* name : {"scatter", "gather"}) {
+  for (const char* name : {"scatter", "gather", "all_to_all_unequal"}) {
     EXPECT_FALSE(between_ranks(name).has(Placement::in_place)) << name;
     EXPECT_TRUE(between_ranks(name).has(Placement::out_of_place)) << name;
   }

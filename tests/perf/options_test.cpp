@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -112,6 +113,7 @@ TEST(PerfOptions, KnowWhatOtherLibrariesCallTheOperations) {
       {"bcast", "broadcast"},
       {"allgather", "all_gather"},
       {"all-gather", "all_gather"},
+      {"alltoall_perf", "all_to_all"},
       {"reduce_scatter", "reduce_scatter_add"},
       {"ReduceScatter", "reduce_scatter_add"},
       {"all_reduce_coalesced", "all_reduce_add_coalesced"},
@@ -124,6 +126,11 @@ TEST(PerfOptions, KnowWhatOtherLibrariesCallTheOperations) {
       EXPECT_EQ(parsed({"gather", typed}, mode).operations.at(1)->name(), name) << typed;
       EXPECT_EQ(parsed({"explain", typed, "1M"}, mode).operations.at(0)->name(), name) << typed;
     }
+  }
+  for (const auto& [typed, name] :
+       {std::pair{"Alltoallv", "all_to_all_unequal"}, std::pair{"allgatherv", "all_gather_unequal"},
+        std::pair{"reduce_scatterv", "reduce_scatter_add_unequal"}}) {
+    EXPECT_EQ(parsed({typed}).operations.at(0)->name(), std::string_view(name)) << typed;
   }
   EXPECT_EQ(parsed({"sendrecv_perf"}).operations.at(0)->name(), "sendrecv");
   EXPECT_EQ(parsed({"reduce", "reduce_add"}).operations.size(), 1U);
@@ -177,7 +184,7 @@ TEST(PerfOptions, WhatNcclTestsHasBesidesIsRefusedWithWhatToUse) {
 
 TEST(PerfOptions, AllMeansEverything) {
   const Options options = parsed({"all", "-d", "all", "-r", "all", "--dim", "all"});
-  EXPECT_EQ(options.operations.size(), 11U);
+  EXPECT_EQ(options.operations.size(), 15U);
   EXPECT_EQ(options.dtypes.size(), all_dtypes.size());
   EXPECT_EQ(options.root, std::nullopt);
   EXPECT_EQ(options.dims, (std::vector{0, 1}));
@@ -233,7 +240,7 @@ TEST(PerfOptions, OneProcessHasAllThatACommunicatorDoesToo) {
 }
 
 TEST(PerfOptions, RanksHaveTheCollectivesOfACommunicator) {
-  EXPECT_EQ(parsed({"all"}, Mode::ranks).operations.size(), 10U);
+  EXPECT_EQ(parsed({"all"}, Mode::ranks).operations.size(), 14U);
   for (const char* name :
        {"all_reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add"}) {
     EXPECT_EQ(parsed({name}, Mode::ranks).operations.at(0)->name(), name);
@@ -250,7 +257,7 @@ TEST(PerfOptions, SeveralOperationsAreMeasuredInTheirOrderAndOnce) {
     names.emplace_back(operation->name());
   EXPECT_EQ(names, (std::vector<std::string>{"gather", "broadcast"}));
   EXPECT_EQ(parsed({"scatter", "all"}).operations.size(), parsed({"all"}).operations.size());
-  EXPECT_EQ(parsed({"all"}).operations.size(), 11U);
+  EXPECT_EQ(parsed({"all"}).operations.size(), 15U);
 }
 
 TEST(PerfOptions, WhatRanksDoNotHaveIsRefused) {
@@ -260,7 +267,7 @@ TEST(PerfOptions, WhatRanksDoNotHaveIsRefused) {
       {{"broadcast", "--results", "new"}, "--results new: calls of a communicator"},
       {{"all_reduce_add", "--dim", "1"}, "--dim"},
       {{"all_reduce_add", "--tensors", "resnet50"}, "--tensors"},
-      {{"all_to_all"}, "'all_to_all' is not an operation: expected broadcast, "},
+      {{"hypercube"}, "'hypercube' is not an operation: expected broadcast, "},
   };
   for (const auto& [words, mentions] : mistakes) {
     const std::string message = usage_error_of([&] { static_cast<void>(parsed(words, Mode::ranks)); });
@@ -274,8 +281,10 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{}, "missing"},
       {{"broadcst"}, "'broadcst' is not an operation: did you mean broadcast? Expected broadcast, "},
       {{"all_gahter"}, "did you mean all_gather?"},
+      {{"explain", "all_to_all_unequal", "1M"},
+       "parts of unequal lengths, expected equal ones, as all_to_all"},
       {{"exlpain", "broadcast", "1M"}, "did you mean explain?"},
-      {{"all_to_all"}, "'all_to_all' is not an operation: expected broadcast, "},
+      {{"hypercube"}, "'hypercube' is not an operation: expected broadcast, "},
       {{"all_gather", "--results", "new"}, "--results new: calls of a communicator"},
       {{"broadcast", "64M"}, "unexpected '64M' after 'broadcast' (sizes are given with -b and -e)"},
       {{"broadcast", "gather", "topo"}, "unexpected 'topo' after 'gather'"},

@@ -125,9 +125,9 @@ TEST(PerfRanksCommandLine, EveryRootTypeAndDimensionIsRightWithSeveralDevicesPer
   EXPECT_LE(document["communicator_memory"]["created"], 64U << 20U);
   EXPECT_TRUE(document["communicator_memory"]["with_nccl"].is_null());
   EXPECT_TRUE(document["not_measured"].empty());
-  // Three sizes of: four operations with four roots, two of those with two dimensions as well, and four
+  // Three sizes of: four operations with four roots, two of those with two dimensions as well, and eight
   // without roots.
-  EXPECT_EQ(document["rows"].size(), 3U * (4U * 4U + 2U * 4U * 2U + 4U));
+  EXPECT_EQ(document["rows"].size(), 3U * (4U * 4U + 2U * 4U * 2U + 8U));
   for (const auto& row : document["rows"]) {
     for (const char* placement : {"out_of_place", "in_place"}) {
       if (row[placement].is_null()) continue;
@@ -151,7 +151,7 @@ TEST(PerfRanksCommandLine, MpiIsMeasuredAndCheckedBeside) {
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   const auto document = nlohmann::json::parse(content_of(json));
   EXPECT_TRUE(document["not_measured"].empty());
-  ASSERT_EQ(document["rows"].size(), 2U * 10U);
+  ASSERT_EQ(document["rows"].size(), 2U * 14U);
   for (const auto& row : document["rows"]) {
     if (row["by"] == "tutti") continue;
     EXPECT_EQ(row["by"], "mpi");
