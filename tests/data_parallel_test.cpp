@@ -21,65 +21,16 @@
 
 #include <gtest/gtest.h>
 
-/// Replicas and gradient buckets of one process. (Between processes: ranks/data_parallel_ranks_test.cpp.)
+/// Gradient buckets of one process. (Between processes: ranks/data_parallel_ranks_test.cpp.)
 namespace tutti {
 namespace {
 
 using test::BackwardPass;
 using test::first_devices;
 using test::operations_enqueued;
-using test::random_numbers;
 using test::refuses;
 using test::StreamFlag;
 using test::StreamGate;
-
-Communicator communicator_of(int most_devices) {
-  return Communicator({.devices = first_devices(most_devices), .determinism = Determinism::bitwise});
-}
-
-TEST(Replicate, GivesEveryMemberTheRootsParameters) {
-  Communicator communicator = communicator_of(3);
-  const int root = communicator.member_count() - 1;
-  const Device home = communicator.devices().back();
-  const test::HostArray weights = random_numbers(DType::float32, {7, 5}, 1);
-  const test::HostArray steps = random_numbers(DType::int64, {3}, 2);
-  const std::vector<Tensor> parameters{make_tensor(weights, home), make_tensor(steps, home)};
-  const auto replicas = replicate(communicator, parameters, root);
-  ASSERT_EQ(replicas.size(), communicator.devices().size());
-  for (std::size_t i = 0; i < replicas.size(); ++i) {
-    ASSERT_EQ(replicas[i].size(), 2U);
-    EXPECT_TRUE(test::holds(replicas[i][0], communicator.devices()[i], weights));
-    EXPECT_TRUE(test::holds(replicas[i][1], communicator.devices()[i], steps));
-  }
-  EXPECT_EQ(replicas.back()[0].data(), parameters[0].data());
-  if (replicas.size() == 1) return;
-  // In place, from another one, on other streams.
-  std::vector<Stream> streams;
-  for (std::size_t i = 0; i < replicas.size(); ++i) {
-    streams.emplace_back(communicator.devices()[i]);
-    replicas[i][0].fill_(static_cast<double>(i));
-    streams[i].wait_stream(current_stream(communicator.devices()[i]));
-  }
-  replicate(communicator, replicas, 0, streams);
-  for (std::size_t i = 0; i < replicas.size(); ++i) {
-    streams[i].synchronize();
-    EXPECT_EQ(replicas[i][0].to_vector<float>(), std::vector<float>(35, 0.0F));
-  }
-}
-
-TEST(Replicate, RefusesRootsAndTensorsThatAreElsewhere) {
-  Communicator communicator = communicator_of(2);
-  const Tensor on_host = zeros({2});
-  const auto before = operations_enqueued();
-  EXPECT_TRUE(refuses([&] { static_cast<void>(replicate(communicator, TensorList{}, -1)); },
-                      ErrorCode::invalid_argument, {"replicate", "root is -1"}));
-  EXPECT_TRUE(refuses([&] { static_cast<void>(replicate(communicator, {on_host}, 0)); },
-                      ErrorCode::invalid_argument,
-                      {"replicate", "parameters[0] is on host", "expected device:0", "member 0"}));
-  EXPECT_TRUE(refuses([&] { static_cast<void>(replicate(communicator, {Tensor()}, 0)); },
-                      ErrorCode::invalid_argument, {"replicate", "parameters[0]"}));
-  EXPECT_EQ(operations_enqueued(), before);
-}
 
 class GradientBucketsTest : public testing::Test {
  protected:
@@ -87,7 +38,8 @@ class GradientBucketsTest : public testing::Test {
     return {communicator_, pass_.gradients(), options};
   }
 
-  Communicator communicator_ = communicator_of(3);
+  Communicator communicator_{
+      CommunicatorOptions{.devices = first_devices(3), .determinism = Determinism::bitwise}};
   test::PooledStreams pooled_;
   BackwardPass pass_{communicator_};
 };
