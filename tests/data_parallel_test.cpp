@@ -6,7 +6,6 @@
 #include "support/errors.hpp"
 #include "support/stream_gate.hpp"
 #include "support/stream_order.hpp"
-#include "support/test_tensor.hpp"
 #include "tutti/graph.hpp"
 
 #include <algorithm>
