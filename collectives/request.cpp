@@ -248,7 +248,7 @@ class Describer {
 };
 
 /// Of a problem of a team.
-transport::CallShape::Counted count(const Problem& problem) {
+transport::CallShape::Counted count_moved(const Problem& problem) {
   struct Moved {
     std::uint64_t put = 0;
     std::uint64_t sent = 0;
@@ -326,7 +326,7 @@ void describe(const Request& request, Problem& problem) {
   problem.reduce_kind = request.reduce_kind;
   if (!moves_tensors(request.collective) || request.shape.empty()) return;
   add_work(request, problem);
-  if (!request.parts.empty()) problem.shape.counted = count(problem);
+  if (!request.parts.empty()) problem.shape.counted = count_moved(problem);
 }
 
 }  // namespace tutti::collectives
