@@ -98,8 +98,9 @@ TEST_P(Explain, RefusesUnknownDevices) {
 }
 
 TEST(ExplainWorkload, LeavesToCommunicatorsWhatOnlyTheyDo) {
-  for (const Collective collective : {Collective::all_reduce_add, Collective::all_reduce_add_coalesced,
-                                      Collective::all_gather, Collective::reduce_scatter_add}) {
+  for (const Collective collective :
+       {Collective::all_reduce_add, Collective::all_reduce_add_coalesced, Collective::all_gather,
+        Collective::reduce_scatter_add, Collective::all_to_all}) {
     EXPECT_TRUE(refuses([&] { static_cast<void>(explain({.collective = collective, .bytes = 4})); },
                         ErrorCode::invalid_argument, {std::string(name_of(collective)), "communicator"}));
   }
@@ -214,6 +215,8 @@ TEST(CollectiveNames, AreTheFunctionsNames) {
   EXPECT_EQ(name_of(Collective::all_reduce_add_coalesced), "all_reduce_add_coalesced");
   EXPECT_EQ(name_of(Collective::all_gather), "all_gather");
   EXPECT_EQ(name_of(Collective::reduce_scatter_add), "reduce_scatter_add");
+  EXPECT_EQ(name_of(Collective::all_to_all), "all_to_all");
+  EXPECT_EQ(name_of(Collective::all_to_all_coalesced), "all_to_all_coalesced");
 }
 
 }  // namespace
