@@ -334,11 +334,11 @@ TEST(DLPackImport, IsReturnedOnlyAfterTheWorkQueuedOnItsStreams) {
     {
       const Tensor tensor = from_dlpack(&foreign.managed);
       test::keep_busy(home);
-      tensor.fill_(1);
+      tensor.narrow(0, 0, count / 2).fill_(1);
       const StreamGuard guard(other);
       test::keep_busy(other);
       tensor.record_stream(other);
-      tensor.fill_(2);
+      tensor.narrow(0, count / 2, count / 2).fill_(2);
     }
     ASSERT_EQ(foreign.deletions, 1);
     ASSERT_TRUE(home_done);

@@ -116,6 +116,7 @@ TEST_F(NvtxListener, HearsEveryCollectiveOfAProcessAsARange) {
 
 TEST_F(NvtxListener, HearsEveryLaunchOfAPersistentCollective) {
   PersistentCollective call = persistent_broadcast(tensor(devices_[0]), tensors());
+  for (const Device device : devices_) synchronize(device);
   EXPECT_EQ(heard(), "");
   for (int launch = 0; launch < 2; ++launch) {
     call.launch();

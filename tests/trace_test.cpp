@@ -248,6 +248,7 @@ TEST_F(Traces, OfCapturesTellWhatTheHostDid) {
     const std::vector<Device> devices = test::first_devices(1);
     const std::vector<Tensor> tensors{zeros({64}, {.device = devices[0]}),
                                       zeros({64}, {.device = devices[0]})};
+    synchronize(devices[0]);
     set_stream(Stream(devices[0]));
     CUDAGraph graph;
     graph.capture_begin();

@@ -207,6 +207,9 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   /// Calls `follow` if anything is looked at: a failure to follow, for want of memory, changes nothing else.
   template <class Follow>
   void follow(const Follow& follow) noexcept;
+  /// Calls `wait`, which waits for what `clock` counts, also if it then tells of a failure.
+  template <class Wait>
+  void wait_for(const VectorClock& clock, const Wait& wait);
   [[nodiscard]] bool is_pageable(const std::byte* address);
   /// Throws Error(unsupported) if the backend has none.
   [[nodiscard]] backend::CodeCalls& code();

@@ -45,11 +45,22 @@ std::optional<Watcher::Place> WatchedBackend::place_of(StreamRef stream) {
   return place;
 }
 
+template <class Wait>
+void WatchedBackend::wait_for(const VectorClock& clock, const Wait& wait) {
+  try {
+    wait();
+  } catch (const Error& error) {
+    // What has failed is over as well. What cannot be waited for, as in a capture, is not.
+    if (error.code() != ErrorCode::unsupported) follow([&] { watcher_.host_waited(clock); });
+    throw;
+  }
+  follow([&] { watcher_.host_waited(clock); });
+}
+
 void WatchedBackend::synchronize_device(int device) {
   VectorClock clock;
   follow([&] { clock = watcher_.clock_of_device(device); });
-  inner_->synchronize_device(device);
-  follow([&] { watcher_.host_waited(clock); });
+  wait_for(clock, [&] { inner_->synchronize_device(device); });
 }
 
 backend::StreamRef WatchedBackend::create_stream(int device, int priority) {
@@ -87,8 +98,7 @@ void WatchedBackend::synchronize_stream(StreamRef stream) {
     if (const auto place = place_of(stream); place && place->scene == Watcher::live)
       clock = watcher_.clock_of(*place);
   });
-  inner_->synchronize_stream(stream);
-  follow([&] { watcher_.host_waited(clock); });
+  wait_for(clock, [&] { inner_->synchronize_stream(stream); });
 }
 
 void WatchedBackend::wait_event(StreamRef stream, backend::EventHandle event) {
@@ -155,8 +165,7 @@ bool WatchedBackend::has_passed(backend::EventHandle event) noexcept {
 void WatchedBackend::synchronize_event(backend::EventHandle event) {
   VectorClock clock;
   follow([&] { clock = watcher_.clock_of_event(event); });
-  inner_->synchronize_event(event);
-  follow([&] { watcher_.host_waited(clock); });
+  wait_for(clock, [&] { inner_->synchronize_event(event); });
 }
 
 void WatchedBackend::signal(StreamRef stream, backend::SharedFlag& flag, std::uint32_t value) {

@@ -80,6 +80,7 @@ TEST_F(ProcessExit, WithAStaticPersistentCollective) {
     const Tensor source = zeros({1000}, {.device = 0});
     std::vector<Tensor> out;
     for (const Device device : first_devices()) out.push_back(zeros({1000}, {.device = device}));
+    for (const Device device : first_devices()) synchronize(device);
     persistent.emplace(persistent_broadcast(source, out));
     persistent->launch();
     std::exit(0);

@@ -122,6 +122,7 @@ TEST(RegistrationsOfACommunicator, EmptyingTheCacheWhileTheOtherClosesNothingTak
     const Tensor small = numbers(device, device, 4);
     const Stream waiting(device);
     if (device == 1) {
+      waiting.wait_stream(current_stream(device));
       const StreamGuard guard(waiting);
       other.broadcast({small}, 0);  // until the other rank makes the call too, this one closes nothing
     }

@@ -38,6 +38,7 @@ TEST(ManyCommunicators, TheirCallsMayWaitForOneAnotherInAnyOrder) {
       const auto at = static_cast<std::size_t>(i);
       communicators[at].all_gather({mine[at]}, {all[at]}, {streams[at]});
     };
+    synchronize(rank);  // they have been filled on another stream
     // The first ones load kernels and have memory opened.
     for (int i = 0; i < count; ++i) call(i);
     synchronize(rank);
