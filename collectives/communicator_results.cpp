@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend/thread.hpp"
 #include "collectives/communicator_impl.hpp"
 #include "collectives/cut.hpp"
 #include "collectives/team_call.hpp"
@@ -11,11 +12,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <span>
 #include <utility>
 #include <vector>
+
+#include <fmt/format.h>
 
 /// Calls that make their outputs.
 namespace tutti {
@@ -67,8 +71,10 @@ void run(TeamCall& call, Collective collective, const ReduceOp& op, const Member
       return exchange_all(call, inputs, out);
     case Collective::reduce_scatter_add:
       return reduce_and_scatter(call, op, inputs, out);
-    default:
+    case Collective::all_reduce_add:
       return reduce_to_all(call, op, inputs, out);
+    default:
+      std::abort();  // none of those that the members with results name
   }
 }
 
@@ -114,7 +120,56 @@ std::vector<Told> hear_of(TeamContext& context, Collective collective, const Nam
   return {first, first + static_cast<std::ptrdiff_t>(count)};
 }
 
+/// What follows once ranks have told one another of a call: others wait for this one, so a failure ends all.
+template <class Work>
+auto having_told(TeamContext& context, Collective collective, const Work& work) {
+  try {
+    return work();
+  } catch (...) {
+    context.team().abort().fail(fmt::format("cannot go on with {}", name_of(collective)),
+                                backend::Escaped::current());
+    throw;
+  }
+}
+
+Tensor flat(std::int64_t count, const Tensor& like) {
+  return like.defined() ? empty({count}, {.dtype = like.dtype(), .device = like.device()}) : Tensor();
+}
+
 }  // namespace
+
+std::vector<Tensor> Communicator::made(TensorList inputs, const std::vector<std::int64_t>& sizes) {
+  TeamCall call(*impl_->context, Collective::all_gather, {});
+  call.one_per_member(inputs.size(), "inputs");
+  const std::int64_t total = call.check_part_sizes(sizes, "sizes");
+  std::vector<Tensor> out;
+  for (const Tensor& input : inputs) out.push_back(flat(total, input));
+  gather_to_all(call, inputs, out, sizes);
+  return out;
+}
+
+std::vector<Tensor> Communicator::made(const ReduceOp& op, TensorList inputs,
+                                       const std::vector<std::int64_t>& sizes) {
+  TeamCall call(*impl_->context, Collective::reduce_scatter, {});
+  call.one_per_member(inputs.size(), "inputs");
+  static_cast<void>(call.check_part_sizes(sizes, "sizes"));
+  std::vector<Tensor> out;
+  for (const Tensor& input : inputs) out.push_back(flat(sizes[call.first() + out.size()], input));
+  reduce_and_scatter(call, op, inputs, out, sizes);
+  return out;
+}
+
+std::vector<Tensor> Communicator::made(TensorList inputs, ListOf<std::vector<std::int64_t>> input_sizes,
+                                       ListOf<std::vector<std::int64_t>> out_sizes) {
+  TeamCall call(*impl_->context, Collective::all_to_all, {});
+  call.one_per_member(inputs.size(), "inputs");
+  call.one_per_member(out_sizes.size(), "out_sizes");
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    out.push_back(flat(call.check_part_sizes(out_sizes[i], Name("out_sizes", i)), inputs[i]));
+  exchange_all(call, inputs, out, input_sizes, out_sizes);
+  return out;
+}
 
 std::vector<Tensor> Communicator::made(Collective collective, const ReduceOp& op, TensorList inputs) {
   TeamCall call(*impl_->context, collective, {});
@@ -168,24 +223,28 @@ std::vector<Tensor> Communicator::results_of_root(Collective collective, const R
 std::vector<Tensor> Communicator::told_broadcast(const Tensor& tensor, int root) {
   const Told told =
       hear_of(*impl_->context, Collective::broadcast, Named::one("tensor", tensor), root).front();
-  std::vector<Tensor> out;
-  for (const Device device : devices())
-    out.push_back(empty(told.shape(), {.dtype = told.dtype, .device = device}));
-  broadcast(tensor, out, root);
-  return out;
+  return having_told(*impl_->context, Collective::broadcast, [&] {
+    std::vector<Tensor> out;
+    for (const Device device : devices())
+      out.push_back(empty(told.shape(), {.dtype = told.dtype, .device = device}));
+    broadcast(tensor, out, root);
+    return out;
+  });
 }
 
 std::vector<std::vector<Tensor>> Communicator::told_broadcast_coalesced(const std::vector<Tensor>& tensors,
                                                                         int root) {
   const std::vector<Told> told =
       hear_of(*impl_->context, Collective::broadcast_coalesced, Named{"tensors", tensors}, root);
-  std::vector<std::vector<Tensor>> out;
-  for (const Device device : devices()) {
-    std::vector<Tensor>& list = out.emplace_back();
-    for (const Told& one : told) list.push_back(empty(one.shape(), {.dtype = one.dtype, .device = device}));
-  }
-  broadcast_coalesced(tensors, out, root);
-  return out;
+  return having_told(*impl_->context, Collective::broadcast_coalesced, [&] {
+    std::vector<std::vector<Tensor>> out;
+    for (const Device device : devices()) {
+      std::vector<Tensor>& list = out.emplace_back();
+      for (const Told& one : told) list.push_back(empty(one.shape(), {.dtype = one.dtype, .device = device}));
+    }
+    broadcast_coalesced(tensors, out, root);
+    return out;
+  });
 }
 
 std::vector<Tensor> Communicator::told_scatter(const Tensor& tensor, int root, int dim) {
@@ -195,17 +254,19 @@ std::vector<Tensor> Communicator::told_scatter(const Tensor& tensor, int root, i
                         context.team().membership().is_local(static_cast<std::size_t>(root));
   if (is_owner && tensor.defined()) static_cast<void>(arguments.dimension(dim, tensor.dim()));
   const Told told = hear_of(context, Collective::scatter, Named::one("tensor", tensor), root).front();
-  const auto along = static_cast<std::size_t>(arguments.dimension(dim, told.dims));
-  const std::vector<std::int64_t> chunks =
-      collectives::equal_chunks(told.sizes[along], static_cast<std::size_t>(member_count()));
-  std::vector<Tensor> out;
-  for (const Device device : devices()) {
-    std::vector<std::int64_t> sizes = told.shape();
-    sizes[along] = chunks[static_cast<std::size_t>(first_member()) + out.size()];
-    out.push_back(empty(sizes, {.dtype = told.dtype, .device = device}));
-  }
-  scatter(tensor, out, root, dim);
-  return out;
+  return having_told(context, Collective::scatter, [&] {
+    const auto along = static_cast<std::size_t>(arguments.dimension(dim, told.dims));
+    const std::vector<std::int64_t> chunks =
+        collectives::equal_chunks(told.sizes[along], static_cast<std::size_t>(member_count()));
+    std::vector<Tensor> out;
+    for (const Device device : devices()) {
+      std::vector<std::int64_t> sizes = told.shape();
+      sizes[along] = chunks[static_cast<std::size_t>(first_member()) + out.size()];
+      out.push_back(empty(sizes, {.dtype = told.dtype, .device = device}));
+    }
+    scatter(tensor, out, root, dim);
+    return out;
+  });
 }
 
 Tensor Communicator::told_gather(TensorList tensors, int root, int dim) {
@@ -227,15 +288,19 @@ Tensor Communicator::told_gather(TensorList tensors, int root, int dim) {
       call.arguments().same_sizes_but_one(parts[i], Name("tensors", i), parts[0], Name("tensors", 0), along);
       mine += parts[i].size(along);
     }
+    sizes.assign(parts[0].sizes().begin(), parts[0].sizes().end());
+    sizes[static_cast<std::size_t>(along)] = 1;
+    call.set_alike(parts[0].dtype(), sizes, along);
     transport::ranks::TeamExchange exchange(context.team(), call.post_without_work());
     const std::vector<std::int64_t> lengths = transport::ranks::gather(exchange, mine);
-    sizes.assign(parts[0].sizes().begin(), parts[0].sizes().end());
     sizes[static_cast<std::size_t>(along)] = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   }
-  const Tensor out =
-      owner ? empty(sizes, {.dtype = tensors[0].dtype(), .device = devices()[*owner]}) : Tensor();
-  gather(tensors, out, root, dim);
-  return out;
+  return having_told(context, Collective::gather, [&] {
+    const Tensor out =
+        owner ? empty(sizes, {.dtype = tensors[0].dtype(), .device = devices()[*owner]}) : Tensor();
+    gather(tensors, out, root, dim);
+    return out;
+  });
 }
 
 }  // namespace tutti

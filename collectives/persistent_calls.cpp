@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend/thread.hpp"
 #include "collectives/communicator_impl.hpp"
 #include "collectives/persistent_impl.hpp"
 #include "current_streams.hpp"
+#include "fork_mark.hpp"
 #include "runtime.hpp"
 #include "tutti/error.hpp"
 #include "tutti/graph.hpp"
+#include "watching.hpp"
 
+#include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -22,57 +27,147 @@ namespace {
 
 using collectives::TeamContext;
 
-class BoundCalls : public PersistentCollective::Impl {
+/// Streams to record calls on, which nobody else uses meanwhile. They live as long as the devices, as graphs
+/// and communicators remember them. There are as many as have been needed at once.
+class RecordingStreams {
  public:
-  explicit BoundCalls(TeamContext& context) {
-    for (const Device device : context.devices()) streams_.emplace_back(device);
+  explicit RecordingStreams(Runtime& runtime) : runtime_(runtime) {}
+  RecordingStreams(const RecordingStreams&) = delete;
+  RecordingStreams& operator=(const RecordingStreams&) = delete;
+  ~RecordingStreams() {
+    if (fork_mark_.is_in_child()) return;
+    for (const backend::StreamRef stream : made_) runtime_.backend().destroy_stream(stream);
   }
 
-  [[nodiscard]] int home_device() const noexcept override { return streams_.front().device(); }
+  [[nodiscard]] Stream take(int device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(free_, device, &Stream::device);
+    if (found != free_.end()) {
+      const Stream stream = *found;
+      free_.erase(found);
+      return stream;
+    }
+    made_.reserve(made_.size() + 1);
+    free_.reserve(made_.size() + 1);  // for when it comes back
+    made_.push_back(runtime_.backend().create_stream(device, 0));
+    return StreamAccess::make(made_.back());
+  }
+  void give_back(const Stream& stream) noexcept {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(stream);
+  }
+
+ private:
+  const ForkMark fork_mark_;
+  Runtime& runtime_;
+  std::mutex mutex_;
+  std::vector<backend::StreamRef> made_;
+  std::vector<Stream> free_;
+};
+
+/// One stream of each device, to record on.
+class LeasedStreams {
+ public:
+  LeasedStreams(Runtime& runtime, const std::vector<Device>& devices)
+      : LeasedStreams(runtime.extension<RecordingStreams>()) {
+    streams_.reserve(devices.size());
+    for (const Device device : devices) streams_.push_back(owner_.take(device.index()));
+  }
+  LeasedStreams(const LeasedStreams&) = delete;
+  LeasedStreams& operator=(const LeasedStreams&) = delete;
+  ~LeasedStreams() {
+    for (const Stream& stream : streams_) owner_.give_back(stream);
+  }
+  [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
+
+ private:
+  /// The one above delegates to this, so that streams go back when there are no more.
+  explicit LeasedStreams(RecordingStreams& owner) : owner_(owner) {}
+
+  RecordingStreams& owner_;
+  std::vector<Stream> streams_;
+};
+
+class BoundCalls : public PersistentCollective::Impl {
+ public:
+  explicit BoundCalls(TeamContext& context) : context_(context) {}
+
+  [[nodiscard]] int home_device() const noexcept override { return context_.devices().front().index(); }
   [[nodiscard]] PlanSummary summary() const override { return summary_; }
 
  protected:
-  [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
-  void set_summary(PlanSummary summary) { summary_ = std::move(summary); }
+  [[nodiscard]] TeamContext& context() const noexcept { return context_; }
+  /// That of the communicator's latest call.
+  void learn_summary() {
+    const std::lock_guard lock(context_.team().calls().mutex());
+    summary_ = context_.last_plan();
+    collective_ = context_.last_collective();
+    bytes_ = context_.last_bytes();
+  }
+  [[nodiscard]] watching::WatchedCall watched(std::span<const backend::StreamRef> streams) const {
+    return {.runtime = &context_.runtime(),
+            .collective = collective_,
+            .bytes = bytes_,
+            .plan = summary_,
+            .explain = [this] { return explain(); },
+            .streams = streams};
+  }
   [[nodiscard]] std::string explain_as(const char* what) const {
+    if (summary_.transport.empty()) return fmt::format("calls of a communicator, {}\n", what);
     return fmt::format("calls of a communicator, {}; the last by {} ({})\n", what, summary_.transport,
                        summary_.algorithm);
   }
 
  private:
-  std::vector<Stream> streams_;  ///< one of each local member's device
-  PlanSummary summary_;          ///< of the last call
+  TeamContext& context_;
+  // Of the last call.
+  PlanSummary summary_;
+  Collective collective_ = Collective::barrier;
+  std::uint64_t bytes_ = 0;
 };
 
 /// By one graph.
 class RecordedCalls final : public BoundCalls {
  public:
-  RecordedCalls(TeamContext& context, const std::function<void()>& calls)
-      : BoundCalls(context), context_(context), graph_(Graph::capture(streams(), calls)) {
-    set_summary(context.last_plan());
-    for (const Stream& stream : streams()) queues_.push_back(StreamAccess::ref(stream));
+  RecordedCalls(TeamContext& context, std::function<void()> calls)
+      : BoundCalls(context), graph_(record(context, std::move(calls))) {
+    learn_summary();
   }
+
   void launch(const Stream& stream) override {
-    Runtime& runtime = context_.require_own_process().runtime();
-    const std::lock_guard lock(context_.team().calls().mutex());
-    const backend::StreamRef home = queues_.front() = StreamAccess::ref(stream);
-    const auto others = std::span(queues_).subspan(1);
-    // It takes its turn among the calls: their streams come to it, and go on from it.
-    context_.launcher().begin(queues_);
+    transport::ranks::Team& team = context().require_own_process().team();
+    transport::ranks::RoundLauncher& launcher = context().launcher();
+    const std::lock_guard lock(team.calls().mutex());
+    // The graph comes from this stream and goes back to it, for all members.
+    queues_.assign(context().devices().size(), StreamAccess::ref(stream));
+    const watching::CallRange range([this] { return watched(queues_); });
     try {
-      for (const backend::StreamRef other : others) runtime.order(other, home);
+      launcher.begin(queues_);
       graph_.launch(stream);
-      for (const backend::StreamRef other : others) runtime.order(home, other);
     } catch (...) {
-      context_.launcher().abandon();
+      const backend::Escaped escaped = backend::Escaped::current();
+      launcher.abandon();
+      // What is refused has not begun. For all else the other ranks' launches wait.
+      if (escaped.code != ErrorCode::unsupported) team.abort().fail("cannot launch its bound calls", escaped);
       throw;
     }
-    context_.launcher().end(queues_);
+    launcher.end(queues_);
   }
+
   [[nodiscard]] std::string explain() const override { return explain_as("recorded as one graph"); }
 
  private:
-  TeamContext& context_;
+  static Graph record(TeamContext& context, std::function<void()> calls) {
+    const LeasedStreams leased(context.runtime(), context.devices());
+    const auto kept = std::make_shared<const std::function<void()>>(std::move(calls));
+    return Graph::capture(leased.streams(), [&] {
+      (*kept)();
+      // What they hold may be used by other work of theirs than calls.
+      context.runtime().retain_until_graph_destroyed(StreamAccess::ref(leased.streams().front()),
+                                                     std::const_pointer_cast<std::function<void()>>(kept));
+    });
+  }
+
   Graph graph_;
   std::vector<backend::StreamRef> queues_;  ///< of the latest launch, for each local member
 };
@@ -81,21 +176,31 @@ class RecordedCalls final : public BoundCalls {
 class RepeatedCalls final : public BoundCalls {
  public:
   RepeatedCalls(TeamContext& context, std::function<void()> calls)
-      : BoundCalls(context), context_(context), calls_(std::move(calls)) {}
-  void launch(const Stream& stream) override {
-    for (const Stream& own : streams()) own.wait_stream(stream);
-    {
-      const CurrentStreams current(streams());
-      calls_();
-    }
-    for (const Stream& own : streams()) stream.wait_stream(own);
-    set_summary(context_.last_plan());
+      : BoundCalls(context), calls_(std::move(calls)) {
+    for (const Device device : context.devices()) streams_.emplace_back(device);
   }
+
+  void launch(const Stream& stream) override {
+    for (const Stream& own : streams_) own.wait_stream(stream);
+    const auto come_back = [&] {
+      for (const Stream& own : streams_) stream.wait_stream(own);
+    };
+    try {
+      const CurrentStreams current(streams_);
+      calls_();
+    } catch (...) {
+      come_back();  // some calls may have been made
+      throw;
+    }
+    come_back();
+    learn_summary();
+  }
+
   [[nodiscard]] std::string explain() const override { return explain_as("made anew by each launch"); }
 
  private:
-  TeamContext& context_;
   std::function<void()> calls_;
+  std::vector<Stream> streams_;  ///< one of each local member's device
 };
 
 }  // namespace
@@ -106,7 +211,7 @@ PersistentCollective Communicator::persistent(std::function<void()> calls) {
   TeamContext& context = impl_->context->require_own_process();
   if (context.team().membership().spans_hosts())
     return PersistentCollective(std::make_unique<RepeatedCalls>(context, std::move(calls)));
-  return PersistentCollective(std::make_unique<RecordedCalls>(context, calls));
+  return PersistentCollective(std::make_unique<RecordedCalls>(context, std::move(calls)));
 }
 
 }  // namespace tutti

@@ -74,6 +74,12 @@ void TeamCall::set_operation(const ReduceOp& operation) {
     signature_.add_to_shape(std::bit_cast<std::uint64_t>(factor));
 }
 
+void TeamCall::set_alike(DType dtype, std::span<const std::int64_t> sizes, int dim) {
+  signature_.dtype = dtype;
+  signature_.dim = static_cast<std::int16_t>(dim);
+  for (const std::int64_t size : sizes) signature_.add_to_shape(static_cast<std::uint64_t>(size));
+}
+
 void TeamCall::one_per_member(std::size_t count, std::string_view argument) const {
   if (count != locals()) {
     arguments_.fail("{} has {} entries, expected one per local member, {}", argument, count, locals());
@@ -331,8 +337,9 @@ void TeamCall::carry_out(Work work) {
   }
 }
 
-void TeamCall::plan_and_enqueue() {
-  carry_out([this] {
+void TeamCall::complete(const std::function<void()>& agree) {
+  carry_out([&] {
+    agree();
     plan();
     enqueue();
   });
@@ -356,7 +363,7 @@ void TeamCall::enqueue() {
   });
   transport::launch_of_team(context_.runtime(), *plan_, operands_, temporaries_,
                             {context_.launcher(), sequence_});
-  context_.set_last_plan(plan_);
+  context_.set_last_call(request_, plan_);
   copy_stand_ins_back();
   packing_.unpack();
 }

@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -84,6 +85,9 @@ class TeamCall {
   /// What the inputs are combined by, as all ranks give it.
   void set_operation(const ReduceOp& operation);
 
+  /// Of a call without work: what all ranks must give alike.
+  void set_alike(DType dtype, std::span<const std::int64_t> sizes, int dim);
+
   // Checks.
   void one_per_member(std::size_t count, std::string_view argument) const;
   void on_member(const Tensor& tensor, const Name& name, std::size_t local) const;
@@ -144,7 +148,9 @@ class TeamCall {
   void post() { sequence_ = team_.calls().post(signature_, is_captured()); }
   void enqueue();
   /// When the others wait for it.
-  void plan_and_enqueue();
+  /// All that follows once the call is posted, where ranks must `agree` before it can be planned: a failure
+  /// ends the team.
+  void complete(const std::function<void()>& agree);
   void bind();
   /// Has what the rounds give opened by the others; what cannot be opened is replaced by a stand-in.
   void give(const transport::ranks::RoundPlan& rounds);

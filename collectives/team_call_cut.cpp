@@ -83,23 +83,24 @@ void TeamCall::cut(const Tensor& whole, std::string_view whole_name, TensorList 
   transport::require_possible(outline, context_.means());
   post();
 
-  const std::vector<std::uint64_t> lengths = team_.calls().agree(sequence_, signature_);
-  const std::uint64_t total = std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0});
-  if (owner && total != static_cast<std::uint64_t>(whole.size(along))) {
-    team_.abort().set(
-        ErrorCode::invalid_argument,
-        fmt::format("{} #{}: the members' {} are {} long in all along dimension {}, {} on root {} is {}",
-                    name_of(signature_.collective), sequence_, parts_name, total, along, whole_name, root(),
-                    whole.size(along)));
-    team_.abort().require_running();
-  }
-  request_.begin_cut(geometry.rows, total * geometry.slab_bytes, lengths.size());
-  std::uint64_t offset = 0;
-  for (const std::uint64_t length : lengths) {
-    request_.add_part(offset, length * geometry.slab_bytes);
-    offset += length * geometry.slab_bytes;
-  }
-  plan_and_enqueue();
+  complete([&] {
+    const std::vector<std::uint64_t> lengths = team_.calls().agree(sequence_, signature_);
+    const std::uint64_t total = std::accumulate(lengths.begin(), lengths.end(), std::uint64_t{0});
+    if (owner && total != static_cast<std::uint64_t>(whole.size(along))) {
+      team_.abort().set(
+          ErrorCode::invalid_argument,
+          fmt::format("{} #{}: the members' {} are {} long in all along dimension {}, {} on root {} is {}",
+                      name_of(signature_.collective), sequence_, parts_name, total, along, whole_name, root(),
+                      whole.size(along)));
+      team_.abort().require_running();
+    }
+    request_.begin_cut(geometry.rows, total * geometry.slab_bytes, lengths.size());
+    std::uint64_t offset = 0;
+    for (const std::uint64_t length : lengths) {
+      request_.add_part(offset, length * geometry.slab_bytes);
+      offset += length * geometry.slab_bytes;
+    }
+  });
 }
 
 }  // namespace tutti::collectives

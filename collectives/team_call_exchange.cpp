@@ -90,30 +90,32 @@ void TeamCall::run_agreed(const SizeLists& input_sizes, const SizeLists& out_siz
   request_.parts.reserve(members() * members());
   post();
 
-  transport::ranks::TeamExchange exchange(team_, sequence_);
-  sizes.tell(exchange);
-  if (const std::string text = disagreement(sizes, members()); !text.empty()) {
-    team_.abort().set(ErrorCode::invalid_argument,
-                      fmt::format("{} #{}: {}", name_of(signature_.collective), sequence_, text));
-    team_.abort().require_running();
-  }
-  const std::uint64_t width = size_of(signature_.dtype);
-  std::uint64_t most = 0;
-  for (std::size_t member = 0; member < members(); ++member) {
-    std::uint64_t sent = 0;
-    std::uint64_t received = 0;
-    for (std::size_t other = 0; other < members(); ++other) {
-      request_.parts.push_back(sizes.to(member, other) * width);
-      sent += request_.parts.back();
-      received += sizes.from(member, other) * width;
+  complete([&] {
+    static_cast<void>(team_.calls().agree(sequence_, signature_));  // that it is the same call
+    transport::ranks::TeamExchange exchange(team_, sequence_);
+    sizes.tell(exchange);
+    if (const std::string text = disagreement(sizes, members()); !text.empty()) {
+      team_.abort().set(ErrorCode::invalid_argument,
+                        fmt::format("{} #{}: {}", name_of(signature_.collective), sequence_, text));
+      team_.abort().require_running();
     }
-    most = std::max({most, sent, received});
-  }
-  request_.add_copied(most);
-  const std::vector<std::uint64_t>& parts = request_.parts;
-  if (std::ranges::all_of(parts, [&](std::uint64_t bytes) { return bytes == parts.front(); }))
-    request_.parts.clear();
-  plan_and_enqueue();
+    const std::uint64_t width = size_of(signature_.dtype);
+    std::uint64_t most = 0;
+    for (std::size_t member = 0; member < members(); ++member) {
+      std::uint64_t sent = 0;
+      std::uint64_t received = 0;
+      for (std::size_t other = 0; other < members(); ++other) {
+        request_.parts.push_back(sizes.to(member, other) * width);
+        sent += request_.parts.back();
+        received += sizes.from(member, other) * width;
+      }
+      most = std::max({most, sent, received});
+    }
+    request_.add_copied(most);
+    const std::vector<std::uint64_t>& parts = request_.parts;
+    if (std::ranges::all_of(parts, [&](std::uint64_t bytes) { return bytes == parts.front(); }))
+      request_.parts.clear();
+  });
 }
 
 }  // namespace tutti::collectives

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -54,8 +55,9 @@ concept MemberLists =
 /// Calls of one communicator follow one another, whatever streams they are made on.
 ///
 /// The host waits for other ranks only in these cases:
-///  - scatter, gather and an all_to_all with sizes return when all ranks have made the call: they must learn
-///  each other's sizes;
+///  - scatter, gather, broadcasts that return their results and an all_to_all with sizes return when all
+///  ranks
+///    have made the call: they must learn each other's sizes;
 ///  - the first call that goes by NCCL returns when all ranks have made it;
 ///  - a call waits while its rank is 32 calls ahead of another;
 ///  - a call waits for the other processes to open a segment of memory, as said under *Memory*.
@@ -217,9 +219,17 @@ class TUTTI_EXPORT Communicator {
   /// many as all of them. All ranks give the sizes of all members. Cost: as with equal parts; NCCL, which has
   /// no call for it, makes a broadcast for each part.
   void all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, StreamList streams = {});
+  /// Braces without anything in them are streams.
+  void all_gather(TensorList inputs, TensorList out, std::initializer_list<Stream> streams) {
+    all_gather(inputs, out, StreamList(streams));
+  }
   /// `reduce_scatter` into parts of unequal lengths, likewise: member m's `out` has `sizes[m]` elements.
   void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
                       StreamList streams = {});
+  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op,
+                      std::initializer_list<Stream> streams) {
+    reduce_scatter(inputs, out, op, StreamList(streams));
+  }
   /// Every input, flat, is cut into equal parts, one for each member: part j of member i's input becomes part
   /// i of member j's `out`, which has as many elements. An `out` may be its member's input; that is copied
   /// first then, which takes as much memory again.
@@ -274,6 +284,11 @@ class TUTTI_EXPORT Communicator {
   [[nodiscard]] Operands all_gather(const Operands& inputs) {
     return results(Collective::all_gather, ReduceOp::sum, inputs);
   }
+  /// Of unequal lengths: flat.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_gather(const Operands& inputs, const std::vector<std::int64_t>& sizes) {
+    return only<Operands>(made(each(inputs), sizes));
+  }
   template <MemberLists Operands>
   [[nodiscard]] Operands all_gather_coalesced(const Operands& inputs) {
     return lists_of_results(Collective::all_gather_coalesced, ReduceOp::sum, inputs);
@@ -287,6 +302,12 @@ class TUTTI_EXPORT Communicator {
   [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
     return results(Collective::reduce_scatter, op, inputs);
   }
+  /// Into parts of unequal lengths: flat.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op,
+                                        const std::vector<std::int64_t>& sizes) {
+    return only<Operands>(made(op, each(inputs), sizes));
+  }
   template <MemberLists Operands>
   [[nodiscard]] Operands reduce_scatter_coalesced(const Operands& inputs,
                                                   const ReduceOp& op = ReduceOp::sum) {
@@ -297,64 +318,75 @@ class TUTTI_EXPORT Communicator {
   [[nodiscard]] Operands all_to_all(const Operands& inputs) {
     return results(Collective::all_to_all, ReduceOp::sum, inputs);
   }
+  /// Of parts of unequal lengths: flat.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_to_all(const Operands& inputs, ListOf<std::vector<std::int64_t>> input_sizes,
+                                    ListOf<std::vector<std::int64_t>> out_sizes) {
+    return only<Operands>(made(each(inputs), input_sizes, out_sizes));
+  }
   template <MemberLists Operands>
   [[nodiscard]] Operands all_to_all_coalesced(const Operands& inputs) {
     return lists_of_results(Collective::all_to_all_coalesced, ReduceOp::sum, inputs);
   }
   /// Like the root's input. Processes without the root get an undefined tensor, or no tensors.
-  template <MemberTensors Operands, std::same_as<int> Root>
+  template <MemberTensors Operands, std::integral Root>
   [[nodiscard]] Tensor reduce_add(const Operands& inputs, Root root) {
-    return result_of_root(Collective::reduce_add, ReduceOp::sum, each(inputs), root);
+    return result_of_root(Collective::reduce_add, ReduceOp::sum, each(inputs), static_cast<int>(root));
   }
   template <MemberTensors Operands>
   [[nodiscard]] Tensor reduce(const Operands& inputs, const ReduceOp& op, int root) {
-    return result_of_root(Collective::reduce, op, each(inputs), root);
+    return result_of_root(Collective::reduce, op, each(inputs), static_cast<int>(root));
   }
-  template <MemberLists Operands, std::same_as<int> Root>
+  template <MemberLists Operands, std::integral Root>
   [[nodiscard]] std::vector<Tensor> reduce_add_coalesced(const Operands& inputs, Root root) {
-    return results_of_root(Collective::reduce_add_coalesced, ReduceOp::sum, lists(inputs), root);
+    return results_of_root(Collective::reduce_add_coalesced, ReduceOp::sum, lists(inputs),
+                           static_cast<int>(root));
   }
   template <MemberLists Operands>
   [[nodiscard]] std::vector<Tensor> reduce_coalesced(const Operands& inputs, const ReduceOp& op, int root) {
-    return results_of_root(Collective::reduce_coalesced, op, lists(inputs), root);
+    return results_of_root(Collective::reduce_coalesced, op, lists(inputs), static_cast<int>(root));
   }
   /// A copy of the root's `tensor` for each local member. Processes without the root give an undefined
   /// tensor, or none: all learn the sizes from the root, for which the host waits until all ranks have made
   /// the call. So it is with `scatter` and `gather`. None of them can be captured: Error(unsupported).
-  template <std::same_as<Tensor> Operand, std::same_as<int> Root>
+  template <std::same_as<Tensor> Operand, std::integral Root>
   [[nodiscard]] std::vector<Tensor> broadcast(const Operand& tensor, Root root) {
-    return told_broadcast(tensor, root);
+    return told_broadcast(tensor, static_cast<int>(root));
   }
-  template <std::same_as<std::vector<Tensor>> Operands, std::same_as<int> Root>
+  template <std::same_as<std::vector<Tensor>> Operands, std::integral Root>
   [[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(const Operands& tensors, Root root) {
-    return told_broadcast_coalesced(tensors, root);
+    return told_broadcast_coalesced(tensors, static_cast<int>(root));
   }
   /// Part m is member m's: ceil(size / members) along `dim` each, the last smaller, empty ones where nothing
   /// is left, as those of `tutti::scatter`. One for each local member.
-  template <std::same_as<Tensor> Operand, std::same_as<int> Root>
+  template <std::same_as<Tensor> Operand, std::integral Root>
   [[nodiscard]] std::vector<Tensor> scatter(const Operand& tensor, Root root, int dim = 0) {
-    return told_scatter(tensor, root, dim);
+    return told_scatter(tensor, static_cast<int>(root), dim);
   }
   /// Undefined in processes without the root.
-  template <MemberTensors Operands, std::same_as<int> Root>
+  template <MemberTensors Operands, std::integral Root>
   [[nodiscard]] Tensor gather(const Operands& tensors, Root root, int dim = 0) {
-    return told_gather(each(tensors), root, dim);
+    return told_gather(each(tensors), static_cast<int>(root), dim);
   }
 
   /// Binds calls of this communicator to their operands, to be started many times (a term of MPI-4): those
-  /// that `calls` makes, one or several, with their operands, which it owns (captured by value). All ranks
-  /// bind alike, and launch as often, in the same order among all calls of the communicator.
+  /// that `calls` makes, one or several. All ranks bind alike, and launch as often, in the same order among
+  /// all calls of the communicator.
   ///
   /// They are recorded, which runs `calls` once and nothing of what it queues, as one graph of all local
-  /// members' devices, and a launch launches it. What is said of captured calls (*Graphs*) holds, but that
-  /// launches and other calls of the communicator follow one another, whatever streams they are made on.
-  /// Between hosts, where calls cannot be captured, each launch makes them anew. A launch is ordered with the
-  /// one stream that it is given, of the first local member's device, as `PersistentCollective` says; it
-  /// throws what has ended the communicator.
+  /// members' devices, and a launch launches it. What is said of captured calls (*Graphs*) holds, for the
+  /// memory of operands and for the communicator's end too, but that launches and other calls of the
+  /// communicator follow one another, whatever streams they are made on. Between hosts, where calls cannot be
+  /// captured, each launch makes them anew, and finds out then if something is wrong with them. A launch is
+  /// ordered with the one stream that it is given, of the first local member's device, as
+  /// `PersistentCollective` says. It throws what has ended the communicator; where it fails on one rank, it
+  /// ends it.
   ///
-  /// The communicator must stay where it is and outlive what is bound. Throws Error(invalid_argument) if
-  /// `calls` is empty, what `calls` throws, and Error(unsupported) for what cannot be captured. Cost: as of a
-  /// capture; a launch on GPUs is one launch of a graph.
+  /// `calls` is kept as long as launches need what it holds (so it captures tensors by value). The
+  /// communicator stays where it is and outlives what is bound. Throws Error(invalid_argument) if `calls` is
+  /// empty, what `calls` throws, and Error(unsupported) for what cannot be captured. Cost: as of a capture. A
+  /// launch on GPUs is one launch of a graph; with several local members, each device's next call of another
+  /// kind waits for an event more.
   [[nodiscard]] PersistentCollective persistent(std::function<void()> calls);
 
   /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank, with their
@@ -396,26 +428,29 @@ class TUTTI_EXPORT Communicator {
   static TensorList each(const std::vector<Tensor>& tensors) { return tensors; }
   static TensorLists lists(const std::vector<Tensor>& list) { return std::span(&list, 1); }
   static TensorLists lists(const std::vector<std::vector<Tensor>>& lists) { return lists; }
-  template <class Operands>
-  Operands results(Collective collective, const ReduceOp& op, const Operands& inputs) {
-    std::vector<Tensor> all = made(collective, op, each(inputs));
-    if constexpr (std::same_as<Operands, Tensor>) {
+  /// All, or the only one.
+  template <class Operands, class Made>
+  static Operands only(std::vector<Made> all) {
+    if constexpr (std::same_as<Operands, Made>) {
       return std::move(all.front());
     } else {
       return all;
     }
+  }
+  template <class Operands>
+  Operands results(Collective collective, const ReduceOp& op, const Operands& inputs) {
+    return only<Operands>(made(collective, op, each(inputs)));
   }
   template <class Operands>
   Operands lists_of_results(Collective collective, const ReduceOp& op, const Operands& inputs) {
-    std::vector<std::vector<Tensor>> all = made(collective, op, lists(inputs));
-    if constexpr (std::same_as<Operands, std::vector<Tensor>>) {
-      return std::move(all.front());
-    } else {
-      return all;
-    }
+    return only<Operands>(made(collective, op, lists(inputs)));
   }
   std::vector<Tensor> made(Collective collective, const ReduceOp& op, TensorList inputs);
   std::vector<std::vector<Tensor>> made(Collective collective, const ReduceOp& op, TensorLists inputs);
+  std::vector<Tensor> made(TensorList inputs, const std::vector<std::int64_t>& sizes);
+  std::vector<Tensor> made(const ReduceOp& op, TensorList inputs, const std::vector<std::int64_t>& sizes);
+  std::vector<Tensor> made(TensorList inputs, ListOf<std::vector<std::int64_t>> input_sizes,
+                           ListOf<std::vector<std::int64_t>> out_sizes);
   Tensor result_of_root(Collective collective, const ReduceOp& op, TensorList inputs, int root);
   std::vector<Tensor> results_of_root(Collective collective, const ReduceOp& op, TensorLists inputs,
                                       int root);

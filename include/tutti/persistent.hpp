@@ -12,9 +12,9 @@
 
 namespace tutti {
 
-/// A collective bound to its buffers once and launched many times (the MPI-4 term), or calls of a
-/// communicator
-/// (`Communicator::persistent`). It is one instantiated graph that spans the devices.
+/// A collective bound to its buffers once and launched many times (the MPI-4 term). It is one instantiated
+/// graph that spans the devices. So are calls of a communicator, which `Communicator::persistent` binds;
+/// between hosts they are made anew at each launch.
 ///
 /// Stream order differs from the eager calls, because ordering with eight streams costs more than a small
 /// collective: a launch is ordered with *one* stream, the one it is given. All inputs, on every device, are
@@ -42,11 +42,13 @@ class TUTTI_EXPORT PersistentCollective {
   /// On the current stream of `home_device()`.
   void launch();
   /// The root's device; if the root is host memory, the first device that takes part. Where lists are of no
-  /// tensors, the device that was current when it was made.
+  /// tensors, the device that was current when it was made. Of a communicator's calls, the first local
+  /// member's device.
   [[nodiscard]] int home_device() const noexcept;
-  /// Transport, algorithm and steps, as `tutti::explain` prints them.
+  /// Transport, algorithm and steps, as `tutti::explain` prints them; of a communicator's calls, what they
+  /// have been made into.
   [[nodiscard]] std::string explain() const;
-  /// Transport and algorithm alone, for tables.
+  /// Transport and algorithm alone, for tables; of several calls those of the last.
   [[nodiscard]] PlanSummary summary() const;
 
  private:

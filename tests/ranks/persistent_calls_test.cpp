@@ -4,6 +4,7 @@
 #include "tutti/communicator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
+#include "tutti/graph.hpp"
 #include "tutti/persistent.hpp"
 #include "tutti/reduce_op.hpp"
 #include "tutti/stream.hpp"
@@ -95,6 +96,76 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PersistentCalls,
                            return fmt::format("{}x{}on{}", shape.param.ranks, shape.param.members_per_rank,
                                               shape.param.hosts);
                          });
+
+/// Without waits of the host between them, and on streams that are not ordered otherwise.
+TEST(PersistentCallsInTurn, FollowCallsAndAreFollowedByThem) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const int device = exchange.rank() % device_count();
+    Communicator communicator(exchange, {.devices = {Device(device)}});
+    const Tensor value = full({50'000}, 1, {.device = device});
+    synchronize(device);
+    PersistentCollective doubling =
+        communicator.persistent([&communicator, value] { communicator.all_reduce_add({value}, {value}); });
+    const Stream launches(device);
+    const Stream calls(device);
+    for (int round = 0; round < 5; ++round) {
+      doubling.launch(launches);
+      communicator.all_reduce_add({value}, {value}, {calls});
+    }
+    doubling.launch(calls);
+    calls.synchronize();
+    EXPECT_EQ(value.to_vector<float>(), Floats(50'000, 2048));
+  });
+}
+
+TEST(PersistentCallsOfOneProcess, KeepWhatTheyHold) {
+  expect_all_right(1, [](Exchange& /*exchange*/) {
+    Communicator communicator({.devices = {Device(0)}});
+    const Tensor value = full({1000}, 3, {.device = 0});
+    const Tensor result = zeros({1000}, {.device = 0});
+    std::optional<PersistentCollective> bound;
+    {
+      const Tensor between = zeros({1000}, {.device = 0});
+      synchronize(0);
+      bound.emplace(communicator.persistent([&communicator, value, between, result] {
+        communicator.all_reduce_add({value}, {value});
+        between.copy_(value, Blocking::no);
+        result.copy_(between, Blocking::no);
+      }));
+    }
+    const Tensor other = full({1000}, 7, {.device = 0});  // would take the memory of what has been let go of
+    synchronize(0);
+    bound->launch();
+    bound.reset();
+    synchronize(0);
+    EXPECT_EQ(result.to_vector<float>(), Floats(1000, 3));
+    EXPECT_EQ(other.to_vector<float>(), Floats(1000, 7));
+  });
+}
+
+TEST(PersistentCallsOfOneProcess, AreCapturedAndEndWithTheirCommunicator) {
+  expect_all_right(1, [](Exchange& /*exchange*/) {
+    std::vector<Device> devices{Device(0)};
+    if (device_count() > 1) devices.emplace_back(1);
+    Communicator communicator({.devices = devices});
+    std::vector<Tensor> values;
+    for (const Device device : devices) values.push_back(full({100}, 1, {.device = device}));
+    for (const Device device : devices) synchronize(device);
+    PersistentCollective bound =
+        communicator.persistent([&communicator, values] { communicator.all_reduce_add(values, values); });
+    const Stream stream(0);
+    const Graph graph = Graph::capture(stream, [&] { bound.launch(); });
+    graph.launch(stream);
+    stream.synchronize();
+    const auto members = static_cast<float>(devices.size());
+    EXPECT_EQ(values.back().to_vector<float>(), Floats(100, members));
+    bound.launch(stream);
+    stream.synchronize();
+    EXPECT_EQ(values.back().to_vector<float>(), Floats(100, members * members));
+    communicator.abort("enough");
+    EXPECT_TRUE(refuses([&] { bound.launch(stream); }, ErrorCode::aborted, {"enough"}));
+  });
+}
 
 TEST(PersistentCallsOfOneProcess, AreRefusedWithReasons) {
   expect_all_right(1, [](Exchange& /*exchange*/) {

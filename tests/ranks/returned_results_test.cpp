@@ -63,6 +63,19 @@ TEST_P(ReturnedResults, AreNewTensorsOfTheOneMember) {
     EXPECT_EQ(communicator.all_to_all_coalesced(std::vector{mine}).at(0).to_vector<float>(),
               (Floats{1, 1, 2, 2}));
 
+    const std::vector<std::int64_t> sizes{1, 3};
+    const Tensor long_part = full({sizes[static_cast<std::size_t>(rank)]}, rank + 1, {.device = device});
+    EXPECT_EQ(communicator.all_gather(long_part, sizes).to_vector<float>(), (Floats{1, 2, 2, 2}));
+    EXPECT_EQ(communicator.reduce_scatter(mine, ReduceOp::sum, sizes).to_vector<float>(),
+              Floats(rank == 0 ? 1 : 3, 3));
+    EXPECT_EQ(communicator
+                  .all_to_all(mine, {sizes},
+                              {rank == 0 ? std::vector<std::int64_t>{1, 1} : std::vector<std::int64_t>{3, 3}})
+                  .to_vector<float>(),
+              (rank == 0 ? Floats{1, 2} : Floats{1, 1, 1, 2, 2, 2}));
+    const Tensor both = zeros({8}, {.device = device});
+    communicator.all_gather({mine}, {both}, {});  // nothing in braces is no sizes
+
     const Tensor sum = communicator.reduce_add(mine, 1);
     EXPECT_EQ(sum.defined(), rank == 1);
     if (rank == 1) {

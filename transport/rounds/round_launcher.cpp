@@ -91,7 +91,10 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
 }
 
 void RoundLauncher::record(Latest& latest) {
-  if (latest.event.handle() == nullptr) latest.event = PooledEvent(runtime_.events(), latest.stream.device);
+  if (latest.event.handle() == nullptr || latest.event_device != latest.stream.device) {
+    latest.event = PooledEvent(runtime_.events(), latest.stream.device);
+    latest.event_device = latest.stream.device;
+  }
   runtime_.backend().record_event(latest.event.handle(), latest.stream);
 }
 

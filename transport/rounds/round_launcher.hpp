@@ -41,7 +41,8 @@ class RoundLauncher {
   void launch(std::uint64_t sequence, const RoundPlan& plan, const Binding& binding);
   /// For a call that needs no rounds: it is complete when the local members' `lanes` have come here.
   void finish(std::uint64_t sequence, std::span<const backend::StreamRef> lanes);
-  /// After everything of the call has been queued, or as much as there will be if it has failed.
+  /// After everything of the call has been queued, or as much as there will be if it has failed. Here and in
+  /// `begin`, one stream may stand for all members: of work that is queued on it for all of their devices.
   void end(std::span<const backend::StreamRef> streams);
   /// Of a call that has begun and may not have come to its end: a capture that its streams are in goes on
   /// without it.
@@ -69,6 +70,7 @@ class RoundLauncher {
     backend::StreamRef stream;
     bool is_owned = false;  ///< by the library
     PooledEvent event;
+    int event_device = 0;
   };
   void record(Latest& latest);
   void follow(const Latest& latest, backend::StreamRef stream);
