@@ -18,8 +18,8 @@ int main() {
   tutti::PersistentCollective broadcast = tutti::persistent_broadcast(source, replicas);
   std::cout << broadcast.explain();
 
-  // A launch is ordered with one stream, so one stream is enough to follow the whole loop. It comes after what
-  // the tensors have been filled by.
+  // A launch is ordered with one stream, so one stream is enough to follow the whole loop. It comes after
+  // what the tensors have been filled by.
   const tutti::Stream stream(broadcast.home_device());
   for (const tutti::Tensor& replica : replicas) {
     stream.wait_stream(tutti::current_stream(replica.device()));
