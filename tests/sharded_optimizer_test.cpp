@@ -4,12 +4,16 @@
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/sharded_training.hpp"
+#include "support/stream_gate.hpp"
 #include "support/stream_order.hpp"
 #include "tutti/graph.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -119,6 +123,50 @@ TEST_F(ShardedOptimizerTest, CanBeCaptured) {
   const float expected = 3.0F * static_cast<float>(streams.size() - 1) / 2.0F;
   for (int member = 0; member < static_cast<int>(streams.size()); ++member)
     EXPECT_EQ(optimizer.parameters(member)[0].to_vector<float>(), std::vector<float>(100, expected));
+}
+
+TEST_F(ShardedOptimizerTest, KeepsMemoryThatAStepOnOtherStreamsStillUses) {
+  constexpr int elements = 1 << 18;
+  for (const bool throws : {false, true}) {
+    std::optional<ShardedOptimizer> optimizer;
+    optimizer.emplace(communicator_, parameters(DType::float32, {elements}),
+                      ShardedOptimizerOptions{.state_count = 1});
+    const auto update = [&](const ParameterShard& shard) {
+      shard.state[0].copy_(shard.gradients);
+      shard.parameters.copy_(shard.state[0]);
+      if (throws) throw std::runtime_error("no");
+    };
+    std::vector<std::pair<Device, std::int64_t>> sizes;
+    std::vector<const void*> addresses;
+    for (const ParameterShard& shard : optimizer->shards()) {
+      for (const Tensor& tensor : {shard.state[0], optimizer->flat_parameters(shard.member),
+                                   optimizer->flat_gradients(shard.member)}) {
+        sizes.emplace_back(tensor.device(), tensor.numel());
+        addresses.push_back(tensor.data());
+      }
+    }
+    if (!throws) optimizer->step(update);  // the first time, kernels are loaded
+    test::synchronize_all();
+    std::optional<test::StreamGate> gate;
+    {
+      const test::PooledStreams others;
+      gate.emplace(current_stream(communicator_.devices()[0]));
+      if (throws) {
+        EXPECT_THROW(optimizer->step(update), std::runtime_error);
+      } else {
+        optimizer->step(update);
+      }
+      optimizer.reset();
+    }
+    std::vector<Tensor> next;
+    for (const auto& [device, size] : sizes) next.push_back(empty({size}, {.device = device}));
+    for (const Tensor& tensor : next) {
+      EXPECT_EQ(std::ranges::count(addresses, tensor.data()), 0)
+          << "memory of " << tensor.numel() << " elements that the step still uses";
+    }
+    gate.reset();
+    test::synchronize_all();
+  }
 }
 
 TEST_F(ShardedOptimizerTest, RefusesWhatDoesNotFit) {

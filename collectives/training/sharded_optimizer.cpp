@@ -4,6 +4,7 @@
 #include "collectives/arguments.hpp"
 #include "collectives/training/member_lists.hpp"
 #include "runtime.hpp"
+#include "tutti/stream.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -56,12 +57,18 @@ class ShardedOptimizer::Impl {
 
   void step(const Update& update) const;
   void zero_gradients() const {
-    for (const Buffers& each : buffers_) each.flat_gradients.fill_(0);
+    for (const Buffers& each : buffers_) {
+      each.flat_gradients.fill_(0);
+      each.flat_gradients.record_stream(current_stream(each.flat_gradients.device()));
+    }
   }
 
  private:
   void add_member(const std::vector<Tensor>& parameters, std::int64_t shard_elements,
                   const ShardedOptimizerOptions& options);
+  /// The memory is not reused before the step is done, though the optimizer be destroyed. Of what the update
+  /// alone touches, or whatever follows an update that throws, the communicator's calls do not tell.
+  void keep_memory() const;
 
   Communicator& communicator_;
   const ReduceOp operation_;
@@ -118,6 +125,15 @@ void ShardedOptimizer::Impl::add_member(const std::vector<Tensor>& parameters, s
   shards_.push_back(std::move(shard));
 }
 
+void ShardedOptimizer::Impl::keep_memory() const {
+  for (std::size_t local = 0; local < shards_.size(); ++local) {
+    const Stream stream = current_stream(shards_[local].parameters.device());
+    buffers_[local].flat_parameters.record_stream(stream);
+    buffers_[local].flat_gradients.record_stream(stream);
+    for (const Tensor& state : shards_[local].state) state.record_stream(stream);
+  }
+}
+
 void ShardedOptimizer::Impl::step(const Update& update) const {
   if (!update) {
     const Arguments arguments(Runtime::get(), "ShardedOptimizer::step");
@@ -134,6 +150,7 @@ void ShardedOptimizer::Impl::step(const Update& update) const {
     own_parameters.push_back(shards_[local].parameters);
   }
   communicator_.reduce_scatter(gradients, own_gradients, operation_);
+  keep_memory();
   for (const ParameterShard& shard : shards_) {
     const DeviceGuard guard(shard.parameters.device());
     update(shard);

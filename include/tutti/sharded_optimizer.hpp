@@ -50,8 +50,10 @@ struct ParameterShard {
 /// # A step
 /// `step` is a `reduce_scatter` of the gradients, in place, by which every shard gets its part of them; the
 /// program's update of each local shard; and an `all_gather` of the parameters, in place. The results are
-/// those of a member that all-reduces all gradients and updates everything, bit for bit, if the update goes
-/// element by element. Behind it, gradients hold what members had, but for their own shard.
+/// those of a member that all-reduces all gradients and updates everything, if the update goes element by
+/// element: bit for bit, except where NCCL carries the `reduce_scatter` or that all-reduce (on GPUs, unless
+/// the communicator's `determinism` is bitwise), which may add in another order. Behind it, gradients hold
+/// what members had, but for their own shard.
 ///
 /// # Stream order
 /// A step goes on the calling thread's current streams of the local members' devices, on which the update
@@ -60,15 +62,19 @@ struct ParameterShard {
 ///
 /// # The communicator
 /// It outlives this object, and is not moved meanwhile. All ranks take their steps, and make their other
-/// calls, in one order.
+/// calls, in one order. An update may make calls too, such as for the norm of all gradients. They are made
+/// once for each local shard, with a tensor for every local member each time; all ranks need as many local
+/// members then, or make them for their first shard alone (`shard.member` is 0): all gradients are there.
 ///
 /// # Thread safety
 /// One thread at a time.
 ///
 /// # Errors
 /// Bad arguments throw Error(invalid_argument) and queue nothing. What the communicator or the update throws
-/// is passed on. Where the update threw, this rank has not made its all_gather: others wait for it as for one
-/// that is late, and parameters of its shards may have been changed.
+/// is passed on. A step whose update threw can neither be finished nor taken again: this rank has not made
+/// its all_gather, for which others wait as for one that is late, its shards may have been updated, and their
+/// gradients are sums already. Destroy the object and, where there are other ranks, have the communicator's
+/// `abort` tell them.
 ///
 /// # Cost
 /// Each member sends and receives as much as in an all-reduce of the parameters' bytes. Memory for each
