@@ -43,6 +43,29 @@ TEST(Replicate, GivesEveryMemberTheRootsParameters) {
   }
 }
 
+TEST(Replicate, TakesListsInBraces) {
+  Communicator communicator({.devices = test::first_devices(1)});
+  const Device device = communicator.devices()[0];
+  const Tensor weights = ones({3}, {.device = device});
+  const Tensor bias = zeros({}, {.device = device});
+  const std::vector<Tensor> list{weights, bias};
+  replicate(communicator, {list});
+  replicate(communicator, {{weights}});
+  replicate(communicator, {{weights, bias}}, 0, {Stream(device)});
+  const auto replicas = replicate(communicator, {weights, bias});
+  ASSERT_EQ(replicas.size(), 1U);
+  EXPECT_EQ(replicas[0][0].data(), weights.data());
+  const auto before = test::operations_enqueued();
+  EXPECT_TRUE(test::refuses(
+      [&] {
+        replicate(communicator, {list, list});
+      },
+      ErrorCode::invalid_argument, {"2 entries", "one per local member, 1"}));
+  EXPECT_TRUE(test::refuses([&] { replicate(communicator, {}); }, ErrorCode::invalid_argument,
+                            {"0 entries", "one per local member, 1"}));
+  EXPECT_EQ(test::operations_enqueued(), before);
+}
+
 TEST(Replicate, RefusesRootsAndTensorsThatAreElsewhere) {
   Communicator communicator({.devices = test::first_devices(2)});
   const Tensor on_host = zeros({2});

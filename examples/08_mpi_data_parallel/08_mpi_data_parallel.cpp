@@ -117,8 +117,7 @@ class Trainer {
       parameters_.bias.copy_(tutti::from_host(checkpoint.bias, {1}));
       step_.fill_(checkpoint.step);
     }
-    const std::vector<std::vector<tutti::Tensor>> all{{parameters_.weights, parameters_.bias, step_}};
-    tutti::replicate(communicator_, all);
+    tutti::replicate(communicator_, {{parameters_.weights, parameters_.bias, step_}});
   }
 
   [[nodiscard]] std::int64_t steps_done() const { return step_.item<std::int64_t>(); }

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -31,8 +32,13 @@ namespace tutti {
 /// In place: parameters[i][t], of local member i, gets what the root has in its tensor t.
 TUTTI_EXPORT void replicate(Communicator& communicator, TensorLists parameters, int root = 0,
                             StreamList streams = {});
+/// The same for lists in braces: `{list}` are the parameters of the one local member.
+inline void replicate(Communicator& communicator, std::initializer_list<std::vector<Tensor>> parameters,
+                      int root = 0, StreamList streams = {}) {
+  replicate(communicator, TensorLists(parameters), root, streams);
+}
 
-/// What it means that a gradient was not reported in an iteration.
+/// What it means that a gradient was not reported in an iteration, neither in its `no_sync`.
 enum class UnusedGradients : std::uint8_t {
   error,  ///< a mistake: `GradientBuckets::synchronize` throws, and names it
   zero,   ///< the parameter was not used there: `GradientBuckets::synchronize` sets the gradient to zero
