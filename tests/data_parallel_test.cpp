@@ -20,7 +20,8 @@
 
 #include <gtest/gtest.h>
 
-/// Gradient buckets of one process. (Between processes: ranks/data_parallel_ranks_test.cpp.)
+/// Gradient buckets of one process. (Their `no_sync`: no_sync_test.cpp; between processes:
+/// ranks/data_parallel_ranks_test.cpp.)
 namespace tutti {
 namespace {
 
@@ -260,30 +261,6 @@ TEST_F(GradientBucketsTest, TakeUnusedGradientsForZeroIfTheyAreTold) {
   pass_.run(buckets, 5, 0);
   buckets.synchronize();
   EXPECT_TRUE(pass_.holds(5, ReduceOp::sum));
-}
-
-TEST_F(GradientBucketsTest, ReduceOnlyTheFirstIterationBehindNoSync) {
-  GradientBuckets buckets = make(BackwardPass::small_buckets());
-  const auto before = operations_enqueued();
-  {
-    const NoSyncGuard no_sync = buckets.no_sync();
-    for (int part = 0; part < 2; ++part) {
-      const NoSyncGuard nested = buckets.no_sync();
-      for (int local = 0; local < pass_.locals(); ++local) {
-        for (int index = pass_.count(); index-- > 0;) buckets.ready(local, index);
-      }
-      buckets.synchronize();
-    }
-    EXPECT_TRUE(
-        refuses([&] { buckets.ready(0, pass_.count()); }, ErrorCode::invalid_argument, {"index is 10"}));
-    EXPECT_EQ(buckets.started(), 0);
-  }
-  EXPECT_EQ(operations_enqueued(), before);
-  pass_.run(buckets, 6, 0);
-  EXPECT_TRUE(refuses([&] { static_cast<void>(buckets.no_sync()); }, ErrorCode::invalid_argument,
-                      {"GradientBuckets::no_sync", "expected synchronize before"}));
-  buckets.synchronize();
-  EXPECT_TRUE(pass_.holds(6));
 }
 
 TEST_F(GradientBucketsTest, RefuseWhatIsNotThereAndWhatComesTwice) {

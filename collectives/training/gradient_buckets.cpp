@@ -38,6 +38,10 @@ struct StreamMark {
 struct BucketShare {
   std::vector<Tensor> gradients;
   std::vector<StreamMark> marks;  ///< kept for the next iteration, as events are
+  /// How far streams had come when they last added to a gradient in a `no_sync`. A gradient that is complete
+  /// since then has no other mark; others, whose `ready` came behind that, have no need of these.
+  std::vector<StreamMark> no_sync_marks;
+  bool needs_no_sync_marks = false;
 };
 
 struct GradientBucket {
@@ -71,7 +75,10 @@ class GradientBuckets::Impl {
   void check_gradients(const Arguments& arguments) const;
   /// The gradient is complete behind what the current stream of its device has queued.
   void report(std::size_t local, std::size_t index);
-  void mark(BucketShare& share, const Stream& stream);
+  /// Likewise, but the iteration may still add to it: nothing starts.
+  void report_in_no_sync(std::size_t local, std::size_t index);
+  static void mark(std::vector<StreamMark>& marks, const Stream& stream);
+  void begin_next_iteration();
   void start_full_buckets();
   void start(GradientBucket& bucket);
   /// Those that have not been reported: local members and indices.
@@ -88,7 +95,8 @@ class GradientBuckets::Impl {
 
   mutable std::mutex mutex_;
   std::vector<GradientBucket> buckets_;
-  std::vector<std::vector<bool>> is_ready_;  ///< by local member and index
+  std::vector<std::vector<bool>> is_ready_;            ///< by local member and index
+  std::vector<std::vector<bool>> is_used_in_no_sync_;  ///< of this iteration, likewise
   std::size_t started_ = 0;
   bool is_under_way_ = false;  ///< something has been reported in this iteration
   int no_sync_depth_ = 0;
@@ -118,6 +126,7 @@ GradientBuckets::Impl::Impl(Communicator& communicator, TensorLists gradients,
     buckets_.push_back(std::move(bucket));
   }
   is_ready_.assign(locals(), std::vector<bool>(bucket_of_.size(), false));
+  is_used_in_no_sync_ = is_ready_;
   constexpr int urgent = -1;
   for (const Device device : communicator.devices()) streams_.emplace_back(device, urgent);
 }
@@ -141,7 +150,8 @@ void GradientBuckets::Impl::ready(int member, int index) {
   if (index < 0 || static_cast<std::size_t>(index) >= bucket_of_.size())
     arguments.fail("index is {}, expected 0 to {}", index, bucket_of_.size() - 1);
   const std::lock_guard lock(mutex_);
-  if (no_sync_depth_ > 0) return;
+  if (no_sync_depth_ > 0)
+    return report_in_no_sync(static_cast<std::size_t>(member), static_cast<std::size_t>(index));
   if (is_ready_[static_cast<std::size_t>(member)][static_cast<std::size_t>(index)]) {
     arguments.fail(
         "index is {}, a gradient that local member {} has reported in this iteration, expected each once "
@@ -154,22 +164,24 @@ void GradientBuckets::Impl::ready(int member, int index) {
 
 void GradientBuckets::Impl::report(std::size_t local, std::size_t index) {
   GradientBucket& bucket = buckets_[bucket_of_[index]];
-  mark(bucket.shares[local], current_stream(communicator_.devices()[local]));
+  mark(bucket.shares[local].marks, current_stream(communicator_.devices()[local]));
   is_ready_[local][index] = true;
   is_under_way_ = true;
   --bucket.missing;
 }
 
-void GradientBuckets::Impl::mark(BucketShare& share, const Stream& stream) {
-  auto found = std::ranges::find_if(share.marks, [&](const StreamMark& mark) {
-    return mark.is_of_this_iteration && mark.stream == stream;
-  });
-  if (found == share.marks.end()) {
-    found =
-        std::ranges::find_if(share.marks, [](const StreamMark& mark) { return !mark.is_of_this_iteration; });
-  }
-  if (found == share.marks.end())
-    found = share.marks.insert(share.marks.end(), {.stream = stream, .event = Event()});
+void GradientBuckets::Impl::report_in_no_sync(std::size_t local, std::size_t index) {
+  mark(buckets_[bucket_of_[index]].shares[local].no_sync_marks,
+       current_stream(communicator_.devices()[local]));
+  is_used_in_no_sync_[local][index] = true;
+}
+
+void GradientBuckets::Impl::mark(std::vector<StreamMark>& marks, const Stream& stream) {
+  auto found = std::ranges::find_if(
+      marks, [&](const StreamMark& mark) { return mark.is_of_this_iteration && mark.stream == stream; });
+  if (found == marks.end())
+    found = std::ranges::find_if(marks, [](const StreamMark& mark) { return !mark.is_of_this_iteration; });
+  if (found == marks.end()) found = marks.insert(marks.end(), {.stream = stream, .event = Event()});
   found->event.record(stream);
   found->stream = stream;
   found->is_of_this_iteration = true;
@@ -186,6 +198,9 @@ void GradientBuckets::Impl::start(GradientBucket& bucket) {
     for (const StreamMark& mark : share.marks) {
       if (mark.is_of_this_iteration) streams_[local].wait_event(mark.event);
     }
+    for (const StreamMark& mark : share.no_sync_marks) {
+      if (share.needs_no_sync_marks && mark.is_of_this_iteration) streams_[local].wait_event(mark.event);
+    }
     gradients.push_back(share.gradients);
   }
   communicator_.all_reduce_coalesced(gradients, gradients, operation_, streams_);
@@ -194,22 +209,35 @@ void GradientBuckets::Impl::start(GradientBucket& bucket) {
 void GradientBuckets::Impl::synchronize() {
   const std::lock_guard lock(mutex_);
   if (no_sync_depth_ > 0) return;
-  const auto unreported = missing();
-  if (!unreported.empty() && unused_ == UnusedGradients::error) refuse(unreported);
-  for (const auto& [local, index] : unreported) {
+  auto unused = missing();
+  std::erase_if(unused, [this](const auto& place) { return is_used_in_no_sync_[place.first][place.second]; });
+  if (!unused.empty() && unused_ == UnusedGradients::error) refuse(unused);
+  for (const auto& [local, index] : unused) {
     gradients_[local][index].fill_(0);
     report(local, index);
   }
+  for (const auto& [local, index] : missing()) {
+    buckets_[bucket_of_[index]].shares[local].needs_no_sync_marks = true;
+    report(local, index);  // what the program has made of the sum since then counts too
+  }
   start_full_buckets();
   for (const Stream& stream : streams_) current_stream(stream.device()).wait_stream(stream);
+  begin_next_iteration();
+}
 
+void GradientBuckets::Impl::begin_next_iteration() {
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].missing = locals() * plan_[b].size();
     for (BucketShare& share : buckets_[b].shares) {
-      for (StreamMark& mark : share.marks) mark.is_of_this_iteration = false;
+      for (std::vector<StreamMark>* const marks : {&share.marks, &share.no_sync_marks}) {
+        for (StreamMark& mark : *marks) mark.is_of_this_iteration = false;
+      }
+      share.needs_no_sync_marks = false;
     }
   }
-  for (std::vector<bool>& flags : is_ready_) std::fill(flags.begin(), flags.end(), false);
+  for (auto* const all : {&is_ready_, &is_used_in_no_sync_}) {
+    for (std::vector<bool>& flags : *all) std::fill(flags.begin(), flags.end(), false);
+  }
   started_ = 0;
   is_under_way_ = false;
 }

@@ -63,9 +63,10 @@ class NoSyncGuard;
 /// # Buckets
 /// Gradients are put into buckets in reverse order, as the backward pass produces them, those of each element
 /// type into buckets of their own. A bucket is one `Communicator::all_reduce_coalesced` in place, of the
-/// tensors as they are: nothing is flattened or copied. It starts as soon as every local member has reported
-/// all of its gradients, and all buckets before it have been started: so all ranks start the same buckets in
-/// the same order, in whatever order gradients become ready.
+/// tensors as they are: nothing is flattened, and nothing is copied but what that copies (strided gradients,
+/// and large ones that are not aligned to 16 bytes). It starts as soon as every local member has reported all
+/// of its gradients, and all buckets before it have been started: so all ranks start the same buckets in the
+/// same order, in whatever order gradients become ready.
 ///
 /// # An iteration
 /// `ready` for each gradient of each local member, once its last writer has been queued; then `synchronize`,
@@ -74,20 +75,23 @@ class NoSyncGuard;
 ///
 /// # Stream order
 /// Every local member's device has a communication stream, more urgent than others, on which its all-reduces
-/// run. One waits for what the current streams had queued when its gradients were reported, for the
-/// all-reduces before it, and for nothing else: so it overlaps with the rest of the backward pass.
-/// `synchronize` has the current streams wait for all of them. No call waits on the host, unless the
-/// communicator's does. Between the first `ready` of an iteration and its `synchronize` nothing else may read
-/// or write gradients that have been reported.
+/// run. One waits for what the current streams had queued when its gradients were reported, and for the
+/// communicator's call before it: so it overlaps with the rest of the backward pass. If that call is one of
+/// the program, on other streams, the first all-reduce of an iteration also waits for whatever these streams
+/// have been given by then: where one thread drives several devices in turn, most of the backward pass. A
+/// communicator of the buckets' own (`Communicator::split`) spares it that. `synchronize` has the current
+/// streams wait for all all-reduces. No call waits on the host, unless the communicator's does. Between a
+/// `ready` outside of a `no_sync` and `synchronize` nothing else may read or write that gradient.
 ///
 /// # Graphs
-/// A whole iteration may be captured, `synchronize` included, on streams that are all part of the capture
-/// (`Graph::capture` of several streams sees to that), by all ranks alike.
+/// A whole iteration may be captured, with its `no_sync` and `synchronize`, on streams that are all part of
+/// the capture (`Graph::capture` of several streams sees to that), by all ranks alike. Launches of the
+/// graph report nothing.
 ///
 /// # The communicator
 /// It outlives this object, and is not moved meanwhile. During an iteration it makes no other calls: their
 /// place among the all-reduces would depend on when gradients become ready, and ranks have to make all calls
-/// in one order. A program that makes others then makes them with a communicator of its own
+/// in one order. A program that makes others then makes them with another communicator
 /// (`Communicator::split`).
 ///
 /// # Thread safety
@@ -102,7 +106,7 @@ class NoSyncGuard;
 /// the communicator, whose `abort` tells them.
 ///
 /// # Cost
-/// An event for each `ready`. No memory of the devices, beside what the communicator needs.
+/// An event for each `ready`. No memory of the devices, beside what the communicator needs for its calls.
 class TUTTI_EXPORT GradientBuckets {
  public:
   /// gradients[i] are those of local member i, on its device, in the order of the forward pass; alike on all
@@ -116,18 +120,23 @@ class TUTTI_EXPORT GradientBuckets {
 
   /// Gradient `index` of local member `member` (from 0, in the order of `Communicator::devices`) is complete
   /// behind what the calling thread's current stream of its device has queued. Once for each in an
-  /// iteration. In a `no_sync`: checks the numbers, and does nothing.
+  /// iteration. In a `no_sync`: as often as the gradient is added to; starts nothing.
   void ready(int member, int index);
 
   /// Ends the iteration: the calling thread's current streams of all local members' devices wait for all
-  /// all-reduces. Returns without waiting. Throws Error(invalid_argument) if gradients have not been reported
-  /// (unless `UnusedGradients::zero`), naming some: they may still be reported, and this be called again;
-  /// meanwhile other ranks wait as for one that is late. In a `no_sync`: does nothing.
+  /// all-reduces. Returns without waiting. A gradient that was reported in a `no_sync` of the iteration and
+  /// not since counts as reported now: behind its reports there, and behind what the current stream has
+  /// queued. Throws Error(invalid_argument) if
+  /// others have not been reported (unless `UnusedGradients::zero`), naming some: they may still be reported,
+  /// and this be called again; meanwhile other ranks wait as for one that is late. In a `no_sync`: does
+  /// nothing.
   void synchronize();
 
-  /// For the guard's lifetime nothing is reduced: iterations only add to the gradients of their own device,
-  /// which is the backward pass's to do. The first iteration after it reduces the sums. All ranks do the
-  /// same. Guards nest. Throws Error(invalid_argument) in the middle of an iteration.
+  /// For the guard's lifetime nothing is reduced: backward passes only add to the gradients of their own
+  /// device, which is theirs to do, and report them. They are part of the iteration that the first
+  /// `synchronize` after it ends, which reduces the sums, with another backward pass before it or without.
+  /// All ranks do the same. Guards nest. Throws Error(invalid_argument) if gradients have been reported in
+  /// the iteration outside of a `no_sync`.
   ///
   ///     {
   ///       const tutti::NoSyncGuard no_sync = buckets.no_sync();
