@@ -50,6 +50,9 @@ struct TeamScratch {
 /// have been made for it. Calls of several threads take turns by the team's lock.
 class TeamContext {
  public:
+  /// So many plans of exchanges of unequal parts are kept at most.
+  static constexpr std::size_t most_unequal_exchanges = 64;
+
   /// Collective over the exchange.
   TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings);
 
@@ -97,6 +100,8 @@ class TeamContext {
   transport::ranks::RoundLauncher launcher_;
   transport::ranks::TeamMeans means_;
   transport::PlanCache plans_;
+  /// Of exchanges of unequal parts, whose sizes may be others in every call: they push out one another alone.
+  transport::PlanCache plans_of_unequal_exchanges_{most_unequal_exchanges};
   transport::PlanKey key_;  ///< of the call that is being made; keeps its memory
   Collective last_collective_ = Collective::barrier;
   std::uint64_t last_bytes_ = 0;

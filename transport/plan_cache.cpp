@@ -51,7 +51,7 @@ std::shared_ptr<const Plan> PlanCache::keep(const PlanKey& key, Plan made) {
   if (plan->is_provisional) return plan;
   const std::scoped_lock lock(mutex_);
   const std::size_t bytes = key.bytes() + bytes_of(*plan);
-  if (plans_.size() >= capacity || bytes_ + bytes > most_bytes) {
+  if (plans_.size() >= capacity_ || bytes_ + bytes > most_bytes) {
     plans_.clear();
     bytes_ = 0;
   }

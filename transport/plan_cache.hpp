@@ -51,15 +51,17 @@ class PlanKey {
 };
 
 /// Plans by shape: a runtime extension for what one process does alone, and one of each team. Thread-safe.
-/// Holds at most `capacity` plans, which take at most about `most_bytes`, and starts over when full: programs
+/// Holds at most so many plans, which take at most about `most_bytes`, and starts over when full: programs
 /// that meet so many shapes do not repeat them.
 class PlanCache {
  public:
-  static constexpr std::size_t capacity = 4096;
+  static constexpr std::size_t usual_capacity = 4096;
   static constexpr std::size_t most_bytes = std::size_t{64} << 20U;
 
   PlanCache() = default;
   explicit PlanCache(Runtime& /*runtime*/) {}
+  /// Of at most `capacity` plans.
+  explicit PlanCache(std::size_t capacity) : capacity_(capacity) {}
 
   /// The plan for `key`; made by `make` if there is none, without a lock, as planning may test peers or load
   /// a library. Two threads may both make one, and then the first is kept. A provisional one is not kept.
@@ -73,6 +75,7 @@ class PlanCache {
   [[nodiscard]] std::shared_ptr<const Plan> find(const PlanKey& key);
   [[nodiscard]] std::shared_ptr<const Plan> keep(const PlanKey& key, Plan made);
 
+  std::size_t capacity_ = usual_capacity;
   std::shared_mutex mutex_;
   std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKey::Hash> plans_;
   std::size_t bytes_ = 0;  ///< of all of them, about

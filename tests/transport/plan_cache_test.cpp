@@ -1,6 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/plan_cache.hpp"
 
+#include "collectives/request.hpp"
+#include "collectives/team_context.hpp"
+#include "tutti/exchange.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
 #include <gtest/gtest.h>
 
 namespace tutti::transport {
@@ -38,9 +49,9 @@ TEST_F(Plans, AreMadeOnce) {
 }
 
 TEST_F(Plans, AreForgottenWhenThereAreTooMany) {
-  for (std::uint64_t key = 0; key < PlanCache::capacity; ++key) ASSERT_TRUE(is_made(key, 100));
+  for (std::uint64_t key = 0; key < PlanCache::usual_capacity; ++key) ASSERT_TRUE(is_made(key, 100));
   EXPECT_FALSE(is_made(0, 100));
-  EXPECT_TRUE(is_made(PlanCache::capacity, 100));
+  EXPECT_TRUE(is_made(PlanCache::usual_capacity, 100));
   EXPECT_TRUE(is_made(0, 100));
 }
 
@@ -55,6 +66,37 @@ TEST_F(Plans, AreForgottenWhenTheyTakeTooMuchMemory) {
 TEST_F(Plans, AreKeptHoweverLarge) {
   EXPECT_TRUE(is_made(0, 2 * PlanCache::most_bytes));
   EXPECT_FALSE(is_made(0, 2 * PlanCache::most_bytes));
+}
+
+class OnlyProcess final : public Exchange {
+ public:
+  [[nodiscard]] int rank() const override { return 0; }
+  [[nodiscard]] int size() const override { return 1; }
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    std::ranges::copy(mine, all.begin());
+  }
+};
+
+TEST(PlansOfATeam, OfUnequalExchangesPushOutOneAnotherAlone) {
+  OnlyProcess process;
+  collectives::TeamContext context(process, {.window_bytes = std::size_t{1} << 20U, .devices = {0, 1}});
+  const auto exchange = [&](std::uint64_t bytes) {
+    collectives::Request request{.collective = Collective::all_to_all};
+    request.add_copied(bytes + 1);
+    request.parts = {1, bytes, bytes, 1};
+    return context.plan_for(request, 0);
+  };
+  collectives::Request sum{.collective = Collective::all_reduce_add};
+  sum.add_summed(1000, DType::float32);
+  const std::shared_ptr<const Plan> plan = context.plan_for(sum, 0);
+  const std::shared_ptr<const Plan> first = exchange(2);
+  EXPECT_EQ(exchange(2), first);
+  for (std::uint64_t bytes = 3; bytes < 3 + PlanCache::usual_capacity; ++bytes) {
+    const std::shared_ptr<const Plan> made = exchange(bytes);
+    ASSERT_EQ(exchange(bytes), made);
+  }
+  EXPECT_NE(exchange(2), first);
+  EXPECT_EQ(context.plan_for(sum, 0), plan);
 }
 
 }  // namespace
