@@ -280,6 +280,9 @@ transport::CallShape::Counted count_moved(const Problem& problem) {
     most.busiest_member = std::max({most.busiest_member, moved.sent, moved.received});
     most.most_kept = std::max(most.most_kept, moved.kept);
   }
+  // Elsewhere a member sends or receives as much as it keeps, and what an all_gather leaves in place only its
+  // own rank knows.
+  if (problem.shape.collective != Collective::all_to_all) most.most_kept = 0;
   return most;
 }
 

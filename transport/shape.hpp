@@ -24,7 +24,8 @@ struct CallShape {
   struct Counted {
     std::uint64_t largest_message = 0;
     std::uint64_t busiest_member = 0;
-    std::uint64_t most_kept = 0;  ///< bytes that stay with their member
+    std::uint64_t most_kept = 0;  ///< of an all_to_all: bytes that stay with their member
+    friend bool operator==(const Counted&, const Counted&) = default;
   };
   std::optional<Counted> counted{};
 
@@ -32,6 +33,7 @@ struct CallShape {
   [[nodiscard]] std::uint64_t largest_message() const noexcept;
   /// Bytes that some member has to send or to receive, if all are sent at once to those who add or keep them.
   [[nodiscard]] std::uint64_t busiest_member() const noexcept;
+  friend bool operator==(const CallShape&, const CallShape&) = default;
 };
 
 }  // namespace tutti::transport

@@ -96,6 +96,18 @@ void for_each_team_call(const Visit& visit) {
   }
 }
 
+TEST(RankAgreement, AllHaveTheShapeInCommonThatTheyChooseBy) {
+  for_each_team_call([](Collective collective, std::size_t members, std::uint64_t elements,
+                        bool has_unequal_parts) {
+    const CallShape shape = seen_by(0, members, collective, elements, true, has_unequal_parts).shape;
+    EXPECT_EQ(shape.counted.has_value(), has_unequal_parts);
+    for (std::size_t rank = 1; rank < members; ++rank) {
+      EXPECT_EQ(seen_by(rank, members, collective, elements, rank % 2 == 0, has_unequal_parts).shape, shape)
+          << "rank " << rank;
+    }
+  });
+}
+
 TEST(RankAgreement, NcclsCallsAreMadeByAllOrNoneInTheSameGroups) {
   for_each_team_call(
       [](Collective collective, std::size_t members, std::uint64_t elements, bool has_unequal_parts) {
