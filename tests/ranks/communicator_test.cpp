@@ -2,9 +2,11 @@
 #include "tutti/communicator.hpp"
 
 #include "ranks/contract.hpp"
+#include "ranks/contract_exchanges.hpp"
 #include "support/ranks.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
 #include <string>
 #include <string_view>
@@ -123,6 +125,24 @@ INSTANTIATE_TEST_SUITE_P(RanksStaged, CommunicatorContract,
 INSTANTIATE_TEST_SUITE_P(Ranks, SeveralHosts,
                          testing::Combine(spreads, testing::ValuesIn(test::ranks::contract())),
                          name_of_spread);
+
+TEST(Communicator, MembersMayBeSilentInLongExchanges) {
+  for (const TransportKind transport : {TransportKind::automatic, TransportKind::staged}) {
+    for (const int hosts : {1, 2}) {
+      SCOPED_TRACE(std::string(name_of(transport)) + " on " + std::to_string(hosts));
+      expect_all_right(3, [&](Exchange& exchange) {
+        const bool on_gpus = backend_kind() == BackendKind::cuda;
+        if (on_gpus && hosts > 1 && device_count() < 3) return;  // no host has another's GPU
+        setenv("TUTTI_HOST_ID", std::to_string(exchange.rank() % hosts).c_str(), 1);
+        Communicator communicator(exchange, {.devices = {exchange.rank() % device_count()},
+                                             .window_bytes = std::size_t{512} << 10U,
+                                             .transport = transport});
+        test::ranks::Group group(communicator);
+        test::ranks::members_may_be_silent_in_long_exchanges(group);
+      });
+    }
+  }
+}
 
 TEST(Communicator, OfOneProcessNeedsNoExchange) {
   expect_all_right(1, [](Exchange&) {

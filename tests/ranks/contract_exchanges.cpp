@@ -257,6 +257,26 @@ void exchanges_take_parts_of_unequal_lengths(Group& group) {
   }
 }
 
+void members_may_be_silent_in_long_exchanges(Group& group) {
+  const auto members = static_cast<std::size_t>(group.members());
+  std::uint64_t seed = 2500;
+  // Of a few pieces, and of many, which take many rounds where they go through windows.
+  for (const std::int64_t count : {100'003, 900'001}) {
+    std::vector<Sizes> counts(members, Sizes(members, 0));
+    counts[0][1] = count;  // the others neither send nor receive
+    start_all_to_all(group, DType::int32, counts, InPlaceOf::none, ++seed)();
+    counts[2][0] = 5;
+    start_all_to_all(group, DType::int32, counts, InPlaceOf::none, ++seed)();
+    counts[2] = Sizes(members, 0);
+    counts[1][2] = 17;
+    counts[2][1] = 3;
+    start_all_to_all(group, DType::int32, counts, InPlaceOf::none, ++seed)();
+    counts[0][0] = 40'009;  // what stays takes rounds as well
+    counts[2][1] = 17;      // in place, as much comes as goes
+    start_all_to_all(group, DType::int32, counts, InPlaceOf::every_second, ++seed)();
+  }
+}
+
 void exchanges_in_place_can_be_captured(Group& group) {
   // Between hosts only what NCCL carries can be captured.
   if (group.communicator.explain().find(" hosts:") != std::string::npos) return;

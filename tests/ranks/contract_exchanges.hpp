@@ -36,5 +36,7 @@ void all_to_all_takes_lists(Group& group);
 void parts_may_be_of_unequal_lengths(Group& group);
 void exchanges_take_parts_of_unequal_lengths(Group& group);
 void exchanges_in_place_can_be_captured(Group& group);
+/// Not among those of `contract()`: of three members or more, and soon done with small windows alone.
+void members_may_be_silent_in_long_exchanges(Group& group);
 
 }  // namespace tutti::test::ranks
