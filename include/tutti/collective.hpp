@@ -56,7 +56,7 @@ struct CollectiveTraits {
   bool reduces = false;
   bool takes_operation = false;  ///< a `ReduceOp`; others that reduce add
   bool takes_lists = false;
-  bool has_own_sizes = false;        ///< members' parts may differ in length
+  bool has_own_sizes = false;        ///< each part's length is that of its tensor
   bool is_of_communicators = false;  ///< and has no free function
 };
 

@@ -97,7 +97,8 @@ concept MemberLists =
 /// exchange that has a `Network`. GPUs then reach one another by NCCL, which carries every call that it can,
 /// whatever its size. All other calls, and all calls on virtual devices, go through host memory and the
 /// network. A thread of the communicator, which sleeps most of the time when there is nothing to do, sends
-/// every byte once to each host that needs it. Such calls cannot be captured: Error(unsupported).
+/// what a member puts for others in a round once to each host that needs any of it, whole. Such calls cannot
+/// be captured: Error(unsupported).
 ///
 /// # Thread safety
 /// Any thread may make calls, one at a time. `abort`, `is_running` and `flight_record` may be called at any
@@ -217,13 +218,15 @@ class TUTTI_EXPORT Communicator {
   // Parts of unequal lengths, and exchanges of all with all. Sizes are numbers of elements, 0 too.
   /// `all_gather` of inputs of unequal lengths: member m's input has `sizes[m]` elements, and every `out` as
   /// many as all of them. All ranks give the sizes of all members. Cost: as with equal parts; NCCL, which has
-  /// no call for it, makes a broadcast for each part.
+  /// no call for it, makes a broadcast for each part. Where members read one another's memory, large inputs
+  /// that do not begin at multiples of 16 bytes are copied first: parts in place may lie so.
   void all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, StreamList streams = {});
   /// Braces without anything in them are streams.
   void all_gather(TensorList inputs, TensorList out, std::initializer_list<Stream> streams) {
     all_gather(inputs, out, StreamList(streams));
   }
   /// `reduce_scatter` into parts of unequal lengths, likewise: member m's `out` has `sizes[m]` elements.
+  /// NCCL makes a reduce for each part.
   void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
                       StreamList streams = {});
   void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op,

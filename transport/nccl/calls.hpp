@@ -79,8 +79,7 @@ struct Refusal {
 ///  - Of unequal parts an all_gather becomes one ncclBroadcast per part and rank, a reduce_scatter_add one
 ///    ncclReduce.
 ///  - Scatter, gather and all_to_all become one ncclSend and one ncclRecv per flow, also for what stays on
-///  its
-///    device.
+///    its device.
 [[nodiscard]] std::variant<CallList, Refusal> calls_for(const Problem& problem);
 
 }  // namespace tutti::transport::nccl
