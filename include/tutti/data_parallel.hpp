@@ -64,9 +64,9 @@ class NoSyncGuard;
 /// Gradients are put into buckets in reverse order, as the backward pass produces them, those of each element
 /// type into buckets of their own. A bucket is one `Communicator::all_reduce_coalesced` in place, of the
 /// tensors as they are: nothing is flattened, and nothing is copied but what that copies (strided gradients,
-/// and large ones that are not aligned to 16 bytes). It starts as soon as every local member has reported all
-/// of its gradients, and all buckets before it have been started: so all ranks start the same buckets in the
-/// same order, in whatever order gradients become ready.
+/// and large ones that are not aligned to 16 bytes or not of the library's memory). It starts as soon as
+/// every local member has reported all of its gradients, and all buckets before it have been started: so all
+/// ranks start the same buckets in the same order, in whatever order gradients become ready.
 ///
 /// # An iteration
 /// `ready` for each gradient of each local member, once its last writer has been queued; then `synchronize`,
