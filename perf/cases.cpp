@@ -91,12 +91,15 @@ std::size_t payload_bytes(const Operation& operation, const Case& what) {
 }
 
 std::string too_small(const Operation& operation, const Case& what) {
-  const std::size_t parts = operation.divides_evenly() ? static_cast<std::size_t>(what.members.count) : 1;
-  const std::size_t least = parts * size_of(what.dtype);
-  if (!what.tensors.empty() || what.bytes == 0 || what.bytes >= least) return "";
-  const std::string one =
-      parts == 1 ? fmt::format("one {} element", name_of(what.dtype))
-                 : fmt::format("one {} element for each of {} devices", name_of(what.dtype), parts);
+  if (!what.tensors.empty() || what.bytes == 0) return "";
+  const bool divides = operation.divides_evenly();
+  const std::size_t parts = divides ? static_cast<std::size_t>(what.members.count) : 1;
+  const std::size_t tensors = divides ? payload_tensors(what, operation.is_coalesced()).size() : 1;
+  const std::size_t least = parts * tensors * size_of(what.dtype);
+  if (what.bytes >= least) return "";
+  std::string one = fmt::format("one {} element", name_of(what.dtype));
+  if (parts > 1) one += fmt::format(" for each of {} devices", parts);
+  if (tensors > 1) one += fmt::format(" in each of {} tensors", tensors);
   return fmt::format("{} {} less than {} ({})", what.bytes, what.bytes == 1 ? "byte is" : "bytes are", one,
                      least);
 }

@@ -17,17 +17,19 @@ namespace {
 constexpr const char* description = R"(Checks and measures tutti's collectives.
 
 OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather, all_reduce_add,
-all_reduce_add_coalesced, all_gather, reduce_scatter_add, sendrecv (copies between all pairs of devices: latency at
-the smallest size, bandwidth at the largest), several of these, or all. One process drives all devices. Started by
-mpirun, every process is a rank with -g devices; rank 0 prints. Between ranks all operations but sendrecv are those of
-a Communicator. In one process all_reduce_add, all_reduce_add_coalesced, all_gather and reduce_scatter_add are: of one
-that joins all its devices, 16 at most.
+all_reduce_add_coalesced, all_gather, all_gather_coalesced, all_gather_unequal, reduce_scatter_add,
+reduce_scatter_coalesced, reduce_scatter_add_unequal, all_to_all, all_to_all_coalesced, all_to_all_unequal, sendrecv
+(copies between all pairs of devices: latency at the smallest size, bandwidth at the largest), several of these, or
+all. Of the unequal ones the parts of n members are as long as 1 to n units; of an exchange each member's own is the
+shortest. One process drives all devices. Started by mpirun, every process is a rank with -g devices; rank 0 prints.
+Between ranks all operations but sendrecv are those of a Communicator. In one process those from all_reduce_add to
+all_to_all_unequal are: of one that joins all its devices, 16 at most.
   tutti-perf topo              devices, links and the peer-to-peer self-test
   tutti-perf explain OP SIZE   which transport and algorithm a call takes (in place, if it can), and why
   tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file
 
 Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add or all_reduce_add, the whole of a
-scatter or gather, an output of all_gather, an input of reduce_scatter_add.
+scatter or gather, an output of all_gather, an input of reduce_scatter_add or all_to_all.
 Suffixes K, M and G are binary. A coalesced operation splits a size into 16 tensors unless --tensors is given.
 
 Letters, long names and meanings of options are those of nccl-tests, where it has them; its names of operations (also
@@ -38,8 +40,8 @@ constexpr const char* footer =
     R"(Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by its length;
 the median of several batches. p50 and p99 are latencies, from the call to completion on all devices. --latency
 shows the median latency as `time`. Ranks start every batch in step, and its time is the slowest rank's. algbw is
-size / time; busbw is algbw times (n-1)/n for scatter, gather, all_gather and reduce_scatter_add, times 2(n-1)/n for
-all_reduce_add, and algbw itself otherwise.
+size / time; busbw is algbw times (n-1)/n for scatter, gather, all_gather, reduce_scatter_add and all_to_all, times
+2(n-1)/n for all_reduce_add, times 1-1/u for unequal parts of u = n(n+1)/2 units, and algbw itself otherwise.
 
 A bandwidth is N/A where nothing goes from device to device. A line above rows tells which transport and algorithm have
 carried them. The table is as wide as the terminal, or as COLUMNS says, and 120 letters in a pipe or a file; columns that
@@ -79,8 +81,8 @@ struct Foreign {
 constexpr Foreign foreign[] = {
     {"-t,--nthreads", "one thread drives all devices of a process: their number is -g"},
     {"-m,--agg_iters",
-     "calls are not grouped: many tensors in one call are measured by broadcast_coalesced, "
-     "reduce_add_coalesced and all_reduce_add_coalesced (--tensors)"},
+     "calls are not grouped: many tensors in one call are measured by the coalesced operations "
+     "(--tensors)"},
     {"-a,--average", "the time of ranks is the slowest one's, always"},
     {"-p,--parallel_init", "the members of a communicator start at once, always: leave it out"},
     {"-z,--blocking", "the time from a call to its completion is shown by --latency"},

@@ -2,10 +2,13 @@
 #include "operation.hpp"
 
 #include "nearest.hpp"
+#include "tutti/error.hpp"
 
 #include <algorithm>
 #include <array>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
@@ -38,6 +41,7 @@ constexpr std::array aliases{Alias{"bcast", "broadcast"},
                              Alias{"allreduce", "all_reduce_add"},
                              Alias{"allreducecoalesced", "all_reduce_add_coalesced"},
                              Alias{"reducescatter", "reduce_scatter_add"},
+                             Alias{"reducescatteraddcoalesced", "reduce_scatter_coalesced"},
                              Alias{"allgatherv", "all_gather_unequal"},
                              Alias{"reducescatterv", "reduce_scatter_add_unequal"},
                              Alias{"alltoallv", "all_to_all_unequal"}};
@@ -108,7 +112,11 @@ std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced) {
 
 double Operation::bus_factor(int members) const {
   if (is_copy()) return 1.0;
-  const double others = static_cast<double>(members - 1) / static_cast<double>(members);
+  // Unequal parts are as long as 1, 2, …, n units. Of such a gathered whole, the member with one unit
+  // receives all others, more than anyone else; so it sends them of a summed one. In an exchange, where
+  // everyone's own part is one unit, all do both.
+  const int units = has_unequal_parts() ? members * (members + 1) / 2 : members;
+  const double others = static_cast<double>(units - 1) / static_cast<double>(units);
   switch (traits().travels_as) {
     case Collective::scatter:
     case Collective::gather:
@@ -118,13 +126,17 @@ double Operation::bus_factor(int members) const {
       return others;
     case Collective::all_reduce_add:
       return 2.0 * others;
-    default:
+    case Collective::broadcast:
+    case Collective::reduce_add:
       return 1.0;
+    default:
+      break;
   }
+  throw Error(ErrorCode::internal, fmt::format("{} has no bus factor", name()));
 }
 
 bool Operation::divides_evenly() const {
-  // Without a root and of parts: an all_gather, a reduce_scatter_add, an all_to_all.
+  // Without a root and of parts: an all_gather, a reduce_scatter_add, an all_to_all, and lists of these.
   return !is_copy() && !has_unequal_parts() && !traits().has_root &&
          traits().travels_as != Collective::all_reduce_add;
 }

@@ -88,7 +88,8 @@ class Operation {
   [[nodiscard]] bool is_coalesced() const { return !is_copy() && traits().takes_lists; }
   /// Whether it is a communicator's, `Members::communicator`.
   [[nodiscard]] virtual bool needs_communicator() const { return false; }
-  /// What algorithm bandwidth is multiplied with to compare with a link's.
+  /// What algorithm bandwidth is multiplied with to compare with a link's: the share of the payload that must
+  /// cross the link of the member with most to send or to receive.
   [[nodiscard]] double bus_factor(int members) const;
 
   /// Allocates the buffers of one call; their contents are unspecified.
@@ -110,7 +111,7 @@ class Operation {
   [[nodiscard]] bool cuts_dimension() const { return !is_copy() && traits().has_own_sizes; }
   /// Whether members' parts differ in length.
   [[nodiscard]] virtual bool has_unequal_parts() const { return false; }
-  /// Whether the payload has the same number of elements for every member.
+  /// Whether each tensor of the payload has the same number of elements for every member.
   [[nodiscard]] bool divides_evenly() const;
 };
 

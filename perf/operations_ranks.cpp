@@ -119,49 +119,70 @@ constexpr std::array descriptions{
         }},
     Description{Collective::all_gather, true,
                 [](const Case& what, Placement placement) {
-                  return prepare_all_gather(what, placement, Parts::equal);
+                  return prepare_all_gather(what, placement, {.parts = Parts::equal});
                 },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather(call.inputs[0], call.outputs[0]);
                 }},
     Description{Collective::all_gather, true,
                 [](const Case& what, Placement placement) {
-                  return prepare_all_gather(what, placement, Parts::unequal);
+                  return prepare_all_gather(what, placement, {.parts = Parts::unequal});
                 },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather(call.inputs[0], call.outputs[0], call.sizes);
                 },
                 "all_gather_unequal"},
+    Description{Collective::all_gather_coalesced, true,
+                [](const Case& what, Placement placement) {
+                  return prepare_all_gather(what, placement, {.coalesced = true});
+                },
+                [](Communicator& communicator, const Call& call, const Case&) {
+                  communicator.all_gather_coalesced(call.inputs, call.outputs);
+                }},
     Description{Collective::reduce_scatter_add, true,
                 [](const Case& what, Placement placement) {
-                  return prepare_reduce_scatter(what, placement, Parts::equal);
+                  return prepare_reduce_scatter(what, placement, {.parts = Parts::equal});
                 },
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation());
                 }},
     Description{Collective::reduce_scatter_add, true,
                 [](const Case& what, Placement placement) {
-                  return prepare_reduce_scatter(what, placement, Parts::unequal);
+                  return prepare_reduce_scatter(what, placement, {.parts = Parts::unequal});
                 },
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation(), call.sizes);
                 },
                 "reduce_scatter_add_unequal"},
+    Description{Collective::reduce_scatter_coalesced, true,
+                [](const Case& what, Placement placement) {
+                  return prepare_reduce_scatter(what, placement, {.coalesced = true});
+                },
+                [](Communicator& communicator, const Call& call, const Case& what) {
+                  communicator.reduce_scatter_coalesced(call.inputs, call.outputs, what.operation());
+                }},
     Description{Collective::all_to_all, true,
                 [](const Case& what, Placement placement) {
-                  return prepare_all_to_all(what, placement, Parts::equal);
+                  return prepare_all_to_all(what, placement, {.parts = Parts::equal});
                 },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all(call.inputs[0], call.outputs[0]);
                 }},
-    Description{Collective::all_to_all, false,
+    Description{Collective::all_to_all, true,
                 [](const Case& what, Placement placement) {
-                  return prepare_all_to_all(what, placement, Parts::unequal);
+                  return prepare_all_to_all(what, placement, {.parts = Parts::unequal});
                 },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all(call.inputs[0], call.outputs[0], call.input_sizes, call.out_sizes);
                 },
                 "all_to_all_unequal"},
+    Description{Collective::all_to_all_coalesced, true,
+                [](const Case& what, Placement placement) {
+                  return prepare_all_to_all(what, placement, {.coalesced = true});
+                },
+                [](Communicator& communicator, const Call& call, const Case&) {
+                  communicator.all_to_all_coalesced(call.inputs, call.outputs);
+                }},
 };
 
 }  // namespace

@@ -118,6 +118,8 @@ class MpiPeer final : public Peer {
   [[nodiscard]] std::string refusal(const Operation& operation, const Call& call) const override {
     if (call.dim != 0) return "MPI gets contiguous memory only";
     if (call.count > std::numeric_limits<int>::max()) return "MPI counts elements with an int";
+    if (call.count != 0 && !call.input_sizes.empty() && call.inputs[0][0].data() == call.outputs[0][0].data())
+      return "MPI exchanges parts in place where as much comes from each as goes there";
     if (!operation.sums()) return "";
     if (operation_of(DType::uint8, call.reduce_kind) == MPI_OP_NULL)
       return fmt::format("MPI has no {}", name_of(call.reduce_kind));
@@ -173,11 +175,11 @@ class MpiPeer final : public Peer {
         return;
       }
       case Collective::all_gather:
-        return all_gather(call, call.inputs[0][0], call.outputs[0][0]);
+        return all_gather(call, call.inputs[0][tensor], call.outputs[0][tensor]);
       case Collective::reduce_scatter_add:
-        return reduce_scatter(call, call.inputs[0][0], call.outputs[0][0]);
+        return reduce_scatter(call, call.inputs[0][tensor], call.outputs[0][tensor]);
       case Collective::all_to_all:
-        return all_to_all(call, call.inputs[0][0], call.outputs[0][0]);
+        return all_to_all(call, call.inputs[0][tensor], call.outputs[0][tensor]);
       case Collective::scatter:
         return scatter(call);
       case Collective::gather:
@@ -189,6 +191,7 @@ class MpiPeer final : public Peer {
   }
 
   void reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) const {
+    if (whole.numel() == 0) return;
     const bool is_in_place = part.data() == place_of_own(call, whole, part);
     const void* const source = is_in_place ? MPI_IN_PLACE : whole.data();
     void* const target = is_in_place ? whole.data() : part.data();
@@ -206,6 +209,7 @@ class MpiPeer final : public Peer {
   }
 
   void all_gather(const Call& call, const Tensor& part, const Tensor& whole) const {
+    if (whole.numel() == 0) return;
     const void* const source = unless_in_place(part.data(), place_of_own(call, whole, part));
     const MPI_Datatype type = moved_type(part.dtype());
     if (call.sizes.empty()) {
@@ -220,6 +224,7 @@ class MpiPeer final : public Peer {
   }
 
   void all_to_all(const Call& call, const Tensor& input, const Tensor& out) const {
+    if (input.numel() == 0) return;
     const MPI_Datatype type = moved_type(input.dtype());
     if (call.input_sizes.empty()) {
       const int count = count_of(input) / size_;

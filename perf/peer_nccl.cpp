@@ -243,7 +243,7 @@ class NcclPeer final : public Peer {
   [[nodiscard]] std::string refusal(const Operation& operation, const Call& call) const override {
     if (call.dim != 0) return "NCCL sends contiguous memory only";
     const bool is_exchange = !operation.is_copy() && operation.traits().travels_as == Collective::all_to_all;
-    if (is_exchange && call.inputs[0][0].data() == call.outputs[0][0].data())
+    if (is_exchange && call.count != 0 && call.inputs[0][0].data() == call.outputs[0][0].data())
       return "NCCL exchanges nothing in place";
     if (!operation.sums()) return "";
     if (!operation_of(call.reduce_kind))

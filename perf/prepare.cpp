@@ -110,12 +110,13 @@ Chunk chunk_of(std::int64_t size, int index, int count) {
   return {start, std::min(most, size - start)};
 }
 
-/// The payload as parts of all members.
+/// A tensor of the payload, flat, as parts of all members.
 class Payload {
  public:
-  Payload(const Case& what, Parts parts) : members_(what.members.count), parts_(parts) {
-    whole_ = payload_tensors(what, false).front();
-    if (parts == Parts::equal) whole_.sizes = {whole_.sizes.front() / members_ * members_};
+  Payload(const Case& what, Parts parts, const TensorSpec& tensor)
+      : members_(what.members.count), parts_(parts) {
+    const std::int64_t elements = Layout(*tensor.dtype, tensor.sizes).numel();
+    whole_ = {{parts == Parts::equal ? elements / members_ * members_ : elements}, tensor.dtype};
   }
   /// One-dimensional.
   [[nodiscard]] const TensorSpec& whole() const { return whole_; }
@@ -142,6 +143,18 @@ class Payload {
   Parts parts_;
   TensorSpec whole_;
 };
+
+std::vector<Payload> payloads_of(const Case& what, Cut cut) {
+  std::vector<Payload> payloads;
+  for (const TensorSpec& tensor : payload_tensors(what, cut.coalesced))
+    payloads.emplace_back(what, cut.parts, tensor);
+  return payloads;
+}
+Call call_of(const Case& what, const std::vector<Payload>& payloads) {
+  std::vector<TensorSpec> wholes;
+  for (const Payload& payload : payloads) wholes.push_back(payload.whole());
+  return call_of(what, wholes);
+}
 
 }  // namespace
 
@@ -248,78 +261,89 @@ Call prepare_chunks(const Case& what, Placement placement, Whole whole) {
   return call;
 }
 
-Call prepare_all_gather(const Case& what, Placement placement, Parts parts) {
-  const Payload payload(what, parts);
-  const TensorSpec& spec = payload.whole();
-  const Content content = whole_content(spec, what, 0, Pattern::bits);
-  Call call = call_of(what, {spec});
-  if (parts == Parts::unequal) call.sizes = payload.sizes();
-  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
-    const int member = what.members.number_of(own);
-    const Tensor out = make_tensor(spec, what, member);
-    const std::int64_t start = payload.start(member);
-    const std::int64_t elements = payload.size(member);
-    const Tensor input = placement == Placement::in_place ? out.narrow(0, start, elements)
-                                                          : make_tensor(payload.part(member), what, member);
-    call.add_input(0, input, columns_of(content, start, elements, spec.sizes.front()));
-    call.add_output(0, out, content);
-  }
-  return call;
-}
-
-Call prepare_reduce_scatter(const Case& what, Placement placement, Parts parts) {
-  const Payload payload(what, parts);
-  const TensorSpec& spec = payload.whole();
-  Call call = call_of(what, {spec});
-  if (parts == Parts::unequal) call.sizes = payload.sizes();
-  call.repeatable = placement != Placement::in_place;
-  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
-    const int member = what.members.number_of(own);
-    const std::int64_t start = payload.start(member);
-    const std::int64_t elements = payload.size(member);
-    const Tensor input = make_tensor(spec, what, member);
-    const Content sum = columns_of(sum_of_all(spec, what, 0), start, elements, spec.sizes.front());
-    call.add_input(0, input, summand(spec, what, 0, member));
-    if (placement == Placement::in_place) {
-      call.add_aliasing_output(0, input.narrow(0, start, elements), sum);
-    } else {
-      call.add_output(0, make_tensor(payload.part(member), what, member), sum);
+Call prepare_all_gather(const Case& what, Placement placement, Cut cut) {
+  const std::vector<Payload> payloads = payloads_of(what, cut);
+  Call call = call_of(what, payloads);
+  if (cut.parts == Parts::unequal) call.sizes = payloads.front().sizes();
+  for (std::size_t t = 0; t < payloads.size(); ++t) {
+    const Payload& payload = payloads[t];
+    const Content content = whole_content(payload.whole(), what, t, Pattern::bits);
+    for (std::size_t own = 0; own < what.members.own.size(); ++own) {
+      const std::size_t list = cut.coalesced ? own : 0;
+      const int member = what.members.number_of(own);
+      const Tensor out = make_tensor(payload.whole(), what, member);
+      const std::int64_t start = payload.start(member);
+      const std::int64_t elements = payload.size(member);
+      const Tensor input = placement == Placement::in_place ? out.narrow(0, start, elements)
+                                                            : make_tensor(payload.part(member), what, member);
+      call.add_input(list, input, columns_of(content, start, elements, payload.elements()));
+      call.add_output(list, out, content);
     }
   }
   return call;
 }
 
-Call prepare_all_to_all(const Case& what, Placement placement, Parts parts) {
-  const Payload payload(what, parts);
-  const TensorSpec& spec = payload.whole();
-  Call call = call_of(what, {spec});
+Call prepare_reduce_scatter(const Case& what, Placement placement, Cut cut) {
+  const std::vector<Payload> payloads = payloads_of(what, cut);
+  Call call = call_of(what, payloads);
+  if (cut.parts == Parts::unequal) call.sizes = payloads.front().sizes();
   call.repeatable = placement != Placement::in_place;
-  // Every member's input is a part of one array.
-  const Content content = whole_content(spec, what, 0, Pattern::bits);
-  const auto values = [&](int from, std::int64_t start, std::int64_t length) {
-    return columns_of(content, from * payload.elements() + start, length, payload.elements());
-  };
-  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
-    const int member = what.members.number_of(own);
-    const Tensor input = make_tensor(spec, what, member);
-    const Tensor out = placement == Placement::in_place ? input : make_tensor(spec, what, member);
-    std::vector<Buffer> pieces;
-    std::vector<std::int64_t> sent;
-    std::vector<std::int64_t> received;
-    std::int64_t filled = 0;
-    for (int other = 0; other < what.members.count; ++other) {
-      sent.push_back(payload.sent(member, other));
-      received.push_back(payload.sent(other, member));
-      std::int64_t start = 0;  // of what comes from the other one, in its input
-      for (int before = 0; before < member; ++before) start += payload.sent(other, before);
-      pieces.push_back({out.narrow(0, filled, received.back()), values(other, start, received.back())});
-      filled += received.back();
+  for (std::size_t t = 0; t < payloads.size(); ++t) {
+    const Payload& payload = payloads[t];
+    for (std::size_t own = 0; own < what.members.own.size(); ++own) {
+      const std::size_t list = cut.coalesced ? own : 0;
+      const int member = what.members.number_of(own);
+      const std::int64_t start = payload.start(member);
+      const std::int64_t elements = payload.size(member);
+      const Tensor input = make_tensor(payload.whole(), what, member);
+      const Content sum =
+          columns_of(sum_of_all(payload.whole(), what, t), start, elements, payload.elements());
+      call.add_input(list, input, summand(payload.whole(), what, t, member));
+      if (placement == Placement::in_place) {
+        call.add_aliasing_output(list, input.narrow(0, start, elements), sum);
+      } else {
+        call.add_output(list, make_tensor(payload.part(member), what, member), sum);
+      }
     }
-    call.add_input(0, input, values(member, 0, payload.elements()));
-    call.add_output_in_pieces(0, out, pieces, placement == Placement::in_place);
-    if (parts == Parts::equal) continue;
-    call.input_sizes.push_back(std::move(sent));
-    call.out_sizes.push_back(std::move(received));
+  }
+  return call;
+}
+
+Call prepare_all_to_all(const Case& what, Placement placement, Cut cut) {
+  const std::vector<Payload> payloads = payloads_of(what, cut);
+  Call call = call_of(what, payloads);
+  call.repeatable = placement != Placement::in_place;
+  for (std::size_t t = 0; t < payloads.size(); ++t) {
+    const Payload& payload = payloads[t];
+    // Every member's input is a part of one array.
+    const Content content = whole_content(payload.whole(), what, t, Pattern::bits);
+    const auto values = [&](int from, std::int64_t start, std::int64_t length) {
+      return columns_of(content, from * payload.elements() + start, length, payload.elements());
+    };
+    for (std::size_t own = 0; own < what.members.own.size(); ++own) {
+      const std::size_t list = cut.coalesced ? own : 0;
+      const int member = what.members.number_of(own);
+      const Tensor input = make_tensor(payload.whole(), what, member);
+      const Tensor out =
+          placement == Placement::in_place ? input : make_tensor(payload.whole(), what, member);
+      std::vector<Buffer> pieces;
+      std::vector<std::int64_t> sent;
+      std::vector<std::int64_t> received;
+      std::int64_t filled = 0;
+      for (int other = 0; other < what.members.count; ++other) {
+        sent.push_back(payload.sent(member, other));
+        received.push_back(payload.sent(other, member));
+        std::int64_t start = 0;  // of what comes from the other one, in its input
+        for (int before = 0; before < member; ++before) start += payload.sent(other, before);
+        pieces.push_back({out.narrow(0, filled, received.back()), values(other, start, received.back())});
+        filled += received.back();
+      }
+      call.add_input(list, input, values(member, 0, payload.elements()));
+      call.add_output_in_pieces(list, out, pieces, placement == Placement::in_place);
+      if (cut.parts == Parts::equal) continue;
+      call.input_sizes.push_back(std::move(sent));
+      call.out_sizes.push_back(std::move(received));
+    }
   }
   return call;
 }

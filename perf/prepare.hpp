@@ -25,12 +25,17 @@ enum class Whole : std::uint8_t { input, output };
 /// Whether members have parts of one length, or of lengths from 1 to n, times as much as makes up the
 /// payload: some are empty where there is little.
 enum class Parts : std::uint8_t { equal, unequal };
+/// Of one tensor, or of each of a list, whose parts are equal.
+struct Cut {
+  Parts parts = Parts::equal;
+  bool coalesced = false;
+};
 /// A part from every member; the whole on each. In place, the part lies there already.
-[[nodiscard]] Call prepare_all_gather(const Case& what, Placement placement, Parts parts);
+[[nodiscard]] Call prepare_all_gather(const Case& what, Placement placement, Cut cut);
 /// A whole from every member; a part of the sum for each.
-[[nodiscard]] Call prepare_reduce_scatter(const Case& what, Placement placement, Parts parts);
+[[nodiscard]] Call prepare_reduce_scatter(const Case& what, Placement placement, Cut cut);
 /// A whole from every member, cut into parts for all, the shortest for itself; as much for each. In place,
 /// that is the member's input.
-[[nodiscard]] Call prepare_all_to_all(const Case& what, Placement placement, Parts parts);
+[[nodiscard]] Call prepare_all_to_all(const Case& what, Placement placement, Cut cut);
 
 }  // namespace tutti::perf

@@ -97,8 +97,8 @@ TEST(PerfCommandLine, EveryOperationIsRightOnVirtualDevices) {
   EXPECT_EQ(document["schema"], "tutti-perf/2");
   EXPECT_EQ(document["summary"]["wrong"], 0);
   EXPECT_TRUE(document["not_measured"].empty());
-  // Fourteen collectives of four sizes, two of them along two dimensions, and twelve pairs at two sizes.
-  EXPECT_EQ(document["rows"].size(), 16U * 4U + 12U * 2U);
+  // Seventeen collectives of four sizes, two of them along two dimensions, and twelve pairs at two sizes.
+  EXPECT_EQ(document["rows"].size(), 19U * 4U + 12U * 2U);
   for (const auto& row : document["rows"]) EXPECT_EQ(row["out_of_place"]["wrong"], 0) << row;
 }
 

@@ -117,6 +117,7 @@ TEST(PerfOptions, KnowWhatOtherLibrariesCallTheOperations) {
       {"reduce_scatter", "reduce_scatter_add"},
       {"ReduceScatter", "reduce_scatter_add"},
       {"all_reduce_coalesced", "all_reduce_add_coalesced"},
+      {"reduce_scatter_add_coalesced", "reduce_scatter_coalesced"},
       {"scatter_perf", "scatter"},
       {"broadcast", "broadcast"},
   };
@@ -184,7 +185,7 @@ TEST(PerfOptions, WhatNcclTestsHasBesidesIsRefusedWithWhatToUse) {
 
 TEST(PerfOptions, AllMeansEverything) {
   const Options options = parsed({"all", "-d", "all", "-r", "all", "--dim", "all"});
-  EXPECT_EQ(options.operations.size(), 15U);
+  EXPECT_EQ(options.operations.size(), 18U);
   EXPECT_EQ(options.dtypes.size(), all_dtypes.size());
   EXPECT_EQ(options.root, std::nullopt);
   EXPECT_EQ(options.dims, (std::vector{0, 1}));
@@ -240,7 +241,7 @@ TEST(PerfOptions, OneProcessHasAllThatACommunicatorDoesToo) {
 }
 
 TEST(PerfOptions, RanksHaveTheCollectivesOfACommunicator) {
-  EXPECT_EQ(parsed({"all"}, Mode::ranks).operations.size(), 14U);
+  EXPECT_EQ(parsed({"all"}, Mode::ranks).operations.size(), 17U);
   for (const char* name :
        {"all_reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add"}) {
     EXPECT_EQ(parsed({name}, Mode::ranks).operations.at(0)->name(), name);
@@ -257,7 +258,7 @@ TEST(PerfOptions, SeveralOperationsAreMeasuredInTheirOrderAndOnce) {
     names.emplace_back(operation->name());
   EXPECT_EQ(names, (std::vector<std::string>{"gather", "broadcast"}));
   EXPECT_EQ(parsed({"scatter", "all"}).operations.size(), parsed({"all"}).operations.size());
-  EXPECT_EQ(parsed({"all"}).operations.size(), 15U);
+  EXPECT_EQ(parsed({"all"}).operations.size(), 18U);
 }
 
 TEST(PerfOptions, WhatRanksDoNotHaveIsRefused) {
