@@ -142,7 +142,7 @@ TEST(AllocatorBooks, BalanceAtEveryMoment) {
         RandomTenant tenant(devices, test::test_seed() + static_cast<std::uint64_t>(thread));
         for (std::int64_t step = 0; step < steps; ++step) {
           tenant.step();
-          if (step % 100 == 99 && runtime.backend().supports_graphs()) {
+          if (step % 100 == 99) {
             const std::shared_lock lock(capturing);
             tenant.capture_one();
           }

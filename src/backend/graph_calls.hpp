@@ -13,13 +13,12 @@ namespace tutti::backend {
 /// Work that is recorded once and launched many times.
 ///
 /// Between `begin_capture` and `end_capture`, work enqueued on `stream`, and on streams joined to it by
-/// events, is recorded instead of run. Throws Error(unsupported) where `supports_graphs()` is false.
+/// events, is recorded instead of run.
 class GraphCalls {
  public:
   GraphCalls(const GraphCalls&) = delete;
   GraphCalls& operator=(const GraphCalls&) = delete;
 
-  [[nodiscard]] virtual bool supports_graphs() const noexcept = 0;
   [[nodiscard]] virtual bool is_capturing(StreamRef stream) = 0;
   /// Of the capture that `stream` is part of: different for every one of the process. 0 if it is part of
   /// none. Throws if the capture has become invalid.

@@ -169,7 +169,6 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   void end_launch(StreamRef stream) override;
 
   // Graphs.
-  [[nodiscard]] bool supports_graphs() const noexcept override { return inner_->supports_graphs(); }
   [[nodiscard]] bool is_capturing(StreamRef stream) override { return inner_->is_capturing(stream); }
   [[nodiscard]] std::uint64_t capture_id(StreamRef stream) override { return inner_->capture_id(stream); }
   void begin_capture(StreamRef stream, CaptureErrorMode mode) override;

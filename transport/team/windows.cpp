@@ -116,7 +116,6 @@ void Windows::use_host_windows(Exchange& exchange) {
 }
 
 void Windows::allocate_counters() {
-  if (!runtime_.backend().supports_graphs()) return;
   for (std::size_t local = 0; local < devices().size(); ++local) {
     void* const memory =
         runtime_.allocator(devices()[local]).allocate_uncached(sizeof(backend::TeamCounters));

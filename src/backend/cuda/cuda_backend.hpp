@@ -108,7 +108,6 @@ class CudaBackend final : public Backend, public CodeCalls {
   void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
                 const CodeRun& run) override;
 
-  [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
   [[nodiscard]] bool is_capturing(StreamRef stream) override;
   [[nodiscard]] std::uint64_t capture_id(StreamRef stream) override;
   [[nodiscard]] bool has_capture_on(int device) override;

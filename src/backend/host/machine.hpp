@@ -124,7 +124,6 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
                 const CodeRun& run) override;
 
   // Backend: graphs.
-  [[nodiscard]] bool supports_graphs() const noexcept override { return true; }
   [[nodiscard]] bool is_capturing(StreamRef stream) override;
   [[nodiscard]] std::uint64_t capture_id(StreamRef stream) override;
   [[nodiscard]] bool has_capture_on(int device) override;
