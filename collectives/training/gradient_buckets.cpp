@@ -18,14 +18,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti {
-namespace {
-
-using collectives::Arguments;
-using collectives::Named;
-
-/// How many gradients an error names.
-constexpr std::size_t most_named_gradients = 8;
+namespace tutti::collectives {
 
 /// How far one stream had come when it last completed a gradient of a bucket.
 struct StreamMark {
@@ -48,6 +41,20 @@ struct GradientBucket {
   std::vector<BucketShare> shares;  ///< one for each local member
   std::size_t missing = 0;          ///< gradients of all local members
 };
+
+}  // namespace tutti::collectives
+
+namespace tutti {
+namespace {
+
+using collectives::Arguments;
+using collectives::BucketShare;
+using collectives::GradientBucket;
+using collectives::Named;
+using collectives::StreamMark;
+
+/// How many gradients an error names.
+constexpr std::size_t most_named_gradients = 8;
 
 }  // namespace
 
