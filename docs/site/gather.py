@@ -34,8 +34,14 @@ LANGUAGES = {
 # Pages of the reference, in the order of what one needs first.
 HEADERS = (
     ("collectives", "Collectives of one process"),
+    ("reduce_op", "Operations of reductions"),
+    ("reduce_types", "Element types of reductions"),
     ("persistent", "Persistent collectives"),
     ("communicator", "Communicator: between processes"),
+    ("communicator_options", "Options of a communicator"),
+    ("patience", "Patience with late ranks"),
+    ("data_parallel", "Replicas and gradient buckets"),
+    ("sharded_optimizer", "Sharded optimiser"),
     ("exchange", "Exchange and network"),
     ("mpi", "MPI"),
     ("collective", "Names of collectives"),
@@ -61,6 +67,9 @@ HEADERS = (
     ("cuda_libraries", "cuBLAS handles and cuFFT plans"),
     ("telemetry", "Telemetry of GPUs"),
     ("sync_debug", "Calls that wait, announced"),
+    ("stream_sanitizer", "Stream sanitizer"),
+    ("nvtx", "Ranges and marks of NVTX"),
+    ("jiterator", "Operations given as source text"),
     ("error", "Errors"),
     ("list_of", "Lists as arguments"),
 )
