@@ -53,6 +53,49 @@ std::optional<bool> driver_says_capturing(cudaStream_t stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
+/// What a handle stands for: what is launched, and what it was made of, which becomes part of larger graphs.
+struct InstantiatedGraph {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+};
+
+InstantiatedGraph& instantiated(GraphHandle graph) {
+  return *reinterpret_cast<InstantiatedGraph*>(graph);
+}
+
+/// Makes `graph` the next work of a stream that is being captured: CUDA captures no launches of graphs.
+void add_to_capture(cudaGraph_t graph, StreamRef stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaGraph_t larger = nullptr;
+  const cudaGraphNode_t* before = nullptr;
+  std::size_t count = 0;
+  cudaGraphNode_t node = nullptr;
+#if CUDART_VERSION >= 13000
+  const cudaGraphEdgeData* edges = nullptr;
+  check(cudaStreamGetCaptureInfo(native(stream), &status, nullptr, &larger, &before, &edges, &count),
+        "cudaStreamGetCaptureInfo", stream.device);
+#else
+  check(cudaStreamGetCaptureInfo_v2(native(stream), &status, nullptr, &larger, &before, &count),
+        "cudaStreamGetCaptureInfo", stream.device);
+#endif
+  if (status != cudaStreamCaptureStatusActive)
+    check(cudaErrorStreamCaptureInvalidated, "cudaStreamGetCaptureInfo", stream.device);
+#if CUDART_VERSION >= 13000
+  cudaGraphNodeParams child{};
+  child.type = cudaGraphNodeTypeGraph;
+  child.graph.graph = graph;
+  check(cudaGraphAddNode(&node, larger, before, edges, count, &child), "cudaGraphAddNode", stream.device);
+  check(cudaStreamUpdateCaptureDependencies(native(stream), &node, nullptr, 1,
+                                            cudaStreamSetCaptureDependencies),
+        "cudaStreamUpdateCaptureDependencies", stream.device);
+#else
+  check(cudaGraphAddChildGraphNode(&node, larger, before, count, graph), "cudaGraphAddChildGraphNode",
+        stream.device);
+  check(cudaStreamUpdateCaptureDependencies(native(stream), &node, 1, cudaStreamSetCaptureDependencies),
+        "cudaStreamUpdateCaptureDependencies", stream.device);
+#endif
+}
+
 cudaStreamCaptureMode to_native(CaptureErrorMode mode) {
   switch (mode) {
     case CaptureErrorMode::global:
@@ -140,21 +183,28 @@ GraphHandle CudaBackend::end_capture(StreamRef stream, std::string* description)
   const cudaError_t status = cudaStreamEndCapture(native(stream), &graph);
   forget_capture(stream);
   check(status, "cudaStreamEndCapture", stream.device);
-  const std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owner(graph, cudaGraphDestroy);
+  std::unique_ptr<CUgraph_st, decltype(&cudaGraphDestroy)> owner(graph, cudaGraphDestroy);
   if (description != nullptr) *description = describe(graph, stream.device);
-  cudaGraphExec_t executable = nullptr;
-  check(cudaGraphInstantiate(&executable, graph, 0), "cudaGraphInstantiate", stream.device);
-  return reinterpret_cast<GraphHandle>(executable);
+  auto made = std::make_unique<InstantiatedGraph>();
+  const RelaxedCapture relaxed;  // this thread may be capturing another one
+  check(cudaGraphInstantiate(&made->executable, graph, 0), "cudaGraphInstantiate", stream.device);
+  made->graph = owner.release();
+  return reinterpret_cast<GraphHandle>(made.release());
 }
 
 void CudaBackend::launch_graph(GraphHandle graph, StreamRef stream) {
   const CurrentDevice current(stream.device);
-  check(cudaGraphLaunch(native(graph), site(stream, "a graph").stream), "cudaGraphLaunch", stream.device);
+  if (is_capturing(stream)) return add_to_capture(instantiated(graph).graph, stream);
+  check(cudaGraphLaunch(instantiated(graph).executable, site(stream, "a graph").stream), "cudaGraphLaunch",
+        stream.device);
   end_launch(stream);
 }
 
 void CudaBackend::destroy_graph(GraphHandle graph) noexcept {
-  keep_late_failure(cudaGraphExecDestroy(native(graph)), 0);
+  const std::unique_ptr<InstantiatedGraph> owner(&instantiated(graph));
+  const RelaxedCapture relaxed;  // this thread may be capturing another one
+  keep_late_failure(cudaGraphExecDestroy(owner->executable), 0);
+  keep_late_failure(cudaGraphDestroy(owner->graph), 0);
 }
 
 void CudaBackend::retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) {

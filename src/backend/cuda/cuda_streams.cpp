@@ -173,6 +173,7 @@ void CudaBackend::synchronize_event(EventHandle event) {
 
 float CudaBackend::elapsed_time(EventHandle start, EventHandle end) {
   const AnyContext context(used_device_);
+  const RelaxedCapture relaxed;
   float milliseconds = 0.0F;
   check(cudaEventElapsedTime(&milliseconds, native(start), native(end)), "cudaEventElapsedTime");
   return milliseconds;

@@ -17,9 +17,6 @@ inline cudaStream_t native(StreamRef stream) {
 inline cudaEvent_t native(EventHandle event) {
   return reinterpret_cast<cudaEvent_t>(event);
 }
-inline cudaGraphExec_t native(GraphHandle graph) {
-  return reinterpret_cast<cudaGraphExec_t>(graph);
-}
 
 /// A legacy default stream: such cannot be captured.
 inline bool is_legacy(StreamRef stream) {
