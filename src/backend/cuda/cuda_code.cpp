@@ -27,10 +27,9 @@ using KernelHandle = DriverKernelTag*;
 constexpr unsigned code_block = 256;          ///< threads, as the texts say
 constexpr std::size_t code_blocks_each = 16;  ///< blocks for each multiprocessor at most
 
+/// The driver's errors have the numbers of the runtime's.
 [[noreturn]] void refuse_code(const char* call, int status, int device) {
-  throw Error(ErrorCode::device_failure,
-              fmt::format("{} on device {} failed with error {} of the driver", call, device, status),
-              status);
+  throw_error(static_cast<cudaError_t>(status), call, device);
 }
 
 /// A function of the driver's. Throws Error(unsupported) if it has none of that name.
