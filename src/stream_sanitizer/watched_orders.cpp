@@ -65,19 +65,18 @@ void WatchedBackend::synchronize_device(int device) {
 
 backend::StreamRef WatchedBackend::create_stream(int device, int priority) {
   const StreamRef stream = inner_->create_stream(device, priority);
-  follow([&] {
-    const std::lock_guard lock(made_mutex_);
-    made_.push_back(stream);
-  });
+  // Also while nothing is looked at: later it may be.
+  const std::lock_guard lock(made_mutex_);
+  made_.push_back(stream);
   return stream;
 }
 
 void WatchedBackend::destroy_stream(StreamRef stream) noexcept {
-  follow([&] {
-    watcher_.retire({stream, 0});
+  follow([&] { watcher_.retire({stream, 0}); });
+  {
     const std::lock_guard lock(made_mutex_);
     std::erase(made_, stream);
-  });
+  }
   inner_->destroy_stream(stream);
 }
 
