@@ -401,8 +401,13 @@ const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId b
   const std::size_t side = members() * columns();
   const bool is_output = buffer >= side;
   Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first() * columns()];
-  const Tensor stand_in =
-      tutti::empty(operand.sizes(), {.dtype = operand.dtype(), .device = context_.devices()[local]});
+  const backend::StreamRef stream = streams_[local];
+  // Others open the caching allocator's segments alone, whatever allocator tensors come from.
+  Runtime& runtime = context_.runtime();
+  detail::IntrusivePtr<Storage> storage = DeviceStorage::allocate_from(
+      runtime.captures().pool_of(stream), runtime, stream.device, operand.nbytes(), stream);
+  void* const memory = storage->data();
+  const Tensor stand_in(std::move(storage), TensorView(memory, operand.layout(), context_.devices()[local]));
   if (!is_output) {
     context_.runtime().backend().copy(
         streams_[local],

@@ -7,6 +7,7 @@
 #include "support/errors.hpp"
 #include "support/timing.hpp"
 #include "tutti/collectives.hpp"
+#include "tutti/communicator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/graph.hpp"
@@ -84,6 +85,12 @@ void use_tensors() {
   EXPECT_EQ(target.to_vector<float>(), std::vector<float>(1000, 3.0F));
   const Stream reader(0);
   source.record_stream(reader);
+  if (last == 0) return;
+  // What members of a communicator would read where it lies is copied first.
+  Communicator communicator({.devices = {Device(0), Device(last)}});
+  const std::vector<Tensor> large{full({300'000}, 1, {.device = 0}), full({300'000}, 2, {.device = last})};
+  communicator.all_reduce_add(large, large);
+  EXPECT_EQ(large[1].to_vector<float>(), std::vector<float>(300'000, 3.0F));
 }
 
 TEST(PluggableAllocator, ProvidesTensorsFromASharedObject) {
