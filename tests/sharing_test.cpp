@@ -173,6 +173,7 @@ TEST(Sharing, CountsAProcessThatIsKilledAsClosed) {
 
 TEST(Sharing, WaitsForNoWorkThatIsQueuedAfterTheLastTensorIsGone) {
   expect_all_right(2, [](Exchange& exchange) {
+    if (backend_kind() != BackendKind::host) return;  // a GPU closes memory when all its work is done
     if (exchange.rank() == 0) {
       std::optional<SharedTensor> shared{full({1000}, 3, {.device = 0})};
       const std::size_t allocated = memory_allocated(0);

@@ -78,6 +78,12 @@ TEST_F(Capture, RefusesInputsThatNeedStandIns) {
         reduce_add_coalesced(Rows{{a}, {strided_b}}, {sum});
       },
       {"reduce_add_coalesced", "inputs[1][0]", why});
+  expect_refused([&] { reduce({a, strided_b}, sum, ReduceOp::min); }, {"reduce", "inputs[1]", why});
+  expect_refused(
+      [&] {
+        reduce_coalesced(Rows{{a}, {strided_b}}, {sum}, ReduceOp::min);
+      },
+      {"reduce_coalesced", "inputs[1][0]", why});
   expect_refused([&] { scatter(strided_a, halves); }, {"scatter", "tensor", why});
   expect_refused([&] { gather({a, strided_b}, joined); }, {"gather", "tensors[1]", why});
 }
@@ -106,6 +112,36 @@ TEST_F(Capture, RefusesOutputsThatNeedStandIns) {
       {"reduce_add_coalesced", "out[0]", why});
   expect_refused([&] { scatter(a, halves); }, {"scatter", "out[1]", why});
   expect_refused([&] { gather({a, b}, strided_joined); }, {"gather", "out", why});
+}
+
+TEST_F(Capture, ReplaysReductionsByAnyOperation) {
+  const PooledStreams streams;
+  const Tensor a = full(shape, 3, {.device = root()});
+  const Tensor b = full(shape, 5, {.device = other()});
+  const Tensor greatest = dense(root());
+  const Tensor product = dense(other());
+  using Rows = std::vector<std::vector<Tensor>>;
+  const auto call = [&] {
+    reduce({a, b}, greatest, ReduceOp::max);
+    reduce_coalesced(Rows{{a}, {b}}, {product}, ReduceOp::prod);
+  };
+  call();  // the self-test is not for a capture
+  synchronize_all();
+  for (const Device device : {root(), other()}) {
+    greatest.fill_(0);
+    product.fill_(0);
+    a.fill_(3);
+    synchronize_all();
+    const Stream origin = current_stream(device.index());
+    const Graph graph = Graph::capture(origin, call);
+    a.fill_(7);
+    synchronize_all();
+    EXPECT_EQ(greatest.to_vector<float>(), std::vector<float>(24, 0.0F)) << "nothing has run";
+    graph.launch(origin);
+    synchronize_all();
+    EXPECT_EQ(greatest.to_vector<float>(), std::vector<float>(24, 7.0F));
+    EXPECT_EQ(product.to_vector<float>(), std::vector<float>(24, 35.0F));
+  }
 }
 
 TEST_F(Capture, AsksTheGivenStreams) {

@@ -22,6 +22,7 @@ class EveryCall {
       other_.push_back(numbers(i, 3, 100 * (group.member(i) + 1)));
       large_.push_back(numbers(i, count * group.members(), 7 * (group.member(i) + 1)));
       lists_.push_back({small_.back(), other_.back()});
+      large_lists_.push_back({large_.back(), numbers(i, 3 * group.members(), 11 * (group.member(i) + 1))});
     }
     for (int member = 0; member < group.members(); ++member) sizes_.push_back(5 + 300 * member);
     for (int i = 0; i < group.locals(); ++i) {
@@ -50,10 +51,11 @@ class EveryCall {
     add([&](int) { return std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0}); });
     add([&](int member) { return sizes_[static_cast<std::size_t>(member)]; });
     add([&](int member) { return sizes_[static_cast<std::size_t>(member)] * group_.members(); });
-    for (int call = 0; call < 5; ++call) {
+    for (const std::int64_t parts : {1, 1, 1, 1, 1, group_.members(), 1, group_.members()}) {
       outputs.of_coalesced_call.emplace_back();
       for (int i = 0; i < group_.locals(); ++i)
-        outputs.of_coalesced_call.back().push_back({numbers(i, count, -1), numbers(i, 3, -1)});
+        outputs.of_coalesced_call.back().push_back(
+            {numbers(i, count * parts, -1), numbers(i, 3 * parts, -1)});
     }
     return outputs;
   }
@@ -80,6 +82,9 @@ class EveryCall {
     communicator.reduce_scatter(large_, out[9], ReduceOp::avg, streams_);
     communicator.reduce_coalesced(lists_, lists[3], ReduceOp::prod, root, streams_);
     communicator.all_reduce_coalesced(lists_, lists[4], ReduceOp::bxor, streams_);
+    communicator.all_gather_coalesced(lists_, lists[5], streams_);
+    communicator.reduce_scatter_coalesced(large_lists_, lists[6], ReduceOp::max, streams_);
+    communicator.all_to_all_coalesced(large_lists_, lists[7], streams_);
     communicator.all_to_all(large_, out[10], streams_);
     communicator.all_gather(uneven_, out[11], sizes_, streams_);
     communicator.reduce_scatter(out[11], out[12], ReduceOp::min, sizes_, streams_);
@@ -106,6 +111,7 @@ class EveryCall {
   std::vector<Tensor> other_;
   std::vector<Tensor> large_;
   std::vector<std::vector<Tensor>> lists_;
+  std::vector<std::vector<Tensor>> large_lists_;
   std::vector<std::int64_t> sizes_;  ///< of the members' parts
   std::vector<Tensor> uneven_;
   std::vector<std::vector<std::int64_t>> to_others_;
