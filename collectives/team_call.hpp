@@ -147,7 +147,6 @@ class TeamCall {
   void plan();
   void post() { sequence_ = team_.calls().post(signature_, is_captured()); }
   void enqueue();
-  /// When the others wait for it.
   /// All that follows once the call is posted, where ranks must `agree` before it can be planned: a failure
   /// ends the team.
   void complete(const std::function<void()>& agree);

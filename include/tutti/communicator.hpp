@@ -55,9 +55,8 @@ concept MemberLists =
 /// Calls of one communicator follow one another, whatever streams they are made on.
 ///
 /// The host waits for other ranks only in these cases:
-///  - scatter, gather, broadcasts that return their results and an all_to_all with sizes return when all
-///  ranks
-///    have made the call: they must learn each other's sizes;
+///  - scatter, gather, an all_to_all with sizes and a broadcast that returns its results, which learn
+///    sizes from other ranks, return when all ranks have made the call;
 ///  - the first call that goes by NCCL returns when all ranks have made it;
 ///  - a call waits while its rank is 32 calls ahead of another;
 ///  - a call waits for the other processes to open a segment of memory, as said under *Memory*.
