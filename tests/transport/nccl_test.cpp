@@ -362,7 +362,7 @@ TEST(NcclCalls, AnExchangeIsSentAndReceived) {
 
 TEST(NcclCalls, UnequalPartsAreBroadcastAndReduced) {
   ProblemOf gather = team_of_three(Collective::all_gather);
-  gather.get().shape.counted.emplace();
+  gather.get().shape.counted = CallShape::Counted{};
   // The middle member's is the larger one, and the last one has nothing.
   gather.flow(0, {4, 5}, 8).flow(0, {3}, 8).flow(1, {3, 5}, 24).flow(1, {4}, 24);
   const CallList gathered = calls(gather);
@@ -376,7 +376,7 @@ TEST(NcclCalls, UnequalPartsAreBroadcastAndReduced) {
   EXPECT_EQ(gathered.calls[1].count, 24U);
 
   ProblemOf scatter = team_of_three(Collective::reduce_scatter_add);
-  scatter.get().shape.counted.emplace();
+  scatter.get().shape.counted = CallShape::Counted{};
   scatter.reduction(DType::float32, 7, {0, 1, 2}, 3).reduction(DType::float32, 3, {0, 1, 2}, 4);
   const CallList scattered = calls(scatter);
   ASSERT_EQ(scattered.calls.size(), 2U);
