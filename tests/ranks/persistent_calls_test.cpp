@@ -57,13 +57,13 @@ TEST_P(PersistentCalls, AreMadeByEachLaunch) {
         all.push_back(zeros({count * communicator.member_count()}, {.device = device}));
         synchronize(device);
       }
-      std::optional<PersistentCollective> step = communicator.persistent([&communicator, values, sums, all] {
+      PersistentCollective step = communicator.persistent([&communicator, values, sums, all] {
         communicator.all_reduce(values, sums, ReduceOp::sum);
         communicator.all_gather(sums, all);
       });
-      EXPECT_EQ(step->home_device(), communicator.devices().front().index());
+      EXPECT_EQ(step.home_device(), communicator.devices().front().index());
       EXPECT_EQ(sums.back().to_vector<float>().back(), 0) << "nothing has run";
-      const Stream stream(step->home_device());
+      const Stream stream(step.home_device());
       for (int round = 1; round <= 5; ++round) {
         // Every member's stream follows the one that is launched on, and goes before it.
         for (std::size_t i = 0; i < values.size(); ++i) {
@@ -71,19 +71,17 @@ TEST_P(PersistentCalls, AreMadeByEachLaunch) {
           values[i].fill_(round * (communicator.first_member() + static_cast<int>(i) + 1));
           stream.wait_stream(current_stream(communicator.devices()[i]));
         }
-        step->launch(stream);
+        step.launch(stream);
         stream.synchronize();
         const auto members = communicator.member_count();
         const float expected = static_cast<float>(round * members * (members + 1) / 2);
         EXPECT_EQ(sums.front().to_vector<float>(), Floats(static_cast<std::size_t>(count), expected));
         EXPECT_EQ(all.back().to_vector<float>(), Floats(static_cast<std::size_t>(count * members), expected));
       }
-      EXPECT_NE(step->explain().find(shape.hosts > 1 ? "made anew" : "one graph"), std::string::npos);
-      EXPECT_FALSE(step->summary().transport.empty());
-      // Launches keep what they use, whoever lets go of it.
-      step->launch();
-      step.reset();
-      communicator.barrier();
+      EXPECT_NE(step.explain().find(shape.hosts > 1 ? "made anew" : "one graph"), std::string::npos);
+      EXPECT_FALSE(step.summary().transport.empty());
+      step.launch();
+      communicator.barrier();  // which follows the launch
       for (const Device device : communicator.devices()) synchronize(device);
     }
   });
