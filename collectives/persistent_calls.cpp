@@ -101,8 +101,9 @@ class BoundCalls : public PersistentCollective::Impl {
   void learn_summary() {
     const std::lock_guard lock(context_.team().calls().mutex());
     summary_ = context_.last_plan();
-    collective_ = context_.last_collective();
-    bytes_ = context_.last_bytes();
+    const collectives::Request& request = context_.scratch().request;  // until the next call begins
+    collective_ = request.collective;
+    bytes_ = request.bytes();
   }
   [[nodiscard]] watching::WatchedCall watched(std::span<const backend::StreamRef> streams) const {
     return {.runtime = &context_.runtime(),

@@ -363,7 +363,7 @@ void TeamCall::enqueue() {
   });
   transport::launch_of_team(context_.runtime(), *plan_, operands_, temporaries_,
                             {context_.launcher(), sequence_});
-  context_.set_last_call(request_, plan_);
+  context_.set_last_plan(plan_);
   copy_stand_ins_back();
   packing_.unpack();
 }

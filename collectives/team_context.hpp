@@ -77,14 +77,7 @@ class TeamContext {
   /// The plan of the call that is being made, from the cache if it was made before.
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(const Request& request, std::size_t root);
 
-  void set_last_call(const Request& request, std::shared_ptr<const transport::Plan> plan) {
-    last_collective_ = request.collective;
-    last_bytes_ = request.bytes();
-    last_plan_ = std::move(plan);
-  }
-  /// Of the last call.
-  [[nodiscard]] Collective last_collective() const noexcept { return last_collective_; }
-  [[nodiscard]] std::uint64_t last_bytes() const noexcept { return last_bytes_; }
+  void set_last_plan(std::shared_ptr<const transport::Plan> plan) noexcept { last_plan_ = std::move(plan); }
   /// Of the last call; empty strings before the first.
   [[nodiscard]] PlanSummary last_plan() const {
     return last_plan_ == nullptr ? PlanSummary{} : last_plan_->summary;
@@ -103,8 +96,6 @@ class TeamContext {
   /// Of exchanges of unequal parts, whose sizes may be others in every call: they push out one another alone.
   transport::PlanCache plans_of_unequal_exchanges_{most_unequal_exchanges};
   transport::PlanKey key_;  ///< of the call that is being made; keeps its memory
-  Collective last_collective_ = Collective::barrier;
-  std::uint64_t last_bytes_ = 0;
   std::shared_ptr<const transport::Plan> last_plan_;
   TeamScratch scratch_;
   std::uint64_t number_ = watching::number_team();
