@@ -6,13 +6,13 @@
 #include "collectives/team_operations.hpp"
 #include "transport/team/agreement.hpp"
 #include "transport/team/team_exchange.hpp"
+#include "tutti/error.hpp"
 #include "tutti/layout.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <numeric>
 #include <optional>
 #include <span>
@@ -74,7 +74,7 @@ void run(TeamCall& call, Collective collective, const ReduceOp& op, const Member
     case Collective::all_reduce_add:
       return reduce_to_all(call, op, inputs, out);
     default:
-      std::abort();  // none of those that the members with results name
+      throw Error(ErrorCode::internal, fmt::format("{} has no form with results", name_of(collective)));
   }
 }
 

@@ -338,7 +338,7 @@ class TUTTI_EXPORT Communicator {
   }
   template <MemberTensors Operands>
   [[nodiscard]] Tensor reduce(const Operands& inputs, const ReduceOp& op, int root) {
-    return result_of_root(Collective::reduce, op, each(inputs), static_cast<int>(root));
+    return result_of_root(Collective::reduce, op, each(inputs), root);
   }
   template <MemberLists Operands, std::integral Root>
   [[nodiscard]] std::vector<Tensor> reduce_add_coalesced(const Operands& inputs, Root root) {
@@ -347,7 +347,7 @@ class TUTTI_EXPORT Communicator {
   }
   template <MemberLists Operands>
   [[nodiscard]] std::vector<Tensor> reduce_coalesced(const Operands& inputs, const ReduceOp& op, int root) {
-    return results_of_root(Collective::reduce_coalesced, op, lists(inputs), static_cast<int>(root));
+    return results_of_root(Collective::reduce_coalesced, op, lists(inputs), root);
   }
   /// A copy of the root's `tensor` for each local member. Processes without the root give an undefined
   /// tensor, or none: all learn the sizes from the root, for which the host waits until all ranks have made
