@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "nccl_calls.hpp"
+
+#include "tutti/error.hpp"
+
+#include <optional>
+
+#include <fmt/format.h>
+
+namespace tutti::perf {
+namespace {
+
+/// What NCCL sums: the type, and how many of them make an element.
+struct SummedType {
+  ncclDataType_t type;
+  std::size_t per_element;
+};
+
+std::optional<SummedType> summed_type(DType dtype) {
+  switch (dtype) {
+    case DType::float16:
+      return SummedType{ncclFloat16, 1};
+    case DType::bfloat16:
+      return SummedType{ncclBfloat16, 1};
+    case DType::float32:
+      return SummedType{ncclFloat32, 1};
+    case DType::float64:
+      return SummedType{ncclFloat64, 1};
+    case DType::int8:
+      return SummedType{ncclInt8, 1};
+    case DType::uint8:
+      return SummedType{ncclUint8, 1};
+    case DType::int32:
+      return SummedType{ncclInt32, 1};
+    case DType::int64:
+      return SummedType{ncclInt64, 1};
+    case DType::complex64:
+      return SummedType{ncclFloat32, 2};
+    case DType::complex128:
+      return SummedType{ncclFloat64, 2};
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Nothing where NCCL has none, or one that is made for each communicator.
+std::optional<ncclRedOp_t> operation_of(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::sum:
+      return ncclSum;
+    case ReduceKind::avg:
+      return ncclAvg;
+    case ReduceKind::min:
+      return ncclMin;
+    case ReduceKind::max:
+      return ncclMax;
+    case ReduceKind::prod:
+      return ncclProd;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// A tensor as NCCL sums it.
+struct Summand {
+  explicit Summand(const Tensor& tensor) : data(tensor.data()) {
+    const SummedType summed = summed_type(tensor.dtype()).value();
+    type = summed.type;
+    count = static_cast<std::size_t>(tensor.numel()) * summed.per_element;
+  }
+
+  const void* data;
+  ncclDataType_t type;
+  std::size_t count;
+};
+
+std::byte* bytes_of(const Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data());
+}
+
+}  // namespace
+
+std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
+  if (call.dim != 0) return "NCCL sends contiguous memory only";
+  const bool is_exchange = !operation.is_copy() && operation.traits().travels_as == Collective::all_to_all;
+  if (is_exchange && call.count != 0 && call.inputs[0][0].data() == call.outputs[0][0].data())
+    return "NCCL exchanges nothing in place";
+  if (!operation.sums()) return "";
+  if (!operation_of(call.reduce_kind))
+    return fmt::format("NCCL has no {} of its own", name_of(call.reduce_kind));
+  const bool is_plain_sum = call.reduce_kind == ReduceKind::sum || call.reduce_kind == ReduceKind::avg;
+  for (const Buffer& input : call.input_buffers) {  // every rank has one
+    const DType dtype = input.tensor.dtype();
+    const std::optional<SummedType> type = summed_type(dtype);
+    if (!type || (type->per_element != 1 && !is_plain_sum))
+      return fmt::format("NCCL has no {} of {}", name_of(call.reduce_kind), name_of(dtype));
+  }
+  return "";
+}
+
+void NcclCalls::enqueue(const Operation& operation, const Call& call) const {
+  check(nccl_.group_start(), "ncclGroupStart");
+  for (std::size_t tensor = 0; tensor < call.tensors; ++tensor) {
+    for (std::size_t own = 0; own < streams_.size(); ++own) {
+      const Part part{call, operation.is_coalesced(), own, tensor};
+      if (operation.is_copy()) {
+        enqueue_copy(part);
+      } else {
+        enqueue_one(operation.traits().travels_as, part);
+      }
+    }
+  }
+  check(nccl_.group_end(), "ncclGroupEnd");
+}
+
+void NcclCalls::send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const {
+  if (bytes == 0) return;
+  check(nccl_.send(data, bytes, ncclUint8, to, communicators_[from], stream(from)), "ncclSend");
+}
+
+void NcclCalls::receive(std::byte* data, std::size_t bytes, std::size_t at, int from) const {
+  if (bytes == 0) return;
+  check(nccl_.receive(data, bytes, ncclUint8, from, communicators_[at], stream(at)), "ncclRecv");
+}
+
+void NcclCalls::enqueue_one(Collective collective, const Part& part) const {
+  const Call& call = part.call;
+  const bool is_root = members_.number_of(part.own) == call.root;
+  ncclComm_t const communicator = communicators_[part.own];
+  cudaStream_t const stream = this->stream(part.own);
+  switch (collective) {
+    case Collective::broadcast: {
+      const Tensor& copy = part.each(call.outputs);
+      const void* const source = is_root ? part.root(call.inputs).data() : copy.data();
+      check(nccl_.broadcast(source, copy.data(), copy.nbytes(), ncclUint8, call.root, communicator, stream),
+            "ncclBroadcast");
+      return;
+    }
+    case Collective::reduce_add: {
+      const Summand summand(part.each(call.inputs));
+      const ncclRedOp_t operation = operation_of(call.reduce_kind).value();
+      void* const sum = is_root ? part.root(call.outputs).data() : nullptr;
+      check(nccl_.reduce(summand.data, sum, summand.count, summand.type, operation, call.root, communicator,
+                         stream),
+            "ncclReduce");
+      return;
+    }
+    case Collective::all_reduce_add: {
+      const Summand summand(part.each(call.inputs));
+      const ncclRedOp_t operation = operation_of(call.reduce_kind).value();
+      check(nccl_.all_reduce(summand.data, part.each(call.outputs).data(), summand.count, summand.type,
+                             operation, communicator, stream),
+            "ncclAllReduce");
+      return;
+    }
+    case Collective::all_to_all:
+      return exchange(part);
+    case Collective::all_gather: {
+      if (!call.sizes.empty()) return gather_unequal(part);
+      const Tensor& input = part.each(call.inputs);
+      check(nccl_.all_gather(input.data(), part.each(call.outputs).data(), input.nbytes(), ncclUint8,
+                             communicator, stream),
+            "ncclAllGather");
+      return;
+    }
+    case Collective::reduce_scatter_add: {
+      if (!call.sizes.empty()) return reduce_unequal(part);
+      const Summand summand(part.each(call.inputs));
+      const ncclRedOp_t operation = operation_of(call.reduce_kind).value();
+      check(nccl_.reduce_scatter(summand.data, part.each(call.outputs).data(),
+                                 summand.count / static_cast<std::size_t>(members_.count), summand.type,
+                                 operation, communicator, stream),
+            "ncclReduceScatter");
+      return;
+    }
+    case Collective::scatter:
+      return scatter(part, is_root);
+    case Collective::gather:
+      return gather(part, is_root);
+    default:
+      throw Error(ErrorCode::internal, "--peer nccl: not a collective");
+  }
+}
+
+void NcclCalls::enqueue_copy(const Part& part) const {
+  const Call& call = part.call;
+  const int member = members_.number_of(part.own);
+  if (member == call.root) send(bytes_of(call.inputs[0][0]), call.bytes, part.own, call.partner);
+  if (member == call.partner) receive(bytes_of(call.outputs[0][0]), call.bytes, part.own, call.root);
+}
+
+void NcclCalls::exchange(const Part& part) const {
+  const Call& call = part.call;
+  const Tensor& input = part.each(call.inputs);
+  const Tensor& out = part.each(call.outputs);
+  std::size_t sent = 0;
+  std::size_t received = 0;
+  for (std::size_t member = 0; member < static_cast<std::size_t>(members_.count); ++member) {
+    const auto bytes_of_part = [&](const std::vector<std::vector<std::int64_t>>& sizes) {
+      if (sizes.empty()) return input.nbytes() / static_cast<std::size_t>(members_.count);
+      return static_cast<std::size_t>(sizes[part.own][member]) * size_of(input.dtype());
+    };
+    const std::size_t to = bytes_of_part(call.input_sizes);
+    const std::size_t from = bytes_of_part(call.out_sizes);
+    send(bytes_of(input) + sent, to, part.own, static_cast<int>(member));
+    receive(bytes_of(out) + received, from, part.own, static_cast<int>(member));
+    sent += to;
+    received += from;
+  }
+}
+
+void NcclCalls::gather_unequal(const Part& part) const {
+  const Tensor& input = part.each(part.call.inputs);
+  std::byte* place = bytes_of(part.each(part.call.outputs));
+  for (int member = 0; member < members_.count; ++member) {
+    const std::size_t bytes =
+        static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]) * size_of(input.dtype());
+    const bool is_own = members_.number_of(part.own) == member;
+    if (bytes != 0) {
+      check(nccl_.broadcast(is_own ? bytes_of(input) : place, place, bytes, ncclUint8, member,
+                            communicators_[part.own], stream(part.own)),
+            "ncclBroadcast");
+    }
+    place += bytes;
+  }
+}
+
+void NcclCalls::reduce_unequal(const Part& part) const {
+  const Tensor& input = part.each(part.call.inputs);
+  const Tensor& out = part.each(part.call.outputs);
+  const SummedType summed = summed_type(input.dtype()).value();
+  const std::byte* place = bytes_of(input);
+  for (int member = 0; member < members_.count; ++member) {
+    const auto elements = static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]);
+    const bool is_own = members_.number_of(part.own) == member;
+    if (elements != 0) {
+      check(nccl_.reduce(place, is_own ? out.data() : nullptr, elements * summed.per_element, summed.type,
+                         operation_of(part.call.reduce_kind).value(), member, communicators_[part.own],
+                         stream(part.own)),
+            "ncclReduce");
+    }
+    place += elements * size_of(input.dtype());
+  }
+}
+
+void NcclCalls::scatter(const Part& part, bool is_root) const {
+  const Call& call = part.call;
+  const std::byte* chunk = is_root ? bytes_of(call.inputs[0][0]) : nullptr;
+  for (std::size_t member = 0; is_root && member < call.part_bytes.size(); ++member) {
+    send(chunk, call.part_bytes[member], part.own, static_cast<int>(member));
+    chunk += call.part_bytes[member];
+  }
+  const Tensor& own = part.each(call.outputs);
+  receive(bytes_of(own), own.nbytes(), part.own, call.root);
+}
+
+void NcclCalls::gather(const Part& part, bool is_root) const {
+  const Call& call = part.call;
+  const Tensor& own = part.each(call.inputs);
+  send(bytes_of(own), own.nbytes(), part.own, call.root);
+  std::byte* chunk = is_root ? bytes_of(call.outputs[0][0]) : nullptr;
+  for (std::size_t member = 0; is_root && member < call.part_bytes.size(); ++member) {
+    receive(chunk, call.part_bytes[member], part.own, static_cast<int>(member));
+    chunk += call.part_bytes[member];
+  }
+}
+
+}  // namespace tutti::perf

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "nccl_library.hpp"
+#include "operation.hpp"
+#include "tutti/cuda_interop.hpp"
+#include "tutti/stream.hpp"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace tutti::perf {
+
+/// The calls of NCCL that do what an operation does: one group for each, as a program without tutti would
+/// write it.
+class NcclCalls {
+ public:
+  /// A communicator for every own member, which this one does not own.
+  NcclCalls(const NcclLibrary& nccl, const Members& members, const std::vector<Stream>& streams,
+            const std::vector<ncclComm_t>& communicators)
+      : nccl_(nccl), members_(members), streams_(streams), communicators_(communicators) {}
+
+  /// Why NCCL cannot do this; empty if it can.
+  [[nodiscard]] static std::string refusal(const Operation& operation, const Call& call);
+  void enqueue(const Operation& operation, const Call& call) const;
+
+ private:
+  /// One own member's part in one tensor of a call.
+  struct Part {
+    const Call& call;
+    bool coalesced;
+    std::size_t own;
+    std::size_t tensor;
+
+    /// The member's tensor, where every member has one.
+    [[nodiscard]] const Tensor& each(const Lists& lists) const {
+      return coalesced ? lists[own][tensor] : lists[0][own];
+    }
+    /// The root's, where it alone has one.
+    [[nodiscard]] const Tensor& root(const Lists& lists) const {
+      return lists.back()[coalesced ? tensor : 0];
+    }
+  };
+
+  [[nodiscard]] cudaStream_t stream(std::size_t device) const { return to_cuda(streams_[device]); }
+  void check(ncclResult_t result, const char* what) const { nccl_.check(result, what); }
+  void send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const;
+  void receive(std::byte* data, std::size_t bytes, std::size_t at, int from) const;
+  void enqueue_one(Collective collective, const Part& part) const;
+  void enqueue_copy(const Part& part) const;
+  /// A part of the input to every member, and one of the output from it.
+  void exchange(const Part& part) const;
+  /// NCCL has no call for parts of unequal lengths: one for each part.
+  void gather_unequal(const Part& part) const;
+  void reduce_unequal(const Part& part) const;
+  /// Between the root's whole tensor and every member's chunk of it.
+  void scatter(const Part& part, bool is_root) const;
+  void gather(const Part& part, bool is_root) const;
+
+  const NcclLibrary& nccl_;
+  const Members& members_;
+  const std::vector<Stream>& streams_;
+  const std::vector<ncclComm_t>& communicators_;
+};
+
+}  // namespace tutti::perf

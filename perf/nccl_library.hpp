@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include <nccl.h>
+
+namespace tutti::perf {
+
+/// The functions of libnccl, found at run time: the program starts where NCCL is not installed. It is the
+/// library that tutti itself would load: what `TUTTI_NCCL_LIBRARY` names, else libnccl.so.2.
+struct NcclLibrary {
+  decltype(&::ncclGetVersion) get_version = nullptr;
+  decltype(&::ncclGetErrorString) error_string = nullptr;
+  decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
+  decltype(&::ncclCommInitRank) init_rank = nullptr;
+  decltype(&::ncclCommDestroy) destroy = nullptr;
+  decltype(&::ncclGroupStart) group_start = nullptr;
+  decltype(&::ncclGroupEnd) group_end = nullptr;
+  decltype(&::ncclBroadcast) broadcast = nullptr;
+  decltype(&::ncclReduce) reduce = nullptr;
+  decltype(&::ncclAllReduce) all_reduce = nullptr;
+  decltype(&::ncclAllGather) all_gather = nullptr;
+  decltype(&::ncclReduceScatter) reduce_scatter = nullptr;
+  decltype(&::ncclSend) send = nullptr;
+  decltype(&::ncclRecv) receive = nullptr;
+
+  /// Throws UsageError if there is none, or one without a function that is needed.
+  NcclLibrary();
+
+  /// Such as "2.28.3".
+  [[nodiscard]] std::string version_text() const;
+  /// The file that has been loaded.
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+  /// Throws Error(transport_failure) "--peer nccl: <what>: <NCCL's words>" unless `result` is success.
+  void check(ncclResult_t result, const char* what) const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace tutti::perf
