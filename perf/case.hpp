@@ -2,6 +2,7 @@
 #pragma once
 
 #include "members.hpp"
+#include "operand_memory.hpp"
 #include "tensor_lists.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/dtype.hpp"
@@ -22,7 +23,7 @@ struct Case {
   int root = 0;     ///< source of a broadcast, scatter or copy, destination of a reduce or gather: a member
   int partner = 0;  ///< destination of a copy
   int dim = 0;      ///< 0: a one-dimensional tensor; 1: the rows of a two-dimensional one are cut
-  bool on_host = false;  ///< tensors are pageable host memory, for peers that know nothing of the devices
+  OperandMemory* memory = nullptr;  ///< where tensors lie; nullptr: where the library allocates them
   std::uint64_t seed = 0;
   CollectiveOptions options;
   ReduceKind reduce_kind = ReduceKind::sum;

@@ -4,6 +4,8 @@
 #include "tutti/layout.hpp"
 #include "tutti/reduce_types.hpp"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace tutti::perf {
@@ -88,6 +90,14 @@ std::size_t payload_bytes(const Operation& operation, const Case& what) {
     bytes += Layout(*spec.dtype, spec.sizes).nbytes();
   }
   return bytes;
+}
+
+std::size_t operand_bytes(const Operation& operation, const Case& what) {
+  constexpr std::size_t unit = OperandMemory::alignment;
+  std::size_t bytes = 0;
+  for (const TensorSpec& spec : payload_tensors(what, operation.is_coalesced()))
+    bytes += std::max<std::size_t>((Layout(*spec.dtype, spec.sizes).nbytes() + unit - 1) / unit, 1) * unit;
+  return 2 * bytes;  // no member has more than an input and an output of each
 }
 
 std::string too_small(const Operation& operation, const Case& what) {

@@ -21,6 +21,10 @@ namespace tutti::perf {
 /// The payload of a case, in bytes.
 [[nodiscard]] std::size_t payload_bytes(const Operation& operation, const Case& what);
 
+/// What a member's operands of a call take at most, in bytes, each beginning at a multiple of
+/// `OperandMemory::alignment`. The same for all members.
+[[nodiscard]] std::size_t operand_bytes(const Operation& operation, const Case& what);
+
 /// Why there is nothing to measure although `what.bytes` is not 0: they are less than the least that the
 /// operation moves, an element or one for every member. Empty if there is something.
 [[nodiscard]] std::string too_small(const Operation& operation, const Case& what);

@@ -84,6 +84,8 @@ Columns::Columns(const Options& options, bool has_peer, std::size_t width)
   }
   columns_.push_back({Group::latency, Figure::p50, "p50", "(us)", 7});
   columns_.push_back({Group::latency, Figure::p99, "p99", "(us)", 7});
+  if (has_peer && options.peer == PeerChoice::nccl)
+    columns_.push_back({Group::peer, Figure::mode, "-R", "", 2});
   if (has_peer) columns_.push_back({Group::peer, Figure::peer, "peer", "/tutti", 7});
   full_width_ = this->width();
   leave_out(width, options.root.has_value());
@@ -199,8 +201,10 @@ std::string Columns::value(const Column& column, const Row& row) const {
       return format_figure(latency.median);
     case Figure::p99:
       return format_figure(latency.p99);
+    case Figure::mode:
+      return row.peer_mode;
     case Figure::peer:
-      return row.peer_over_tutti ? fmt::format("{:.2f}x", *row.peer_over_tutti) : "";
+      return row.peer_over_tutti && row.is_fastest_peer ? fmt::format("{:.2f}x", *row.peer_over_tutti) : "";
   }
   return "";
 }

@@ -41,6 +41,7 @@ class Columns {
     wrong,
     p50,
     p99,
+    mode,
     peer
   };
   struct Column {

@@ -92,7 +92,6 @@ constexpr Foreign foreign[] = {
     {"-C,--report_cputime", "times last until all devices are done; --latency shows that of single calls"},
     {"-S,--report_timestamps", "figures go to a file with -J"},
     {"-F,--csv", "figures go to a file as JSON, with -J"},
-    {"-R,--local_register", "what large calls need is registered at their first use, always"},
     {"-M,--memory", "tensors come from the library's allocator, always"},
     {"-x,--cta_policy", "NCCL is measured as its environment sets it up (--peer nccl)"},
     {"-D,--device_implementation", "NCCL is measured by its host calls alone (--peer nccl)"},
@@ -179,14 +178,17 @@ void declare(CLI::App& app, TypedOptions& typed) {
   timing.value("--buffer-sets", typed.buffer_sets, "N",
                "sets of buffers to rotate over (default: beyond the caches)");
   timing.flag("--latency", typed.latency, "show the latency as time, instead of back to back");
-  timing.flag("--persistent", typed.persistent,
-              "bind once, launch many times: on GPUs, graph replays;\n"
-              "between ranks, of graphs of 20 calls");
+  timing.flag("--persistent", typed.persistent, "bind once, launch many times: on GPUs, graph replays");
   timing.value("-G,--cudagraph", typed.graph_launches, "N",
-               "the same, with this many launches per batch; 0: eager (default)");
+               "the same, with this many launches per batch, and of a communicator's calls with 20 in a\n"
+               "graph; 0: eager (default)");
   timing.value("--peer", typed.peer, "NAME",
-               "measure a peer, too: nccl, on the same buffers; between ranks of virtual\n"
-               "devices also mpi, on host memory");
+               "measure a peer, too: nccl, in each of the modes of -R, the fastest of which is what\n"
+               "tutti is compared with; between ranks of virtual devices also mpi, on host memory");
+  timing.value(
+      "-R,--local_register", typed.local_register, "N",
+      "with --peer nccl, that mode alone: 0: on the same buffers; on buffers of NCCL's, 1: that are\n"
+      "registered, 2: that are symmetric windows (NCCL 2.27)");
 
   Group check(app, "Check and output");
   check.value("-c,--check", typed.check, "N", "compare every element on every device (default 1); 0: do not");

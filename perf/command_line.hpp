@@ -34,6 +34,7 @@ struct TypedOptions {
   std::string buffer_sets;
   std::string graph_launches = "0";
   std::string peer = "none";
+  std::string local_register;
   std::string json_file;
   std::string completion;
   bool wants_manual = false;

@@ -3,46 +3,37 @@
 
 #include "buffer_sets.hpp"
 #include "cases.hpp"
-#include "fill_and_check.hpp"
 #include "interrupt.hpp"
+#include "measurer.hpp"
 #include "tutti/error.hpp"
-#include "tutti/graph.hpp"
-#include "tutti/stream.hpp"
-#include "tutti/virtual_devices.hpp"
 
-#include <algorithm>
 #include <optional>
-#include <span>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
 
-/// How many operations one graph holds, of a peer or between ranks: as NCCL's own benchmark does it.
-constexpr std::size_t operations_per_graph = 20;
-
-/// From now on every transfer between virtual devices of this process is damaged, until the object is gone.
-class Corruption {
- public:
-  Corruption() {
-    using namespace virtual_devices;
-    constexpr std::uint64_t always = std::uint64_t{1} << 40U;
-    for (const auto operation : {virtual_devices::Operation::copy, virtual_devices::Operation::kernel}) {
-      inject({.operation = operation, .kind = FaultKind::corrupt, .count = always});
-    }
-  }
-  Corruption(const Corruption&) = delete;
-  Corruption& operator=(const Corruption&) = delete;
-  ~Corruption() { virtual_devices::clear_faults(); }
-};
-
 /// Measures one row after another with the same settings.
 class Driver {
  public:
   Driver(const Options& options, Session& session, Peer* peer, Results& results, Listener& listener)
-      : options_(options), session_(session), peer_(peer), results_(results), listener_(listener) {}
+      : options_(options),
+        session_(session),
+        peer_(peer),
+        results_(results),
+        listener_(listener),
+        measurer_(options, session) {}
+
+  /// What the peer has not, here and in all that follows.
+  void skip_modes() {
+    if (peer_ == nullptr) return;
+    for (const PeerMode& mode : peer_->modes()) {
+      if (!mode.refusal.empty()) skip({contender(mode), mode.refusal, Skipped::Cause::refused});
+    }
+  }
 
   void measure_operation(const Operation& operation) {
     listener_.start_operation(operation);
@@ -69,25 +60,22 @@ class Driver {
       if (!listener_.wants_more()) throw Interrupted();
       row = empty_row(operation, what);
     });
-    Row peer_row = row;
     std::vector<Skipped> skipped;
-    std::optional<Skipped> peer_skipped;
+    PeerSide peers;
+    if (peer_ != nullptr) peers.rows.assign(peer_->modes().size(), row);
+    peers.skipped.resize(peers.rows.size());
     for (const Placement placement : placements_of(operation, row.results)) {
       what.members = session_.members_of(operation);  // the communicator may have been made anew
       std::optional<BufferSets> buffers;
       const std::optional<Skipped> left_out = attempt(placed(operation, what, placement), [&] {
         buffers.emplace(operation, what, placement, row.buffer_sets, session_);
         note_payload(buffers->call(0), row);
-        part_of(row, placement) = measure_tutti(operation, what, placement, *buffers, row);
+        part_of(row, placement) = measurer_.tutti(operation, what, placement, *buffers, row);
       });
       if (left_out) {
         skipped.push_back(*left_out);
-      } else if (peer_ != nullptr && !peer_skipped) {
-        peer_skipped = attempt(describe(operation, what) + " by the peer", [&] {
-          if (const std::string refusal = peer_->refusal(operation, buffers->call(0)); !refusal.empty())
-            throw Error(ErrorCode::unsupported, refusal);
-          part_of(peer_row, placement) = measure_peer(operation, what, placement, *buffers);
-        });
+      } else if (peer_ != nullptr) {
+        measure_peer(operation, what, placement, *buffers, peers);
       }
     }
     if (!row.leading()) {
@@ -96,10 +84,48 @@ class Driver {
     }
     for (const Skipped& left_out : skipped) skip(left_out);
     add(operation, row);
-    if (peer_skipped) skip(*peer_skipped);
-    if (!peer_row.leading()) return;
-    complete_peer_row(row, peer_row);
-    add(operation, peer_row);
+    add_peers(operation, row, peers);
+  }
+
+  /// What a peer does beside one row of tutti's.
+  struct PeerSide {
+    std::vector<Row> rows;  ///< of each mode
+    std::vector<std::optional<Skipped>> skipped;
+    std::optional<Skipped> refused;  ///< in all modes
+  };
+
+  void measure_peer(const Operation& operation, const Case& what, Placement placement,
+                    const BufferSets& buffers, PeerSide& side) {
+    if (side.refused) return;
+    side.refused = attempt(describe(operation, what) + " by the peer", [&] {
+      if (const std::string refusal = peer_->refusal(operation, buffers.call(0)); !refusal.empty())
+        throw Error(ErrorCode::unsupported, refusal);
+    });
+    for (std::size_t mode = 0; mode < side.rows.size() && !side.refused; ++mode) {
+      const PeerMode described = peer_->modes()[mode];
+      if (!described.refusal.empty() || side.skipped[mode]) continue;
+      side.skipped[mode] = attempt(describe(operation, what) + " by " + contender(described), [&] {
+        part_of(side.rows[mode], placement) =
+            measurer_.peer(*peer_, mode, operation, what, placement, buffers);
+      });
+    }
+  }
+
+  void add_peers(const Operation& operation, const Row& row, PeerSide& side) {
+    if (side.refused) skip(*side.refused);
+    for (const std::optional<Skipped>& skipped : side.skipped) {
+      if (skipped) skip(*skipped);
+    }
+    for (std::size_t mode = 0; mode < side.rows.size(); ++mode)
+      complete_peer_row(row, peer_->modes()[mode], side.rows[mode]);
+    mark_fastest(side.rows);
+    for (const Row& peer_row : side.rows) {
+      if (peer_row.leading()) add(operation, peer_row);
+    }
+  }
+
+  [[nodiscard]] std::string contender(const PeerMode& mode) const {
+    return mode.name.empty() ? std::string(peer_->name()) : fmt::format("{} {}", peer_->name(), mode.name);
   }
 
   static std::vector<Placement> placements_of(const Operation& operation, ResultForm results) {
@@ -133,14 +159,6 @@ class Driver {
     row.count = call.count;
     row.tensors = call.tensors;
   }
-  void note_last_plan(const Operation& operation, Row& row) const {
-    // A copy has no plan of its own: the last one would be some collective's.
-    const PlanSummary plan =
-        operation.is_copy() ? PlanSummary{"copy", "device to device"} : session_.last_plan(operation);
-    row.transport = plan.transport;
-    row.algorithm = plan.algorithm;
-  }
-
   [[nodiscard]] Row empty_row(const Operation& operation, const Case& what) const {
     Row row;
     row.operation = operation.name();
@@ -162,174 +180,20 @@ class Driver {
     return placement == Placement::in_place ? row.in_place : row.out_of_place;
   }
 
-  Measurement measure_tutti(const Operation& operation, const Case& what, Placement placement,
-                            BufferSets& buffers, Row& row) const {
-    if (placement == Placement::returned) return measure_returned(operation, what, buffers, row);
-    if (row.launch == LaunchForm::eager) {
-      const Measurement measurement = measure_and_check(
-          launcher([&](std::size_t index) { operation.run(buffers.call(index), what); }, buffers), buffers);
-      note_last_plan(operation, row);
-      return measurement;
-    }
-    if (operation.needs_communicator()) return measure_captured(operation, what, buffers, row);
-    std::vector<PersistentCollective> bound;
-    for (const Call& call : buffers.calls()) bound.push_back(operation.bind(call, what));
-    row.transport = bound.front().summary().transport;
-    row.algorithm = bound.front().summary().algorithm;
-    return measure_and_check(
-        launcher([&bound](std::size_t index) { bound[index % bound.size()].launch(); }, buffers), buffers);
-  }
-
-  /// Calls of a communicator: replays of a graph of several.
-  Measurement measure_captured(const Operation& operation, const Case& what, const BufferSets& buffers,
-                               Row& row) const {
-    // What is set up in a first call cannot be captured.
-    session_.processes().barrier();
-    for (const Call& call : buffers.calls()) session_.call([&] { operation.run(call, what); });
-    session_.synchronize();
-    std::vector<Stream> streams;
-    for (const Device device : buffers.call(0).devices) streams.push_back(current_stream(device.index()));
-    const Stream& stream = streams.front();
-    const std::vector<const Call*> calls = calls_of_a_graph(buffers);
-    const auto capture = [&](std::span<const Call* const> captured) {
-      std::optional<Graph> graph;
-      session_.call([&] {
-        graph = Graph::capture(streams, [&] {
-          for (const Call* const call : captured) operation.run(*call, what);
-        });
-      });
-      return *std::move(graph);
-    };
-    const Graph graph = capture(calls);
-    const Graph one = capture(std::span(calls).first(1));
-    note_last_plan(operation, row);
-    row.algorithm += ", replayed";
-    Launcher how = launcher([&](std::size_t) { graph.launch(stream); }, buffers);
-    how.launch_one = [&] { session_.call([&] { one.launch(stream); }); };
-    how.operations_per_launch = calls.size();
-    how.rotation = 1;
-    return measure_and_check(how, buffers);
-  }
-
-  static std::vector<const Call*> calls_of_a_graph(const BufferSets& buffers) {
-    std::vector<const Call*> calls;
-    const std::size_t count = std::max(operations_per_graph, buffers.calls().size());
-    for (std::size_t index = 0; index < count; ++index) calls.push_back(&buffers.call(index));
-    return calls;
-  }
-
-  /// The last results of every set are checked as the timed calls left them, and again made anew in memory
-  /// that was poisoned: the allocator gives out what it got back, and so what an earlier call had put there.
-  Measurement measure_returned(const Operation& operation, const Case& what, BufferSets& buffers,
-                               Row& row) const {
-    std::vector<Lists> results(buffers.calls().size());
-    const Launcher how = launcher(
-        [&](std::size_t index) {
-          results[index % results.size()] = operation.run_returning(buffers.call(index), what);
-        },
-        buffers);
-    buffers.fill_all(session_);
-    Measurement measurement;
-    measurement.timing = measure(how, options_.timing, session_.processes());
-    note_last_plan(operation, row);
-    if (!options_.check) return measurement;
-
-    const auto check_results = [&] {
-      for (std::size_t set = 0; set < results.size(); ++set) {
-        buffers.calls()[set].set_outputs(std::exchange(results[set], {}));
-      }
-      return buffers.count_wrong_in_all();
-    };
-    std::uint64_t wrong = check_results();
-    for (Call& call : buffers.calls()) {
-      poison(call.poisonable);
-      call.drop_outputs();
-    }
-    buffers.fill_all(session_);  // some results were inputs
-    launch_each_once(how);
-    wrong += check_results();
-    measurement.wrong = wrong;
-    return measurement;
-  }
-
-  /// On the same buffers, or on equal ones.
-  Measurement measure_peer(const Operation& operation, const Case& what, Placement placement,
-                           const BufferSets& buffers) const {
-    if (!peer_->wants_host_memory()) return measure_peer(operation, buffers);
-    Case on_host = what;
-    on_host.on_host = true;
-    const BufferSets equal(operation, on_host, placement, static_cast<int>(buffers.calls().size()), session_);
-    return measure_peer(operation, equal);
-  }
-
-  Measurement measure_peer(const Operation& operation, const BufferSets& buffers) const {
-    Launcher how =
-        launcher([&](std::size_t index) { peer_->enqueue(operation, buffers.call(index)); }, buffers);
-    how.interruptible = !session_.processes().are_ranks();
-    if (options_.launch == LaunchForm::eager || operation.is_copy()) return measure_and_check(how, buffers);
-    const std::vector<const Call*> calls = calls_of_a_graph(buffers);
-    how.launch = [launch = peer_->record(operation, calls)](std::size_t) { launch(); };
-    how.launch_one = peer_->record(operation, {calls.front()});
-    how.operations_per_launch = calls.size();
-    how.rotation = 1;
-    return measure_and_check(how, buffers);
-  }
-
-  [[nodiscard]] Launcher launcher(std::function<void(std::size_t)> launch, const BufferSets& buffers) const {
-    return {.launch = [this, launch = std::move(launch)](
-                          std::size_t index) { session_.call([&] { launch(index); }); },
-            .launch_one = {},
-            .synchronize = [this] { session_.synchronize(); },
-            .rotation = buffers.calls().size()};
-  }
-
-  /// The timed launches themselves produce what is checked; only where each of them changes its own inputs,
-  /// the call is made once more on fresh ones.
-  Measurement measure_and_check(const Launcher& how, const BufferSets& buffers) const {
-    if (options_.check) buffers.poison_all(session_);
-    buffers.fill_all(session_);  // second, because in place an output holds an input
-    Measurement measurement;
-    measurement.timing = measure(how, options_.timing, session_.processes());
-    if (!options_.check) return measurement;
-    const bool repeatable = buffers.call(0).repeatable;
-    if (!repeatable) buffers.fill_all(session_);
-    if (!repeatable || options_.inject_corruption) launch_each_once(how);
-    damage_if_asked(buffers);
-    // A graph of many calls makes some of them twice: then the first set alone can be predicted.
-    const bool only_first = !repeatable && how.launch_one;
-    measurement.wrong = session_.processes().sum(only_first ? count_wrong(buffers.call(0).output_buffers)
-                                                            : buffers.count_wrong_in_all());
-    return measurement;
-  }
-
-  void launch_each_once(const Launcher& how) const {
-    session_.synchronize();  // what is launched need not follow all current streams
-    session_.processes().barrier();
-    std::optional<Corruption> corruption;
-    if (options_.inject_corruption) corruption.emplace();
-    if (how.launch_one) {
-      how.launch_one();
-    } else {
-      for (std::size_t index = 0; index < how.rotation; ++index) how.launch(index);
-    }
-    session_.synchronize();
-  }
-
-  /// Of a communicator's calls, what a transfer brings is damaged after it has arrived.
-  void damage_if_asked(const BufferSets& buffers) const {
-    if (!options_.inject_corruption || !buffers.of_communicator()) return;
-    for (const Call& call : buffers.calls()) damage(call.output_buffers);
-  }
-
-  void complete_peer_row(const Row& row, Row& peer_row) const {
+  void complete_peer_row(const Row& row, const PeerMode& mode, Row& peer_row) const {
     peer_row.peer = peer_->name();
+    peer_row.peer_mode = mode.name;
     peer_row.bytes = row.bytes;
     peer_row.count = row.count;
     peer_row.tensors = row.tensors;
     peer_row.transport = peer_->name();
     peer_row.algorithm = row.launch == LaunchForm::eager ? "plain calls" : "graph replay";
-    peer_row.peer_over_tutti =
-        peer_row.leading()->microseconds(options_.headline) / row.leading()->microseconds(options_.headline);
+    if (!mode.about.empty()) peer_row.algorithm += ", " + mode.about;
+    const std::optional<Measurement>& own = row.leading();
+    const std::optional<Measurement>& other = row.out_of_place ? peer_row.out_of_place : peer_row.in_place;
+    if (own && other)
+      peer_row.peer_over_tutti =
+          other->microseconds(options_.headline) / own->microseconds(options_.headline);
   }
 
   void add(const Operation& operation, const Row& row) {
@@ -346,6 +210,7 @@ class Driver {
   Peer* peer_;
   Results& results_;
   Listener& listener_;
+  Measurer measurer_;
 };
 
 }  // namespace
@@ -353,6 +218,7 @@ class Driver {
 void run_measurements(const Options& options, Session& session, Peer* peer, Results& results,
                       Listener& listener) {
   Driver driver(options, session, peer, results, listener);
+  driver.skip_modes();
   for (const Operation* operation : options.operations) driver.measure_operation(*operation);
 }
 

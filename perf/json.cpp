@@ -157,6 +157,7 @@ Json measurement_of(const Row& row, const std::optional<Measurement>& measuremen
 Json row_of(const Row& row, Headline headline) {
   Json result = {{"operation", row.operation},
                  {"by", row.peer.empty() ? "tutti" : row.peer},
+                 {"mode", text_or_null(row.peer_mode)},
                  {"size", row.bytes},
                  {"count", row.count},
                  {"tensors", row.tensors},
@@ -177,6 +178,7 @@ Json row_of(const Row& row, Headline headline) {
   if (!row.tensor_list.empty()) result["tensor_list"] = row.tensor_list;
   if (row.partner >= 0) result["destination"] = row.partner;
   if (row.peer_over_tutti) result["time_over_tutti"] = *row.peer_over_tutti;
+  if (!row.peer.empty()) result["fastest"] = row.is_fastest_peer;
   return result;
 }
 

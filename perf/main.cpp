@@ -33,16 +33,23 @@ namespace {
 
 enum ExitStatus : int { all_right = 0, wrong_data = 1, bad_usage = 2, run_failed = 3, was_interrupted = 130 };
 
-std::unique_ptr<Peer> make_peer(PeerChoice choice, const Session& session) {
-  switch (choice) {
+std::unique_ptr<Peer> make_peer(const Options& options, const Session& session) {
+  switch (options.peer) {
     case PeerChoice::nccl:
-      return make_nccl_peer(session);
+      return make_nccl_peer(session, options.peer_mode);
     case PeerChoice::mpi:
       return make_mpi_peer(session);
     case PeerChoice::none:
       break;
   }
   return nullptr;
+}
+
+void describe_peer(const Peer& peer, Results& results) {
+  results.peer = peer.describe();
+  for (const PeerMode& mode : peer.modes()) {
+    if (!mode.name.empty()) results.peer_modes.push_back(fmt::format("{}: {}", mode.name, mode.about));
+  }
 }
 
 /// Set as long as the object is there.
@@ -96,15 +103,6 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   if (options.inject_corruption && !is_host) {
     throw UsageError("--inject-corruption needs virtual devices (--backend host)");
   }
-  const auto has_no_graph = [](const Operation* operation) {
-    return operation->is_copy() || operation->needs_communicator();
-  };
-  if (options.launch == LaunchForm::persistent && is_host &&
-      std::ranges::all_of(options.operations, has_no_graph)) {
-    throw UsageError(
-        "-G, --persistent: calls of a communicator are replayed from CUDA graphs, and virtual devices have "
-        "none");
-  }
   if (session.members().count < 2 && options.operations == std::vector{&copy_operation()}) {
     throw UsageError("sendrecv needs two devices or more");
   }
@@ -113,7 +111,7 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   std::unique_ptr<Peer> peer;
   std::optional<JsonFile> json_file;
   session.together([&] {
-    peer = make_peer(options.peer, session);
+    peer = make_peer(options, session);
     json_file.emplace(output.speaks() ? options.json_file : "");
   });
   Results results;
@@ -122,7 +120,7 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   results.job = session.job();
   results.device_count = session.members().count;
   results.devices_shown = session.devices_shown();
-  if (peer) results.peer = peer->describe();
+  if (peer) describe_peer(*peer, results);
 
   watch_interrupts();
   const Columns columns(options, peer != nullptr, output_width());

@@ -2,7 +2,11 @@
 #include "nccl_calls.hpp"
 
 #include "tutti/error.hpp"
+#include "tutti/float_types.hpp"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
 #include <optional>
 
 #include <fmt/format.h>
@@ -44,7 +48,7 @@ std::optional<SummedType> summed_type(DType dtype) {
 }
 
 /// Nothing where NCCL has none, or one that is made for each communicator.
-std::optional<ncclRedOp_t> operation_of(ReduceKind kind) {
+std::optional<ncclRedOp_t> own_operation_of(ReduceKind kind) {
   switch (kind) {
     case ReduceKind::sum:
       return ncclSum;
@@ -59,6 +63,30 @@ std::optional<ncclRedOp_t> operation_of(ReduceKind kind) {
     default:
       return std::nullopt;
   }
+}
+
+/// What inputs are multiplied with, as one of their elements.
+std::array<std::byte, sizeof(double)> factor_of(ncclDataType_t type) {
+  std::array<std::byte, sizeof(double)> element{};
+  const auto put = [&element](auto value) { std::memcpy(element.data(), &value, sizeof value); };
+  switch (type) {
+    case ncclFloat16:
+      put(Float16(static_cast<float>(Case::premul_factor)));
+      break;
+    case ncclBfloat16:
+      put(BFloat16(static_cast<float>(Case::premul_factor)));
+      break;
+    case ncclFloat32:
+      put(static_cast<float>(Case::premul_factor));
+      break;
+    case ncclFloat64:
+      put(static_cast<double>(Case::premul_factor));
+      break;
+    default:
+      put(static_cast<std::int64_t>(Case::premul_factor));  // its first bytes are every shorter integer's
+      break;
+  }
+  return element;
 }
 
 /// A tensor as NCCL sums it.
@@ -86,9 +114,11 @@ std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
   if (is_exchange && call.count != 0 && call.inputs[0][0].data() == call.outputs[0][0].data())
     return "NCCL exchanges nothing in place";
   if (!operation.sums()) return "";
-  if (!operation_of(call.reduce_kind))
-    return fmt::format("NCCL has no {} of its own", name_of(call.reduce_kind));
-  const bool is_plain_sum = call.reduce_kind == ReduceKind::sum || call.reduce_kind == ReduceKind::avg;
+  const bool multiplies = call.reduce_kind == ReduceKind::premul_sum;
+  if (!multiplies && !own_operation_of(call.reduce_kind))
+    return fmt::format("NCCL has no {}", name_of(call.reduce_kind));
+  const bool is_plain_sum =
+      multiplies || call.reduce_kind == ReduceKind::sum || call.reduce_kind == ReduceKind::avg;
   for (const Buffer& input : call.input_buffers) {  // every rank has one
     const DType dtype = input.tensor.dtype();
     const std::optional<SummedType> type = summed_type(dtype);
@@ -98,7 +128,7 @@ std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
   return "";
 }
 
-void NcclCalls::enqueue(const Operation& operation, const Call& call) const {
+void NcclCalls::enqueue(const Operation& operation, const Call& call) {
   check(nccl_.group_start(), "ncclGroupStart");
   for (std::size_t tensor = 0; tensor < call.tensors; ++tensor) {
     for (std::size_t own = 0; own < streams_.size(); ++own) {
@@ -113,6 +143,26 @@ void NcclCalls::enqueue(const Operation& operation, const Call& call) const {
   check(nccl_.group_end(), "ncclGroupEnd");
 }
 
+ncclRedOp_t NcclCalls::operation_of(ReduceKind kind, std::size_t own, ncclDataType_t type) {
+  if (kind != ReduceKind::premul_sum) return own_operation_of(kind).value();
+  const auto known = std::ranges::find_if(
+      premultiplied_, [&](const Premultiplied& made) { return made.own == own && made.type == type; });
+  if (known != premultiplied_.end()) return known->operation;
+  auto factor = factor_of(type);
+  ncclRedOp_t operation = ncclSum;
+  check(
+      nccl_.create_premul_sum(&operation, factor.data(), type, ncclScalarHostImmediate, communicators_[own]),
+      "ncclRedOpCreatePreMulSum");
+  premultiplied_.push_back({own, type, operation});
+  return operation;
+}
+
+void NcclCalls::end() noexcept {
+  for (const Premultiplied& made : premultiplied_)
+    static_cast<void>(nccl_.destroy_operation(made.operation, communicators_[made.own]));
+  premultiplied_.clear();
+}
+
 void NcclCalls::send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const {
   if (bytes == 0) return;
   check(nccl_.send(data, bytes, ncclUint8, to, communicators_[from], stream(from)), "ncclSend");
@@ -123,7 +173,7 @@ void NcclCalls::receive(std::byte* data, std::size_t bytes, std::size_t at, int 
   check(nccl_.receive(data, bytes, ncclUint8, from, communicators_[at], stream(at)), "ncclRecv");
 }
 
-void NcclCalls::enqueue_one(Collective collective, const Part& part) const {
+void NcclCalls::enqueue_one(Collective collective, const Part& part) {
   const Call& call = part.call;
   const bool is_root = members_.number_of(part.own) == call.root;
   ncclComm_t const communicator = communicators_[part.own];
@@ -138,7 +188,7 @@ void NcclCalls::enqueue_one(Collective collective, const Part& part) const {
     }
     case Collective::reduce_add: {
       const Summand summand(part.each(call.inputs));
-      const ncclRedOp_t operation = operation_of(call.reduce_kind).value();
+      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.own, summand.type);
       void* const sum = is_root ? part.root(call.outputs).data() : nullptr;
       check(nccl_.reduce(summand.data, sum, summand.count, summand.type, operation, call.root, communicator,
                          stream),
@@ -147,7 +197,7 @@ void NcclCalls::enqueue_one(Collective collective, const Part& part) const {
     }
     case Collective::all_reduce_add: {
       const Summand summand(part.each(call.inputs));
-      const ncclRedOp_t operation = operation_of(call.reduce_kind).value();
+      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.own, summand.type);
       check(nccl_.all_reduce(summand.data, part.each(call.outputs).data(), summand.count, summand.type,
                              operation, communicator, stream),
             "ncclAllReduce");
@@ -166,7 +216,7 @@ void NcclCalls::enqueue_one(Collective collective, const Part& part) const {
     case Collective::reduce_scatter_add: {
       if (!call.sizes.empty()) return reduce_unequal(part);
       const Summand summand(part.each(call.inputs));
-      const ncclRedOp_t operation = operation_of(call.reduce_kind).value();
+      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.own, summand.type);
       check(nccl_.reduce_scatter(summand.data, part.each(call.outputs).data(),
                                  summand.count / static_cast<std::size_t>(members_.count), summand.type,
                                  operation, communicator, stream),
@@ -225,18 +275,18 @@ void NcclCalls::gather_unequal(const Part& part) const {
   }
 }
 
-void NcclCalls::reduce_unequal(const Part& part) const {
+void NcclCalls::reduce_unequal(const Part& part) {
   const Tensor& input = part.each(part.call.inputs);
   const Tensor& out = part.each(part.call.outputs);
   const SummedType summed = summed_type(input.dtype()).value();
+  const ncclRedOp_t operation = operation_of(part.call.reduce_kind, part.own, summed.type);
   const std::byte* place = bytes_of(input);
   for (int member = 0; member < members_.count; ++member) {
     const auto elements = static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]);
     const bool is_own = members_.number_of(part.own) == member;
     if (elements != 0) {
       check(nccl_.reduce(place, is_own ? out.data() : nullptr, elements * summed.per_element, summed.type,
-                         operation_of(part.call.reduce_kind).value(), member, communicators_[part.own],
-                         stream(part.own)),
+                         operation, member, communicators_[part.own], stream(part.own)),
             "ncclReduce");
     }
     place += elements * size_of(input.dtype());

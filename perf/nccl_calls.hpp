@@ -23,7 +23,9 @@ class NcclCalls {
 
   /// Why NCCL cannot do this; empty if it can.
   [[nodiscard]] static std::string refusal(const Operation& operation, const Call& call);
-  void enqueue(const Operation& operation, const Call& call) const;
+  void enqueue(const Operation& operation, const Call& call);
+  /// Lets go of what has been made for the communicators, before they end.
+  void end() noexcept;
 
  private:
   /// One own member's part in one tensor of a call.
@@ -47,13 +49,21 @@ class NcclCalls {
   void check(ncclResult_t result, const char* what) const { nccl_.check(result, what); }
   void send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const;
   void receive(std::byte* data, std::size_t bytes, std::size_t at, int from) const;
-  void enqueue_one(Collective collective, const Part& part) const;
+  /// NCCL has this reduction made for each communicator and element type.
+  struct Premultiplied {
+    std::size_t own;
+    ncclDataType_t type;
+    ncclRedOp_t operation;
+  };
+
+  [[nodiscard]] ncclRedOp_t operation_of(ReduceKind kind, std::size_t own, ncclDataType_t type);
+  void enqueue_one(Collective collective, const Part& part);
   void enqueue_copy(const Part& part) const;
   /// A part of the input to every member, and one of the output from it.
   void exchange(const Part& part) const;
   /// NCCL has no call for parts of unequal lengths: one for each part.
   void gather_unequal(const Part& part) const;
-  void reduce_unequal(const Part& part) const;
+  void reduce_unequal(const Part& part);
   /// Between the root's whole tensor and every member's chunk of it.
   void scatter(const Part& part, bool is_root) const;
   void gather(const Part& part, bool is_root) const;
@@ -62,6 +72,7 @@ class NcclCalls {
   const Members& members_;
   const std::vector<Stream>& streams_;
   const std::vector<ncclComm_t>& communicators_;
+  std::vector<Premultiplied> premultiplied_;
 };
 
 }  // namespace tutti::perf

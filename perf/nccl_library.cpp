@@ -12,9 +12,14 @@
 namespace tutti::perf {
 namespace {
 
+/// nullptr where there is none.
+template <class Function>
+void find_nccl_function(void* library, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(library, name));
+}
 template <class Function>
 void load_nccl_function(void* library, const std::string& path, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(dlsym(library, name));
+  find_nccl_function(library, name, function);
   if (function == nullptr) throw UsageError(fmt::format("--peer nccl: {} has no {}", path, name));
 }
 
@@ -50,6 +55,14 @@ NcclLibrary::NcclLibrary() {
   load("ncclReduceScatter", reduce_scatter);
   load("ncclSend", send);
   load("ncclRecv", receive);
+  load("ncclRedOpCreatePreMulSum", create_premul_sum);
+  load("ncclRedOpDestroy", destroy_operation);
+  find_nccl_function(library, "ncclMemAlloc", allocate);
+  find_nccl_function(library, "ncclMemFree", free);
+  find_nccl_function(library, "ncclCommRegister", add_buffer);
+  find_nccl_function(library, "ncclCommDeregister", remove_buffer);
+  find_nccl_function(library, "ncclCommWindowRegister", add_window);
+  find_nccl_function(library, "ncclCommWindowDeregister", remove_window);
 }
 
 std::string NcclLibrary::version_text() const {

@@ -24,6 +24,17 @@ struct NcclLibrary {
   decltype(&::ncclReduceScatter) reduce_scatter = nullptr;
   decltype(&::ncclSend) send = nullptr;
   decltype(&::ncclRecv) receive = nullptr;
+  decltype(&::ncclRedOpCreatePreMulSum) create_premul_sum = nullptr;
+  decltype(&::ncclRedOpDestroy) destroy_operation = nullptr;
+
+  // What older libraries, and older headers, do not have: nullptr there.
+  ncclResult_t (*allocate)(void** memory, std::size_t bytes) = nullptr;                                // 2.19
+  ncclResult_t (*free)(void* memory) = nullptr;                                                        // 2.19
+  ncclResult_t (*add_buffer)(ncclComm_t, void* memory, std::size_t bytes, void** handle) = nullptr;    // 2.19
+  ncclResult_t (*remove_buffer)(ncclComm_t, void* handle) = nullptr;                                   // 2.19
+  ncclResult_t (*add_window)(ncclComm_t, void* memory, std::size_t bytes, void** window, int flags) =  // 2.27
+      nullptr;
+  ncclResult_t (*remove_window)(ncclComm_t, void* window) = nullptr;  // 2.27
 
   /// Throws UsageError if there is none, or one without a function that is needed.
   NcclLibrary();

@@ -69,7 +69,7 @@ void Call::add_output(std::size_t list, const Tensor& tensor, const Content& con
 void Call::add_aliasing_output(std::size_t list, const Tensor& tensor, const Content& content) {
   append(outputs, list, tensor);
   output_buffers.push_back({tensor, content});
-  slots_.push_back({list, outputs[list].size() - 1, false});
+  slots_.push_back({.list = list, .index = outputs[list].size() - 1});
 }
 
 void Call::add_output_in_pieces(std::size_t list, const Tensor& tensor, const std::vector<Buffer>& pieces,
@@ -81,12 +81,25 @@ void Call::add_output_in_pieces(std::size_t list, const Tensor& tensor, const st
   }
 }
 
+void Call::expect_output_in_pieces(std::size_t list,
+                                   const std::vector<std::pair<Content, std::int64_t>>& pieces) {
+  append(outputs, list, Tensor());
+  std::int64_t start = 0;
+  for (const auto& [content, length] : pieces) {
+    output_buffers.push_back({Tensor(), content});
+    poisonable.push_back({Tensor(), content});
+    slots_.push_back({list, outputs[list].size() - 1, true, start, length});
+    start += length;
+  }
+}
+
 void Call::set_outputs(Lists results) {
   outputs = std::move(results);
   std::size_t next_poisonable = 0;
   for (std::size_t buffer = 0; buffer < slots_.size(); ++buffer) {
     const Slot& slot = slots_[buffer];
-    output_buffers[buffer].tensor = outputs[slot.list][slot.index];
+    const Tensor& whole = outputs[slot.list][slot.index];
+    output_buffers[buffer].tensor = slot.length ? whole.narrow(0, slot.start, *slot.length) : whole;
     if (slot.poisonable) poisonable[next_poisonable++].tensor = output_buffers[buffer].tensor;
   }
 }

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 /// The operations tutti-perf knows, behind one small interface over which everything is measured.
@@ -59,6 +60,9 @@ struct Call {
                             bool is_input);
   /// An output that the call will return.
   void expect_output(std::size_t list, const Content& content) { add_output(list, Tensor(), content); }
+  /// One that it will return, flat, with values of their own in pieces of these lengths: first a piece's
+  /// values, then their number.
+  void expect_output_in_pieces(std::size_t list, const std::vector<std::pair<Content, std::int64_t>>& pieces);
   /// Takes what the call returned, list by list like `outputs`, as the outputs to check and to poison.
   void set_outputs(Lists results);
   /// Lets go of what `set_outputs` took.
@@ -70,6 +74,8 @@ struct Call {
     std::size_t list = 0;
     std::size_t index = 0;
     bool poisonable = false;
+    std::int64_t start = 0;
+    std::optional<std::int64_t> length{};  ///< of a piece that starts there; nothing: all of it
   };
   std::vector<Slot> slots_;
 };

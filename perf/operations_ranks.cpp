@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "prepare.hpp"
 #include "tutti/communicator.hpp"
-#include "tutti/error.hpp"
 
 #include <array>
+#include <concepts>
 #include <string_view>
+#include <utility>
 #include <vector>
-
-#include <fmt/format.h>
 
 namespace tutti::perf::operations {
 namespace {
@@ -18,6 +17,8 @@ struct Description {
   bool has_in_place;
   Call (*prepare)(const Case&, Placement);
   void (*run)(Communicator&, const Call&, const Case&);
+  /// Lists like `Call::outputs`.
+  Lists (*run_returning)(Communicator&, const Call&, const Case&);
   std::string_view name_of_unequal{};  ///< where parts differ in length
 };
 
@@ -42,13 +43,11 @@ class OfCommunicator final : public Operation {
   void run(const Call& call, const Case& what) const override {
     description_.run(*what.members.communicator, call, what);
   }
-  [[nodiscard]] Lists run_returning(const Call&, const Case&) const override {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: a communicator's results go into given tensors", name()));
+  [[nodiscard]] Lists run_returning(const Call& call, const Case& what) const override {
+    return description_.run_returning(*what.members.communicator, call, what);
   }
-  [[nodiscard]] PersistentCollective bind(const Call&, const Case&) const override {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{}: a communicator's calls are captured instead", name()));
+  [[nodiscard]] PersistentCollective bind(const Call& call, const Case& what) const override {
+    return what.members.communicator->persistent([this, call, what] { run(call, what); });
   }
 
  private:
@@ -58,6 +57,19 @@ class OfCommunicator final : public Operation {
 const Tensor& only_tensor(const Lists& lists) {
   static const Tensor none;
   return lists.empty() ? none : lists[0][0];
+}
+
+/// The root's result where the call has it: of no process but the root's.
+template <class Result>
+Lists at_root(const Call& call, Result result) {
+  Lists lists(call.outputs.size());
+  if (lists.empty()) return lists;
+  if constexpr (std::same_as<Result, Tensor>) {
+    lists.back().push_back(std::move(result));
+  } else {
+    lists.back() = std::move(result);
+  }
+  return lists;
 }
 
 /// A root that is not the first own member finds its tensor at its own place.
@@ -77,6 +89,9 @@ constexpr std::array descriptions{
         [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, false); },
         [](Communicator& communicator, const Call& call, const Case&) {
           communicator.broadcast(only_tensor(call.inputs), call.outputs[0], call.root);
+        },
+        [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+          return {communicator.broadcast(only_tensor(call.inputs), call.root)};
         }},
     Description{
         Collective::broadcast_coalesced, true,
@@ -84,38 +99,61 @@ constexpr std::array descriptions{
         [](Communicator& communicator, const Call& call, const Case&) {
           communicator.broadcast_coalesced(call.inputs.empty() ? TensorList() : call.inputs[0], call.outputs,
                                            call.root);
+        },
+        [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+          return communicator.broadcast_coalesced(
+              call.inputs.empty() ? std::vector<Tensor>() : call.inputs[0], call.root);
         }},
     Description{Collective::reduce_add, true,
                 [](const Case& what, Placement placement) { return prepare_reduce(what, placement, false); },
-                &reduce},
+                &reduce,
+                [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
+                  return at_root(call, communicator.reduce(call.inputs[0], what.operation(), call.root));
+                }},
     Description{Collective::reduce_add_coalesced, true,
                 [](const Case& what, Placement placement) { return prepare_reduce(what, placement, true); },
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_coalesced(call.inputs, call.outputs, what.operation(), call.root);
+                },
+                [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
+                  return at_root(call,
+                                 communicator.reduce_coalesced(call.inputs, what.operation(), call.root));
                 }},
     Description{
         Collective::scatter, false,
         [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::input); },
         [](Communicator& communicator, const Call& call, const Case&) {
           communicator.scatter(only_tensor(call.inputs), call.outputs[0], call.root, call.dim);
+        },
+        [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+          return {communicator.scatter(only_tensor(call.inputs), call.root, call.dim)};
         }},
     Description{
         Collective::gather, false,
         [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::output); },
         [](Communicator& communicator, const Call& call, const Case&) {
           communicator.gather(call.inputs[0], only_tensor(call.outputs), call.root, call.dim);
+        },
+        [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+          return at_root(call, communicator.gather(call.inputs[0], call.root, call.dim));
         }},
     Description{
         Collective::all_reduce_add, true,
         [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, false); },
         [](Communicator& communicator, const Call& call, const Case& what) {
           communicator.all_reduce(call.inputs[0], call.outputs[0], what.operation());
+        },
+        [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
+          return {communicator.all_reduce(call.inputs[0], what.operation())};
         }},
     Description{
         Collective::all_reduce_add_coalesced, true,
         [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, true); },
         [](Communicator& communicator, const Call& call, const Case& what) {
           communicator.all_reduce_coalesced(call.inputs, call.outputs, what.operation());
+        },
+        [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
+          return communicator.all_reduce_coalesced(call.inputs, what.operation());
         }},
     Description{Collective::all_gather, true,
                 [](const Case& what, Placement placement) {
@@ -123,6 +161,9 @@ constexpr std::array descriptions{
                 },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather(call.inputs[0], call.outputs[0]);
+                },
+                [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+                  return {communicator.all_gather(call.inputs[0])};
                 }},
     Description{Collective::all_gather, true,
                 [](const Case& what, Placement placement) {
@@ -131,6 +172,9 @@ constexpr std::array descriptions{
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather(call.inputs[0], call.outputs[0], call.sizes);
                 },
+                [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+                  return {communicator.all_gather(call.inputs[0], call.sizes)};
+                },
                 "all_gather_unequal"},
     Description{Collective::all_gather_coalesced, true,
                 [](const Case& what, Placement placement) {
@@ -138,6 +182,9 @@ constexpr std::array descriptions{
                 },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather_coalesced(call.inputs, call.outputs);
+                },
+                [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+                  return communicator.all_gather_coalesced(call.inputs);
                 }},
     Description{Collective::reduce_scatter_add, true,
                 [](const Case& what, Placement placement) {
@@ -145,6 +192,9 @@ constexpr std::array descriptions{
                 },
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation());
+                },
+                [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
+                  return {communicator.reduce_scatter(call.inputs[0], what.operation())};
                 }},
     Description{Collective::reduce_scatter_add, true,
                 [](const Case& what, Placement placement) {
@@ -153,6 +203,9 @@ constexpr std::array descriptions{
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation(), call.sizes);
                 },
+                [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
+                  return {communicator.reduce_scatter(call.inputs[0], what.operation(), call.sizes)};
+                },
                 "reduce_scatter_add_unequal"},
     Description{Collective::reduce_scatter_coalesced, true,
                 [](const Case& what, Placement placement) {
@@ -160,6 +213,9 @@ constexpr std::array descriptions{
                 },
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter_coalesced(call.inputs, call.outputs, what.operation());
+                },
+                [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
+                  return communicator.reduce_scatter_coalesced(call.inputs, what.operation());
                 }},
     Description{Collective::all_to_all, true,
                 [](const Case& what, Placement placement) {
@@ -167,6 +223,9 @@ constexpr std::array descriptions{
                 },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all(call.inputs[0], call.outputs[0]);
+                },
+                [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+                  return {communicator.all_to_all(call.inputs[0])};
                 }},
     Description{Collective::all_to_all, true,
                 [](const Case& what, Placement placement) {
@@ -175,6 +234,9 @@ constexpr std::array descriptions{
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all(call.inputs[0], call.outputs[0], call.input_sizes, call.out_sizes);
                 },
+                [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+                  return {communicator.all_to_all(call.inputs[0], call.input_sizes, call.out_sizes)};
+                },
                 "all_to_all_unequal"},
     Description{Collective::all_to_all_coalesced, true,
                 [](const Case& what, Placement placement) {
@@ -182,6 +244,9 @@ constexpr std::array descriptions{
                 },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all_coalesced(call.inputs, call.outputs);
+                },
+                [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+                  return communicator.all_to_all_coalesced(call.inputs);
                 }},
 };
 

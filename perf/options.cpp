@@ -87,6 +87,7 @@ void parse_launches(const TypedOptions& typed, Options& options) {
   if (graph_launches > 0 && !typed.iterations.empty())
     throw UsageError("-G and -n exclude each other: both are launches per batch");
   if (graph_launches > 0) options.timing.iterations = graph_launches;
+  options.replays = graph_launches > 0;
   if (graph_launches > 0 || typed.persistent) options.launch = LaunchForm::persistent;
 }
 
@@ -168,13 +169,7 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
   if (options.launch == LaunchForm::persistent && !any([](const Operation* op) { return !op->is_copy(); })) {
     throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
   }
-  if (options.results == ResultForm::returned &&
-      !any([](const Operation* op) { return !op->is_copy() && !op->needs_communicator(); }) &&
-      any([](const Operation* op) { return !op->is_copy(); })) {
-    throw UsageError("--results new: calls of a communicator write into tensors they are given");
-  }
-  if (options.mode == Mode::ranks) return;
-  if (options.peer == PeerChoice::mpi) {
+  if (options.mode != Mode::ranks && options.peer == PeerChoice::mpi) {
     throw UsageError("--peer mpi compares collectives between processes: start them with mpirun");
   }
   if (options.results == ResultForm::returned) {
@@ -272,6 +267,9 @@ void parse_comparison(const TypedOptions& typed, Options& options) {
   } else if (typed.peer != "none") {
     refuse("--peer", typed.peer, "nccl or mpi");
   }
+  options.peer_mode = optional_number(typed.local_register, "-R", 0, 2);
+  if (options.peer_mode && options.peer != PeerChoice::nccl)
+    throw UsageError("-R chooses the buffers of NCCL's calls: expected --peer nccl with it");
   options.check = parse_number(typed.check, "-c", 0, any_number) > 0;
   options.inject_corruption = typed.inject_corruption;
   if (options.inject_corruption && !options.check)

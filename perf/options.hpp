@@ -61,6 +61,7 @@ struct Options {
   TimingPlan timing;
   Headline headline = Headline::back_to_back;
   LaunchForm launch = LaunchForm::eager;
+  bool replays = false;  ///< calls of a communicator that are persistent are replayed, several in a graph
   ResultForm results = ResultForm::given;
   bool check = true;
   CollectiveOptions collective;
@@ -70,6 +71,7 @@ struct Options {
   std::optional<int> buffer_sets;
   std::uint64_t seed = 1;
   PeerChoice peer = PeerChoice::none;
+  std::optional<int> peer_mode;  ///< of NCCL, as nccl-tests' -R counts them; nothing: each
   bool inject_corruption = false;
   std::string json_file;
 };

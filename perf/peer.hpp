@@ -1,18 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "operand_memory.hpp"
 #include "operation.hpp"
 #include "session.hpp"
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tutti::perf {
 
-/// Another library that does the same with the same buffers, measured by the same driver.
+/// One of the ways in which a peer can be asked to do the same.
+struct PeerMode {
+  std::string name;     ///< in the table; empty where there is only one
+  std::string about;    ///< what it means, for people
+  std::string refusal;  ///< why it is not to be had; empty if it is
+};
+
+/// Another library that does the same with the same data, measured by the same driver.
 class Peer {
  public:
   Peer() = default;
@@ -26,8 +35,18 @@ class Peer {
   [[nodiscard]] virtual std::string describe() const = 0;
   /// Why it cannot do this; empty if it can.
   [[nodiscard]] virtual std::string refusal(const Operation& operation, const Call& call) const = 0;
-  /// Whether it wants the buffers in host memory, where they are equal but not the same as tutti's.
-  [[nodiscard]] virtual bool wants_host_memory() const { return false; }
+  /// Each is measured, and the fastest is what tutti is compared with. At least one; always as many.
+  [[nodiscard]] virtual std::vector<PeerMode> modes() const { return {PeerMode{}}; }
+  /// Where operands lie in this mode, with room for `sets` sets of `bytes_of_set` in each member. It is
+  /// valid, as are its tensors, until the next call. nullptr: the very buffers tutti has. Collective: all
+  /// ranks throw, or none; Error(unsupported) where the mode is not to be had, which `modes` then says as
+  /// well, Error(out_of_memory).
+  [[nodiscard]] virtual OperandMemory* memory(std::size_t /*mode*/, std::size_t /*sets*/,
+                                              std::size_t /*bytes_of_set*/) {
+    return nullptr;
+  }
+  /// Gives back memory that others may need. No tensor of it is in use. Collective.
+  virtual void trim() {}
   /// Enqueues the call, in the peer's own usual way.
   virtual void enqueue(const Operation& operation, const Call& call) = 0;
   /// Records one graph that makes all of `calls`, one after another; the result launches it.
@@ -35,9 +54,11 @@ class Peer {
                                                      const std::vector<const Call*>& calls) = 0;
 };
 
-/// Plain NCCL: one communicator per device, one group per operation. Throws UsageError, one line that starts
-/// with "--peer nccl:", where there are no GPUs or no NCCL.
-[[nodiscard]] std::unique_ptr<Peer> make_nccl_peer(const Session& session);
+/// NCCL: one communicator per device, one group per operation. Its modes are those of nccl-tests' -R: "R0"
+/// with tutti's buffers, "R1" with registered ones, "R2" with those of symmetric windows; `only` restricts
+/// them to one. Throws UsageError, one line that starts with "--peer nccl:", where there are no GPUs or no
+/// NCCL, or one without that mode.
+[[nodiscard]] std::unique_ptr<Peer> make_nccl_peer(const Session& session, std::optional<int> only);
 /// The MPI library's own blocking collectives on host memory, one call per tensor. Throws UsageError, one
 /// line that starts with "--peer mpi:", where a rank has several devices, or GPUs.
 [[nodiscard]] std::unique_ptr<Peer> make_mpi_peer(const Session& session);

@@ -95,6 +95,16 @@ const void* unless_in_place(const void* input, const void* output) {
   return input == output ? MPI_IN_PLACE : input;
 }
 
+/// MPI knows nothing of the devices: equal buffers, but in pageable memory.
+class HostMemory final : public OperandMemory {
+ public:
+  void start_set(std::size_t /*set*/) override {}
+  [[nodiscard]] Tensor make(const std::vector<std::int64_t>& sizes, DType dtype,
+                            std::size_t /*own*/) override {
+    return empty(sizes, {.dtype = dtype, .device = Device::host()});
+  }
+};
+
 class MpiPeer final : public Peer {
  public:
   MpiPeer() {
@@ -112,7 +122,10 @@ class MpiPeer final : public Peer {
     const std::string version(text.data(), static_cast<std::size_t>(length));
     return version.substr(0, version.find_first_of(",\n"));
   }
-  [[nodiscard]] bool wants_host_memory() const override { return true; }
+  [[nodiscard]] OperandMemory* memory(std::size_t /*mode*/, std::size_t /*sets*/,
+                                      std::size_t /*bytes_of_set*/) override {
+    return &memory_;
+  }
 
   /// The same on every rank, whichever buffers it has.
   [[nodiscard]] std::string refusal(const Operation& operation, const Call& call) const override {
@@ -307,6 +320,7 @@ class MpiPeer final : public Peer {
     throw Error(ErrorCode::transport_failure, fmt::format("--peer mpi: {}: {}", what, text.data()), result);
   }
 
+  HostMemory memory_;
   MPI_Comm comm_ = MPI_COMM_NULL;
   int rank_ = 0;
   int size_ = 1;

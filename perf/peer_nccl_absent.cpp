@@ -4,7 +4,7 @@
 
 namespace tutti::perf {
 
-std::unique_ptr<Peer> make_nccl_peer(const Session&) {
+std::unique_ptr<Peer> make_nccl_peer(const Session&, std::optional<int>) {
   throw UsageError(
       "--peer nccl: this tutti-perf was built without NCCL (nccl.h and a CUDA toolkit are needed)");
 }

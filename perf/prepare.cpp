@@ -8,8 +8,9 @@ namespace tutti::perf {
 namespace {
 
 Tensor make_tensor(const TensorSpec& spec, const Case& what, int member) {
-  const Device device = what.on_host ? Device::host() : what.members.own[what.members.own_index(member)];
-  return empty(spec.sizes, {.dtype = *spec.dtype, .device = device});
+  const std::size_t own = what.members.own_index(member);
+  if (what.memory != nullptr) return what.memory->make(spec.sizes, *spec.dtype, own);
+  return empty(spec.sizes, {.dtype = *spec.dtype, .device = what.members.own[own]});
 }
 
 std::vector<Tensor> make_list(const std::vector<TensorSpec>& specs, const Case& what, int member) {
@@ -21,7 +22,7 @@ std::vector<Tensor> make_list(const std::vector<TensorSpec>& specs, const Case& 
 /// A list for every own member. Lists of many tensors are laid out as a program gets them that replicates its
 /// parameters: in one process by `broadcast_coalesced`, between processes by every process for itself.
 Lists make_lists(const std::vector<TensorSpec>& specs, const Case& what) {
-  const bool replicates = specs.size() > 1 && what.members.communicator == nullptr && !what.on_host;
+  const bool replicates = specs.size() > 1 && what.members.communicator == nullptr && what.memory == nullptr;
   const std::vector<Tensor> originals =
       replicates ? make_list(specs, what, what.root) : std::vector<Tensor>();
   Lists lists;
@@ -162,8 +163,8 @@ Call prepare_broadcast(const Case& what, Placement placement, bool coalesced) {
   const std::vector<TensorSpec> specs = payload_tensors(what, coalesced);
   Call call = call_of(what, specs);
   const bool has_root = what.members.owns(what.root);
-  const std::vector<Tensor> sources = has_root ? make_list(specs, what, what.root) : std::vector<Tensor>();
   const Lists copies = placement == Placement::returned ? Lists() : make_lists(specs, what);
+  const std::vector<Tensor> sources = has_root ? make_list(specs, what, what.root) : std::vector<Tensor>();
   for (std::size_t t = 0; t < specs.size(); ++t) {
     const Content content = whole_content(specs[t], what, t, Pattern::bits);
     if (has_root) call.add_input(0, sources[t], content);
@@ -209,7 +210,7 @@ Call prepare_all_reduce(const Case& what, Placement placement, bool coalesced) {
   Call call = call_of(what, specs);
   call.repeatable = placement != Placement::in_place;
   const Lists inputs = make_lists(specs, what);
-  const Lists sums = placement == Placement::in_place ? inputs : make_lists(specs, what);
+  const Lists sums = placement == Placement::out_of_place ? make_lists(specs, what) : inputs;
   for (std::size_t t = 0; t < specs.size(); ++t) {
     const Content sum = sum_of_all(specs[t], what, t);
     for (std::size_t own = 0; own < inputs.size(); ++own) {
@@ -218,7 +219,7 @@ Call prepare_all_reduce(const Case& what, Placement placement, bool coalesced) {
       if (placement == Placement::in_place) {
         call.add_aliasing_output(list, inputs[own][t], sum);
       } else {
-        call.add_output(list, sums[own][t], sum);
+        add_result(call, list, placement, sums[own][t], sum);
       }
     }
   }
@@ -248,7 +249,6 @@ Call prepare_chunks(const Case& what, Placement placement, Whole whole) {
       add_result(call, 0, placement, tensor, values);
     }
   };
-  if (what.members.owns(what.root)) add(whole == Whole::input, spec, content, what.root);
   for (int member = 0; member < what.members.count; ++member) {
     const Chunk chunk = chunk_of(spec.sizes.back(), member, what.members.count);
     TensorSpec shape = spec;
@@ -258,6 +258,7 @@ Call prepare_chunks(const Case& what, Placement placement, Whole whole) {
     add(whole == Whole::output, shape, columns_of(content, chunk.start, chunk.length, spec.sizes.back()),
         member);
   }
+  if (what.members.owns(what.root)) add(whole == Whole::input, spec, content, what.root);
   return call;
 }
 
@@ -271,13 +272,14 @@ Call prepare_all_gather(const Case& what, Placement placement, Cut cut) {
     for (std::size_t own = 0; own < what.members.own.size(); ++own) {
       const std::size_t list = cut.coalesced ? own : 0;
       const int member = what.members.number_of(own);
-      const Tensor out = make_tensor(payload.whole(), what, member);
+      const bool is_returned = placement == Placement::returned;
+      const Tensor out = is_returned ? Tensor() : make_tensor(payload.whole(), what, member);
       const std::int64_t start = payload.start(member);
       const std::int64_t elements = payload.size(member);
       const Tensor input = placement == Placement::in_place ? out.narrow(0, start, elements)
                                                             : make_tensor(payload.part(member), what, member);
       call.add_input(list, input, columns_of(content, start, elements, payload.elements()));
-      call.add_output(list, out, content);
+      add_result(call, list, placement, out, content);
     }
   }
   return call;
@@ -302,7 +304,9 @@ Call prepare_reduce_scatter(const Case& what, Placement placement, Cut cut) {
       if (placement == Placement::in_place) {
         call.add_aliasing_output(list, input.narrow(0, start, elements), sum);
       } else {
-        call.add_output(list, make_tensor(payload.part(member), what, member), sum);
+        const bool is_returned = placement == Placement::returned;
+        add_result(call, list, placement,
+                   is_returned ? Tensor() : make_tensor(payload.part(member), what, member), sum);
       }
     }
   }
@@ -324,9 +328,11 @@ Call prepare_all_to_all(const Case& what, Placement placement, Cut cut) {
       const std::size_t list = cut.coalesced ? own : 0;
       const int member = what.members.number_of(own);
       const Tensor input = make_tensor(payload.whole(), what, member);
+      const bool is_returned = placement == Placement::returned;
       const Tensor out =
-          placement == Placement::in_place ? input : make_tensor(payload.whole(), what, member);
+          placement == Placement::out_of_place ? make_tensor(payload.whole(), what, member) : input;
       std::vector<Buffer> pieces;
+      std::vector<std::pair<Content, std::int64_t>> expected;
       std::vector<std::int64_t> sent;
       std::vector<std::int64_t> received;
       std::int64_t filled = 0;
@@ -335,11 +341,17 @@ Call prepare_all_to_all(const Case& what, Placement placement, Cut cut) {
         received.push_back(payload.sent(other, member));
         std::int64_t start = 0;  // of what comes from the other one, in its input
         for (int before = 0; before < member; ++before) start += payload.sent(other, before);
-        pieces.push_back({out.narrow(0, filled, received.back()), values(other, start, received.back())});
+        const Content piece = values(other, start, received.back());
+        pieces.push_back({out.narrow(0, filled, received.back()), piece});
+        expected.emplace_back(piece, received.back());
         filled += received.back();
       }
       call.add_input(list, input, values(member, 0, payload.elements()));
-      call.add_output_in_pieces(list, out, pieces, placement == Placement::in_place);
+      if (is_returned) {
+        call.expect_output_in_pieces(list, expected);
+      } else {
+        call.add_output_in_pieces(list, out, pieces, placement == Placement::in_place);
+      }
       if (cut.parts == Parts::equal) continue;
       call.input_sizes.push_back(std::move(sent));
       call.out_sizes.push_back(std::move(received));

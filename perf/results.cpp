@@ -12,6 +12,16 @@ std::uint64_t Row::wrong() const noexcept {
   return total;
 }
 
+void mark_fastest(std::vector<Row>& peer_rows) noexcept {
+  Row* fastest = nullptr;
+  for (Row& row : peer_rows) {
+    row.is_fastest_peer = false;
+    if (!row.peer_over_tutti) continue;
+    if (fastest == nullptr || *row.peer_over_tutti < *fastest->peer_over_tutti) fastest = &row;
+  }
+  if (fastest != nullptr) fastest->is_fastest_peer = true;
+}
+
 std::optional<double> algorithm_bandwidth(const Row& row, const Measurement& measurement,
                                           Headline headline) noexcept {
   const double microseconds = measurement.microseconds(headline);

@@ -31,7 +31,8 @@ struct Measurement {
 /// One line of the table.
 struct Row {
   std::string operation;
-  std::string peer;  ///< empty: tutti
+  std::string peer;       ///< empty: tutti
+  std::string peer_mode;  ///< how that was used; empty where there is one way
   std::size_t bytes = 0;
   std::int64_t count = 0;
   std::size_t tensors = 1;
@@ -53,6 +54,10 @@ struct Row {
   /// Of a peer's row: its time divided by tutti's, out of place if there is that; above 1 where tutti is
   /// faster.
   std::optional<double> peer_over_tutti;
+  bool is_fastest_peer = false;  ///< of the modes of a peer: the one that tutti is compared with
+
+  /// "" for tutti; "nccl R1".
+  [[nodiscard]] std::string contender() const { return peer_mode.empty() ? peer : peer + " " + peer_mode; }
 
   /// The measurement that stands for the row: out of place if there is one, otherwise in place.
   [[nodiscard]] const std::optional<Measurement>& leading() const noexcept {
@@ -61,6 +66,9 @@ struct Row {
   [[nodiscard]] std::uint64_t wrong() const noexcept;
   [[nodiscard]] bool is_checked() const noexcept { return leading() && leading()->wrong.has_value(); }
 };
+
+/// Of a peer's rows of one case, marks the one that took the least time.
+void mark_fastest(std::vector<Row>& peer_rows) noexcept;
 
 /// Gigabytes (10^9) per second. Nothing where nothing goes from device to device: on a single one, and of no
 /// bytes.
@@ -89,6 +97,7 @@ struct Results {
   int device_count = 0;   ///< that take part, of all ranks
   int devices_shown = 0;  ///< the first of `topology`: those that take part, as far as it has them
   std::string peer;       ///< name and version of the peer; empty without one
+  std::vector<std::string> peer_modes;  ///< each with what it means
   std::vector<Row> rows;
   std::vector<Skipped> skipped;
   bool interrupted = false;

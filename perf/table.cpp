@@ -119,8 +119,9 @@ std::string format_header(const Options& options, const Results& results, const 
   text += commented(format_members(results.job) + describe_start(results.job));
   text += commented(to_string(first_of(results.topology, results.devices_shown)));
   if (!results.peer.empty()) {
-    text += fmt::format("# peer: {}, {}: a row of its own, which ends with its time over tutti's\n",
+    text += fmt::format("# peer: {}, {}: rows of its own; the fastest one ends with its time over tutti's\n",
                         results.peer, options.launch == LaunchForm::eager ? "plain calls" : "graph replays");
+    for (const std::string& mode : results.peer_modes) text += fmt::format("#   {}\n", mode);
   }
   if (!columns.left_out().empty()) {
     text += fmt::format("# no room for: {} (COLUMNS={} shows all, -J writes all)\n",
@@ -142,7 +143,7 @@ std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline
   std::set<std::size_t> sizes;
   int devices = 0;
   for (const Row& row : rows) {
-    peers.insert(row.peer);
+    peers.insert(row.contender());
     sizes.insert(row.bytes);
     devices = row.device_count;
   }
@@ -153,7 +154,7 @@ std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline
       std::vector<const Row*> chosen;
       std::uint64_t wrong = 0;
       for (const Row& row : rows) {
-        if (row.peer != peer || row.bytes != bytes) continue;
+        if (row.contender() != peer || row.bytes != bytes) continue;
         chosen.push_back(&row);
         wrong += row.wrong();
       }

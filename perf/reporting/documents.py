@@ -185,6 +185,7 @@ def median_of(runs):
         named = (
             "operation",
             "by",
+            "mode",
             "size",
             "tensor_list",
             "dtype",

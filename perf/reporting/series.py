@@ -22,7 +22,7 @@ class Line:
     """One contender's figures in one run."""
 
     run: object
-    by: str  # "tutti", "nccl", "torch.cuda.comm" …
+    by: str  # "tutti", "nccl R0", "torch.cuda.comm" …
     form: str  # how it was called: "eager", "persistent, in place" …
     points: list = field(default_factory=list)
 
@@ -75,6 +75,11 @@ class Chart:
         return found
 
 
+def contender_of(row):
+    """Who, and of a peer that was used in several ways, which."""
+    return f"{row['by']} {row['mode']}" if row.get("mode") else row["by"]
+
+
 def are_comparable(one, other):
     """Whether they were measured in one go on one machine."""
     return one is other or (one.file == other.file and one.table == other.table == TORCH)
@@ -117,9 +122,10 @@ def charts_of(runs):
                     continue
                 chart = charts.setdefault(key, Chart(*key))
                 form = form_of(run, row, place)
-                line_key = (key, id(run), row["by"], form)
+                by = contender_of(row)
+                line_key = (key, id(run), by, form)
                 if line_key not in lines:
-                    lines[line_key] = Line(run, row["by"], form)
+                    lines[line_key] = Line(run, by, form)
                     chart.lines.append(lines[line_key])
                 how = ", ".join(part for part in (row.get("transport"), row.get("algorithm")) if part)
                 bandwidth = measured["busbw_gbps"] or 0.0
@@ -138,7 +144,7 @@ def lists_of(runs):
         for row in run.document["rows"]:
             measured = row.get("out_of_place") or row.get("in_place")
             if row["tensor_list"] and measured:
-                entry = (row["tensor_list"], f"{row['by']}, {row['launch']}", run, measured["time_us"])
+                entry = (row["tensor_list"], f"{contender_of(row)}, {row['launch']}", run, measured["time_us"])
                 found.setdefault((run.mode, row["operation"]), []).append(entry)
     return found
 
@@ -152,8 +158,8 @@ def matrices_of(runs):
             if "destination" not in row or not measured:
                 continue
             count = run.document["devices_used"]
-            key = (id(run), row["by"], row["size"], row["dtype"])
-            empty = (run, row["by"], row["size"], [[None] * count for _ in range(count)])
+            key = (id(run), contender_of(row), row["size"], row["dtype"])
+            empty = (run, contender_of(row), row["size"], [[None] * count for _ in range(count)])
             figures = found.setdefault(key, empty)[3]
             figures[row["root"]][row["destination"]] = (measured["time_us"], measured["busbw_gbps"] or 0.0)
     return list(found.values())

@@ -42,9 +42,6 @@ TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
   const std::pair<std::vector<std::string>, const char*> mistakes[] = {
       {{"broadcast", "--no-such-flag"}, "--no-such-flag"},
       {{"broadcast", "-b", "12Q"}, "12Q"},
-      {{"all_reduce_add", "--persistent"}, "--persistent"},
-      {{"all_reduce_add", "sendrecv", "--persistent"}, "--persistent"},
-      {{"all_reduce_add", "sendrecv", "--results", "new"}, "--results new"},
       {{"explain", "all_reduce_add", "1000G"}, "bytes is 1073741824000"},
       {{"explain", "all_reduce_add", "1M", "--devices", "2", "--transport", "nccl"}, "nccl"},
       {{"explain", "reduce_add", "1M", "--topology", "pcie", "--transport", "p2p"},
@@ -139,9 +136,21 @@ TEST(PerfCommandLine, TensorsHaveTheirBytesWhateverTheirType) {
 }
 
 TEST(PerfCommandLine, PersistentLaunchesAreRight) {
-  const Outcome outcome = run({"all", "-b", "4K", "-e", "64K", "-f", "16", "-G", "3", "--devices", "4"});
-  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
-  EXPECT_NE(outcome.out.find("persistent"), std::string::npos);
+  for (const bool replays : {false, true}) {
+    std::vector<std::string> words{"all", "-b", "4K", "-e", "64K", "-f", "16", "--devices", "4"};
+    words.insert(words.end(), {"--repetitions", "2"});
+    if (replays) {
+      words.insert(words.end(), {"-G", "2"});
+    } else {
+      words.insert(words.end(), {"--persistent", "-n", "3"});
+    }
+    const Outcome outcome = run(words);
+    EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+    EXPECT_NE(outcome.out.find(", persistent, "), std::string::npos) << outcome.out;
+    EXPECT_EQ(outcome.out.find("not measured"), std::string::npos) << outcome.out;
+    // Several calls of a communicator in a graph, or each bound.
+    EXPECT_EQ(outcome.out.find(", replayed") != std::string::npos, replays) << outcome.out;
+  }
 }
 
 TEST(PerfCommandLine, ReturnedResultsAreRight) {
@@ -153,12 +162,13 @@ TEST(PerfCommandLine, ReturnedResultsAreRight) {
   EXPECT_NE(outcome.out.find("results are new tensors"), std::string::npos) << outcome.out;
   const auto document = nlohmann::json::parse(content_of(json));
   EXPECT_EQ(document["settings"]["results"], "new");
+  EXPECT_TRUE(document["not_measured"].empty()) << document["not_measured"];
   for (const auto& row : document["rows"]) EXPECT_EQ(row["out_of_place"]["wrong"], 0) << row;
 }
 
 TEST(PerfCommandLine, DamagedTransfersAreFoundAndAreStatusOne) {
-  for (const auto& [operation, form] :
-       {std::pair{"broadcast", "out"}, std::pair{"broadcast", "new"}, std::pair{"all_reduce_add", "out"}}) {
+  for (const auto& [operation, form] : {std::pair{"broadcast", "out"}, std::pair{"broadcast", "new"},
+                                        std::pair{"all_reduce_add", "out"}, std::pair{"all_to_all", "new"}}) {
     const Outcome outcome = run({operation, "-b", "64K", "-e", "64K", "-n", "2", "--devices", "2",
                                  "--results", form, "--inject-corruption"});
     EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.error;

@@ -148,6 +148,13 @@ TEST(PerfOptions, KnowWhatOtherLibrariesCallTheElementTypes) {
     EXPECT_EQ(parsed({"broadcast", "-d", typed}).dtypes, std::vector{dtype}) << typed;
 }
 
+TEST(PerfOptions, ThePeerNcclIsMeasuredInEachModeOrInOne) {
+  EXPECT_EQ(parsed({"all", "--peer", "nccl"}).peer, PeerChoice::nccl);
+  EXPECT_EQ(parsed({"all", "--peer", "nccl"}).peer_mode, std::nullopt);
+  EXPECT_EQ(parsed({"all", "--peer", "nccl", "-R", "2"}).peer_mode, 2);
+  EXPECT_EQ(parsed({"all", "--peer", "nccl", "--local_register", "0"}).peer_mode, 0);
+}
+
 TEST(PerfOptions, TheLastOfSeveralCounts) {
   const Options options = parsed({"broadcast", "-b", "1K", "--latency", "-b", "2K", "--minbytes", "4K", "-J",
                                   "a", "--latency", "-J", "b"});
@@ -173,7 +180,6 @@ TEST(PerfOptions, WhatNcclTestsHasBesidesIsRefusedWithWhatToUse) {
       {{"all_reduce", "--report_cputime", "1"}, "--latency"},
       {{"all_reduce", "--report_timestamps", "1"}, "-J"},
       {{"all_reduce", "--csv", "file"}, "-J"},
-      {{"all_reduce", "--local_register", "1"}, "registered"},
       {{"all_reduce", "-D", "1"}, "--peer nccl"},
   };
   for (const auto& [words, mentions] : mistakes) {
@@ -197,7 +203,9 @@ TEST(PerfOptions, GraphLaunchesAreThePersistentForm) {
   EXPECT_EQ(options.launch, LaunchForm::persistent);
   EXPECT_EQ(options.timing.iterations, 20);
   EXPECT_EQ(parsed({"gather", "-G", "0"}).launch, LaunchForm::eager);
+  EXPECT_TRUE(options.replays);
   EXPECT_EQ(parsed({"gather", "--persistent"}).launch, LaunchForm::persistent);
+  EXPECT_FALSE(parsed({"gather", "--persistent"}).replays);
 }
 
 TEST(PerfOptions, ResultsAreGivenOrReturned) {
@@ -265,7 +273,7 @@ TEST(PerfOptions, WhatRanksDoNotHaveIsRefused) {
   const Mistake mistakes[] = {
       {{"sendrecv"}, "sendrecv"},
       {{"explain", "sendrecv", "1M"}, "sendrecv"},
-      {{"broadcast", "--results", "new"}, "--results new: calls of a communicator"},
+      {{"broadcast", "--results", "new", "--peer", "mpi"}, "--results new and --peer"},
       {{"all_reduce_add", "--dim", "1"}, "--dim"},
       {{"all_reduce_add", "--tensors", "resnet50"}, "--tensors"},
       {{"hypercube"}, "'hypercube' is not an operation: expected broadcast, "},
@@ -286,7 +294,6 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
        "parts of unequal lengths, expected equal ones, as all_to_all"},
       {{"exlpain", "broadcast", "1M"}, "did you mean explain?"},
       {{"hypercube"}, "'hypercube' is not an operation: expected broadcast, "},
-      {{"all_gather", "--results", "new"}, "--results new: calls of a communicator"},
       {{"broadcast", "64M"}, "unexpected '64M' after 'broadcast' (sizes are given with -b and -e)"},
       {{"broadcast", "gather", "topo"}, "unexpected 'topo' after 'gather'"},
       {{"topo", "broadcast"}, "unexpected 'broadcast' after 'topo'"},
@@ -329,6 +336,8 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "--determinism", "maybe"}, "--determinism: 'maybe'"},
       {{"broadcast", "--peer", "mpi"}, "--peer mpi compares collectives between processes"},
       {{"broadcast", "--peer", "gloo"}, "--peer: 'gloo'"},
+      {{"broadcast", "--peer", "nccl", "-R", "3"}, "-R: '3' is not valid: expected a whole number, 0 to 2"},
+      {{"broadcast", "-R", "1"}, "expected --peer nccl"},
       {{"broadcast", "--inject-corruption", "-c", "0"}, "--inject-corruption"},
       {{"sendrecv", "--persistent"}, "sendrecv"},
       {{"sendrecv", "--results", "new"}, "sendrecv"},

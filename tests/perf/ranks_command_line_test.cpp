@@ -58,7 +58,7 @@ TEST(PerfRanksCommandLine, MistakesAreOneLineOfAllRanksAndStatusTwo) {
       {{"broadcast", "-r", "3"}, "-r: root 3 is not one of the 3 members"},
       {{"broadcast", "-g", "2", "--devices", "1"}, "-g: 2"},
       {{"broadcast", "-g", "17"}, "-g: '17' is not valid: expected a whole number, 1 to 16"},
-      {{"broadcast", "--persistent"}, "--persistent"},
+      {{"broadcast", "--persistent", "--results", "new"}, "--results new and --persistent"},
       {{"sendrecv"}, "sendrecv"},
       {{"explain", "sendrecv", "64M"}, "sendrecv"},
       {{"broadcast", "--peer", "nccl"}, "--peer nccl:"},
@@ -133,6 +133,20 @@ TEST(PerfRanksCommandLine, EveryRootTypeAndDimensionIsRightWithSeveralDevicesPer
       if (row[placement].is_null()) continue;
       EXPECT_EQ(row[placement]["wrong"], 0) << row;
     }
+  }
+}
+
+TEST(PerfRanksCommandLine, BoundReplayedAndReturnedCallsAreRightWhereverTheRootIs) {
+  const std::vector<std::string> forms[] = {
+      {"--persistent", "-n", "2"}, {"-G", "1"}, {"--results", "new", "-n", "1"}};
+  for (const std::vector<std::string>& form : forms) {
+    std::vector<std::string> words{"all", "-b", "0",  "-e",  "15000",         "-i", "15000",
+                                   "-g",  "2",  "-r", "all", "--repetitions", "1"};
+    words.insert(words.end(), form.begin(), form.end());
+    const Outcome outcome = run(2, words);
+    EXPECT_EQ(outcome.status, 0) << form[0] << outcome.out << outcome.error;
+    EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos) << form[0] << outcome.out;
+    EXPECT_EQ(outcome.out.find("not measured"), std::string::npos) << form[0] << outcome.out;
   }
 }
 

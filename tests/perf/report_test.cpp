@@ -111,9 +111,33 @@ TEST(PerfTable, UncheckedIsNotZeroWrong) {
 TEST(PerfTable, PeersSayHowTheyCompare) {
   Row row = scatter_row();
   row.peer = "nccl";
+  row.peer_mode = "R1";
   row.peer_over_tutti = 2.5;
+  Options options;
+  options.peer = PeerChoice::nccl;
+  EXPECT_EQ(words_of(columns_of(options, true).line(row)).back(), "R1");
+  row.is_fastest_peer = true;
+  const std::vector<std::string> words = words_of(columns_of(options, true).line(row));
+  EXPECT_EQ((std::vector<std::string>{words.end() - 2, words.end()}),
+            (std::vector<std::string>{"R1", "2.50x"}));
   EXPECT_EQ(words_of(columns_of({}, true).line(row)).back(), "2.50x");
   EXPECT_EQ(words_of(columns_of({}, true).line(scatter_row())).back(), "200.0");
+}
+
+TEST(PerfTable, OfSeveralModesOfAPeerTheFastestIsComparedWith) {
+  std::vector<Row> rows(4, scatter_row());
+  rows[0].peer_over_tutti = 2.5;
+  rows[1].peer_over_tutti = 1.5;
+  rows[1].peer_mode = "R1";
+  rows[1].peer = "nccl";
+  rows[2].peer_over_tutti = 1.6;
+  mark_fastest(rows);
+  for (std::size_t row = 0; row < rows.size(); ++row) EXPECT_EQ(rows[row].is_fastest_peer, row == 1) << row;
+  EXPECT_EQ(rows[1].contender(), "nccl R1");
+  rows[0].peer_over_tutti = 0.5;
+  mark_fastest(rows);
+  EXPECT_TRUE(rows[0].is_fastest_peer);
+  EXPECT_FALSE(rows[1].is_fastest_peer);
 }
 
 TEST(PerfTable, WhatIsInPlaceOnlyStillHasLatencies) {
@@ -155,7 +179,9 @@ Row widest_row(const Options& options) {
   row.root = 15;
   row.out_of_place = measured(4'999'999.0, 123'456);
   row.in_place = measured(4'999'999.0, 123'456);
+  row.peer_mode = "R2";
   row.peer_over_tutti = 123.45;
+  row.is_fastest_peer = true;
   return row;
 }
 
@@ -165,6 +191,7 @@ TEST(PerfTable, FitsIntoItsWidthWhateverIsMeasured) {
   large.sizes.end = std::size_t{64} << 30U;
   large.dtypes = {DType::float8_e4m3, DType::complex128};
   large.root = std::nullopt;
+  large.peer = PeerChoice::nccl;
   for (Options* const options : {&usual, &large})
     options->operations = {find_operation("scatter", Mode::single_process)};
   for (const Options& options : {usual, large}) {
@@ -287,7 +314,9 @@ TEST(PerfTable, PairMatricesHaveSourcesAsRowsAndDestinationsAsColumns) {
 TEST(PerfJson, HasTheSchemaAndEveryFigure) {
   Row peer = scatter_row();
   peer.peer = "nccl";
+  peer.peer_mode = "R2";
   peer.peer_over_tutti = 2.0;
+  peer.is_fastest_peer = true;
   const auto document =
       nlohmann::json::parse(to_json({}, results_of({scatter_row(), peer}), {"tutti-perf", "scatter"}));
   EXPECT_EQ(document["schema"], "tutti-perf/2");
@@ -306,6 +335,10 @@ TEST(PerfJson, HasTheSchemaAndEveryFigure) {
   EXPECT_TRUE(row["in_place"].is_null());
   EXPECT_EQ(document["rows"][1]["by"], "nccl");
   EXPECT_DOUBLE_EQ(document["rows"][1]["time_over_tutti"], 2.0);
+  EXPECT_EQ(document["rows"][1]["mode"], "R2");
+  EXPECT_EQ(document["rows"][1]["fastest"], true);
+  EXPECT_TRUE(row["mode"].is_null());
+  EXPECT_FALSE(row.contains("fastest"));
 }
 
 TEST(PerfJson, SaysWhereWhenAndWithWhatItWasMeasured) {

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/driver.hpp"
+
+#include "perf/cases.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tutti::perf {
+namespace {
+
+/// Tells where tensors would lie in memory of which each member has a piece.
+class CountingMemory final : public OperandMemory {
+ public:
+  void start_set(std::size_t set) override {
+    set_ = set;
+    used_.clear();
+    places_.clear();
+  }
+  [[nodiscard]] Tensor make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t own) override {
+    const Tensor tensor =
+        empty(sizes, {.dtype = dtype, .device = device_of_ ? own_device(own) : Device::host()});
+    places_[own].push_back(used_[own]);
+    used_[own] += std::max<std::size_t>((tensor.nbytes() + alignment - 1) / alignment, 1) * alignment;
+    made_.insert(tensor.data());
+    return tensor;
+  }
+  void lie_on_devices() { device_of_ = true; }
+
+  [[nodiscard]] std::size_t set() const { return set_; }
+  [[nodiscard]] const std::map<std::size_t, std::size_t>& used() const { return used_; }
+  [[nodiscard]] const std::map<std::size_t, std::vector<std::size_t>>& places() const { return places_; }
+  [[nodiscard]] bool has_made(const void* data) const { return made_.count(data) != 0; }
+
+ private:
+  static Device own_device(std::size_t own) { return Device(static_cast<int>(own)); }
+
+  bool device_of_ = false;
+  std::size_t set_ = 0;
+  std::map<std::size_t, std::size_t> used_;
+  std::map<std::size_t, std::vector<std::size_t>> places_;
+  std::set<const void*> made_;
+};
+
+TEST(PerfOperandMemory, HoldsWhatACallTakesAtTheSamePlaceInEachMember) {
+  CountingMemory memory;
+  for (const Mode mode : {Mode::single_process, Mode::ranks}) {
+    for (const Operation* const operation : collective_operations(mode)) {
+      for (const int count : {1, 2, 3, 4}) {
+        for (const std::size_t bytes : {0U, 4000U, 123456U}) {
+          Case what;
+          what.bytes = bytes;
+          what.memory = &memory;
+          what.root = count - 1;
+          what.members.count = count;
+          what.members.own.clear();
+          for (int member = 0; member < count; ++member) what.members.own.emplace_back(member);
+          for (const Placement placement : {Placement::out_of_place, Placement::in_place}) {
+            if (!operation->has(placement)) continue;
+            memory.start_set(0);
+            const Call call = operation->prepare(what, placement);
+            const std::string about = describe(*operation, what) + ", " + std::to_string(count);
+            std::size_t common = memory.places().at(0).size();
+            for (const auto& [own, places] : memory.places()) common = std::min(common, places.size());
+            EXPECT_GT(common, 0U) << about;
+            for (const auto& [own, places] : memory.places()) {
+              EXPECT_LE(memory.used().at(own), operand_bytes(*operation, what)) << about;
+              EXPECT_TRUE(std::equal(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(common),
+                                     memory.places().at(0).begin()))
+                  << about << " of member " << own;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+/// Does what tutti does, in modes that differ in what becomes of it.
+class ManyModes final : public Peer {
+ public:
+  explicit ManyModes(const Session& session) : session_(session) { memory_.lie_on_devices(); }
+
+  [[nodiscard]] std::string_view name() const override { return "other"; }
+  [[nodiscard]] std::string describe() const override { return "Other 1.0"; }
+  [[nodiscard]] std::string refusal(const Operation& operation, const Call&) const override {
+    return operation.has_root() ? "" : "only from roots";
+  }
+  [[nodiscard]] std::vector<PeerMode> modes() const override {
+    return {{"late", "sleeps", ""},
+            {"elsewhere", "in its own memory", ""},
+            {"idle", "does nothing", ""},
+            {"absent", "", "there is no such mode"},
+            {"unknown", "", unknown_}};
+  }
+  [[nodiscard]] OperandMemory* memory(std::size_t mode, std::size_t sets, std::size_t bytes_of_set) override {
+    mode_ = mode;
+    EXPECT_EQ(sets, 2U);
+    EXPECT_EQ(bytes_of_set, 2U * 4096U);
+    if (mode == 4) {
+      unknown_ = "not between these devices";
+      throw Error(ErrorCode::unsupported, unknown_);
+    }
+    return mode == 1 ? &memory_ : nullptr;
+  }
+  void trim() override { ++trims_; }
+  void enqueue(const Operation& operation, const Call& call) override {
+    EXPECT_EQ(memory_.has_made(call.inputs[0][0].data()), mode_ == 1);
+    EXPECT_EQ(memory_.has_made(call.outputs[0].back().data()), mode_ == 1);
+    if (mode_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (mode_ == 2) return;
+    Case what;
+    what.members = session_.members_of(operation);
+    operation.run(call, what);
+  }
+  [[nodiscard]] std::function<void()> record(const Operation&, const std::vector<const Call*>&) override {
+    return [] { FAIL() << "calls are plain"; };
+  }
+
+  [[nodiscard]] int trims() const { return trims_; }
+  [[nodiscard]] std::size_t last_set() const { return memory_.set(); }
+
+ private:
+  const Session& session_;
+  CountingMemory memory_;
+  std::size_t mode_ = 0;
+  std::string unknown_;
+  int trims_ = 0;
+};
+
+class Quiet final : public Listener {
+ public:
+  void start_operation(const Operation&) override {}
+  void start_row(const Operation&, const Case&) override {}
+  void finish_row(const Operation&, const Row&) override {}
+  void skip_row(const Skipped&) override {}
+  void finish_operation(const Operation&) override {}
+  [[nodiscard]] bool wants_more() const override { return true; }
+};
+
+Options options_of(std::vector<const char*> words) {
+  words.insert(words.begin(), "tutti-perf");
+  return parse_options(static_cast<int>(words.size()), words.data(), Mode::single_process);
+}
+
+TEST(PerfDriver, EveryModeOfAPeerIsMeasuredWhereItWantsItsOperandsAndEveryElementChecked) {
+  const Options options = options_of({"broadcast", "--backend", "host", "-g", "2", "-b", "4K", "-e", "4K",
+                                      "-n", "1", "-w", "0", "--repetitions", "1", "--buffer-sets", "2"});
+  const std::unique_ptr<Processes> processes = make_single_process();
+  Session session(options, *processes);
+  ManyModes peer(session);
+  Results results;
+  Quiet quiet;
+  run_measurements(options, session, &peer, results, quiet);
+
+  ASSERT_EQ(results.rows.size(), 4U);
+  const char* const modes[] = {"", "late", "elsewhere", "idle"};
+  for (std::size_t row = 0; row < 4; ++row) {
+    EXPECT_EQ(results.rows[row].peer, row == 0 ? "" : "other");
+    EXPECT_EQ(results.rows[row].peer_mode, modes[row]);
+    EXPECT_TRUE(results.rows[row].out_of_place && results.rows[row].in_place);
+    EXPECT_EQ(results.rows[row].peer_over_tutti.has_value(), row != 0);
+  }
+  for (const std::size_t row : {0U, 1U, 2U}) EXPECT_EQ(results.rows[row].wrong(), 0U) << modes[row];
+  EXPECT_EQ(results.rows[3].wrong(), 2U * 1024U * (2U + 1U));  // in place, the root's output is its input
+  EXPECT_GT(*results.rows[1].peer_over_tutti, *results.rows[2].peer_over_tutti);
+  EXPECT_FALSE(results.rows[1].is_fastest_peer);
+  EXPECT_NE(results.rows[2].is_fastest_peer, results.rows[3].is_fastest_peer);
+  EXPECT_NE(results.rows[2].algorithm.find("in its own memory"), std::string::npos);
+  EXPECT_EQ(peer.last_set(), 1U);
+  EXPECT_GE(peer.trims(), 2);
+
+  // What is not there is told once.
+  ASSERT_EQ(results.skipped.size(), 2U);
+  EXPECT_EQ(results.skipped[0].what, "other absent");
+  EXPECT_EQ(results.skipped[0].reason, "there is no such mode");
+  EXPECT_NE(results.skipped[1].what.find(" by other unknown"), std::string::npos);
+  EXPECT_EQ(results.skipped[1].reason, "not between these devices");
+}
+
+TEST(PerfDriver, WhatAPeerCannotDoIsToldOnceForAllItsModes) {
+  const Options options = options_of({"all_reduce", "--backend", "host", "-g", "2", "-b", "4K", "-e", "4K",
+                                      "-n", "1", "-w", "0", "--repetitions", "1"});
+  const std::unique_ptr<Processes> processes = make_single_process();
+  Session session(options, *processes);
+  ManyModes peer(session);
+  Results results;
+  Quiet quiet;
+  run_measurements(options, session, &peer, results, quiet);
+  EXPECT_EQ(results.rows.size(), 1U);
+  ASSERT_EQ(results.skipped.size(), 2U);
+  EXPECT_EQ(results.skipped[1].reason, "only from roots");
+}
+
+}  // namespace
+}  // namespace tutti::perf
