@@ -177,6 +177,9 @@ void declare(CLI::App& app, TypedOptions& typed) {
   timing.value("--repetitions", typed.repetitions, "N", "batches (default 5, fewer of slow operations)");
   timing.value("--buffer-sets", typed.buffer_sets, "N",
                "sets of buffers to rotate over (default: beyond the caches)");
+  timing.value("--cpu", typed.cpus, "N[,N...]",
+               "keep the thread that launches on this CPU while times are taken; of several ranks of\n"
+               "a host, each on its own (default: where the system puts it)");
   timing.flag("--latency", typed.latency, "show the latency as time, instead of back to back");
   timing.flag("--persistent", typed.persistent, "bind once, launch many times: on GPUs, graph replays");
   timing.value("-G,--cudagraph", typed.graph_launches, "N",

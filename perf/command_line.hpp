@@ -32,6 +32,7 @@ struct TypedOptions {
   std::string warmup;
   std::string repetitions;
   std::string buffer_sets;
+  std::string cpus;
   std::string graph_launches = "0";
   std::string peer = "none";
   std::string local_register;

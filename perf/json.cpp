@@ -120,6 +120,7 @@ Json settings_of(const Options& options) {
           {"launch", options.launch == LaunchForm::eager ? "eager" : "persistent"},
           {"results", name_of(options.results)},
           {"time", options.headline == Headline::latency ? "latency" : "back_to_back"},
+          {"cpus", options.cpus.empty() ? Json(nullptr) : Json(options.cpus)},
           {"check", options.check},
           {"seed", options.seed}};
 }
@@ -206,6 +207,7 @@ std::string to_json(const Options& options, const Results& results,
                    {"communicator_memory", memory_of(results.job)},
                    {"backend", name_of(results.topology.backend)},
                    {"nccl", results.topology.nccl},
+                   {"nccl_library", text_or_null(results.provenance.nccl_library)},
                    {"peer", nullptr},
                    {"devices_used", results.device_count},
                    {"devices", devices_of(results.topology)},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cases.hpp"
+#include "cpu.hpp"
 #include "driver.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
@@ -52,6 +53,23 @@ void describe_peer(const Peer& peer, Results& results) {
   }
 }
 
+/// That this rank is told to launch from.
+std::optional<int> own_cpu(const Options& options, const Session& session) {
+  if (options.cpus.empty()) return std::nullopt;
+  const Job::Place place = session.job().place_on_host(session.processes().rank());
+  if (options.cpus.size() != static_cast<std::size_t>(place.all)) {
+    throw UsageError(fmt::format("--cpu: {} given, expected one for each of {} process(es) on the host",
+                                 options.cpus.size(), place.all));
+  }
+  const int cpu = options.cpus[static_cast<std::size_t>(place.before)];
+  const std::vector<int> usable = usable_cpus();
+  if (std::ranges::find(usable, cpu) == usable.end()) {
+    throw UsageError(fmt::format("--cpu: {} is none that this process may use: expected one of {}", cpu,
+                                 fmt::join(usable, ", ")));
+  }
+  return cpu;
+}
+
 /// Set as long as the object is there.
 class LastAct {
  public:
@@ -96,7 +114,7 @@ int status_of(const Results& results, const Output& output) {
   return unfit != results.skipped.end() ? run_failed : all_right;
 }
 
-int measure(const Options& options, const std::vector<std::string>& command_line, Processes& processes,
+int measure(Options options, const std::vector<std::string>& command_line, Processes& processes,
             const Output& output) {
   Session session(options, processes);
   const bool is_host = session.topology().backend == BackendKind::host;
@@ -111,6 +129,7 @@ int measure(const Options& options, const std::vector<std::string>& command_line
   std::unique_ptr<Peer> peer;
   std::optional<JsonFile> json_file;
   session.together([&] {
+    options.timing.cpu = own_cpu(options, session);
     peer = make_peer(options, session);
     json_file.emplace(output.speaks() ? options.json_file : "");
   });

@@ -87,6 +87,16 @@ void NcclMemory::tell_communicators() {
 }
 
 void NcclMemory::release() noexcept {
+  try {
+    give_back();
+  } catch (const Error&) {
+    // The device has failed: so has the run, with a better word on it.
+  }
+  for (Piece& piece : pieces_) piece = {};
+  bytes_ = 0;
+}
+
+void NcclMemory::give_back() {
   session_.synchronize();
   static_cast<void>(in_group([this](std::size_t own) {
     void* const handle = std::exchange(pieces_[own].handle, nullptr);
@@ -97,9 +107,7 @@ void NcclMemory::release() noexcept {
   for (std::size_t own = 0; own < pieces_.size(); ++own) {
     const DeviceGuard guard(session_.streams()[own].device());
     if (pieces_[own].memory != nullptr) static_cast<void>(nccl_.free(pieces_[own].memory));
-    pieces_[own] = {};
   }
-  bytes_ = 0;
 }
 
 template <class Work>

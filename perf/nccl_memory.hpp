@@ -46,6 +46,7 @@ class NcclMemory final : public OperandMemory {
   void allocate(std::size_t bytes);
   void tell_communicators();
   void release() noexcept;
+  void give_back();
   /// The first result that is none of success, of this rank.
   template <class Work>
   [[nodiscard]] ncclResult_t in_group(Work&& work) const;

@@ -77,11 +77,23 @@ std::vector<DType> parse_dtypes(const std::string& text) {
   return {parse_element_type(text, "-d")};
 }
 
+/// Numbers with commas between them.
+std::vector<int> parse_cpus(const std::string& text) {
+  std::vector<int> cpus;
+  for (std::size_t start = 0; !text.empty() && start <= text.size();) {
+    const std::size_t end = std::min(text.find(',', start), text.size());
+    cpus.push_back(parse_number(std::string_view(text).substr(start, end - start), "--cpu", 0, any_number));
+    start = end + 1;
+  }
+  return cpus;
+}
+
 void parse_launches(const TypedOptions& typed, Options& options) {
   options.timing.iterations = optional_number(typed.iterations, "-n", 1, any_number);
   options.timing.warmup = optional_number(typed.warmup, "-w", 0, any_number);
   options.timing.repetitions = optional_number(typed.repetitions, "--repetitions", 1, any_number);
   options.buffer_sets = optional_number(typed.buffer_sets, "--buffer-sets", 1, 1024);
+  options.cpus = parse_cpus(typed.cpus);
   if (typed.latency) options.headline = Headline::latency;
   const int graph_launches = parse_number(typed.graph_launches, "-G", 0, any_number);
   if (graph_launches > 0 && !typed.iterations.empty())

@@ -59,6 +59,7 @@ struct Options {
       tensors;                      ///< coalesced operations: a list for each of `dtypes`, or none
   std::optional<int> devices_used;  ///< of every process
   TimingPlan timing;
+  std::vector<int> cpus;  ///< one for each rank of a host, in order; empty: where the system puts them
   Headline headline = Headline::back_to_back;
   LaunchForm launch = LaunchForm::eager;
   bool replays = false;  ///< calls of a communicator that are persistent are replayed, several in a graph

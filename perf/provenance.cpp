@@ -2,6 +2,7 @@
 #include "provenance.hpp"
 
 #include <array>
+#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <iterator>
@@ -10,6 +11,7 @@
 #include <thread>
 #include <tutti_commit.hpp>  // made by the build
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <sched.h>
 #include <sys/utsname.h>
@@ -75,6 +77,20 @@ std::string system_in_words() {
   return name.empty() || release.empty() ? name + release : name + ", " + release;
 }
 
+/// Empty if the library has loaded none.
+std::string loaded_nccl() {
+  const char* const chosen = std::getenv("TUTTI_NCCL_LIBRARY");
+  const char* const name = chosen != nullptr && *chosen != '\0' ? chosen : "libnccl.so.2";
+  void* const library = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return {};
+  Dl_info found{};
+  const void* const function = dlsym(library, "ncclGetVersion");
+  const bool is_known = function != nullptr && dladdr(function, &found) != 0 && found.dli_fname != nullptr;
+  std::string path = is_known ? found.dli_fname : name;
+  dlclose(library);
+  return path;
+}
+
 }  // namespace
 
 std::string host_name() {
@@ -97,11 +113,13 @@ Provenance find_provenance(BackendKind backend) {
                    .cpu = cpu_in_words(),
                    .system = system_in_words(),
                    .driver = {},
-                   .cuda = {}};
+                   .cuda = {},
+                   .nccl_library = {}};
   if (backend == BackendKind::cuda) {
     std::ifstream driver("/proc/driver/nvidia/version");
     found.driver = driver_version_in({std::istreambuf_iterator<char>(driver), {}});
     found.cuda = cuda_version;
+    found.nccl_library = loaded_nccl();
   }
   return found;
 }

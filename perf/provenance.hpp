@@ -14,10 +14,11 @@ struct Provenance {
       commit;  ///< of the sources the program was built from; "-dirty" behind it if they had been changed
   std::string compiler;  ///< of the program
   std::string host;
-  std::string cpu;     ///< its model, and how many of them the process may use
-  std::string system;  ///< distribution and kernel
-  std::string driver;  ///< of the GPUs
-  std::string cuda;    ///< the toolkit the library was built with
+  std::string cpu;           ///< its model, and how many of them the process may use
+  std::string system;        ///< distribution and kernel
+  std::string driver;        ///< of the GPUs
+  std::string cuda;          ///< the toolkit the library was built with
+  std::string nccl_library;  ///< the file that NCCL has been loaded from
 };
 
 /// The name this machine has for itself; empty if it tells none.

@@ -118,6 +118,10 @@ std::string format_header(const Options& options, const Results& results, const 
                   describe(options.headline, results.job), options.check ? "on" : "off");
   text += commented(format_members(results.job) + describe_start(results.job));
   text += commented(to_string(first_of(results.topology, results.devices_shown)));
+  if (!options.cpus.empty()) {
+    text += fmt::format("# launched from CPU {}{} while times are taken\n", fmt::join(options.cpus, ", "),
+                        options.cpus.size() > 1 ? ", a rank of the host from each," : "");
+  }
   if (!results.peer.empty()) {
     text += fmt::format("# peer: {}, {}: rows of its own; the fastest one ends with its time over tutti's\n",
                         results.peer, options.launch == LaunchForm::eager ? "plain calls" : "graph replays");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "timing.hpp"
 
+#include "cpu.hpp"
 #include "interrupt.hpp"
 
 #include <algorithm>
@@ -67,6 +68,7 @@ int fitting(double budget, double microseconds_each, int least, int most) {
 Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& processes) {
   // First use allocates, connects and plans: never part of an estimate.
   run_batch(launcher, launcher.rotation, processes);
+  const OnCpu placed(plan.cpu);  // not before: threads that first use starts would stay there, too
   const int warmup = plan.warmup.value_or(default_warmup);
   // All ranks estimate the same, and so choose the same numbers.
   double estimate = slowest(run_batch(launcher, 1, processes), processes);

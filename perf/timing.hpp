@@ -32,6 +32,7 @@ struct TimingPlan {
   std::optional<int> iterations;   ///< launches in a batch
   std::optional<int> warmup;       ///< launches before the first measurement
   std::optional<int> repetitions;  ///< batches; 5, but fewer of long operations unless `iterations` is given
+  std::optional<int> cpu{};        ///< that launches; nothing: where the system puts the thread
 };
 
 /// Microseconds per operation, of the slowest rank.

@@ -54,6 +54,8 @@ TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
       {{"broadcast_coalesced", "--tensors", testing::TempDir()}, "--tensors: "},
       {{"broadcast", "--devices", "2", "-J", "/no/such/directory/file"}, "/no/such/directory/file"},
       {{"sendrecv", "--devices", "1"}, "sendrecv needs two devices"},
+      {{"broadcast", "--devices", "2", "--cpu", "99999"}, "--cpu: 99999 is none that this process may use"},
+      {{"broadcast", "--devices", "2", "--cpu", "0,1"}, "--cpu: 2 given, expected one for each of 1 process"},
   };
   for (const auto& [words, about] : mistakes) {
     const Outcome outcome = run(words);

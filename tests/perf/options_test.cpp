@@ -155,6 +155,12 @@ TEST(PerfOptions, ThePeerNcclIsMeasuredInEachModeOrInOne) {
   EXPECT_EQ(parsed({"all", "--peer", "nccl", "--local_register", "0"}).peer_mode, 0);
 }
 
+TEST(PerfOptions, CpusAreCountedWithCommas) {
+  EXPECT_EQ(parsed({"all", "--cpu", "3"}).cpus, std::vector{3});
+  EXPECT_EQ(parsed({"all", "--cpu", "3,0,12"}).cpus, (std::vector{3, 0, 12}));
+  EXPECT_TRUE(parsed({"all"}).cpus.empty());
+}
+
 TEST(PerfOptions, TheLastOfSeveralCounts) {
   const Options options = parsed({"broadcast", "-b", "1K", "--latency", "-b", "2K", "--minbytes", "4K", "-J",
                                   "a", "--latency", "-J", "b"});
@@ -338,6 +344,8 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "--peer", "gloo"}, "--peer: 'gloo'"},
       {{"broadcast", "--peer", "nccl", "-R", "3"}, "-R: '3' is not valid: expected a whole number, 0 to 2"},
       {{"broadcast", "-R", "1"}, "expected --peer nccl"},
+      {{"broadcast", "--cpu", "0,"}, "--cpu: ''"},
+      {{"broadcast", "--cpu", "-1"}, "--cpu: '-1'"},
       {{"broadcast", "--inject-corruption", "-c", "0"}, "--inject-corruption"},
       {{"sendrecv", "--persistent"}, "sendrecv"},
       {{"sendrecv", "--results", "new"}, "sendrecv"},

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/timing.hpp"
 
+#include "perf/cpu.hpp"
+#include "perf/usage_error.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -41,6 +45,21 @@ TEST(PerfTiming, MakesExactlyTheLaunchesAskedFor) {
   EXPECT_EQ(timing.latency.count, 20U);
   EXPECT_EQ(counted.launches, 1 + 3 + 4 * 20 + 20);  // first use, warm-up, batches, latencies
   EXPECT_EQ(counted.waits, 1 + 3 + 4 + 20);
+}
+
+TEST(PerfTiming, LaunchesFromTheCpuThatItIsTold) {
+  const std::vector<int> usable = usable_cpus();
+  ASSERT_FALSE(usable.empty());
+  for (const int cpu : {usable.front(), usable.back()}) {
+    std::vector<int> seen;
+    Launcher how;
+    how.launch = [&seen](std::size_t) { seen.push_back(sched_getcpu()); };
+    how.synchronize = [] {};
+    static_cast<void>(measured(how, {.iterations = 20, .warmup = 1, .repetitions = 2, .cpu = cpu}));
+    for (std::size_t launch = 1; launch < seen.size(); ++launch) EXPECT_EQ(seen[launch], cpu);
+    EXPECT_EQ(usable_cpus(), usable);  // the thread is free again
+  }
+  EXPECT_THROW(OnCpu(CPU_SETSIZE - 1), UsageError);
 }
 
 TEST(PerfTiming, WarmsUpEverySetOfBuffers) {
