@@ -308,6 +308,16 @@ void add_work(const Request& request, Problem& problem) {
   }
 }
 
+std::uint64_t inseparable_bytes(const Problem& problem) {
+  std::uint64_t most = 1;
+  if (problem.reduce_kind != ReduceKind::prod) return most;
+  for (const transport::Reduction& reduction : problem.reductions) {
+    const bool is_complex = reduction.dtype == DType::complex64 || reduction.dtype == DType::complex128;
+    if (is_complex) most = std::max<std::uint64_t>(most, size_of(reduction.dtype));
+  }
+  return most;
+}
+
 }  // namespace
 
 std::uint64_t Request::bytes() const {
@@ -329,6 +339,7 @@ void describe(const Request& request, Problem& problem) {
   problem.reduce_kind = request.reduce_kind;
   if (!moves_tensors(request.collective) || request.shape.empty()) return;
   add_work(request, problem);
+  problem.shape.inseparable_bytes = inseparable_bytes(problem);
   if (!request.parts.empty()) problem.shape.counted = count_moved(problem);
 }
 

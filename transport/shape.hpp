@@ -19,6 +19,9 @@ struct CallShape {
   std::uint64_t largest_tensor = 0;  ///< bytes
   std::uint64_t kept_by_root = 0;    ///< bytes of a scatter's or gather's payload
   bool has_rows_apart = false;       ///< parts are not single rows
+  /// Bytes that what combines elements must have together: of the largest element whose halves are not
+  /// combined each for itself, as those of a product of complex numbers; or 1.
+  std::uint64_t inseparable_bytes = 1;
   /// Where the parts of members differ in length, what does not follow from the payload, of the members with
   /// most of it. Then the payload is the whole that is gathered or summed, or the most that a member has.
   struct Counted {

@@ -177,7 +177,8 @@ struct TeamCounters {
 /// (`SourcePlace`).
 ///
 /// In a low-latency round every segment is a single row, and each message starts at
-/// `TeamWindowLayout::message_alignment`.
+/// `TeamWindowLayout::message_alignment`. Wide lines divide elements of 16 bytes, so they carry no product of
+/// complex128.
 /// An output of `sums` may share memory with its own input; and if some of what is put is such an input, then
 /// segment by segment all of it is.
 struct TeamRound {

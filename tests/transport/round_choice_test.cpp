@@ -214,6 +214,22 @@ TEST(RoundChoice, NcclIsNotFasterForUnequalParts) {
   EXPECT_EQ(way_of(shape, gpus(8)), Way::direct);
 }
 
+TEST(RoundChoice, DividesNoElementThatIsCombinedWhole) {
+  CallShape shape = one_tensor(Collective::all_reduce_add, 2, 8 * kib);
+  for (const auto& [element, way] : {std::pair{1, Way::low_latency}, std::pair{8, Way::low_latency},
+                                     std::pair{16, Way::slots}}) {
+    shape.inseparable_bytes = static_cast<std::uint64_t>(element);
+    EXPECT_EQ(way_of(shape, gpus(2)), way) << element;
+  }
+  const RoundChoice rounds = choose_rounds(shape, gpus(2));
+  EXPECT_NE(reason_for(shape, gpus(2), rounds).find("would divide the 16 bytes of an element"),
+            std::string::npos)
+      << reason_for(shape, gpus(2), rounds);
+  EXPECT_EQ(way_of(shape, means_of(2, BackendKind::cuda, backend::TeamLines::narrow)), Way::low_latency);
+  shape.members = 4;
+  EXPECT_FALSE(choose_rounds(shape, gpus(4)).is_relayed);
+}
+
 /// For every team, collective and size.
 TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
   for (const auto& [backend, lines] : {std::pair{BackendKind::cuda, backend::TeamLines::wide},

@@ -8,8 +8,14 @@
 namespace tutti::transport::ranks {
 namespace {
 
+/// A thread adds 16 bytes of a message at a time, but the last one of a wide line has 8.
+bool lines_divide_elements(const CallShape& shape, const TeamMeans& means) noexcept {
+  return means.layout.lines == backend::TeamLines::wide && shape.inseparable_bytes > 8;
+}
+
 /// What a member may send or receive in low-latency rounds.
 std::uint64_t low_latency_limit(const CallShape& shape, const TeamMeans& means) noexcept {
+  if (lines_divide_elements(shape, means)) return 0;
   // Messages start at multiples of so much, and shares are cut at multiples of `split_alignment`.
   const std::uint64_t padding =
       (shape.members - 1) * (shape.tensors * means.layout.message_alignment() + split_alignment);
@@ -50,6 +56,8 @@ bool can_be_direct(const CallShape& shape, const TeamMeans& means) noexcept {
 
 std::string reason_against_low_latency(const CallShape& shape, const TeamMeans& means) {
   const std::uint64_t limit = low_latency_limit(shape, means);
+  if (lines_divide_elements(shape, means))
+    return fmt::format("low latency would divide the {} bytes of an element", shape.inseparable_bytes);
   if (limit == 0) return "there is no low latency";
   if (shape.has_rows_apart) return "rows are apart in memory";
   if (shape.busiest_member() <= limit)
