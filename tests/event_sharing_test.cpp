@@ -139,6 +139,8 @@ TEST(SharedEvent, OrdersWorkOfManyRounds) {
 
 TEST(SharedEvent, WaitsForAsManyMarksOfOtherStreamsAsThereAre) {
   expect_all_right(2, [](Exchange& exchange) {
+    // CUDA's driver waits there until the first mark is reached, and that of `held` never is.
+    if (backend_kind() == BackendKind::cuda) return;
     Event own({.interprocess = true});
     Event event = shared_event(exchange, own);
     if (exchange.rank() == 0) {

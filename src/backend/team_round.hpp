@@ -18,7 +18,7 @@
 ///  2. tells those who will read them,
 ///  3. waits for those whose slots it reads itself,
 ///  4. copies or adds what lies there and in its own memory,
-///  5. tells everyone how far it has come.
+///  5. tells everyone how far it has come; after a low-latency round, its next part may do so as it begins.
 ///
 /// Bytes may be read where they lie instead. In place of steps 1 and 2, a member then *gives* the
 /// others addresses of its own memory, as they know it: it leaves them in its readers' slots of the round,
@@ -165,11 +165,10 @@ struct TeamWindowLayout {
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.
 /// Backends without graphs need none.
 struct TeamCounters {
-  SharedFlag done{};         ///< may be a round's
-  std::uint64_t rounds = 0;  ///< of all calls that are over
-  /// Parts of the running task that have come to its end, or to its middle; and a mark once a task has given
-  /// up, by which all later ones do nothing.
-  std::uint32_t arrived = 0;
+  SharedFlag done{};                     ///< may be a round's
+  alignas(16) std::uint64_t rounds = 0;  ///< of all calls that are over
+  std::uint32_t gave_up = 0;             ///< not 0 once a task has given up: all later ones do nothing
+  std::uint32_t arrived = 0;  ///< parts of the running task that have come to its end, or its middle
 };
 
 /// One member's part in one round. In the addresses of `puts`' targets, slots and inboxes are those of round

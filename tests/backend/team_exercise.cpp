@@ -161,7 +161,7 @@ void TeamExercise::prepare(Task& task, const TeamCall& call, std::uint32_t membe
     task.given.insert(task.given.end(), part.given.begin(), part.given.end());
   round.given = task.given;
   round.given_count = static_cast<std::uint32_t>(part.given.size());
-  if (is_last) {
+  if (is_last && call.tells_host) {
     round.done = &done(member);
     round.done_value = calls_ + 1;
   }

@@ -49,6 +49,7 @@ struct TeamCall {
   TeamPart& part(std::uint32_t member, std::uint32_t round);
 
   std::uint32_t rounds;
+  bool tells_host = true;  ///< when it is over
   std::vector<std::vector<TeamPart>> parts;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t>
       inbox_fill;  ///< by round and member: bytes of messages

@@ -104,6 +104,7 @@ TEST_P(TeamRounds, FollowOneAnotherByTheThousand) {
   for (std::int64_t i = 0; i < calls; ++i) {
     TeamCall call = call_of(1);
     add_all_gather(call, 1, std::vector<Rectangle>{{1, draw(1, 100)}}, any_way());
+    call.tells_host = i % 100 < 10;
     team().enqueue(call);
     team().check_if_full();
     if (HasFatalFailure()) return;
@@ -120,8 +121,10 @@ TEST_P(TeamRounds, KeepWhatSlowReadersHaveNotReadYet) {
     for (std::uint32_t member = 0; member < members(); ++member) call.part(member, 1);
     for (std::uint32_t round = 2; round <= call.rounds; ++round) {
       team().add_message(call, round, writer, team().everyone_but(writer),
-                         random_rectangles(i % 2 == 0 ? 500 : 30'000));
+                         random_rectangles(i % 2 == 0 ? 500 : 30'000),
+                         has_inboxes() && i % 4 < 2 ? Way::low_latency : Way::slots);
     }
+    call.tells_host = i % 8 < 4;
     team().delay(team().everyone_but(writer).front());
     team().enqueue(call);
     team().check_if_full();
@@ -326,7 +329,11 @@ TEST_P(TeamRounds, TellNowAndThenThatThereWasNothingToPut) {
   start(milestone - 10);
   for (int i = 0; i < 20; ++i) {
     TeamCall call = call_of(1);
-    team().add_message(call, 1, 0, team().everyone_but(0), std::vector<Rectangle>{{1, 100}});
+    // Low-latency rounds say nothing at once, but for that at the milestone.
+    const bool is_low_latency = has_inboxes() && i > 5 && i < 15;
+    team().add_message(call, 1, 0, team().everyone_but(0), std::vector<Rectangle>{{1, 100}},
+                       is_low_latency ? Way::low_latency : Way::slots);
+    call.tells_host = !is_low_latency;
     team().enqueue(call);
   }
   team().check();

@@ -216,8 +216,8 @@ TEST(RoundChoice, NcclIsNotFasterForUnequalParts) {
 
 TEST(RoundChoice, DividesNoElementThatIsCombinedWhole) {
   CallShape shape = one_tensor(Collective::all_reduce_add, 2, 8 * kib);
-  for (const auto& [element, way] : {std::pair{1, Way::low_latency}, std::pair{8, Way::low_latency},
-                                     std::pair{16, Way::slots}}) {
+  for (const auto& [element, way] :
+       {std::pair{1, Way::low_latency}, std::pair{8, Way::low_latency}, std::pair{16, Way::slots}}) {
     shape.inseparable_bytes = static_cast<std::uint64_t>(element);
     EXPECT_EQ(way_of(shape, gpus(2)), way) << element;
   }

@@ -102,6 +102,7 @@ CudaBackend::CudaBackend(int count) {
   int driver = 0;
   check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   if (driver >= large_parameters_driver) parameter_table_limit_ = large_parameter_table;
+  graphs_may_launch_dependently_ = driver >= dependent_graphs_driver;
 }
 
 CudaBackend::~CudaBackend() = default;

@@ -157,6 +157,7 @@ class CudaBackend final : public Backend, public CodeCalls {
   mutable std::once_flag priorities_known_;
   mutable std::pair<int, int> priorities_{0, 0};
   std::size_t parameter_table_limit_ = medium_parameter_table;
+  bool graphs_may_launch_dependently_ = false;
   std::mutex peer_mutex_;
 };
 

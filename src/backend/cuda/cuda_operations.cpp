@@ -104,7 +104,8 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   const CurrentDevice current(stream.device);
   LaunchSite where = site(stream, "a team round");
   // In graphs that others may take apart, edges are as they know them.
-  where.is_dependent = at(stream.device).may_launch_dependently && !is_capturing(stream);
+  where.is_dependent =
+      at(stream.device).may_launch_dependently && (graphs_may_launch_dependently_ || !is_capturing(stream));
   build_table(task, where.multiprocessors, table);
   const bool adds = !task.sums.segments.empty();
   const bool reduces = adds && task.sums.reducing.kind != ReduceKind::sum;

@@ -33,6 +33,7 @@ inline constexpr std::size_t large_parameter_table = medium_parameter_table;
 #endif
 static_assert(large_parameter_table <= smallest_blob);
 inline constexpr int large_parameters_driver = 12010;  ///< what `cudaDriverGetVersion` must return at least
+inline constexpr int dependent_graphs_driver = 12030;  ///< likewise, for dependent launches in graphs
 
 /// A segment table, either in host memory (then it travels in the parameters; `blob` is that of a
 /// `SegmentTable`) or already in device memory.

@@ -11,28 +11,58 @@
 
 /// A member's part in a low-latency round as one kernel. Its warps depend on no other: each puts its tiles,
 /// then waits for the lines of those it reads, and last for those of a relay's round. Each of these waits for
-/// what comes earlier in other members' warps. Only the end is in common, and as in `team_kernel.cuh`.
+/// what comes earlier in other members' warps.
 ///
 /// That a line of an inbox has been read before its place is written anew is what `finished` flags are for,
 /// as with slots. Sums whose own inputs are what is put may have them as outputs: tiles of both are alike, so
 /// the lane that overwrites a chunk is the one that has put it. What a relay's copy overwrites, if it is put
 /// at all, has been put before, too, in whichever warp: the sum that comes back could not be made without it.
+///
+/// To set a flag of another device, and to order it behind what was done before, takes as long as to send a
+/// small message. So a kernel leaves it to the next one of its member to say how far it has come: nobody
+/// looks at that before eight rounds later, and whoever does waits for rounds that come before its own. It
+/// says so itself if its own rank waits for the call's end, if the member leaves out the rounds that follow,
+/// and at milestones; then its end is in common, and as in `team_kernel.cuh`. For the same reason, all that a
+/// warp loads before it puts its first tile it loads at once.
 namespace tutti::backend::cuda {
 
-/// By one warp: waits until everyone has finished the round whose inboxes `round` uses again. The result is
-/// the same for all its threads.
-__device__ inline bool wait_for_room(const TeamPart& part, std::uint32_t round, bool gave_up) {
-  std::byte* const own = part.window(part.task.member);
-  for (std::uint32_t other = threadIdx.x % warp_lanes; other < part.task.layout.members;
-       other += warp_lanes) {
-    if (other == part.task.member) continue;  // its earlier kernels are over
-    gave_up |= !wait_for_flag(own + part.task.layout.finished_offset(other),
-                              round - TeamWindowLayout::slot_count, part.task.abort, gave_up);
+/// Whether everyone has finished the round whose inboxes a round uses again.
+class InboxRoom {
+ public:
+  /// Looks at the flags of the first members. Each lane has one of them.
+  __device__ explicit InboxRoom(const TeamArguments& task, std::byte* own_window, bool is_needed)
+      : task_(task), own_window_(own_window) {
+    const std::uint32_t lane = threadIdx.x % warp_lanes;
+    if (is_needed && is_other(lane)) seen_ = flag_of(lane).load(::cuda::memory_order_acquire);
   }
-  const bool is_room = __all_sync(~0U, !gave_up);
-  __syncwarp();  // what one lane has seen orders what all of them write
-  return is_room;
-}
+
+  /// By one warp: waits for it. The result, false if the abort word is set before, or `gave_up`, is the same
+  /// for all its threads.
+  __device__ bool wait(std::uint32_t round, bool gave_up) const {
+    const std::uint32_t wanted = round - TeamWindowLayout::slot_count;
+    for (std::uint32_t other = threadIdx.x % warp_lanes; other < task_.layout.members; other += warp_lanes) {
+      if (!is_other(other) || (other < warp_lanes && has_reached(seen_, wanted))) continue;
+      gave_up |=
+          !wait_for_flag(own_window_ + task_.layout.finished_offset(other), wanted, task_.abort, gave_up);
+    }
+    const bool is_room = __all_sync(~0U, !gave_up);
+    __syncwarp();  // what one lane has seen orders what all of them write
+    return is_room;
+  }
+
+ private:
+  /// The member's own earlier kernels are over.
+  [[nodiscard]] __device__ bool is_other(std::uint32_t member) const {
+    return member < task_.layout.members && member != task_.member;
+  }
+  [[nodiscard]] __device__ SystemWord flag_of(std::uint32_t member) const {
+    return SystemWord(*reinterpret_cast<std::uint32_t*>(own_window_ + task_.layout.finished_offset(member)));
+  }
+
+  const TeamArguments& task_;
+  std::byte* own_window_;
+  std::uint32_t seen_ = 0;
+};
 
 /// `Gets::run<Lines>(view, entry, tile, lane, task, wait, relay)` does the second half's work for one tile;
 /// false if it gave up waiting.
@@ -41,23 +71,36 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     low_latency_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
   wait_for_kernel_before();
   const TeamShape& shape = task.shape;
-  const std::uint64_t base = task.counters->rounds;
-  const TeamPart part{task, table.data(), static_cast<std::uint32_t>(base)};
+  const bool hands_on = shape.relay_puts.tile_count != 0;
+  const bool puts = shape.puts.tile_count != 0 || hands_on;
+  const TeamState state = load_state(task.counters);
+  const FirstPut<Lines> first_put(table.data() + shape.puts_offset, shape.puts);
+  const TeamPart part{task, table.data(), static_cast<std::uint32_t>(state.rounds)};
+  const InboxRoom room(task, part.window(task.member), puts);
+  // All threads of the block have read the counters when one of them says so.
+  bool gave_up = __syncthreads_or(state.gave_up ? 1 : 0) != 0;
+  const bool tells_at_once = part.tells_at_once();
+  bool is_last = false;
+  if (!tells_at_once && threadIdx.x == 0) is_last = part.has_begun_last();
+  if (!gave_up && blockIdx.x == 0 && threadIdx.x < warp_lanes) part.tell_before();
+
   const auto lines_of = [&](std::uint32_t round) {
-    return RoundLines{task.layout.inbox_shift(part.base + round), base + round};
+    return RoundLines{task.layout.inbox_shift(part.base + round), state.rounds + round};
   };
   const LineWait wait{lines_of(task.round), task.abort};
   const Relay relay{view_of<FanOutEntry>(part.table + shape.relay_puts_offset, shape.relay_puts),
-                    lines_of(task.round + 1), shape.relay_puts.tile_count != 0};
-  bool gave_up = Lines::any(has_given_up(task.counters));
+                    lines_of(task.round + 1), hands_on};
 
-  if (shape.puts.tile_count != 0 || relay.exists) {
-    gave_up = !wait_for_room(part, part.round() + (relay.exists ? 1 : 0), gave_up);
+  if (puts) {
+    gave_up = !room.wait(part.round() + (hands_on ? 1 : 0), gave_up);
     if (!gave_up) {
-      for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
-                                 [&](const auto& view, const auto& entry, auto tile, auto lane) {
-                                   put_lines<Lines>(entry, view.pointers, tile, lane, wait.lines);
-                                 });
+      first_put.put(wait.lines);
+      for_each_tile<FanOutEntry>(
+          part.table + shape.puts_offset, shape.puts,
+          [&](const auto& view, const auto& entry, auto tile, auto lane) {
+            put_lines<Lines>(entry, view.pointers, tile, lane, wait.lines);
+          },
+          1);
     }
   }
   for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
@@ -73,9 +116,14 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
                                  gave_up = !copy_lines<Lines>(entry, view.pointers, tile, lane, relayed);
                              });
 
-  if (block_gives_up(gave_up, task.counters)) return;
-  if (threadIdx.x < warp_lanes && is_last_block(&task.counters->arrived, end_step))
-    part.end(part.readers_told());
+  if (tells_at_once) {
+    if (block_gives_up(gave_up, task.counters)) return;
+    if (threadIdx.x < warp_lanes && is_last_block(&task.counters->arrived, end_step))
+      part.end(part.readers_told());
+    return;
+  }
+  if (gave_up) give_up(task.counters);
+  if (is_last) part.close();
 }
 
 /// Calls `visitor` as `visit_table` does; of parameters, only the smaller kinds are there.

@@ -3,6 +3,7 @@
 
 #include "backend/cuda/device_words.cuh"
 #include "backend/cuda/fan_out_tile.cuh"
+#include "backend/cuda/for_each_tile.cuh"
 #include "backend/cuda/kernel_table.cuh"
 #include "backend/cuda/ordered_sum_tile.cuh"
 #include "backend/team_round.hpp"
@@ -184,6 +185,30 @@ __device__ inline void put_lines(const FanOutEntry& entry, std::byte* const* poi
   put_chunk<Lines>(load_chunk(pointers[entry.source] + where.begin, where.bytes), where, entry, pointers,
                    lines);
 }
+
+/// The first tile that a warp puts. It is loaded before the warp knows whether there is room for it: both
+/// take as long.
+template <class Lines>
+class FirstPut {
+ public:
+  __device__ FirstPut(const std::byte* table, const TableShape& shape)
+      : view_(view_of<FanOutEntry>(table, shape)) {
+    const std::uint32_t tile = first_tile();
+    if (tile >= shape.tile_count) return;
+    entry_ = &find_entry(view_.entries, shape, tile);
+    where_ = Lines::place(entry_->row_bytes, tile - entry_->first_tile, threadIdx.x % warp_lanes);
+    chunk_ = load_chunk(view_.pointers[entry_->source] + where_.begin, where_.bytes);
+  }
+  __device__ void put(const RoundLines& lines) const {
+    if (entry_ != nullptr) put_chunk<Lines>(chunk_, where_, *entry_, view_.pointers, lines);
+  }
+
+ private:
+  TableView<FanOutEntry> view_;
+  const FanOutEntry* entry_ = nullptr;
+  ChunkPlace where_{};
+  Chunk chunk_{};
+};
 
 /// What waits for lines needs to know.
 struct LineWait {

@@ -9,6 +9,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -176,14 +177,51 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const Op& op, const SumOperands& operand
     Access::store(operands.outputs[output] + offset, result);
 }
 
-/// Elements [begin, end) one per lane.
+/// How many elements a lane loads at a time where it loads them one by one: as many as a vector has, but not
+/// so many that the code of those that are loaded byte by byte grows long.
+template <class Op, class Access>
+inline constexpr std::uint32_t elements_at_a_time = std::is_same_v<Access, UnalignedAccess> ||
+                                                            sizeof(typename Op::Storage) > vector_bytes / 2
+                                                        ? 1
+                                                    : sizeof(typename Op::Storage) == 1
+                                                        ? 8
+                                                        : vector_bytes / sizeof(typename Op::Storage);
+
+/// Elements [begin, end). Those of a lane are a warp's width apart.
 template <class Op, class Access>
 TUTTI_HOST_DEVICE inline void sum_elements(const Op& op, const SumOperands& operands, std::uint64_t begin,
                                            std::uint64_t end, std::uint32_t lane) {
   using Storage = typename Op::Storage;
+  constexpr std::uint32_t per_lane = elements_at_a_time<Op, Access>;
+  constexpr std::uint32_t in_flight = Op::inputs_in_flight > per_lane ? Op::inputs_in_flight / per_lane : 1;
+  constexpr std::uint64_t distance = warp_lanes * sizeof(Storage);
 #pragma unroll 1
-  for (std::uint64_t i = begin + lane; i < end; i += warp_lanes) {
-    sum_chunk<Op, Storage, Access>(op, operands, i * sizeof(Storage));
+  for (std::uint64_t i = begin + lane; i < end; i += warp_lanes * per_lane) {
+    const std::uint64_t offset = i * sizeof(Storage);
+    typename Op::Accumulator totals[per_lane] = {};
+    for (std::uint32_t base = 0; base < operands.input_count; base += in_flight) {
+      Storage loaded[in_flight][per_lane] = {};
+#pragma unroll
+      for (std::uint32_t k = 0; k < in_flight; ++k) {
+#pragma unroll
+        for (std::uint32_t e = 0; e < per_lane; ++e) {
+          if (base + k < operands.input_count && i + e * warp_lanes < end)
+            loaded[k][e] = Access::template load<Storage>(operands.inputs[base + k] + offset + e * distance);
+        }
+      }
+#pragma unroll
+      for (std::uint32_t k = 0; k < in_flight; ++k)
+        op.take(loaded[k], base + k, base + k < operands.input_count, totals);
+    }
+    Storage results[per_lane];
+    op.store(totals, operands.input_count, results);
+    for (std::uint32_t output = 0; output < operands.output_count; ++output) {
+#pragma unroll
+      for (std::uint32_t e = 0; e < per_lane; ++e) {
+        if (i + e * warp_lanes < end)
+          Access::store(operands.outputs[output] + offset + e * distance, results[e]);
+      }
+    }
   }
 }
 

@@ -49,6 +49,7 @@ struct TeamArguments {
   std::uint32_t input_count;
   ReduceArguments reducing;
   bool ends_call;
+  bool tells_at_once;  ///< of a low-latency round: how far it has come, in this kernel
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
 
@@ -66,7 +67,8 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .given_count = task.given_count,
           .input_count = task.sums.input_count,
           .reducing = reduce_arguments(task.sums),
-          .ends_call = last.ends_call};
+          .ends_call = last.ends_call,
+          .tells_at_once = last.done != nullptr || last.finished != last.round};
 }
 
 inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;
@@ -74,7 +76,6 @@ inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;
 // The parts of `TeamCounters::arrived`.
 inline constexpr std::uint32_t middle_step = 1;
 inline constexpr std::uint32_t end_step = 1U << 16U;
-inline constexpr std::uint32_t gave_up_mark = 1U << 31U;
 static_assert(most_team_blocks < end_step / 2);
 
 /// True once the flag has come to `value`; false once the abort word is seen to be set before, or `gave_up`
@@ -108,13 +109,19 @@ __device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step)
   return before / step % (end_step / 2) == gridDim.x - 1;
 }
 
-/// The same for all threads but in a kernel some of whose blocks have given up.
-__device__ inline bool has_given_up(TeamCounters* counters) {
-  return (DeviceWord(counters->arrived).load(::cuda::memory_order_relaxed) & gave_up_mark) != 0;
+/// What `TeamCounters` says at the beginning of a kernel, read at once.
+struct TeamState {
+  std::uint64_t rounds;
+  bool gave_up;  ///< the same for all threads but in a kernel some of whose blocks have given up
+};
+__device__ inline TeamState load_state(const TeamCounters* counters) {
+  static_assert(offsetof(TeamCounters, gave_up) == offsetof(TeamCounters, rounds) + sizeof(std::uint64_t));
+  const ulonglong2 words = __ldcg(reinterpret_cast<const ulonglong2*>(&counters->rounds));
+  return {words.x, static_cast<std::uint32_t>(words.y) != 0};
 }
 /// All kernels of the team that come later do nothing.
 __device__ inline void give_up(TeamCounters* counters) {
-  if (threadIdx.x == 0) DeviceWord(counters->arrived).fetch_or(gave_up_mark, ::cuda::memory_order_relaxed);
+  DeviceWord(counters->gave_up).store(1, ::cuda::memory_order_relaxed);
 }
 
 /// The part, as it is in this kernel's run.
@@ -164,7 +171,7 @@ struct TeamPart {
     } else {
       tell(begin, everyone_told());
       if (!wait_for_readers()) {
-        give_up(task.counters);
+        if (threadIdx.x == 0) give_up(task.counters);
         return;
       }
       tell(everyone_told(), all_told());
@@ -192,8 +199,26 @@ struct TeamPart {
       set(flag, value);
     }
   }
+  /// By one warp, as the kernel begins: what all kernels before have done. Nothing needs to be fenced: they
+  /// are over.
+  __device__ void tell_before() const {
+    const std::uint32_t value = round() - 1;
+    for (std::uint32_t other = threadIdx.x; other < task.layout.members; other += warp_lanes)
+      set(window(other) + task.layout.finished_offset(task.member), value);
+  }
+  /// Whether this kernel tells everyone how far it has come. Otherwise the next one does.
+  [[nodiscard]] __device__ bool tells_at_once() const {
+    return task.tells_at_once || TeamWindowLayout::is_milestone(round() - 1, base + task.finished);
+  }
   static __device__ void set(std::byte* flag, std::uint32_t value) {
     SystemWord(*reinterpret_cast<std::uint32_t*>(flag)).store(value, ::cuda::memory_order_relaxed);
+  }
+  /// By the first thread of each block, when all of the block have read the counters: true in the block that
+  /// comes last, which may then write them. What it has counted is looked at when it is needed. Threads have
+  /// read what they have used, so nothing else is ordered by this.
+  [[nodiscard]] __device__ bool has_begun_last() const {
+    if (gridDim.x == 1) return true;
+    return DeviceWord(task.counters->arrived).fetch_add(1, ::cuda::memory_order_relaxed) == gridDim.x - 1;
   }
   /// For the next kernel.
   __device__ void close() const {
@@ -207,7 +232,7 @@ struct TeamPart {
 /// that have not given up may run on, but the last to arrive never comes, and nobody is told anything.
 __device__ inline bool block_gives_up(bool gave_up, TeamCounters* counters) {
   if (__syncthreads_or(gave_up ? 1 : 0) == 0) return false;
-  give_up(counters);
+  if (threadIdx.x == 0) give_up(counters);
   return true;
 }
 
@@ -233,8 +258,9 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     team_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
   wait_for_kernel_before();
   const TeamShape& shape = task.shape;
-  const TeamPart part{task, table.data(), static_cast<std::uint32_t>(task.counters->rounds)};
-  bool gave_up = has_given_up(task.counters);
+  const TeamState state = load_state(task.counters);
+  const TeamPart part{task, table.data(), static_cast<std::uint32_t>(state.rounds)};
+  bool gave_up = state.gave_up;
   std::byte* const own = part.window(task.member);
   const std::uint64_t shift = task.layout.slot_shift(part.round());
   const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
