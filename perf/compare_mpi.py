@@ -77,13 +77,18 @@ def warning_of(share):
     return f"warning: the machine is busy: others take {share:.0%} of its processors' time, and the figures are worth little"
 
 
+def launcher(ranks):
+    """What starts a program on so many ranks: where there are the sources, by a script that needs no network."""
+    script = os.path.join(ROOT, "tests", "mpi", "run_ranks")
+    return [script, str(ranks)] if os.access(script, os.X_OK) else ["mpirun", "-np", str(ranks)]
+
+
 def run(given, program):
     """One document of tutti-perf."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "ranks.json")
         words = [
-            os.path.join(ROOT, "tests", "mpi", "run_ranks"),
-            str(given.n),
+            *launcher(given.n),
             program,
             "all",
             "--backend",
@@ -101,7 +106,10 @@ def run(given, program):
             "-J",
             file,
         ]
-        done = subprocess.run(words, capture_output=True, text=True)
+        try:
+            done = subprocess.run(words, capture_output=True, text=True)
+        except OSError as error:
+            fail(f"{words[0]}: {error.strerror}")
         try:
             with open(file, encoding="utf-8") as stream:
                 document = json.load(stream)

@@ -8,7 +8,8 @@ Prints a Markdown table; -J also writes every figure as JSON. Both sides are mea
 is enqueued, waited for once, divided by its length; median of several batches); and from the call to completion on all
 GPUs. Inputs rotate over several buffers, beyond the caches. Every element of every result is checked. Both sides return
 new tensors, which their caching allocators provide, or, of what is on its device already, the input itself. Beside them
-stand tutti's forms that torch.cuda.comm does not have: with given outputs, and persistent.
+stand tutti's forms that torch.cuda.comm does not have: with given outputs, and persistent. All-reduces between processes
+are compared by compare_torch_symmetric.py.
 """
 
 import argparse

@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures PyTorch's all-reduces of symmetric memory and tutti's between ranks on the same GPUs, and joins both.
+
+usage: perf/compare_torch_symmetric.py [-b SIZE] [-e SIZE] [-f FACTOR] [-g GPUS] [-J FILE] [--program PATH]
+
+A process for each GPU, on both sides: of PyTorch `one_shot_all_reduce_out`, out of place, and `two_shot_all_reduce_`, in
+place, on buffers that have met (`rendezvous`), without multicast; of tutti `tutti-perf all_reduce_add` under mpirun. Both
+are measured eager, and replayed from graphs of 20 calls. Both sides are measured alike: all ranks start a batch in step, it
+is waited for once and divided by its length; the slowest rank's time; the median of several batches. Buffers rotate beyond
+the caches. Every element of every result is checked on every rank.
+
+Prints a Markdown table. -J writes tutti-perf's documents, in which PyTorch's figures are rows of a peer: perf/report.py
+draws them. Exits with 1 if an element was wrong.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+from compare_mpi import launcher
+from compare_torch import (
+    BATCH_SECONDS,
+    MOST_BUFFER_SETS,
+    MOST_ITERATIONS,
+    TOTAL_SECONDS,
+    fail,
+    find_program,
+    parse_size,
+    pattern,
+    sizes_of,
+)
+
+CALLS_OF_A_GRAPH = 20
+ALGORITHMS = {"one-shot": "out_of_place", "two-shot": "in_place"}  # and where the results go
+FORMS = {"eager": [], "persistent": ["-G", "20"]}  # as rows call them, and how tutti-perf is asked for them
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-b", type=parse_size, default=1024, metavar="SIZE", help="smallest payload (default 1K)")
+    parser.add_argument("-e", type=parse_size, default=64 << 20, metavar="SIZE", help="largest payload (default 64M)")
+    parser.add_argument("-f", type=int, default=4, metavar="FACTOR", help="from one size to the next (default 4)")
+    parser.add_argument("-g", type=int, metavar="GPUS", help="GPUs that take part (default: all)")
+    parser.add_argument("-J", metavar="FILE", help="write all figures as JSON")
+    parser.add_argument(
+        "--program", metavar="PATH", help="tutti-perf (default: the newest under build/, or that on the PATH)"
+    )
+    given = parser.parse_args()
+    if given.b < 1024 or given.b % 1024 != 0 or given.e < given.b or given.f < 2:
+        parser.error("expected a multiple of 1K for -b, -b <= -e, and -f of 2 or more")
+    return given
+
+
+# --- PyTorch's side: one process for each GPU ------------------------------------------------------------------------
+
+
+class Rank:
+    """One process: its GPU, and what all of them agree on."""
+
+    def __init__(self, torch, number, count, meeting):
+        import torch.distributed as distributed
+        import torch.distributed._symmetric_memory as symmetric
+
+        self.torch, self.number, self.count = torch, number, count
+        self.distributed, self.symmetric = distributed, symmetric
+        self.device = torch.device("cuda", number)
+        torch.cuda.set_device(self.device)
+        distributed.init_process_group(
+            "nccl", init_method=f"file://{meeting}", rank=number, world_size=count, device_id=self.device
+        )
+        self.group = distributed.group.WORLD.group_name
+
+    def slowest(self, seconds):
+        """Each the largest of all ranks'."""
+        values = self.torch.tensor(seconds, dtype=self.torch.float64, device=self.device)
+        self.distributed.all_reduce(values, op=self.distributed.ReduceOp.MAX)
+        return values.tolist()
+
+    def buffer(self, elements):
+        """A symmetric one, the same on all ranks."""
+        made = self.symmetric.empty(elements, dtype=self.torch.float32, device=self.device)
+        self.symmetric.rendezvous(made, self.group)
+        return made
+
+    def call(self, algorithm, buffer, out):
+        """What `out` holds afterwards, or the buffer itself, is the sum."""
+        if algorithm == "one-shot":
+            self.torch.ops.symm_mem.one_shot_all_reduce_out(buffer, "sum", self.group, out)
+            return out
+        self.torch.ops.symm_mem.two_shot_all_reduce_(buffer, "sum", self.group)
+        return buffer
+
+
+def sets_of(rank, size):
+    """How many sets of buffers there are: as many as all ranks have room for."""
+    cuda = rank.torch.cuda
+    cache = getattr(cuda.get_device_properties(0), "L2_cache_size", 60 << 20)
+    affordable = cuda.mem_get_info()[0] // 2 // (3 * size)
+    most = max(1, min(2 * cache // size + 1, affordable, MOST_BUFFER_SETS))
+    return -int(rank.slowest([-most])[0])
+
+
+def captured(torch, work):
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
+
+
+def timed(rank, launch, calls_of_a_launch, launch_one):
+    """Figures of `launch(index)`, which makes so many calls, and of `launch_one(index)`, which makes one."""
+
+    def batch(count, first=0, launch=launch):
+        rank.slowest([0.0])  # all have come here
+        start = time.perf_counter()
+        for index in range(first, first + count):
+            launch(index)
+        rank.torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+    batch(MOST_BUFFER_SETS)
+    estimate = rank.slowest([min(batch(1) for _ in range(5))])[0]
+    iterations = int(max(1, min(MOST_ITERATIONS, BATCH_SECONDS / estimate)))
+    repetitions = int(max(2, min(5, TOTAL_SECONDS / (estimate * iterations))))
+    calls = iterations * calls_of_a_launch
+    batches = sorted(rank.slowest([batch(iterations) / calls for _ in range(repetitions)]))
+    samples = int(max(3, min(MOST_ITERATIONS, TOTAL_SECONDS / estimate)))
+    latencies = rank.slowest([batch(1, sample, launch_one) for sample in range(samples)])
+    return {"batches": batches, "latencies": sorted(latencies), "calls": calls}
+
+
+def measured(rank, algorithm, form, size):
+    """Figures of an algorithm with payloads of a size, and how many elements this rank has wrong."""
+    torch, count = rank.torch, size // 4
+    buffers = [rank.buffer(count) for _ in range(sets_of(rank, size))]
+    outs = [torch.empty(count, dtype=torch.float32, device=rank.device) for _ in buffers]
+    sums = [sum(pattern(torch, count, 131 * index + source, rank.device) for source in range(rank.count))
+            for index in range(len(buffers))]  # fmt: skip
+
+    def fill():
+        for index, (buffer, out) in enumerate(zip(buffers, outs, strict=True)):
+            buffer.copy_(pattern(torch, count, 131 * index + rank.number, rank.device))
+            out.fill_(float("nan"))
+        rank.slowest([0.0])
+
+    def call(index):
+        return rank.call(algorithm, buffers[index % len(buffers)], outs[index % len(buffers)])
+
+    def call_each(times):
+        for index in range(times):
+            call(index)
+
+    fill()
+    call_each(len(buffers))  # what is set up in a first call cannot be captured
+    torch.cuda.synchronize()
+    fill()
+    if form == "eager":
+        figures = timed(rank, call, 1, call)
+        fill()
+        call_each(len(buffers))
+    else:
+        calls = max(CALLS_OF_A_GRAPH, len(buffers))
+        several = captured(torch, lambda: call_each(calls))
+        one = captured(torch, lambda: call(0))
+        figures = timed(rank, lambda _: several.replay(), calls, lambda _: one.replay())
+        each_once = captured(torch, lambda: call_each(len(buffers)))
+        fill()
+        each_once.replay()
+    torch.cuda.synchronize()
+    results = outs if algorithm == "one-shot" else buffers
+    figures["wrong"] = sum(int((got != expected).sum()) for got, expected in zip(results, sums, strict=True))
+    figures["buffer_sets"] = len(buffers)
+    rank.slowest([0.0])  # nobody's buffers go while others read them
+    return figures
+
+
+def work_of_a_rank(number, count, folder, sizes):
+    import torch
+
+    rank = Rank(torch, number, count, os.path.join(folder, "meeting"))
+    figures = []
+    for size in sizes:
+        for algorithm in ALGORITHMS:
+            for form in FORMS:
+                found = measured(rank, algorithm, form, size) | {"algorithm": algorithm, "form": form, "size": size}
+                found["wrong"] = int(sum_over_ranks(rank, found["wrong"]))
+                figures.append(found)
+                torch.cuda.empty_cache()
+    if number == 0:
+        with open(os.path.join(folder, "torch.json"), "w", encoding="utf-8") as stream:
+            json.dump(figures, stream)
+    rank.distributed.destroy_process_group()
+
+
+def sum_over_ranks(rank, value):
+    total = rank.torch.tensor([value], dtype=rank.torch.int64, device=rank.device)
+    rank.distributed.all_reduce(total)
+    return total.item()
+
+
+def torch_figures(torch, gpus, sizes):
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            torch.multiprocessing.spawn(work_of_a_rank, args=(gpus, folder, sizes), nprocs=gpus, join=True)
+        except Exception as error:  # whatever a rank has ended with: its words are in it
+            fail(f"PyTorch's ranks: {error}")
+        with open(os.path.join(folder, "torch.json"), encoding="utf-8") as stream:
+            return json.load(stream)
+
+
+# --- tutti's side, and both -------------------------------------------------------------------------------------------
+
+
+def tutti_document(program, gpus, given, form):
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "tutti.json")
+        sweep = ["-b", str(given.b), "-e", str(given.e), "-f", str(given.f)]
+        words = [*launcher(gpus), program, "all_reduce_add", *sweep, *FORMS[form], "--backend", "cuda", "-J", file]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True)
+        except OSError as error:
+            fail(f"{words[0]}: {error.strerror}")
+        if done.returncode not in (0, 1):  # of wrong elements, the document tells
+            lines = done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["no output"]
+            fail(f"{' '.join(words)}: exit status {done.returncode}: {lines[-1]}")
+        with open(file, encoding="utf-8") as stream:
+            return json.load(stream)
+
+
+def summary_of(seconds):
+    times = sorted(second * 1e6 for second in seconds)
+    p99 = times[min(len(times) - 1, int(0.99 * len(times)))]
+    return {"samples": len(times), "min": times[0], "median": statistics.median(times), "p99": p99, "max": times[-1]}
+
+
+def peer_row(own, figures):
+    """PyTorch's figures as a row beside `own`, tutti's of the same size and form."""
+    batches = summary_of(figures["batches"])
+    bandwidth = own["size"] / batches["median"] * 1e-3
+    place = ALGORITHMS[figures["algorithm"]]
+    times = {
+        "time_us": batches["median"],
+        "algbw_gbps": bandwidth,
+        "busbw_gbps": bandwidth * own["bus_factor"],
+        "back_to_back_us": batches,
+        "iterations": figures["calls"],
+        "latency_us": summary_of(figures["latencies"]),
+        "wrong": figures["wrong"],
+    }
+    copied = ("operation", "size", "count", "tensors", "tensor_list", "dtype", "redop", "root", "dim", "devices")
+    row = {name: own[name] for name in (*copied, "launch", "results", "bus_factor")}
+    row |= {"by": "torch", "mode": figures["algorithm"], "transport": "symmetric memory", "algorithm": ""}
+    row |= {"buffer_sets": figures["buffer_sets"], "out_of_place": None, "in_place": None, place: times}
+    return row | {"time_over_tutti": times["time_us"] / own[place]["time_us"], "fastest": False}
+
+
+def with_peers(document, figures, form, torch_version):
+    """The document with PyTorch's rows behind tutti's of the same size; the fastest is marked."""
+    rows = []
+    for own in document["rows"]:
+        found = [one for one in figures if one["size"] == own["size"] and one["form"] == form]
+        if len(found) != len(ALGORITHMS):
+            fail(f"PyTorch has measured no {own['size']} bytes ({form})")
+        peers = [peer_row(own, one) for one in found]
+        min(peers, key=lambda row: (row["out_of_place"] or row["in_place"])["time_us"])["fastest"] = True
+        rows += [own, *peers]
+    wrong = document["summary"]["wrong"] + sum(one["wrong"] for one in figures if one["form"] == form)
+    return document | {
+        "rows": rows,
+        "peer": f"PyTorch {torch_version}",
+        "summary": document["summary"] | {"wrong": wrong},
+    }
+
+
+def table_of(documents):
+    text = "| payload | form | one-shot | two-shot, in place | tutti | tutti in place | fastest of PyTorch's over tutti |\n"
+    text += "|--:|---|--:|--:|--:|--:|--:|\n"
+    for document in documents:
+        rows = document["rows"]
+        for own, one, two in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
+            mine = [own[place]["time_us"] for place in ("out_of_place", "in_place")]
+            theirs = [one["out_of_place"]["time_us"], two["in_place"]["time_us"]]
+            cells = [*theirs, *mine]
+            text += f"| {own['size']} | {own['launch']} | {' | '.join(f'{cell:.1f}' for cell in cells)} "
+            text += f"| {min(theirs) / mine[theirs.index(min(theirs))]:.2f}x |\n"
+    return text
+
+
+def main():
+    given = arguments()
+    try:
+        import torch
+        import torch.distributed._symmetric_memory  # noqa: F401
+    except ImportError:
+        fail("PyTorch, or its symmetric memory, is not installed for this Python")
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = given.g or available
+    if gpus < 2 or gpus > available:
+        fail(f"{gpus} GPUs asked for, {available} there; two or more are needed")
+    program = find_program(given.program)
+    figures = torch_figures(torch, gpus, list(sizes_of(given)))
+    documents = [
+        with_peers(tutti_document(program, gpus, given, form), figures, form, torch.__version__) for form in FORMS
+    ]
+    print(
+        f"tutti's all_reduce_add between {gpus} ranks and PyTorch {torch.__version__}'s all-reduces of symmetric memory"
+    )
+    print(f"on {gpus} x {torch.cuda.get_device_name(0)}, float32; µs per operation, back to back, of the slowest rank.")
+    print("persistent: replayed from graphs. The ratio is of what has its results in the same place.\n")
+    print(table_of(documents))
+    wrong = sum(document["summary"]["wrong"] for document in documents)
+    print(f"Wrong elements: {wrong}.")
+    if given.J:
+        with open(given.J, "w", encoding="utf-8") as stream:
+            json.dump({"schema": "tutti-compare-torch-symmetric/1", "documents": documents}, stream, indent=2)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
