@@ -184,6 +184,8 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
   if (options.mode != Mode::ranks && options.peer == PeerChoice::mpi) {
     throw UsageError("--peer mpi compares collectives between processes: start them with mpirun");
   }
+  if (options.peer == PeerChoice::mpi && options.launch == LaunchForm::persistent)
+    throw UsageError("--peer mpi makes plain calls: expected no -G or --persistent with it");
   if (options.results == ResultForm::returned) {
     if (!any([](const Operation* op) { return !op->is_copy(); })) {
       throw UsageError("sendrecv measures plain copies, which return no new tensors (--results)");

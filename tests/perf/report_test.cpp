@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/columns.hpp"
 #include "perf/json.hpp"
-#include "perf/results.hpp"
 #include "perf/table.hpp"
+#include "reported_rows.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,35 +17,6 @@
 
 namespace tutti::perf {
 namespace {
-
-Measurement measured(double microseconds, std::uint64_t wrong = 0) {
-  Measurement measurement;
-  measurement.timing.back_to_back = summarize({microseconds});
-  measurement.timing.latency = summarize({2 * microseconds});
-  measurement.timing.iterations = 20;
-  measurement.wrong = wrong;
-  return measurement;
-}
-
-Row scatter_row() {
-  Row row;
-  row.operation = "scatter";
-  row.bytes = 8'000'000;
-  row.count = 2'000'000;
-  row.device_count = 4;
-  row.bus_factor = 0.75;
-  row.transport = "p2p";
-  row.algorithm = "copy engines";
-  row.out_of_place = measured(100.0);
-  return row;
-}
-
-Results results_of(std::vector<Row> rows) {
-  Results results;
-  results.device_count = 4;
-  results.rows = std::move(rows);
-  return results;
-}
 
 TEST(PerfReport, BandwidthIsPayloadOverTimeAndTheShareThatMoves) {
   const Row row = scatter_row();
@@ -260,21 +231,6 @@ TEST(PerfTable, WhatHasNoMemoryIsToldInOneSentenceAndCounted) {
   EXPECT_EQ(document["not_measured"][1]["reason"], "out of memory on device 0. Free tensors.");
 }
 
-Results results_of_ranks() {
-  Results results = results_of({scatter_row()});
-  results.job = {.mode = Mode::ranks,
-                 .ranks = 2,
-                 .devices_per_rank = 2,
-                 .members = {},
-                 .start_up = StartUp{.devices = 2.0, .communicator = 5.0, .first_collective = 20.0},
-                 .memory = CommunicatorMemory{.created = (43U << 20U) - 1, .with_nccl = 700U << 20U}};
-  for (int member = 0; member < 4; ++member) {
-    results.job.members.push_back(
-        {member / 2, "node" + std::to_string(member / 2), member % 2, "a device", ""});
-  }
-  return results;
-}
-
 TEST(PerfTable, HeaderSaysWhereTheRanksAreAndWhatStartingTook) {
   const std::string header = format_header({}, results_of_ranks(), columns_of());
   for (const char* expected :
@@ -319,88 +275,6 @@ TEST(PerfTable, PairMatricesHaveSourcesAsRowsAndDestinationsAsColumns) {
   EXPECT_EQ(numbers[1], (std::vector<std::string>{"1", "40.00", "-"}));
   EXPECT_EQ(numbers[2], (std::vector<std::string>{"0", "-", "800.0"}));  // bandwidth
   EXPECT_EQ(numbers[3], (std::vector<std::string>{"1", "400.0", "-"}));
-}
-
-TEST(PerfJson, HasTheSchemaAndEveryFigure) {
-  Row peer = scatter_row();
-  peer.peer = "nccl";
-  peer.peer_mode = "R2";
-  peer.peer_over_tutti = 2.0;
-  peer.is_fastest_peer = true;
-  const auto document =
-      nlohmann::json::parse(to_json({}, results_of({scatter_row(), peer}), {"tutti-perf", "scatter"}));
-  EXPECT_EQ(document["schema"], "tutti-perf/2");
-  EXPECT_EQ(document["command_line"].size(), 2U);
-  EXPECT_EQ(document["summary"]["wrong"], 0);
-  ASSERT_EQ(document["rows"].size(), 2U);
-  const auto& row = document["rows"][0];
-  EXPECT_EQ(row["operation"], "scatter");
-  EXPECT_EQ(row["by"], "tutti");
-  EXPECT_EQ(row["size"], 8'000'000);
-  EXPECT_DOUBLE_EQ(row["out_of_place"]["time_us"], 100.0);
-  EXPECT_DOUBLE_EQ(row["out_of_place"]["algbw_gbps"], 80.0);
-  EXPECT_DOUBLE_EQ(row["out_of_place"]["busbw_gbps"], 60.0);
-  EXPECT_DOUBLE_EQ(row["out_of_place"]["latency_us"]["p99"], 200.0);
-  EXPECT_EQ(row["out_of_place"]["wrong"], 0);
-  EXPECT_TRUE(row["in_place"].is_null());
-  EXPECT_EQ(document["rows"][1]["by"], "nccl");
-  EXPECT_DOUBLE_EQ(document["rows"][1]["time_over_tutti"], 2.0);
-  EXPECT_EQ(document["rows"][1]["mode"], "R2");
-  EXPECT_EQ(document["rows"][1]["fastest"], true);
-  EXPECT_TRUE(row["mode"].is_null());
-  EXPECT_FALSE(row.contains("fastest"));
-}
-
-TEST(PerfJson, SaysWhereWhenAndWithWhatItWasMeasured) {
-  Results results = results_of({});
-  results.provenance.date = "2026-01-02T03:04Z";
-  results.provenance.commit = "abc1234";
-  results.provenance.host = "node0";
-  results.provenance.driver = "580.95";
-  const auto document = nlohmann::json::parse(to_json({}, results, {}));
-  EXPECT_EQ(document["date"], "2026-01-02T03:04Z");
-  EXPECT_EQ(document["commit"], "abc1234");
-  EXPECT_EQ(document["host"], "node0");
-  EXPECT_EQ(document["driver"], "580.95");
-  EXPECT_TRUE(document["cuda"].is_null());  // unknown
-}
-
-TEST(PerfJson, HasTheRanks) {
-  const auto document = nlohmann::json::parse(to_json({}, results_of_ranks(), {}));
-  EXPECT_EQ(document["mode"], "ranks");
-  EXPECT_EQ(document["ranks"], 2);
-  EXPECT_EQ(document["devices_per_rank"], 2);
-  EXPECT_EQ(document["hosts"], (std::vector<std::string>{"node0", "node1"}));
-  EXPECT_EQ(document["members"].size(), 4U);
-  EXPECT_EQ(document["members"][2]["rank"], 1);
-  EXPECT_EQ(document["start_up_ms"]["devices"], 2.0);
-  EXPECT_EQ(document["start_up_ms"]["first_collective"], 20.0);
-  EXPECT_EQ(document["communicator_memory"]["created"], (43U << 20U) - 1);
-  EXPECT_EQ(document["communicator_memory"]["with_nccl"], 700U << 20U);
-  const auto alone = nlohmann::json::parse(to_json({}, results_of({}), {}));
-  EXPECT_EQ(alone["mode"], "single_process");
-  EXPECT_TRUE(alone["start_up_ms"].is_null());
-  EXPECT_TRUE(alone["communicator_memory"].is_null());
-}
-
-TEST(PerfJson, LeaksNoOtherEnvironment) {
-  ::setenv("TUTTI_SECRET_TOKEN", "do-not-tell", 1);
-  ::setenv("NCCL_ALGO", "Ring", 1);
-  const std::string text = to_json({}, results_of({}), {});
-  ::unsetenv("TUTTI_SECRET_TOKEN");
-  ::unsetenv("NCCL_ALGO");
-  EXPECT_EQ(text.find("do-not-tell"), std::string::npos);
-  EXPECT_EQ(nlohmann::json::parse(text)["environment"]["NCCL_ALGO"], "Ring");
-}
-
-TEST(PerfJson, UncheckedIsNullAndNotZero) {
-  Options options;
-  options.check = false;
-  Row row = scatter_row();
-  row.out_of_place->wrong.reset();
-  const auto document = nlohmann::json::parse(to_json(options, results_of({row}), {}));
-  EXPECT_TRUE(document["summary"]["wrong"].is_null());
-  EXPECT_TRUE(document["rows"][0]["out_of_place"]["wrong"].is_null());
 }
 
 }  // namespace
