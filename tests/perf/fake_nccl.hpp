@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+/// What a library of NCCL's functions that moves nothing has been asked for, and what it answers.
+struct FakeNccl {
+  struct Told {
+    void* communicator;
+    void* memory;
+    std::size_t bytes;
+    int flags;
+  };
+  std::vector<Told> buffers;  ///< registered, and not yet deregistered
+  std::vector<Told> windows;
+  std::vector<void*> memory;
+  int open_groups = 0;
+  int registrations = 0;  ///< ever
+  int registrations_outside_groups = 0;
+  int allocations_left = 1000;  ///< before there is no memory
+  bool has_windows = true;      ///< between these devices
+  bool refuses_windows = false;
+};
