@@ -38,7 +38,7 @@ class NcclPeer final : public Peer {
       ways_.push_back({fmt::format("R{}", number), about, nullptr});
       if (kind) ways_.back().memory = std::make_unique<NcclMemory>(*kind, nccl_, session, communicators_);
     };
-    add(0, "plain buffers", std::nullopt);
+    add(0, "the same buffers", std::nullopt);
     add(1, "registered buffers", NcclMemory::Kind::buffers);
     add(2, "symmetric windows", NcclMemory::Kind::windows);
     if (only && !modes().front().refusal.empty())

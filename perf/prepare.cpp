@@ -164,7 +164,11 @@ Call prepare_broadcast(const Case& what, Placement placement, bool coalesced) {
   Call call = call_of(what, specs);
   const bool has_root = what.members.owns(what.root);
   const Lists copies = placement == Placement::returned ? Lists() : make_lists(specs, what);
-  const std::vector<Tensor> sources = has_root ? make_list(specs, what, what.root) : std::vector<Tensor>();
+  std::vector<Tensor> sources;
+  if (has_root) {
+    sources = placement == Placement::in_place ? copies[what.members.own_index(what.root)]
+                                               : make_list(specs, what, what.root);
+  }
   for (std::size_t t = 0; t < specs.size(); ++t) {
     const Content content = whole_content(specs[t], what, t, Pattern::bits);
     if (has_root) call.add_input(0, sources[t], content);

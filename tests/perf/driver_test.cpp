@@ -73,6 +73,9 @@ TEST(PerfOperandMemory, HoldsWhatACallTakesAtTheSamePlaceInEachMember) {
             for (const auto& [own, places] : memory.places()) common = std::min(common, places.size());
             EXPECT_GT(common, 0U) << about;
             for (const auto& [own, places] : memory.places()) {
+              if (placement == Placement::in_place) {
+                EXPECT_EQ(places.size(), common) << about;
+              }
               EXPECT_LE(memory.used().at(own), operand_bytes(*operation, what)) << about;
               EXPECT_TRUE(std::equal(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(common),
                                      memory.places().at(0).begin()))
