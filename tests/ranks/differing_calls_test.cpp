@@ -6,6 +6,7 @@
 #include "transport/team/agreement.hpp"
 #include "transport/team/rank_status.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/reduce_op.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -71,6 +72,19 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
          communicator.broadcast({tensor}, 0);
        },
        {"10 float32", "20 float32"}},
+      {"operation on elements",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = some_tensor();
+         communicator.all_reduce({tensor}, {tensor}, rank == 1 ? ReduceOp::max : ReduceOp::avg);
+       },
+       {"by max", "by avg"}},
+      {"factors",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = some_tensor();
+         communicator.all_reduce_coalesced({{tensor}}, {{tensor}},
+                                           ReduceOp::premul_sum(rank == 1 ? 2.0 : 3.0));
+       },
+       {"all_reduce_coalesced", "by premul_sum", "shapes"}},
       {"root",
        [](Communicator& communicator, int rank) {
          communicator.broadcast({some_tensor()}, rank == 1 ? 1 : 0);
