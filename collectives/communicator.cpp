@@ -2,6 +2,7 @@
 #include "tutti/communicator.hpp"
 
 #include "collectives/communicator_impl.hpp"
+#include "collectives/link_call.hpp"
 #include "collectives/team_call.hpp"
 #include "collectives/team_explain.hpp"
 #include "collectives/team_operations.hpp"
@@ -24,7 +25,9 @@
 namespace tutti {
 namespace {
 
+using collectives::LinkCall;
 using collectives::MemberOperands;
+using collectives::Name;
 using collectives::Named;
 using collectives::TeamCall;
 using collectives::TeamContext;
@@ -189,6 +192,32 @@ void Communicator::gather(TensorList tensors, const Tensor& out, int root, int d
   TeamCall call(*impl_->context, Collective::gather, streams);
   call.set_root(root);
   call.join(tensors, out, dim);
+}
+
+void Communicator::send(const Tensor& tensor, int to, StreamList streams) {
+  LinkCall call(*impl_->context, "send", streams);
+  call.add(Message::send(tensor, to), "tensor", "to");
+  call.run();
+}
+
+void Communicator::recv(const Tensor& out, int from, StreamList streams) {
+  LinkCall call(*impl_->context, "recv", streams);
+  call.add(Message::recv(out, from), "out", "from");
+  call.run();
+}
+
+void Communicator::sendrecv(const Tensor& tensor, int to, const Tensor& out, int from, StreamList streams) {
+  LinkCall call(*impl_->context, "sendrecv", streams);
+  call.add(Message::send(tensor, to), "tensor", "to");
+  call.add(Message::recv(out, from), "out", "from");
+  call.run();
+}
+
+void Communicator::batch_send_recv(ListOf<Message> messages, StreamList streams) {
+  LinkCall call(*impl_->context, "batch_send_recv", streams);
+  for (std::size_t i = 0; i < messages.size(); ++i)
+    call.add(messages[i], Name("messages", i), Name("the peer of messages", i));
+  call.run();
 }
 
 void Communicator::barrier(StreamList streams) {

@@ -55,6 +55,19 @@ inline constexpr std::uint64_t smallest_staging_chunk = 16 * kib;
 /// sooner. Measured on 2x H200, with up to eight streams in contexts of their own.
 inline constexpr std::size_t signals_from_orders = 7;
 
+/// Messages between two members: how many lanes share a large one, and how much of it lies in a slot at most.
+struct LinkTuning {
+  std::uint32_t lanes;
+  std::uint64_t slot_bytes;
+};
+
+/// On GPUs a lane is a block, which moves little more than 10 GB/s by itself; on virtual devices one thread
+/// does all.
+[[nodiscard]] constexpr LinkTuning link_tuning_of(BackendKind backend) noexcept {
+  if (backend == BackendKind::cuda) return {.lanes = 32, .slot_bytes = 32 << 10};
+  return {.lanes = 1, .slot_bytes = 256 << 10};
+}
+
 /// Between processes, where one way of doing a thing overtakes another. Measured on 2x, 4x and 8x H200 with
 /// NVSwitch, and on virtual devices.
 struct RanksTuning {

@@ -6,6 +6,7 @@
 #include "tutti/exchange.hpp"
 #include "tutti/export.hpp"
 #include "tutti/list_of.hpp"
+#include "tutti/message.hpp"
 #include "tutti/patience.hpp"
 #include "tutti/persistent.hpp"
 
@@ -42,8 +43,9 @@ concept MemberLists =
 /// # Calls
 /// All ranks make the same calls in the same order, with the same root, element types and sizes;
 /// `all_gather`, `reduce_scatter_add`, `all_to_all` and their like, for which tensors are flat, with the same
-/// numbers of elements, or of all members' elements where they take sizes. A call takes one tensor for each
-/// local member, in their order, each on that member's device.
+/// numbers of elements, or of all members' elements where they take sizes. (Messages between two members are
+/// calls of their ranks alone: see `send`.) A call takes one tensor for each local member, in their order,
+/// each on that member's device.
 ///
 /// Sums go in ascending order of members, with the accumulators of `reduce_add`. They have the same bits as
 /// in one process, for whatever numbers of ranks and members per rank, except where NCCL carries them: on
@@ -255,6 +257,33 @@ class TUTTI_EXPORT Communicator {
   /// Joins all members' tensors along `dim` in the root's `out`. Tensors without dimensions are joined to a
   /// vector with an element for each, as by `tutti::gather`.
   void gather(TensorList tensors, const Tensor& out, int root, int dim = 0, StreamList streams = {});
+
+  // Between two members. Only the ranks of these two know of a message: others make no call. The k-th message
+  // that a member sends to another is the k-th that the other receives from it; there are no tags. Both give
+  // as many elements of the same type: else the communicator ends with Error(invalid_argument), with both
+  // sides. A captured side goes with a captured one.
+  //
+  // A call has its place among the calls of its own rank, which follow one another on the streams. So where
+  // one side waits, the other must come without waiting for it first: two ranks that both send and then
+  // receive, in two calls each, wait for one another for ever, if not the messages happen to fit into slots,
+  // on which nothing should rely. `sendrecv` and batches do all their messages at once: in whatever order
+  // they stand, each goes on as soon as its other side is there. The host never waits for other ranks.
+  //
+  // What is sent may be written over, in stream order, when the call is over: the bytes are then with the
+  // receiver, or in its slots. Cost: the bytes once to the receiver's device and once there, or through host
+  // memory where devices do not reach one another's; in one process a copy. Messages between ranks of several
+  // hosts, and with `options.transport` nccl, are Error(unsupported).
+
+  /// Sends `tensor`, which lies on a local member's device, from that member to member `to`.
+  void send(const Tensor& tensor, int to, StreamList streams = {});
+  /// `out` becomes what member `from` sends to the local member on whose device it lies.
+  void recv(const Tensor& out, int from, StreamList streams = {});
+  /// Both at once. Member numbers may be those of one member or of two.
+  void sendrecv(const Tensor& tensor, int to, const Tensor& out, int from, StreamList streams = {});
+  /// Any number of messages at once. Those between members of one process, and of a member to itself, have
+  /// both sides in one batch. No `out` overlaps another tensor of the batch.
+  void batch_send_recv(ListOf<Message> messages, StreamList streams = {});
+
   /// Work queued afterwards on these streams, on all ranks, comes after all that was queued on any of them
   /// before. Like the other calls it returns without waiting.
   void barrier(StreamList streams = {});

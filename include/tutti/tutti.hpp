@@ -19,6 +19,7 @@
 #include "tutti/graphed_callables.hpp"
 #include "tutti/jiterator.hpp"
 #include "tutti/memory.hpp"
+#include "tutti/message.hpp"
 #include "tutti/nvtx.hpp"
 #include "tutti/patience.hpp"
 #include "tutti/persistent.hpp"

@@ -3,11 +3,12 @@
 
 #include "backend/handles.hpp"
 #include "backend/operations.hpp"
+#include "backend/team_links.hpp"
 #include "backend/team_round.hpp"
 
 namespace tutti::backend {
 
-/// The work that streams do (what each is told: `operations.hpp`, `team_round.hpp`).
+/// The work that streams do (what each is told: `operations.hpp`, `team_round.hpp`, `team_links.hpp`).
 ///
 /// `copy` goes between any two memories the backend knows (copy engines on GPUs); a copy between two devices
 /// needs no peer access, but is staged by the system without it. With pageable memory it may block.
@@ -28,6 +29,9 @@ class OperationCalls {
   /// parts of one member come in order. Once its abort word is set it waits for nothing and leaves its
   /// outputs unspecified; on virtual devices that is a failure of enqueued work, whose code is the reason's.
   virtual void team_round(StreamRef stream, const TeamRound& task) = 0;
+  /// What a member of a team sends to others and receives from them, each for itself; it is done when all of
+  /// that is. Likewise otherwise.
+  virtual void team_links(StreamRef stream, const TeamLinks& task) = 0;
 
   /// From now on, calls that enqueue an operation, unless it is captured or comes from a stream's own work,
   /// return only when it is done, and throw what has failed then. Waits, events and signals are queued as

@@ -93,15 +93,24 @@ struct alignas(16) TeamLine {
   std::uint64_t round;  ///< of all that the team has made: none comes twice
 };
 
-/// What lies where in a window: flags, inboxes, slots. Flags and inboxes are zero at first.
+/// What lies where in a window: flags, inboxes, slots, and slots of links (`team_links.hpp`). Flags and
+/// inboxes are zero at first.
 struct TeamWindowLayout {
   static constexpr std::size_t alignment = 4096;
   static constexpr std::uint32_t slot_count = 8;
+  /// Pieces of each lane of a link that may be under way.
+  static constexpr std::uint32_t link_slots = 4;
+  /// Slots of links are multiples of so many bytes.
+  static constexpr std::uint64_t link_alignment = 128;
+  /// No message goes in smaller pieces, where slots have room for these.
+  static constexpr std::uint64_t smallest_link_piece = 4096;
 
   std::uint32_t members = 0;
   std::uint64_t slot_bytes = 0;   ///< a multiple of `alignment`
   std::uint64_t inbox_bytes = 0;  ///< likewise; 0: no low-latency rounds
   TeamLines lines = TeamLines::narrow;
+  std::uint32_t link_lanes = 0;       ///< of each link; 0: there are none
+  std::uint64_t link_slot_bytes = 0;  ///< a multiple of `link_alignment`
 
   /// Set by member `from`, in the window of a member that reads its slots: the latest round it has put bytes
   /// for.
@@ -118,8 +127,18 @@ struct TeamWindowLayout {
   [[nodiscard]] static constexpr bool is_milestone(std::uint32_t before, std::uint32_t finished) noexcept {
     return before / milestone_distance != finished / milestone_distance;
   }
+  /// Set by member `from` in the window of the member that receives: how many pieces it has put in the lane.
+  [[nodiscard]] constexpr std::size_t link_ready_offset(std::uint32_t from,
+                                                        std::uint32_t lane) const noexcept {
+    return (2 * members + from * link_lanes + lane) * sizeof(SharedFlag);
+  }
+  /// Set by member `by` in the window of the member that sends: how many pieces it has taken out of the lane.
+  [[nodiscard]] constexpr std::size_t link_taken_offset(std::uint32_t by, std::uint32_t lane) const noexcept {
+    return (2 * members + (members + by) * link_lanes + lane) * sizeof(SharedFlag);
+  }
   [[nodiscard]] constexpr std::size_t inboxes_offset() const noexcept {
-    return (2 * members * sizeof(SharedFlag) + alignment - 1) / alignment * alignment;
+    const std::size_t flags = std::size_t{2} * members * (1 + link_lanes);
+    return (flags * sizeof(SharedFlag) + alignment - 1) / alignment * alignment;
   }
   [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint32_t round) const noexcept {
     return round % slot_count * inbox_bytes;
@@ -147,8 +166,27 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::uint64_t slot_shift(std::uint32_t round) const noexcept {
     return round % slot_count * slot_bytes;
   }
+  /// Where member `from` puts the piece of so many pieces before it in the lane, in the window of the member
+  /// that receives.
+  [[nodiscard]] constexpr std::size_t link_slot_offset(std::uint32_t from, std::uint32_t lane,
+                                                       std::uint32_t before) const noexcept {
+    const std::size_t slot = (std::size_t{from} * link_lanes + lane) * link_slots + before % link_slots;
+    return slots_offset() + slot_count * slot_bytes + slot * link_slot_bytes;
+  }
+  /// How a message of so many bytes is cut: both sides know them, and nothing else of one another. Piece i
+  /// goes by lane i modulo their number.
+  [[nodiscard]] constexpr std::uint64_t link_piece_bytes(std::uint64_t bytes) const noexcept {
+    const std::uint64_t share = (bytes + link_lanes - 1) / link_lanes;
+    const std::uint64_t whole = (share + smallest_link_piece - 1) / smallest_link_piece * smallest_link_piece;
+    const std::uint64_t wanted = whole < smallest_link_piece ? smallest_link_piece : whole;
+    return wanted < link_slot_bytes ? wanted : link_slot_bytes;
+  }
+  [[nodiscard]] constexpr std::uint64_t link_pieces(std::uint64_t bytes) const noexcept {
+    const std::uint64_t piece = link_piece_bytes(bytes);
+    return (bytes + piece - 1) / piece;
+  }
   [[nodiscard]] constexpr std::size_t bytes() const noexcept {
-    return slots_offset() + slot_count * slot_bytes;
+    return (link_slot_offset(members, 0, 0) + alignment - 1) / alignment * alignment;
   }
   /// How many addresses a member can give in a round.
   [[nodiscard]] constexpr std::uint32_t most_given() const noexcept {
@@ -169,6 +207,12 @@ struct TeamCounters {
   alignas(16) std::uint64_t rounds = 0;  ///< of all calls that are over
   std::uint32_t gave_up = 0;             ///< not 0 once a task has given up: all later ones do nothing
   std::uint32_t arrived = 0;  ///< parts of the running task that have come to its end, or its middle
+
+  /// Of a team with links, behind this: how many pieces have been sent to each other member by each lane, and
+  /// then, how many have been received.
+  [[nodiscard]] static constexpr std::size_t bytes_with_links(const TeamWindowLayout& layout) noexcept {
+    return sizeof(TeamCounters) + std::size_t{2} * layout.members * layout.link_lanes * sizeof(std::uint32_t);
+  }
 };
 
 /// One member's part in one round. In the addresses of `puts`' targets, slots and inboxes are those of round

@@ -134,4 +134,13 @@ Touches touches_of(const backend::TeamRound& task) {
   return touches;
 }
 
+Touches touches_of(const backend::TeamLinks& task) {
+  Touches touches;
+  for (const backend::LinkPart& part : task.parts) {
+    for (const backend::LinkMessage& message : task.messages.subspan(part.first_message, part.message_count))
+      add_bytes(touches, message.address, message.bytes, part.is_sent == 0);
+  }
+  return touches;
+}
+
 }  // namespace tutti::stream_sanitizer

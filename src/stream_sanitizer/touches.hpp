@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/operations.hpp"
+#include "backend/team_links.hpp"
 #include "backend/team_round.hpp"
 #include "stream_sanitizer/scene.hpp"
 
@@ -34,5 +35,7 @@ void add_strided(Touches& touches, const std::byte* begin, std::size_t element_b
 /// What it does with memory of the member's own once it has waited for others. Windows are ordered by their
 /// flags; what is put or given, whoever makes the rounds tells.
 [[nodiscard]] Touches touches_of(const backend::TeamRound& task);
+/// What it does with memory of the member's own.
+[[nodiscard]] Touches touches_of(const backend::TeamLinks& task);
 
 }  // namespace tutti::stream_sanitizer

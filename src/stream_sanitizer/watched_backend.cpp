@@ -130,6 +130,11 @@ void WatchedBackend::team_round(StreamRef stream, const backend::TeamRound& task
         [&] { inner_->team_round(stream, task); });
 }
 
+void WatchedBackend::team_links(StreamRef stream, const backend::TeamLinks& task) {
+  watch(stream, "messages between members", touches_of(task), false,
+        [&] { inner_->team_links(stream, task); });
+}
+
 backend::CodeCalls& WatchedBackend::code() {
   if (auto* const calls = dynamic_cast<backend::CodeCalls*>(inner_.get())) return *calls;
   throw Error(ErrorCode::unsupported, "these devices run no code that is compiled at run time");

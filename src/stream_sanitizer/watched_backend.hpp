@@ -164,6 +164,7 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   void fill(StreamRef stream, const backend::Fill& task) override;
   void random_fill(StreamRef stream, const backend::RandomFill& task) override;
   void team_round(StreamRef stream, const backend::TeamRound& task) override;
+  void team_links(StreamRef stream, const backend::TeamLinks& task) override;
   void block_launches() override { inner_->block_launches(); }
   [[nodiscard]] bool launches_block() const noexcept override { return inner_->launches_block(); }
   void end_launch(StreamRef stream) override;

@@ -7,6 +7,7 @@
 #include "ranks/contract_explain.hpp"
 #include "ranks/contract_in_place.hpp"
 #include "ranks/contract_memory.hpp"
+#include "ranks/contract_messages.hpp"
 #include "ranks/contract_reductions.hpp"
 #include "runtime.hpp"
 #include "support/environment.hpp"
@@ -397,6 +398,8 @@ const std::vector<Rule>& contract() {
       {"PartsOfTheRanksWorkByThemselves", check<parts_of_the_ranks_work_by_themselves>},
       {"EveryCallCanBeCaptured", check<every_call_can_be_captured>},
       {"CapturedCallsCanBeReplayed", check<captured_calls_can_be_replayed>},
+      {"MessagesGoFromMemberToMember", check<messages_go_from_member_to_member>},
+      {"MessagesCanBeCaptured", check<messages_can_be_captured>},
       {"WhatExplainTellsIsWhatCallsDo", check<what_explain_tells_is_what_calls_do>, Determinism::fastest},
       {"ExplainRefusesWhatCannotBeCalled", check<explain_refuses_what_cannot_be_called>},
       {"RandomCallsAreAllRight", check<random_calls_are_all_right>},

@@ -82,6 +82,7 @@ class AbsentBackend : public backend::Backend {
   void fill(StreamRef, const backend::Fill&) override { unexpected(); }
   void random_fill(StreamRef, const backend::RandomFill&) override { unexpected(); }
   void team_round(StreamRef, const backend::TeamRound&) override { unexpected(); }
+  void team_links(StreamRef, const backend::TeamLinks&) override { unexpected(); }
   void begin_capture(StreamRef, CaptureErrorMode) override { unexpected(); }
   backend::GraphHandle end_capture(StreamRef, std::string*) override { unexpected(); }
   void launch_graph(backend::GraphHandle, StreamRef) override { unexpected(); }

@@ -6,6 +6,7 @@
 #include "transport/team/call_log.hpp"
 #include "transport/team/flight_record.hpp"
 #include "transport/team/judgement.hpp"
+#include "transport/team/links.hpp"
 #include "transport/team/local_news.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/peer_process.hpp"
@@ -33,7 +34,7 @@ struct RankRooms {
   [[nodiscard]] static transport::ranks::SharedState::Shape shape_of(const Ranks& ranks) {
     std::size_t members = 0;
     for (const auto& rank : ranks) members += rank.member_count;
-    return {.ranks = ranks.size(), .members = members, .has_registrations = true};
+    return {.ranks = ranks.size(), .members = members, .has_registrations = true, .has_links = true};
   }
 
   /// `memory` has room for the ranks' shared state, and is zero-filled at first.
@@ -48,7 +49,8 @@ struct RankRooms {
         judgement(membership, state, progress, processes, {.timeout = timeout, .network = "a network"}),
         record(membership, state, progress, judgement, abort),
         waiting(runtime, membership, state, progress, judgement, record, abort, patience.value_or(timeout)),
-        calls(membership, state, progress, waiting, abort, news) {}
+        calls(membership, state, progress, waiting, abort, news),
+        links(membership, state, progress, judgement, record, waiting, abort, calls) {}
 
   /// All local members have completed the call by rounds.
   void complete(std::uint64_t sequence) {
@@ -68,6 +70,7 @@ struct RankRooms {
   const transport::ranks::FlightRecord record;
   transport::ranks::Waiting waiting;
   transport::ranks::CallLog calls;
+  transport::ranks::Links links;
 };
 
 }  // namespace tutti::test

@@ -15,7 +15,8 @@
 namespace tutti::transport::ranks {
 namespace {
 
-constexpr SharedState::Shape three_ranks{.ranks = 3, .members = 5, .has_registrations = true};
+constexpr SharedState::Shape three_ranks{
+    .ranks = 3, .members = 5, .has_registrations = true, .has_links = true};
 
 struct PlacedPart {
   std::uintptr_t begin;
@@ -48,6 +49,10 @@ TEST(SharedState, PartsAreAlignedAndDoNotOverlap) {
   for (std::size_t member = 0; member < 5; ++member) {
     add_part(parts, state.done_flag(member));
     add_part(parts, state.passed_flag(member));
+    for (std::size_t to = 0; to < 5; ++to) {
+      add_part(parts, state.link_log(member, to, SharedState::LinkEnd::sender));
+      add_part(parts, state.link_log(member, to, SharedState::LinkEnd::receiver));
+    }
   }
   add_part(parts, state.first_calls());
   std::ranges::sort(parts, {}, &PlacedPart::begin);

@@ -58,6 +58,7 @@ class RoundLauncher {
   void check() const;
   /// Graphs may hold work of its calls, on whatever streams they are launched.
   [[nodiscard]] bool has_captured() const noexcept { return capture_.has_captured(); }
+  [[nodiscard]] Launching launching() const noexcept { return launching_; }
   /// A stream of the capture that the call belongs to, if any.
   [[nodiscard]] std::optional<backend::StreamRef> captured() const noexcept {
     return is_captured_ ? std::optional(capture_.origin()) : std::nullopt;

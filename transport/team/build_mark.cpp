@@ -7,6 +7,7 @@
 #include "backend/team_round.hpp"
 #include "hash.hpp"
 #include "transport/team/agreement.hpp"
+#include "transport/team/link_log.hpp"
 #include "transport/team/rank_status.hpp"
 #include "transport/team/registration_tables.hpp"
 #include "transport/team/signature.hpp"
@@ -34,13 +35,15 @@ constexpr std::uint64_t meaning = 2;
 
 constexpr std::uint64_t layout_of_this_build() {
   std::uint64_t hash =
-      mixed_sizes<RankStatus, RankStatus::Entry, FirstCalls, Mailbox, RegistrationTable,
+      mixed_sizes<RankStatus, RankStatus::Entry, FirstCalls, Mailbox, LinkLog, RegistrationTable,
                   RegistrationTable::Entry, RegistrationView, Signature, Note, backend::SharedFlag,
                   backend::AbortWord, backend::AbortReason, backend::TeamWindowLayout, backend::MemoryHandle,
                   SharedMemory::Handle>(meaning);
   for (const std::size_t number :
-       {RankStatus::history, Mailbox::capacity, RegistrationTable::capacity,
-        std::size_t{backend::TeamWindowLayout::slot_count}, std::size_t{backend::TeamWindowLayout::alignment},
+       {LinkLog::history, std::size_t{backend::TeamWindowLayout::link_slots},
+        std::size_t{backend::TeamWindowLayout::smallest_link_piece}, RankStatus::history, Mailbox::capacity,
+        RegistrationTable::capacity, std::size_t{backend::TeamWindowLayout::slot_count},
+        std::size_t{backend::TeamWindowLayout::alignment},
         std::size_t{std::endian::native == std::endian::little}})
     hash = mix(hash, number);
   return hash;

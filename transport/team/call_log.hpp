@@ -47,6 +47,8 @@ class CallLog {
   void has_queued(std::uint64_t sequence) noexcept { last_queued_.store(sequence); }
   [[nodiscard]] std::uint64_t last_queued() const noexcept { return last_queued_.load(); }
   [[nodiscard]] std::uint64_t last() const noexcept { return status().last_sequence.load(); }
+  /// A call that is not numbered has been captured.
+  void note_capture() noexcept { has_captured_ = true; }
   /// Whether some calls have been captured: nobody knows when graphs run.
   [[nodiscard]] bool has_captured() const noexcept { return has_captured_; }
 

@@ -22,8 +22,11 @@ class CallPatience {
 
   /// The calling thread makes the call: it is as patient as the thread says, or as usual.
   void begin(std::uint64_t sequence) noexcept {
-    of_calls_[sequence % of_calls_.size()].store(current_patience().value_or(usual_).count(),
-                                                 std::memory_order_relaxed);
+    of_calls_[sequence % of_calls_.size()].store(of_calling_thread().count(), std::memory_order_relaxed);
+  }
+  /// Of a call that the thread makes now.
+  [[nodiscard]] std::chrono::milliseconds of_calling_thread() const noexcept {
+    return current_patience().value_or(usual_);
   }
   [[nodiscard]] std::chrono::milliseconds of(std::uint64_t sequence) const noexcept {
     return std::chrono::milliseconds(of_calls_[sequence % of_calls_.size()].load(std::memory_order_relaxed));

@@ -13,7 +13,8 @@ std::optional<Error> EndedCalls::take_end(int device) {
   if (has_told_[local]) return std::nullopt;
   static_cast<void>(progress_.is_idle());  // looks
   // A call that was not queued as a whole has failed, and has said so. Of replays nobody knows.
-  const bool was_over = !calls_.has_captured() && progress_.completed() >= calls_.last_queued();
+  const bool was_over = !calls_.has_captured() && progress_.completed() >= calls_.last_queued() &&
+                        !progress_.has_batches_under_way();
   if (was_over || has_told_[local].exchange(true)) return std::nullopt;
   return abort_.reason();
 }

@@ -11,7 +11,9 @@ Progress::Progress(Runtime& runtime, const Membership& membership, const SharedS
       membership_(membership),
       state_(state),
       abort_(abort),
-      marks_(membership.local_count()) {
+      marks_(membership.local_count()),
+      batch_marks_(membership.local_count()),
+      passed_batches_(membership.local_count()) {
   for (std::size_t local = 0; local < membership.local_count(); ++local)
     flags_of_rounds_.push_back(&state.done_flag(membership.first_local() + local));
 }
@@ -54,17 +56,52 @@ void Progress::mark(std::size_t local, std::uint64_t sequence, backend::StreamRe
   record(marks.oldest.is_pending ? marks.latest : marks.oldest, sequence, stream);
 }
 
+void Progress::mark_batch(std::size_t local, std::uint64_t number, backend::StreamRef stream) {
+  const std::lock_guard lock(marks_mutex_);
+  Marks& marks = batch_marks_[local];
+  record(marks.oldest.is_pending ? marks.latest : marks.oldest, number, stream);
+}
+
+std::uint64_t Progress::completed_batches() const noexcept {
+  const std::uint64_t posted = last_batch_.load();
+  std::uint32_t behind = 0;
+  for (const std::atomic<std::uint32_t>& passed : passed_batches_) {
+    // More may have been announced, and be complete, by now.
+    const std::uint32_t member_behind = static_cast<std::uint32_t>(posted) - passed.load();
+    if (static_cast<std::int32_t>(member_behind) > 0) behind = std::max(behind, member_behind);
+  }
+  return posted - behind;
+}
+
+template <class IsPassed, class Note>
+void Progress::look_at(Marks& marks, const IsPassed& is_passed, const Note& note) {
+  while (is_passed(marks.oldest)) {
+    note(marks.oldest.sequence);
+    std::swap(marks.oldest, marks.latest);
+  }
+}
+
 void Progress::look_at_marks() noexcept {
   // What comes to its end now has been ended, and has not done what it should.
   if (abort_.is_set()) return;
   const std::lock_guard lock(marks_mutex_);
   for (std::size_t local = 0; local < marks_.size(); ++local) {
-    Marks& marks = marks_[local];
     try {
-      while (is_passed(marks.oldest)) {
-        backend::set_flag(state_.passed_flag(membership_.first_local() + local), marks.oldest.sequence);
-        std::swap(marks.oldest, marks.latest);
-      }
+      look_at(
+          marks_[local], [this](Mark& mark) { return is_passed(mark); },
+          [&](std::uint32_t sequence) {
+            backend::set_flag(state_.passed_flag(membership_.first_local() + local), sequence);
+          });
+      // Failures of other work are left to those who wait for it. What gives up does so after the abort.
+      look_at(
+          batch_marks_[local],
+          [this](Mark& mark) {
+            if (!mark.is_pending || !runtime_.backend().has_passed(mark.event.handle()) || abort_.is_set())
+              return false;
+            mark.is_pending = false;
+            return true;
+          },
+          [&](std::uint32_t batch) { passed_batches_[local].store(batch); });
     } catch (...) {
       abort_.fail("cannot tell how far its calls are", backend::Escaped::current());
     }
@@ -108,7 +145,7 @@ std::uint64_t Progress::completed() const noexcept {
 }
 
 bool Progress::has_calls_under_way() const noexcept {
-  return completed() != last_call();
+  return completed() != last_call() || has_batches_under_way();
 }
 
 bool Progress::is_idle() noexcept {

@@ -40,6 +40,17 @@ class Progress {
   /// The local member has completed the call, which had no rounds, once `stream` has come to this point.
   void mark(std::size_t local, std::uint64_t sequence, backend::StreamRef stream);
 
+  // Batches of messages between two members are numbered by each rank for itself, from 1.
+  /// A batch that is not captured has been announced: it is waited for.
+  void await_batch(std::uint64_t number) noexcept { last_batch_.store(number); }
+  /// The local member's part of the batch is complete once `stream` has come to this point.
+  void mark_batch(std::size_t local, std::uint64_t number, backend::StreamRef stream);
+  /// Up to which number batches are complete.
+  [[nodiscard]] std::uint64_t completed_batches() const noexcept;
+  [[nodiscard]] bool has_batches_under_way() const noexcept {
+    return completed_batches() != last_batch_.load();
+  }
+
   /// Asks devices that count in their own memory, where there are such, by a thread. Until `stop`.
   void start(const Windows& windows);
   void stop() noexcept { devices_.reset(); }
@@ -57,6 +68,7 @@ class Progress {
   [[nodiscard]] std::uint64_t completed_by_rank(std::size_t rank) const noexcept;
   /// Likewise of this rank; captured calls count as completed.
   [[nodiscard]] std::uint64_t completed() const noexcept;
+  /// Or batches.
   [[nodiscard]] bool has_calls_under_way() const noexcept;
   /// Asks streams and devices first, and waits a moment for their answers. Whether all local members have
   /// completed all calls.
@@ -78,6 +90,9 @@ class Progress {
   };
 
   void record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream);
+  /// The sequence numbers of marks that have been passed, as `is_passed(mark)` says, go to `note`.
+  template <class IsPassed, class Note>
+  static void look_at(Marks& marks, const IsPassed& is_passed, const Note& note);
   /// True if the mark was pending and has been passed.
   [[nodiscard]] bool is_passed(Mark& mark);
   /// The sequence number of the last call that the member has completed.
@@ -93,7 +108,10 @@ class Progress {
   std::vector<backend::SharedFlag*> flags_of_rounds_;  ///< by local index
   std::atomic<std::uint64_t> last_awaited_ = 0;
   std::mutex marks_mutex_;
-  std::vector<Marks> marks_;               ///< by local index; guarded by `marks_mutex_`
+  std::vector<Marks> marks_;                                ///< by local index; guarded by `marks_mutex_`
+  std::vector<Marks> batch_marks_;                          ///< likewise
+  std::vector<std::atomic<std::uint32_t>> passed_batches_;  ///< by local index
+  std::atomic<std::uint64_t> last_batch_ = 0;
   std::optional<DeviceProgress> devices_;  ///< none where devices write to host memory
 };
 

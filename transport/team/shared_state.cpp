@@ -24,6 +24,7 @@ SharedState::SharedState(std::byte* memory, const Shape& shape) {
   done_ = place<backend::SharedFlag>(memory, shape.members);
   passed_ = place<backend::SharedFlag>(memory, shape.members);
   mailboxes_ = place<Mailbox>(memory, 2 * shape.ranks);
+  link_logs_ = place<LinkLog>(memory, shape.has_links ? 2 * shape.members * shape.members : 0);
   const std::size_t registering = shape.has_registrations ? shape.ranks : 0;
   registrations_ = place<RegistrationTable>(memory, registering);
   views_ = place<RegistrationView>(memory, RegistrationTables::view_count(registering, shape.members));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/shared_flag.hpp"
+#include "transport/team/link_log.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/rank_status.hpp"
 #include "transport/team/registration_tables.hpp"
@@ -15,9 +16,9 @@ namespace tutti::transport::ranks {
 
 /// What the ranks of a team share, as it lies in memory that all ranks of a host map: an abort word with a
 /// reason of each rank, a status of each rank, the calls of those who come first, two flags of each member,
-/// two mailboxes of each rank and, where members may read one another's memory, tables of what each rank has
-/// registered. Every host has such memory, laid out alike; what belongs to ranks of other hosts is a mirror
-/// there.
+/// two mailboxes of each rank, where there are links, the logs of both ends of each, and, where members may
+/// read one another's memory, tables of what each rank has registered. Every host has such memory, laid out
+/// alike; what belongs to ranks of other hosts is a mirror there.
 ///
 /// A view: it owns nothing, and is copied freely. Zero-filled memory is what a team finds at first.
 class SharedState {
@@ -26,6 +27,7 @@ class SharedState {
     std::size_t ranks = 0;
     std::size_t members = 0;
     bool has_registrations = false;
+    bool has_links = false;  ///< from every member to every other
   };
 
   /// How much memory that takes.
@@ -47,6 +49,12 @@ class SharedState {
   [[nodiscard]] Mailbox& mailbox(std::size_t rank, Mailbox::Kind kind) const noexcept {
     return mailboxes_[2 * rank + kind];
   }
+  enum class LinkEnd : std::uint8_t { sender, receiver };
+  /// Of messages from member `from` to member `to`, if the shape has links.
+  [[nodiscard]] LinkLog& link_log(std::size_t from, std::size_t to, LinkEnd end) const noexcept {
+    const std::size_t side = end == LinkEnd::sender ? 0 : 1;
+    return link_logs_[2 * (from * done_.size() + to) + side];
+  }
   /// As the local rank uses them, if the shape has registrations.
   [[nodiscard]] RegistrationTables registration_tables(const Membership& membership) const;
 
@@ -64,6 +72,7 @@ class SharedState {
   std::span<backend::SharedFlag> done_;
   std::span<backend::SharedFlag> passed_;
   std::span<Mailbox> mailboxes_;
+  std::span<LinkLog> link_logs_;
   std::span<RegistrationTable> registrations_;
   std::span<RegistrationView> views_;
 };

@@ -3,7 +3,9 @@
 
 #include "backend/team_round.hpp"
 #include "transport/team/agreement.hpp"
+#include "transport/tuning.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <span>
@@ -16,14 +18,32 @@ namespace {
 SharedState::Shape shape_of(const Membership& membership, const TeamSettings& settings) {
   return {.ranks = membership.rank_count(),
           .members = membership.member_count(),
-          .has_registrations = !membership.spans_hosts() && settings.transport != TransportKind::staged};
+          .has_registrations = !membership.spans_hosts() && settings.transport != TransportKind::staged,
+          .has_links = !membership.spans_hosts()};
 }
 
-backend::TeamWindowLayout window_layout(const Membership& membership, const TeamSettings& settings) {
+/// Links take no more than as much again as the slots of rounds. There are fewer lanes where slots would be
+/// too small for their flags to be worth it, and none at all between hosts.
+void lay_out_links(BackendKind backend, const Membership& membership, const TeamSettings& settings,
+                   backend::TeamWindowLayout& layout) {
+  using Layout = backend::TeamWindowLayout;
+  if (membership.spans_hosts()) return;
+  const LinkTuning tuning = link_tuning_of(backend);
+  const std::uint64_t of_link = settings.window_bytes / layout.members / Layout::link_slots;
+  std::uint32_t lanes = tuning.lanes;
+  while (lanes > 1 && of_link / lanes < Layout::smallest_link_piece) lanes /= 2;
+  const std::uint64_t slot = std::min(tuning.slot_bytes, of_link / lanes);
+  layout.link_slot_bytes = slot / Layout::link_alignment * Layout::link_alignment;
+  layout.link_lanes = layout.link_slot_bytes == 0 ? 0 : lanes;
+}
+
+backend::TeamWindowLayout window_layout(BackendKind backend, const Membership& membership,
+                                        const TeamSettings& settings) {
   using Layout = backend::TeamWindowLayout;
   Layout layout;
   layout.members = static_cast<std::uint32_t>(membership.member_count());
   layout.slot_bytes = settings.window_bytes / Layout::slot_count / Layout::alignment * Layout::alignment;
+  lay_out_links(backend, membership, settings, layout);
   return layout;
 }
 
@@ -69,12 +89,14 @@ Team::Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introd
       record_(membership_, state_, progress_, judgement_, abort_),
       waiting_(runtime, membership_, state_, progress_, judgement_, record_, abort_, settings.patience),
       calls_(membership_, state_, progress_, waiting_, abort_, news_),
+      links_(membership_, state_, progress_, judgement_, record_, waiting_, abort_, calls_),
       live_teams_(runtime.extension<LiveTeams>().shared_from_this()),
       windows_(runtime, beginning(exchange, "open one another's windows"),
-               window_layout(membership_, settings), membership_, window_settings(settings)),
+               window_layout(runtime.backend().kind(), membership_, settings), membership_,
+               window_settings(settings)),
       leaving_(runtime, membership_, state_, progress_, judgement_, calls_, abort_, news_, processes_),
       ended_calls_(runtime, membership_, calls_, progress_, abort_),
-      watch_(membership_, state_, progress_, judgement_, waiting_, abort_) {
+      watch_(membership_, state_, progress_, judgement_, waiting_, links_, abort_) {
   if (windows_.transport() == TransportKind::p2p) share_registrations(exchange);
   try {
     start_together(exchange);

@@ -12,6 +12,7 @@
 #include "transport/team/joining.hpp"
 #include "transport/team/judgement.hpp"
 #include "transport/team/leaving.hpp"
+#include "transport/team/links.hpp"
 #include "transport/team/live_teams.hpp"
 #include "transport/team/local_news.hpp"
 #include "transport/team/membership.hpp"
@@ -55,6 +56,7 @@ class Team {
   [[nodiscard]] const FlightRecord& flight_record() const noexcept { return record_; }
   [[nodiscard]] Waiting& waiting() noexcept { return waiting_; }
   [[nodiscard]] CallLog& calls() noexcept { return calls_; }
+  [[nodiscard]] Links& links() noexcept { return links_; }
   [[nodiscard]] Watch& watch() noexcept { return watch_; }
   [[nodiscard]] const Windows& windows() const noexcept { return windows_; }
   /// nullptr where members do not reach one another's memory.
@@ -94,6 +96,7 @@ class Team {
   const FlightRecord record_;
   Waiting waiting_;
   CallLog calls_;
+  Links links_;
   std::shared_ptr<LiveTeams> live_teams_;
   Windows windows_;
   std::optional<Registrations> registrations_;

@@ -15,12 +15,13 @@ constexpr std::chrono::seconds longest_silence{1};
 }  // namespace
 
 Watch::Watch(const Membership& membership, const SharedState& state, Progress& progress,
-             const Judgement& judgement, Waiting& waiting, Abort& abort)
+             const Judgement& judgement, Waiting& waiting, Links& links, Abort& abort)
     : membership_(membership),
       state_(state),
       progress_(progress),
       judgement_(judgement),
       waiting_(waiting),
+      links_(links),
       abort_(abort) {}
 
 void Watch::start() {
@@ -67,6 +68,7 @@ void Watch::look_around(PauseDetector& pauses) {
   waiting_.look_for_lost_ranks();
   // Where devices are asked, whoever asks them looks at the marks, as that may take long.
   if (!progress_.asks_devices()) progress_.look_at_marks();
+  links_.look_around(may_judge);
   if (const std::uint64_t done = progress_.completed(); done != done_) {
     done_ = done;
     done_since_ = RankStatus::now();

@@ -4,6 +4,7 @@
 #include "backend/thread.hpp"
 #include "transport/team/abort.hpp"
 #include "transport/team/judgement.hpp"
+#include "transport/team/links.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/pause_detector.hpp"
 #include "transport/team/progress.hpp"
@@ -23,7 +24,7 @@ namespace tutti::transport::ranks {
 class Watch {
  public:
   Watch(const Membership& membership, const SharedState& state, Progress& progress,
-        const Judgement& judgement, Waiting& waiting, Abort& abort);
+        const Judgement& judgement, Waiting& waiting, Links& links, Abort& abort);
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
   ~Watch() { stop(); }
@@ -44,6 +45,7 @@ class Watch {
   Progress& progress_;
   const Judgement& judgement_;
   Waiting& waiting_;
+  Links& links_;
   Abort& abort_;
   std::uint64_t done_ = 0;       ///< calls completed; of the thread alone
   std::int64_t done_since_ = 0;  ///< since when nothing more has been; likewise

@@ -116,16 +116,15 @@ void Windows::use_host_windows(Exchange& exchange) {
 }
 
 void Windows::allocate_counters() {
+  const std::size_t bytes = backend::TeamCounters::bytes_with_links(layout_);
   for (std::size_t local = 0; local < devices().size(); ++local) {
-    void* const memory =
-        runtime_.allocator(devices()[local]).allocate_uncached(sizeof(backend::TeamCounters));
+    void* const memory = runtime_.allocator(devices()[local]).allocate_uncached(bytes);
     if (memory == nullptr)
       throw Error(ErrorCode::out_of_memory, fmt::format("no memory left on device {}", devices()[local]));
     counters_[local] = static_cast<backend::TeamCounters*>(memory);
     if (runtime_.backend().kind() == BackendKind::cuda)
       counters_streams_.push_back(std::make_unique<ScopedStream>(runtime_.backend(), devices()[local]));
-    clear(runtime_.backend(), devices()[local], static_cast<std::byte*>(memory),
-          sizeof(backend::TeamCounters));
+    clear(runtime_.backend(), devices()[local], static_cast<std::byte*>(memory), bytes);
   }
 }
 

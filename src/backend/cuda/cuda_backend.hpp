@@ -97,6 +97,7 @@ class CudaBackend final : public Backend, public CodeCalls {
   void fill(StreamRef stream, const Fill& task) override;
   void random_fill(StreamRef stream, const RandomFill& task) override;
   void team_round(StreamRef stream, const TeamRound& task) override;
+  void team_links(StreamRef stream, const TeamLinks& task) override;
   void block_launches() override { launches_block_.store(true); }
   [[nodiscard]] bool launches_block() const noexcept override {
     return launches_block_.load(std::memory_order_relaxed);

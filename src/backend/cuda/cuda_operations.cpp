@@ -122,6 +122,15 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
                [&](const TableArgument& argument) { return launch(where, task, argument, table.shape); });
 }
 
+void CudaBackend::team_links(StreamRef stream, const TeamLinks& task) {
+  thread_local LinkTable table;
+  const CurrentDevice current(stream.device);
+  const LaunchSite where = site(stream, "messages between members");
+  build_table(task, table);
+  launch_table(stream, "link kernel", table, medium_parameter_table,
+               [&](const TableArgument& argument) { return launch_links(where, task, argument, table); });
+}
+
 void CudaBackend::wait_in_kernel(StreamRef stream, SharedFlag& flag, std::chrono::milliseconds longest,
                                  SharedFlag& outcome) {
   const CurrentDevice current(stream.device);

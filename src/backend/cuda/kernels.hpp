@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/cuda/link_table.hpp"
 #include "backend/cuda/segment_tables.hpp"
 #include "backend/cuda/team_table.hpp"
+#include "backend/team_links.hpp"
 #include "backend/team_round.hpp"
 
 #include <cstddef>
@@ -69,6 +71,9 @@ cudaError_t launch_low_latency_sums(LaunchSite where, const TeamRound& task, con
                                     const TeamShape& shape);
 cudaError_t launch_low_latency_reductions(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                           const TeamShape& shape);
+/// Of a table in the parameters, `medium_parameter_table` bytes at most.
+cudaError_t launch_links(LaunchSite where, const TeamLinks& task, const TableArgument& argument,
+                         const LinkTable& table);
 
 /// Load the machine code of the kernels to the current device. Otherwise it is loaded at each kernel's first
 /// launch, which may wait for work in flight: for ever, if that work waits for the launching thread.
@@ -85,6 +90,7 @@ cudaError_t preload_team_reductions();
 /// Whether kernels of teams, as the current device has loaded them, wait for the kernel before when launched
 /// dependently: not so if they are made from PTX for older devices.
 bool team_kernels_may_be_dependent();
+cudaError_t preload_links();
 cudaError_t preload_low_latency_copies();
 cudaError_t preload_low_latency_sums();
 cudaError_t preload_low_latency_reductions();

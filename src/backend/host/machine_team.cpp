@@ -47,6 +47,19 @@ class Sources {
 
 }  // namespace
 
+void require_running(const AbortWord& abort) {
+  if (!abort.is_set()) return;
+  const AbortReason& reason = abort.reason();
+  throw Ended(static_cast<ErrorCode>(reason.code), std::string(reason.text()));
+}
+
+void end_team(AbortWord& abort, std::uint32_t process) noexcept {
+  const Escaped escaped = Escaped::current();
+  std::array<char, sizeof(AbortReason::bytes)> text{};
+  const auto end = fmt::format_to_n(text.data(), text.size(), "rank {}: {}", process, escaped.what);
+  abort.set(process, static_cast<std::uint32_t>(escaped.code), {text.data(), end.out});
+}
+
 void TeamTask::run() {
   if (!ready()) {
     BlockInUse window(window_);  // who waits writes that it sleeps
@@ -56,17 +69,11 @@ void TeamTask::run() {
         window.make_way();
     }
   }
-  if (abort_.is_set()) {
-    const AbortReason& reason = abort_.reason();
-    throw Ended(static_cast<ErrorCode>(reason.code), std::string(reason.text()));
-  }
+  require_running(abort_);
   try {
     work_->run();
   } catch (...) {
-    const Escaped escaped = Escaped::current();
-    std::array<char, sizeof(AbortReason::bytes)> text{};
-    const auto end = fmt::format_to_n(text.data(), text.size(), "rank {}: {}", process_, escaped.what);
-    abort_.set(process_, static_cast<std::uint32_t>(escaped.code), {text.data(), end.out});
+    end_team(abort_, process_);
     throw;
   }
 }

@@ -82,6 +82,11 @@ class RoundCount {
   std::uint32_t before_;
 };
 
+/// Throws Ended, with the reason's code, if the team has given up.
+void require_running(const AbortWord& abort);
+/// Where something has been caught: the team has failed with it, and `process` says so.
+void end_team(AbortWord& abort, std::uint32_t process) noexcept;
+
 /// Does its work when other processes have done theirs.
 class TeamTask final : public Task {
  public:

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collectives/link_call.hpp"
+
+#include "backend/thread.hpp"
+#include "backend/work_label.hpp"
+#include "collectives/disjoint.hpp"
+#include "storage.hpp"
+#include "transport/rounds/link_launcher.hpp"
+#include "tutti/error.hpp"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::collectives {
+namespace {
+
+using transport::ranks::LinkHalf;
+using transport::ranks::LinkTransfer;
+
+std::byte* bytes_of(const Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data());
+}
+
+}  // namespace
+
+LinkCall::LinkCall(TeamContext& context, std::string_view name, StreamList streams)
+    : context_(context.require_own_process()),
+      team_(context.team()),
+      lock_(context.team().calls().mutex()),
+      name_(name),
+      arguments_(context.runtime(), name),
+      packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices()}) {
+  arguments_.streams(streams, context.devices(), "local member");
+  for (std::size_t local = 0; local < streams.size(); ++local) guards_[local].emplace(streams[local]);
+  for (const Device device : context.devices())
+    streams_.push_back(current_stream_ref(context.runtime(), device.index()));
+}
+
+LinkCall::~LinkCall() {
+  context_.launcher().abandon();
+}
+
+std::size_t LinkCall::member(const Item& item) const {
+  return team_.membership().first_local() + item.local;
+}
+
+bool LinkCall::is_local(const Item& item) const {
+  return team_.membership().is_local(static_cast<std::size_t>(item.message.peer()));
+}
+
+bool LinkCall::is_received(const Item& item) const {
+  return item.message.kind() == Message::Kind::recv;
+}
+
+void LinkCall::add(const Message& message, const Name& tensor_name, const Name& peer_name) {
+  const auto members = static_cast<int>(team_.membership().member_count());
+  if (message.peer() < 0 || message.peer() >= members)
+    arguments_.fail("{} is {}, expected 0 to {}", peer_name, message.peer(), members - 1);
+  const Tensor& tensor = message.tensor();
+  arguments_.usable(tensor, tensor_name);
+  const std::vector<Device>& devices = context_.devices();
+  const auto device = std::ranges::find(devices, tensor.device());
+  if (device == devices.end()) {
+    arguments_.fail("{} is on {}, expected the device of a local member, the first of which is {}",
+                    tensor_name, to_string(tensor.device()), to_string(devices.front()));
+  }
+  if (message.kind() == Message::Kind::recv) arguments_.writable(tensor, tensor_name);
+  items_.push_back({message, tensor_name, static_cast<std::size_t>(device - devices.begin()), {}});
+}
+
+void LinkCall::require_means() const {
+  const bool is_far = std::ranges::any_of(items_, [&](const Item& item) { return !is_local(item); });
+  if (!is_far) return;
+  const TransportKind transport = team_.settings().transport;
+  if (transport == TransportKind::nccl) {
+    arguments_.unsupported("nccl was asked for{}, and messages between two members go through windows",
+                           in_words(team_.settings().transport_source));
+  }
+  if (team_.membership().spans_hosts()) {
+    arguments_.unsupported(
+        "the ranks are on {} hosts, expected one: messages between two members do not go "
+        "from host to host",
+        team_.membership().hosts().size());
+  }
+  if (team_.windows().layout().link_lanes == 0) {
+    arguments_.unsupported("options.window_bytes is {}, expected more for {} members",
+                           team_.settings().window_bytes, team_.membership().member_count());
+  }
+}
+
+void LinkCall::require_apart() const {
+  std::vector<Named> sent;
+  std::vector<Named> received;
+  for (const Item& item : items_) {
+    (is_received(item) ? received : sent)
+        .push_back({item.name.argument, {&item.message.tensor(), 1}, static_cast<int>(item.name.row), true});
+  }
+  require_disjoint(arguments_, sent, received, InPlace::forbidden);
+}
+
+void LinkCall::pair_up() {
+  std::map<std::pair<std::size_t, std::size_t>, std::array<std::vector<std::size_t>, 2>> links;
+  for (std::size_t i = 0; i < items_.size(); ++i) {
+    const Item& item = items_[i];
+    if (!is_local(item)) continue;
+    const auto peer = static_cast<std::size_t>(item.message.peer());
+    const bool receives = is_received(item);
+    const auto link = receives ? std::pair(peer, member(item)) : std::pair(member(item), peer);
+    links[link][receives ? 1 : 0].push_back(i);
+  }
+  for (const auto& [link, sides] : links) {
+    const auto& [sent, received] = sides;
+    if (sent.size() != received.size()) {
+      arguments_.fail(
+          "{} messages are sent from member {} to member {} and {} are received, expected as many: "
+          "both sides of a message inside a process are in one batch",
+          sent.size(), link.first, link.second, received.size());
+    }
+    for (std::size_t i = 0; i < sent.size(); ++i) {
+      const Item& from = items_[sent[i]];
+      const Item& to = items_[received[i]];
+      arguments_.same_dtype(to.message.tensor(), to.name, from.message.tensor().dtype(), from.name);
+      if (to.message.tensor().numel() != from.message.tensor().numel()) {
+        arguments_.fail("{} has {} elements, expected {} as {}", to.name, to.message.tensor().numel(),
+                        from.message.tensor().numel(), from.name);
+      }
+      pairs_.push_back({sent[i], received[i]});
+    }
+  }
+}
+
+void LinkCall::pack() {
+  for (Item& item : items_) {
+    const Tensor& tensor = item.message.tensor();
+    if (tensor.is_contiguous()) {
+      item.dense = tensor;
+      continue;
+    }
+    const LayoutPtr dense = layout_in(*tensor.layout(), MemoryFormat::contiguous);
+    item.dense = is_received(item)
+                     ? packing_.output(tensor, *dense, item.name, StreamAccess::make(streams_[item.local]))
+                     : packing_.input(tensor, *dense, item.name);
+  }
+}
+
+std::vector<LinkHalf> LinkCall::halves() const {
+  std::vector<LinkHalf> halves;
+  for (const Item& item : items_) {
+    if (is_local(item)) continue;
+    halves.push_back({.member = member(item),
+                      .peer = static_cast<std::size_t>(item.message.peer()),
+                      .is_sent = !is_received(item),
+                      .elements = static_cast<std::uint64_t>(item.dense.numel()),
+                      .dtype = item.dense.dtype()});
+  }
+  return halves;
+}
+
+void LinkCall::run() {
+  require_means();
+  require_apart();
+  pair_up();
+  if (items_.empty()) return;
+  context_.launcher().begin(streams_);
+  const bool is_captured = context_.launcher().captured().has_value();
+  pack();
+  const std::vector<LinkHalf> made = halves();
+  const std::uint64_t number = made.empty() ? 0 : team_.links().post(made, is_captured);
+  try {
+    enqueue(number);
+    context_.launcher().end(streams_);
+  } catch (...) {
+    const backend::Escaped escaped = backend::Escaped::current();
+    std::array<char, sizeof(backend::AbortReason::bytes)> text{};  // memory may be what there is none of
+    const auto end = fmt::format_to_n(text.data(), text.size(), "rank {} failed in {}: {}",
+                                      team_.membership().rank(), name_, escaped.what);
+    team_.abort().set(escaped.code, {text.data(), end.out});
+    try {
+      context_.launcher().end(streams_);
+    } catch (const Error&) {
+      // A stream that takes nothing more has failed, and with it what it has taken.
+    }
+    throw;
+  }
+}
+
+void LinkCall::enqueue(std::uint64_t number) {
+  keep_memory();
+  const backend::WorkLabel label(this, [](const void* call) {
+    return fmt::format("{} of a communicator", static_cast<const LinkCall*>(call)->name_);
+  });
+  copy_pairs();
+  std::vector<LinkTransfer> transfers;
+  for (std::size_t i = 0; const LinkHalf& half : halves()) {
+    while (is_local(items_[i])) ++i;
+    transfers.push_back({half, bytes_of(items_[i].dense), items_[i].dense.nbytes()});
+    ++i;
+  }
+  if (!transfers.empty()) {
+    transport::ranks::launch_links(context_.runtime(), team_, context_.launcher().launching(), number,
+                                   transfers, streams_);
+  }
+  auto plan = std::make_shared<transport::Plan>();
+  plan->summary.transport =
+      transfers.empty() ? name_of(TransportKind::p2p) : name_of(team_.windows().transport());
+  plan->summary.algorithm = transfers.empty() ? "copy engines" : "messages through slots";
+  context_.set_last_plan(std::move(plan));
+  packing_.unpack();
+}
+
+void LinkCall::copy_pairs() {
+  Runtime& runtime = context_.runtime();
+  for (const LocalPair& pair : pairs_) {
+    const Item& from = items_[pair.sent];
+    const Item& to = items_[pair.received];
+    if (from.dense.nbytes() == 0) continue;
+    const backend::StreamRef sender = streams_[from.local];
+    const backend::StreamRef receiver = streams_[to.local];
+    runtime.order(receiver, sender);
+    runtime.backend().copy(
+        sender,
+        {.target = bytes_of(to.dense), .source = bytes_of(from.dense), .row_bytes = from.dense.nbytes()});
+    runtime.order(sender, receiver);
+  }
+}
+
+void LinkCall::keep_memory() {
+  if (const auto capture = context_.launcher().captured()) {
+    auto tensors = std::make_shared<std::vector<Tensor>>();
+    for (const Item& item : items_) tensors->push_back(item.dense);
+    context_.runtime().retain_until_graph_destroyed(*capture, std::move(tensors));
+    return;
+  }
+  const auto record = [](const Tensor& tensor, backend::StreamRef stream) {
+    const Storage* const storage = tensor.storage().get();
+    if (storage != nullptr && !is_recorded_on(*storage, stream))
+      tensor.record_stream(StreamAccess::make(stream));
+  };
+  for (const Item& item : items_) record(item.dense, streams_[item.local]);
+  // Who sends does the copy.
+  for (const LocalPair& pair : pairs_) record(items_[pair.received].dense, streams_[items_[pair.sent].local]);
+}
+
+}  // namespace tutti::collectives

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collectives/arguments.hpp"
+#include "collectives/packing.hpp"
+#include "collectives/team_context.hpp"
+#include "tutti/message.hpp"
+#include "tutti/stream.hpp"
+#include "tutti/tensor.hpp"
+
+#include <array>
+#include <cstddef>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace tutti::collectives {
+
+/// A batch of messages of a communicator's members to one another: checks, announcement, launch. It has its
+/// place among the calls of this rank, one at a time; other threads' wait. Other ranks know of it what is
+/// sent to them and received from them.
+class LinkCall {
+ public:
+  /// `name`: of the function that is called, for messages of errors.
+  LinkCall(TeamContext& context, std::string_view name, StreamList streams);
+  LinkCall(const LinkCall&) = delete;
+  LinkCall& operator=(const LinkCall&) = delete;
+  ~LinkCall();
+
+  /// Adds a message, `names` being those of its tensor and of its other member. Throws
+  /// Error(invalid_argument).
+  void add(const Message& message, const Name& tensor_name, const Name& peer_name);
+  /// Throws before anything is queued if the messages do not go together; then announces and enqueues them.
+  void run();
+
+ private:
+  struct Item {
+    Message message;
+    Name name;
+    std::size_t local;  ///< whose side it is
+    Tensor dense;       ///< it, or a stand-in
+  };
+  /// Both sides of a message between two members of this process.
+  struct LocalPair {
+    std::size_t sent;  ///< index of an item
+    std::size_t received;
+  };
+
+  [[nodiscard]] std::size_t member(const Item& item) const;
+  [[nodiscard]] bool is_local(const Item& item) const;
+  [[nodiscard]] bool is_received(const Item& item) const;
+  void require_means() const;
+  void require_apart() const;
+  /// The sides of messages inside this process, in order.
+  void pair_up();
+  void pack();
+  void copy_pairs();
+  void enqueue(std::uint64_t number);
+  void keep_memory();
+  [[nodiscard]] std::vector<transport::ranks::LinkHalf> halves() const;
+
+  TeamContext& context_;
+  transport::ranks::Team& team_;
+  const std::lock_guard<std::mutex> lock_;
+  std::string_view name_;
+  Arguments arguments_;
+  Packing packing_;
+  std::array<std::optional<StreamGuard>, transport::ranks::most_local_members> guards_;
+  std::vector<backend::StreamRef> streams_;  ///< of local members
+  std::vector<Item> items_;
+  std::vector<LocalPair> pairs_;
+};
+
+}  // namespace tutti::collectives

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/kernels.hpp"
+#include "backend/cuda/link_table.hpp"
+#include "backend/cuda/team_kernel.cuh"
+
+#include <cuda_runtime.h>
+
+/// What a member sends and receives as one kernel.
+///
+/// A block does one lane after another. All its threads move a piece together; in between, a thread for each
+/// part asks whether the next piece of that part can move. Nothing waits for one part alone, and the lanes of
+/// different members that belong together are done in the same order by all: so however few blocks run at
+/// once, the lowest lane that anybody is still in goes on. Grids are as small as those of rounds
+/// (`team_kernel.cuh`), where it is also said why bytes are visible to those who see the flags.
+namespace tutti::backend::cuda {
+namespace {
+
+struct LinkArguments {
+  TeamWindowLayout layout;
+  TeamCounters* counters;
+  std::uint32_t* abort;
+  std::uint32_t member;
+  std::uint32_t lanes;
+  std::uint32_t part_count;
+  std::uint32_t parts_offset;
+  std::uint32_t messages_offset;
+};
+static_assert(medium_parameter_table + sizeof(LinkArguments) <= 4096, "more parameters than always work");
+
+/// Of one part in one lane; only the thread that has the part changes it.
+struct LinkState {
+  LinkCursor cursor;
+  std::uint32_t can_move;
+};
+
+/// By all threads of the block, between two barriers.
+__device__ void copy_piece(std::byte* target, const std::byte* source, std::uint64_t bytes) {
+  constexpr std::uint32_t unroll = 4;
+  const std::uintptr_t both =
+      reinterpret_cast<std::uintptr_t>(target) | reinterpret_cast<std::uintptr_t>(source);
+  std::uint64_t done = 0;
+  if (both % sizeof(uint4) == 0) {
+    auto* const to = reinterpret_cast<uint4*>(target);
+    const auto* const from = reinterpret_cast<const uint4*>(source);
+    const std::uint64_t count = bytes / sizeof(uint4);
+    for (std::uint64_t i = threadIdx.x; i < count; i += unroll * blockDim.x) {
+      uint4 values[unroll];
+#pragma unroll
+      for (std::uint32_t u = 0; u < unroll; ++u) {
+        if (i + u * blockDim.x < count) values[u] = from[i + u * blockDim.x];
+      }
+#pragma unroll
+      for (std::uint32_t u = 0; u < unroll; ++u) {
+        if (i + u * blockDim.x < count) to[i + u * blockDim.x] = values[u];
+      }
+    }
+    done = count * sizeof(uint4);
+  } else if (both % sizeof(std::uint32_t) == 0) {
+    auto* const to = reinterpret_cast<std::uint32_t*>(target);
+    const auto* const from = reinterpret_cast<const std::uint32_t*>(source);
+    const std::uint64_t count = bytes / sizeof(std::uint32_t);
+    for (std::uint64_t i = threadIdx.x; i < count; i += blockDim.x) to[i] = from[i];
+    done = count * sizeof(std::uint32_t);
+  }
+  for (std::uint64_t i = done + threadIdx.x; i < bytes; i += blockDim.x) target[i] = source[i];
+}
+
+/// One lane, as it is in this kernel's run.
+struct Lane {
+  const LinkArguments& task;
+  const std::byte* table;
+  std::uint32_t lane;
+
+  [[nodiscard]] __device__ std::byte* window(std::uint32_t member) const {
+    return reinterpret_cast<std::byte* const*>(table)[member];
+  }
+  [[nodiscard]] __device__ const LinkPart& part(std::uint32_t index) const {
+    return reinterpret_cast<const LinkPart*>(table + task.parts_offset)[index];
+  }
+  [[nodiscard]] __device__ const LinkMessage& message(const LinkPart& part, const LinkCursor& cursor) const {
+    const auto* const messages = reinterpret_cast<const LinkMessage*>(table + task.messages_offset);
+    return messages[part.first_message + cursor.message];
+  }
+  [[nodiscard]] __device__ std::uint32_t& count(const LinkPart& part) const {
+    auto* const counts = reinterpret_cast<std::uint32_t*>(task.counters + 1);
+    const std::uint32_t direction = part.is_sent != 0 ? 0 : 1;
+    return counts[(direction * task.layout.members + part.peer) * task.layout.link_lanes + lane];
+  }
+  /// Goes past messages that have no more pieces in the lane.
+  __device__ void settle(const LinkPart& part, LinkCursor& cursor) const {
+    while (cursor.message < part.message_count) {
+      const std::uint64_t bytes = message(part, cursor).bytes;
+      if (bytes != 0 && cursor.piece < task.layout.link_pieces(bytes)) return;
+      ++cursor.message;
+      cursor.piece = lane;
+    }
+  }
+  [[nodiscard]] __device__ bool can_move(const LinkPart& part, const LinkCursor& cursor) const {
+    const std::size_t offset = part.is_sent != 0 ? task.layout.link_taken_offset(part.peer, lane)
+                                                 : task.layout.link_ready_offset(part.peer, lane);
+    const std::uint32_t needed =
+        part.is_sent != 0 ? cursor.count + 1 - TeamWindowLayout::link_slots : cursor.count + 1;
+    const SystemWord flag(*reinterpret_cast<std::uint32_t*>(window(task.member) + offset));
+    return has_reached(flag.load(::cuda::memory_order_acquire), needed);
+  }
+  /// By all threads of the block.
+  __device__ void move(const LinkPart& part, const LinkCursor& cursor) const {
+    const LinkMessage& whole = message(part, cursor);
+    const std::uint64_t piece_bytes = task.layout.link_piece_bytes(whole.bytes);
+    const std::uint64_t offset = cursor.piece * piece_bytes;
+    const std::uint64_t left = whole.bytes - offset;
+    const std::uint64_t bytes = left < piece_bytes ? left : piece_bytes;
+    if (part.is_sent != 0) {
+      copy_piece(window(part.peer) + task.layout.link_slot_offset(task.member, lane, cursor.count),
+                 whole.address + offset, bytes);
+    } else {
+      copy_piece(whole.address + offset,
+                 window(task.member) + task.layout.link_slot_offset(part.peer, lane, cursor.count), bytes);
+    }
+  }
+  /// By the thread that has the part, after a barrier: what has been moved, or read, comes before the flag.
+  __device__ void tell(const LinkPart& part, LinkCursor& cursor) const {
+    ++cursor.count;
+    const std::size_t offset = part.is_sent != 0 ? task.layout.link_ready_offset(task.member, lane)
+                                                 : task.layout.link_taken_offset(task.member, lane);
+    ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
+    TeamPart::set(window(part.peer) + offset, cursor.count);
+    cursor.piece += task.layout.link_lanes;
+    settle(part, cursor);
+  }
+
+  /// False once the team has been ended.
+  [[nodiscard]] __device__ bool run(LinkState* states) const {
+    for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x) {
+      states[i].cursor = {.piece = lane, .message = 0, .count = count(part(i))};
+      settle(part(i), states[i].cursor);
+    }
+    for (std::uint32_t polls = 1;;) {
+      bool is_open = false;
+      bool moves = false;
+      for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x) {
+        LinkState& state = states[i];
+        const bool is_left = state.cursor.message < part(i).message_count;
+        const bool can = is_left && can_move(part(i), state.cursor);
+        state.can_move = can ? 1 : 0;
+        is_open |= is_left;
+        moves |= can;
+      }
+      if (__syncthreads_or(is_open ? 1 : 0) == 0) break;
+      if (__syncthreads_or(moves ? 1 : 0) == 0) {
+        const bool is_ended = threadIdx.x == 0 && is_turn_to_look(polls) && is_aborted(task.abort);
+        ++polls;
+        if (__syncthreads_or(is_ended ? 1 : 0) != 0) return false;
+        continue;
+      }
+      for (std::uint32_t i = 0; i < task.part_count; ++i) {
+        if (states[i].can_move != 0) move(part(i), states[i].cursor);
+      }
+      __syncthreads();
+      for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x) {
+        if (states[i].can_move != 0) tell(part(i), states[i].cursor);
+      }
+    }
+    for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x)
+      count(part(i)) = states[i].cursor.count;
+    __syncthreads();  // before the next lane uses the states
+    return true;
+  }
+};
+
+template <class Table>
+__global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
+    links_kernel(const __grid_constant__ Table table, const __grid_constant__ LinkArguments task) {
+  extern __shared__ LinkState link_states[];
+  if (__syncthreads_or(load_state(task.counters).gave_up ? 1 : 0) != 0) return;
+  for (std::uint32_t lane = blockIdx.x; lane < task.lanes; lane += gridDim.x) {
+    if (Lane{task, table.data(), lane}.run(link_states)) continue;
+    if (threadIdx.x == 0) give_up(task.counters);
+    return;
+  }
+}
+
+TeamGrid grid_of(const TeamLinks& task, std::uint32_t lanes, int multiprocessors) {
+  TeamShape shape;
+  shape.gets.tile_count = lanes * team_warps_per_block;
+  return grid_for(shape, multiprocessors, task.teams_on_device);
+}
+
+}  // namespace
+
+cudaError_t launch_links(LaunchSite where, const TeamLinks& task, const TableArgument& argument,
+                         const LinkTable& table) {
+  const std::uint32_t lanes = task.lanes_used();
+  if (lanes == 0) return cudaSuccess;
+  LinkArguments beside{.layout = task.layout,
+                       .counters = task.counters,
+                       .abort = word_of(task.abort->state),
+                       .member = task.member,
+                       .lanes = lanes,
+                       .part_count = static_cast<std::uint32_t>(task.parts.size()),
+                       .parts_offset = table.parts_offset,
+                       .messages_offset = table.messages_offset};
+  const TeamGrid grid = grid_of(task, lanes, where.multiprocessors);
+  return visit_reduction_table(argument, [&]<class Table>(std::type_identity<Table>, const void* blob) {
+    void* arguments[] = {const_cast<void*>(blob), &beside};
+    return cudaLaunchKernel(kernel_address(links_kernel<Table>), dim3(grid.blocks), dim3(team_threads),
+                            arguments, task.parts.size() * sizeof(LinkState), where.stream);
+  });
+}
+
+cudaError_t preload_links() {
+  return preload_all({kernel_address(links_kernel<ParameterTable<medium_parameter_table>>),
+                      kernel_address(links_kernel<MemoryTable>)});
+}
+
+}  // namespace tutti::backend::cuda

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/host/machine.hpp"
+#include "backend/team_links.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+
+/// Messages between members of a team. What a member sends and receives is one task, which moves whatever
+/// piece can move, and waits when none can.
+namespace tutti::backend::host {
+namespace {
+
+using virtual_devices::Operation;
+
+constexpr int longest_flag_wait = 5;  // milliseconds, after which a waiting task looks around
+constexpr std::chrono::microseconds first_pause{20};
+constexpr std::chrono::microseconds longest_pause{1000};
+constexpr int tries_without_pause = 200;
+
+/// What a task is told, kept until it is over.
+struct LinkOrders {
+  TeamWindowLayout layout;
+  std::vector<std::byte*> windows;
+  std::uint32_t member;
+  std::vector<LinkPart> parts;
+  std::vector<LinkMessage> messages;
+  std::uint32_t lanes;
+  std::shared_ptr<const Allocation> own_window;
+  std::byte* own_flags;  ///< where they can be looked at; the bytes never move to another address
+  std::shared_ptr<const Allocation> counters;
+  std::uint32_t* counts;  ///< by direction, member and lane
+
+  [[nodiscard]] std::atomic_ref<std::uint32_t> count(const LinkPart& part, std::uint32_t lane) const {
+    const std::uint32_t direction = part.is_sent != 0 ? 0 : 1;
+    return std::atomic_ref(counts[(direction * layout.members + part.peer) * layout.link_lanes + lane]);
+  }
+  /// The flag that says whether the next piece can move, and what it must have come to.
+  [[nodiscard]] SharedFlag& flag(const LinkPart& part, std::uint32_t lane) const {
+    const std::size_t offset = part.is_sent != 0 ? layout.link_taken_offset(part.peer, lane)
+                                                 : layout.link_ready_offset(part.peer, lane);
+    return *reinterpret_cast<SharedFlag*>(own_flags + offset);
+  }
+  [[nodiscard]] static std::uint32_t needed(const LinkPart& part, std::uint32_t count) {
+    return part.is_sent != 0 ? count + 1 - TeamWindowLayout::link_slots : count + 1;
+  }
+  [[nodiscard]] bool can_move(const LinkPart& part, std::uint32_t lane, std::uint32_t count) const {
+    return has_reached(flag(part, lane).value.load(std::memory_order_acquire), needed(part, count));
+  }
+  [[nodiscard]] const LinkMessage& message(const LinkPart& part, const LinkCursor& cursor) const {
+    return messages[part.first_message + cursor.message];
+  }
+  /// Goes past messages that have no more pieces in the lane.
+  void settle(const LinkPart& part, LinkCursor& cursor, std::uint32_t lane) const {
+    while (cursor.message < part.message_count) {
+      const std::uint64_t bytes = message(part, cursor).bytes;
+      if (bytes != 0 && cursor.piece < layout.link_pieces(bytes)) return;
+      ++cursor.message;
+      cursor.piece = lane;
+    }
+  }
+  [[nodiscard]] LinkCursor start(const LinkPart& part, std::uint32_t lane) const {
+    LinkCursor cursor{.piece = lane, .message = 0, .count = count(part, lane).load()};
+    settle(part, cursor, lane);
+    return cursor;
+  }
+  [[nodiscard]] static bool is_over(const LinkPart& part, const LinkCursor& cursor) {
+    return cursor.message == part.message_count;
+  }
+  /// Whether a run that begins now has something to do at once, or nothing at all.
+  [[nodiscard]] bool can_start() const {
+    bool is_empty = true;
+    for (const LinkPart& part : parts) {
+      for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+        const LinkCursor cursor = start(part, lane);
+        if (is_over(part, cursor)) continue;
+        if (can_move(part, lane, cursor.count)) return true;
+        is_empty = false;
+      }
+    }
+    return is_empty;
+  }
+};
+
+/// One run of a task.
+class LinkRun {
+ public:
+  LinkRun(const LinkOrders& orders, const Translation::Machine& machine, int device, const AbortWord& abort)
+      : orders_(orders), machine_(machine), device_(device), abort_(abort) {
+    for (std::size_t part = 0; part < orders.parts.size(); ++part) {
+      for (std::uint32_t lane = 0; lane < orders.lanes; ++lane) {
+        const LinkCursor cursor = orders.start(orders.parts[part], lane);
+        if (!LinkOrders::is_over(orders.parts[part], cursor)) open_.push_back({part, lane, cursor});
+      }
+    }
+  }
+
+  /// So that a refused access leaves everything untouched.
+  void find_all() const {
+    Translation translation(machine_, Mover::kernel, device_);
+    for (const LinkPart& part : orders_.parts) {
+      for (std::uint32_t i = 0; i < part.message_count; ++i) {
+        const LinkMessage& message = orders_.messages[part.first_message + i];
+        if (part.is_sent != 0) {
+          static_cast<void>(translation.read(message.address, message.bytes));
+        } else {
+          static_cast<void>(translation.write(message.address, message.bytes));
+        }
+      }
+    }
+  }
+
+  void run() {
+    int tries = 0;
+    std::chrono::microseconds pause = first_pause;
+    while (!open_.empty()) {
+      require_running(abort_);
+      if (move_what_can()) {
+        tries = 0;
+        pause = first_pause;
+      } else if (open_.size() == 1) {
+        const Open& last = open_.front();
+        const LinkPart& part = orders_.parts[last.part];
+        static_cast<void>(wait_for_flag(orders_.flag(part, last.lane),
+                                        LinkOrders::needed(part, last.cursor.count), abort_,
+                                        longest_flag_wait));
+      } else if (++tries < tries_without_pause) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(pause);
+        pause = std::min(2 * pause, longest_pause);
+      }
+    }
+  }
+
+ private:
+  struct Open {
+    std::size_t part;
+    std::uint32_t lane;
+    LinkCursor cursor;
+  };
+
+  bool move_what_can() {
+    bool has_moved = false;
+    for (Open& open : open_) {
+      if (!orders_.can_move(orders_.parts[open.part], open.lane, open.cursor.count)) continue;
+      move(open);
+      has_moved = true;
+    }
+    if (has_moved) {
+      std::erase_if(open_, [&](const Open& open) {
+        return LinkOrders::is_over(orders_.parts[open.part], open.cursor);
+      });
+    }
+    return has_moved;
+  }
+
+  void move(Open& open) const {
+    const LinkPart& part = orders_.parts[open.part];
+    const TeamWindowLayout& layout = orders_.layout;
+    LinkCursor& cursor = open.cursor;
+    const LinkMessage& message = orders_.message(part, cursor);
+    const std::uint64_t piece_bytes = layout.link_piece_bytes(message.bytes);
+    const std::uint64_t offset = cursor.piece * piece_bytes;
+    const std::uint64_t bytes = std::min(piece_bytes, message.bytes - offset);
+    // Of this piece alone: memory that the others ask for can move between two pieces.
+    Translation translation(machine_, Mover::kernel, device_);
+    translation.add(orders_.own_window);
+    std::byte* const peer_window = orders_.windows[part.peer];
+    std::byte* flag = nullptr;
+    if (part.is_sent != 0) {
+      std::byte* const slot = peer_window + layout.link_slot_offset(orders_.member, open.lane, cursor.count);
+      std::memcpy(translation.write(slot, bytes), translation.read(message.address + offset, bytes), bytes);
+      flag = peer_window + layout.link_ready_offset(orders_.member, open.lane);
+    } else {
+      const std::byte* const slot =
+          orders_.windows[orders_.member] + layout.link_slot_offset(part.peer, open.lane, cursor.count);
+      std::memcpy(translation.write(message.address + offset, bytes), translation.read(slot, bytes), bytes);
+      flag = peer_window + layout.link_taken_offset(orders_.member, open.lane);
+    }
+    if (machine_.faults.any()) translation.corrupt_crossings(Operation::kernel);
+    orders_.count(part, open.lane).store(++cursor.count);
+    backend::set_flag(translation.flag(flag), cursor.count);
+    cursor.piece += layout.link_lanes;
+    orders_.settle(part, cursor, open.lane);
+  }
+
+  const LinkOrders& orders_;
+  const Translation::Machine machine_;
+  int device_;
+  const AbortWord& abort_;
+  std::vector<Open> open_;
+};
+
+/// Waits for other processes while it works.
+class LinksTask final : public Task {
+ public:
+  LinksTask(std::shared_ptr<const LinkOrders> orders, AbortWord& abort, std::uint32_t process,
+            std::unique_ptr<Task> work)
+      : Task("team_links"),
+        orders_(std::move(orders)),
+        abort_(abort),
+        process_(process),
+        work_(std::move(work)) {}
+
+  void run() override {
+    require_running(abort_);
+    try {
+      work_->run();
+    } catch (const Ended&) {
+      throw;
+    } catch (...) {
+      end_team(abort_, process_);
+      throw;
+    }
+  }
+  [[nodiscard]] bool ready() const noexcept override { return abort_.is_set() || orders_->can_start(); }
+  [[nodiscard]] std::unique_ptr<Task> clone() const override {
+    return std::make_unique<LinksTask>(orders_, abort_, process_, work_->clone());
+  }
+  void begin_launch() override { work_->begin_launch(); }
+
+ private:
+  std::shared_ptr<const LinkOrders> orders_;
+  AbortWord& abort_;
+  std::uint32_t process_;
+  std::unique_ptr<Task> work_;
+};
+
+}  // namespace
+
+void Machine::team_links(StreamRef stream, const TeamLinks& task) {
+  auto* const after_counters = reinterpret_cast<std::byte*>(task.counters + 1);
+  const auto find = [&](const std::byte* address, const char* what) {
+    std::shared_ptr<const Allocation> block = addresses_.find(address);
+    if (block == nullptr) {
+      throw Error(ErrorCode::device_failure,
+                  fmt::format("team_links: the {} of member {}, at address {}, are neither device memory nor "
+                              "pinned memory",
+                              what, task.member, fmt::ptr(address)));
+    }
+    return block;
+  };
+  std::byte* const window = task.windows[task.member];
+  LinkOrders orders{.layout = task.layout,
+                    .windows = {task.windows.begin(), task.windows.end()},
+                    .member = task.member,
+                    .parts = {task.parts.begin(), task.parts.end()},
+                    .messages = {task.messages.begin(), task.messages.end()},
+                    .lanes = task.lanes_used(),
+                    .own_window = find(window, "flags"),
+                    .own_flags = nullptr,
+                    .counters = find(after_counters, "counters"),
+                    .counts = nullptr};
+  orders.own_flags = orders.own_window->memory + (window - orders.own_window->base);
+  orders.counts =
+      reinterpret_cast<std::uint32_t*>(orders.counters->memory + (after_counters - orders.counters->base));
+  const auto kept = std::make_shared<const LinkOrders>(std::move(orders));
+  auto work = accept(stream, Operation::kernel, "team_links",
+                     [this, kept, device = stream.device, &abort = *task.abort](Translation&) {
+                       LinkRun run(*kept, translated_by(), device, abort);
+                       run.find_all();
+                       run.run();
+                     });
+  submit(worker_of(stream), std::make_unique<LinksTask>(kept, *task.abort, task.process,
+                                                        make_task("team_links", std::move(work))));
+  end_kernel(stream);
+}
+
+}  // namespace tutti::backend::host

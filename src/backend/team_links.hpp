@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/team_round.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+/// Messages from one member of a team to another, of which no third one knows.
+///
+/// From every member to every other there is a *link*. Its messages are taken in the order in which they are
+/// sent. They go in pieces by several *lanes*, each of which has a ring of slots and two flags of its own:
+/// the sender puts a piece into the next slot in the receiver's window, as soon as there is room, and says
+/// how many it has put; the receiver copies it out and says how many it has taken. Each member counts both
+/// itself, in its counters, so that graphs can be replayed.
+///
+/// A member does many messages at once, of many links: whatever piece can move does, and none waits for one
+/// of another link. Lanes do not wait for one another either, so it does not matter whether they are done at
+/// once or one after another.
+namespace tutti::backend {
+
+struct LinkMessage {
+  std::byte* address = nullptr;  ///< own memory: only read, if it is sent
+  std::uint64_t bytes = 0;
+};
+
+/// The messages of one task on one link, in order: entries of `TeamLinks::messages`.
+struct LinkPart {
+  std::uint32_t peer = 0;     ///< the other member
+  std::uint32_t is_sent = 0;  ///< to it, or else received from it
+  std::uint32_t first_message = 0;
+  std::uint32_t message_count = 0;
+};
+
+/// What one member sends and receives in one task: at most one part for each link. The tasks of one member
+/// come in order, as its rounds do.
+struct TeamLinks {
+  TeamWindowLayout layout;
+  std::span<std::byte* const> windows;  ///< by member, as this device reaches them
+  std::uint32_t member = 0;
+  TeamCounters* counters = nullptr;  ///< memory of the member's device, of `TeamCounters::bytes_with_links`
+  AbortWord* abort = nullptr;        ///< in registered memory; once it is set, nothing waits any more
+  std::uint32_t process = 0;         ///< the calling one's number, for `abort`
+  std::uint32_t teams_on_device = 1;
+  std::span<const LinkPart> parts;
+  std::span<const LinkMessage> messages;
+
+  /// Lanes that have something to do.
+  [[nodiscard]] std::uint32_t lanes_used() const noexcept {
+    std::uint64_t most = 0;
+    for (const LinkMessage& message : messages)
+      most = std::max(most, message.bytes == 0 ? 0 : layout.link_pieces(message.bytes));
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, layout.link_lanes));
+  }
+};
+
+/// Where a lane is in a part of a task. On GPUs, too.
+struct LinkCursor {
+  std::uint64_t piece = 0;    ///< of the message, which the lane moves next
+  std::uint32_t message = 0;  ///< of the part; all of them: there is nothing left
+  std::uint32_t count = 0;    ///< pieces of the lane before, of all tasks
+};
+
+}  // namespace tutti::backend

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/lost_ranks.hpp"
+#include "support/errors.hpp"
+#include "support/ranks.hpp"
+#include "support/timing.hpp"
+#include "transport/team/agreement.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/stream.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// Messages whose other side is another one, late, or never comes.
+namespace tutti::test::ranks {
+namespace {
+
+using namespace std::chrono_literals;
+
+void expect_end(Communicator& communicator, ErrorCode code, const std::vector<std::string>& fragments) {
+  EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+  EXPECT_TRUE(refuses([&] { communicator.check(); }, code, fragments));
+  EXPECT_TRUE(refuses([&] { communicator.barrier(); }, code, fragments));
+  const int other = communicator.rank() == 0 ? 1 : 0;
+  EXPECT_TRUE(refuses([&] { communicator.send(some_tensor(), other); }, code, fragments));
+}
+
+TEST(Messages, EndTheCommunicatorOnBothSidesIfTheseDiffer) {
+  struct Difference {
+    std::function<void(Communicator&)> send;
+    std::function<void(Communicator&)> receive;
+    std::vector<std::string> mentions;
+  };
+  const std::vector<Difference> differences{
+      {[](Communicator& communicator) { communicator.send(some_tensor(4000), 1); },
+       [](Communicator& communicator) { communicator.recv(some_tensor(8000), 0); },
+       {"4000 float32", "8000 float32"}},
+      {[](Communicator& communicator) {
+         communicator.send(zeros({4}, {.dtype = DType::int16, .device = 0}), 1);
+       },
+       [](Communicator& communicator) {
+         communicator.recv(zeros({4}, {.dtype = DType::int8, .device = 0}), 0);
+       },
+       {"4 int16", "4 int8"}},
+      {[](Communicator& communicator) { communicator.send(some_tensor(0), 1); },
+       [](Communicator& communicator) { communicator.recv(some_tensor(1), 0); },
+       {"0 float32", "1 float32"}}};
+  for (const Difference& difference : differences) {
+    expect_all_right(3, [&](Exchange& exchange) {
+      Communicator communicator = make(exchange, 60s);
+      std::vector<std::string> mentions = difference.mentions;
+      mentions.emplace_back("message #2 from member 0 to member 1 does not match: rank ");
+      try {
+        if (exchange.rank() == 0) {
+          communicator.send(some_tensor(7), 1);
+          difference.send(communicator);
+        } else if (exchange.rank() == 1) {
+          communicator.recv(some_tensor(7), 0);
+          difference.receive(communicator);
+        }
+      } catch (const Error& error) {  // of whoever comes second
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+      }
+      expect_end(communicator, ErrorCode::invalid_argument, mentions);
+    });
+  }
+}
+
+TEST(Messages, AnOtherSideThatIsLateForTooLongIsNamed) {
+  expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    if (exchange.rank() == 0) communicator.recv(some_tensor(), 1);
+    if (exchange.rank() == 2) communicator.barrier();
+    expect_end(communicator, ErrorCode::timeout, {within_timeout});
+  });
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    communicator.barrier();
+    if (exchange.rank() == 0) communicator.batch_send_recv({Message::recv(some_tensor(), 1)});
+    expect_end(communicator, ErrorCode::timeout,
+               {"message #1 from member 1 to member 0 did not finish on rank 0 " + within_timeout,
+                "rank 1 has not come to send", "its last call is barrier (#1)"});
+    if (exchange.rank() != 0) return;
+    EXPECT_TRUE(refuses([] { current_stream(0).synchronize(); }, ErrorCode::timeout, {within_timeout}));
+  });
+}
+
+TEST(Messages, AnOtherSideThatIsLateInTimeIsWaitedFor) {
+  expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator = make_patient(exchange);
+    const Tensor tensor = full({50'000}, exchange.rank(), {.dtype = DType::int32, .device = 0});
+    if (exchange.rank() == 1) std::this_thread::sleep_for(timeout + 500ms);
+    if (exchange.rank() == 0) communicator.recv(tensor, 1);
+    if (exchange.rank() == 1) communicator.send(tensor, 0);
+    communicator.barrier();
+    const std::vector<std::int32_t> found = tensor.to_vector<std::int32_t>();
+    EXPECT_EQ(found.back(), exchange.rank() == 2 ? 2 : 1);
+  });
+}
+
+TEST(Messages, AnOtherSideThatIsGoneEndsThem) {
+  Ranks ranks(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    communicator.barrier();
+    synchronize(0);
+    transport::ranks::synchronize(exchange);
+    if (exchange.rank() == 1) std::raise(SIGKILL);
+    const Tensor tensor = some_tensor();
+    communicator.sendrecv(tensor, 1, some_tensor(), 1);
+    EXPECT_TRUE(refuses([] { synchronize(0); }, ErrorCode::peer_unavailable, {"rank 1", "is gone"}));
+  });
+  expect_endings(ranks, {all_right, killed});
+}
+
+TEST(Messages, WhoLeavesWithoutItsSideEndsThemAndWhoHasDoneItDoesNot) {
+  expect_all_right(2, [](Exchange& exchange) {
+    std::optional<Communicator> communicator = make(exchange, 60s);
+    const Tensor tensor = full({10}, exchange.rank(), {.dtype = DType::int32, .device = 0});
+    if (exchange.rank() == 1) {
+      communicator->send(tensor, 0);
+      communicator.reset();
+      transport::ranks::synchronize(exchange);
+      return;
+    }
+    transport::ranks::synchronize(exchange);
+    communicator->recv(tensor, 1);
+    EXPECT_EQ(tensor.to_vector<std::int32_t>().front(), 1);
+    communicator->recv(tensor, 1);
+    expect_end(*communicator, ErrorCode::peer_unavailable,
+               {"rank 1 has left without message #2 from member 1 to member 0"});
+  });
+}
+
+TEST(Messages, NoHostWaitsForTheOtherSide) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    constexpr int count = 40;
+    std::vector<Tensor> tensors;
+    for (int i = 0; i < count; ++i)
+      tensors.push_back(full({1000}, exchange.rank() == 0 ? i : -1, {.dtype = DType::int32, .device = 0}));
+    const auto send_or_receive = [&] {
+      for (const Tensor& tensor : tensors) {
+        if (exchange.rank() == 0) communicator.send(tensor, 1);
+        if (exchange.rank() == 1) communicator.recv(tensor, 0);
+      }
+    };
+    if (exchange.rank() == 0) send_or_receive();
+    transport::ranks::synchronize(exchange);
+    if (exchange.rank() == 1) send_or_receive();
+    for (int i = 0; i < count; ++i)
+      EXPECT_EQ(tensors[static_cast<std::size_t>(i)].to_vector<std::int32_t>().back(), i);
+    communicator.barrier();
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test::ranks

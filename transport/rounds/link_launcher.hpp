@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/team_links.hpp"
+#include "runtime.hpp"
+#include "transport/launching.hpp"
+#include "transport/team/links.hpp"
+#include "transport/team/team.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// A half of a message, and where its bytes are: `LinkHalf::member`'s own memory, without gaps.
+struct LinkTransfer {
+  LinkHalf half;
+  std::byte* address = nullptr;
+  std::uint64_t bytes = 0;
+};
+
+/// Queues what local members send to members of other ranks, and receive from them: one kernel for each local
+/// member that does. `streams`: of the local members. `number`: of the batch as `Links::post` has said; its
+/// streams are marked unless it is 0. Throws what a launch throws: others wait for what has not been
+/// launched.
+void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64_t number,
+                  std::span<const LinkTransfer> transfers, std::span<const backend::StreamRef> streams);
+
+}  // namespace tutti::transport::ranks

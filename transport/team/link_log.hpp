@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/dtype.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace tutti::transport::ranks {
+
+/// What both sides of a message give alike.
+struct LinkSignature {
+  std::uint64_t elements = 0;
+  DType dtype = DType::float32;
+  bool is_captured = false;
+
+  friend bool operator==(const LinkSignature&, const LinkSignature&) = default;
+};
+
+/// The last messages of one side of a link, in shared memory: that side's rank writes them, the other side's
+/// reads them. They are numbered from 1.
+class alignas(64) LinkLog {
+ public:
+  static constexpr std::size_t history = 16;
+  /// A side may be so many messages ahead of the other one here: as the other side compares each message when
+  /// it writes its own, it has then compared what is written over.
+  static constexpr std::uint64_t furthest_ahead = history / 2;
+
+  [[nodiscard]] std::uint64_t posted() const noexcept { return posted_.load(); }
+  [[nodiscard]] bool has_room_beside(const LinkLog& other) const noexcept {
+    return posted() < other.posted() + furthest_ahead;
+  }
+  /// By one thread at a time.
+  void post(const LinkSignature& signature) noexcept {
+    const std::uint64_t number = posted() + 1;
+    Entry& entry = entries_[number % history];
+    entry.elements.store(signature.elements, std::memory_order_relaxed);
+    entry.kind.store(static_cast<std::uint64_t>(signature.dtype) << 1U | (signature.is_captured ? 1U : 0U),
+                     std::memory_order_relaxed);
+    posted_.store(number);
+  }
+  /// Of a message that has been posted, and not written over.
+  [[nodiscard]] LinkSignature message(std::uint64_t number) const noexcept {
+    const Entry& entry = entries_[number % history];
+    const std::uint64_t kind = entry.kind.load(std::memory_order_relaxed);
+    return {.elements = entry.elements.load(std::memory_order_relaxed),
+            .dtype = static_cast<DType>(kind >> 1U),
+            .is_captured = (kind & 1U) != 0};
+  }
+
+ private:
+  struct Entry {
+    std::atomic<std::uint64_t> elements{0};
+    std::atomic<std::uint64_t> kind{0};
+  };
+
+  std::atomic<std::uint64_t> posted_{0};
+  std::array<Entry, history> entries_{};
+};
+
+}  // namespace tutti::transport::ranks

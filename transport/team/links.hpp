@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/team/abort.hpp"
+#include "transport/team/call_log.hpp"
+#include "transport/team/flight_record.hpp"
+#include "transport/team/judgement.hpp"
+#include "transport/team/link_log.hpp"
+#include "transport/team/membership.hpp"
+#include "transport/team/progress.hpp"
+#include "transport/team/shared_state.hpp"
+#include "transport/team/waiting.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// A local member's side of a message.
+struct LinkHalf {
+  std::size_t member = 0;
+  std::size_t peer = 0;  ///< of another rank
+  bool is_sent = false;  ///< to the peer, or else received from it
+  std::uint64_t elements = 0;
+  DType dtype = DType::float32;
+};
+
+/// The messages between members of different ranks, as each rank announces its own: those from one member to
+/// another are numbered, compared between the two, and, in batches, watched over until they are complete. No
+/// host waits for another one: what the log has no room for is announced when the other side has come closer.
+///
+/// Thread-safe, except that `post` is called by one thread at a time.
+class Links {
+ public:
+  Links(const Membership& membership, const SharedState& state, Progress& progress,
+        const Judgement& judgement, const FlightRecord& record, Waiting& waiting, Abort& abort,
+        CallLog& calls);
+  Links(const Links&) = delete;
+  Links& operator=(const Links&) = delete;
+  ~Links() = default;
+
+  /// Announces the halves of a batch that this rank makes. Returns the number of the batch, which is waited
+  /// for until `Progress::mark_batch` has it; of one that is captured, 0. Throws what has ended the team:
+  /// Error(invalid_argument) if the other side of a message makes another one.
+  [[nodiscard]] std::uint64_t post(const std::vector<LinkHalf>& halves, bool is_captured);
+  /// Announces what there has been no room for, warns of ranks that are late with their halves, and ends the
+  /// team if they are too late, or have left. `may_judge`: others may be late.
+  void look_around(bool may_judge);
+
+ private:
+  struct Message {
+    LinkHalf half;
+    std::uint64_t number = 0;  ///< on its link
+    bool is_captured = false;
+  };
+  struct Batch {
+    std::uint64_t number = 0;
+    std::int64_t posted_at = 0;
+    std::chrono::milliseconds patience{};
+    std::vector<Message> messages{};
+  };
+  /// This rank's side of a link that it has used.
+  struct Side {
+    std::uint64_t made = 0;           ///< messages, announced or not
+    std::deque<Message> unannounced;  ///< the last of them
+  };
+
+  [[nodiscard]] std::size_t index(const LinkHalf& half) const noexcept;
+  [[nodiscard]] LinkLog& own_log(const LinkHalf& half) const noexcept;
+  [[nodiscard]] LinkLog& peer_log(const LinkHalf& half) const noexcept;
+  [[nodiscard]] std::size_t peer_rank(const LinkHalf& half) const {
+    return membership_.rank_of_member()[half.peer];
+  }
+  /// As far as there is room.
+  void announce(Side& side);
+  void compare(const Message& message) noexcept;
+  /// "message #3 from member 0 to member 1".
+  [[nodiscard]] static std::string in_words(const Message& message);
+  [[nodiscard]] bool is_missing(const Message& message) const noexcept {
+    return peer_log(message.half).posted() < message.number;
+  }
+  /// Of the oldest batch.
+  void judge(const Batch& batch, std::chrono::nanoseconds lasted);
+  void look_for_ranks_that_left(const Batch& batch);
+  void warn(const Batch& batch, std::chrono::nanoseconds lasted, const std::string& late);
+  /// Who is late with it, in words, of which `ranks` says the numbers: those who have not made their halves,
+  /// or else all others.
+  [[nodiscard]] std::string who_is_late(const Batch& batch, std::vector<std::size_t>& ranks) const;
+
+  const Membership& membership_;
+  const SharedState state_;
+  Progress& progress_;
+  const Judgement& judgement_;
+  const FlightRecord& record_;
+  Waiting& waiting_;
+  Abort& abort_;
+  CallLog& calls_;
+  std::mutex mutex_;         ///< guards all that follows
+  std::vector<Side> sides_;  ///< by `index`
+  std::deque<Batch> under_way_;
+  std::uint64_t last_batch_ = 0;
+  std::int64_t completed_at_ = 0;  ///< when the last batch was seen to be complete
+  /// Of the oldest batch: when it is told of next, and whether it has been.
+  std::chrono::nanoseconds next_warning_{};
+  bool has_warned_ = false;
+};
+
+}  // namespace tutti::transport::ranks
