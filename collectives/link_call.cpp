@@ -21,7 +21,7 @@ namespace {
 using transport::ranks::LinkHalf;
 using transport::ranks::LinkTransfer;
 
-std::byte* bytes_of(const Tensor& tensor) {
+std::byte* address_in(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data());
 }
 
@@ -197,7 +197,7 @@ void LinkCall::enqueue(std::uint64_t number) {
   std::vector<LinkTransfer> transfers;
   for (std::size_t i = 0; const LinkHalf& half : halves()) {
     while (is_local(items_[i])) ++i;
-    transfers.push_back({half, bytes_of(items_[i].dense), items_[i].dense.nbytes()});
+    transfers.push_back({half, address_in(items_[i].dense), items_[i].dense.nbytes()});
     ++i;
   }
   if (!transfers.empty()) {
@@ -223,7 +223,7 @@ void LinkCall::copy_pairs() {
     runtime.order(receiver, sender);
     runtime.backend().copy(
         sender,
-        {.target = bytes_of(to.dense), .source = bytes_of(from.dense), .row_bytes = from.dense.nbytes()});
+        {.target = address_in(to.dense), .source = address_in(from.dense), .row_bytes = from.dense.nbytes()});
     runtime.order(sender, receiver);
   }
 }

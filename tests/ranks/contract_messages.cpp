@@ -30,9 +30,9 @@ struct Letter {
 };
 
 /// The sides of letters that local members have.
-class Post {
+class Letters {
  public:
-  Post(const Group& group, const std::vector<Letter>& letters) : group_(group) {
+  Letters(const Group& group, const std::vector<Letter>& letters) : group_(group) {
     const auto add_sides = [&](bool sent) {
       for (const Letter& letter : letters) {
         const int member = sent ? letter.from : letter.to;
@@ -81,8 +81,8 @@ std::vector<Letter> letters_of_all(const Group& group, const Sizes& counts, DTyp
   return letters;
 }
 
-void check_all(const Group& group, const std::vector<Letter>& letters, StreamList streams = {}) {
-  const Post post(group, letters);
+void check_letters(const Group& group, const std::vector<Letter>& letters, StreamList streams = {}) {
+  const Letters post(group, letters);
   post.send(streams);
   for (const Stream& stream : streams) stream.synchronize();
   post.check();
@@ -95,7 +95,7 @@ void check_many(const Group& group) {
     letters.push_back({0, group.members() - 1, DType::int32, 10 + i % 3, 7000ULL + static_cast<unsigned>(i)});
     letters.push_back({group.members() - 1, 0, DType::int32, 20 + i % 5, 8000ULL + static_cast<unsigned>(i)});
   }
-  check_all(group, letters);
+  check_letters(group, letters);
 }
 
 /// One at a time: the first rank sends first, and each of the others when it has received.
@@ -126,8 +126,8 @@ void check_single_calls(Group& group) {
 }
 
 void check_beside_collectives(const Group& group) {
-  const Post first(group, letters_of_all(group, {700}, DType::int32, 200));
-  const Post second(group, letters_of_all(group, {70'000, 1}, DType::int16, 300));
+  const Letters first(group, letters_of_all(group, {700}, DType::int32, 200));
+  const Letters second(group, letters_of_all(group, {70'000, 1}, DType::int16, 300));
   const Check sum = start_all_reduce(group, DType::int32, {5000}, true, 62);
   first.send();
   const Check gathered = start_all_gather(group, DType::float32, 333, 63);
@@ -176,14 +176,14 @@ void messages_go_from_member_to_member(Group& group) {
                         {"send: the ranks are on", "hosts, expected one"}));
     return;
   }
-  check_all(group, letters_of_all(group, {0, 1, 7, 1000, 33'333}, DType::float32, 100));
-  check_all(group, letters_of_all(group, {15, 0, 3000}, DType::int8, 400, Placement::misaligned));
-  check_all(group, letters_of_all(group, {999}, DType::complex128, 500, Placement::gapped));
+  check_letters(group, letters_of_all(group, {0, 1, 7, 1000, 33'333}, DType::float32, 100));
+  check_letters(group, letters_of_all(group, {15, 0, 3000}, DType::int8, 400, Placement::misaligned));
+  check_letters(group, letters_of_all(group, {999}, DType::complex128, 500, Placement::gapped));
   std::vector<Stream> streams;
   for (int i = 0; i < group.locals(); ++i) streams.emplace_back(group.device(i).index());
   for (int i = 0; i < group.locals(); ++i) current_stream(group.device(i).index()).synchronize();
-  check_all(group, letters_of_all(group, {500}, DType::bfloat16, 600), streams);
-  check_all(group, {{0, group.members() - 1, DType::float32, 2'200'001, 650}});  // more than a window
+  check_letters(group, letters_of_all(group, {500}, DType::bfloat16, 600), streams);
+  check_letters(group, {{0, group.members() - 1, DType::float32, 2'200'001, 650}});  // more than a window
   check_many(group);
   check_single_calls(group);
   check_beside_collectives(group);
@@ -195,7 +195,7 @@ void messages_can_be_captured(Group& group) {
   const auto letters = letters_of_all(group, {300, 40'000}, DType::int32, 900);
   std::vector<Stream> streams;
   for (int i = 0; i < group.locals(); ++i) streams.emplace_back(group.device(i).index());
-  std::optional<Post> captured(std::in_place, group, letters);
+  std::optional<Letters> captured(std::in_place, group, letters);
   std::vector<Tensor> sums;
   for (int i = 0; i < group.locals(); ++i)
     sums.push_back(full({100}, 1, {.dtype = DType::int32, .device = group.device(i)}));
@@ -210,10 +210,17 @@ void messages_can_be_captured(Group& group) {
     graph.launch(streams.front());
     for (const Stream& stream : streams) stream.wait_stream(streams.front());
     expected *= group.members();
-    check_all(group, letters_of_all(group, {1, 5000}, DType::int32, 950), streams);
+    check_letters(group, letters_of_all(group, {1, 5000}, DType::int32, 950), streams);
   }
   captured->check();
   for (const Tensor& sum : sums) EXPECT_TRUE(holds(sum, expected));
+
+  const Letters bound(group, letters_of_all(group, {64, 9000}, DType::float32, 980));
+  for (int i = 0; i < group.locals(); ++i) current_stream(group.device(i).index()).synchronize();
+  PersistentCollective step = group.communicator.persistent([&bound] { bound.send(); });
+  for (int launch = 0; launch < 3; ++launch) step.launch(streams.front());
+  streams.front().synchronize();
+  bound.check();
 }
 
 }  // namespace tutti::test::ranks

@@ -91,6 +91,17 @@ TEST(Messages, AnOtherSideThatIsLateForTooLongIsNamed) {
   });
 }
 
+TEST(Messages, ARankThatIsLateWithACallBeforeThemIsBlamedAndNobodyElse) {
+  expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    communicator.barrier();
+    if (exchange.rank() != 2) communicator.barrier();
+    if (exchange.rank() == 0) communicator.recv(some_tensor(), 1);
+    if (exchange.rank() == 1) communicator.send(some_tensor(), 0);
+    expect_end(communicator, ErrorCode::timeout, {"barrier (#2) did not finish", "rank 2 has not made it"});
+  });
+}
+
 TEST(Messages, AnOtherSideThatIsLateInTimeIsWaitedFor) {
   expect_all_right(3, [](Exchange& exchange) {
     Communicator communicator = make_patient(exchange);

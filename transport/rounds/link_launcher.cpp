@@ -20,8 +20,8 @@ struct MemberTransfers {
 };
 
 /// By link, each in order; nothing for members that do nothing.
-std::vector<MemberTransfers> by_member(const Membership& membership,
-                                       std::span<const LinkTransfer> transfers) {
+std::vector<MemberTransfers> transfers_by_member(const Membership& membership,
+                                                 std::span<const LinkTransfer> transfers) {
   std::vector<const LinkTransfer*> sorted;
   for (const LinkTransfer& transfer : transfers) {
     if (transfer.bytes != 0) sorted.push_back(&transfer);
@@ -103,7 +103,7 @@ void launch_each_apart(Runtime& runtime, Team& team, std::span<const MemberTrans
 
 void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64_t number,
                   std::span<const LinkTransfer> transfers, std::span<const backend::StreamRef> streams) {
-  const std::vector<MemberTransfers> members = by_member(team.membership(), transfers);
+  const std::vector<MemberTransfers> members = transfers_by_member(team.membership(), transfers);
   const bool is_captured = number == 0;
   if (members.size() > 1 && launching != Launching::from_one_thread && !is_captured) {
     launch_each_apart(runtime, team, members, streams);

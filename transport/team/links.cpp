@@ -67,7 +67,9 @@ std::string Links::in_words(const Message& message) {
 
 std::uint64_t Links::post(const std::vector<LinkHalf>& halves, bool is_captured) {
   abort_.require_running();
-  Batch batch{.posted_at = RankStatus::now(), .patience = waiting_.patience().of_calling_thread()};
+  Batch batch{.after_call = calls_.last(),
+              .posted_at = RankStatus::now(),
+              .patience = waiting_.patience().of_calling_thread()};
   batch.messages.reserve(halves.size());
   {
     const std::lock_guard lock(mutex_);
@@ -130,15 +132,25 @@ void Links::look_around(bool may_judge) {
                       whole_ms(std::chrono::nanoseconds(RankStatus::now() - under_way_.front().posted_at))));
     }
     under_way_.pop_front();
-    completed_at_ = RankStatus::now();
+    begins_at_ = RankStatus::now();
     has_warned_ = false;
     next_warning_ = {};
   }
   if (under_way_.empty()) return;
   const Batch& batch = under_way_.front();
   look_for_ranks_that_left(batch);
+  if (const auto call = progress_.oldest_under_way(); call && *call <= batch.after_call) {
+    // Whoever is late with that one is told of by those who watch over calls.
+    begins_at_ = RankStatus::now();
+    return;
+  }
   if (may_judge)
-    judge(batch, std::chrono::nanoseconds(RankStatus::now() - std::max(batch.posted_at, completed_at_)));
+    judge(batch, std::chrono::nanoseconds(RankStatus::now() - std::max(batch.posted_at, begins_at_)));
+}
+
+bool Links::is_waiting_before(std::uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  return !under_way_.empty() && under_way_.front().after_call < sequence;
 }
 
 void Links::look_for_ranks_that_left(const Batch& batch) {

@@ -49,6 +49,8 @@ class Links {
   /// for until `Progress::mark_batch` has it; of one that is captured, 0. Throws what has ended the team:
   /// Error(invalid_argument) if the other side of a message makes another one.
   [[nodiscard]] std::uint64_t post(const std::vector<LinkHalf>& halves, bool is_captured);
+  /// Whether a batch is under way that this rank has announced before call `sequence`.
+  [[nodiscard]] bool is_waiting_before(std::uint64_t sequence);
   /// Announces what there has been no room for, warns of ranks that are late with their halves, and ends the
   /// team if they are too late, or have left. `may_judge`: others may be late.
   void look_around(bool may_judge);
@@ -61,6 +63,7 @@ class Links {
   };
   struct Batch {
     std::uint64_t number = 0;
+    std::uint64_t after_call = 0;  ///< of this rank's numbered calls, the last before it
     std::int64_t posted_at = 0;
     std::chrono::milliseconds patience{};
     std::vector<Message> messages{};
@@ -105,7 +108,8 @@ class Links {
   std::vector<Side> sides_;  ///< by `index`
   std::deque<Batch> under_way_;
   std::uint64_t last_batch_ = 0;
-  std::int64_t completed_at_ = 0;  ///< when the last batch was seen to be complete
+  /// When the last batch was seen to be complete, or a call that is before the oldest one under way.
+  std::int64_t begins_at_ = 0;
   /// Of the oldest batch: when it is told of next, and whether it has been.
   std::chrono::nanoseconds next_warning_{};
   bool has_warned_ = false;

@@ -78,7 +78,8 @@ void Watch::look_around(PauseDetector& pauses) {
   if (!oldest || membership_.member_count() == 1) return;  // a member alone waits for nobody
   waiting_.look_for_ranks_that_left(*oldest, [&] { return state_.ranks_behind(*oldest); });
   const std::int64_t since = std::max(status.entries[*oldest % RankStatus::history].posted_at(), done_since_);
-  if (!may_judge) return;
+  // Messages before it are told of, if it waits for those.
+  if (!may_judge || links_.is_waiting_before(*oldest)) return;
   std::int64_t now = RankStatus::now();
   // A call may have been completed that the devices have not told of yet.
   if (progress_.asks_devices() && progress_.silence() <= longest_silence)

@@ -34,7 +34,7 @@ struct LinkState {
 };
 
 /// By all threads of the block, between two barriers.
-__device__ void copy_piece(std::byte* target, const std::byte* source, std::uint64_t bytes) {
+__device__ void copy_link_piece(std::byte* target, const std::byte* source, std::uint64_t bytes) {
   constexpr std::uint32_t unroll = 4;
   const std::uintptr_t both =
       reinterpret_cast<std::uintptr_t>(target) | reinterpret_cast<std::uintptr_t>(source);
@@ -66,7 +66,7 @@ __device__ void copy_piece(std::byte* target, const std::byte* source, std::uint
 }
 
 /// One lane, as it is in this kernel's run.
-struct Lane {
+struct LinkLane {
   const LinkArguments& task;
   const std::byte* table;
   std::uint32_t lane;
@@ -111,11 +111,12 @@ struct Lane {
     const std::uint64_t left = whole.bytes - offset;
     const std::uint64_t bytes = left < piece_bytes ? left : piece_bytes;
     if (part.is_sent != 0) {
-      copy_piece(window(part.peer) + task.layout.link_slot_offset(task.member, lane, cursor.count),
-                 whole.address + offset, bytes);
+      copy_link_piece(window(part.peer) + task.layout.link_slot_offset(task.member, lane, cursor.count),
+                      whole.address + offset, bytes);
     } else {
-      copy_piece(whole.address + offset,
-                 window(task.member) + task.layout.link_slot_offset(part.peer, lane, cursor.count), bytes);
+      copy_link_piece(whole.address + offset,
+                      window(task.member) + task.layout.link_slot_offset(part.peer, lane, cursor.count),
+                      bytes);
     }
   }
   /// By the thread that has the part, after a barrier: what has been moved, or read, comes before the flag.
@@ -174,13 +175,13 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   extern __shared__ LinkState link_states[];
   if (__syncthreads_or(load_state(task.counters).gave_up ? 1 : 0) != 0) return;
   for (std::uint32_t lane = blockIdx.x; lane < task.lanes; lane += gridDim.x) {
-    if (Lane{task, table.data(), lane}.run(link_states)) continue;
+    if (LinkLane{task, table.data(), lane}.run(link_states)) continue;
     if (threadIdx.x == 0) give_up(task.counters);
     return;
   }
 }
 
-TeamGrid grid_of(const TeamLinks& task, std::uint32_t lanes, int multiprocessors) {
+TeamGrid link_grid(const TeamLinks& task, std::uint32_t lanes, int multiprocessors) {
   TeamShape shape;
   shape.gets.tile_count = lanes * team_warps_per_block;
   return grid_for(shape, multiprocessors, task.teams_on_device);
@@ -200,7 +201,7 @@ cudaError_t launch_links(LaunchSite where, const TeamLinks& task, const TableArg
                        .part_count = static_cast<std::uint32_t>(task.parts.size()),
                        .parts_offset = table.parts_offset,
                        .messages_offset = table.messages_offset};
-  const TeamGrid grid = grid_of(task, lanes, where.multiprocessors);
+  const TeamGrid grid = link_grid(task, lanes, where.multiprocessors);
   return visit_reduction_table(argument, [&]<class Table>(std::type_identity<Table>, const void* blob) {
     void* arguments[] = {const_cast<void*>(blob), &beside};
     return cudaLaunchKernel(kernel_address(links_kernel<Table>), dim3(grid.blocks), dim3(team_threads),

@@ -21,8 +21,8 @@ namespace {
 using virtual_devices::Operation;
 
 constexpr int longest_flag_wait = 5;  // milliseconds, after which a waiting task looks around
-constexpr std::chrono::microseconds first_pause{20};
-constexpr std::chrono::microseconds longest_pause{1000};
+constexpr std::chrono::microseconds first_link_pause{20};
+constexpr std::chrono::microseconds longest_link_pause{1000};
 constexpr int tries_without_pause = 200;
 
 /// What a task is told, kept until it is over.
@@ -119,12 +119,12 @@ class LinkRun {
 
   void run() {
     int tries = 0;
-    std::chrono::microseconds pause = first_pause;
+    std::chrono::microseconds pause = first_link_pause;
     while (!open_.empty()) {
       require_running(abort_);
       if (move_what_can()) {
         tries = 0;
-        pause = first_pause;
+        pause = first_link_pause;
       } else if (open_.size() == 1) {
         const Open& last = open_.front();
         const LinkPart& part = orders_.parts[last.part];
@@ -135,7 +135,7 @@ class LinkRun {
         std::this_thread::yield();
       } else {
         std::this_thread::sleep_for(pause);
-        pause = std::min(2 * pause, longest_pause);
+        pause = std::min(2 * pause, longest_link_pause);
       }
     }
   }
