@@ -113,6 +113,11 @@ std::shared_ptr<const transport::Plan> Call::plan(transport::LaunchMode mode) co
 
 void Call::launch() {
   last_launched = plan(transport::LaunchMode::eager);
+  std::optional<transport::ranks::ProcessTurn> turn;
+  if (last_launched->process_rounds) {
+    turn = transport::take_turn(*runtime_, *last_launched, operands_);
+    if (!turn) last_launched = last_launched->process_rounds->otherwise;
+  }
   const watching::CallRange range([this] {
     return watching::WatchedCall{.runtime = runtime_,
                                  .collective = request_.collective,
@@ -126,7 +131,11 @@ void Call::launch() {
     return fmt::format("{} by {} ({})", name_of(static_cast<const Request*>(request)->collective), transport,
                        algorithm);
   });
-  transport::launch(*runtime_, last_launched, operands_);
+  if (turn) {
+    transport::launch_rounds(*runtime_, *last_launched, operands_, *turn);
+  } else {
+    transport::launch(*runtime_, last_launched, operands_);
+  }
 }
 
 }  // namespace tutti::collectives

@@ -9,6 +9,7 @@
 #include "patience.hpp"
 #include "thread_current.hpp"
 #include "transport/launching.hpp"
+#include "transport/team/alone.hpp"
 #include "transport/team/introduction.hpp"
 #include "transport/team/leaving.hpp"
 
@@ -37,18 +38,8 @@ using transport::ranks::Team;
 /// How long calls wait for ranks that are late, where nobody says, and the timeout is not longer.
 constexpr std::chrono::milliseconds usual_patience = std::chrono::minutes(10);
 
-/// One process.
-class Alone final : public Exchange {
- public:
-  [[nodiscard]] int rank() const override { return 0; }
-  [[nodiscard]] int size() const override { return 1; }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    std::ranges::copy(mine, all.begin());
-  }
-};
-
 std::unique_ptr<TeamContext> make_alone(const Team::Settings& settings) {
-  Alone exchange;
+  transport::ranks::Alone exchange;
   return std::make_unique<TeamContext>(exchange, settings);
 }
 

@@ -2,6 +2,7 @@
 #include "collectives/team_context.hpp"
 
 #include "transport/nccl/team_nccl.hpp"
+#include "transport/rounds/team_means.hpp"
 #include "transport/select.hpp"
 #include "transport/team/joining.hpp"
 #include "tutti/error.hpp"
@@ -11,28 +12,12 @@
 #include <fmt/format.h>
 
 namespace tutti::collectives {
-namespace {
-
-transport::ranks::TeamMeans means_of(const transport::ranks::Team& team, BackendKind backend) {
-  const transport::ranks::Windows& windows = team.windows();
-  return {.backend = backend,
-          .layout = windows.layout(),
-          .most_given = team.registrations() == nullptr ? 0 : transport::ranks::Registrations::most_given,
-          .most_members_of_a_rank = team.membership().most_members_of_a_rank(),
-          .first_local = team.membership().first_local(),
-          .local_count = team.membership().local_count(),
-          .spans_hosts = team.membership().spans_hosts(),
-          .windows = windows.transport(),
-          .windows_reason = windows.reason()};
-}
-
-}  // namespace
 
 TeamContext::TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings)
     : devices_(settings.devices.begin(), settings.devices.end()),
       team_(runtime_, exchange, settings),
       launcher_(runtime_, team_),
-      means_(means_of(team_, runtime_.backend().kind())) {
+      means_(transport::ranks::means_of(team_, runtime_.backend().kind())) {
   const TransportKind transport = team_.settings().transport;
   const TransportSource source = team_.settings().transport_source;
   if (transport != TransportKind::automatic && transport != TransportKind::nccl) {

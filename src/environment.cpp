@@ -48,6 +48,8 @@ constexpr std::array transport_names{Name{"auto", TransportKind::automatic}, Nam
                                      Name{"staged", TransportKind::staged}};
 constexpr std::array signal_names{Name{"auto", SignalChoice::automatic}, Name{"on", SignalChoice::on},
                                   Name{"off", SignalChoice::off}};
+constexpr std::array rounds_names{Name{"auto", RoundsChoice::automatic}, Name{"on", RoundsChoice::on},
+                                  Name{"off", RoundsChoice::off}};
 constexpr std::array log_names{Name{"off", LogLevel::off}, Name{"warn", LogLevel::warn},
                                Name{"info", LogLevel::info}};
 
@@ -134,6 +136,7 @@ Environment Environment::parse(const std::function<const char*(const char*)>& lo
       fmt::format("a name of at most {} bytes", Environment::longest_host_id));
   assign(result.patience, "TUTTI_PATIENCE", parse_patience, "a number of seconds from 1 to 31536000");
   assign(result.signals, "TUTTI_SIGNALS", one_of(signal_names), "auto, on or off");
+  assign(result.rounds, "TUTTI_ROUNDS", one_of(rounds_names), "auto, on or off");
   assign(result.launch_threads, "TUTTI_LAUNCH_THREADS", parse_thread_count, "a number from 0 to 15");
   if (const char* text = lookup("TUTTI_ALLOC_CONF"); text != nullptr && *text != '\0') {
     const auto parsed = parse_allocator_settings(text);

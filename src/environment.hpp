@@ -18,6 +18,8 @@ namespace tutti {
 enum class BackendChoice : std::uint8_t { automatic, cuda, host };
 /// Whether launches order many lanes by signals instead of events (`transport/steps/signals.hpp`).
 enum class SignalChoice : std::uint8_t { automatic, on, off };
+/// Whether what one process does alone goes by rounds (`transport/rounds/process_rounds.hpp`).
+enum class RoundsChoice : std::uint8_t { automatic, on, off };
 enum class LogLevel : std::uint8_t { off, warn, info };
 
 /// Every environment variable the library reads. An unset or empty variable leaves its member as initialised
@@ -50,6 +52,9 @@ struct Environment {
   std::optional<std::chrono::seconds> patience;
   /// `TUTTI_SIGNALS`: `auto` (where they are faster), `on` (wherever they can be used) or `off`.
   SignalChoice signals = SignalChoice::automatic;
+  /// `TUTTI_ROUNDS`: whether small collectives of one process go by rounds among its devices: `auto` (up to
+  /// four GPUs that are joined by NVLink), `on` (wherever they can) or `off`.
+  RoundsChoice rounds = RoundsChoice::automatic;
   /// `TUTTI_LAUNCH_THREADS`: how many threads at most help with launches that use signals, 0 to 15; unset: as
   /// the number of processors suggests.
   std::optional<int> launch_threads;

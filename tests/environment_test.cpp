@@ -70,6 +70,7 @@ TEST(Environment, TakesEveryVariable) {
              {"TUTTI_HOST_ID", "node 7"},
              {"TUTTI_PATIENCE", "3600"},
              {"TUTTI_SIGNALS", "on"},
+             {"TUTTI_ROUNDS", "off"},
              {"TUTTI_LAUNCH_THREADS", "0"},
              {"TUTTI_ALLOC_CONF", "max_split_size_mb:200,garbage_collection_threshold:0.8"},
              {"TUTTI_LAUNCH_BLOCKING", "1"},
@@ -89,6 +90,7 @@ TEST(Environment, TakesEveryVariable) {
   EXPECT_EQ(environment.host_id, "node 7");
   EXPECT_EQ(environment.patience, std::chrono::hours(1));
   EXPECT_EQ(environment.signals, SignalChoice::on);
+  EXPECT_EQ(environment.rounds, RoundsChoice::off);
   EXPECT_EQ(environment.launch_threads, 0);
   EXPECT_EQ(environment.allocators.max_split_bytes, std::size_t{200} << 20);
   EXPECT_EQ(environment.allocators.garbage_collection_threshold, 0.8);
@@ -130,6 +132,7 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_PATIENCE", "31536001", "a number of seconds from 1 to 31536000"));
   EXPECT_TRUE(refused("TUTTI_PATIENCE", "10m", "a number of seconds"));
   EXPECT_TRUE(refused("TUTTI_SIGNALS", "yes", "auto, on or off"));
+  EXPECT_TRUE(refused("TUTTI_ROUNDS", "1", "auto, on or off"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "-1", "a number from 0 to 15"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "16", "a number from 0 to 15"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_BLOCKING", "yes", "0 or 1"));

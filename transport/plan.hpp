@@ -18,6 +18,7 @@
 namespace tutti::transport {
 
 namespace ranks {
+class ProcessTeam;
 class RoundLauncher;
 struct RoundPlan;
 }  // namespace ranks
@@ -63,7 +64,7 @@ struct SumStep {
 /// A call of a team, which has its place among all calls of the team.
 struct TeamBinding {
   ranks::RoundLauncher& launcher;
-  std::uint64_t sequence = 0;  ///< as `CallLog::post` has numbered it
+  std::uint64_t sequence = 0;  ///< as `CallLog` has numbered it
 };
 
 /// Addresses, streams and operation of one launch.
@@ -129,6 +130,15 @@ struct Star {
 /// (`transport/steps/signals.hpp`).
 enum class SignalUse : std::uint8_t { never, with_help, always };
 
+struct Plan;
+
+/// How rounds of what one process does alone are launched. The plan's lanes are the team's members.
+struct ProcessRoundsUse {
+  ranks::ProcessTeam* team = nullptr;     ///< which lives as long as the runtime
+  std::vector<LaneId> lanes;              ///< by member: its lane in the call
+  std::shared_ptr<const Plan> otherwise;  ///< by steps, where they cannot be launched
+};
+
 /// Steps are enqueued in order, each on its lane. The lanes of the operands come first; side lanes follow.
 struct Plan {
   PlanSummary summary;
@@ -148,6 +158,7 @@ struct Plan {
   std::vector<LaneId> used_lanes;  ///< lanes with work in the body, ascending
   /// Host buffers and the lanes that touch them; nothing else keeps these buffers from early reuse.
   std::vector<std::pair<BufferId, LaneId>> host_uses;
+  std::optional<ProcessRoundsUse> process_rounds;  ///< of rounds that are no team's of the program
 };
 
 /// The rounds of a plan, if it has such.

@@ -35,6 +35,7 @@ std::size_t bytes_of(const Plan& plan) noexcept {
   std::size_t bytes = sizeof(Plan) + bytes_in(plan.steps) + bytes_in(plan.homes) + bytes_in(plan.temporaries);
   for (const PlannedStep& planned : plan.steps)
     bytes += std::visit([](const auto& step) { return bytes_in_tables(step); }, planned.step);
+  if (plan.process_rounds) bytes += bytes_of(*plan.process_rounds->otherwise);
   return bytes;
 }
 

@@ -34,6 +34,7 @@ class Text {
       if (line.bytes > 0) result += fmt::format(", {} bytes{}", line.bytes, is_repeated ? " in all" : "");
       result += '\n';
     }
+    if (plan_.process_rounds) return result + way_of_process();
     if (rounds_of(plan_) != nullptr) return result;
     result += fmt::format("order: {} waits before, {} inside, {} after{}\n", waits(Phase::entry),
                           waits(Phase::body), waits(Phase::exit), signals());
@@ -50,6 +51,17 @@ class Text {
     std::uint64_t bytes = 0;
     std::size_t launches = 0;
   };
+
+  /// Which devices the members are, and when rounds are not what is launched.
+  [[nodiscard]] std::string way_of_process() const {
+    std::vector<std::string> devices;
+    for (const int device : plan_.lane_devices) devices.push_back(to_string(Device(device)));
+    const PlanSummary& otherwise = plan_.process_rounds->otherwise->summary;
+    return fmt::format(
+        "members: {}\notherwise, as where a stream is captured, or calls on other streams are under way: {}, "
+        "{}\n",
+        fmt::join(devices, ", "), otherwise.transport, otherwise.algorithm);
+  }
 
   [[nodiscard]] std::string place(BufferId buffer) const {
     const LaneId home = plan_.homes[buffer];

@@ -5,6 +5,7 @@
 #include "transport/connectivity.hpp"
 #include "transport/nccl/nccl.hpp"
 #include "transport/nccl/team_nccl.hpp"
+#include "transport/rounds/process_rounds.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/rounds.hpp"
 #include "transport/steps/lowering.hpp"
@@ -18,6 +19,8 @@
 #include <set>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -66,6 +69,13 @@ class P2p {
         problem_, [this](int device, int peer) { return direct(device, peer); }, TransportKind::p2p);
   }
 
+  /// Whether the device reaches the other one's memory; itself, too.
+  [[nodiscard]] bool direct(int device, int peer) {
+    if (device == peer || connectivity_.direct(device, peer, team_)) return true;
+    found_untested_ = found_untested_ || connectivity_.link(device, peer).state == PeerState::untested;
+    return false;
+  }
+
   /// A pair was passed over because it could not be tested yet.
   [[nodiscard]] bool found_untested() const noexcept { return found_untested_; }
 
@@ -80,12 +90,6 @@ class P2p {
   }
 
  private:
-  [[nodiscard]] bool direct(int device, int peer) {
-    if (device == peer || connectivity_.direct(device, peer, team_)) return true;
-    found_untested_ = found_untested_ || connectivity_.link(device, peer).state == PeerState::untested;
-    return false;
-  }
-
   Connectivity& connectivity_;
   const Problem& problem_;
   std::vector<int> team_;
@@ -98,6 +102,8 @@ struct Candidate {
   std::function<std::string()> refusal;     ///< empty: it can
   std::function<std::string()> preference;  ///< why it should wait for a better one; empty: it is its turn
   std::function<Plan()> plan;  ///< its reasons say more than that it is the first choice, or nothing
+  /// One of several ways of the transport, that wishes do not name.
+  std::string_view way = {};
 };
 
 std::string always() {
@@ -194,12 +200,14 @@ Plan choose(std::span<const Candidate> candidates, const Problem& problem, const
   for (const Candidate& candidate : candidates) {
     const bool is_wanted = wish.transport == candidate.kind;
     if (wish.transport != TransportKind::automatic && !is_wanted) continue;
+    const bool is_binding = is_wanted && candidate.way.empty();
     // Whose turn it is comes first: asking whether NCCL is viable loads its library.
-    std::string objection = is_wanted ? std::string{} : candidate.preference();
+    std::string objection = is_binding ? std::string{} : candidate.preference();
     if (objection.empty()) objection = candidate.refusal();
     if (!objection.empty()) {
-      if (is_wanted) refuse_wish(problem, wish, objection);
-      passed_over.push_back(fmt::format("{} not taken: {}", name_of(candidate.kind), objection));
+      if (is_binding) refuse_wish(problem, wish, objection);
+      passed_over.push_back(fmt::format(
+          "{} not taken: {}", candidate.way.empty() ? name_of(candidate.kind) : candidate.way, objection));
       continue;
     }
     Plan plan = candidate.plan();
@@ -214,28 +222,45 @@ Plan choose(std::span<const Candidate> candidates, const Problem& problem, const
   throw Error(ErrorCode::internal, "select: no transport left, though the last one carries everything");
 }
 
+/// How eager launches of a plan of steps order its lanes.
+void choose_order(Runtime& runtime, Plan& plan) {
+  backend::Backend& backend = runtime.backend();
+  plan.signals =
+      choose_signals(plan, Environment::get().signals, backend.signal_support(),
+                     [&](int a, int b) { return backend.link(a, b).kind == backend::LinkKind::nvlink; });
+}
+
 Plan select_of_process(Runtime& runtime, const Problem& problem) {
   P2p p2p(runtime, problem);
-  const std::array candidates{
-      Candidate{TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
-                [&] { return nccl_preference(runtime, problem); },
-                [&] { return nccl::lower(runtime, problem); }},
-      Candidate{TransportKind::p2p, [&] { return p2p.refusal(); }, always, [&] { return p2p.plan(); }},
-      Candidate{TransportKind::staged, always, always,
-                [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }},
-  };
+  ranks::ProcessRounds rounds(runtime, problem);
+  std::vector<Candidate> candidates;
+  candidates.push_back({TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
+                        [&] { return nccl_preference(runtime, problem); },
+                        [&] { return nccl::lower(runtime, problem); }});
+  if (rounds.are_in_question()) {
+    candidates.push_back(
+        {TransportKind::p2p,
+         [&] { return rounds.refusal([&](int device, int peer) { return p2p.direct(device, peer); }); },
+         [&] { return rounds.preference(); },
+         [&] {
+           Plan steps = p2p.plan();
+           steps.reasons.emplace_back("rounds cannot be launched on these streams now");
+           choose_order(runtime, steps);
+           return rounds.plan(std::move(steps));
+         },
+         "rounds"});
+  }
+  candidates.push_back(
+      {TransportKind::p2p, [&] { return p2p.refusal(); }, always, [&] { return p2p.plan(); }});
+  candidates.push_back({TransportKind::staged, always, always,
+                        [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }});
   Plan plan = choose(candidates, problem, wish_of(problem));
   if (plan.summary.transport == name_of(TransportKind::p2p) && p2p.bridged_pairs() > 0) {
     plan.reasons.push_back(fmt::format(
         "{} pairs without direct access are bridged through pinned host memory", p2p.bridged_pairs()));
   }
-  if (problem.mode == LaunchMode::eager) {
-    backend::Backend& backend = runtime.backend();
-    plan.signals =
-        choose_signals(plan, Environment::get().signals, backend.signal_support(),
-                       [&](int a, int b) { return backend.link(a, b).kind == backend::LinkKind::nvlink; });
-  }
-  plan.is_provisional = p2p.found_untested();
+  if (problem.mode == LaunchMode::eager && !plan.process_rounds) choose_order(runtime, plan);
+  plan.is_provisional = p2p.found_untested() || rounds.are_refused_for_now();
   return plan;
 }
 

@@ -13,8 +13,8 @@ namespace tutti::transport {
 /// Chooses a transport for `problem` and has it make the plan. The plan's `reasons` say why this one and not
 /// the others. `team`: of a team's problem, what the team can do; none for what a process does alone.
 ///
-/// The order of choice is a table, NCCL, rounds for teams or p2p for what a process does alone, staged; the
-/// first transport that is viable and whose turn it is wins. A transport that the caller or `TUTTI_TRANSPORT`
+/// The order of choice is a table: NCCL, rounds, and for what a process does alone steps by p2p, then staged;
+/// the first that is viable and whose turn it is wins. A transport that the caller or `TUTTI_TRANSPORT`
 /// names is binding: throws Error(unsupported), with the reason, if it cannot carry the problem. Runs the P2P
 /// self-test for pairs not tested yet.
 [[nodiscard]] Plan select(Runtime& runtime, const Problem& problem, const ranks::TeamMeans* team = nullptr);

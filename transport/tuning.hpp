@@ -68,6 +68,17 @@ struct LinkTuning {
   return {.lanes = 1, .slot_bytes = 256 << 10};
 }
 
+/// Payloads up to which what one process does alone goes by rounds among its devices, where they can carry it
+/// with low latency: kernels that wait for one another there, where orders by events cost the host several
+/// microseconds.
+inline constexpr std::uint64_t process_rounds_to = 1 * mib;
+/// Devices up to which they are taken by themselves: each costs the host a launch, and among more than four
+/// signals with helping threads cost it less.
+inline constexpr std::size_t process_rounds_devices = 4;
+/// Slots of each device's window for them. With inboxes for such payloads a window takes 12 MiB on GPUs that
+/// are joined by NVLink, and 2.6 MiB on virtual devices.
+inline constexpr std::uint64_t process_window_bytes = 2 * mib;
+
 /// Between processes, where one way of doing a thing overtakes another. Measured on 2x, 4x and 8x H200 with
 /// NVSwitch, and on virtual devices.
 struct RanksTuning {

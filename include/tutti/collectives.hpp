@@ -61,7 +61,10 @@ using TensorLists = ListOf<std::vector<Tensor>>;
 /// copy of its own (`cudaMemcpyAsync`) to or from pageable memory on a stream of such a call, CUDA makes that
 /// thread wait for the kernel before it, and may make NCCL's next launch wait for the thread: then neither
 /// ends. Let such a copy wait until the call has returned, or use `Tensor::copy_`, which holds nobody up.
-/// Between processes, with one device each, this cannot happen.
+/// Between processes, with one device each, this cannot happen. It can in one process where collectives up to
+/// 1 MiB go by rounds among its devices (environment variable `TUTTI_ROUNDS`), whose kernels wait for one
+/// another likewise; these also hold a few multiprocessors until the streams of all operands get there, and
+/// take 12 MiB of each device's memory for the rest of the process, for each of at most four sets of devices.
 enum class TransportKind : std::uint8_t {
   automatic,  ///< chosen by topology, size, element type, layout and required determinism
   p2p,     ///< devices access one another's memory; pairs that cannot are bridged through pinned host memory,

@@ -54,6 +54,7 @@ TEST_P(Explain, SaysWhyNcclWasRefused) {
 TEST_P(Explain, RunsNothing) {
   if (!on_virtual_devices()) GTEST_SKIP() << "operations are counted on virtual devices only";
   self_test_peers();
+  static_cast<void>(explain({.collective = GetParam(), .bytes = 123'456}));  // which may make windows
   synchronize_all();
   const std::uint64_t before = virtual_devices::operations_enqueued();
   static_cast<void>(explain({.collective = GetParam(), .bytes = 123'456}));

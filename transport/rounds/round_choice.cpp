@@ -69,7 +69,10 @@ std::string reason_against_low_latency(const CallShape& shape, const TeamMeans& 
 /// Why operands are not read where they lie.
 std::string reason_against_direct(const CallShape& shape, const TeamMeans& means) {
   const std::uint64_t direct_from = ranks_tuning_of(means.backend).direct_from;
-  if (means.most_given == 0) return "members do not reach one another's memory";
+  if (means.most_given == 0) {
+    return means.windows == TransportKind::p2p ? "members do not open one another's operands"
+                                               : "members do not reach one another's memory";
+  }
   if (!can_give_all(shape, means))
     return fmt::format("more than {} operands of a rank would have to be opened", means.most_given);
   if (shape.largest_message() <= direct_from)

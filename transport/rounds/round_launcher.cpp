@@ -9,6 +9,7 @@
 #include <exception>
 #include <mutex>
 #include <shared_mutex>
+#include <utility>
 
 namespace tutti::transport::ranks {
 namespace {
@@ -88,6 +89,25 @@ void RoundLauncher::end(std::span<const backend::StreamRef> streams) {
     if (!is_owned || marks_calls_) record(latest);
     latest.is_owned = is_owned;
   }
+}
+
+bool RoundLauncher::may_follow_on(std::span<const backend::StreamRef> streams) {
+  if (!latest_.empty() && std::ranges::equal(latest_, streams, {}, &Latest::stream)) {
+    is_latest_marked_ = false;
+    return true;
+  }
+  if (!std::ranges::all_of(streams, [this](backend::StreamRef stream) { return runtime_.owns(stream); }))
+    return false;
+  if (!std::exchange(is_latest_marked_, true)) {
+    is_latest_marked_ = std::ranges::none_of(
+        latest_, [this](const Latest& latest) { return runtime_.backend().is_capturing(latest.stream); });
+    if (!is_latest_marked_) return false;
+    mark();
+  }
+  if (!has_passed()) return false;
+  latest_.clear();
+  is_latest_marked_ = false;
+  return true;
 }
 
 void RoundLauncher::record(Latest& latest) {

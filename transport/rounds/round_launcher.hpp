@@ -35,6 +35,10 @@ class RoundLauncher {
   /// local member, follow the calls before. If one of them is being captured, the others join the capture,
   /// and the calls before it are left alone: who launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
+  /// Whether a call on `streams`, of which none is being captured, makes no stream wait for another: they are
+  /// the ones of the call before. Other streams of the library's may follow once that call is over, which is
+  /// forgotten then.
+  [[nodiscard]] bool may_follow_on(std::span<const backend::StreamRef> streams);
   /// Addresses by buffer of the plan's work and lanes by member; those of other ranks' members are not looked
   /// at. What they point to stays alive until the streams have passed. What the plan gives has been added to
   /// the team's registrations.
@@ -115,9 +119,10 @@ class RoundLauncher {
   Runtime& runtime_;
   Team& team_;
   Launching launching_;
-  bool marks_calls_;            ///< on all streams, where that costs next to nothing
-  std::uint32_t rounds_ = 0;    ///< of all calls so far
-  std::vector<Latest> latest_;  ///< of local members; empty before the first call
+  bool marks_calls_;               ///< on all streams, where that costs next to nothing
+  std::uint32_t rounds_ = 0;       ///< of all calls so far
+  std::vector<Latest> latest_;     ///< of local members; empty before the first call
+  bool is_latest_marked_ = false;  ///< by `may_follow_on`
   JointCapture capture_;
   bool is_captured_ = false;  ///< the latest call
   Tasks tasks_;

@@ -252,6 +252,7 @@ std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime
 }
 
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands) {
+  if (plan->process_rounds) return launch(runtime, plan->process_rounds->otherwise, operands);
   runtime.release_collected();
   auto temporaries = allocate_temporaries(runtime, *plan, operands.lanes);
   bind_temporaries(operands, temporaries);
@@ -271,6 +272,37 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
     throw;
   }
   record_uses(*plan, operands);
+}
+
+std::optional<ranks::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan, const Operands& operands) {
+  const bool is_captured = std::ranges::any_of(
+      operands.lanes, [&](backend::StreamRef lane) { return runtime.backend().is_capturing(lane); });
+  if (is_captured) return std::nullopt;
+  runtime.release_collected();
+  ranks::ProcessTurn turn;
+  turn.streams.reserve(operands.lanes.size());
+  for (const LaneId lane : plan.process_rounds->lanes) turn.streams.push_back(operands.lanes[lane]);
+  // Before the turn: what frees memory may ask whether anybody has one.
+  turn.temporaries = allocate_temporaries(runtime, plan, turn.streams);
+  turn.lock = plan.process_rounds->team->take_turn(turn.streams);
+  if (!turn.lock.owns_lock()) return std::nullopt;
+  return turn;
+}
+
+void launch_rounds(Runtime& runtime, const Plan& plan, Operands& operands, ranks::ProcessTurn& turn) {
+  const backend::DeviceScope scope(runtime.backend());
+  bind_temporaries(operands, turn.temporaries);
+  operands.lanes.swap(turn.streams);
+  try {
+    plan.process_rounds->team->launch(operands.lanes, [&](const TeamBinding& call) {
+      Launcher(runtime, plan, operands, &call).run(plan.steps);
+    });
+  } catch (...) {
+    record_all_uses(operands);
+    throw;
+  }
+  record_uses(plan, operands);
+  operands.lanes.swap(turn.streams);
 }
 
 void launch_of_team(Runtime& runtime, const Plan& plan, Operands& operands,

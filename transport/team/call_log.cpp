@@ -46,6 +46,13 @@ std::uint64_t CallLog::post(const Signature& signature, bool is_captured) {
   return sequence;
 }
 
+std::uint64_t CallLog::number() noexcept {
+  const std::uint64_t sequence = last() + 1;
+  progress_.await(sequence);
+  status().last_sequence.store(sequence, std::memory_order_release);
+  return sequence;
+}
+
 void CallLog::compare_with_first(std::size_t rank, const Signature& signature, bool is_captured,
                                  std::uint64_t sequence) noexcept {
   if (state_.first_calls().agree(sequence, signature, is_captured)) return;

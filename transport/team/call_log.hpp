@@ -35,6 +35,8 @@ class CallLog {
   /// ranks that are far behind. Throws what has ended the team; Error(invalid_argument) with both signatures
   /// if a rank makes another call.
   [[nodiscard]] std::uint64_t post(const Signature& signature, bool is_captured);
+  /// Numbers the next call of a rank that has the team to itself: it is neither announced nor compared.
+  [[nodiscard]] std::uint64_t number() noexcept;
   /// Ends the team if the call of `rank`, which its status has, is another one than what the first rank of
   /// which this host knows has made of it.
   void compare_with_first(std::size_t rank, const Signature& signature, bool is_captured,

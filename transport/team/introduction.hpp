@@ -29,6 +29,9 @@ struct TeamSettings {
   TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;  ///< decides plans
   std::vector<int> devices;                        ///< this rank's members
+  /// Whether calls are posted. If not, they are numbered alone: there is one rank, whose calls are never
+  /// late, and which gives no addresses.
+  bool is_posted = true;
 };
 
 /// What the ranks that make a team have told one another.

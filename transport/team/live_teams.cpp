@@ -24,7 +24,9 @@ void LiveTeams::remove(const CallLog& calls) noexcept {
 void LiveTeams::stop_counting(const CallLog& calls) noexcept {
   const std::lock_guard lock(mutex_);
   const auto entry = std::ranges::find(teams_, &calls, &Entry::calls);
-  if (entry != teams_.end()) count_out(*entry);
+  if (entry == teams_.end()) return;
+  count_out(*entry);
+  entry->devices.clear();
 }
 
 void LiveTeams::count_out(const Entry& entry) noexcept {

@@ -35,7 +35,7 @@ class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
   void add(CallLog& calls, std::span<const int> devices);
   /// Does nothing if it has not been added.
   void remove(const CallLog& calls) noexcept;
-  /// The team has been ended, so that its rounds wait for nothing, and is never removed: others need not
+  /// The team has been ended, so that its rounds wait for nothing, and may never be removed: others need not
   /// leave room for them.
   void stop_counting(const CallLog& calls) noexcept;
   /// How many teams may have rounds that wait on the device at once.

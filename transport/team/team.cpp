@@ -23,11 +23,11 @@ SharedState::Shape shape_of(const Membership& membership, const TeamSettings& se
 }
 
 /// Links take no more than as much again as the slots of rounds. There are fewer lanes where slots would be
-/// too small for their flags to be worth it, and none at all between hosts.
+/// too small for their flags to be worth it, and none at all between hosts, or where nothing is posted.
 void lay_out_links(BackendKind backend, const Membership& membership, const TeamSettings& settings,
                    backend::TeamWindowLayout& layout) {
   using Layout = backend::TeamWindowLayout;
-  if (membership.spans_hosts()) return;
+  if (membership.spans_hosts() || !settings.is_posted) return;
   const LinkTuning tuning = link_tuning_of(backend);
   const std::uint64_t of_link = settings.window_bytes / layout.members / Layout::link_slots;
   std::uint32_t lanes = tuning.lanes;
@@ -97,7 +97,7 @@ Team::Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introd
       leaving_(runtime, membership_, state_, progress_, judgement_, calls_, abort_, news_, processes_),
       ended_calls_(runtime, membership_, calls_, progress_, abort_),
       watch_(membership_, state_, progress_, judgement_, waiting_, links_, abort_) {
-  if (windows_.transport() == TransportKind::p2p) share_registrations(exchange);
+  if (settings.is_posted && windows_.transport() == TransportKind::p2p) share_registrations(exchange);
   try {
     start_together(exchange);
   } catch (...) {
@@ -146,7 +146,7 @@ void Team::start() {
   }
   leaving_.enter(RankStatus::active);
   progress_.start(windows_);
-  watch_.start();
+  if (settings_.is_posted) watch_.start();
   if (membership_.member_count() == 1) return;
   live_teams_->add(calls_, membership_.devices());
   // Elsewhere what has been ended fails by itself.

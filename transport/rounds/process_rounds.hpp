@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/plan.hpp"
+#include "transport/problem.hpp"
+#include "transport/rounds/process_team.hpp"
+#include "transport/steps/lowering.hpp"
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// What one process does alone, by rounds among its own devices: one kernel of each device, which wait for
+/// one another there, in place of orders by events.
+class ProcessRounds {
+ public:
+  ProcessRounds(Runtime& runtime, const Problem& problem) : runtime_(runtime), problem_(problem) {}
+
+  /// Rounds may be thought of: the problem is of several devices, each with one lane, it is launched eagerly,
+  /// and nobody has said that there shall be none.
+  [[nodiscard]] bool are_in_question() const;
+  /// Why they should not carry it, as far as its size and what joins the devices say; empty: they should.
+  [[nodiscard]] std::string preference() const;
+  /// Why they cannot; empty if they can. Makes the devices' team if there is none. `reach` is asked for all
+  /// pairs.
+  [[nodiscard]] std::string refusal(const Reach& reach);
+  /// They may be able to another time.
+  [[nodiscard]] bool are_refused_for_now() const noexcept { return are_refused_for_now_; }
+  /// Without a refusal. `otherwise`: the plan for launches that rounds cannot do.
+  [[nodiscard]] Plan plan(Plan otherwise);
+
+ private:
+  /// Each sum has one input of a device, and each broadcast goes to every device but the root's.
+  [[nodiscard]] bool is_one_for_each_device() const;
+  /// The problem as that of a team whose members are the devices in ascending order.
+  [[nodiscard]] Problem problem_of_team() const;
+
+  Runtime& runtime_;
+  const Problem& problem_;
+  std::vector<LaneId> lanes_;  ///< by member
+  ProcessTeam* team_ = nullptr;
+  std::optional<Plan> plan_;
+  bool are_refused_for_now_ = false;
+};
+
+/// A launch of such rounds that may begin: nobody else launches rounds among these devices meanwhile.
+struct ProcessTurn {
+  std::vector<backend::StreamRef> streams;  ///< by member
+  std::vector<detail::IntrusivePtr<Storage>> temporaries;
+  std::unique_lock<std::mutex> lock;
+};
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/backend.hpp"
+#include "backend/thread.hpp"
+#include "runtime.hpp"
+#include "transport/plan.hpp"
+#include "transport/rounds/round_choice.hpp"
+#include "transport/rounds/round_launcher.hpp"
+#include "transport/team/alone.hpp"
+#include "transport/team/team.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tutti::transport::ranks {
+
+/// Devices of this process that carry out rounds of what it does alone: a team of one rank, whose calls
+/// nobody is told of, as nobody else makes them. They take turns; any thread may make them. They are
+/// never late, as a stream of the program's may take its time; but a device that has failed ends the team, so
+/// that the others do not wait for it.
+///
+/// A call's kernels wait for one another on the devices. So that they never wait for more than its events
+/// would have them wait for, a turn is given for streams alone on which no stream comes to follow another's
+/// calls: those of the call before, or any of the library's once that call is over.
+class ProcessTeam {
+ public:
+  /// `devices` are two or more, ascending; where kernels are launched from one thread. Waits for streams of
+  /// its own there. Throws Error(unsupported) if they do not reach one another's memory, and what the
+  /// backend throws.
+  ProcessTeam(Runtime& runtime, std::span<const int> devices);
+  ProcessTeam(const ProcessTeam&) = delete;
+  ProcessTeam& operator=(const ProcessTeam&) = delete;
+  /// Waits until all calls are over.
+  ~ProcessTeam();
+
+  [[nodiscard]] const TeamMeans& means() const noexcept { return means_; }
+
+  /// Nobody else has a turn while the lock is held. It is not held where rounds cannot be launched now on
+  /// these streams, one for each device, none of which is being captured.
+  [[nodiscard]] std::unique_lock<std::mutex> take_turn(std::span<const backend::StreamRef> streams);
+
+  /// In a turn: has `queue` launch the rounds of a call, as it is told, on the streams of the turn, which
+  /// need not be made to follow the calls before. What it throws ends the team, as other devices may wait for
+  /// what has not been launched; no turns are given from then on.
+  template <class Queue>
+  void launch(std::span<const backend::StreamRef> streams, const Queue& queue) {
+    try {
+      const TeamBinding call{.launcher = launcher_, .sequence = team_.calls().number()};
+      queue(call);
+      launcher_.end(streams);
+      team_.calls().has_queued(call.sequence);
+    } catch (...) {
+      end_after(backend::Escaped::current(), streams);
+      throw;
+    }
+  }
+
+ private:
+  void end_after(const backend::Escaped& escaped, std::span<const backend::StreamRef> streams) noexcept;
+
+  Runtime& runtime_;
+  Alone alone_;
+  Team team_;
+  RoundLauncher launcher_;
+  TeamMeans means_;
+};
+
+/// The teams of a process's own devices, by set of devices: made when first needed, and kept as long as the
+/// runtime. A runtime extension; thread-safe.
+class ProcessTeams {
+ public:
+  /// Every team's kernels need room on a device of their own while they wait, and windows memory.
+  static constexpr std::size_t most_teams = 4;
+
+  explicit ProcessTeams(Runtime& runtime);
+  ProcessTeams(const ProcessTeams&) = delete;
+  ProcessTeams& operator=(const ProcessTeams&) = delete;
+  ~ProcessTeams() = default;
+
+  struct Found {
+    ProcessTeam* team = nullptr;
+    std::string refusal{};    ///< why there is none
+    bool is_for_now = false;  ///< there may be one later
+  };
+  /// The team of `devices`, two or more, ascending.
+  [[nodiscard]] Found find_or_make(std::span<const int> devices);
+
+ private:
+  struct Entry {
+    std::vector<int> devices;
+    std::unique_ptr<ProcessTeam> team;
+    std::string refusal;
+  };
+
+  [[nodiscard]] Entry make(std::span<const int> devices) const;
+
+  Runtime& runtime_;
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace tutti::transport::ranks

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "transport/rounds/round_choice.hpp"
+#include "transport/team/team.hpp"
+#include "tutti/device.hpp"
+
+namespace tutti::transport::ranks {
+
+/// What the team can do but for NCCL.
+[[nodiscard]] inline TeamMeans means_of(const Team& team, BackendKind backend) {
+  const Windows& windows = team.windows();
+  return {.backend = backend,
+          .layout = windows.layout(),
+          .most_given = team.registrations() == nullptr ? 0 : Registrations::most_given,
+          .most_members_of_a_rank = team.membership().most_members_of_a_rank(),
+          .first_local = team.membership().first_local(),
+          .local_count = team.membership().local_count(),
+          .spans_hosts = team.membership().spans_hosts(),
+          .windows = windows.transport(),
+          .windows_reason = windows.reason()};
+}
+
+}  // namespace tutti::transport::ranks
