@@ -96,6 +96,56 @@ TEST(Messages, ARankThatIsLateWithACallBeforeThemIsBlamedAndNobodyElse) {
   });
 }
 
+/// Rank 0 has asked for all of rank 1's messages, and for what `then` does, before the first of them comes.
+void exchange_two_before(Communicator& communicator, Exchange& exchange, const std::function<void()>& then) {
+  if (exchange.rank() == 0) {
+    for (int i = 0; i < 2; ++i) communicator.recv(some_tensor(), 1);
+    then();
+  }
+  transport::ranks::synchronize(exchange);
+  if (exchange.rank() != 1) return;
+  for (int i = 0; i < 2; ++i) communicator.send(some_tensor(), 0);
+}
+
+TEST(Messages, WhoHasSentEarlierOnesIsNotBlamedForThoseOfALateRank) {
+  expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    exchange_two_before(communicator, exchange, [&] { communicator.recv(some_tensor(), 2); });
+    expect_end(
+        communicator, ErrorCode::timeout,
+        {"message #1 from member 2 to member 0 did not finish on rank 0", "rank 2 has not come to send"});
+  });
+}
+
+TEST(Messages, WhoLeavesWithoutOneThatIsNotTheNextEndsThemAtOnce) {
+  expect_all_right(3, [](Exchange& exchange) {
+    std::optional<Communicator> communicator = make(exchange, 60s);
+    exchange_two_before(*communicator, exchange, [&] {
+      communicator->recv(some_tensor(), 1);  // never sent
+      communicator->recv(some_tensor(), 2);
+    });
+    if (exchange.rank() == 2) return communicator.reset();
+    expect_end(*communicator, ErrorCode::peer_unavailable,
+               {"rank 2 has left without message #1 from member 2 to member 0"});
+  });
+}
+
+TEST(Messages, ARankThatIsLateWithACallBetweenThemIsBlamedAndNobodyElse) {
+  expect_all_right(3, [](Exchange& exchange) {
+    Communicator communicator = make(exchange);
+    communicator.barrier();
+    exchange_two_before(communicator, exchange, [&] {
+      communicator.barrier();
+      communicator.recv(some_tensor(), 1);
+    });
+    if (exchange.rank() == 1) {
+      communicator.barrier();
+      communicator.send(some_tensor(), 0);
+    }
+    expect_end(communicator, ErrorCode::timeout, {"barrier (#2) did not finish", "rank 2 has not made it"});
+  });
+}
+
 TEST(Messages, AnOtherSideThatIsLateInTimeIsWaitedFor) {
   expect_all_right(3, [](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);

@@ -137,8 +137,8 @@ void Links::look_around(bool may_judge) {
     next_warning_ = {};
   }
   if (under_way_.empty()) return;
+  for (const Batch& batch : under_way_) look_for_ranks_that_left(batch);
   const Batch& batch = under_way_.front();
-  look_for_ranks_that_left(batch);
   if (const auto call = progress_.oldest_under_way(); call && *call <= batch.after_call) {
     // Whoever is late with that one is told of by those who watch over calls.
     begins_at_ = RankStatus::now();

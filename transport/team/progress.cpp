@@ -58,8 +58,9 @@ void Progress::mark(std::size_t local, std::uint64_t sequence, backend::StreamRe
 
 void Progress::mark_batch(std::size_t local, std::uint64_t number, backend::StreamRef stream) {
   const std::lock_guard lock(marks_mutex_);
-  Marks& marks = batch_marks_[local];
-  record(marks.oldest.is_pending ? marks.latest : marks.oldest, number, stream);
+  Mark mark;
+  record(mark, number, stream);
+  batch_marks_[local].push_back(std::move(mark));
 }
 
 std::uint64_t Progress::completed_batches() const noexcept {
@@ -73,35 +74,21 @@ std::uint64_t Progress::completed_batches() const noexcept {
   return posted - behind;
 }
 
-template <class IsPassed, class Note>
-void Progress::look_at(Marks& marks, const IsPassed& is_passed, const Note& note) {
-  while (is_passed(marks.oldest)) {
-    note(marks.oldest.sequence);
-    std::swap(marks.oldest, marks.latest);
-  }
-}
-
 void Progress::look_at_marks() noexcept {
   // What comes to its end now has been ended, and has not done what it should.
   if (abort_.is_set()) return;
   const std::lock_guard lock(marks_mutex_);
   for (std::size_t local = 0; local < marks_.size(); ++local) {
     try {
-      look_at(
-          marks_[local], [this](Mark& mark) { return is_passed(mark); },
-          [&](std::uint32_t sequence) {
-            backend::set_flag(state_.passed_flag(membership_.first_local() + local), sequence);
-          });
+      for (Marks& marks = marks_[local]; is_passed(marks.oldest); std::swap(marks.oldest, marks.latest))
+        backend::set_flag(state_.passed_flag(membership_.first_local() + local), marks.oldest.sequence);
       // Failures of other work are left to those who wait for it. What gives up does so after the abort.
-      look_at(
-          batch_marks_[local],
-          [this](Mark& mark) {
-            if (!mark.is_pending || !runtime_.backend().has_passed(mark.event.handle()) || abort_.is_set())
-              return false;
-            mark.is_pending = false;
-            return true;
-          },
-          [&](std::uint32_t batch) { passed_batches_[local].store(batch); });
+      std::deque<Mark>& batches = batch_marks_[local];
+      while (!batches.empty() && runtime_.backend().has_passed(batches.front().event.handle()) &&
+             !abort_.is_set()) {
+        passed_batches_[local].store(batches.front().sequence);
+        batches.pop_front();
+      }
     } catch (...) {
       abort_.fail("cannot tell how far its calls are", backend::Escaped::current());
     }

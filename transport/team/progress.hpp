@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -90,9 +91,6 @@ class Progress {
   };
 
   void record(Mark& mark, std::uint64_t sequence, backend::StreamRef stream);
-  /// The sequence numbers of marks that have been passed, as `is_passed(mark)` says, go to `note`.
-  template <class IsPassed, class Note>
-  static void look_at(Marks& marks, const IsPassed& is_passed, const Note& note);
   /// True if the mark was pending and has been passed.
   [[nodiscard]] bool is_passed(Mark& mark);
   /// The sequence number of the last call that the member has completed.
@@ -109,7 +107,7 @@ class Progress {
   std::atomic<std::uint64_t> last_awaited_ = 0;
   std::mutex marks_mutex_;
   std::vector<Marks> marks_;                                ///< by local index; guarded by `marks_mutex_`
-  std::vector<Marks> batch_marks_;                          ///< likewise
+  std::vector<std::deque<Mark>> batch_marks_;               ///< likewise: one for each batch under way
   std::vector<std::atomic<std::uint32_t>> passed_batches_;  ///< by local index
   std::atomic<std::uint64_t> last_batch_ = 0;
   std::optional<DeviceProgress> devices_;  ///< none where devices write to host memory
