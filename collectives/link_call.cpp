@@ -161,6 +161,7 @@ std::vector<LinkHalf> LinkCall::halves() const {
 }
 
 void LinkCall::run() {
+  team_.abort().require_running();
   require_means();
   require_apart();
   pair_up();
@@ -169,9 +170,9 @@ void LinkCall::run() {
   const bool is_captured = context_.launcher().captured().has_value();
   pack();
   const std::vector<LinkHalf> made = halves();
-  const std::uint64_t number = made.empty() ? 0 : team_.links().post(made, is_captured);
   try {
-    enqueue(number);
+    // What fails here ends the team, too: some halves may have got their numbers.
+    enqueue(made.empty() ? 0 : team_.links().post(made, is_captured));
     context_.launcher().end(streams_);
   } catch (...) {
     const backend::Escaped escaped = backend::Escaped::current();

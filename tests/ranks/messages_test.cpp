@@ -29,6 +29,7 @@ void expect_end(Communicator& communicator, ErrorCode code, const std::vector<st
   EXPECT_TRUE(refuses([&] { communicator.barrier(); }, code, fragments));
   const int other = communicator.rank() == 0 ? 1 : 0;
   EXPECT_TRUE(refuses([&] { communicator.send(some_tensor(), other); }, code, fragments));
+  EXPECT_TRUE(refuses([&] { communicator.batch_send_recv({}); }, code, fragments));
 }
 
 TEST(Messages, EndTheCommunicatorOnBothSidesIfTheseDiffer) {

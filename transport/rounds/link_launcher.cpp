@@ -105,12 +105,14 @@ void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64
                   std::span<const LinkTransfer> transfers, std::span<const backend::StreamRef> streams) {
   const std::vector<MemberTransfers> members = transfers_by_member(team.membership(), transfers);
   const bool is_captured = number == 0;
-  if (members.size() > 1 && launching != Launching::from_one_thread && !is_captured) {
-    launch_each_apart(runtime, team, members, streams);
-  } else {
+  {
     std::unique_lock<std::shared_mutex> gate;
     if (members.size() > 1) gate = runtime.launch_together();
-    for (const MemberTransfers& member : members) launch_member(runtime, team, member, streams);
+    if (members.size() > 1 && launching != Launching::from_one_thread && !is_captured) {
+      launch_each_apart(runtime, team, members, streams);
+    } else {
+      for (const MemberTransfers& member : members) launch_member(runtime, team, member, streams);
+    }
   }
   if (is_captured) return;
   for (std::size_t local = 0; local < streams.size(); ++local)
