@@ -168,8 +168,11 @@ TEST(Messages, AnOtherSideThatIsGoneEndsThem) {
     transport::ranks::synchronize(exchange);
     if (exchange.rank() == 1) std::raise(SIGKILL);
     const Tensor tensor = some_tensor();
-    communicator.sendrecv(tensor, 1, some_tensor(), 1);
-    EXPECT_TRUE(refuses([] { synchronize(0); }, ErrorCode::peer_unavailable, {"rank 1", "is gone"}));
+    const auto exchange_messages = [&] {  // which may be refused at once
+      communicator.sendrecv(tensor, 1, some_tensor(), 1);
+      synchronize(0);
+    };
+    EXPECT_TRUE(refuses(exchange_messages, ErrorCode::peer_unavailable, {"rank 1", "is gone"}));
   });
   expect_endings(ranks, {all_right, killed});
 }
@@ -187,9 +190,51 @@ TEST(Messages, WhoLeavesWithoutItsSideEndsThemAndWhoHasDoneItDoesNot) {
     transport::ranks::synchronize(exchange);
     communicator->recv(tensor, 1);
     EXPECT_EQ(tensor.to_vector<std::int32_t>().front(), 1);
-    communicator->recv(tensor, 1);
-    expect_end(*communicator, ErrorCode::peer_unavailable,
-               {"rank 1 has left without message #2 from member 1 to member 0"});
+    const std::vector<std::string> mentions{"rank 1 has left without message #2 from member 1 to member 0"};
+    EXPECT_TRUE(refuses([&] { communicator->recv(tensor, 1); }, ErrorCode::peer_unavailable, mentions));
+    expect_end(*communicator, ErrorCode::peer_unavailable, mentions);
+  });
+}
+
+TEST(Messages, AreNotSentToWhoHasLeft) {
+  expect_all_right(2, [](Exchange& exchange) {
+    std::optional<Communicator> communicator = make(exchange, 60s);
+    if (exchange.rank() == 1) communicator.reset();
+    transport::ranks::synchronize(exchange);
+    if (exchange.rank() == 1) return;
+    const std::vector<std::string> mentions{
+        "rank 1 has left without receiving message #1 from member 0 to member 1"};
+    EXPECT_TRUE(
+        refuses([&] { communicator->send(some_tensor(), 1); }, ErrorCode::peer_unavailable, mentions));
+    expect_end(*communicator, ErrorCode::peer_unavailable, mentions);
+  });
+}
+
+TEST(Messages, ThatHaveBeenSentAreReceivedWhenTheirSenderHasLeftHoweverManyTheyAre) {
+  expect_all_right(2, [](Exchange& exchange) {
+    std::optional<Communicator> communicator = make(exchange, 60s);
+    // Some fit into slots, the others have no bytes: so the sender has sent all of them.
+    constexpr int full_ones = 3;
+    std::vector<Tensor> tensors;
+    for (int i = 0; i < 20; ++i) {
+      tensors.push_back(full({i < full_ones ? 10 : 0}, exchange.rank() == 1 ? i : -1,
+                             {.dtype = DType::int32, .device = 0}));
+    }
+    if (exchange.rank() == 1) {
+      for (const Tensor& tensor : tensors) communicator->send(tensor, 0);
+      synchronize(0);
+      transport::ranks::synchronize(exchange);
+      return communicator.reset();
+    }
+    transport::ranks::synchronize(exchange);
+    std::this_thread::sleep_for(300ms);  // it is probably leaving by now
+    for (const Tensor& tensor : tensors) communicator->recv(tensor, 1);
+    for (int i = 0; i < full_ones; ++i)
+      EXPECT_EQ(tensors[static_cast<std::size_t>(i)].to_vector<std::int32_t>(),
+                std::vector<std::int32_t>(10, i));
+    synchronize(0);
+    std::this_thread::sleep_for(100ms);  // whoever looks around has looked at all of them
+    communicator->check();
   });
 }
 

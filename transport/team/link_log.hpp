@@ -32,6 +32,9 @@ class alignas(64) LinkLog {
   [[nodiscard]] bool has_room_beside(const LinkLog& other) const noexcept {
     return posted() < other.posted() + furthest_ahead;
   }
+  /// How many messages that side's rank has made: those behind the posted ones wait for room here.
+  [[nodiscard]] std::uint64_t made() const noexcept { return made_.load(); }
+  void set_made(std::uint64_t number) noexcept { made_.store(number); }
   /// By one thread at a time.
   void post(const LinkSignature& signature) noexcept {
     const std::uint64_t number = posted() + 1;
@@ -57,6 +60,7 @@ class alignas(64) LinkLog {
   };
 
   std::atomic<std::uint64_t> posted_{0};
+  std::atomic<std::uint64_t> made_{0};
   std::array<Entry, history> entries_{};
 };
 

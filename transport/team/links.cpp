@@ -76,6 +76,7 @@ std::uint64_t Links::post(const std::vector<LinkHalf>& halves, bool is_captured)
     for (const LinkHalf& half : halves) {
       Side& side = sides_[index(half)];
       batch.messages.push_back({half, ++side.made, is_captured});
+      own_log(half).set_made(side.made);
       side.unannounced.push_back(batch.messages.back());
     }
     if (is_captured) {
@@ -85,10 +86,16 @@ std::uint64_t Links::post(const std::vector<LinkHalf>& halves, bool is_captured)
       progress_.await_batch(batch.number);
     }
     for (const LinkHalf& half : halves) announce(sides_[index(half)]);
+    look_for_ranks_that_left(batch);  // what is sent may fit into slots, and then nothing waits for the peer
     if (!is_captured) under_way_.push_back(std::move(batch));
   }
   abort_.require_running();
   return is_captured ? 0 : last_batch_;
+}
+
+void Links::announce() {
+  const std::lock_guard lock(mutex_);
+  for (Side& side : sides_) announce(side);
 }
 
 void Links::announce(Side& side) {
@@ -156,11 +163,14 @@ bool Links::is_waiting_before(std::uint64_t sequence) {
 void Links::look_for_ranks_that_left(const Batch& batch) {
   for (const Message& message : batch.messages) {
     const std::size_t rank = peer_rank(message.half);
-    if (state_.status(rank).state.load() < RankStatus::leaving) continue;
-    if (!is_missing(message)) continue;  // asked when it has left: what it has done is done
+    if (!is_missing(message)) continue;
+    if (state_.status(rank).state.load() < RankStatus::leaving && !judgement_.is_gone(rank)) continue;
+    if (!is_missing(message)) continue;  // asked again when it has left: what it has done is done
     waiting_.look_for_lost_ranks();      // it may have left because of one
-    abort_.set(ErrorCode::peer_unavailable, fmt::format("rank {} has left without {}; rank {} waits for it",
-                                                        rank, in_words(message), membership_.rank()));
+    abort_.set(ErrorCode::peer_unavailable,
+               fmt::format("rank {} has left without {}{}; rank {} {} it", rank,
+                           message.half.is_sent ? "receiving " : "", in_words(message), membership_.rank(),
+                           message.half.is_sent ? "sends" : "waits for"));
     return;
   }
 }

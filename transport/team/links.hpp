@@ -51,7 +51,9 @@ class Links {
   [[nodiscard]] std::uint64_t post(const std::vector<LinkHalf>& halves, bool is_captured);
   /// Whether a batch is under way that this rank has announced before call `sequence`.
   [[nodiscard]] bool is_waiting_before(std::uint64_t sequence);
-  /// Announces what there has been no room for, warns of ranks that are late with their halves, and ends the
+  /// Announces what there has been no room for, as far as there is by now.
+  void announce();
+  /// Likewise, warns of ranks that are late with their halves, and ends the
   /// team if they are too late, or have left. `may_judge`: others may be late.
   void look_around(bool may_judge);
 
@@ -86,7 +88,7 @@ class Links {
   /// "message #3 from member 0 to member 1".
   [[nodiscard]] static std::string in_words(const Message& message);
   [[nodiscard]] bool is_missing(const Message& message) const noexcept {
-    return peer_log(message.half).posted() < message.number;
+    return peer_log(message.half).made() < message.number;
   }
   /// Of the oldest batch.
   void judge(const Batch& batch, std::chrono::nanoseconds lasted);

@@ -156,6 +156,7 @@ void Team::start() {
 void Team::end() noexcept {
   ended_calls_.stop();
   live_teams_->remove(calls_);
+  links_.announce();
   leaving_.leave(waiting_.patience().longest(), windows_, registrations_ ? &*registrations_ : nullptr,
                  courier_.get());
   watch_.stop();
