@@ -187,12 +187,38 @@ TEST(Messages, WhoLeavesWithoutItsSideEndsThemAndWhoHasDoneItDoesNot) {
       transport::ranks::synchronize(exchange);
       return;
     }
-    transport::ranks::synchronize(exchange);
+    std::this_thread::sleep_for(300ms);  // it is probably leaving by now
     communicator->recv(tensor, 1);
     EXPECT_EQ(tensor.to_vector<std::int32_t>().front(), 1);
+    transport::ranks::synchronize(exchange);
     const std::vector<std::string> mentions{"rank 1 has left without message #2 from member 1 to member 0"};
     EXPECT_TRUE(refuses([&] { communicator->recv(tensor, 1); }, ErrorCode::peer_unavailable, mentions));
     expect_end(*communicator, ErrorCode::peer_unavailable, mentions);
+  });
+}
+
+TEST(Messages, ArePatientlyWaitedForByWhoHasSentThemAndLeaves) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const std::chrono::milliseconds late = 1500ms;  // others have a second to close windows
+    std::optional<Communicator> communicator = make(exchange, 60s);
+    const Tensor tensor = full({10}, exchange.rank(), {.dtype = DType::int32, .device = 0});
+    synchronize(0);
+    if (exchange.rank() == 1) {
+      communicator->send(tensor, 0);
+      synchronize(0);
+      const bool goes_through_devices = communicator->last_plan().transport == "p2p";
+      const auto waited = time_of([&] {
+        transport::ranks::synchronize(exchange);
+        communicator.reset();
+      });
+      EXPECT_TRUE(!goes_through_devices || waited >= late);
+      return;
+    }
+    transport::ranks::synchronize(exchange);
+    std::this_thread::sleep_for(late);
+    communicator->recv(tensor, 1);
+    EXPECT_EQ(tensor.to_vector<std::int32_t>().front(), 1);
+    communicator->check();
   });
 }
 

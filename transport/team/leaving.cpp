@@ -50,12 +50,25 @@ bool Leaving::is_through(std::size_t rank) const noexcept {
   return state_.status(rank).last_sequence.load() >= last && progress_.has_completed(rank, last);
 }
 
+bool Leaving::has_received(std::size_t rank) const noexcept {
+  if (membership_.spans_hosts()) return true;  // there are no messages
+  const std::size_t first = membership_.first_member(rank);
+  for (std::size_t to = first; to < first + membership_.member_count(rank); ++to) {
+    for (std::size_t local = 0; local < membership_.local_count(); ++local) {
+      const std::size_t from = membership_.first_local() + local;
+      const std::uint64_t received = state_.link_log(from, to, SharedState::LinkEnd::receiver).received();
+      if (received < state_.link_log(from, to, SharedState::LinkEnd::sender).made()) return false;
+    }
+  }
+  return true;
+}
+
 bool Leaving::is_anyone_late() const noexcept {
   if (calls_.has_captured()) return false;  // nobody knows when graphs run
   for (std::size_t rank = 0; rank < membership_.rank_count(); ++rank) {
     const bool goes_on = state_.status(rank).state.load() < RankStatus::leaving &&
                          !processes_[rank].is_gone() && !judgement_.gives_no_sign(rank);
-    if (goes_on && !is_through(rank)) return true;
+    if (goes_on && !(is_through(rank) && has_received(rank))) return true;
   }
   return false;
 }
@@ -64,7 +77,8 @@ bool Leaving::needs_nothing(std::size_t rank) const noexcept {
   const RankStatus& status = state_.status(rank);
   if (status.state.load() >= RankStatus::leaving || processes_[rank].is_gone()) return true;
   // It need not come here: it may be about to leave another team first, where this rank comes later.
-  return !calls_.has_captured() && status.last_sequence.load() == calls_.last() && is_through(rank);
+  return !calls_.has_captured() && status.last_sequence.load() == calls_.last() && is_through(rank) &&
+         has_received(rank);
 }
 
 void Leaving::leave(std::chrono::milliseconds patience, Windows& windows, Registrations* registrations,

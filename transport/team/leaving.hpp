@@ -48,7 +48,7 @@ class Leaving {
   /// where members' devices hold the windows, until they need nothing more of this rank, and then a moment
   /// for them to close its windows. For the timeout at most, and for none whose process is known to be gone;
   /// before, for `patience` if that is longer, until ranks that give signs of life are no longer late with
-  /// calls that this one has made.
+  /// calls that this one has made, or messages that it has sent.
   void leave(std::chrono::milliseconds patience, Windows& windows, Registrations* registrations,
              const Courier* courier) noexcept;
   /// Has the runtime free what others still have open of this rank once they have closed it; `shared` is
@@ -60,7 +60,10 @@ class Leaving {
   [[nodiscard]] bool are_all(std::uint32_t state) const noexcept;
   /// Whether the rank has completed all calls that this one has made.
   [[nodiscard]] bool is_through(std::size_t rank) const noexcept;
-  /// Whether a rank that goes on has not.
+  /// Whether the rank has received all messages that this one has sent to it, if none are captured: until
+  /// then its kernels write into this one's windows what they have taken.
+  [[nodiscard]] bool has_received(std::size_t rank) const noexcept;
+  /// Whether a rank that goes on has not done either.
   [[nodiscard]] bool is_anyone_late() const noexcept;
   /// Whether another rank will not look at this one's windows again.
   [[nodiscard]] bool needs_nothing(std::size_t rank) const noexcept;

@@ -35,6 +35,9 @@ class alignas(64) LinkLog {
   /// How many messages that side's rank has made: those behind the posted ones wait for room here.
   [[nodiscard]] std::uint64_t made() const noexcept { return made_.load(); }
   void set_made(std::uint64_t number) noexcept { made_.store(number); }
+  /// Of the receiver's side: up to which number its rank has completed those that are not captured.
+  [[nodiscard]] std::uint64_t received() const noexcept { return received_.load(); }
+  void set_received(std::uint64_t number) noexcept { received_.store(number); }
   /// By one thread at a time.
   void post(const LinkSignature& signature) noexcept {
     const std::uint64_t number = posted() + 1;
@@ -61,6 +64,7 @@ class alignas(64) LinkLog {
 
   std::atomic<std::uint64_t> posted_{0};
   std::atomic<std::uint64_t> made_{0};
+  std::atomic<std::uint64_t> received_{0};
   std::array<Entry, history> entries_{};
 };
 

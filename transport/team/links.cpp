@@ -138,6 +138,9 @@ void Links::look_around(bool may_judge) {
           fmt::format("Communicator: {} goes on after {} ms", in_words(under_way_.front().messages[0]),
                       whole_ms(std::chrono::nanoseconds(RankStatus::now() - under_way_.front().posted_at))));
     }
+    for (const Message& message : under_way_.front().messages) {
+      if (!message.half.is_sent) own_log(message.half).set_received(message.number);
+    }
     under_way_.pop_front();
     begins_at_ = RankStatus::now();
     has_warned_ = false;
