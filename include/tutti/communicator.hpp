@@ -152,7 +152,8 @@ class TUTTI_EXPORT Communicator {
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   /// Waits for this rank's calls that are still under way, but for no other work of virtual devices. Then,
-  /// where data goes through device memory, waits until the other ranks have completed as many calls; if some
+  /// where data goes through device memory, waits until the other ranks have completed as many calls, and
+  /// received what this one has sent to them; if some
   /// have been captured, or ranks are on several hosts, until the others come here too. Waits for calls, this
   /// rank's and those that others are late with, last for the calls' patience at most, or the timeout if that
   /// is longer; all others for the timeout, and none is for a rank whose process is known to be gone.
@@ -261,13 +262,19 @@ class TUTTI_EXPORT Communicator {
   // Between two members. Only the ranks of these two know of a message: others make no call. The k-th message
   // that a member sends to another is the k-th that the other receives from it; there are no tags. Both give
   // as many elements of the same type: else the communicator ends with Error(invalid_argument), with both
-  // sides. A captured side goes with a captured one.
+  // sides. Where one side was more than 8 messages ahead of the other as it made it, that may come after
+  // bytes have moved: `out` may have been written, though nothing beside it, and streams may have gone on. A
+  // captured side goes with a captured one.
   //
   // A call has its place among the calls of its own rank, which follow one another on the streams. So where
   // one side waits, the other must come without waiting for it first: two ranks that both send and then
   // receive, in two calls each, wait for one another for ever, if not the messages happen to fit into slots,
   // on which nothing should rely. `sendrecv` and batches do all their messages at once: in whatever order
-  // they stand, each goes on as soon as its other side is there. The host never waits for other ranks.
+  // they stand, each goes on as soon as its other side is there. The host does not wait for other ranks, but
+  // where launches return only when their kernels have ended, or a device takes no more launches for now.
+  //
+  // A message that takes too long ends the communicator with Error(timeout), which names the partner whose
+  // half is missing, or else not complete: in a chain of ranks, that one may be waiting for another.
   //
   // What is sent may be written over, in stream order, when the call is over: the bytes are then with the
   // receiver, or in its slots. Cost: the bytes once to the receiver's device and once there, or through host

@@ -8,10 +8,10 @@
 /// What a member sends and receives as one kernel.
 ///
 /// A block does one lane after another. All its threads move a piece together; in between, a thread for each
-/// part asks whether the next piece of that part can move. Nothing waits for one part alone, and the lanes of
-/// different members that belong together are done in the same order by all: so however few blocks run at
-/// once, the lowest lane that anybody is still in goes on. Grids are as small as those of rounds
-/// (`team_kernel.cuh`), where it is also said why bytes are visible to those who see the flags.
+/// part asks whether the next piece of that part can move. Nothing waits for one part alone, and all members
+/// do lanes in the same order. A block that waits keeps its place on the device, so this goes on only because
+/// all blocks of all members' grids run at once: `grid_for` makes them as small as those of rounds
+/// (`team_kernel.cuh`, where it is also said why bytes are visible to those who see the flags).
 namespace tutti::backend::cuda {
 namespace {
 
