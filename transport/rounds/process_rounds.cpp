@@ -76,6 +76,10 @@ bool ProcessRounds::is_one_for_each_device() const {
 
 std::string ProcessRounds::refusal(const Reach& reach) {
   if (!is_one_for_each_device()) return "a device has several of the operands, or none";
+  if (runtime_.backend().kind() == BackendKind::cuda) {  // low latency, or not at all: no windows for nothing
+    if (problem_.shape.has_rows_apart) return "rows are apart in memory";
+    if (problem_.shape.inseparable_bytes > 8) return "low latency would divide the 16 bytes of an element";
+  }
   std::vector<int> devices = problem_.lane_devices;
   std::ranges::sort(devices);
   for (const int device : devices) {

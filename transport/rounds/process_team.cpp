@@ -40,7 +40,9 @@ ProcessTeam::ProcessTeam(Runtime& runtime, std::span<const int> devices)
     : runtime_(runtime),
       team_(runtime, alone_, settings_of_process(devices)),
       launcher_(runtime, team_),
-      means_(means_of(team_, runtime.backend().kind())) {}
+      means_(means_of(team_, runtime.backend().kind())) {
+  means_.may_relay = false;
+}
 
 ProcessTeam::~ProcessTeam() {
   launcher_.mark();
@@ -51,7 +53,9 @@ ProcessTeam::~ProcessTeam() {
 }
 
 std::unique_lock<std::mutex> ProcessTeam::take_turn(std::span<const backend::StreamRef> streams) {
-  std::unique_lock turn(team_.calls().mutex());
+  // Who has it may be waiting for the devices.
+  std::unique_lock turn(team_.calls().mutex(), std::try_to_lock);
+  if (!turn.owns_lock()) return turn;
   if (team_.abort().is_set() || !launcher_.may_follow_on(streams)) turn.unlock();
   return turn;
 }

@@ -24,9 +24,11 @@ namespace tutti::transport::ranks {
 /// never late, as a stream of the program's may take its time; but a device that has failed ends the team, so
 /// that the others do not wait for it.
 ///
-/// A call's kernels wait for one another on the devices. So that they never wait for more than its events
-/// would have them wait for, a turn is given for streams alone on which no stream comes to follow another's
-/// calls: those of the call before, or any of the library's once that call is over.
+/// A call's kernels wait for one another on the devices. So that they wait for hardly more than its events
+/// would have them wait for, nobody hands on what others have put, and a turn is given for streams alone on
+/// which no stream comes to follow another's calls: those of the call before, or any of the library's once
+/// that call is over. One wait is theirs alone: who puts bytes gets no more than eight rounds ahead of those
+/// who take them.
 class ProcessTeam {
  public:
   /// `devices` are two or more, ascending; where kernels are launched from one thread. Waits for streams of

@@ -30,7 +30,7 @@ std::uint64_t most_kept(const CallShape& shape) noexcept {
 
 bool can_relay(const CallShape& shape, const TeamMeans& means) noexcept {
   const std::uint64_t limit = low_latency_limit(shape, means);
-  if (shape.members < 3 || limit == 0) return false;
+  if (shape.members < 3 || limit == 0 || !means.may_relay) return false;
   const RanksTuning tuning = ranks_tuning_of(means.backend);
   const std::uint64_t busiest = shape.busiest_member();
   switch (shape.collective) {

@@ -25,6 +25,8 @@ struct TeamMeans {
   backend::TeamWindowLayout layout{};
   /// Operands that a rank can give for the others to read; 0: none.
   std::size_t most_given = 0;
+  /// Members may hand on what they have got: then these wait for one another's streams, too.
+  bool may_relay = true;
   std::size_t most_members_of_a_rank = 1;
   std::size_t first_local = 0;
   std::size_t local_count = 0;

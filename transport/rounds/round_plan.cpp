@@ -184,11 +184,11 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
   plan.round_count = static_cast<std::uint32_t>(rounds.size());
   for (std::size_t member = first_local; member < first_local + local_count; ++member) {
     std::vector<RoundPart>& parts = plan.parts.emplace_back();
-    // Before its first part a member says nothing, perhaps not even that it has finished the round before the
-    // call: others must not get as far as to wait for it meanwhile.
+    // Before its first part a member says nothing, perhaps not even that it has finished the two rounds
+    // before the call, of a relay: others must not get as far as to wait for it meanwhile.
     const auto first =
         std::ranges::find_if(rounds, [&](const RoundBuilder& round) { return round.has_part(member); });
-    if (first - rounds.begin() >= backend::TeamWindowLayout::slot_count - 1)
+    if (first - rounds.begin() >= backend::TeamWindowLayout::slot_count - 2)
       static_cast<void>(rounds[0].part(member));
     for (std::uint32_t round = 1; round <= plan.round_count; ++round) {
       if (!rounds[round - 1].has_part(member)) continue;

@@ -119,6 +119,13 @@ class CudaBackend final : public Backend, public CodeCalls {
   void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) override;
 
  private:
+  /// What the stream that was captured has come to.
+  struct CapturedNode {
+    cudaStream_t stream = nullptr;
+    unsigned long long capture = 0;
+    cudaGraphNode_t node = nullptr;
+    friend bool operator==(const CapturedNode&, const CapturedNode&) = default;
+  };
   struct DeviceState {
     explicit DeviceState(int device) : tables(std::make_shared<TableStore>(device)) {}
     DeviceProperties properties;
@@ -131,7 +138,14 @@ class CudaBackend final : public Backend, public CodeCalls {
     std::mutex streams_mutex;                             ///< guards the next
     std::vector<cudaStream_t> streams;                    ///< made here
     std::vector<cudaStream_t> capture_origins;            ///< of captures that were begun here, and not ended
+    CapturedNode captured_round;                          ///< the latest of a team's round
   };
+
+  /// Nothing unless the stream is being captured, and what comes next there follows one node alone.
+  [[nodiscard]] static std::optional<CapturedNode> captured_node(StreamRef stream);
+  /// Whether what comes next on the stream, which is being captured, follows a team's round there alone.
+  [[nodiscard]] bool follows_captured_round(StreamRef stream);
+  void remember_captured_round(StreamRef stream);
 
   [[nodiscard]] DeviceState& at(int device) const { return *devices_[static_cast<std::size_t>(device)]; }
   /// Loads the kernels to a device, the first time. Whatever makes work for a device possible calls it, so

@@ -144,6 +144,40 @@ std::uint64_t CudaBackend::capture_id(StreamRef stream) {
   return capture.status == cudaStreamCaptureStatusActive ? capture.id : 0;
 }
 
+std::optional<CudaBackend::CapturedNode> CudaBackend::captured_node(StreamRef stream) {
+  const StreamDevice current(stream);
+  cudaStreamCaptureStatus status{};
+  CapturedNode place{.stream = native(stream)};
+  const cudaGraphNode_t* before = nullptr;
+  std::size_t count = 0;
+#if CUDART_VERSION >= 13000
+  const cudaGraphEdgeData* edges = nullptr;
+  const cudaError_t error =
+      cudaStreamGetCaptureInfo(native(stream), &status, &place.capture, nullptr, &before, &edges, &count);
+#else
+  const cudaError_t error =
+      cudaStreamGetCaptureInfo_v2(native(stream), &status, &place.capture, nullptr, &before, &count);
+#endif
+  if (forget(error) != cudaSuccess || status != cudaStreamCaptureStatusActive || count != 1)
+    return std::nullopt;
+  place.node = before[0];
+  return place;
+}
+
+bool CudaBackend::follows_captured_round(StreamRef stream) {
+  const std::optional<CapturedNode> place = captured_node(stream);
+  DeviceState& state = at(stream.device);
+  const std::lock_guard lock(state.streams_mutex);
+  return place && state.captured_round == *place;
+}
+
+void CudaBackend::remember_captured_round(StreamRef stream) {
+  const std::optional<CapturedNode> place = captured_node(stream);
+  DeviceState& state = at(stream.device);
+  const std::lock_guard lock(state.streams_mutex);
+  state.captured_round = place.value_or(CapturedNode{});
+}
+
 bool CudaBackend::has_capture_on(int device) {
   DeviceState& state = at(device);
   const std::lock_guard lock(state.streams_mutex);

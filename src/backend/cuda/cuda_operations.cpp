@@ -103,9 +103,10 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   thread_local TeamTable table;
   const CurrentDevice current(stream.device);
   LaunchSite where = site(stream, "a team round");
-  // In graphs that others may take apart, edges are as they know them.
-  where.is_dependent =
-      at(stream.device).may_launch_dependently && (graphs_may_launch_dependently_ || !is_capturing(stream));
+  // In graphs, only where the kernel before is known to be a team's on the same device.
+  const bool is_captured = is_capturing(stream);
+  where.is_dependent = at(stream.device).may_launch_dependently &&
+                       (!is_captured || (graphs_may_launch_dependently_ && follows_captured_round(stream)));
   build_table(task, where.multiprocessors, table);
   const bool adds = !task.sums.segments.empty();
   const bool reduces = adds && task.sums.reducing.kind != ReduceKind::sum;
@@ -113,13 +114,15 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
     auto* const launch = reduces ? launch_low_latency_reductions
                          : adds  ? launch_low_latency_sums
                                  : launch_low_latency_copies;
-    return launch_table(
-        stream, "low-latency round kernel", table, medium_parameter_table,
-        [&](const TableArgument& argument) { return launch(where, task, argument, table.shape); });
+    launch_table(stream, "low-latency round kernel", table, medium_parameter_table,
+                 [&](const TableArgument& argument) { return launch(where, task, argument, table.shape); });
+  } else {
+    auto* const launch = reduces ? launch_team_reductions : adds ? launch_team_sums : launch_team_copies;
+    launch_table(stream, "team round kernel", table,
+                 reduces ? medium_parameter_table : parameter_table_limit_,
+                 [&](const TableArgument& argument) { return launch(where, task, argument, table.shape); });
   }
-  auto* const launch = reduces ? launch_team_reductions : adds ? launch_team_sums : launch_team_copies;
-  launch_table(stream, "team round kernel", table, reduces ? medium_parameter_table : parameter_table_limit_,
-               [&](const TableArgument& argument) { return launch(where, task, argument, table.shape); });
+  if (is_captured && graphs_may_launch_dependently_) remember_captured_round(stream);
 }
 
 void CudaBackend::team_links(StreamRef stream, const TeamLinks& task) {
