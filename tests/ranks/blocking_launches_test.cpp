@@ -89,6 +89,30 @@ TEST(BlockingLaunches, MayWaitForThoseOfOtherProcesses) {
   expect_right_sums_of(2);
 }
 
+/// The first member of each rank waits for the last one of the other: no rank may launch one after the other.
+TEST(BlockingLaunches, OfMessagesMayWaitForThoseOfOtherProcessesToo) {
+  expect_all_right(2, [](Exchange& exchange) {
+    block_launches();
+    if (device_count() < 2) return;
+    Communicator communicator(exchange, two_members(TransportKind::automatic));
+    constexpr std::int64_t size = 300'000;
+    std::vector<Message> messages;
+    for (const int device : devices) {
+      const int member = communicator.first_member() + device;
+      const int peer = communicator.member_count() - 1 - member;
+      messages.push_back(Message::send(full({size}, member, {.device = Device(device)}), peer));
+      messages.push_back(Message::recv(zeros({size}, {.device = Device(device)}), peer));
+    }
+    communicator.batch_send_recv(messages);
+    for (const Message& message : messages) {
+      if (message.kind() == Message::Kind::send) continue;
+      EXPECT_EQ(message.tensor().to_vector<float>(),
+                std::vector<float>(static_cast<std::size_t>(size), static_cast<float>(message.peer())));
+    }
+    EXPECT_NO_THROW(communicator.check());
+  });
+}
+
 TEST(BlockingLaunches, DoNotKeepOneProcessesCollectivesFromTheirEnd) {
   expect_all_right(1, [](Exchange&) {
     block_launches();
