@@ -63,8 +63,10 @@ using TensorLists = ListOf<std::vector<Tensor>>;
 /// ends. Let such a copy wait until the call has returned, or use `Tensor::copy_`, which holds nobody up.
 /// Between processes, with one device each, this cannot happen. It can in one process where collectives up to
 /// 1 MiB go by rounds among its devices (environment variable `TUTTI_ROUNDS`), whose kernels wait for one
-/// another likewise; these also hold a few multiprocessors until the streams of all operands get there, and
-/// take 12 MiB of each device's memory for the rest of the process, for each of at most four sets of devices.
+/// another likewise; these also hold multiprocessors, up to 86 of them for 1 MiB, until the streams of all
+/// operands get there: a kernel that needs a whole device at once has to wait, and must not be what such a
+/// stream waits for. Whose bytes go to others gets at most eight calls ahead of their streams. Windows take
+/// 12 MiB of each device's memory for the rest of the process, for each of at most four sets of devices.
 enum class TransportKind : std::uint8_t {
   automatic,  ///< chosen by topology, size, element type, layout and required determinism
   p2p,     ///< devices access one another's memory; pairs that cannot are bridged through pinned host memory,
@@ -242,9 +244,9 @@ struct Workload {
 /// The plan a call would use (with `dim` 1, one on 256 rows, as the length of rows decides how they travel),
 /// without moving anything of the caller's: the transport and why, the transports refused and why, and the
 /// steps with who moves how much to whom. Several lines. The first time, it tests the links between the
-/// devices and connects NCCL, as the call would. What only a `Communicator` does, its own `explain` tells.
-/// Throws Error(invalid_argument) for what could not be called, Error(unsupported) if the transport that
-/// `options` ask for cannot carry it.
+/// devices, makes their windows and connects NCCL, as the call would. What only a `Communicator` does, its
+/// own `explain` tells. Throws Error(invalid_argument) for what could not be called, Error(unsupported) if
+/// the transport that `options` ask for cannot carry it.
 [[nodiscard]] TUTTI_EXPORT std::string explain(const Workload& workload);
 
 }  // namespace tutti
