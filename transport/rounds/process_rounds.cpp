@@ -78,7 +78,10 @@ std::string ProcessRounds::refusal(const Reach& reach) {
   if (!is_one_for_each_device()) return "a device has several of the operands, or none";
   if (runtime_.backend().kind() == BackendKind::cuda) {  // low latency, or not at all: no windows for nothing
     if (problem_.shape.has_rows_apart) return "rows are apart in memory";
-    if (problem_.shape.inseparable_bytes > 8) return "low latency would divide the 16 bytes of an element";
+    if (problem_.shape.inseparable_bytes > 8 && are_all_joined_by_nvlink(runtime_, problem_.lane_devices))
+      return "low latency would divide the 16 bytes of an element";
+    if (const std::uint64_t busiest = problem_.shape.busiest_member(); busiest > process_rounds_to)
+      return fmt::format("a device would send or receive {} bytes, which windows are too small for", busiest);
   }
   std::vector<int> devices = problem_.lane_devices;
   std::ranges::sort(devices);

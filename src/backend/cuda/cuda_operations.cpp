@@ -103,10 +103,13 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   thread_local TeamTable table;
   const CurrentDevice current(stream.device);
   LaunchSite where = site(stream, "a team round");
-  // In graphs, only where the kernel before is known to be a team's on the same device.
+  // In graphs, only where what comes before, a table's copy included, is known to be a team's kernel on the
+  // same device.
   const bool is_captured = is_capturing(stream);
-  where.is_dependent = at(stream.device).may_launch_dependently &&
-                       (!is_captured || (graphs_may_launch_dependently_ && follows_captured_round(stream)));
+  const auto may_depend = [&] {
+    return at(stream.device).may_launch_dependently &&
+           (!is_captured || (graphs_may_launch_dependently_ && follows_captured_round(stream)));
+  };
   build_table(task, where.multiprocessors, table);
   const bool adds = !task.sums.segments.empty();
   const bool reduces = adds && task.sums.reducing.kind != ReduceKind::sum;
@@ -115,12 +118,18 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
                          : adds  ? launch_low_latency_sums
                                  : launch_low_latency_copies;
     launch_table(stream, "low-latency round kernel", table, medium_parameter_table,
-                 [&](const TableArgument& argument) { return launch(where, task, argument, table.shape); });
+                 [&](const TableArgument& argument) {
+                   where.is_dependent = may_depend();
+                   return launch(where, task, argument, table.shape);
+                 });
   } else {
     auto* const launch = reduces ? launch_team_reductions : adds ? launch_team_sums : launch_team_copies;
     launch_table(stream, "team round kernel", table,
                  reduces ? medium_parameter_table : parameter_table_limit_,
-                 [&](const TableArgument& argument) { return launch(where, task, argument, table.shape); });
+                 [&](const TableArgument& argument) {
+                   where.is_dependent = may_depend();
+                   return launch(where, task, argument, table.shape);
+                 });
   }
   if (is_captured && graphs_may_launch_dependently_) remember_captured_round(stream);
 }
