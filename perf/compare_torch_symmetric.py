@@ -6,9 +6,9 @@ usage: perf/compare_torch_symmetric.py [-b SIZE] [-e SIZE] [-f FACTOR] [-g GPUS]
 
 A process for each GPU, on both sides: of PyTorch `one_shot_all_reduce_out`, out of place, and `two_shot_all_reduce_`, in
 place, on buffers that have met (`rendezvous`), without multicast; of tutti `tutti-perf all_reduce_add` under mpirun. Both
-are measured eager, and replayed from graphs of 20 calls. Both sides are measured alike: all ranks start a batch in step, it
-is waited for once and divided by its length; the slowest rank's time; the median of several batches. Buffers rotate beyond
-the caches. Every element of every result is checked on every rank.
+are measured eager, which has Python in it on their side, and replayed from graphs of 20 calls. On both sides ranks start a
+batch in step, it is waited for once and divided by its length; the slowest rank's time; the median of several batches.
+Buffers rotate beyond the caches. Every element of a result is checked on every rank.
 
 Prints a Markdown table. -J writes tutti-perf's documents, in which PyTorch's figures are rows of a peer: perf/report.py
 draws them. Exits with 1 if an element was wrong.
@@ -35,6 +35,9 @@ from compare_torch import (
     pattern,
     sizes_of,
 )
+
+# What comes from a pool is handed out by address, which may differ among ranks: then the wrong buffers would meet.
+os.environ["TORCH_SYMMMEM_IMPLICIT_POOL"] = "0"
 
 CALLS_OF_A_GRAPH = 20
 ALGORITHMS = {"one-shot": "out_of_place", "two-shot": "in_place"}  # and where the results go
