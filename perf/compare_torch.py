@@ -24,8 +24,8 @@ import tempfile
 import time
 
 # tutti uses no NVLink multicast; it is not to be had on every machine, so the peer is measured without it as well.
-os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
+os.environ["NCCL_NVLS_ENABLE"] = "0"
+os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
 BATCH_SECONDS = 50e-3
 TOTAL_SECONDS = 300e-3
