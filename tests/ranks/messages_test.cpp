@@ -98,14 +98,17 @@ TEST(Messages, ARankThatIsLateWithACallBeforeThemIsBlamedAndNobodyElse) {
 }
 
 /// Rank 0 has asked for all of rank 1's messages, and for what `then` does, before the first of them comes.
+/// All have been sent when it returns.
 void exchange_two_before(Communicator& communicator, Exchange& exchange, const std::function<void()>& then) {
   if (exchange.rank() == 0) {
     for (int i = 0; i < 2; ++i) communicator.recv(some_tensor(), 1);
     then();
   }
   transport::ranks::synchronize(exchange);
-  if (exchange.rank() != 1) return;
-  for (int i = 0; i < 2; ++i) communicator.send(some_tensor(), 0);
+  if (exchange.rank() == 1) {
+    for (int i = 0; i < 2; ++i) communicator.send(some_tensor(), 0);
+  }
+  transport::ranks::synchronize(exchange);
 }
 
 TEST(Messages, WhoHasSentEarlierOnesIsNotBlamedForThoseOfALateRank) {
