@@ -139,7 +139,7 @@ TEST(SharedEvent, OrdersWorkOfManyRounds) {
 
 TEST(SharedEvent, WaitsForAsManyMarksOfOtherStreamsAsThereAre) {
   expect_all_right(2, [](Exchange& exchange) {
-    // CUDA's driver waits there until the first mark is reached, and that of `held` never is.
+    // On GPUs this does not come to its end: something there waits for the mark of `held`.
     if (backend_kind() == BackendKind::cuda) return;
     Event own({.interprocess = true});
     Event event = shared_event(exchange, own);

@@ -73,7 +73,7 @@ struct LinkTuning {
 /// microseconds.
 inline constexpr std::uint64_t process_rounds_to = 1 * mib;
 /// Devices up to which they are taken by themselves: each costs the host a launch, and among more than four
-/// signals with helping threads cost it less.
+/// signals with helping threads should cost it less. Measured among two alone.
 inline constexpr std::size_t process_rounds_devices = 4;
 /// Slots of each device's window for them. With inboxes for such payloads a window takes 12 MiB on GPUs that
 /// are joined by NVLink, and 2.6 MiB on virtual devices.

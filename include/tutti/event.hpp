@@ -17,8 +17,9 @@ struct EventOptions {
   bool enable_timing = false;  ///< allows `elapsed_time`; costs a little
   bool blocking = false;       ///< `synchronize` yields the CPU instead of spinning
   /// Other processes of the host may open it (`ipc_handle`); not together with `enable_timing`. On GPUs, do
-  /// not record it anew on another stream while the latest record is pending: the driver may then block the
-  /// calling thread until that is reached.
+  /// not record it anew on another stream while the latest record is pending: the calling thread was then
+  /// seen not to come back, from recording or from waiting for that stream, until the latest record was
+  /// reached.
   bool interprocess = false;
 };
 
