@@ -349,6 +349,14 @@ def print_table(rows, torch_version, gpus, name):
         )
 
 
+def count_of_gpus(torch, given):
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = given.g or available
+    if gpus < 2 or gpus > available:
+        fail(f"{gpus} GPUs asked for, {available} there; two or more are needed")
+    return gpus
+
+
 def main():
     given = arguments()
     given.tensors = given.tensors or ["resnet50", "gpt2", "1000x1K"]
@@ -357,10 +365,7 @@ def main():
         import torch.cuda.comm
     except ImportError:
         fail("PyTorch is not installed for this Python")
-    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    gpus = given.g or available
-    if gpus < 2 or gpus > available:
-        fail(f"{gpus} GPUs asked for, {available} there; two or more are needed")
+    gpus = count_of_gpus(torch, given)
     program = find_program(given.program)
 
     for device in range(gpus):

@@ -29,6 +29,7 @@ from compare_torch import (
     MOST_BUFFER_SETS,
     MOST_ITERATIONS,
     TOTAL_SECONDS,
+    count_of_gpus,
     fail,
     find_program,
     parse_size,
@@ -303,10 +304,7 @@ def main():
         import torch.distributed._symmetric_memory  # noqa: F401
     except ImportError:
         fail("PyTorch, or its symmetric memory, is not installed for this Python")
-    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    gpus = given.g or available
-    if gpus < 2 or gpus > available:
-        fail(f"{gpus} GPUs asked for, {available} there; two or more are needed")
+    gpus = count_of_gpus(torch, given)
     program = find_program(given.program)
     figures = torch_figures(torch, gpus, list(sizes_of(given)))
     documents = [
