@@ -113,7 +113,7 @@ std::shared_ptr<const transport::Plan> Call::plan(transport::LaunchMode mode) co
 
 void Call::launch() {
   last_launched = plan(transport::LaunchMode::eager);
-  std::optional<transport::ranks::ProcessTurn> turn;
+  std::optional<transport::team::ProcessTurn> turn;
   if (last_launched->process_rounds) {
     turn = transport::take_turn(*runtime_, *last_launched, operands_);
     if (!turn) last_launched = last_launched->process_rounds->otherwise;

@@ -31,7 +31,7 @@ using collectives::Name;
 using collectives::Named;
 using collectives::TeamCall;
 using collectives::TeamContext;
-using transport::ranks::Team;
+using transport::team::Team;
 
 }  // namespace
 
@@ -232,16 +232,16 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
     std::uint64_t start = 0;
   };
   TeamContext& context = *impl_->context;
-  transport::ranks::free_deferred(context.require_own_process().runtime(),
-                                  context.team().membership().devices());
+  transport::team::free_deferred(context.require_own_process().runtime(),
+                                 context.team().membership().devices());
   TeamCall call(context, Collective::split, {});
   const std::uint64_t sequence = call.post_without_work();
-  transport::ranks::TeamExchange all(context.team(), sequence);
-  const std::vector<Wish> wishes = transport::ranks::gather(
-      all, Wish{.has_color = color ? 1 : 0,
-                .color = color.value_or(0),
-                .key = key,
-                .start = transport::ranks::TeamExchange::part_start(context.team())});
+  transport::team::TeamExchange all(context.team(), sequence);
+  const std::vector<Wish> wishes =
+      transport::team::gather(all, Wish{.has_color = color ? 1 : 0,
+                                        .color = color.value_or(0),
+                                        .key = key,
+                                        .start = transport::team::TeamExchange::part_start(context.team())});
   if (!color) return std::nullopt;
 
   std::vector<std::size_t> ranks;
@@ -251,7 +251,7 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
   std::ranges::stable_sort(ranks, {}, [&](std::size_t rank) { return wishes[rank].key; });
   std::vector<std::uint64_t> starts;
   for (const std::size_t rank : ranks) starts.push_back(wishes[rank].start);
-  transport::ranks::TeamExchange part(context.team(), sequence, std::move(ranks), std::move(starts));
+  transport::team::TeamExchange part(context.team(), sequence, std::move(ranks), std::move(starts));
   const Team::Settings& settings = context.team().settings();
   const bool is_open = settings.transport_source == TransportSource::environment;
   const CommunicatorOptions options{.devices = context.devices(),

@@ -33,13 +33,13 @@ using collectives::Arguments;
 using collectives::TeamContext;
 using transport::Launching;
 using transport::LaunchProbe;
-using transport::ranks::Team;
+using transport::team::Team;
 
 /// How long calls wait for ranks that are late, where nobody says, and the timeout is not longer.
 constexpr std::chrono::milliseconds usual_patience = std::chrono::minutes(10);
 
 std::unique_ptr<TeamContext> make_alone(const Team::Settings& settings) {
-  transport::ranks::Alone exchange;
+  transport::team::Alone exchange;
   return std::make_unique<TeamContext>(exchange, settings);
 }
 
@@ -91,9 +91,9 @@ std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOption
   if (options.patience && options.patience->count() <= 0) {
     arguments.fail("options.patience is {} ms, expected more than 0", options.patience->count());
   }
-  if (devices.size() > transport::ranks::most_local_members) {
+  if (devices.size() > transport::team::most_local_members) {
     arguments.fail("options.devices has {} entries, expected {} at most", devices.size(),
-                   transport::ranks::most_local_members);
+                   transport::team::most_local_members);
   }
   if (options.window_bytes < smallest_window || options.window_bytes > largest_window) {
     arguments.fail("options.window_bytes is {}, expected {} to {}", options.window_bytes, smallest_window,
@@ -110,14 +110,14 @@ Team::Settings Communicator::Impl::checked(Exchange& exchange, const Communicato
     const bool is_no_timeout = options.timeout <= std::chrono::milliseconds(0);
     exchange.limit_waits(is_no_timeout ? CommunicatorOptions{}.timeout
                                        : std::min(options.timeout, longest_limit));
-    transport::ranks::decline_to_join(exchange, error.what());
+    transport::team::decline_to_join(exchange, error.what());
     throw;
   }
 }
 
 Team::Settings Communicator::Impl::prepared(const CommunicatorOptions& options) {
   Team::Settings result = settings(options);
-  transport::ranks::free_deferred(Runtime::get(), result.devices);
+  transport::team::free_deferred(Runtime::get(), result.devices);
   return result;
 }
 

@@ -38,11 +38,11 @@ class Communicator::Impl {
   void take_failures();
   static std::vector<Device> checked_devices(const CommunicatorOptions& options);
   /// `settings`. What it throws is told to the other ranks, who wait for this one.
-  static transport::ranks::Team::Settings checked(Exchange& exchange, const CommunicatorOptions& options,
-                                                  bool beside);
+  static transport::team::Team::Settings checked(Exchange& exchange, const CommunicatorOptions& options,
+                                                 bool beside);
   /// Those that earlier communicators have left may take the memory that this one needs.
-  static transport::ranks::Team::Settings prepared(const CommunicatorOptions& options);
-  static transport::ranks::Team::Settings settings(const CommunicatorOptions& options);
+  static transport::team::Team::Settings prepared(const CommunicatorOptions& options);
+  static transport::team::Team::Settings settings(const CommunicatorOptions& options);
 
   const ForkMark fork_mark_;
 };

@@ -93,7 +93,7 @@ struct Told {
 
 /// What all ranks give, in their order; each gives as many.
 template <class T>
-std::vector<T> given_by_all(transport::ranks::TeamExchange& exchange, std::span<const T> mine) {
+std::vector<T> given_by_all(transport::team::TeamExchange& exchange, std::span<const T> mine) {
   std::vector<T> all(mine.size() * static_cast<std::size_t>(exchange.size()));
   exchange.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)));
   return all;
@@ -103,7 +103,7 @@ std::vector<T> given_by_all(transport::ranks::TeamExchange& exchange, std::span<
 std::vector<Told> hear_of(TeamContext& context, Collective collective, const Named& tensors, int root) {
   TeamCall call(context, collective, {});
   call.set_root(root);
-  const transport::ranks::Membership& membership = context.team().membership();
+  const transport::team::Membership& membership = context.team().membership();
   const std::size_t teller = membership.rank_of_member()[call.root()];
   std::vector<Told> mine;
   if (const std::optional<std::size_t> local = call.local_of(call.root())) {
@@ -112,8 +112,8 @@ std::vector<Told> hear_of(TeamContext& context, Collective collective, const Nam
       mine.emplace_back(tensors.tensors[t]);
     }
   }
-  transport::ranks::TeamExchange exchange(context.team(), call.post_without_work());
-  const std::size_t count = transport::ranks::gather(exchange, mine.size())[teller];
+  transport::team::TeamExchange exchange(context.team(), call.post_without_work());
+  const std::size_t count = transport::team::gather(exchange, mine.size())[teller];
   mine.resize(count);
   const std::vector<Told> all = given_by_all<Told>(exchange, mine);
   const auto first = all.begin() + static_cast<std::ptrdiff_t>(teller * count);
@@ -291,8 +291,8 @@ Tensor Communicator::told_gather(TensorList tensors, int root, int dim) {
     sizes.assign(parts[0].sizes().begin(), parts[0].sizes().end());
     sizes[static_cast<std::size_t>(along)] = 1;
     call.set_alike(parts[0].dtype(), sizes, along);
-    transport::ranks::TeamExchange exchange(context.team(), call.post_without_work());
-    const std::vector<std::int64_t> lengths = transport::ranks::gather(exchange, mine);
+    transport::team::TeamExchange exchange(context.team(), call.post_without_work());
+    const std::vector<std::int64_t> lengths = transport::team::gather(exchange, mine);
     sizes[static_cast<std::size_t>(along)] = std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
   }
   return having_told(context, Collective::gather, [&] {

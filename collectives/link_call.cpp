@@ -18,8 +18,8 @@
 namespace tutti::collectives {
 namespace {
 
-using transport::ranks::LinkHalf;
-using transport::ranks::LinkTransfer;
+using transport::team::LinkHalf;
+using transport::team::LinkTransfer;
 
 std::byte* address_in(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data());
@@ -202,8 +202,8 @@ void LinkCall::enqueue(std::uint64_t number) {
     ++i;
   }
   if (!transfers.empty()) {
-    transport::ranks::launch_links(context_.runtime(), team_, context_.launcher().launching(), number,
-                                   transfers, streams_);
+    transport::team::launch_links(context_.runtime(), team_, context_.launcher().launching(), number,
+                                  transfers, streams_);
   }
   auto plan = std::make_shared<transport::Plan>();
   plan->summary.transport =

@@ -59,15 +59,15 @@ class LinkCall {
   void copy_pairs();
   void enqueue(std::uint64_t number);
   void keep_memory();
-  [[nodiscard]] std::vector<transport::ranks::LinkHalf> halves() const;
+  [[nodiscard]] std::vector<transport::team::LinkHalf> halves() const;
 
   TeamContext& context_;
-  transport::ranks::Team& team_;
+  transport::team::Team& team_;
   const std::lock_guard<std::mutex> lock_;
   std::string_view name_;
   Arguments arguments_;
   Packing packing_;
-  std::array<std::optional<StreamGuard>, transport::ranks::most_local_members> guards_;
+  std::array<std::optional<StreamGuard>, transport::team::most_local_members> guards_;
   std::vector<backend::StreamRef> streams_;  ///< of local members
   std::vector<Item> items_;
   std::vector<LocalPair> pairs_;

@@ -136,8 +136,8 @@ class RecordedCalls final : public BoundCalls {
   }
 
   void launch(const Stream& stream) override {
-    transport::ranks::Team& team = context().require_own_process().team();
-    transport::ranks::RoundLauncher& launcher = context().launcher();
+    transport::team::Team& team = context().require_own_process().team();
+    transport::team::RoundLauncher& launcher = context().launcher();
     const std::lock_guard lock(team.calls().mutex());
     // The graph comes from this stream and goes back to it, for all members.
     queues_.assign(context().devices().size(), StreamAccess::ref(stream));

@@ -23,8 +23,8 @@
 namespace tutti::collectives {
 namespace {
 
-using transport::ranks::Protocol;
-using transport::ranks::RoundPlan;
+using transport::team::Protocol;
+using transport::team::RoundPlan;
 
 LayoutPtr contiguous_layout(const Tensor& tensor) {
   return layout_in(*tensor.layout(), MemoryFormat::contiguous);
@@ -293,7 +293,7 @@ void TeamCall::keep_memory() {
 }
 
 watching::WatchedCall TeamCall::watched(const transport::Plan* plan) const {
-  const transport::ranks::Membership& membership = team_.membership();
+  const transport::team::Membership& membership = team_.membership();
   return {.runtime = &context_.runtime(),
           .collective = request_.collective,
           .bytes = request_.bytes(),
@@ -379,7 +379,7 @@ void TeamCall::bind() {
 }
 
 void TeamCall::give(const RoundPlan& rounds) {
-  transport::ranks::Registrations& registrations = *team_.registrations();
+  transport::team::Registrations& registrations = *team_.registrations();
   for (std::size_t local = 0; local < locals(); ++local) {
     for (const transport::BufferId buffer : rounds.given[local]) {
       const auto add = [&](const std::byte* address) {

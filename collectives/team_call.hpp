@@ -152,7 +152,7 @@ class TeamCall {
   void complete(const std::function<void()>& agree);
   void bind();
   /// Has what the rounds give opened by the others; what cannot be opened is replaced by a stand-in.
-  void give(const transport::ranks::RoundPlan& rounds);
+  void give(const transport::team::RoundPlan& rounds);
   const std::byte* add_stand_in(std::size_t local, transport::BufferId buffer);
   /// Queues the copies from stand-ins to outputs.
   void copy_stand_ins_back();
@@ -165,14 +165,14 @@ class TeamCall {
   [[nodiscard]] watching::WatchedCall watched(const transport::Plan* plan) const;
 
   TeamContext& context_;
-  transport::ranks::Team& team_;
+  transport::team::Team& team_;
   const std::lock_guard<std::mutex> lock_;
   Arguments arguments_;
   Packing packing_;
   /// Nest: the last goes first.
-  std::array<std::optional<StreamGuard>, transport::ranks::most_local_members> guards_;
+  std::array<std::optional<StreamGuard>, transport::team::most_local_members> guards_;
   std::vector<backend::StreamRef>& streams_;
-  transport::ranks::Signature signature_;
+  transport::team::Signature signature_;
   std::uint64_t sequence_ = 0;
   std::size_t root_ = 0;
   Request& request_;

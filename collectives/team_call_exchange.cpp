@@ -19,7 +19,7 @@ namespace {
 /// What members tell one another: elements to and from each of all members.
 class ToldSizes {
  public:
-  ToldSizes(const transport::ranks::Membership& membership)
+  ToldSizes(const transport::team::Membership& membership)
       : membership_(membership),
         members_(membership.member_count()),
         // Ranks tell equally much.
@@ -49,7 +49,7 @@ class ToldSizes {
     return rank * numbers_per_rank_ + 2 * (member - membership_.first_member(rank)) * members_;
   }
 
-  const transport::ranks::Membership& membership_;
+  const transport::team::Membership& membership_;
   std::size_t members_;
   std::size_t numbers_per_rank_;
   std::vector<std::uint64_t> mine_;
@@ -92,7 +92,7 @@ void TeamCall::run_agreed(const SizeLists& input_sizes, const SizeLists& out_siz
 
   complete([&] {
     static_cast<void>(team_.calls().agree(sequence_, signature_));  // that it is the same call
-    transport::ranks::TeamExchange exchange(team_, sequence_);
+    transport::team::TeamExchange exchange(team_, sequence_);
     sizes.tell(exchange);
     if (const std::string text = disagreement(sizes, members()); !text.empty()) {
       team_.abort().set(ErrorCode::invalid_argument,

@@ -13,20 +13,20 @@
 
 namespace tutti::collectives {
 
-TeamContext::TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings)
+TeamContext::TeamContext(Exchange& exchange, const transport::team::Team::Settings& settings)
     : devices_(settings.devices.begin(), settings.devices.end()),
       team_(runtime_, exchange, settings),
       launcher_(runtime_, team_),
-      means_(transport::ranks::means_of(team_, runtime_.backend().kind())) {
+      means_(transport::team::means_of(team_, runtime_.backend().kind())) {
   const TransportKind transport = team_.settings().transport;
   const TransportSource source = team_.settings().transport_source;
   if (transport != TransportKind::automatic && transport != TransportKind::nccl) {
     means_.nccl_refusal = fmt::format("{} was asked for{}", name_of(transport), in_words(source));
     return;
   }
-  transport::ranks::Joining joining(exchange, settings.timeout);
+  transport::team::Joining joining(exchange, settings.timeout);
   joining.begin("agree on whether NCCL may carry their calls");
-  means_.nccl = transport::ranks::TeamNccl::create(runtime_, joining, team_, means_.nccl_refusal);
+  means_.nccl = transport::team::TeamNccl::create(runtime_, joining, team_, means_.nccl_refusal);
   if (means_.nccl == nullptr && transport == TransportKind::nccl) {
     throw Error(ErrorCode::unsupported, fmt::format("Communicator: {}, which cannot be had: {}",
                                                     wish_in_words(transport, source), means_.nccl_refusal));

@@ -54,7 +54,7 @@ class TeamContext {
   static constexpr std::size_t most_unequal_exchanges = 64;
 
   /// Collective over the exchange.
-  TeamContext(Exchange& exchange, const transport::ranks::Team::Settings& settings);
+  TeamContext(Exchange& exchange, const transport::team::Team::Settings& settings);
 
   /// Throws Error(unsupported) in a forked child. Returns itself.
   TeamContext& require_own_process();
@@ -62,10 +62,10 @@ class TeamContext {
   [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
   /// Of the local members.
   [[nodiscard]] const std::vector<Device>& devices() const noexcept { return devices_; }
-  [[nodiscard]] transport::ranks::Team& team() noexcept { return team_; }
-  [[nodiscard]] const transport::ranks::Team& team() const noexcept { return team_; }
-  [[nodiscard]] transport::ranks::RoundLauncher& launcher() noexcept { return launcher_; }
-  [[nodiscard]] const transport::ranks::TeamMeans& means() const noexcept { return means_; }
+  [[nodiscard]] transport::team::Team& team() noexcept { return team_; }
+  [[nodiscard]] const transport::team::Team& team() const noexcept { return team_; }
+  [[nodiscard]] transport::team::RoundLauncher& launcher() noexcept { return launcher_; }
+  [[nodiscard]] const transport::team::TeamMeans& means() const noexcept { return means_; }
   [[nodiscard]] TeamScratch& scratch() noexcept { return scratch_; }
   /// For who watches: unlike those of the process's other teams.
   [[nodiscard]] std::uint64_t number() const noexcept { return number_; }
@@ -89,9 +89,9 @@ class TeamContext {
 
   Runtime& runtime_ = Runtime::get();
   std::vector<Device> devices_;
-  transport::ranks::Team team_;
-  transport::ranks::RoundLauncher launcher_;
-  transport::ranks::TeamMeans means_;
+  transport::team::Team team_;
+  transport::team::RoundLauncher launcher_;
+  transport::team::TeamMeans means_;
   transport::PlanCache plans_;
   /// Of exchanges of unequal parts, whose sizes may be others in every call: they push out one another alone.
   transport::PlanCache plans_of_unequal_exchanges_{most_unequal_exchanges};

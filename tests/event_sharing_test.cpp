@@ -20,12 +20,12 @@
 namespace tutti::test {
 namespace {
 
-using transport::ranks::synchronize;
+using transport::team::synchronize;
 
 /// What rank 0's event is on every rank.
 Event shared_event(Exchange& exchange, Event& own) {
   const IpcEventHandle mine = exchange.rank() == 0 ? own.ipc_handle() : IpcEventHandle{};
-  const IpcEventHandle handle = transport::ranks::gather(exchange, mine).front();
+  const IpcEventHandle handle = transport::team::gather(exchange, mine).front();
   return exchange.rank() == 0 ? std::move(own) : Event::from_ipc_handle(0, handle);
 }
 
@@ -35,8 +35,8 @@ Tensor opened_by_second(Exchange& exchange, const std::optional<SharedTensor>& s
   std::size_t count = 0;
   if (shared.has_value()) count = shared->handle().size();
   if (shared.has_value()) std::ranges::copy(shared->handle(), bytes.begin());
-  const auto handle = transport::ranks::gather(exchange, bytes).front();
-  count = transport::ranks::gather(exchange, count).front();
+  const auto handle = transport::team::gather(exchange, bytes).front();
+  count = transport::team::gather(exchange, count).front();
   return exchange.rank() == 0 ? Tensor() : open_shared_tensor(std::span(handle).first(count));
 }
 

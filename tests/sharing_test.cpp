@@ -54,11 +54,11 @@ SentHandle sent_to_all(Exchange& exchange, const SharedTensor* shared) {
     sent.count = shared->handle().size();
     std::memcpy(sent.bytes.data(), shared->handle().data(), sent.count);
   }
-  return transport::ranks::gather(exchange, sent)[0];
+  return transport::team::gather(exchange, sent)[0];
 }
 
 void all_together(Exchange& exchange) {
-  transport::ranks::synchronize(exchange);
+  transport::team::synchronize(exchange);
 }
 
 TEST(Sharing, GivesAnotherProcessTheSameMemory) {

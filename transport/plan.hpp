@@ -17,11 +17,11 @@
 /// Made once per shape, cached, and launched many times.
 namespace tutti::transport {
 
-namespace ranks {
+namespace team {
 class ProcessTeam;
 class RoundLauncher;
 struct RoundPlan;
-}  // namespace ranks
+}  // namespace team
 
 /// Index of an event the launch records and waits for.
 using MarkId = std::uint32_t;
@@ -53,17 +53,17 @@ struct FanOutStep {
   std::vector<Place> pointers{};
 };
 /// One kernel of ordered sums, or of what the launch combines by.
-struct SumStep {
+struct ReductionStep {
   LaneId lane = 0;
   DType dtype = DType::float32;
   std::uint32_t input_count = 0;
-  std::vector<backend::OrderedSumSegment> segments{};
+  std::vector<backend::OrderedReductionSegment> segments{};
   std::vector<Place> pointers{};
 };
 
 /// A call of a team, which has its place among all calls of the team.
 struct TeamBinding {
-  ranks::RoundLauncher& launcher;
+  team::RoundLauncher& launcher;
   std::uint64_t sequence = 0;  ///< as `CallLog` has numbered it
 };
 
@@ -99,10 +99,11 @@ struct AcceleratedStep {
 
 /// All rounds of a team's call, which order its lanes by flags (`rounds/round_plan.hpp`).
 struct RoundsStep {
-  std::shared_ptr<const ranks::RoundPlan> rounds;
+  std::shared_ptr<const team::RoundPlan> rounds;
 };
 
-using Step = std::variant<RecordStep, WaitStep, CopyStep, FanOutStep, SumStep, AcceleratedStep, RoundsStep>;
+using Step =
+    std::variant<RecordStep, WaitStep, CopyStep, FanOutStep, ReductionStep, AcceleratedStep, RoundsStep>;
 
 /// Memory a launch allocates for itself: pinned memory of the host, or of a lane's device for its stream.
 /// That of other processes' lanes has a buffer, but is theirs to allocate.
@@ -134,7 +135,7 @@ struct Plan;
 
 /// How rounds of what one process does alone are launched. The plan's lanes are the team's members.
 struct ProcessRoundsUse {
-  ranks::ProcessTeam* team = nullptr;     ///< which lives as long as the runtime
+  team::ProcessTeam* team = nullptr;      ///< which lives as long as the runtime
   std::vector<LaneId> lanes;              ///< by member: its lane in the call
   std::shared_ptr<const Plan> otherwise;  ///< by steps, where they cannot be launched
 };
@@ -162,7 +163,7 @@ struct Plan {
 };
 
 /// The rounds of a plan, if it has such.
-[[nodiscard]] inline const ranks::RoundPlan* rounds_of(const Plan& plan) noexcept {
+[[nodiscard]] inline const team::RoundPlan* rounds_of(const Plan& plan) noexcept {
   for (const PlannedStep& planned : plan.steps) {
     if (const auto* const step = std::get_if<RoundsStep>(&planned.step)) return step->rounds.get();
   }

@@ -21,7 +21,7 @@ std::size_t bytes_in_tables(const Step&) noexcept {
 std::size_t bytes_in_tables(const FanOutStep& step) noexcept {
   return bytes_in(step.segments) + bytes_in(step.pointers);
 }
-std::size_t bytes_in_tables(const SumStep& step) noexcept {
+std::size_t bytes_in_tables(const ReductionStep& step) noexcept {
   return bytes_in(step.segments) + bytes_in(step.pointers);
 }
 std::size_t bytes_in_tables(const AcceleratedStep& step) noexcept {

@@ -13,7 +13,7 @@
 namespace tutti::transport {
 namespace {
 
-using ranks::RoundPart;
+using team::RoundPart;
 
 /// Turns steps into lines. Long pipelines repeat themselves, so copies between the same two places are added
 /// up.
@@ -108,11 +108,11 @@ class Text {
                      places(sources), places(targets)),
          bytes);
   }
-  void add(const SumStep& step) {
+  void add(const ReductionStep& step) {
     std::set<std::string> sources;
     std::set<std::string> targets;
     std::uint64_t bytes = 0;
-    for (const backend::OrderedSumSegment& segment : step.segments) {
+    for (const backend::OrderedReductionSegment& segment : step.segments) {
       for (std::uint32_t i = 0; i < step.input_count; ++i) {
         sources.insert(place(step.pointers[segment.first_input + i].buffer));
       }
@@ -140,7 +140,7 @@ class Text {
                                                    : fmt::format("member {} takes from {} and", member,
                                                                  members_named(part.sources));
     std::uint64_t added = 0;
-    for (const backend::OrderedSumSegment& segment : part.sums.segments)
+    for (const backend::OrderedReductionSegment& segment : part.reductions.segments)
       added += segment.count * size_of(part.dtype);
     if (added > 0 && part.input_count == 1) {
       line(fmt::format("{} keeps", takes), added);

@@ -26,7 +26,7 @@
 
 namespace tutti::transport {
 
-using ranks::TeamMeans;
+using team::TeamMeans;
 
 namespace {
 
@@ -232,7 +232,7 @@ void choose_order(Runtime& runtime, Plan& plan) {
 
 Plan select_of_process(Runtime& runtime, const Problem& problem) {
   P2p p2p(runtime, problem);
-  ranks::ProcessRounds rounds(runtime, problem);
+  team::ProcessRounds rounds(runtime, problem);
   std::vector<Candidate> candidates;
   candidates.push_back({TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
                         [&] { return nccl_preference(runtime, problem); },
@@ -283,7 +283,7 @@ Plan select_of_team(const Problem& problem, const TeamMeans& team) {
   plan.homes.clear();
   plan.homes.shrink_to_fit();
   if (!problem.is_captured) return plan;
-  if (const ranks::RoundPlan* const rounds = rounds_of(plan); rounds == nullptr) {
+  if (const team::RoundPlan* const rounds = rounds_of(plan); rounds == nullptr) {
     require_connected(problem, team);
   } else if (team.spans_hosts && rounds->round_count > 0) {
     refuse_capture_between_hosts(problem, plan.reasons.back());

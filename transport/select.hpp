@@ -17,11 +17,11 @@ namespace tutti::transport {
 /// the first that is viable and whose turn it is wins. A transport that the caller or `TUTTI_TRANSPORT`
 /// names is binding: throws Error(unsupported), with the reason, if it cannot carry the problem. Runs the P2P
 /// self-test for pairs not tested yet.
-[[nodiscard]] Plan select(Runtime& runtime, const Problem& problem, const ranks::TeamMeans* team = nullptr);
+[[nodiscard]] Plan select(Runtime& runtime, const Problem& problem, const team::TeamMeans* team = nullptr);
 
 /// Throws Error(unsupported) for a team's problem that `select` could plan in no way, whatever its flows and
 /// reductions, which may not be known yet.
-void require_possible(const Problem& problem, const ranks::TeamMeans& team);
+void require_possible(const Problem& problem, const team::TeamMeans& team);
 
 /// The plan in words: summary, reasons and steps, several lines.
 [[nodiscard]] std::string to_text(const Plan& plan);

@@ -21,7 +21,7 @@ class OperationCalls {
 
   virtual void copy(StreamRef stream, const Copy2D& copy) = 0;
   virtual void fan_out(StreamRef stream, const FanOut& task) = 0;
-  virtual void ordered_sum(StreamRef stream, const OrderedSum& task) = 0;
+  virtual void ordered_reduction(StreamRef stream, const OrderedReduction& task) = 0;
   virtual void convert(StreamRef stream, const Convert& task) = 0;
   virtual void fill(StreamRef stream, const Fill& task) = 0;
   virtual void random_fill(StreamRef stream, const RandomFill& task) = 0;

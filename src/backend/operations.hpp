@@ -57,21 +57,21 @@ struct Reducing {
 };
 
 /// `count` consecutive elements: each output = the sum of all inputs in ascending order.
-struct OrderedSumSegment {
-  std::uint64_t count = 0;         ///< elements
-  std::uint32_t first_input = 0;   ///< index into `OrderedSum::pointers`; inputs are consecutive entries
+struct OrderedReductionSegment {
+  std::uint64_t count = 0;        ///< elements
+  std::uint32_t first_input = 0;  ///< index into `OrderedReduction::pointers`; inputs are consecutive entries
   std::uint32_t first_output = 0;  ///< likewise
 };
 
 /// A multi-segment elementwise sum by one kernel, arithmetic as `arithmetic.hpp` defines it, or another
 /// reduction (`reduction.hpp`) that the element type has. An output may be exactly one of its own segment's
 /// inputs; otherwise outputs overlap nothing.
-struct OrderedSum {
+struct OrderedReduction {
   DType dtype = DType::float32;
   Reducing reducing{};
   std::uint32_t input_count = 0;   ///< per segment, at least 1
   std::uint32_t output_count = 1;  ///< per segment
-  std::span<const OrderedSumSegment> segments;
+  std::span<const OrderedReductionSegment> segments;
   std::span<std::byte* const> pointers;
 };
 

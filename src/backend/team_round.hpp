@@ -243,7 +243,7 @@ struct TeamRound {
   std::span<const std::uint32_t> readers;  ///< members who read it
   std::span<const std::uint32_t> sources;  ///< members whose messages are read
   FanOut copies;                           ///< to own memory
-  OrderedSum sums;                         ///< to own memory; or else `copies`
+  OrderedReduction reductions;             ///< to own memory; or else `copies`
 
   std::uint32_t given_count = 0;           ///< addresses for each reader, instead of puts
   std::span<std::byte* const> given = {};  ///< by reader: what it is given, aligned to 16 bytes

@@ -25,12 +25,12 @@ void add_part(Touches& touches, const backend::TeamRound& part) {
                copy.rows, true);
     }
   }
-  for (const backend::OrderedSumSegment& sum : part.sums.segments) {
-    const std::size_t bytes = sum.count * size_of(part.sums.dtype);
-    for (std::uint32_t i = 0; i < part.sums.input_count; ++i)
-      add_source(touches, part.sums.pointers[sum.first_input + i], bytes, bytes, 1);
-    for (std::uint32_t i = 0; i < part.sums.output_count; ++i)
-      add_bytes(touches, part.sums.pointers[sum.first_output + i], bytes, true);
+  for (const backend::OrderedReductionSegment& sum : part.reductions.segments) {
+    const std::size_t bytes = sum.count * size_of(part.reductions.dtype);
+    for (std::uint32_t i = 0; i < part.reductions.input_count; ++i)
+      add_source(touches, part.reductions.pointers[sum.first_input + i], bytes, bytes, 1);
+    for (std::uint32_t i = 0; i < part.reductions.output_count; ++i)
+      add_bytes(touches, part.reductions.pointers[sum.first_output + i], bytes, true);
   }
 }
 
@@ -91,9 +91,9 @@ Touches touches_of(const backend::FanOut& task) {
   return touches;
 }
 
-Touches touches_of(const backend::OrderedSum& task) {
+Touches touches_of(const backend::OrderedReduction& task) {
   Touches touches;
-  for (const backend::OrderedSumSegment& segment : task.segments) {
+  for (const backend::OrderedReductionSegment& segment : task.segments) {
     const std::size_t bytes = segment.count * size_of(task.dtype);
     for (std::uint32_t i = 0; i < task.input_count; ++i)
       add_bytes(touches, task.pointers[segment.first_input + i], bytes, false);

@@ -28,7 +28,7 @@ void add_strided(Touches& touches, const std::byte* begin, std::size_t element_b
 
 // What operations touch.
 [[nodiscard]] Touches touches_of(const backend::FanOut& task);
-[[nodiscard]] Touches touches_of(const backend::OrderedSum& task);
+[[nodiscard]] Touches touches_of(const backend::OrderedReduction& task);
 [[nodiscard]] Touches touches_of(const backend::Convert& task);
 [[nodiscard]] Touches touches_of(const backend::Fill& task);
 [[nodiscard]] Touches touches_of(const backend::RandomFill& task);

@@ -109,8 +109,8 @@ void WatchedBackend::fan_out(StreamRef stream, const backend::FanOut& task) {
   watch(stream, "copy to several places", touches_of(task), false, [&] { inner_->fan_out(stream, task); });
 }
 
-void WatchedBackend::ordered_sum(StreamRef stream, const backend::OrderedSum& task) {
-  watch(stream, "sum", touches_of(task), false, [&] { inner_->ordered_sum(stream, task); });
+void WatchedBackend::ordered_reduction(StreamRef stream, const backend::OrderedReduction& task) {
+  watch(stream, "sum", touches_of(task), false, [&] { inner_->ordered_reduction(stream, task); });
 }
 
 void WatchedBackend::convert(StreamRef stream, const backend::Convert& task) {

@@ -159,7 +159,7 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   // Operations.
   void copy(StreamRef stream, const backend::Copy2D& copy) override;
   void fan_out(StreamRef stream, const backend::FanOut& task) override;
-  void ordered_sum(StreamRef stream, const backend::OrderedSum& task) override;
+  void ordered_reduction(StreamRef stream, const backend::OrderedReduction& task) override;
   void convert(StreamRef stream, const backend::Convert& task) override;
   void fill(StreamRef stream, const backend::Fill& task) override;
   void random_fill(StreamRef stream, const backend::RandomFill& task) override;

@@ -16,7 +16,7 @@ namespace tutti::backend {
 namespace {
 
 using test::expect_all_right;
-using transport::ranks::synchronize;
+using transport::team::synchronize;
 
 /// Half of a device's.
 constexpr std::size_t block_bytes = std::size_t{32} << 20U;

@@ -67,13 +67,13 @@ TEST_P(HostSums, AddInAscendingOrderForEveryCountOfInputs) {
     auto* second = allocate<std::uint8_t>(0, bytes);
     pointers.push_back(bytes_of(first));
     pointers.push_back(bytes_of(second));
-    const OrderedSumSegment segment{
+    const OrderedReductionSegment segment{
         .count = count, .first_input = 0, .first_output = static_cast<std::uint32_t>(input_count)};
-    machine().ordered_sum(stream(), {.dtype = GetParam(),
-                                     .input_count = static_cast<std::uint32_t>(input_count),
-                                     .output_count = 2,
-                                     .segments = {&segment, 1},
-                                     .pointers = pointers});
+    machine().ordered_reduction(stream(), {.dtype = GetParam(),
+                                           .input_count = static_cast<std::uint32_t>(input_count),
+                                           .output_count = 2,
+                                           .segments = {&segment, 1},
+                                           .pointers = pointers});
     const Bytes expected = visit_dtype(GetParam(), [&]<class T>() { return reference_sum<T>(inputs); });
     EXPECT_EQ(download(0, first, bytes), expected) << input_count << " inputs";
     EXPECT_EQ(download(0, second, bytes), expected) << input_count << " inputs";
@@ -89,8 +89,9 @@ TEST_F(HostKernels, SumsDependOnTheOrderOfTheInputs) {
     for (const float value : values) pointers.push_back(bytes_of(upload<float>(0, {value})));
     auto* output = allocate<float>(0, 1);
     pointers.push_back(bytes_of(output));
-    const OrderedSumSegment segment{.count = 1, .first_input = 0, .first_output = 3};
-    machine().ordered_sum(stream(), {.input_count = 3, .segments = {&segment, 1}, .pointers = pointers});
+    const OrderedReductionSegment segment{.count = 1, .first_input = 0, .first_output = 3};
+    machine().ordered_reduction(stream(),
+                                {.input_count = 3, .segments = {&segment, 1}, .pointers = pointers});
     return download(0, output, 1)[0];
   };
   EXPECT_EQ(sum({1e8F, -1e8F, 1.0F}), 1.0F);
@@ -102,8 +103,8 @@ TEST_F(HostKernels, SumsMayBeStoredOverAnInput) {
   auto* first = upload(0, values);
   auto* second = upload(0, values);
   std::byte* pointers[] = {bytes_of(first), bytes_of(second), bytes_of(second)};
-  const OrderedSumSegment segment{.count = 3000, .first_input = 0, .first_output = 2};
-  machine().ordered_sum(
+  const OrderedReductionSegment segment{.count = 3000, .first_input = 0, .first_output = 2};
+  machine().ordered_reduction(
       stream(), {.dtype = DType::int32, .input_count = 2, .segments = {&segment, 1}, .pointers = pointers});
   EXPECT_EQ(download(0, second, 3000), std::vector<int>(3000, 10));
 }
@@ -209,11 +210,11 @@ TEST_F(HostKernels, BadDescriptionsAreRefusedAtOnce) {
   std::byte* pointers[] = {nullptr};
   const FanOutSegment fan{.row_bytes = 1, .source = 0, .first_target = 1, .target_count = 1};
   refused([&] { machine().fan_out(stream(), {.segments = {&fan, 1}, .pointers = pointers}); });
-  const OrderedSumSegment sum{.count = 1, .first_input = 0, .first_output = 1};
+  const OrderedReductionSegment sum{.count = 1, .first_input = 0, .first_output = 1};
   refused([&] {
-    machine().ordered_sum(stream(), {.input_count = 1, .segments = {&sum, 1}, .pointers = pointers});
+    machine().ordered_reduction(stream(), {.input_count = 1, .segments = {&sum, 1}, .pointers = pointers});
   });
-  refused([&] { machine().ordered_sum(stream(), {.segments = {&sum, 1}, .pointers = pointers}); });
+  refused([&] { machine().ordered_reduction(stream(), {.segments = {&sum, 1}, .pointers = pointers}); });
   refused([&] { machine().fill(stream(), {.element_bytes = 3}); });
   refused([&] { machine().random_fill(stream(), {.dtype = DType::int32}); });
   refused([&] { machine().random_fill(stream(), {.offset = 2}); });

@@ -23,7 +23,7 @@ class HostSharing : public HostMachine {
  protected:
   /// Rank 0 shares `bytes` at `address` of its device; all get the handle.
   MemoryHandle handle_of(Exchange& exchange, int device, void* address) {
-    return transport::ranks::gather(
+    return transport::team::gather(
         exchange, exchange.rank() == 0 ? machine().share_device_memory(device, address) : MemoryHandle{})[0];
   }
   int* open(int device, const MemoryHandle& handle) {

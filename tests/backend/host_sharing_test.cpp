@@ -22,7 +22,7 @@ using test::open_descriptors;
 using test::shared_mappings;
 using testing::AllOf;
 using testing::HasSubstr;
-using transport::ranks::synchronize;
+using transport::team::synchronize;
 using namespace std::chrono_literals;
 
 TEST_F(HostSharing, BytesAreSeenBothWays) {

@@ -45,7 +45,7 @@ std::vector<const std::byte*> places_of(const std::vector<Bytes>& arrays) {
   return places;
 }
 
-/// What `ordered_sum_segment` leaves in two outputs, `gap` bytes after beginnings of lines.
+/// What `ordered_reduction_segment` leaves in two outputs, `gap` bytes after beginnings of lines.
 std::array<Bytes, 2> sums(DType dtype, const std::vector<Bytes>& inputs, std::size_t gap, Stores stores) {
   const std::size_t bytes = inputs.front().size();
   std::array<Bytes, 2> memory;
@@ -56,7 +56,7 @@ std::array<Bytes, 2> sums(DType dtype, const std::vector<Bytes>& inputs, std::si
     std::size_t space = memory[i].size();
     outputs[i] = static_cast<std::byte*>(std::align(line_bytes, bytes + 2 * gap, line, space)) + gap;
   }
-  ordered_sum_segment(dtype, {}, bytes / size_of(dtype), places_of(inputs), outputs, stores);
+  ordered_reduction_segment(dtype, {}, bytes / size_of(dtype), places_of(inputs), outputs, stores);
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(Bytes(outputs[i] - gap, outputs[i]), Bytes(gap, untouched));
     EXPECT_EQ(Bytes(outputs[i] + bytes, outputs[i] + bytes + gap), Bytes(gap, untouched));
@@ -101,7 +101,7 @@ TEST(HostStores, SumsMayBeStoredOverAnyInput) {
       std::vector<Bytes> memory = inputs;
       Bytes other(count * sizeof(int));
       const std::array<std::byte*, 2> outputs{other.data(), memory[over].data()};
-      ordered_sum_segment(DType::int32, {}, count, places_of(memory), outputs, Stores::streamed);
+      ordered_reduction_segment(DType::int32, {}, count, places_of(memory), outputs, Stores::streamed);
       EXPECT_EQ(memory[over], expected) << "over input " << over << " of " << input_count;
       EXPECT_EQ(other, expected);
     }
@@ -157,11 +157,11 @@ TEST_F(HostLargeStores, AreThereForWhoeverWaits) {
   auto* const sum = reinterpret_cast<std::byte*>(allocate<std::int32_t>(0, count));
   auto* const copied = reinterpret_cast<std::byte*>(allocate<std::int32_t>(0, count));
   const std::array addends{first, first, sum};
-  const OrderedSumSegment summed{.count = count, .first_input = 0, .first_output = 2};
+  const OrderedReductionSegment summed{.count = count, .first_input = 0, .first_output = 2};
   const StreamRef earlier = machine().create_stream(0, 0);
   const StreamRef later = machine().create_stream(0, 0);
   const EventHandle done = machine().create_event(0, EventTiming::off, EventWait::spin);
-  machine().ordered_sum(
+  machine().ordered_reduction(
       earlier, {.dtype = DType::int32, .input_count = 2, .segments = {&summed, 1}, .pointers = addends});
   machine().record_event(done, earlier);
   machine().wait_event(later, done);

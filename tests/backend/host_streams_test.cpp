@@ -338,9 +338,9 @@ TEST_F(HostStreams, ZeroByteOperationsKeepStreamOrder) {
   machine().copy(stream, {});
   machine().fill(stream, {});
   machine().fan_out(stream, {});
-  OrderedSum no_sum;
+  OrderedReduction no_sum;
   no_sum.input_count = 1;
-  machine().ordered_sum(stream, no_sum);
+  machine().ordered_reduction(stream, no_sum);
   machine().random_fill(stream, {});
   Convert empty;
   empty.rank = 1;

@@ -152,11 +152,11 @@ void TeamExercise::prepare(Task& task, const TeamCall& call, std::uint32_t membe
   round.readers = part.readers;
   round.sources = part.sources;
   round.copies = {part.copies, part.copy_pointers};
-  round.sums = {.dtype = part.dtype,
-                .input_count = part.input_count,
-                .output_count = 1,
-                .segments = part.sums,
-                .pointers = part.sum_pointers};
+  round.reductions = {.dtype = part.dtype,
+                      .input_count = part.input_count,
+                      .output_count = 1,
+                      .segments = part.sums,
+                      .pointers = part.sum_pointers};
   for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
     task.given.insert(task.given.end(), part.given.begin(), part.given.end());
   round.given = task.given;

@@ -35,7 +35,7 @@ struct TeamPart {
   std::vector<std::byte*> copy_pointers;
   DType dtype = DType::float32;
   std::uint32_t input_count = 0;
-  std::vector<OrderedSumSegment> sums;
+  std::vector<OrderedReductionSegment> sums;
   std::vector<std::byte*> sum_pointers;
   std::vector<std::byte*> given;  ///< to every reader
   bool is_relay = false;          ///< of the part before

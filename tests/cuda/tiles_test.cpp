@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/fan_out_tile.cuh"
-#include "backend/cuda/ordered_sum_tile.cuh"
+#include "backend/cuda/ordered_reduction_tile.cuh"
 #include "backend/cuda/team_table.hpp"
 #include "support/reference_sum.hpp"
 #include "tutti/error.hpp"
@@ -163,8 +163,8 @@ struct Component<std::int8_t> {
 };
 
 /// All inputs of a segment reduced by the tests' own model.
-test::HostArray reduced(const OrderedSum& task, const ReduceOp& operation, std::span<std::byte* const> inputs,
-                        std::uint64_t count) {
+test::HostArray reduced(const OrderedReduction& task, const ReduceOp& operation,
+                        std::span<std::byte* const> inputs, std::uint64_t count) {
   std::vector<test::HostArray> arrays;
   for (const std::byte* const input : inputs.first(task.input_count)) {
     arrays.push_back({task.dtype, {static_cast<std::int64_t>(count)}, {}});
@@ -175,7 +175,7 @@ test::HostArray reduced(const OrderedSum& task, const ReduceOp& operation, std::
 
 /// By the kernel for sums, or for any operation.
 template <class T>
-void run_sum_tile(const OrderedSum& task, const SumEntry& entry, std::byte* const* pointers,
+void run_sum_tile(const OrderedReduction& task, const SumEntry& entry, std::byte* const* pointers,
                   std::uint32_t tile, std::uint32_t tile_bytes, std::uint32_t lane) {
   const SumOperands operands{pointers + entry.first_input, pointers + entry.first_output, task.input_count,
                              task.output_count};
@@ -187,12 +187,12 @@ void run_sum_tile(const OrderedSum& task, const SumEntry& entry, std::byte* cons
 }
 
 TEST_F(CudaTiles, OrderedSumsGoInAscendingOrderWhateverTheAlignmentAndTheOperation) {
-  std::set<SumPath> seen;
+  std::set<ReductionPath> seen;
   std::set<ReduceKind> done;
   SegmentTable table;
   for (int round = 0; round < 60 * static_cast<int>(all_dtypes.size()); ++round) {
     clear();
-    OrderedSum task;
+    OrderedReduction task;
     task.dtype = all_dtypes[static_cast<std::size_t>(round) % all_dtypes.size()];
     task.input_count = static_cast<std::uint32_t>(draw(1, 20));
     task.output_count = static_cast<std::uint32_t>(draw(1, 3));
@@ -202,10 +202,10 @@ TEST_F(CudaTiles, OrderedSumsGoInAscendingOrderWhateverTheAlignmentAndTheOperati
     done.insert(operation.kind());
     SCOPED_TRACE(testing::Message() << round << ", " << name_of(operation.kind()) << " of "
                                     << name_of(task.dtype));
-    std::vector<OrderedSumSegment> segments(draw(1, 4));
+    std::vector<OrderedReductionSegment> segments(draw(1, 4));
     visit_dtype(task.dtype, [&]<class T>() {
       using Storage = typename SumOf<T>::Storage;
-      for (OrderedSumSegment& segment : segments) {
+      for (OrderedReductionSegment& segment : segments) {
         segment.count = toss() ? draw(0, 3) : draw(0, 6000);
         const std::uint64_t kind = draw(0, 2);  // aligned alike, aligned to the element, not aligned
         const std::size_t common = draw(0, 16 / sizeof(Storage) - 1) * sizeof(Storage);

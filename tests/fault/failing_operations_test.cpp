@@ -73,7 +73,7 @@ TEST_P(FailingOperations, SurfaceWithTheirNameWhenTheyFailLater) {
         const std::string message = error.what();
         const bool named = message.find("fan_out") != std::string::npos ||
                            message.find("copy") != std::string::npos ||
-                           message.find("ordered_sum") != std::string::npos ||
+                           message.find("ordered_reduction") != std::string::npos ||
                            message.find("team_round") != std::string::npos;
         EXPECT_TRUE(named) << message;
         EXPECT_NE(message.find("device"), std::string::npos) << message;

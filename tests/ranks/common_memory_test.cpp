@@ -34,10 +34,10 @@ namespace tutti::test::ranks {
 namespace {
 
 using namespace std::chrono_literals;
-using transport::ranks::gather;
-using transport::ranks::Places;
-using transport::ranks::places_of;
-using transport::ranks::told_apart;
+using transport::team::gather;
+using transport::team::Places;
+using transport::team::places_of;
+using transport::team::told_apart;
 using Names = std::vector<std::string>;
 
 TEST(CommonMemory, RanksThatReachOneAnotherAreOfOneHost) {
@@ -131,7 +131,7 @@ TEST(CommonMemory, IsPassedBetweenNetworkNamespaces) {
     enter_own_namespaces(CLONE_NEWNET);
     expect_that_proc_is_closed(exchange);
     expect_that_all_works(exchange, TransportKind::p2p);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     empty_cache();
     EXPECT_TRUE(becomes_true([] {
       empty_cache();
@@ -188,7 +188,7 @@ TEST(CommonMemory, LeavesNothingBehind) {
       communicator.all_reduce_add({tensor}, {tensor});
       synchronize(0);
     }
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     empty_cache();
     EXPECT_TRUE(becomes_true([&] { return threads() <= thread_count + 1; })) << threads();
     EXPECT_EQ(shared_mappings(), 0U);

@@ -126,7 +126,7 @@ TEST(RegistrationsOfACommunicator, EmptyingTheCacheWhileTheOtherClosesNothingTak
       const StreamGuard guard(waiting);
       other.broadcast({small}, 0);  // until the other rank makes the call too, this one closes nothing
     }
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     std::size_t free = 0;
     for (int round = 0; round < 8; ++round) {
       {
@@ -145,13 +145,13 @@ TEST(RegistrationsOfACommunicator, EmptyingTheCacheWhileTheOtherClosesNothingTak
     if (device == 0) other.broadcast({small}, 0);
     waiting.synchronize();
     EXPECT_TRUE(holds(small, 0));
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
   });
 }
 
 TEST(RegistrationsOfACommunicator, ARankThatIsAheadGivesMemoryBackUnlessItWaits) {
   expect_all_right(2, [](Exchange& exchange) {
-    using transport::ranks::synchronize;
+    using transport::team::synchronize;
     const int device = exchange.rank();
     Communicator communicator = make(exchange);
     for (const bool is_waiting : {false, true}) {
@@ -186,7 +186,7 @@ TEST(RegistrationsOfACommunicator, ARankThatIsAheadGivesMemoryBackUnlessItWaits)
 
 TEST(RegistrationsOfACommunicator, NothingIsClosedBesideCallsOfAnother) {
   expect_all_right(2, [](Exchange& exchange) {
-    using transport::ranks::synchronize;
+    using transport::team::synchronize;
     const int device = exchange.rank();
     Communicator communicator = make(exchange);
     Communicator other = make(exchange);
@@ -263,7 +263,7 @@ TEST(RegistrationsOfACommunicator, TwoHaveTheSameTensorsOpen) {
 TEST(RegistrationsOfACommunicator, AStoppedRankKeepsMemoryUntilItGoesOn) {
   expect_all_right(2, [](Exchange& exchange) {
     const int device = exchange.rank();
-    const pid_t other = transport::ranks::gather(exchange, getpid())[static_cast<std::size_t>(1 - device)];
+    const pid_t other = transport::team::gather(exchange, getpid())[static_cast<std::size_t>(1 - device)];
     const std::size_t free = free_memory(device);
     {
       Communicator communicator = make(exchange);
@@ -273,7 +273,7 @@ TEST(RegistrationsOfACommunicator, AStoppedRankKeepsMemoryUntilItGoesOn) {
         communicator.all_reduce_add({mine}, {mine});
         EXPECT_TRUE(holds(mine, 2));
       }
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       if (device == 0) {
         stop(other);
         EXPECT_LT(time_of([] { empty_cache(); }), 1s + at_once);
@@ -281,7 +281,7 @@ TEST(RegistrationsOfACommunicator, AStoppedRankKeepsMemoryUntilItGoesOn) {
         kill(other, SIGCONT);
       }
       expect_memory_back(device, free_of_tensors);
-      transport::ranks::synchronize(exchange);  // with a call under way, the other would close nothing
+      transport::team::synchronize(exchange);  // with a call under way, the other would close nothing
       const Tensor mine = numbers(device, 3);
       communicator.broadcast({mine}, 0);
       EXPECT_TRUE(holds(mine, 3));
@@ -293,7 +293,7 @@ TEST(RegistrationsOfACommunicator, AStoppedRankKeepsMemoryUntilItGoesOn) {
 TEST(RegistrationsOfACommunicator, ARankIsKilledWhileAnotherWaitsForItToOpenMemory) {
   Ranks ranks(3, [](Exchange& exchange) {
     const int device = exchange.rank();
-    const pid_t victim = transport::ranks::gather(exchange, getpid())[2];
+    const pid_t victim = transport::team::gather(exchange, getpid())[2];
     const std::size_t free = free_memory(device);
     {
       Communicator communicator = make(exchange);
@@ -303,7 +303,7 @@ TEST(RegistrationsOfACommunicator, ARankIsKilledWhileAnotherWaitsForItToOpenMemo
         for (int i = 0; i < 4; ++i) tensors.push_back(numbers(device, device == 0 ? i : -1, 2'700'000));
         for (const Tensor& tensor : tensors) communicator.broadcast({tensor}, 0);
         for (int i = 0; i < 4; ++i) EXPECT_TRUE(holds(tensors[static_cast<std::size_t>(i)], i));
-        transport::ranks::synchronize(exchange);
+        transport::team::synchronize(exchange);
         while (device == 2) pause();
         std::thread killer;
         if (device == 0) {
@@ -355,7 +355,7 @@ TEST(RegistrationsOfACommunicator, ARankThatCannotOpenMemoryEndsAll) {
       Communicator communicator = make(exchange);
       const Tensor first = numbers(device, 1);
       if (device == 1) virtual_devices::inject({.operation = Operation::open, .peer = 0});
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       const std::string text = failure_of(device, [&] { communicator.broadcast({first}, 0); });
       const std::vector<std::string> reason{"rank 1 cannot open memory of rank 0", "device 1", "injected"};
       EXPECT_TRUE(mentions(text, reason));

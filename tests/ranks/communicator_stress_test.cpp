@@ -48,7 +48,7 @@ TEST(CommunicatorStress, ThousandsOfCallsAreAllRightAndGrowNothing) {
     const std::array streams{current_stream(device), Stream(device), Stream(device)};
     const auto round = [&] { make_random_calls(group, streams, seed, scaled(500)); };
     EXPECT_TRUE(Footprint::does_not_grow(round));
-    transport::ranks::synchronize(exchange);  // a rank that leaves has the others close its memory
+    transport::team::synchronize(exchange);  // a rank that leaves has the others close its memory
   });
 }
 

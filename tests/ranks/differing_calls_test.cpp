@@ -34,7 +34,7 @@ TEST(DifferingCalls, PartsAreNotCutByTheirLengths) {
       const Tensor part = some_tensor(rank == 0 ? 70 : 30);
       communicator.scatter(whole, {part}, 0);
       // Until what the scatter has left would be overwritten.
-      for (std::size_t call = 1; call < transport::ranks::RankStatus::history; ++call) communicator.barrier();
+      for (std::size_t call = 1; call < transport::team::RankStatus::history; ++call) communicator.barrier();
       const auto differ = [&] {
         if (rank == 0) return communicator.scatter(whole, {part}, 0);
         communicator.broadcast({part}, 0);
@@ -171,7 +171,7 @@ TEST(DifferingCalls, DoNothingWhoeverIsStillToCome) {
       EXPECT_EQ(std::ranges::count(tensor.to_vector<float>(), static_cast<float>(exchange.rank())),
                 tensor.numel());
     }
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     EXPECT_TRUE(refuses([&] { communicator.barrier(); }, ErrorCode::invalid_argument, {"does not match"}));
   });
 }

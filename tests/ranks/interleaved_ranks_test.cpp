@@ -82,7 +82,7 @@ TEST(InterleavedRanks, SplitGoesOnWithWhatIsQueued) {
 TEST(InterleavedRanks, ARankFarAheadGoesOnWithWhatIsQueued) {
   expect_nobody_late([](Waits& waits) {
     waits.queue_calls_that_rank_1_waits_for();
-    for (std::uint64_t call = 0; call < transport::ranks::RankStatus::history; ++call)
+    for (std::uint64_t call = 0; call < transport::team::RankStatus::history; ++call)
       waits.communicator.barrier();
   });
 }
@@ -90,7 +90,7 @@ TEST(InterleavedRanks, ARankFarAheadGoesOnWithWhatIsQueued) {
 TEST(InterleavedRanks, WhoWaitsInCodeOfItsOwnIsNotLateEither) {
   expect_nobody_late([](Waits& waits) {
     waits.queue_calls_that_rank_1_waits_for();
-    transport::ranks::synchronize(waits.exchange);
+    transport::team::synchronize(waits.exchange);
   });
 }
 

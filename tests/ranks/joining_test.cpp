@@ -127,7 +127,7 @@ TEST(Joining, EveryStepIsBoundedByTheTimeoutAndNamedIfARankDoesNotCome) {
           EXPECT_TRUE(mentions(error.what(), {"Communicator: while the ranks ", ": 4321 ms, rank 1"}));
           steps.emplace_back(error.what());
         }
-        transport::ranks::synchronize(exchange);
+        transport::team::synchronize(exchange);
       }
       EXPECT_TRUE(mentions(steps.front(), {"introduce themselves"}));
       EXPECT_TRUE(std::ranges::any_of(steps, [](const std::string& step) {
@@ -145,7 +145,7 @@ TEST(Joining, ARankKilledWhileAllSplitIsNamed) {
       Communicator communicator = make(exchange, 60s);
       communicator.barrier();
       synchronize(0);
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       std::jthread killer;
       if (exchange.rank() == 1) {
         killer = std::jthread([delay] {
@@ -170,7 +170,7 @@ TEST(Joining, ARankKilledWhileAllSplitIsNamed) {
 TEST(Joining, ARankKilledWhereTheOthersSplitIsNamedWithWhatTheyWaitFor) {
   Ranks ranks(3, [](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     if (exchange.rank() == 1) {
       std::this_thread::sleep_for(timeout / 4);  // the others wait
       std::raise(SIGKILL);
@@ -196,7 +196,7 @@ TEST(Joining, ARankThatHangsWhileAllSplitIsNamed) {
     Communicator communicator = make(exchange);
     communicator.barrier();
     synchronize(0);
-    transport::ranks::synchronize(exchange);  // nobody is still in the barrier
+    transport::team::synchronize(exchange);  // nobody is still in the barrier
     // It tests the part's memory for so long.
     if (exchange.rank() == 1) {
       virtual_devices::inject(
@@ -214,7 +214,7 @@ TEST(Joining, ARankStoppedInTheMiddleOfASplitIsNamed) {
   for (const int hosts : {1, 2}) {
     SCOPED_TRACE(testing::Message() << hosts << " hosts");
     Ranks ranks(3, [hosts](Exchange& exchange) {
-      using namespace transport::ranks;
+      using namespace transport::team;
       pretend_host(exchange.rank() % hosts);
       Team team(Runtime::get(), exchange,
                 {.timeout = timeout, .patience = timeout, .window_bytes = 1U << 20U, .devices = {0}});
@@ -222,11 +222,11 @@ TEST(Joining, ARankStoppedInTheMiddleOfASplitIsNamed) {
       backend::set_flag(team.state().done_flag(team.membership().first_local()),
                         static_cast<std::uint32_t>(call));  // on devices
       TeamExchange among(team, call);
-      transport::ranks::synchronize(among);
-      transport::ranks::synchronize(exchange);  // the others have heard from it
+      transport::team::synchronize(among);
+      transport::team::synchronize(exchange);  // the others have heard from it
       if (exchange.rank() == 1) std::raise(SIGSTOP);
       const Stopwatch watch;
-      const std::string text = failure_of(0, [&] { transport::ranks::synchronize(among); });
+      const std::string text = failure_of(0, [&] { transport::team::synchronize(among); });
       if (exchange.rank() == 1) return;
       EXPECT_LT(watch.elapsed(), timeout + slack);
       EXPECT_TRUE(names_rank_1_alone(text));
@@ -282,7 +282,7 @@ class ExchangeOfAnotherVersion final : public Exchange {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     std::vector<std::byte> told(mine.begin(), mine.end());
     if (std::exchange(is_first_, false) && rank() == 1) {
-      transport::ranks::BuildMark mark;
+      transport::team::BuildMark mark;
       EXPECT_EQ(mine.size(), sizeof mark);
       std::memcpy(&mark, mine.data(), sizeof mark);
       mark.version[0] = '9';

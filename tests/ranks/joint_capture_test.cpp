@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using backend::EventHandle;
@@ -237,4 +237,4 @@ TEST_F(JointCaptures, GoOnWithoutCallsThatAreAbandoned) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

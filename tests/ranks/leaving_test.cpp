@@ -62,7 +62,7 @@ TEST(FailedWork, EndsTheTeamAndIsNamed) {
       const Tensor second = full({count}, -5, {.device = 0});
       communicator.barrier();
       synchronize(0);
-      transport::ranks::synchronize(exchange);  // nobody is still in the barrier
+      transport::team::synchronize(exchange);  // nobody is still in the barrier
       if (rank == 1) {
         virtual_devices::inject({.operation = virtual_devices::Operation::kernel,
                                  .kind = virtual_devices::FaultKind::fail_asynchronously});
@@ -90,7 +90,7 @@ TEST(Leaving, DoesNotWaitForCallsOfOtherCommunicators) {
       const Tensor tensor = full({1000}, exchange.rank(), {.device = 0});
       leaves->all_reduce_add({tensor}, {tensor});
       synchronize(0);
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       const Tensor sent = full({1000}, exchange.rank(), {.device = 0});
       synchronize(0);
       const std::vector<Stream> streams{is_on_own_stream ? Stream(0) : current_stream(0)};
@@ -127,7 +127,7 @@ TEST(Leaving, KeepsWhatCallsUseThatHaveNotBegun) {
     StreamGate gate(current_stream(0));
     communicator->all_reduce_add({tensor}, {tensor});
     EXPECT_LT(time_of([&] { communicator.reset(); }), timeout + slack);
-    EXPECT_EQ(Runtime::get().extension<transport::ranks::LiveTeams>().count_on(0), 0U);
+    EXPECT_EQ(Runtime::get().extension<transport::team::LiveTeams>().count_on(0), 0U);
     gate.open();
     EXPECT_TRUE(refuses([] { synchronize(0); }, ErrorCode::aborted, {"rank"}));
     tensor.fill_(1);
@@ -139,7 +139,7 @@ TEST(Leaving, LeavesNoFailuresOfItsOwn) {
   expect_all_right(2, [](Exchange& exchange) {
     std::optional<Communicator> communicator = make(exchange, 60s);
     if (exchange.rank() == 0) communicator->barrier();
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     if (exchange.rank() == 1) communicator->abort("enough");
     communicator.reset();
     const Communicator next = make(exchange);
@@ -166,7 +166,7 @@ TEST(Leaving, MayComeInDifferentOrders) {
       auto& communicator = communicators[exchange.rank() == 0 ? i : count - 1 - i];
       EXPECT_LT(time_of([&] { communicator.reset(); }), slack);
     }
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     empty_cache();
     EXPECT_EQ(free_memory(0), free);
   });
@@ -192,16 +192,16 @@ TEST(Leaving, WaitsForThoseWhoHaveYetToRead) {
 void expect_memory_back(Exchange& exchange, bool is_aborted, const std::function<void()>& sweep) {
   const std::size_t free = free_memory(0);
   std::optional<Communicator> communicator = make_used(exchange);
-  transport::ranks::synchronize(exchange);  // rank 1 is done, too
+  transport::team::synchronize(exchange);  // rank 1 is done, too
   if (exchange.rank() == 0) {
     if (is_aborted) communicator->abort("enough");
     EXPECT_LT(time_of([&] { communicator.reset(); }), slack);
     empty_cache();
     EXPECT_LT(free_memory(0), free) << "rank 1 has it open";
   }
-  transport::ranks::synchronize(exchange);
+  transport::team::synchronize(exchange);
   communicator.reset();
-  transport::ranks::synchronize(exchange);
+  transport::team::synchronize(exchange);
   sweep();
   EXPECT_EQ(free_memory(0), free);
 }
@@ -217,7 +217,7 @@ TEST(Leaving, HasTensorsClosedByThoseWhoStay) {
       synchronize(0);
     }
     if (exchange.rank() == 1) other.barrier();
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     if (exchange.rank() == 0) {
       communicator.reset();
       empty_cache();
@@ -228,7 +228,7 @@ TEST(Leaving, HasTensorsClosedByThoseWhoStay) {
         return free_memory(0) >= free;
       }));
     }
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
   });
 }
 
@@ -262,13 +262,13 @@ TEST(Leaving, GivesMemoryBackOnceALateRankIsGone) {
     const std::size_t free = free_memory(0);
     std::optional<Communicator> communicator = make_used(exchange);
     if (exchange.rank() == 1) {
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       std::raise(SIGKILL);
     }
     communicator.reset();
     empty_cache();
     EXPECT_LT(free_memory(0), free);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     EXPECT_TRUE(becomes_true([&] {
       empty_cache();
       return free_memory(0) == free;
@@ -318,7 +318,7 @@ TEST(Leaving, IsNotDoneByAForkedChild) {
       EXPECT_EQ(waitpid(child, &status, 0), child);
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
     }
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     communicator->all_reduce_add({tensor}, {tensor});
     EXPECT_EQ(tensor.to_vector<float>(), std::vector<float>(1000, 4.0F));
     communicator.reset();

@@ -138,7 +138,7 @@ void expect_the_same_bits(void (*disturb)(), const std::vector<float>& inputs) {
       const auto sums = tensor.to_vector<float>();
       std::uint64_t hash = 0;
       for (const float sum : sums) hash = hash * 1'099'511'628'211U + std::bit_cast<std::uint32_t>(sum);
-      const auto hashes = transport::ranks::gather(exchange, hash);
+      const auto hashes = transport::team::gather(exchange, hash);
       EXPECT_EQ(hashes[0], hashes[1]);
     });
   }
@@ -156,7 +156,7 @@ TEST(LibraryThreads, WithoutMemoryWhileARankIsLostTheOthersAreTold) {
   Ranks ranks(3, [](Exchange& exchange) {
     Communicator communicator = make(exchange, 60s);
     use(communicator);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     if (exchange.rank() == 1) std::raise(SIGKILL);
     const Stopwatch watch;
     {
@@ -175,7 +175,7 @@ TEST(LibraryThreads, WithoutMemoryBetweenHostsTheCommunicatorEnds) {
     pretend_host(exchange.rank());
     Communicator communicator = make(exchange, 60s);
     use(communicator);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     // What a rank that has lost its courier cannot tell the other host, that one does not hear.
     if (exchange.rank() == 1) {
       const Stopwatch watch;
@@ -184,7 +184,7 @@ TEST(LibraryThreads, WithoutMemoryBetweenHostsTheCommunicatorEnds) {
       EXPECT_TRUE(mentions(text, {"rank 1 has lost the other hosts", "out of memory"}));
       EXPECT_LT(watch.elapsed(), slack);
     }
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     communicator.abort("the test is over");
   });
 }
@@ -195,7 +195,7 @@ TEST(LibraryThreads, WithoutMemoryToOpenMemoryOfAnotherRankThatRankIsTold) {
     use(communicator);
     const Tensor large = some_tensor(5'000'000);
     synchronize(0);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     const ThreadsWithoutMemory openers(exchange.rank() == 1 ? "tutti-opener" : "none");
     if (exchange.rank() == 0) {
       EXPECT_TRUE(refuses([&] { communicator.all_reduce_add({large}, {large}); },
@@ -205,7 +205,7 @@ TEST(LibraryThreads, WithoutMemoryToOpenMemoryOfAnotherRankThatRankIsTold) {
     } else {
       static_cast<void>(failure_of(0, [&] { communicator.all_reduce_add({large}, {large}); }));
     }
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
   });
 }
 

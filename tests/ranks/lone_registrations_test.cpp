@@ -11,7 +11,7 @@
 #include <gtest/gtest.h>
 
 /// One rank registers, and the tests decide what the other does, and when.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using test::expect_all_right;
@@ -164,4 +164,4 @@ TEST(Registrations, MemoryThatIsGivenAgainWaitsForBothToBeClosed) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -56,7 +56,7 @@ void expect_that_who_leaves_ends_calls(int hosts) {
       const Tensor tensor = some_tensor();
       communicator->barrier();
       synchronize(0);
-      transport::ranks::synchronize(exchange);  // nobody is still in the barrier
+      transport::team::synchronize(exchange);  // nobody is still in the barrier
       const Stopwatch watch;
       if (exchange.rank() == 1) {
         communicator.reset();

@@ -43,7 +43,7 @@ TEST(LostRanks, AKilledRankEndsTheCallsOfAllOthers) {
     const Tensor tensor = some_tensor();
     for (int call = 0; call < 5; ++call) communicator->all_reduce_add({tensor}, {tensor});
     synchronize(0);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     if (exchange.rank() == 1) std::raise(SIGKILL);
     const Stopwatch watch;
     const std::string text = failure_of(0, [&] { communicator->all_reduce_add({tensor}, {tensor}); });
@@ -97,7 +97,7 @@ void expect_told_by_every_wait(const std::function<void(Communicator&)>& end, Er
       communicator.all_reduce_add({tensor}, {tensor});
       EXPECT_NO_THROW(synchronize(0));
       if (exchange.rank() == 0) communicator.all_reduce_add({tensor}, {tensor});
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       if (exchange.rank() == 1) return end(communicator);
       EXPECT_TRUE(refuses([&] { waits[wait](tensor); }, code, {text}));
       try {
@@ -135,11 +135,11 @@ TEST(LostRanks, WaitingForCallsThatWereOverSaysNothing) {
     const Tensor tensor = some_tensor();
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     if (exchange.rank() == 1) communicator.abort("enough");
     EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
     EXPECT_NO_THROW(synchronize(0));
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
   });
 }
 
@@ -238,7 +238,7 @@ TEST(LostRanks, ARankThatIsLateForLongerThanThePatienceIsNamed) {
     const Tensor tensor = some_tensor();
     communicator.barrier();
     synchronize(0);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     const Stopwatch watch;
     if (exchange.rank() == 1) {
       EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
@@ -273,7 +273,7 @@ TEST(LostRanks, ACallMayBeMorePatientThanTheCommunicatorOrLess) {
     }
     const std::chrono::milliseconds shorter = timeout / 4;
     const PatienceGuard impatience(shorter);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     be_late(timeout);
     const std::string text = failure_of(0, [&] { communicator.all_reduce_add({tensor}, {tensor}); });
     EXPECT_TRUE(mentions(text, {fmt::format("within {} ms", shorter.count()), "rank 1 has not made it"}));
@@ -437,7 +437,7 @@ TEST(LostRanks, WhoHasGotTooFarAheadNamesTheRankThatIsBehind) {
     const Tensor nothing = some_tensor(0);  // nobody waits for data
     if (exchange.rank() == 2) std::this_thread::sleep_for(2 * timeout);
     const std::string text = failure_of(0, [&] {
-      for (std::size_t call = 0; call < transport::ranks::RankStatus::history; ++call)
+      for (std::size_t call = 0; call < transport::team::RankStatus::history; ++call)
         communicator.broadcast({nothing}, 0);
     });
     EXPECT_TRUE(mentions(text, {within_timeout, "rank 2 has not made it, its last call is nothing yet"}));
@@ -471,7 +471,7 @@ TEST(LostRanks, ATimeoutMayBeShort) {
   expect_all_right(2, [&](Exchange& exchange) {
     Communicator communicator = make(exchange, shortest);
     const Tensor tensor = some_tensor();
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     const Stopwatch watch;
     if (exchange.rank() == 1) {
       EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));

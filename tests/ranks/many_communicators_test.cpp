@@ -44,7 +44,7 @@ TEST(ManyCommunicators, TheirCallsMayWaitForOneAnotherInAnyOrder) {
     synchronize(rank);
     for (const Tensor& tensor : all) tensor.fill_(-1);
     synchronize(rank);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     for (int i = 0; i < count; ++i) call(rank == 0 ? i : count - 1 - i);
     for (const Stream& stream : streams) stream.synchronize();
     for (int i = 0; i < count; ++i) {

@@ -104,11 +104,11 @@ void exchange_two_before(Communicator& communicator, Exchange& exchange, const s
     for (int i = 0; i < 2; ++i) communicator.recv(some_tensor(), 1);
     then();
   }
-  transport::ranks::synchronize(exchange);
+  transport::team::synchronize(exchange);
   if (exchange.rank() == 1) {
     for (int i = 0; i < 2; ++i) communicator.send(some_tensor(), 0);
   }
-  transport::ranks::synchronize(exchange);
+  transport::team::synchronize(exchange);
 }
 
 TEST(Messages, WhoHasSentEarlierOnesIsNotBlamedForThoseOfALateRank) {
@@ -168,7 +168,7 @@ TEST(Messages, AnOtherSideThatIsGoneEndsThem) {
     Communicator communicator = make(exchange, 60s);
     communicator.barrier();
     synchronize(0);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     if (exchange.rank() == 1) std::raise(SIGKILL);
     const Tensor tensor = some_tensor();
     const auto exchange_messages = [&] {  // which may be refused at once
@@ -187,13 +187,13 @@ TEST(Messages, WhoLeavesWithoutItsSideEndsThemAndWhoHasDoneItDoesNot) {
     if (exchange.rank() == 1) {
       communicator->send(tensor, 0);
       communicator.reset();
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       return;
     }
     std::this_thread::sleep_for(300ms);  // it is probably leaving by now
     communicator->recv(tensor, 1);
     EXPECT_EQ(tensor.to_vector<std::int32_t>().front(), 1);
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     const std::vector<std::string> mentions{"rank 1 has left without message #2 from member 1 to member 0"};
     EXPECT_TRUE(refuses([&] { communicator->recv(tensor, 1); }, ErrorCode::peer_unavailable, mentions));
     expect_end(*communicator, ErrorCode::peer_unavailable, mentions);
@@ -211,13 +211,13 @@ TEST(Messages, ArePatientlyWaitedForByWhoHasSentThemAndLeaves) {
       synchronize(0);
       const bool goes_through_devices = communicator->last_plan().transport == "p2p";
       const auto waited = time_of([&] {
-        transport::ranks::synchronize(exchange);
+        transport::team::synchronize(exchange);
         communicator.reset();
       });
       EXPECT_TRUE(!goes_through_devices || waited >= late);
       return;
     }
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     std::this_thread::sleep_for(late);
     communicator->recv(tensor, 1);
     EXPECT_EQ(tensor.to_vector<std::int32_t>().front(), 1);
@@ -229,7 +229,7 @@ TEST(Messages, AreNotSentToWhoHasLeft) {
   expect_all_right(2, [](Exchange& exchange) {
     std::optional<Communicator> communicator = make(exchange, 60s);
     if (exchange.rank() == 1) communicator.reset();
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     if (exchange.rank() == 1) return;
     const std::vector<std::string> mentions{
         "rank 1 has left without receiving message #1 from member 0 to member 1"};
@@ -252,10 +252,10 @@ TEST(Messages, ThatHaveBeenSentAreReceivedWhenTheirSenderHasLeftHoweverManyTheyA
     if (exchange.rank() == 1) {
       for (const Tensor& tensor : tensors) communicator->send(tensor, 0);
       synchronize(0);
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       return communicator.reset();
     }
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     std::this_thread::sleep_for(300ms);  // it is probably leaving by now
     for (const Tensor& tensor : tensors) communicator->recv(tensor, 1);
     for (int i = 0; i < full_ones; ++i)
@@ -281,7 +281,7 @@ TEST(Messages, NoHostWaitsForTheOtherSide) {
       }
     };
     if (exchange.rank() == 0) send_or_receive();
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     if (exchange.rank() == 1) send_or_receive();
     for (int i = 0; i < count; ++i)
       EXPECT_EQ(tensors[static_cast<std::size_t>(i)].to_vector<std::int32_t>().back(), i);

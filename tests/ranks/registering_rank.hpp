@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 
 /// The registration cache by itself, without calls: two ranks of a member each.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 inline constexpr std::uint64_t always = 1'000'000;  ///< more calls than any test makes
 inline constexpr std::size_t capacity = 4;
@@ -102,4 +102,4 @@ struct FullSegment {
   Tensor second;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -25,7 +25,7 @@
 #include <gmock/gmock.h>
 
 /// Both ranks register: they are two processes.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using namespace std::chrono_literals;
@@ -325,4 +325,4 @@ TEST(Registrations, WhatAnEndedTeamHasOpenStaysOpenUntilItIsGone) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -78,7 +78,7 @@ TEST(SeveralHosts, AKilledRankEndsTheCallsOnAllHosts) {
     const Tensor tensor = some_tensor();
     for (int call = 0; call < 5; ++call) communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
-    transport::ranks::synchronize(exchange);  // the others have come here too
+    transport::team::synchronize(exchange);  // the others have come here too
     if (exchange.rank() == 1) std::raise(SIGKILL);
     const Stopwatch watch;
     const std::string text = failure_of(0, [&] { communicator.all_reduce_add({tensor}, {tensor}); });
@@ -96,7 +96,7 @@ TEST(SeveralHosts, ARankThatWasAloneOnItsHostIsNamedAfterTheTimeout) {
     const Tensor tensor = some_tensor();
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
-    transport::ranks::synchronize(exchange);  // the others have come here too
+    transport::team::synchronize(exchange);  // the others have come here too
     if (exchange.rank() == 1) std::raise(SIGKILL);
     const Stopwatch watch;
     const std::string text = failure_of(0, [&] { communicator.all_reduce_add({tensor}, {tensor}); });
@@ -123,7 +123,7 @@ TEST(SeveralHosts, AStoppedRankIsNamedAndNotThoseWhoseWordsItHandsOn) {
     const Tensor tensor = some_tensor();
     communicator.all_reduce_add({tensor}, {tensor});
     synchronize(0);
-    transport::ranks::synchronize(exchange);  // the others have come here too
+    transport::team::synchronize(exchange);  // the others have come here too
     if (exchange.rank() == 1) std::raise(SIGSTOP);
     const std::string text = failure_of(0, [&] { communicator.reduce_add({tensor}, {tensor}, 0); });
     if (exchange.rank() == 1) return;
@@ -152,8 +152,8 @@ TEST(SeveralHosts, CallsThatDifferEndOnAllRanksWithBothSignatures) {
 TEST(SeveralHosts, FlagsStayComparableHoweverManyRoundsAreForOthers) {
   expect_all_right(2, [](Exchange& exchange) {
     pretend_host(exchange.rank());
-    transport::ranks::Team team(Runtime::get(), exchange,
-                                {.timeout = timeout, .window_bytes = 1U << 20U, .devices = {0}});
+    transport::team::Team team(Runtime::get(), exchange,
+                               {.timeout = timeout, .window_bytes = 1U << 20U, .devices = {0}});
     const backend::TeamWindowLayout& layout = team.windows().layout();
     const auto flag = [&](std::size_t offset) -> backend::SharedFlag& {
       return team.windows().flag_on_host(0, offset);
@@ -163,7 +163,7 @@ TEST(SeveralHosts, FlagsStayComparableHoweverManyRoundsAreForOthers) {
     for (const std::uint32_t finished :
          {0x3000'0000U, 0x7000'0000U, 0xb000'0000U, 0xf000'0000U, 0x1000'0000U}) {
       const std::uint32_t before = ready.value.load();
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       if (exchange.rank() == 1) {
         backend::set_flag(team.windows().flag_on_host(1, layout.finished_offset(1)), finished);
         team.news().announce();
@@ -173,7 +173,7 @@ TEST(SeveralHosts, FlagsStayComparableHoweverManyRoundsAreForOthers) {
         EXPECT_FALSE(backend::has_reached(ready.value.load(), finished - 8)) << finished;
         EXPECT_TRUE(backend::has_reached(ready.value.load(), finished - 0x4000'0000U)) << finished;
       }
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
     }
   });
 }

@@ -76,7 +76,7 @@ std::string failure_after(Exchange& exchange, const Happens& happens) {
   communicator->all_reduce_add({tensor}, {tensor});
   synchronize(0);
   std::this_thread::sleep_for(timeout / 4);  // the others have heard of it, and of one another
-  transport::ranks::synchronize(exchange);
+  transport::team::synchronize(exchange);
   happens();
   const Stopwatch watch;
   text = failure_of(0, [&] { communicator->all_reduce_add({tensor}, {tensor}); });

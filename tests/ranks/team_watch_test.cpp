@@ -31,11 +31,11 @@ namespace tutti::test::ranks {
 namespace {
 
 using namespace std::chrono_literals;
-using transport::ranks::Attempt;
-using transport::ranks::LiveTeams;
-using transport::ranks::PauseDetector;
-using transport::ranks::Signature;
-using transport::ranks::Team;
+using transport::team::Attempt;
+using transport::team::LiveTeams;
+using transport::team::PauseDetector;
+using transport::team::Signature;
+using transport::team::Team;
 
 const std::chrono::milliseconds call_timeout = patient(1000ms);
 
@@ -85,7 +85,7 @@ TEST(TeamWatch, CapturedCallsAreNotLateHoweverLongTheyAreReplayed) {
     std::this_thread::sleep_for(call_timeout / 4);
     calls.complete(call);
     EXPECT_NO_THROW(calls.team().abort().require_running());
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     calls.post(true);
     calls.expect_late(calls.post());
   });
@@ -112,7 +112,7 @@ TEST(TeamWatch, CallsAreLateWhateverTheirNumbers) {
       expect_all_right(2, [&](Exchange& exchange) {
         Calls calls(exchange);
         calls.pretend_to_have_completed(count, by_rounds);
-        transport::ranks::synchronize(exchange);
+        transport::team::synchronize(exchange);
         EXPECT_FALSE(calls.team().progress().has_calls_under_way());
         const std::uint64_t call = calls.post();
         EXPECT_TRUE(calls.team().progress().has_calls_under_way());
@@ -148,7 +148,7 @@ TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
         while (calls.team().state().status(rank).last_sequence.load() < call)
           std::this_thread::sleep_for(1ms);
       }
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       if (exchange.rank() == 1) std::raise(SIGSTOP);
       calls.expect_late(call);
       const std::string text = failure_of(0, [&] { calls.team().abort().require_running(); });
@@ -196,12 +196,12 @@ TEST(TeamWatch, AJobThatWasStoppedAsAWholeGoesOn) {
       pretend_host(exchange.rank() % hosts);
       Calls calls(exchange);
       const std::uint64_t call = calls.post();
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       std::raise(SIGSTOP);
       std::this_thread::sleep_for(call_timeout / 4);
       calls.complete(call);
       EXPECT_NO_THROW(calls.team().abort().require_running());
-      transport::ranks::synchronize(exchange);
+      transport::team::synchronize(exchange);
       calls.expect_late(calls.post());
     });
     ranks.resume_after(call_timeout + call_timeout / 2, 0);
@@ -215,7 +215,7 @@ TEST(LiveTeams, AreIdleTogether) {
     Calls first(exchange);
     Calls second(exchange);
     LiveTeams& live_teams = Runtime::get().extension<LiveTeams>();
-    const auto are_idle = [&](const transport::ranks::CallLog* asker = nullptr) {
+    const auto are_idle = [&](const transport::team::CallLog* asker = nullptr) {
       bool is_called = false;
       const Attempt attempt = live_teams.while_idle(asker, [&] { is_called = true; });
       EXPECT_EQ(is_called, attempt == Attempt::done);
@@ -232,13 +232,13 @@ TEST(LiveTeams, AreIdleTogether) {
       EXPECT_EQ(are_idle(), Attempt::not_now);
     }
     static_cast<void>(second.post());
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
     second.team().abort().set(ErrorCode::aborted, "enough");
     EXPECT_EQ(are_idle(&first.team().calls()), Attempt::done) << "what has been ended waits for nobody";
     EXPECT_EQ(are_idle(&second.team().calls()), Attempt::not_now);
     static_cast<void>(first.post(true));
     EXPECT_EQ(are_idle(), Attempt::not_soon) << "graphs may run at any time";
-    transport::ranks::synchronize(exchange);
+    transport::team::synchronize(exchange);
   });
 }
 

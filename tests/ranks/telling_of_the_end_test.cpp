@@ -77,7 +77,7 @@ void lose_rank_1(Exchange& exchange) {
   const Tensor tensor = some_tensor();
   communicator.all_reduce_add({tensor}, {tensor});
   synchronize(0);
-  transport::ranks::synchronize(exchange);  // the others have come here too
+  transport::team::synchronize(exchange);  // the others have come here too
   if (exchange.rank() == 1) std::raise(SIGSTOP);
   const Stopwatch watch;
   const std::string text = failure_of(0, [&] { communicator.all_reduce_add({tensor}, {tensor}); });

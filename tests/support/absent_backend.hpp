@@ -77,7 +77,7 @@ class AbsentBackend : public backend::Backend {
   }
   void copy(StreamRef, const backend::Copy2D&) override { unexpected(); }
   void fan_out(StreamRef, const backend::FanOut&) override { unexpected(); }
-  void ordered_sum(StreamRef, const backend::OrderedSum&) override { unexpected(); }
+  void ordered_reduction(StreamRef, const backend::OrderedReduction&) override { unexpected(); }
   void convert(StreamRef, const backend::Convert&) override { unexpected(); }
   void fill(StreamRef, const backend::Fill&) override { unexpected(); }
   void random_fill(StreamRef, const backend::RandomFill&) override { unexpected(); }

@@ -25,13 +25,13 @@ namespace tutti::test {
 /// What one rank of a team has of its own, without threads, windows and other processes: the test does what
 /// those would do. Several ranks may be in one process. Each member is device 0.
 struct RankRooms {
-  using Ranks = std::vector<transport::ranks::Membership::Rank>;
+  using Ranks = std::vector<transport::team::Membership::Rank>;
 
   /// `count` ranks of one host, with a member each.
   [[nodiscard]] static Ranks alike(std::size_t count) {
     return Ranks(count, {.host = "here", .member_count = 1});
   }
-  [[nodiscard]] static transport::ranks::SharedState::Shape shape_of(const Ranks& ranks) {
+  [[nodiscard]] static transport::team::SharedState::Shape shape_of(const Ranks& ranks) {
     std::size_t members = 0;
     for (const auto& rank : ranks) members += rank.member_count;
     return {.ranks = ranks.size(), .members = members, .has_registrations = true, .has_links = true};
@@ -57,20 +57,20 @@ struct RankRooms {
     for (std::size_t local = 0; local < membership.local_count(); ++local)
       backend::set_flag(progress.flag_of_rounds(local), static_cast<std::uint32_t>(sequence));
   }
-  [[nodiscard]] transport::ranks::RankStatus& status() const { return state.status(membership.rank()); }
+  [[nodiscard]] transport::team::RankStatus& status() const { return state.status(membership.rank()); }
 
   Runtime& runtime = Runtime::get();
-  const transport::ranks::Membership membership;
-  const transport::ranks::SharedState state;
-  const std::vector<transport::ranks::PeerProcess> processes;  ///< none that could be gone
-  transport::ranks::LocalNews news;
-  transport::ranks::Abort abort;
-  transport::ranks::Progress progress;
-  const transport::ranks::Judgement judgement;
-  const transport::ranks::FlightRecord record;
-  transport::ranks::Waiting waiting;
-  transport::ranks::CallLog calls;
-  transport::ranks::Links links;
+  const transport::team::Membership membership;
+  const transport::team::SharedState state;
+  const std::vector<transport::team::PeerProcess> processes;  ///< none that could be gone
+  transport::team::LocalNews news;
+  transport::team::Abort abort;
+  transport::team::Progress progress;
+  const transport::team::Judgement judgement;
+  const transport::team::FlightRecord record;
+  transport::team::Waiting waiting;
+  transport::team::CallLog calls;
+  transport::team::Links links;
 };
 
 }  // namespace tutti::test

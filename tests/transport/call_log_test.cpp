@@ -14,7 +14,7 @@
 #include <gtest/gtest.h>
 
 /// Two ranks announce calls; both are in this process.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using test::RankRooms;
@@ -109,4 +109,4 @@ TEST_F(TwoCallers, WhoWaitsForThisRankClosesNothing) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -21,7 +21,7 @@
 #include <gtest/gtest.h>
 
 /// Devices that are asked how far they have come, here virtual ones.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using namespace std::chrono_literals;
@@ -119,4 +119,4 @@ TEST_F(AskedDevices, ThatFailAreToldOf) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

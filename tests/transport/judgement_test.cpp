@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 
 /// Who is late, and what becomes of waits for them. Rank 0 judges; the others only leave their traces.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using namespace std::chrono_literals;
@@ -154,4 +154,4 @@ TEST_F(ThreeHastyRanks, ARankThatGivesNoSignIsWaitedForUntilTheTimeoutIfItIsWait
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -18,7 +18,7 @@
 
 /// What the log tells of calls that wait for late ranks, and when. No time passes: the test says how long a
 /// wait has lasted.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using namespace std::chrono_literals;
@@ -145,4 +145,4 @@ TEST(LateWarnings, OfAHostThatWaitsInACompletedCallComeFromOneThatHasMadeAsMany)
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

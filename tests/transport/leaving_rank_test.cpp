@@ -17,7 +17,7 @@
 #include <gtest/gtest.h>
 
 /// For whom a rank waits that leaves, and how long. Rank 0 leaves; of rank 1 there are only the traces.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using namespace std::chrono_literals;
@@ -111,4 +111,4 @@ TEST_F(LeavingRank, DoesNotWaitLongForOneThatOnlyDoesNotLeave) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 const std::array<Membership::Rank, 4> four_ranks{{{.host = "a", .member_count = 2},
@@ -67,4 +67,4 @@ TEST(Membership, SaysWhereRanksAre) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

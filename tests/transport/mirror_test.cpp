@@ -21,7 +21,7 @@
 #include <gtest/gtest.h>
 
 /// What a rank tells another host, and what that makes of it; both hosts' memory is in this process.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using test::RankRooms;
@@ -182,4 +182,4 @@ TEST_F(TwoHosts, AMessageThatMakesNoSenseIsRefused) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -61,9 +61,9 @@ std::vector<Access> accesses_of(const FanOutStep& step) {
   return result;
 }
 
-std::vector<Access> accesses_of(const SumStep& step) {
+std::vector<Access> accesses_of(const ReductionStep& step) {
   std::vector<Access> result;
-  for (const backend::OrderedSumSegment& segment : step.segments) {
+  for (const backend::OrderedReductionSegment& segment : step.segments) {
     const std::uint64_t bytes = segment.count * size_of(step.dtype);
     for (std::uint32_t i = 0; i < step.input_count; ++i) {
       result.push_back(rows_at(step.pointers[segment.first_input + i], false, bytes, 1, 0));
@@ -382,10 +382,11 @@ TEST(PlanOrder, ASplitSumIsMadeByAllButTheRoot) {
     EXPECT_EQ(plan.summary.algorithm, "split sums");
     std::map<LaneId, std::uint64_t> shares;
     for (const PlannedStep& planned : plan.steps) {
-      const auto* const sum = std::get_if<SumStep>(&planned.step);
+      const auto* const sum = std::get_if<ReductionStep>(&planned.step);
       if (sum == nullptr) continue;
       EXPECT_EQ(sum->input_count, 4U);
-      for (const backend::OrderedSumSegment& segment : sum->segments) shares[sum->lane] += segment.count;
+      for (const backend::OrderedReductionSegment& segment : sum->segments)
+        shares[sum->lane] += segment.count;
     }
     ASSERT_EQ(shares.size(), 3U);
     EXPECT_FALSE(shares.contains(2));

@@ -13,7 +13,7 @@
 #include <gtest/gtest.h>
 
 /// How far calls have come, when the test sets the flags.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using test::RankRooms;
@@ -82,4 +82,4 @@ TEST_F(CallsInProgress, MarksOfATeamThatHasBeenEndedProveNothing) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

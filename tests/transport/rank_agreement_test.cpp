@@ -139,13 +139,13 @@ TEST(RankAgreement, NcclsCallsAreMadeByAllOrNoneInTheSameGroups) {
       });
 }
 
-ranks::TeamMeans means_of(std::size_t rank, std::size_t members, BackendKind backend) {
-  ranks::TeamMeans means{.backend = backend,
-                         .layout = {.members = static_cast<std::uint32_t>(members), .slot_bytes = 1 << 20},
-                         .most_given = ranks::Registrations::most_given,
-                         .first_local = rank,
-                         .local_count = 1,
-                         .windows = TransportKind::p2p};
+team::TeamMeans means_of(std::size_t rank, std::size_t members, BackendKind backend) {
+  team::TeamMeans means{.backend = backend,
+                        .layout = {.members = static_cast<std::uint32_t>(members), .slot_bytes = 1 << 20},
+                        .most_given = team::Registrations::most_given,
+                        .first_local = rank,
+                        .local_count = 1,
+                        .windows = TransportKind::p2p};
   const std::uint64_t most = low_latency_to(Collective::all_reduce_add, means.layout.lines, backend);
   means.layout.inbox_bytes =
       round_up(means.layout.in_lines(most) + 64 * kib, backend::TeamWindowLayout::alignment);
@@ -154,31 +154,31 @@ ranks::TeamMeans means_of(std::size_t rank, std::size_t members, BackendKind bac
 
 TEST(RankAgreement, EveryRoundHasTheReadersThatItsSourcesKnowOf) {
   for (const BackendKind backend : {BackendKind::host, BackendKind::cuda}) {
-    for_each_team_call(
-        [&](Collective collective, std::size_t members, std::uint64_t elements, bool has_unequal_parts) {
-          using Link = std::tuple<std::uint32_t, std::size_t, std::size_t>;  // round, source, reader
-          std::set<Link> told;
-          std::set<Link> awaited;
-          std::set<std::uint32_t> counts;
-          std::set<ranks::Protocol> protocols;
-          for (std::size_t rank = 0; rank < members; ++rank) {
-            const Plan plan = ranks::lower_rounds(
-                seen_by(rank, members, collective, elements, rank % 2 == 0, has_unequal_parts),
-                means_of(rank, members, backend));
-            const ranks::RoundPlan& rounds = *rounds_of(plan);
-            counts.insert(rounds.round_count);
-            protocols.insert(rounds.protocol);
-            ASSERT_EQ(rounds.parts.size(), 1U);
-            for (const ranks::RoundPart& part : rounds.parts.front()) {
-              for (const std::uint32_t reader : part.readers) told.insert({part.round, rank, reader});
-              for (const std::uint32_t source : part.sources) awaited.insert({part.round, source, rank});
-            }
-          }
-          EXPECT_EQ(counts.size(), 1U);
-          EXPECT_EQ(protocols.size(), 1U);
-          EXPECT_EQ(told, awaited);
-          EXPECT_FALSE(told.empty());
-        });
+    for_each_team_call([&](Collective collective, std::size_t members, std::uint64_t elements,
+                           bool has_unequal_parts) {
+      using Link = std::tuple<std::uint32_t, std::size_t, std::size_t>;  // round, source, reader
+      std::set<Link> told;
+      std::set<Link> awaited;
+      std::set<std::uint32_t> counts;
+      std::set<team::Protocol> protocols;
+      for (std::size_t rank = 0; rank < members; ++rank) {
+        const Plan plan =
+            team::lower_rounds(seen_by(rank, members, collective, elements, rank % 2 == 0, has_unequal_parts),
+                               means_of(rank, members, backend));
+        const team::RoundPlan& rounds = *rounds_of(plan);
+        counts.insert(rounds.round_count);
+        protocols.insert(rounds.protocol);
+        ASSERT_EQ(rounds.parts.size(), 1U);
+        for (const team::RoundPart& part : rounds.parts.front()) {
+          for (const std::uint32_t reader : part.readers) told.insert({part.round, rank, reader});
+          for (const std::uint32_t source : part.sources) awaited.insert({part.round, source, rank});
+        }
+      }
+      EXPECT_EQ(counts.size(), 1U);
+      EXPECT_EQ(protocols.size(), 1U);
+      EXPECT_EQ(told, awaited);
+      EXPECT_FALSE(told.empty());
+    });
   }
 }
 

@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 /// How calls between processes go, by collective, members and size.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 constexpr std::uint64_t kib = 1024;
@@ -267,4 +267,4 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

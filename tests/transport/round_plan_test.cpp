@@ -9,7 +9,7 @@
 
 /// Which rounds work becomes, as far as the result alone does not tell: by which protocol they go, and
 /// whether what a member writes is ordered after what it puts.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 constexpr std::uint64_t bytes = 1024;
@@ -392,4 +392,4 @@ TEST(RoundPlan, HandsSumsOnInARoundOfTheirOwnIfTheyAreMoreThanThat) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 constexpr SharedState::Shape three_ranks{
@@ -94,4 +94,4 @@ TEST(SharedState, TellsWhoIsBehind) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

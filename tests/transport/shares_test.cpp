@@ -15,7 +15,7 @@
 #include <gtest/gtest.h>
 
 /// How calls of a team are shared among members: everything once, and nothing by a root.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 /// One tensor of every member.
@@ -200,4 +200,4 @@ TEST(Shares, ARelayedBroadcastGivesAllOfItToEveryOtherMember) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 /// What a rank's watch sees and does, by itself; the test leaves the traces of the other rank.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using namespace std::chrono_literals;
@@ -111,4 +111,4 @@ TEST_F(WatchedRank, CallsTheHandlerOnceWhenTheTeamHasEnded) {
 }
 
 }  // namespace
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

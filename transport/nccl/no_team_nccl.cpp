@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/nccl/team_nccl.hpp"
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& /*exchange*/, Team& /*team*/,
                                            std::string& reason) {
@@ -10,4 +10,4 @@ std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& /*exchang
   return nullptr;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

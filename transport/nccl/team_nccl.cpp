@@ -22,7 +22,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using nccl::Library;
@@ -261,4 +261,4 @@ std::unique_ptr<TeamNccl> TeamNccl::create(Runtime& runtime, Exchange& exchange,
   return std::make_unique<TeamCommunicators>(runtime, team, Library::get());
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

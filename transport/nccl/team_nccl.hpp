@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// NCCL among the members of a team. Its communicators are made in the first call that uses them, which waits
 /// on the host until all ranks have made it, and may take a second; when the team is ended they are aborted,
@@ -24,4 +24,4 @@ class TeamNccl : public nccl::Connection {
   [[nodiscard]] virtual bool is_connected() const noexcept = 0;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

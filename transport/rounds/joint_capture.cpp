@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 bool JointCapture::begin(std::span<const backend::StreamRef> streams) {
   is_open_ = false;
@@ -79,4 +79,4 @@ void JointCapture::abandon() noexcept {
   }
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// This makes a call on several streams, of which some are being captured, part of that capture as a whole.
 ///
@@ -53,4 +53,4 @@ class JointCapture {
   bool is_open_ = false;                        ///< a call has begun, and not ended
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

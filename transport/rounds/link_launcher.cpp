@@ -9,7 +9,7 @@
 #include <shared_mutex>
 #include <tuple>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 /// What one local member does.
@@ -119,4 +119,4 @@ void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64
     team.progress().mark_batch(local, number, streams[local]);
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

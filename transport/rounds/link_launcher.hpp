@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// A half of a message, and where its bytes are: `LinkHalf::member`'s own memory, without gaps.
 struct LinkTransfer {
@@ -28,4 +28,4 @@ struct LinkTransfer {
 void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64_t number,
                   std::span<const LinkTransfer> transfers, std::span<const backend::StreamRef> streams);
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -16,7 +16,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 bool are_all_joined_by_nvlink(Runtime& runtime, std::span<const int> devices) {
@@ -128,4 +128,4 @@ Plan ProcessRounds::plan(Plan otherwise) {
   return plan;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// What one process does alone, by rounds among its own devices: one kernel of each device, which wait for
 /// one another there, in place of orders by events.
@@ -55,4 +55,4 @@ struct ProcessTurn {
   std::unique_lock<std::mutex> lock;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -22,7 +22,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 TeamSettings settings_of_process(std::span<const int> devices) {
@@ -120,4 +120,4 @@ ProcessTeams::Entry ProcessTeams::make(std::span<const int> devices) const {
   return entry;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

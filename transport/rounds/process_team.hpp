@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Devices of this process that carry out rounds of what it does alone: a team of one rank, whose calls
 /// nobody is told of, as nobody else makes them. They take turns; any thread may make them. They are
@@ -106,4 +106,4 @@ class ProcessTeams {
   std::vector<Entry> entries_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -11,7 +11,7 @@
 #include <ranges>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 /// Keeps kernels on their wide path.
@@ -60,18 +60,19 @@ void RoundBuilder::sum(DType dtype, std::uint64_t count, std::span<const Place> 
   adding.dtype = dtype;
   adding.input_count = static_cast<std::uint32_t>(inputs.size());
   kept_[root] += count * size_of(dtype);
-  const auto first = static_cast<std::uint32_t>(adding.sums.pointers.size());
+  const auto first = static_cast<std::uint32_t>(adding.reductions.pointers.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const LaneId member = work_.member_of(inputs[i]);
     if (member == root) {
-      adding.sums.pointers.push_back(own(inputs[i]));
+      adding.reductions.pointers.push_back(own(inputs[i]));
       continue;
     }
-    adding.sums.pointers.push_back(offer({.source = inputs[i], .row_bytes = count * size_of(dtype)}, root));
+    adding.reductions.pointers.push_back(
+        offer({.source = inputs[i], .row_bytes = count * size_of(dtype)}, root));
     connect(member, root);
   }
-  adding.sums.pointers.push_back(output);
-  adding.sums.segments.push_back(
+  adding.reductions.pointers.push_back(output);
+  adding.reductions.segments.push_back(
       {.count = count, .first_input = first, .first_output = first + adding.input_count});
 }
 
@@ -91,16 +92,16 @@ bool RoundBuilder::fits() const {
 }
 
 bool RoundBuilder::may_write_what_it_puts(std::size_t member) const {
-  return messages_[member].empty() || parts_[member].sums.segments.empty() || work_.outputs_are_apart ||
+  return messages_[member].empty() || parts_[member].reductions.segments.empty() || work_.outputs_are_apart ||
          puts_what_it_adds(member) || keeps_what_it_adds(member);
 }
 
 bool RoundBuilder::puts_what_it_adds(std::size_t member) const {
   const RoundPart& part = parts_[member];
   const std::vector<Message>& messages = messages_[member];
-  if (messages.size() != part.sums.segments.size()) return false;
+  if (messages.size() != part.reductions.segments.size()) return false;
   for (std::size_t i = 0; i < messages.size(); ++i) {
-    const backend::OrderedSumSegment& segment = part.sums.segments[i];
+    const backend::OrderedReductionSegment& segment = part.reductions.segments[i];
     const auto inputs = inputs_of(part, segment);
     if (messages[i].move.row_bytes != segment.count * size_of(part.dtype) ||
         std::ranges::find(inputs, own(messages[i].move.source)) == inputs.end()) {
@@ -113,8 +114,8 @@ bool RoundBuilder::puts_what_it_adds(std::size_t member) const {
 bool RoundBuilder::keeps_what_it_adds(std::size_t member) const {
   const RoundPart& part = parts_[member];
   std::multimap<BufferId, Slice> added;
-  for (const backend::OrderedSumSegment& segment : part.sums.segments) {
-    const Place output = part.sums.pointers[segment.first_output];
+  for (const backend::OrderedReductionSegment& segment : part.reductions.segments) {
+    const Place output = part.reductions.pointers[segment.first_output];
     const auto inputs = inputs_of(part, segment);
     const auto input = std::ranges::find_if(inputs, [this](Place place) {
       return place.buffer >= first_own_source() && place.buffer < first_inbox();
@@ -268,4 +269,4 @@ void RoundBuilder::add(Table& table, const Move& move, Place target) {
   add(table, move, std::span(&target, 1));
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// If it is not among them yet.
 void add_once(std::vector<std::uint32_t>& members, LaneId member);
@@ -93,8 +93,8 @@ class RoundBuilder {
   /// Sums lie as the own inputs whose memory they may share, and none of these is put.
   [[nodiscard]] bool keeps_what_it_adds(std::size_t member) const;
   [[nodiscard]] std::span<const Place> inputs_of(const RoundPart& part,
-                                                 const backend::OrderedSumSegment& segment) const {
-    return std::span(part.sums.pointers).subspan(segment.first_input, part.input_count);
+                                                 const backend::OrderedReductionSegment& segment) const {
+    return std::span(part.reductions.pointers).subspan(segment.first_input, part.input_count);
   }
 
   const TeamWork& work_;
@@ -114,4 +114,4 @@ class RoundBuilder {
   std::map<BufferId, std::uint64_t> given_;  ///< the number of each buffer's address
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

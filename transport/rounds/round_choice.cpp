@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 /// A thread adds 16 bytes of a message at a time, but the last one of a wide line has 8.
@@ -136,4 +136,4 @@ bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means, RoundChoi
   return false;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -14,7 +14,7 @@
 #include <string>
 
 /// How a team's calls go, by what they move. Nothing here depends on the rank.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 class TeamNccl;
 
@@ -60,4 +60,4 @@ struct RoundChoice {
 [[nodiscard]] bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means,
                                      RoundChoice rounds) noexcept;
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

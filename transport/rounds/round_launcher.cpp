@@ -11,7 +11,7 @@
 #include <shared_mutex>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using Pointers = std::vector<std::byte*>;
@@ -248,12 +248,12 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
                 .readers = part.readers,
                 .sources = part.sources,
                 .copies = {part.copies.segments, resolver.resolve(part.copies.pointers, task.copies)},
-                .sums = {.dtype = part.dtype,
-                         .reducing = launch.reducing,
-                         .input_count = part.input_count,
-                         .output_count = 1,
-                         .segments = part.sums.segments,
-                         .pointers = resolver.resolve(part.sums.pointers, task.sums)},
+                .reductions = {.dtype = part.dtype,
+                               .reducing = launch.reducing,
+                               .input_count = part.input_count,
+                               .output_count = 1,
+                               .segments = part.reductions.segments,
+                               .pointers = resolver.resolve(part.reductions.pointers, task.reductions)},
                 .given_count = static_cast<std::uint32_t>(part.given.size()),
                 .given = task.given};
   if (task.round.ends_call && !is_captured_) {
@@ -280,4 +280,4 @@ void RoundLauncher::finish(std::uint64_t sequence, std::span<const backend::Stre
     team_.progress().mark(local, sequence, streams[local]);
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -14,7 +14,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Carries out the local members' parts of plans, one call after another, on their streams. The calls come in
 /// the same order on all ranks, as `CallLog::post` sees to.
@@ -85,7 +85,7 @@ class RoundLauncher {
     backend::TeamRound round;
     std::vector<std::byte*> puts;
     std::vector<std::byte*> copies;
-    std::vector<std::byte*> sums;
+    std::vector<std::byte*> reductions;
     std::vector<std::byte*> given;
   };
 
@@ -129,4 +129,4 @@ class RoundLauncher {
   std::vector<std::size_t> next_;  ///< part of each local member, in a launch
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

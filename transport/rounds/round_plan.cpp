@@ -16,7 +16,7 @@
 #include <span>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 /// Items that are cut into rounds together: every round takes an even share of each group.
@@ -165,12 +165,13 @@ class Lowering {
 
 /// Whether a part puts what the part before it adds, segment by segment, or nothing, and only copies besides.
 bool hands_on(const RoundPart& sums, const RoundPart& part) {
-  if (!sums.copies.segments.empty() || !part.sums.segments.empty()) return false;
+  if (!sums.copies.segments.empty() || !part.reductions.segments.empty()) return false;
   if (part.puts.segments.empty()) return true;
-  return std::ranges::equal(sums.sums.segments, part.puts.segments, [&](const auto& sum, const auto& put) {
-    return sums.sums.pointers[sum.first_output] == part.puts.pointers[put.source] &&
-           sum.count * size_of(sums.dtype) == put.row_bytes;
-  });
+  return std::ranges::equal(
+      sums.reductions.segments, part.puts.segments, [&](const auto& sum, const auto& put) {
+        return sums.reductions.pointers[sum.first_output] == part.puts.pointers[put.source] &&
+               sum.count * size_of(sums.dtype) == put.row_bytes;
+      });
 }
 
 /// Numbers each local member's parts.
@@ -206,7 +207,7 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
     plan.given.emplace_back(given.begin(), given.end());
     if (protocol == Protocol::low_latency || work.outputs_are_apart) continue;
     for (RoundPart& part : parts) {
-      if (part.puts.segments.empty() || part.sums.segments.empty()) continue;
+      if (part.puts.segments.empty() || part.reductions.segments.empty()) continue;
       // An output may be the input: all of it must have been put before any of it is written.
       add_once(part.readers, static_cast<LaneId>(member));
       add_once(part.sources, static_cast<LaneId>(member));
@@ -235,8 +236,8 @@ std::size_t RoundPlan::bytes() const noexcept {
     total += bytes_in(own);
     for (const RoundPart& part : own) {
       total += bytes_in(part.puts.segments) + bytes_in(part.puts.pointers) + bytes_in(part.copies.segments) +
-               bytes_in(part.copies.pointers) + bytes_in(part.sums.segments) + bytes_in(part.sums.pointers) +
-               bytes_in(part.given);
+               bytes_in(part.copies.pointers) + bytes_in(part.reductions.segments) +
+               bytes_in(part.reductions.pointers) + bytes_in(part.given);
     }
   }
   return total;
@@ -257,4 +258,4 @@ RoundPlan plan_barrier(std::size_t members, std::size_t first_local, std::size_t
   return number(rounds, nothing, Protocol::slots, members, first_local, local_count);
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -12,7 +12,7 @@
 #include <vector>
 
 /// Work of a team as rounds through its members' windows (`backend/team_round.hpp`).
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// A problem of a team in stages, shared among its members. Lane m is member m's; every buffer belongs to a
 /// member. Made of the problem's pools, and of buffers for shares that are handed on.
@@ -64,10 +64,10 @@ struct RoundPart {
   std::vector<std::uint32_t> readers;
   std::vector<std::uint32_t> sources;
   Table<backend::FanOutSegment> copies;
-  Table<backend::OrderedSumSegment> sums;  ///< or else `copies`
-  DType dtype = DType::float32;            ///< of the sums
-  std::uint32_t input_count = 0;           ///< likewise
-  std::vector<BufferId> given;             ///< the member's buffers that readers are given
+  Table<backend::OrderedReductionSegment> reductions;  ///< or else `copies`
+  DType dtype = DType::float32;                        ///< of the sums
+  std::uint32_t input_count = 0;                       ///< likewise
+  std::vector<BufferId> given;                         ///< the member's buffers that readers are given
   /// Hands on the sums of the member's part before, which is of the round before, or takes such sums:
   /// `backend::TeamRound::relay`.
   bool is_relay = false;
@@ -131,4 +131,4 @@ struct RoundLimits {
 /// One round without data, in which everyone waits for everyone.
 [[nodiscard]] RoundPlan plan_barrier(std::size_t members, std::size_t first_local, std::size_t local_count);
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

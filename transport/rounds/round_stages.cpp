@@ -9,7 +9,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 Place behind(Place place, std::uint64_t offset) noexcept {
@@ -163,4 +163,4 @@ TeamWork share_work(const Problem& problem, bool is_relayed, const RanksTuning& 
   return is_sum ? sharing.relayed_sums() : sharing.relayed_broadcast();
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -6,7 +6,7 @@
 #include "transport/rounds/round_plan.hpp"
 #include "transport/tuning.hpp"
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// A team's problem as work in stages, shared among its members (`transport/shares.hpp`).
 ///
@@ -18,4 +18,4 @@ namespace tutti::transport::ranks {
 /// stands.
 [[nodiscard]] TeamWork share_work(const Problem& problem, bool is_relayed, const RanksTuning& tuning);
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

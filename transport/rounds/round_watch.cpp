@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 /// What is read before a member has waited for others: what it puts; and what it gives, which others read,
@@ -27,9 +27,9 @@ class EarlyReads {
       for (std::uint64_t row = 0; row < copy.rows; ++row)
         add(part.round, {source.buffer, source.offset + row * copy.source_pitch}, copy.row_bytes);
     }
-    for (const backend::OrderedSumSegment& sum : part.sums.segments) {
+    for (const backend::OrderedReductionSegment& sum : part.reductions.segments) {
       for (std::uint32_t i = 0; i < part.input_count; ++i)
-        add(part.round, part.sums.pointers[sum.first_input + i], sum.count * size_of(part.dtype));
+        add(part.round, part.reductions.pointers[sum.first_input + i], sum.count * size_of(part.dtype));
     }
   }
   /// By local member.
@@ -106,4 +106,4 @@ void tell_of_rounds(backend::Backend& backend, const RoundPlan& plan, const back
   if (const auto meeting = backend.begin_meeting(streams)) backend.end_meeting(meeting, orders_after(plan));
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

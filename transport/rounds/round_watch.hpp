@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Tells who watches streams (`backend::WatchCalls`) what rounds mean that are about to be queued: what
 /// members put, and what others read of the memory that they give; and which local members' streams follow
@@ -22,4 +22,4 @@ void tell_of_rounds(backend::Backend& backend, const RoundPlan& plan, const back
 /// members in other processes, whose plans are not known here, all follow all.
 [[nodiscard]] std::vector<backend::MeetingOrder> orders_after(const RoundPlan& plan);
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

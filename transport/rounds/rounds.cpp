@@ -15,7 +15,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 std::string_view adjective_of(Protocol protocol) noexcept {
@@ -77,4 +77,4 @@ Plan lower_rounds(const Problem& problem, const TeamMeans& means) {
   return plan;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

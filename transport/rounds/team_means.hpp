@@ -5,7 +5,7 @@
 #include "transport/team/team.hpp"
 #include "tutti/device.hpp"
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// What the team can do but for NCCL.
 [[nodiscard]] inline TeamMeans means_of(const Team& team, BackendKind backend) {
@@ -21,4 +21,4 @@ namespace tutti::transport::ranks {
           .windows_reason = windows.reason()};
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -79,13 +79,13 @@ class Launcher {
   void enqueue(const FanOutStep& step) {
     backend_.fan_out(stream(step.lane), {.segments = step.segments, .pointers = resolve(step.pointers)});
   }
-  void enqueue(const SumStep& step) {
-    backend_.ordered_sum(stream(step.lane), {.dtype = step.dtype,
-                                             .reducing = binding_.reducing,
-                                             .input_count = step.input_count,
-                                             .output_count = 1,
-                                             .segments = step.segments,
-                                             .pointers = resolve(step.pointers)});
+  void enqueue(const ReductionStep& step) {
+    backend_.ordered_reduction(stream(step.lane), {.dtype = step.dtype,
+                                                   .reducing = binding_.reducing,
+                                                   .input_count = step.input_count,
+                                                   .output_count = 1,
+                                                   .segments = step.segments,
+                                                   .pointers = resolve(step.pointers)});
   }
   void enqueue(const AcceleratedStep& step) { step.work->enqueue(binding_); }
   void enqueue(const RoundsStep& step) {
@@ -274,12 +274,12 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
   record_uses(*plan, operands);
 }
 
-std::optional<ranks::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan, const Operands& operands) {
+std::optional<team::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan, const Operands& operands) {
   const bool is_captured = std::ranges::any_of(
       operands.lanes, [&](backend::StreamRef lane) { return runtime.backend().is_capturing(lane); });
   if (is_captured) return std::nullopt;
   runtime.release_collected();
-  ranks::ProcessTurn turn;
+  team::ProcessTurn turn;
   turn.streams.reserve(operands.lanes.size());
   for (const LaneId lane : plan.process_rounds->lanes) turn.streams.push_back(operands.lanes[lane]);
   // Before the turn: what frees memory may ask whether anybody has one.
@@ -289,7 +289,7 @@ std::optional<ranks::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan, 
   return turn;
 }
 
-void launch_rounds(Runtime& runtime, const Plan& plan, Operands& operands, ranks::ProcessTurn& turn) {
+void launch_rounds(Runtime& runtime, const Plan& plan, Operands& operands, team::ProcessTurn& turn) {
   const backend::DeviceScope scope(runtime.backend());
   bind_temporaries(operands, turn.temporaries);
   operands.lanes.swap(turn.streams);

@@ -64,10 +64,10 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
 /// For a plan of `process_rounds`: the turn to launch it on the operands' lanes, if that can be done now:
 /// none of them is being captured, and none would come to wait for another one's calls. If not, `launch`
 /// takes the plan that there is otherwise. Throws OutOfMemoryError.
-[[nodiscard]] std::optional<ranks::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan,
-                                                          const Operands& operands);
+[[nodiscard]] std::optional<team::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan,
+                                                         const Operands& operands);
 /// Enqueues such a plan in its turn.
-void launch_rounds(Runtime& runtime, const Plan& plan, Operands& operands, ranks::ProcessTurn& turn);
+void launch_rounds(Runtime& runtime, const Plan& plan, Operands& operands, team::ProcessTurn& turn);
 
 /// Enqueues a team's call on the streams of its local members, which follow the calls before it. What the
 /// `operands` name is kept alive by the caller, until these streams have passed.

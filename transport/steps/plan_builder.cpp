@@ -140,13 +140,13 @@ void PlanBuilder::launch_moves(LaneId lane) {
 void PlanBuilder::sum(LaneId lane, DType dtype, std::uint64_t count, std::span<const Place> inputs,
                       Place output) {
   const auto input_count = static_cast<std::uint32_t>(inputs.size());
-  const auto found = std::ranges::find_if(pending_sums_, [&](const SumStep& step) {
+  const auto found = std::ranges::find_if(pending_reductions_, [&](const ReductionStep& step) {
     return step.lane == lane && step.dtype == dtype && step.input_count == input_count;
   });
-  SumStep& step =
-      found != pending_sums_.end()
-          ? *found
-          : pending_sums_.emplace_back(SumStep{.lane = lane, .dtype = dtype, .input_count = input_count});
+  ReductionStep& step = found != pending_reductions_.end()
+                            ? *found
+                            : pending_reductions_.emplace_back(
+                                  ReductionStep{.lane = lane, .dtype = dtype, .input_count = input_count});
 
   const auto first = static_cast<std::uint32_t>(step.pointers.size());
   step.pointers.insert(step.pointers.end(), inputs.begin(), inputs.end());
@@ -155,13 +155,14 @@ void PlanBuilder::sum(LaneId lane, DType dtype, std::uint64_t count, std::span<c
 }
 
 void PlanBuilder::launch_sums(LaneId lane) {
-  const auto is_elsewhere = [lane](const SumStep& step) { return step.lane != lane; };
-  const auto mine = std::stable_partition(pending_sums_.begin(), pending_sums_.end(), is_elsewhere);
-  for (auto step = mine; step != pending_sums_.end(); ++step) {
+  const auto is_elsewhere = [lane](const ReductionStep& step) { return step.lane != lane; };
+  const auto mine =
+      std::stable_partition(pending_reductions_.begin(), pending_reductions_.end(), is_elsewhere);
+  for (auto step = mine; step != pending_reductions_.end(); ++step) {
     touch_all(lane, step->pointers);
     add(lane, std::move(*step));
   }
-  pending_sums_.erase(mine, pending_sums_.end());
+  pending_reductions_.erase(mine, pending_reductions_.end());
 }
 
 void PlanBuilder::add_on_all_lanes(Step step) {
@@ -237,7 +238,7 @@ std::vector<PlannedStep> PlanBuilder::assemble() {
 }
 
 Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
-  if (!pending_moves_.empty() || !pending_sums_.empty()) {
+  if (!pending_moves_.empty() || !pending_reductions_.empty()) {
     throw Error(ErrorCode::internal, "PlanBuilder::finish: a kernel was started and not launched");
   }
   plan_.summary = {std::move(transport), std::move(algorithm)};

@@ -75,7 +75,7 @@ class PlanBuilder {
   void accelerate(std::shared_ptr<const Accelerated> work) {
     add_on_all_lanes(AcceleratedStep{std::move(work)});
   }
-  void add_rounds(std::shared_ptr<const ranks::RoundPlan> rounds) {
+  void add_rounds(std::shared_ptr<const team::RoundPlan> rounds) {
     add_on_all_lanes(RoundsStep{std::move(rounds)});
   }
 
@@ -95,7 +95,7 @@ class PlanBuilder {
   const Problem& problem_;
   Plan plan_;
   std::vector<FanOutStep> pending_moves_;
-  std::vector<SumStep> pending_sums_;
+  std::vector<ReductionStep> pending_reductions_;
   std::set<LaneId> used_;
   std::vector<Step> body_;
   std::map<LaneId, std::size_t> last_step_;          ///< by lane: index into `body_` of its last step

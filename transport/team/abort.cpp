@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 bool Abort::set(ErrorCode code, std::string_view reason) noexcept {
   const bool is_first =
@@ -49,4 +49,4 @@ void Abort::log_reason() noexcept {
   }
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

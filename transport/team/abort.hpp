@@ -10,7 +10,7 @@
 #include <atomic>
 #include <string_view>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Ends a team, for a reason that all of its ranks come to know, and says so in the log. All waits of all
 /// ranks, on devices and hosts, end with it. Thread-safe.
@@ -47,4 +47,4 @@ class Abort {
   std::atomic<bool> has_logged_failure_ = false;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

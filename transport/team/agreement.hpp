@@ -16,7 +16,7 @@
 #include <fmt/format.h>
 
 /// What processes agree on while they set up a team.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// `all_gather` of one value of a plain type.
 template <class T>
@@ -66,4 +66,4 @@ inline void require_no_complaint(Exchange& exchange, const std::string& mine) {
     refuse_to_join(complaint);
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <span>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// The exchange of one process that makes a team by itself.
 class Alone final : public Exchange {
@@ -19,4 +19,4 @@ class Alone final : public Exchange {
   }
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

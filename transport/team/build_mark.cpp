@@ -20,7 +20,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 template <class... Types>
@@ -72,4 +72,4 @@ void require_same_build(Exchange& exchange) {
   }
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// What a rank is built from. All versions of the library tell it first, in this form.
 struct BuildMark {
@@ -24,4 +24,4 @@ static_assert(sizeof(BuildMark) == 64);
 /// than that of rank 0: they would read different things from the same bytes.
 void require_same_build(Exchange& exchange);
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

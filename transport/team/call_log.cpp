@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 CallLog::CallLog(const Membership& membership, const SharedState& state, Progress& progress, Waiting& waiting,
                  Abort& abort, LocalNews& news)
@@ -113,4 +113,4 @@ bool CallLog::closes_nothing(std::size_t rank) const noexcept {
   return has_captured_ || (posted > last_queued_.load() && !progress_.has_completed(rank, posted));
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -15,7 +15,7 @@
 #include <mutex>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// The calls of a team, as each rank announces its own: they are numbered, and compared between the ranks. A
 /// rank whose call is another one than that of the rank that came first ends the team, with both signatures.
@@ -87,4 +87,4 @@ class CallLog {
   std::atomic<std::uint64_t> last_queued_ = 0;  ///< likewise
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -10,7 +10,7 @@
 #include <chrono>
 #include <cstdint>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// How long each of a rank's last calls waits for ranks that are late. Thread-safe.
 class CallPatience {
@@ -44,4 +44,4 @@ class CallPatience {
   std::array<std::atomic<std::int64_t>, RankStatus::history> of_calls_{};  ///< in milliseconds
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 /// Whose memory this rank can open.
@@ -123,4 +123,4 @@ Places places_of(Exchange& exchange, std::vector<std::string> names) {
   return places;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

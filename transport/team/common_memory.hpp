@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Where ranks are, as far as memory goes: those of one host can share it.
 struct Places {
@@ -29,4 +29,4 @@ struct Places {
 [[nodiscard]] std::vector<std::string> told_apart(
     std::vector<std::string> names, const std::function<bool(std::size_t, std::size_t)>& reaches);
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

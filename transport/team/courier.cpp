@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -199,4 +199,4 @@ std::vector<Parcel> Courier::parcels_ready() {
   return ready;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -20,7 +20,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Carries what one rank of a team says to the other hosts, and what they say to this one.
 ///
@@ -97,4 +97,4 @@ class Courier {
   backend::Thread thread_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 
 /// How ranks of several hosts put together and take apart what they send to one another.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// What a record of a message tells.
 enum class MessageRecord : std::uint32_t { state, call, mail, progress, parcel, abort, watched, gossip };
@@ -72,4 +72,4 @@ class MessageReader {
   int source_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

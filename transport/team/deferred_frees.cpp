@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 bool DeferredFrees::Left::is_over() const noexcept {
   for (std::size_t rank = 0; rank < statuses.size(); ++rank) {
@@ -72,4 +72,4 @@ SegmentObserver::Hold DeferredFrees::hold_on(const std::byte* address) noexcept 
   return hold;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -16,7 +16,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Device memory of this process that other ranks, all of this host, may still have open for teams that are
 /// no more here. The devices' caching allocators free it once those ranks have closed it, or are gone; that
@@ -60,4 +60,4 @@ class DeferredFrees final : public SegmentObserver {
   std::list<Left> left_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <string>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 DeviceName DeviceName::of(const backend::Backend& backend, int device) {
   const DeviceProperties& properties = backend.properties(device);
@@ -25,4 +25,4 @@ bool has_nvlink(backend::Backend& backend, int device, const DeviceName& peer) {
          backend.has_nvlink_to(device, peer.pci_bus_id.data());
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

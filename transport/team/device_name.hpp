@@ -5,7 +5,7 @@
 
 #include <array>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// A device as other processes know it, too: a GPU may have another number there, or none.
 struct DeviceName {
@@ -20,4 +20,4 @@ struct DeviceName {
 /// has been tried: not for GPUs of a compute capability below 9.0. Throws what the backend throws.
 [[nodiscard]] bool has_nvlink(backend::Backend& backend, int device, const DeviceName& peer);
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

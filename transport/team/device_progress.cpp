@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 constexpr std::chrono::milliseconds asks_every{10};
@@ -97,4 +97,4 @@ std::chrono::nanoseconds DeviceProgress::silence() const noexcept {
   return std::chrono::nanoseconds(now - oldest);
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

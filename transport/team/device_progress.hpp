@@ -14,7 +14,7 @@
 #include <mutex>
 #include <span>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// How far devices have come that count in their own memory. They are asked now and then, by a copy on a
 /// stream of its own: if each call wrote to host memory, that would cost its kernel as much as a small
@@ -70,4 +70,4 @@ class DeviceProgress {
   backend::Thread thread_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

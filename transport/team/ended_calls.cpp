@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 std::optional<Error> EndedCalls::take_end(int device) {
   if (!abort_.is_set()) return std::nullopt;
@@ -19,4 +19,4 @@ std::optional<Error> EndedCalls::take_end(int device) {
   return abort_.reason();
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Tells whoever waits for a local device, once for each, that the team has been ended with calls under way
 /// there, whose outputs may hold anything: for devices that go on as if nothing had happened. Thread-safe.
@@ -45,4 +45,4 @@ class EndedCalls final : public EndedWork::Source {
   std::vector<std::atomic<bool>> has_told_;  ///< by local index
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -19,7 +19,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 constexpr std::uint64_t latest_calls = 4;  ///< of each rank, when one is late
@@ -115,4 +115,4 @@ void FlightRecord::keep(std::string_view record) const noexcept {
   }
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// What a team writes down of its calls: as JSON, for whoever asks, and after a timeout for those who look
 /// into it. Thread-safe.
@@ -46,4 +46,4 @@ class FlightRecord {
   const Abort& abort_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

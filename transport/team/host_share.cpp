@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 HostShare::HostShare(Runtime& runtime, Exchange& exchange, std::size_t bytes, std::size_t maker,
                      const std::function<void(std::byte*)>& fill)
@@ -54,4 +54,4 @@ void HostShare::unregister() noexcept {
   if (std::exchange(is_registered_, false)) runtime_.backend().unregister_pinned(memory_.data());
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

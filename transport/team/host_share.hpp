@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <functional>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Zero-filled memory that the ranks of each host share, registered with the backend: a piece on every host.
 class HostShare {
@@ -34,4 +34,4 @@ class HostShare {
   bool is_registered_ = false;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -18,7 +18,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 struct Introduction {
@@ -166,4 +166,4 @@ Introductions introduce(Runtime& runtime, Joining& exchange, const TeamSettings&
   return result;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -18,7 +18,7 @@
 
 #include <sys/types.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// What a rank makes a team with. All but the times and the devices must be the same on all ranks.
 struct TeamSettings {
@@ -49,4 +49,4 @@ struct Introductions {
 /// Instead of making a team: the other ranks' `introduce` throws, and says what this one's `complaint` is.
 void decline_to_join(Exchange& exchange, const std::string& complaint) noexcept;
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

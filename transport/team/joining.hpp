@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// The exchange by which ranks make a team: bounded by the team's timeout, and what it throws of ranks that
 /// do not come says what they have not done.
@@ -55,4 +55,4 @@ class Joining final : public Exchange {
   std::string_view step_ = "come together";
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 Judgement::Judgement(const Membership& membership, const SharedState& state, const Progress& progress,
                      std::span<const PeerProcess> processes, Settings settings)
@@ -140,4 +140,4 @@ std::string Judgement::who_is_late(std::uint64_t sequence, const std::vector<std
   return late.empty() ? "it completes just now" : late;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

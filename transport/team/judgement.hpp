@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// A wait for other ranks, as the thread that waits has it.
 struct RankWait {
@@ -87,4 +87,4 @@ class Judgement {
   const std::int64_t started_at_ = RankStatus::now();
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 constexpr std::chrono::seconds first_warning{10};
@@ -84,4 +84,4 @@ void LateWarnings::goes_on(std::uint64_t sequence) noexcept {
   }
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

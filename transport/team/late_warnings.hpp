@@ -11,7 +11,7 @@
 #include <mutex>
 #include <optional>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Tells the log of a call that waits for ranks that are late, long before that ends the team: who they are,
 /// again at growing distances, and that the call goes on. One of the ranks that wait tells for all.
@@ -55,4 +55,4 @@ class LateWarnings {
   std::optional<Told> told_;  ///< guarded by `mutex_`
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 /// How long others are waited for that should come at once.
@@ -153,4 +153,4 @@ void free_deferred(Runtime& runtime, std::span<const int> devices) noexcept {
   }
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

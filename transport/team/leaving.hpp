@@ -24,7 +24,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// How a rank leaves its team: others' work may still read from its device memory, and on several hosts
 /// others may need its courier to hear from one another.
@@ -84,4 +84,4 @@ class Leaving {
 /// calls are under way. Not in a call of a team's.
 void free_deferred(Runtime& runtime, std::span<const int> devices) noexcept;
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

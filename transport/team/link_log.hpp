@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// What both sides of a message give alike.
 struct LinkSignature {
@@ -68,4 +68,4 @@ class alignas(64) LinkLog {
   std::array<Entry, history> entries_{};
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 constexpr int growth_between_warnings = 3;
@@ -225,4 +225,4 @@ void Links::warn(const Batch& batch, std::chrono::nanoseconds lasted, const std:
       membership_.rank(), whole_ms(lasted), in_words(batch.messages.front()), late, batch.patience.count()));
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

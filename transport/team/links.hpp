@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// A local member's side of a message.
 struct LinkHalf {
@@ -117,4 +117,4 @@ class Links {
   bool has_warned_ = false;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 void LiveTeams::add(CallLog& calls, std::span<const int> devices) {
   const std::lock_guard lock(mutex_);
@@ -52,4 +52,4 @@ Attempt LiveTeams::while_idle(const CallLog* asker, const std::function<void()>&
   return Attempt::done;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

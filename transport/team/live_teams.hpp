@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 class CallLog;
 
@@ -61,4 +61,4 @@ class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
   std::vector<std::atomic<std::uint32_t>> counts_;  ///< by device
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -6,7 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// By which whoever changes something in this rank's part of the shared state wakes the thread that tells
 /// other hosts of it. That thread looks by itself, too: it is only quicker so. Costs a load where there is no
@@ -47,4 +47,4 @@ class LocalNews {
   bool is_new_ = false;  ///< guarded by `mutex_`
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

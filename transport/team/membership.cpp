@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 Membership::Membership(std::size_t rank, std::span<const Rank> ranks, std::vector<int> devices)
     : rank_(rank), devices_(std::move(devices)) {
@@ -37,4 +37,4 @@ std::string Membership::hosts_in_words(std::string_view network) const {
   return text + fmt::format("; between them what the hosts share is copied by {}", network);
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Who is in a team: its ranks, their members, and the hosts they are on. All ranks know the same, but for
 /// which of it is local.
@@ -71,4 +71,4 @@ class Membership {
   std::vector<std::size_t> host_of_rank_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

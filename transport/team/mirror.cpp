@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 /// How often the others hear that the process is alive.
@@ -152,4 +152,4 @@ void Mirror::add_parcel(MessageWriter& message, const Parcel& parcel,
   }
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

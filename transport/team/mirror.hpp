@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Bytes that a local member puts for readers on other hosts.
 struct Parcel {
@@ -105,4 +105,4 @@ class Mirror {
   std::array<Mail, 2> mail_sent_;  ///< by kind
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 /// What messages of other hosts change in the mirrors.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 void raise(backend::SharedFlag& flag, std::uint32_t value) {
@@ -125,4 +125,4 @@ void Mirror::deliver_parcel(MessageReader& message) {
     backend::set_flag(windows_.flag_on_host(reader, layout.ready_offset(member)), round);
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

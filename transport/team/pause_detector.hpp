@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Tells a thread that looks again and again at what other ranks do whether it may judge them by that. A
 /// thread that has paused, because its process was stopped, say, judges nobody for a while: what the others
@@ -43,4 +43,4 @@ class PauseDetector {
   int gaps_ = 0;  ///< since it last might judge
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

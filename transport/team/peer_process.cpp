@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 PeerProcess::PeerProcess(pid_t process) noexcept
     : process_(process), descriptor_(static_cast<int>(syscall(SYS_pidfd_open, process, 0))) {}
@@ -30,4 +30,4 @@ bool PeerProcess::is_gone() const noexcept {
   return poll(&descriptor, 1, 0) == 1 && (descriptor.revents & POLLIN) != 0;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -5,7 +5,7 @@
 
 #include <sys/types.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Another process of this host, which may end at any time.
 class PeerProcess {
@@ -23,4 +23,4 @@ class PeerProcess {
   Descriptor descriptor_;  ///< tells when the process ends, whoever has its number then; may be none
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <thread>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 /// The threads look without being told this often.
@@ -170,4 +170,4 @@ void PeerSegments::stop() noexcept {
   opened_.clear();
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -17,7 +17,7 @@
 #include <map>
 #include <mutex>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Segments of other ranks' memory that this rank has open, as their tables of registrations ask for.
 ///
@@ -73,4 +73,4 @@ class PeerSegments {
   backend::Thread closer_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

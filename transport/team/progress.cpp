@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 Progress::Progress(Runtime& runtime, const Membership& membership, const SharedState& state, Abort& abort)
     : runtime_(runtime),
@@ -154,4 +154,4 @@ std::optional<std::uint64_t> Progress::oldest_under_way() const noexcept {
   return std::nullopt;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

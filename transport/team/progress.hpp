@@ -17,7 +17,7 @@
 #include <optional>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// How far the calls of a team have come, on all ranks as far as this one knows.
 ///
@@ -113,4 +113,4 @@ class Progress {
   std::optional<DeviceProgress> devices_;  ///< none where devices write to host memory
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -8,7 +8,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 std::int64_t RankStatus::now() noexcept {
   timespec now{};
@@ -58,4 +58,4 @@ bool FirstCalls::agree(std::uint64_t sequence, const Signature& signature, bool 
   return first == mine;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -13,7 +13,7 @@
 
 /// What the ranks of a team leave for one another in the memory they share. Where they are on several hosts,
 /// a `Courier` does the writing for those of other hosts.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// What the others of its host say of a rank of another host, for those who cannot hear the rank itself. The
 /// numbers only grow, whoever says them.
@@ -119,4 +119,4 @@ struct alignas(64) Mailbox {
   std::array<std::byte, capacity> bytes{};
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

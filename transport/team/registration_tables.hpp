@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// What a rank writes about its memory that others have open, in the memory that all ranks share. The table
 /// is zero-filled at first.
@@ -75,4 +75,4 @@ struct RegistrationTables {
   }
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 constexpr std::uintptr_t alignment = 16;
@@ -237,4 +237,4 @@ void Registrations::leave() noexcept {
   peers_.reset();
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

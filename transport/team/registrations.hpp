@@ -23,7 +23,7 @@
 #include <string>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// The registration cache: which segments of the caching allocators the other ranks have open, so that
 /// members can give each other addresses of tensors (`backend/team_round.hpp`).
@@ -134,4 +134,4 @@ class Registrations final : public SegmentObserver {
   std::optional<PeerSegments> peers_;  ///< none if there are no other ranks, or they need them no more
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

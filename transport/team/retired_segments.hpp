@@ -11,7 +11,7 @@
 #include <mutex>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// A segment of a caching allocator of this process that has an entry in the rank's table.
 struct RegisteredSegment {
@@ -67,4 +67,4 @@ class RetiredSegments {
   std::multimap<const std::byte*, RegisteredSegment> segments_;  ///< by address
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -3,7 +3,7 @@
 
 #include "backend/backend.hpp"
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// A stream of one device for as long as the object lives. Throws what the backend throws.
 class ScopedStream {
@@ -20,4 +20,4 @@ class ScopedStream {
   backend::StreamRef stream_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

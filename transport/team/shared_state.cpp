@@ -6,7 +6,7 @@
 #include <new>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 template <class T>
 std::span<T> SharedState::place(std::byte* memory, std::size_t count) {
@@ -46,4 +46,4 @@ std::vector<std::size_t> SharedState::ranks_behind(std::uint64_t sequence) const
   return ranks;
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

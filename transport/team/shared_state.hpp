@@ -12,7 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// What the ranks of a team share, as it lies in memory that all ranks of a host map: an abort word with a
 /// reason of each rank, a status of each rank, the calls of those who come first, two flags of each member,
@@ -77,4 +77,4 @@ class SharedState {
   std::span<RegistrationView> views_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

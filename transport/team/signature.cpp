@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 std::string to_string(const Signature& signature) {
   const CollectiveTraits& traits = traits_of(signature.collective);
@@ -20,4 +20,4 @@ std::string to_string(const Signature& signature) {
   return text + fmt::format(" (shapes {:08x})", signature.shape & 0xffffffffU);
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

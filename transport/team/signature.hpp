@@ -12,7 +12,7 @@
 #include <string>
 
 /// What the ranks of a team must agree on, call by call.
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// How many devices one process can bring in.
 inline constexpr std::size_t most_local_members = 16;
@@ -55,4 +55,4 @@ struct Signature {
 /// For instance "broadcast of 1024 float32, root 0 (shapes 1b2c3d4e)".
 [[nodiscard]] std::string to_string(const Signature& signature);
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -12,7 +12,7 @@
 #include <string>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 SharedState::Shape shape_of(const Membership& membership, const TeamSettings& settings) {
@@ -168,4 +168,4 @@ void Team::end() noexcept {
   leaving_.defer_frees(memory_, windows_, registrations_);
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

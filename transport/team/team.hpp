@@ -29,7 +29,7 @@
 #include <optional>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// The ranks of one communicator: who they are, the memory they share, what they have called, and whether
 /// they still go on. Each of these is a room of its own; the team makes them, starts their threads, and ends
@@ -107,4 +107,4 @@ class Team {
   std::unique_ptr<Courier> courier_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

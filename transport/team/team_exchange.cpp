@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 TeamExchange::TeamExchange(Team& team, std::uint64_t sequence)
     : team_(team),
@@ -93,4 +93,4 @@ std::unique_ptr<Network> TeamExchange::network() {
   return team_.courier()->network().part(ranks, *this);
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -13,7 +13,7 @@
 #include <span>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// An exchange among ranks of a team, through mailboxes in its shared memory. A wait in it ends like one in a
 /// call: it throws when the team is ended, and ends the team when it lasts too long, naming who does not
@@ -58,4 +58,4 @@ class TeamExchange final : public Exchange {
   int position_ = 0;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -10,7 +10,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 Waiting::Waiting(Runtime& runtime, const Membership& membership, const SharedState& state,
                  const Progress& progress, const Judgement& judgement, const FlightRecord& record,
@@ -115,4 +115,4 @@ void Waiting::look_for_ranks_that_left(std::uint64_t sequence, const Missing& mi
   }
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

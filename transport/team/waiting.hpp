@@ -18,7 +18,7 @@
 #include <optional>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Waits of host threads for other ranks, and how they end: with what they wait for, with the team, or by
 /// ending the team. That happens when they take longer than the call's patience (with a flight record), or
@@ -76,4 +76,4 @@ class Waiting {
   std::atomic<std::uint64_t> waits_in_ = 0;  ///< the call in which a thread waits; or 0
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

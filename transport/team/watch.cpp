@@ -5,7 +5,7 @@
 #include <chrono>
 #include <utility>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 constexpr std::chrono::milliseconds watch_period{20};
@@ -87,4 +87,4 @@ void Watch::look_around(PauseDetector& pauses) {
   waiting_.look_at_call(*oldest, std::chrono::nanoseconds(now - since));
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -16,7 +16,7 @@
 #include <functional>
 #include <mutex>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// A thread that watches over the calls of a team that wait for others, and tells the other ranks that this
 /// process goes on. It warns of ranks that are late, and ends the team when a call has waited too long, when
@@ -56,4 +56,4 @@ class Watch {
   backend::Thread thread_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

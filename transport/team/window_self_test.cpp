@@ -9,7 +9,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 std::byte pattern_of(std::size_t writer, std::size_t index) {
@@ -60,4 +60,4 @@ void WindowSelfTest::read(int device, std::size_t reader, std::span<std::byte* c
   }
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

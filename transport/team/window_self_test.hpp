@@ -8,7 +8,7 @@
 #include <cstddef>
 #include <span>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// Shows that what devices read through windows is what others wrote there: each member writes a pattern of
 /// its own to every window, and afterwards looks for all patterns in each. Blocks the calling thread.
@@ -39,4 +39,4 @@ class WindowSelfTest {
   std::byte* host_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

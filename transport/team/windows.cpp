@@ -18,7 +18,7 @@
 
 #include <fmt/format.h>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 namespace {
 
 using backend::MemoryHandle;
@@ -234,4 +234,4 @@ void Windows::free() noexcept {
   }
 }
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

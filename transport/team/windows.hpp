@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace tutti::transport::ranks {
+namespace tutti::transport::team {
 
 /// The windows of a team (`backend/team_round.hpp`): on the members' own devices, where every member's device
 /// reaches them all and a test has shown that what is read there is what was written; else in the host memory
@@ -112,4 +112,4 @@ class Windows {
   std::vector<Opened> opened_;
 };
 
-}  // namespace tutti::transport::ranks
+}  // namespace tutti::transport::team

@@ -82,7 +82,7 @@ void CudaBackend::fan_out(StreamRef stream, const FanOut& task) {
                [&](const TableArgument& argument) { return launch_fan_out(where, argument, table.shape); });
 }
 
-void CudaBackend::ordered_sum(StreamRef stream, const OrderedSum& task) {
+void CudaBackend::ordered_reduction(StreamRef stream, const OrderedReduction& task) {
   thread_local SegmentTable table;
   const CurrentDevice current(stream.device);
   const LaunchSite where = site(stream, "an ordered sum");
@@ -111,8 +111,8 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
            (!is_captured || (graphs_may_launch_dependently_ && follows_captured_round(stream)));
   };
   build_table(task, where.multiprocessors, table);
-  const bool adds = !task.sums.segments.empty();
-  const bool reduces = adds && task.sums.reducing.kind != ReduceKind::sum;
+  const bool adds = !task.reductions.segments.empty();
+  const bool reduces = adds && task.reductions.reducing.kind != ReduceKind::sum;
   if (task.is_low_latency) {
     auto* const launch = reduces ? launch_low_latency_reductions
                          : adds  ? launch_low_latency_sums

@@ -46,12 +46,12 @@ struct TableArgument {
 };
 
 cudaError_t launch_fan_out(LaunchSite where, const TableArgument& table, const TableShape& shape);
-cudaError_t launch_ordered_sum(LaunchSite where, const OrderedSum& task, const TableArgument& table,
+cudaError_t launch_ordered_sum(LaunchSite where, const OrderedReduction& task, const TableArgument& table,
                                const TableShape& shape);
 /// Any operation, by kernels that are somewhat slower; of tables in parameters, `medium_parameter_table`
 /// bytes at most.
-cudaError_t launch_ordered_reduction(LaunchSite where, const OrderedSum& task, const TableArgument& table,
-                                     const TableShape& shape);
+cudaError_t launch_ordered_reduction(LaunchSite where, const OrderedReduction& task,
+                                     const TableArgument& table, const TableShape& shape);
 cudaError_t launch_convert(LaunchSite where, const Convert& task);
 cudaError_t launch_fill(LaunchSite where, const Fill& task);
 cudaError_t launch_random_fill(LaunchSite where, const RandomFill& task);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/kernels.hpp"
-#include "backend/cuda/low_latency_sums.cuh"
+#include "backend/cuda/low_latency_reductions.cuh"
 #include "backend/cuda/summed_types.cuh"
 
 #include <cuda_runtime.h>
@@ -19,11 +19,11 @@ cudaError_t visit_lines(TeamLines lines, const Visitor& visitor) {
 
 cudaError_t launch_low_latency_reductions(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                           const TeamShape& shape) {
-  return visit_reduced(task.sums.dtype, [&]<class T>() {
+  return visit_reduced(task.reductions.dtype, [&]<class T>() {
     return visit_reduction_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
       return visit_lines(task.layout.lines, [&]<class Lines>() {
         return launch_team_kernel(
-            kernel_address(low_latency_kernel<Lines, LowLatencySums<Reducer<T>>, Table>), where, task,
+            kernel_address(low_latency_kernel<Lines, LowLatencyReductions<Reducer<T>>, Table>), where, task,
             argument, shape);
       });
     });
@@ -32,7 +32,7 @@ cudaError_t launch_low_latency_reductions(LaunchSite where, const TeamRound& tas
 
 cudaError_t preload_low_latency_reductions() {
   return preload_reduced([&]<class T>() {
-    using Gets = LowLatencySums<Reducer<T>>;
+    using Gets = LowLatencyReductions<Reducer<T>>;
     return preload_all(
         {kernel_address(low_latency_kernel<NarrowLines, Gets, ParameterTable<medium_parameter_table>>),
          kernel_address(low_latency_kernel<NarrowLines, Gets, MemoryTable>),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/kernels.hpp"
-#include "backend/cuda/low_latency_sums.cuh"
+#include "backend/cuda/low_latency_reductions.cuh"
 #include "backend/cuda/summed_types.cuh"
 
 #include <cuda_runtime.h>
@@ -9,15 +9,15 @@ namespace tutti::backend::cuda {
 
 cudaError_t launch_low_latency_sums(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                     const TeamShape& shape) {
-  return visit_summed(task.sums.dtype, [&]<class T>() {
-    return launch_low_latency<LowLatencySums<Summing<T>>>(where, task, table, shape);
+  return visit_summed(task.reductions.dtype, [&]<class T>() {
+    return launch_low_latency<LowLatencyReductions<Summing<T>>>(where, task, table, shape);
   });
 }
 
 cudaError_t preload_low_latency_sums() {
   for (const DType dtype : all_dtypes) {
-    const cudaError_t status =
-        visit_summed(dtype, [&]<class T>() { return preload_low_latency<LowLatencySums<Summing<T>>>(); });
+    const cudaError_t status = visit_summed(
+        dtype, [&]<class T>() { return preload_low_latency<LowLatencyReductions<Summing<T>>>(); });
     if (status != cudaSuccess) return status;
   }
   return cudaSuccess;

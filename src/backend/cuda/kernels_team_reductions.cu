@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/kernels.hpp"
 #include "backend/cuda/summed_types.cuh"
-#include "backend/cuda/team_sums.cuh"
+#include "backend/cuda/team_reductions.cuh"
 
 #include <cuda_runtime.h>
 
@@ -9,8 +9,8 @@ namespace tutti::backend::cuda {
 
 cudaError_t launch_team_reductions(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                    const TeamShape& shape) {
-  return visit_reduced(task.sums.dtype, [&]<class T>() {
-    using Gets = TeamSums<Reducer<T>>;
+  return visit_reduced(task.reductions.dtype, [&]<class T>() {
+    using Gets = TeamReductions<Reducer<T>>;
     return visit_reduction_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
       return launch_team_kernel(kernel_address(team_kernel<Gets, Table>), where, task, argument, shape,
                                 Gets::shared_bytes_per_warp(task));
@@ -20,7 +20,7 @@ cudaError_t launch_team_reductions(LaunchSite where, const TeamRound& task, cons
 
 cudaError_t preload_team_reductions() {
   return preload_reduced([&]<class T>() {
-    using Gets = TeamSums<Reducer<T>>;
+    using Gets = TeamReductions<Reducer<T>>;
     return preload_all({kernel_address(team_kernel<Gets, ParameterTable<medium_parameter_table>>),
                         kernel_address(team_kernel<Gets, MemoryTable>)});
   });

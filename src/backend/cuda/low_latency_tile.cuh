@@ -5,7 +5,7 @@
 #include "backend/cuda/fan_out_tile.cuh"
 #include "backend/cuda/for_each_tile.cuh"
 #include "backend/cuda/kernel_table.cuh"
-#include "backend/cuda/ordered_sum_tile.cuh"
+#include "backend/cuda/ordered_reduction_tile.cuh"
 #include "backend/team_round.hpp"
 
 #include <cstddef>

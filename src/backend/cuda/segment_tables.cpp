@@ -149,7 +149,8 @@ std::uint64_t cut_segment(const FanOutSegment& segment, std::uint32_t tile_bytes
   return divide_up(entry.rows, entry.rows_per_tile);
 }
 
-SumPath choose_path(const OrderedSum& task, const OrderedSumSegment& segment, std::size_t component_bytes) {
+ReductionPath choose_path(const OrderedReduction& task, const OrderedReductionSegment& segment,
+                          std::size_t component_bytes) {
   const auto inputs = task.pointers.subspan(segment.first_input, task.input_count);
   const auto outputs = task.pointers.subspan(segment.first_output, task.output_count);
   const std::uintptr_t first = address_of(inputs.front());
@@ -161,8 +162,8 @@ SumPath choose_path(const OrderedSum& task, const OrderedSumSegment& segment, st
       common |= address_of(pointer);
     }
   }
-  if ((common & (component_bytes - 1)) != 0) return SumPath::bytes;  // a power of two
-  return difference % vector_bytes == 0 ? SumPath::vectors : SumPath::elements;
+  if ((common & (component_bytes - 1)) != 0) return ReductionPath::bytes;  // a power of two
+  return difference % vector_bytes == 0 ? ReductionPath::vectors : ReductionPath::elements;
 }
 
 }  // namespace
@@ -212,12 +213,12 @@ TableShape append_table(const FanOut& task, Cut cut, TableBlob& blob) {
   return shape;
 }
 
-TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob) {
+TableShape append_table(const OrderedReduction& task, Cut cut, TableBlob& blob) {
   const std::size_t component_bytes = size_of(component_of(task));
   const std::size_t components = size_of(task.dtype) / component_bytes;
   std::uint64_t total = 0;
   std::size_t kept = 0;
-  for (const OrderedSumSegment& segment : task.segments) {
+  for (const OrderedReductionSegment& segment : task.segments) {
     if (segment.count == 0 || task.output_count == 0) continue;
     total += segment.count * size_of(task.dtype);
     ++kept;
@@ -225,8 +226,8 @@ TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob) {
   TableShape shape;
   SumEntry* entry = lay_out<SumEntry>(blob, shape, kept, task.pointers, task.reducing.factors);
   shape.tile_bytes = cut.exact_bytes != 0 ? cut.exact_bytes : tile_bytes_for(total, cut);
-  TileCounter tiles("ordered_sum");
-  for (const OrderedSumSegment& segment : task.segments) {
+  TileCounter tiles("ordered_reduction");
+  for (const OrderedReductionSegment& segment : task.segments) {
     if (segment.count == 0 || task.output_count == 0) continue;
     entry->count = segment.count * components;
     entry->first_input = segment.first_input;
@@ -246,7 +247,7 @@ void build_table(const FanOut& task, int multiprocessors, SegmentTable& table) {
   table.shape = append_table(task, cut_for(multiprocessors), table);
 }
 
-void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& table) {
+void build_table(const OrderedReduction& task, int multiprocessors, SegmentTable& table) {
   table.bytes = 0;
   table.shape = append_table(task, cut_for(multiprocessors), table);
 }

@@ -50,7 +50,7 @@ struct FanOutEntry {
 static_assert(sizeof(FanOutEntry) == 56);
 
 /// How a warp adds one tile.
-enum class SumPath : std::uint8_t {
+enum class ReductionPath : std::uint8_t {
   vectors,   ///< all inputs and outputs are equally aligned modulo 16: 16-byte accesses
   elements,  ///< they are aligned to the element only
   bytes,     ///< not even that
@@ -61,7 +61,7 @@ struct SumEntry {
   std::uint32_t first_input;
   std::uint32_t first_output;
   std::uint32_t first_tile;
-  SumPath path;
+  ReductionPath path;
 };
 static_assert(sizeof(SumEntry) == 24);
 
@@ -81,7 +81,7 @@ struct ReduceArguments {
   std::uint32_t factor_count = 0;
   std::uint32_t first_factor = 0;
 };
-[[nodiscard]] inline ReduceArguments reduce_arguments(const OrderedSum& task) noexcept {
+[[nodiscard]] inline ReduceArguments reduce_arguments(const OrderedReduction& task) noexcept {
   return {task.reducing.kind, static_cast<std::uint32_t>(task.reducing.factors.size()),
           static_cast<std::uint32_t>(task.pointers.size())};
 }
@@ -113,19 +113,19 @@ struct Cut {
 std::byte* extend(TableBlob& blob, std::size_t bytes);
 /// Puts the table of `task` at the end of `blob`; the shape counts from there. Otherwise as `build_table`.
 [[nodiscard]] TableShape append_table(const FanOut& task, Cut cut, TableBlob& blob);
-[[nodiscard]] TableShape append_table(const OrderedSum& task, Cut cut, TableBlob& blob);
+[[nodiscard]] TableShape append_table(const OrderedReduction& task, Cut cut, TableBlob& blob);
 
 /// Fills `table` for `task`; empty segments are dropped. `multiprocessors` sets how finely the work is cut.
 /// Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
 void build_table(const FanOut& task, int multiprocessors, SegmentTable& table);
 /// Complex elements are summed as twice as many real ones, but otherwise reduced as they are.
-void build_table(const OrderedSum& task, int multiprocessors, SegmentTable& table);
+void build_table(const OrderedReduction& task, int multiprocessors, SegmentTable& table);
 
 /// The real type whose sums give, component by component, the sums of `dtype`: float32 for complex64, uint8
 /// for int8, …
 [[nodiscard]] DType summed_as(DType dtype) noexcept;
 /// The type a task's kernel takes its elements for.
-[[nodiscard]] inline DType component_of(const OrderedSum& task) noexcept {
+[[nodiscard]] inline DType component_of(const OrderedReduction& task) noexcept {
   return task.reducing.kind == ReduceKind::sum ? summed_as(task.dtype) : task.dtype;
 }
 

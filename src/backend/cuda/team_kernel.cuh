@@ -65,8 +65,8 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .round = task.round,
           .finished = last.finished,
           .given_count = task.given_count,
-          .input_count = task.sums.input_count,
-          .reducing = reduce_arguments(task.sums),
+          .input_count = task.reductions.input_count,
+          .reducing = reduce_arguments(task.reductions),
           .ends_call = last.ends_call,
           .tells_at_once = last.done != nullptr || last.finished != last.round};
 }

@@ -41,8 +41,8 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   shape.puts_offset = static_cast<std::uint32_t>(table.bytes);
   shape.puts = append_table(task.puts, copies_cut, table);
   shape.gets_offset = static_cast<std::uint32_t>(table.bytes);
-  shape.gets = task.sums.segments.empty() ? append_table(task.copies, copies_cut, table)
-                                          : append_table(task.sums, sums_cut, table);
+  shape.gets = task.reductions.segments.empty() ? append_table(task.copies, copies_cut, table)
+                                                : append_table(task.reductions, sums_cut, table);
   static const TeamRound no_relay;
   const TeamRound& relay = task.relay != nullptr ? *task.relay : no_relay;
   shape.relay_puts_offset = static_cast<std::uint32_t>(table.bytes);

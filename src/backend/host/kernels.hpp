@@ -20,9 +20,9 @@ void fan_out_segment(const FanOutSegment& segment, const std::byte* source,
                      std::span<std::byte* const> targets, Stores stores);
 
 /// Combines `count` elements of each of `inputs`, in ascending order, into each of `outputs`.
-void ordered_sum_segment(DType dtype, const Reducing& reducing, std::size_t count,
-                         std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-                         Stores stores);
+void ordered_reduction_segment(DType dtype, const Reducing& reducing, std::size_t count,
+                               std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                               Stores stores);
 
 /// Bytes from the first to the last that a strided array of `task`'s shape covers; 0 if it has no elements.
 [[nodiscard]] std::size_t strided_bytes(const Convert& task,

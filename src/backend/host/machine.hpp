@@ -106,7 +106,7 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
   // Backend: operations.
   void copy(StreamRef stream, const Copy2D& copy) override;
   void fan_out(StreamRef stream, const FanOut& task) override;
-  void ordered_sum(StreamRef stream, const OrderedSum& task) override;
+  void ordered_reduction(StreamRef stream, const OrderedReduction& task) override;
   void convert(StreamRef stream, const Convert& task) override;
   void fill(StreamRef stream, const Fill& task) override;
   void random_fill(StreamRef stream, const RandomFill& task) override;

@@ -54,8 +54,8 @@ void Machine::fan_out(StreamRef stream, const FanOut& task) {
   enqueue_kernel(stream, "fan_out", FanOutWork(task));
 }
 
-void Machine::ordered_sum(StreamRef stream, const OrderedSum& task) {
-  enqueue_kernel(stream, "ordered_sum", OrderedSumWork(task));
+void Machine::ordered_reduction(StreamRef stream, const OrderedReduction& task) {
+  enqueue_kernel(stream, "ordered_reduction", OrderedReductionWork(task));
 }
 
 void Machine::convert(StreamRef stream, const Convert& task) {

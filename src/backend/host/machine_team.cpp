@@ -153,7 +153,7 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
 
   // The first half: puts, and telling the readers.
   const bool has_second_half =
-      !task.sources.empty() || !task.copies.segments.empty() || !task.sums.segments.empty();
+      !task.sources.empty() || !task.copies.segments.empty() || !task.reductions.segments.empty();
   std::vector<TeamTask::Condition> room;
   if (gives || !task.puts.segments.empty()) {
     for (std::uint32_t other = 0; other < layout.members; ++other) {
@@ -206,12 +206,12 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
                   say_finished(translation);
                 });
   };
-  if (!task.sums.segments.empty()) {
-    submit_second(
-        [work = OrderedSumWork(task.sums), layout, own_flags, shift_now](Translation& translation) mutable {
-          work.find_inputs(Sources(layout, own_flags, shift_now()));
-          work(translation);
-        });
+  if (!task.reductions.segments.empty()) {
+    submit_second([work = OrderedReductionWork(task.reductions), layout, own_flags,
+                   shift_now](Translation& translation) mutable {
+      work.find_inputs(Sources(layout, own_flags, shift_now()));
+      work(translation);
+    });
   } else {
     submit_second(
         [work = FanOutWork(task.copies), layout, own_flags, shift_now](Translation& translation) mutable {

@@ -59,7 +59,7 @@ void FanOutWork::operator()(Translation& translation) const {
   }
 }
 
-OrderedSumWork::OrderedSumWork(const OrderedSum& task)
+OrderedReductionWork::OrderedReductionWork(const OrderedReduction& task)
     : dtype_(task.dtype),
       kind_(task.reducing.kind),
       factors_(task.reducing.factors.begin(), task.reducing.factors.end()),
@@ -68,28 +68,28 @@ OrderedSumWork::OrderedSumWork(const OrderedSum& task)
       segments_(task.segments.begin(), task.segments.end()),
       pointers_(task.pointers.begin(), task.pointers.end()) {
   if (input_count_ == 0 || output_count_ == 0) {
-    refuse_table("ordered_sum",
+    refuse_table("ordered_reduction",
                  fmt::format("{} inputs and {} outputs per segment; at least one of each is needed",
                              input_count_, output_count_));
   }
   const bool has_factors = kind_ == ReduceKind::premul_sum;
   if (has_factors ? factors_.size() != 1 && factors_.size() != input_count_ : !factors_.empty()) {
-    refuse_table("ordered_sum", fmt::format("{} factors of a {} of {} inputs", factors_.size(),
-                                            tutti::name_of(kind_), input_count_));
+    refuse_table("ordered_reduction", fmt::format("{} factors of a {} of {} inputs", factors_.size(),
+                                                  tutti::name_of(kind_), input_count_));
   }
   for (std::size_t i = 0; i < segments_.size(); ++i) {
-    check_entries("ordered_sum", i, segments_[i].first_input, input_count_, pointers_.size());
-    check_entries("ordered_sum", i, segments_[i].first_output, output_count_, pointers_.size());
+    check_entries("ordered_reduction", i, segments_[i].first_input, input_count_, pointers_.size());
+    check_entries("ordered_reduction", i, segments_[i].first_output, output_count_, pointers_.size());
   }
 }
 
-void OrderedSumWork::operator()(Translation& translation) const {
+void OrderedReductionWork::operator()(Translation& translation) const {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
   inputs.reserve(segments_.size() * input_count_);
   outputs.reserve(segments_.size() * output_count_);
   std::uint64_t written = 0;
-  for (const OrderedSumSegment& segment : segments_) {
+  for (const OrderedReductionSegment& segment : segments_) {
     const std::size_t bytes = segment.count * size_of(dtype_);
     written += bytes * output_count_;
     translation.begin_segment();
@@ -102,9 +102,9 @@ void OrderedSumWork::operator()(Translation& translation) const {
   }
   const Stores stores = stores_for(written);
   for (std::size_t i = 0; i < segments_.size(); ++i) {
-    ordered_sum_segment(dtype_, {kind_, factors_}, segments_[i].count,
-                        std::span(inputs).subspan(i * input_count_, input_count_),
-                        std::span(outputs).subspan(i * output_count_, output_count_), stores);
+    ordered_reduction_segment(dtype_, {kind_, factors_}, segments_[i].count,
+                              std::span(inputs).subspan(i * input_count_, input_count_),
+                              std::span(outputs).subspan(i * output_count_, output_count_), stores);
   }
 }
 

@@ -36,14 +36,14 @@ class FanOutWork {
   std::vector<std::byte*> pointers_;
 };
 
-class OrderedSumWork {
+class OrderedReductionWork {
  public:
   /// Likewise.
-  explicit OrderedSumWork(const OrderedSum& task);
+  explicit OrderedReductionWork(const OrderedReduction& task);
   /// Likewise for every input.
   template <class Where>
   void find_inputs(const Where& where) {
-    for (const OrderedSumSegment& segment : segments_) {
+    for (const OrderedReductionSegment& segment : segments_) {
       for (std::byte*& place : std::span(pointers_).subspan(segment.first_input, input_count_))
         place = where(place);
     }
@@ -56,7 +56,7 @@ class OrderedSumWork {
   std::vector<double> factors_;
   std::uint32_t input_count_;
   std::uint32_t output_count_;
-  std::vector<OrderedSumSegment> segments_;
+  std::vector<OrderedReductionSegment> segments_;
   std::vector<std::byte*> pointers_;
 };
 

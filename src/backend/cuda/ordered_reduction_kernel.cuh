@@ -3,7 +3,7 @@
 
 #include "backend/cuda/for_each_tile.cuh"
 #include "backend/cuda/kernels.hpp"
-#include "backend/cuda/ordered_sum_tile.cuh"
+#include "backend/cuda/ordered_reduction_tile.cuh"
 #include "backend/cuda/preload.cuh"
 
 #include <cstdint>
@@ -34,8 +34,8 @@ __device__ inline Op operation_of(const ReduceArguments& reducing, std::byte* co
 
 template <class Op, class Table>
 __global__ void __launch_bounds__(threads_per_block, sum_blocks_per_multiprocessor)
-    ordered_sum_kernel(const __grid_constant__ Table table, const __grid_constant__ TableShape shape,
-                       const SumArguments arguments) {
+    ordered_reduction_kernel(const __grid_constant__ Table table, const __grid_constant__ TableShape shape,
+                             const SumArguments arguments) {
   for_each_tile<SumEntry>(table.data(), shape,
                           [&](const auto& view, const auto& entry, auto tile, auto lane) {
                             sum_tile(operation_of<Op>(arguments.reducing, view.pointers), entry,
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(threads_per_block, sum_blocks_per_multiprocess
                           });
 }
 
-inline cudaError_t launch_sum_kernel(const void* kernel, LaunchSite where, const OrderedSum& task,
+inline cudaError_t launch_sum_kernel(const void* kernel, LaunchSite where, const OrderedReduction& task,
                                      const void* table, const TableShape& shape) {
   const TileLaunch launch =
       launch_for(shape.tile_count, where.multiprocessors, sum_blocks_per_multiprocessor);

@@ -191,9 +191,9 @@ bool is_in_place(std::span<const std::byte* const> inputs, std::span<std::byte* 
 
 }  // namespace
 
-void ordered_sum_segment(DType dtype, const Reducing& reducing, std::size_t count,
-                         std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
-                         Stores stores) {
+void ordered_reduction_segment(DType dtype, const Reducing& reducing, std::size_t count,
+                               std::span<const std::byte* const> inputs, std::span<std::byte* const> outputs,
+                               Stores stores) {
   std::optional<std::size_t> to_line;  // if they are streamed
   if (stores_for_rows(stores, count * size_of(dtype)) == Stores::streamed && !is_in_place(inputs, outputs))
     to_line = bytes_to_line(outputs, size_of(dtype));

@@ -233,13 +233,13 @@ TUTTI_HOST_DEVICE inline void sum_tile(const Op& op, const SumEntry& entry, cons
   const std::uint32_t per_tile = tile_bytes / element_bytes;
   const std::uint64_t begin = std::uint64_t{tile - entry.first_tile} * per_tile;
   const std::uint64_t end = begin + per_tile < entry.count ? begin + per_tile : entry.count;
-  if (entry.path == SumPath::bytes) {
+  if (entry.path == ReductionPath::bytes) {
     sum_elements<Op, UnalignedAccess>(op, operands, begin, end, lane);
     return;
   }
   std::uint64_t vectors_begin = end;
   std::uint64_t vectors_end = end;
-  if (entry.path == SumPath::vectors) {
+  if (entry.path == ReductionPath::vectors) {
     const auto address = reinterpret_cast<std::uintptr_t>(operands.inputs[0]) + begin * element_bytes;
     const std::uint32_t to_boundary = (vector_bytes - address % vector_bytes) % vector_bytes / element_bytes;
     vectors_begin = begin + to_boundary < end ? begin + to_boundary : end;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/cuda/ordered_sum_kernel.cuh"
+#include "backend/cuda/ordered_reduction_kernel.cuh"
 #include "backend/cuda/team_kernel.cuh"
 
 #include <cstddef>
@@ -16,10 +16,10 @@ extern __shared__ const std::byte* found_inputs[];
 
 /// The second half of a team's round that combines by `Op`.
 template <class Op>
-struct TeamSums {
+struct TeamReductions {
   using Entry = SumEntry;
   static std::size_t shared_bytes_per_warp(const TeamRound& task) {
-    return sizeof(std::byte*) * task.sums.input_count;
+    return sizeof(std::byte*) * task.reductions.input_count;
   }
   static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
                              std::uint32_t lane, const TeamArguments& task, const TeamSources& sources) {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/cuda/low_latency_kernel.cuh"
-#include "backend/cuda/ordered_sum_kernel.cuh"
+#include "backend/cuda/ordered_reduction_kernel.cuh"
 
 #include <cstdint>
 
@@ -12,7 +12,7 @@ namespace tutti::backend::cuda {
 
 /// The second half of a low-latency round that combines by `Op`.
 template <class Op>
-struct LowLatencySums {
+struct LowLatencyReductions {
   using Entry = SumEntry;
   template <class Lines>
   static __device__ bool run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
