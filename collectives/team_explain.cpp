@@ -54,7 +54,7 @@ std::string explain(const TeamContext& context) {
     text += fmt::format(
         "beyond that, operands of which members give one another more than {} bytes are read where they "
         "lie\n",
-        transport::team_tuning_of(backend).direct_from);
+        transport::ranks_tuning_of(backend).direct_from);
   }
   if (context.means().nccl == nullptr)
     return text + fmt::format("nccl not taken: {}\n", context.means().nccl_refusal);
@@ -70,7 +70,7 @@ std::string explain(const TeamContext& context) {
     if (!moves_tensors(pattern) || traits_of(pattern).travels_as != pattern) continue;
     const std::string_view name = name_of(pattern);
     const transport::RanksZones zones =
-        transport::team_zones_of(pattern, context.team().membership().member_count(), false);
+        transport::ranks_zones_of(pattern, context.team().membership().member_count(), false);
     if (zones.rounds_to == no_limit) {
       text += fmt::format("  {}: always by rounds\n", name);
       continue;
