@@ -35,6 +35,21 @@ class Driver {
     }
   }
 
+  /// Tells the peer of all that follows.
+  void foresee() {
+    if (peer_ == nullptr) return;
+    session_.together([this] {
+      for (const Operation* const operation : options_.operations) {
+        if (!session_.refusal(*operation).empty()) continue;
+        for (const Case& what : cases_of(*operation, options_, session_.members_of(*operation))) {
+          if (too_small(*operation, what).empty())
+            peer_->foresee(static_cast<std::size_t>(sets_of(*operation, what)),
+                           operand_bytes(*operation, what));
+        }
+      }
+    });
+  }
+
   void measure_operation(const Operation& operation) {
     listener_.start_operation(operation);
     if (const std::string refusal = session_.refusal(operation); !refusal.empty()) {
@@ -172,8 +187,12 @@ class Driver {
     row.launch = operation.is_copy() ? LaunchForm::eager : options_.launch;
     row.results = operation.is_copy() ? ResultForm::given : options_.results;
     row.bus_factor = operation.bus_factor(what.members.count);
-    row.buffer_sets = options_.buffer_sets.value_or(session_.buffer_sets(payload_bytes(operation, what)));
+    row.buffer_sets = sets_of(operation, what);
     return row;
+  }
+  [[nodiscard]] int sets_of(const Operation& operation, const Case& what) const {
+    return options_.buffer_sets ? *options_.buffer_sets
+                                : session_.buffer_sets(payload_bytes(operation, what));
   }
 
   static std::optional<Measurement>& part_of(Row& row, Placement placement) {
@@ -219,6 +238,7 @@ void run_measurements(const Options& options, Session& session, Peer* peer, Resu
                       Listener& listener) {
   Driver driver(options, session, peer, results, listener);
   driver.skip_modes();
+  driver.foresee();
   for (const Operation* operation : options.operations) driver.measure_operation(*operation);
 }
 

@@ -147,25 +147,27 @@ Measurement Measurer::peer(Peer& peer, std::size_t mode, const Operation& operat
                            Placement placement, const BufferSets& buffers) const {
   const std::size_t sets = buffers.calls().size();
   OperandMemory* const memory = peer.memory(mode, sets, operand_bytes(operation, what));
-  if (memory == nullptr) return this->peer(peer, operation, buffers);
+  if (memory == nullptr) return this->peer(peer, mode, operation, buffers);
   Case elsewhere = what;
   elsewhere.memory = memory;
   Measurement measurement;
   {
     const BufferSets equal(operation, elsewhere, placement, static_cast<int>(sets), session_);
-    measurement = this->peer(peer, operation, equal);
+    measurement = this->peer(peer, mode, operation, equal);
   }
   peer.trim();
   return measurement;
 }
 
-Measurement Measurer::peer(Peer& peer, const Operation& operation, const BufferSets& buffers) const {
-  Launcher how = launcher([&](std::size_t index) { peer.enqueue(operation, buffers.call(index)); }, buffers);
+Measurement Measurer::peer(Peer& peer, std::size_t mode, const Operation& operation,
+                           const BufferSets& buffers) const {
+  Launcher how =
+      launcher([&](std::size_t index) { peer.enqueue(mode, operation, buffers.call(index)); }, buffers);
   how.interruptible = !session_.processes().are_ranks();
   if (options_.launch == LaunchForm::eager || operation.is_copy()) return measure_and_check(how, buffers);
   const std::vector<const Call*> calls = calls_of_a_graph(buffers);
-  how.launch = [launch = peer.record(operation, calls)](std::size_t) { launch(); };
-  how.launch_one = peer.record(operation, {calls.front()});
+  how.launch = [launch = peer.record(mode, operation, calls)](std::size_t) { launch(); };
+  how.launch_one = peer.record(mode, operation, {calls.front()});
   how.operations_per_launch = calls.size();
   how.rotation = 1;
   return measure_and_check(how, buffers);

@@ -39,7 +39,8 @@ class Measurer {
   /// that was poisoned: the allocator gives out what it got back, and so what an earlier call had put there.
   [[nodiscard]] Measurement returned(const Operation& operation, const Case& what, BufferSets& buffers,
                                      Row& row) const;
-  [[nodiscard]] Measurement peer(Peer& peer, const Operation& operation, const BufferSets& buffers) const;
+  [[nodiscard]] Measurement peer(Peer& peer, std::size_t mode, const Operation& operation,
+                                 const BufferSets& buffers) const;
 
   [[nodiscard]] Launcher launcher(std::function<void(std::size_t)> launch, const BufferSets& buffers) const;
   /// The timed launches themselves produce what is checked; only where each of them changes its own inputs,

@@ -145,22 +145,7 @@ void NcclCalls::enqueue(const Operation& operation, const Call& call) {
 
 ncclRedOp_t NcclCalls::operation_of(ReduceKind kind, std::size_t own, ncclDataType_t type) {
   if (kind != ReduceKind::premul_sum) return own_operation_of(kind).value();
-  const auto known = std::ranges::find_if(
-      premultiplied_, [&](const Premultiplied& made) { return made.own == own && made.type == type; });
-  if (known != premultiplied_.end()) return known->operation;
-  auto factor = factor_of(type);
-  ncclRedOp_t operation = ncclSum;
-  check(
-      nccl_.create_premul_sum(&operation, factor.data(), type, ncclScalarHostImmediate, communicators_[own]),
-      "ncclRedOpCreatePreMulSum");
-  premultiplied_.push_back({own, type, operation});
-  return operation;
-}
-
-void NcclCalls::end() noexcept {
-  for (const Premultiplied& made : premultiplied_)
-    static_cast<void>(nccl_.destroy_operation(made.operation, communicators_[made.own]));
-  premultiplied_.clear();
+  return communicators_.premultiplied_sum(own, type, factor_of(type));
 }
 
 void NcclCalls::send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const {

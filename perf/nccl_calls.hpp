@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "nccl_communicators.hpp"
 #include "nccl_library.hpp"
 #include "operation.hpp"
 #include "tutti/cuda_interop.hpp"
@@ -16,16 +17,14 @@ namespace tutti::perf {
 /// write it.
 class NcclCalls {
  public:
-  /// A communicator for every own member, which this one does not own.
+  /// In these communicators, which this one does not own: they may be made anew between calls.
   NcclCalls(const NcclLibrary& nccl, const Members& members, const std::vector<Stream>& streams,
-            const std::vector<ncclComm_t>& communicators)
+            NcclCommunicators& communicators)
       : nccl_(nccl), members_(members), streams_(streams), communicators_(communicators) {}
 
   /// Why NCCL cannot do this; empty if it can.
   [[nodiscard]] static std::string refusal(const Operation& operation, const Call& call);
   void enqueue(const Operation& operation, const Call& call);
-  /// Lets go of what has been made for the communicators, before they end.
-  void end() noexcept;
 
  private:
   /// One own member's part in one tensor of a call.
@@ -49,13 +48,6 @@ class NcclCalls {
   void check(ncclResult_t result, const char* what) const { nccl_.check(result, what); }
   void send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const;
   void receive(std::byte* data, std::size_t bytes, std::size_t at, int from) const;
-  /// NCCL has this reduction made for each communicator and element type.
-  struct Premultiplied {
-    std::size_t own;
-    ncclDataType_t type;
-    ncclRedOp_t operation;
-  };
-
   [[nodiscard]] ncclRedOp_t operation_of(ReduceKind kind, std::size_t own, ncclDataType_t type);
   void enqueue_one(Collective collective, const Part& part);
   void enqueue_copy(const Part& part) const;
@@ -71,8 +63,7 @@ class NcclCalls {
   const NcclLibrary& nccl_;
   const Members& members_;
   const std::vector<Stream>& streams_;
-  const std::vector<ncclComm_t>& communicators_;
-  std::vector<Premultiplied> premultiplied_;
+  NcclCommunicators& communicators_;
 };
 
 }  // namespace tutti::perf

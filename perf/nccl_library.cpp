@@ -46,6 +46,7 @@ NcclLibrary::NcclLibrary() {
   load("ncclGetUniqueId", get_unique_id);
   load("ncclCommInitRank", init_rank);
   load("ncclCommDestroy", destroy);
+  load("ncclCommAbort", abort);
   load("ncclGroupStart", group_start);
   load("ncclGroupEnd", group_end);
   load("ncclBroadcast", broadcast);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl_memory.hpp"
 
+#include "tutti/cuda_interop.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/layout.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,18 +16,23 @@ namespace tutti::perf {
 namespace {
 
 constexpr std::size_t unit_of_pieces = std::size_t{2} << 20U;
-constexpr std::size_t most_bytes_kept = std::size_t{64} << 20U;
+constexpr std::size_t always_kept = std::size_t{64} << 20U;
 constexpr int symmetric_window = 1;  ///< NCCL_WIN_COLL_SYMMETRIC, which older headers do not have
+
+std::size_t whole_units(std::size_t bytes) {
+  return (bytes + unit_of_pieces - 1) / unit_of_pieces * unit_of_pieces;
+}
 
 }  // namespace
 
 NcclMemory::NcclMemory(Kind kind, const NcclLibrary& nccl, const Session& session,
-                       const std::vector<ncclComm_t>& communicators)
+                       NcclCommunicators& communicators, IsOnDevice is_on_device)
     : kind_(kind),
       nccl_(nccl),
       session_(session),
       communicators_(communicators),
-      pieces_(communicators.size()) {
+      is_on_device_(std::move(is_on_device)),
+      pieces_(session.streams().size()) {
   const bool has_all = nccl.allocate != nullptr && nccl.free != nullptr &&
                        (are_windows() ? nccl.add_window != nullptr && nccl.remove_window != nullptr
                                       : nccl.add_buffer != nullptr && nccl.remove_buffer != nullptr);
@@ -36,17 +43,27 @@ NcclMemory::NcclMemory(Kind kind, const NcclLibrary& nccl, const Session& sessio
   }
 }
 
+NcclMemory::~NcclMemory() {
+  end_use();
+  free_all();
+}
+
+void NcclMemory::foresee(std::size_t bytes) noexcept {
+  foreseen_ = std::max(foreseen_, bytes);
+}
+
 void NcclMemory::reserve(std::size_t sets, std::size_t bytes_of_set) {
   if (!refusal_.empty()) throw Error(ErrorCode::unsupported, refusal_);
   bytes_of_set_ = bytes_of_set;
   if (sets * bytes_of_set <= bytes_) return;
   release();
-  allocate((sets * bytes_of_set + unit_of_pieces - 1) / unit_of_pieces * unit_of_pieces);
+  allocate(whole_units(std::max(sets * bytes_of_set, foreseen_)));
+  communicators_.make();
   tell_communicators();
 }
 
 void NcclMemory::trim() {
-  if (bytes_ > most_bytes_kept) release();
+  if (bytes_ > std::max(always_kept, whole_units(foreseen_))) release();
 }
 
 void NcclMemory::allocate(std::size_t bytes) {
@@ -75,39 +92,74 @@ void NcclMemory::tell_communicators() {
                ? nccl_.add_window(communicators_[own], piece.memory, bytes_, &piece.handle, symmetric_window)
                : nccl_.add_buffer(communicators_[own], piece.memory, bytes_, &piece.handle);
   });
-  // Where there are no windows between the devices, NCCL gives none, and calls that a success.
-  const bool has_none =
-      std::ranges::any_of(pieces_, [](const Piece& piece) { return piece.handle == nullptr; });
-  if (!anywhere(result != ncclSuccess || (are_windows() && has_none))) return;
-  refusal_ = fmt::format("NCCL {} makes no {} between these devices{}", nccl_.version_text(),
-                         are_windows() ? "symmetric windows" : "registered buffers",
-                         result == ncclSuccess ? "" : fmt::format(": {}", nccl_.error_string(result)));
+  const bool are_known = std::ranges::all_of(pieces_, [this](const Piece& piece) { return is_known(piece); });
+  if (!anywhere(result != ncclSuccess || !are_known)) return;
+  refusal_ = fmt::format("NCCL {} {}", nccl_.version_text(), reason_of(result));
+  if (anywhere(result != ncclSuccess)) {
+    for (Piece& piece : pieces_) piece.handle = nullptr;
+    communicators_.abandon();
+  }
   release();
   throw Error(ErrorCode::unsupported, refusal_);
 }
 
-void NcclMemory::release() noexcept {
+bool NcclMemory::is_known(const Piece& piece) const {
+  // Where there are no windows between the devices, NCCL gives none, or a buffer's handle, which is the
+  // host's, and calls that a success. A window is known by what lies on the device.
+  return piece.handle != nullptr && (!are_windows() || is_on_device_(piece.handle));
+}
+
+std::string NcclMemory::reason_of(ncclResult_t result) const {
+  std::string reason =
+      are_windows() ? "makes no symmetric windows between these devices" : "registers no buffers";
+  if (result != ncclSuccess) return reason + fmt::format(": {}", nccl_.error_string(result));
+  const char* const registers = std::getenv("NCCL_LOCAL_REGISTER");
+  if (!are_windows() && registers != nullptr) reason += fmt::format(": NCCL_LOCAL_REGISTER is {}", registers);
+  return reason;
+}
+
+bool NcclMemory::lies_on_device(const void* memory) {
+  cudaPointerAttributes attributes{};
+  if (cudaPointerGetAttributes(&attributes, memory) == cudaSuccess)
+    return attributes.type == cudaMemoryTypeDevice;
+  static_cast<void>(cudaGetLastError());
+  return false;
+}
+
+void NcclMemory::release() {
+  end_use();
+  // What a rank frees, no other one's NCCL has mapped any longer.
+  session_.processes().barrier();
+  free_all();
+}
+
+void NcclMemory::end_use() noexcept {
   try {
-    give_back();
+    session_.synchronize();
+    static_cast<void>(in_group([this](std::size_t own) {
+      void* const handle = std::exchange(pieces_[own].handle, nullptr);
+      if (handle == nullptr) return ncclSuccess;
+      return are_windows() ? nccl_.remove_window(communicators_[own], handle)
+                           : nccl_.remove_buffer(communicators_[own], handle);
+    }));
   } catch (const Error&) {
     // The device has failed: so has the run, with a better word on it.
   }
-  for (Piece& piece : pieces_) piece = {};
-  bytes_ = 0;
+  communicators_.end();
 }
 
-void NcclMemory::give_back() {
-  session_.synchronize();
-  static_cast<void>(in_group([this](std::size_t own) {
-    void* const handle = std::exchange(pieces_[own].handle, nullptr);
-    if (handle == nullptr) return ncclSuccess;
-    return are_windows() ? nccl_.remove_window(communicators_[own], handle)
-                         : nccl_.remove_buffer(communicators_[own], handle);
-  }));
+void NcclMemory::free_all() noexcept {
   for (std::size_t own = 0; own < pieces_.size(); ++own) {
-    const DeviceGuard guard(session_.streams()[own].device());
-    if (pieces_[own].memory != nullptr) static_cast<void>(nccl_.free(pieces_[own].memory));
+    const Piece piece = std::exchange(pieces_[own], {});
+    if (piece.memory == nullptr) continue;
+    try {
+      const DeviceGuard guard(session_.streams()[own].device());
+      static_cast<void>(nccl_.free(piece.memory));
+    } catch (const Error&) {
+      // As above.
+    }
   }
+  bytes_ = 0;
 }
 
 template <class Work>

@@ -144,12 +144,13 @@ class MpiPeer final : public Peer {
     return "";
   }
 
-  void enqueue(const Operation& operation, const Call& call) override {
+  void enqueue(std::size_t /*mode*/, const Operation& operation, const Call& call) override {
     if (call.count == 0) return;
     for (std::size_t tensor = 0; tensor < call.tensors; ++tensor)
       call_one(operation.traits().travels_as, call, tensor);
   }
-  [[nodiscard]] std::function<void()> record(const Operation&, const std::vector<const Call*>&) override {
+  [[nodiscard]] std::function<void()> record(std::size_t /*mode*/, const Operation&,
+                                             const std::vector<const Call*>&) override {
     throw Error(ErrorCode::unsupported, "--peer mpi: MPI's collectives cannot be recorded");
   }
 

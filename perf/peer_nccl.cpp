@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl_calls.hpp"
+#include "nccl_communicators.hpp"
 #include "nccl_graphs.hpp"
 #include "nccl_library.hpp"
 #include "nccl_memory.hpp"
@@ -7,10 +8,11 @@
 #include "tutti/device.hpp"
 #include "usage_error.hpp"
 
+#include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -19,35 +21,60 @@
 namespace tutti::perf {
 namespace {
 
+/// What is kept of memory between calls, in each mode, is that many times less than what is free at first.
+constexpr double free_over_kept = 16.0;
+
+/// One of the modes.
+class NcclWay {
+ public:
+  NcclWay(int number, const char* about, std::optional<NcclMemory::Kind> kind, const NcclLibrary& nccl,
+          const Session& session)
+      : name_(fmt::format("R{}", number)),
+        about_(about),
+        streams_(session.streams()),
+        communicators_(nccl, session),
+        calls_(nccl, session.members(), streams_, communicators_) {
+    if (kind) {
+      memory_ = std::make_unique<NcclMemory>(*kind, nccl, session, communicators_);
+    } else {
+      communicators_.make();
+    }
+  }
+
+  [[nodiscard]] PeerMode mode() const { return {name_, about_, memory_ ? memory_->refusal() : ""}; }
+  /// nullptr: tutti's.
+  [[nodiscard]] NcclMemory* memory() const noexcept { return memory_.get(); }
+  [[nodiscard]] NcclCalls& calls() noexcept { return calls_; }
+  [[nodiscard]] std::function<void()> record(const Operation& operation,
+                                             const std::vector<const Call*>& calls) {
+    const auto graphs = std::make_shared<RecordedGraphs>(streams_);
+    graphs->record([&] {
+      for (const Call* call : calls) calls_.enqueue(operation, *call);
+    });
+    return [graphs] { graphs->launch(); };
+  }
+
+ private:
+  std::string name_;
+  std::string about_;
+  std::vector<Stream> streams_;
+  NcclCommunicators communicators_;
+  NcclCalls calls_;
+  std::unique_ptr<NcclMemory> memory_;
+};
+
 class NcclPeer final : public Peer {
  public:
-  NcclPeer(const Session& session, std::optional<int> only)
-      : members_(session.members()), streams_(session.streams()), communicators_(streams_.size(), nullptr) {
-    ncclUniqueId id{};
-    if (session.processes().rank() == 0) nccl_.check(nccl_.get_unique_id(&id), "ncclGetUniqueId");
-    session.processes().broadcast(std::as_writable_bytes(std::span(&id, 1)));
-    nccl_.check(nccl_.group_start(), "ncclGroupStart");
-    for (std::size_t own = 0; own < streams_.size(); ++own) {
-      const DeviceGuard guard(streams_[own].device());
-      nccl_.check(nccl_.init_rank(&communicators_[own], members_.count, id, members_.number_of(own)),
-                  "ncclCommInitRank");
-    }
-    nccl_.check(nccl_.group_end(), "ncclGroupEnd");
+  NcclPeer(const Session& session, std::optional<int> only) : most_kept_(most_kept(session)) {
     const auto add = [&](int number, const char* about, std::optional<NcclMemory::Kind> kind) {
-      if (only && *only != number) return;
-      ways_.push_back({fmt::format("R{}", number), about, nullptr});
-      if (kind) ways_.back().memory = std::make_unique<NcclMemory>(*kind, nccl_, session, communicators_);
+      if (!only || *only == number)
+        ways_.push_back(std::make_unique<NcclWay>(number, about, kind, nccl_, session));
     };
     add(0, "the same buffers", std::nullopt);
     add(1, "registered buffers", NcclMemory::Kind::buffers);
     add(2, "symmetric windows", NcclMemory::Kind::windows);
     if (only && !modes().front().refusal.empty())
       throw UsageError(fmt::format("--peer nccl: -R {}: {}", *only, modes().front().refusal));
-  }
-  ~NcclPeer() override {
-    ways_.clear();
-    calls_.end();
-    for (ncclComm_t communicator : communicators_) nccl_.destroy(communicator);
   }
 
   [[nodiscard]] std::string_view name() const override { return "nccl"; }
@@ -59,43 +86,52 @@ class NcclPeer final : public Peer {
   }
   [[nodiscard]] std::vector<PeerMode> modes() const override {
     std::vector<PeerMode> all;
-    for (const Way& way : ways_)
-      all.push_back({way.name, way.about, way.memory ? way.memory->refusal() : ""});
+    for (const auto& way : ways_) all.push_back(way->mode());
     return all;
   }
+  void foresee(std::size_t sets, std::size_t bytes_of_set) override {
+    for (const auto& way : ways_) {
+      if (way->memory() != nullptr && sets * bytes_of_set <= most_kept_)
+        way->memory()->foresee(sets * bytes_of_set);
+    }
+  }
   [[nodiscard]] OperandMemory* memory(std::size_t mode, std::size_t sets, std::size_t bytes_of_set) override {
-    NcclMemory* const memory = ways_[mode].memory.get();
-    if (memory != nullptr) memory->reserve(sets, bytes_of_set);
+    NcclMemory* const memory = ways_[mode]->memory();
+    if (memory == nullptr) return nullptr;
+    if (sets * bytes_of_set > most_kept_) {  // then there is no room for others'
+      for (const auto& way : ways_) {
+        if (way->memory() != nullptr) way->memory()->release();
+      }
+    }
+    memory->reserve(sets, bytes_of_set);
     return memory;
   }
   void trim() override {
-    for (const Way& way : ways_) {
-      if (way.memory) way.memory->trim();
+    for (const auto& way : ways_) {
+      if (way->memory() != nullptr) way->memory()->trim();
     }
   }
-  void enqueue(const Operation& operation, const Call& call) override { calls_.enqueue(operation, call); }
-  [[nodiscard]] std::function<void()> record(const Operation& operation,
+  void enqueue(std::size_t mode, const Operation& operation, const Call& call) override {
+    ways_[mode]->calls().enqueue(operation, call);
+  }
+  [[nodiscard]] std::function<void()> record(std::size_t mode, const Operation& operation,
                                              const std::vector<const Call*>& calls) override {
-    const auto graphs = std::make_shared<RecordedGraphs>(streams_);
-    graphs->record([&] {
-      for (const Call* call : calls) enqueue(operation, *call);
-    });
-    return [graphs] { graphs->launch(); };
+    return ways_[mode]->record(operation, calls);
   }
 
  private:
-  struct Way {
-    std::string name;
-    std::string about;
-    std::unique_ptr<NcclMemory> memory;  ///< nullptr: tutti's
-  };
+  /// In bytes, of all ranks' devices the one with least.
+  static std::size_t most_kept(const Session& session) {
+    double least = -std::numeric_limits<double>::max();
+    for (const Stream& stream : session.streams())
+      least = std::max(least, -static_cast<double>(mem_get_info(stream.device()).free));
+    session.processes().maximum({&least, 1});
+    return static_cast<std::size_t>(-least / free_over_kept);
+  }
 
   NcclLibrary nccl_;
-  Members members_;
-  std::vector<Stream> streams_;
-  std::vector<ncclComm_t> communicators_;
-  NcclCalls calls_{nccl_, members_, streams_, communicators_};
-  std::vector<Way> ways_;
+  std::size_t most_kept_;
+  std::vector<std::unique_ptr<NcclWay>> ways_;
 };
 
 }  // namespace

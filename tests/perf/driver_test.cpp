@@ -116,7 +116,8 @@ class ManyModes final : public Peer {
     return mode == 1 ? &memory_ : nullptr;
   }
   void trim() override { ++trims_; }
-  void enqueue(const Operation& operation, const Call& call) override {
+  void enqueue(std::size_t mode, const Operation& operation, const Call& call) override {
+    EXPECT_EQ(mode, mode_);
     EXPECT_EQ(memory_.has_made(call.inputs[0][0].data()), mode_ == 1);
     EXPECT_EQ(memory_.has_made(call.outputs[0].back().data()), mode_ == 1);
     if (mode_ == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -125,7 +126,8 @@ class ManyModes final : public Peer {
     what.members = session_.members_of(operation);
     operation.run(call, what);
   }
-  [[nodiscard]] std::function<void()> record(const Operation&, const std::vector<const Call*>&) override {
+  [[nodiscard]] std::function<void()> record(std::size_t, const Operation&,
+                                             const std::vector<const Call*>&) override {
     return [] { FAIL() << "calls are plain"; };
   }
 
@@ -188,6 +190,37 @@ TEST(PerfDriver, EveryModeOfAPeerIsMeasuredWhereItWantsItsOperandsAndEveryElemen
   EXPECT_EQ(results.skipped[0].reason, "there is no such mode");
   EXPECT_NE(results.skipped[1].what.find(" by other unknown"), std::string::npos);
   EXPECT_EQ(results.skipped[1].reason, "not between these devices");
+}
+
+TEST(PerfDriver, TellsAPeerBeforeItsFirstCallHowMuchMemoryItsLargestWillTake) {
+  const Options options = options_of({"scatter", "--backend", "host", "-g", "2", "-b", "1K", "-e", "4K", "-f",
+                                      "4", "-n", "1", "-w", "0", "--repetitions", "1", "--buffer-sets", "2"});
+  const std::unique_ptr<Processes> processes = make_single_process();
+  Session session(options, *processes);
+  Results results;
+  Quiet quiet;
+  class AtOnce final : public Peer {
+   public:
+    [[nodiscard]] std::string_view name() const override { return "other"; }
+    [[nodiscard]] std::string describe() const override { return "Other 1.0"; }
+    [[nodiscard]] std::string refusal(const Operation&, const Call&) const override {
+      EXPECT_EQ(foreseen, (std::vector<std::size_t>{2 * 2 * 1024, 2 * 2 * 4096}));
+      return "of no use here";
+    }
+    void foresee(std::size_t sets, std::size_t bytes_of_set) override {
+      foreseen.push_back(sets * bytes_of_set);
+    }
+    void enqueue(std::size_t, const Operation&, const Call&) override { FAIL() << "it is refused"; }
+    [[nodiscard]] std::function<void()> record(std::size_t, const Operation&,
+                                               const std::vector<const Call*>&) override {
+      return [] { FAIL() << "it is refused"; };
+    }
+
+    std::vector<std::size_t> foreseen;
+  } peer;
+  run_measurements(options, session, &peer, results, quiet);
+  EXPECT_EQ(peer.foreseen.size(), 2U);
+  EXPECT_EQ(results.rows.size(), 2U);
 }
 
 TEST(PerfDriver, WhatAPeerCannotDoIsToldOnceForAllItsModes) {

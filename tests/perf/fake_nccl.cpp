@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fake_nccl.hpp"
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 
 /// A library that tutti-perf loads as NCCL. Built with FAKE_NCCL_OLD it is one that cannot register memory.
 namespace {
 
 constexpr int success = 0;
 constexpr int system_error = 2;
+constexpr int invalid_usage = 5;
+
+struct UniqueId {
+  char bytes[128];
+};
 
 FakeNccl state;
 
@@ -16,10 +23,11 @@ int never_called() {
 }
 
 #ifndef FAKE_NCCL_OLD
-constexpr int invalid_usage = 5;
-
 int tell(std::vector<FakeNccl::Told>& all, const FakeNccl::Told& told, void** handle) {
   ++state.registrations;
+  // It would take new memory for what it has known at that address.
+  if (std::ranges::count(state.ever_told, told.communicator) != 0) return invalid_usage;
+  state.ever_told.push_back(told.communicator);
   if (state.open_groups == 0) ++state.registrations_outside_groups;
   all.push_back(told);
   *handle = told.memory;
@@ -65,13 +73,19 @@ int ncclGroupEnd() {
 }
 
 int ncclGetUniqueId(void*) {
-  return never_called();
+  return success;
 }
-int ncclCommInitRank() {
-  return never_called();
+int ncclCommInitRank(void** communicator, int, UniqueId, int) {
+  *communicator = &state.names[state.communicators_made++ % std::size(state.names)];
+  state.communicators.push_back(*communicator);
+  return success;
 }
-int ncclCommDestroy() {
-  return never_called();
+int ncclCommDestroy(void* communicator) {
+  return std::erase(state.communicators, communicator) == 1 ? success : invalid_usage;
+}
+int ncclCommAbort(void* communicator) {
+  ++state.aborts;
+  return ncclCommDestroy(communicator);
 }
 int ncclBroadcast() {
   return never_called();
@@ -110,11 +124,13 @@ int ncclMemAlloc(void** memory, std::size_t bytes) {
   return success;
 }
 int ncclMemFree(void* memory) {
+  if (!state.communicators.empty()) ++state.frees_under_communicators;
   if (std::erase(state.memory, memory) != 1) return invalid_usage;
   std::free(memory);
   return success;
 }
 int ncclCommRegister(void* communicator, void* memory, std::size_t bytes, void** handle) {
+  if (!state.registers_buffers) return success;
   return tell(state.buffers, {communicator, memory, bytes, 0}, handle);
 }
 int ncclCommDeregister(void* communicator, void* handle) {

@@ -15,10 +15,17 @@ struct FakeNccl {
   std::vector<Told> buffers;  ///< registered, and not yet deregistered
   std::vector<Told> windows;
   std::vector<void*> memory;
+  std::vector<void*> communicators;  ///< made, and not yet ended
+  char names[64] = {};               ///< theirs, one after another
+  std::size_t communicators_made = 0;
+  std::vector<void*> ever_told;  ///< communicators, of some memory
+  int aborts = 0;
+  int frees_under_communicators = 0;  ///< of memory that NCCL may know still
   int open_groups = 0;
   int registrations = 0;  ///< ever
   int registrations_outside_groups = 0;
   int allocations_left = 1000;  ///< before there is no memory
-  bool has_windows = true;      ///< between these devices
+  bool registers_buffers = true;
+  bool has_windows = true;  ///< between these devices
   bool refuses_windows = false;
 };

@@ -37,9 +37,8 @@ FakeNccl& start_fake(const std::string& file) {
 /// Two virtual devices, of which NCCL has been told nothing.
 class PerfNcclMemory : public testing::Test {
  protected:
-  /// The name that NCCL has for own member `own`.
-  [[nodiscard]] ncclComm_t communicator(std::size_t own) {
-    return reinterpret_cast<ncclComm_t>(&names_[own]);
+  [[nodiscard]] NcclMemory memory_of(NcclMemory::Kind kind, bool on_device = true) {
+    return {kind, nccl_, session_, communicators_, [on_device](const void*) { return on_device; }};
   }
 
   FakeNccl& fake_ = start_fake(file_of("TUTTI_FAKE_NCCL"));
@@ -47,8 +46,7 @@ class PerfNcclMemory : public testing::Test {
   std::unique_ptr<Processes> processes_ = make_single_process();
   Options options_ = parsed({"broadcast", "--backend", "host", "-g", "2"});
   Session session_{options_, *processes_};
-  char names_[2] = {};
-  std::vector<ncclComm_t> communicators_{communicator(0), communicator(1)};
+  NcclCommunicators communicators_{nccl_, session_};
 };
 
 TEST_F(PerfNcclMemory, ComesFromTheLibraryThatTheVariableNames) {
@@ -58,8 +56,9 @@ TEST_F(PerfNcclMemory, ComesFromTheLibraryThatTheVariableNames) {
 
 TEST_F(PerfNcclMemory, OfWindowsIsSymmetricAndAsLargeInEveryMember) {
   {
-    NcclMemory memory(NcclMemory::Kind::windows, nccl_, session_, communicators_);
+    NcclMemory memory = memory_of(NcclMemory::Kind::windows);
     EXPECT_EQ(memory.refusal(), "");
+    EXPECT_FALSE(communicators_.are_made());
     memory.reserve(3, mebibyte);
     ASSERT_EQ(fake_.windows.size(), 2U);
     EXPECT_EQ(fake_.registrations_outside_groups, 0);
@@ -88,11 +87,45 @@ TEST_F(PerfNcclMemory, OfWindowsIsSymmetricAndAsLargeInEveryMember) {
   }
   EXPECT_TRUE(fake_.windows.empty());
   EXPECT_TRUE(fake_.memory.empty());
+  EXPECT_TRUE(fake_.communicators.empty());
   EXPECT_EQ(fake_.open_groups, 0);
 }
 
+TEST_F(PerfNcclMemory, IsAllThatItsCommunicatorsEverKnow) {
+  for (const auto kind : {NcclMemory::Kind::buffers, NcclMemory::Kind::windows}) {
+    fake_ = {};
+    NcclMemory memory = memory_of(kind);
+    memory.reserve(1, mebibyte);
+    memory.reserve(1, 3 * mebibyte);  // the library refuses a second registration by the same communicator
+    EXPECT_EQ(fake_.communicators_made, 4U);
+    EXPECT_EQ(fake_.communicators.size(), 2U);
+    memory.release();
+    EXPECT_FALSE(communicators_.are_made());
+    EXPECT_TRUE(fake_.communicators.empty());
+    EXPECT_TRUE(fake_.memory.empty());
+    memory.reserve(1, mebibyte);
+    EXPECT_EQ(fake_.communicators_made, 6U);
+    EXPECT_EQ(fake_.aborts, 0);
+    EXPECT_EQ(fake_.frees_under_communicators, 0);
+  }
+}
+
+TEST_F(PerfNcclMemory, IsGotOnceForAllThatIsForeseen) {
+  NcclMemory memory = memory_of(NcclMemory::Kind::windows);
+  memory.foresee(200 * mebibyte);
+  memory.foresee(mebibyte);
+  for (const std::size_t bytes : {std::size_t{1024}, 100 * mebibyte, 200 * mebibyte}) {
+    memory.reserve(1, bytes);
+    memory.trim();
+  }
+  EXPECT_EQ(fake_.registrations, 2);
+  ASSERT_EQ(fake_.windows.size(), 2U);
+  EXPECT_EQ(fake_.windows[0].bytes, 200 * mebibyte);
+  EXPECT_EQ(fake_.communicators_made, 2U);
+}
+
 TEST_F(PerfNcclMemory, IsKeptAsLongAsItIsLargeEnoughAndNotLarge) {
-  NcclMemory memory(NcclMemory::Kind::buffers, nccl_, session_, communicators_);
+  NcclMemory memory = memory_of(NcclMemory::Kind::buffers);
   memory.reserve(2, mebibyte);
   memory.reserve(32, 1024);
   memory.trim();
@@ -109,11 +142,13 @@ TEST_F(PerfNcclMemory, IsKeptAsLongAsItIsLargeEnoughAndNotLarge) {
 }
 
 TEST_F(PerfNcclMemory, IsRefusedForGoodWhereDevicesHaveNoWindows) {
-  for (const bool refuses : {false, true}) {
+  enum class Way : std::uint8_t { refuses, gives_none, gives_a_buffers_handle };
+  for (const Way way : {Way::refuses, Way::gives_none, Way::gives_a_buffers_handle}) {
+    const bool refuses = way == Way::refuses;
     fake_ = {};
-    fake_.has_windows = refuses;  // or gives none, and calls it a success
+    fake_.has_windows = way != Way::gives_none;  // and calls it a success
     fake_.refuses_windows = refuses;
-    NcclMemory memory(NcclMemory::Kind::windows, nccl_, session_, communicators_);
+    NcclMemory memory = memory_of(NcclMemory::Kind::windows, way != Way::gives_a_buffers_handle);
     for (int attempt = 0; attempt < 2; ++attempt) {
       try {
         memory.reserve(1, 1024);
@@ -126,12 +161,26 @@ TEST_F(PerfNcclMemory, IsRefusedForGoodWhereDevicesHaveNoWindows) {
     EXPECT_NE(memory.refusal(), "");
     EXPECT_EQ(memory.refusal().find("on purpose") != std::string::npos, refuses) << memory.refusal();
     EXPECT_TRUE(fake_.memory.empty());
+    EXPECT_TRUE(fake_.windows.empty());
     EXPECT_EQ(fake_.allocations_left, 1000 - 2);
+    // What has failed is not waited for.
+    EXPECT_EQ(fake_.aborts, refuses ? 2 : 0);
+    EXPECT_TRUE(fake_.communicators.empty());
   }
 }
 
+TEST_F(PerfNcclMemory, IsRefusedForGoodWhereNoBuffersAreRegistered) {
+  fake_.registers_buffers = false;
+  setenv("NCCL_LOCAL_REGISTER", "0", 1);
+  NcclMemory memory = memory_of(NcclMemory::Kind::buffers);
+  EXPECT_THROW(memory.reserve(1, 1024), Error);
+  unsetenv("NCCL_LOCAL_REGISTER");
+  EXPECT_EQ(memory.refusal(), "NCCL 2.28.3 registers no buffers: NCCL_LOCAL_REGISTER is 0");
+  EXPECT_TRUE(fake_.memory.empty());
+}
+
 TEST_F(PerfNcclMemory, IsTriedAgainWhereThereWasTooLittle) {
-  NcclMemory memory(NcclMemory::Kind::windows, nccl_, session_, communicators_);
+  NcclMemory memory = memory_of(NcclMemory::Kind::windows);
   fake_.allocations_left = 1;
   try {
     memory.reserve(1, 1024);
@@ -149,9 +198,10 @@ TEST_F(PerfNcclMemory, IsTriedAgainWhereThereWasTooLittle) {
 TEST_F(PerfNcclMemory, IsRefusedByLibrariesThatCannotRegister) {
   start_fake(file_of("TUTTI_FAKE_NCCL_OLD"));
   const NcclLibrary old;
-  const NcclMemory windows(NcclMemory::Kind::windows, old, session_, communicators_);
+  NcclCommunicators communicators(old, session_);
+  const NcclMemory windows(NcclMemory::Kind::windows, old, session_, communicators);
   EXPECT_EQ(windows.refusal(), "NCCL 2.18.1 has no ncclCommWindowRegister, expected 2.27 or newer");
-  const NcclMemory buffers(NcclMemory::Kind::buffers, old, session_, communicators_);
+  const NcclMemory buffers(NcclMemory::Kind::buffers, old, session_, communicators);
   EXPECT_EQ(buffers.refusal(), "NCCL 2.18.1 has no ncclCommRegister, expected 2.19 or newer");
 }
 
