@@ -357,7 +357,7 @@ TEST(RoundPlan, HandsOnSharesOfASumForOneMember) {
     const std::vector<RoundPart>& parts = plan.parts[member];
     ASSERT_EQ(parts.size(), 2U);
     EXPECT_EQ(parts[0].puts.segments.size(), member == root ? 3U : 2U);
-    EXPECT_EQ(parts[0].sums.segments.size(), member == root ? 0U : 1U);
+    EXPECT_EQ(parts[0].reductions.segments.size(), member == root ? 0U : 1U);
     EXPECT_TRUE(parts[1].is_relay);
     EXPECT_EQ(parts[1].puts.segments.size(), member == root ? 0U : 1U);
     EXPECT_EQ(parts[1].copies.segments.size(), member == root ? 3U : 0U);
