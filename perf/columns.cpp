@@ -204,7 +204,10 @@ std::string Columns::value(const Column& column, const Row& row) const {
     case Figure::mode:
       return row.peer_mode;
     case Figure::peer:
-      return row.peer_over_tutti && row.is_fastest_peer ? fmt::format("{:.2f}x", *row.peer_over_tutti) : "";
+      if (!row.peer.empty() && row.wrong() != 0) return "wrong";
+      return row.leading() && row.leading()->is_fastest_peer
+                 ? fmt::format("{:.2f}x", *row.leading()->over_tutti)
+                 : "";
   }
   return "";
 }

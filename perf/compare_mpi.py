@@ -116,7 +116,7 @@ def run(given, program):
         except (OSError, ValueError):
             document = None
         # Of wrong elements, the document tells.
-        if document is None or done.returncode not in (0, 1):
+        if document is None or done.returncode not in (0, 1, 4):
             lines = done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["no output"]
             fail(f"{' '.join(words)}: exit status {done.returncode}: {lines[-1]}")
         return document

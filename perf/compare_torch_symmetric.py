@@ -231,7 +231,7 @@ def tutti_document(program, gpus, given, form):
         except OSError as error:
             fail(f"{words[0]}: {error.strerror}")
         # Of wrong elements, which end it with 1, the document tells. So may end what starts the ranks, without one.
-        if done.returncode not in (0, 1) or not os.path.exists(file):
+        if done.returncode not in (0, 1, 4) or not os.path.exists(file):
             lines = done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["no output"]
             fail(f"{' '.join(words)}: exit status {done.returncode}: {lines[-1]}")
         with open(file, encoding="utf-8") as stream:

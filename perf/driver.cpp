@@ -133,7 +133,7 @@ class Driver {
     }
     for (std::size_t mode = 0; mode < side.rows.size(); ++mode)
       complete_peer_row(row, peer_->modes()[mode], side.rows[mode]);
-    mark_fastest(side.rows);
+    compare_with_peers(row, side.rows, options_.headline);
     for (const Row& peer_row : side.rows) {
       if (peer_row.leading()) add(operation, peer_row);
     }
@@ -208,11 +208,6 @@ class Driver {
     peer_row.transport = peer_->name();
     peer_row.algorithm = row.launch == LaunchForm::eager ? "plain calls" : "graph replay";
     if (!mode.about.empty()) peer_row.algorithm += ", " + mode.about;
-    const std::optional<Measurement>& own = row.leading();
-    const std::optional<Measurement>& other = row.out_of_place ? peer_row.out_of_place : peer_row.in_place;
-    if (own && other)
-      peer_row.peer_over_tutti =
-          other->microseconds(options_.headline) / own->microseconds(options_.headline);
   }
 
   void add(const Operation& operation, const Row& row) {

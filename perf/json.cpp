@@ -39,6 +39,10 @@ constexpr const char* recorded_environment[] = {
     "NCCL_NTHREADS",
     "NCCL_LAUNCH_MODE",
     "NCCL_GRAPH_REGISTER",
+    "NCCL_LOCAL_REGISTER",
+    "NCCL_WIN_ENABLE",
+    "NCCL_CUMEM_ENABLE",
+    "NCCL_CTA_POLICY",
     "TORCH_SYMM_MEM_DISABLE_MULTICAST",
 };
 
@@ -152,6 +156,8 @@ Json measurement_of(const Row& row, const std::optional<Measurement>& measuremen
                  {"iterations", timing.iterations},
                  {"latency_us", summary_of(timing.latency)}};
   if (measurement->wrong) result["wrong"] = *measurement->wrong;
+  if (measurement->over_tutti) result["time_over_tutti"] = *measurement->over_tutti;
+  if (!row.peer.empty()) result["fastest"] = measurement->is_fastest_peer;
   return result;
 }
 
@@ -178,8 +184,8 @@ Json row_of(const Row& row, Headline headline) {
                  {"in_place", measurement_of(row, row.in_place, headline)}};
   if (!row.tensor_list.empty()) result["tensor_list"] = row.tensor_list;
   if (row.partner >= 0) result["destination"] = row.partner;
-  if (row.peer_over_tutti) result["time_over_tutti"] = *row.peer_over_tutti;
-  if (!row.peer.empty()) result["fastest"] = row.is_fastest_peer;
+  if (row.leading() && row.leading()->over_tutti) result["time_over_tutti"] = *row.leading()->over_tutti;
+  if (!row.peer.empty()) result["fastest"] = row.leading() && row.leading()->is_fastest_peer;
   return result;
 }
 
@@ -218,12 +224,16 @@ std::string to_json(const Options& options, const Results& results,
                    {"not_measured", Json::array()},
                    {"summary",
                     {{"wrong", nullptr},
+                     {"wrong_by_tutti", nullptr},
                      {"average_busbw_gbps", number_or_null(results.average_bus_bandwidth(options.headline))},
                      {"interrupted", results.interrupted},
                      {"failure", nullptr}}}};
   if (!results.peer.empty()) document["peer"] = results.peer;
   if (!results.failure.empty()) document["summary"]["failure"] = results.failure;
-  if (options.check && !results.rows.empty()) document["summary"]["wrong"] = results.wrong();
+  if (options.check && !results.rows.empty()) {
+    document["summary"]["wrong"] = results.wrong();
+    document["summary"]["wrong_by_tutti"] = results.own_wrong();
+  }
   for (const Row& row : results.rows) document["rows"].push_back(row_of(row, options.headline));
   for (const Skipped& skipped : results.skipped) {
     document["not_measured"].push_back(

@@ -2,6 +2,7 @@
 #include "cases.hpp"
 #include "cpu.hpp"
 #include "driver.hpp"
+#include "exit_status.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
 #include "options.hpp"
@@ -31,8 +32,6 @@
 
 namespace tutti::perf {
 namespace {
-
-enum ExitStatus : int { all_right = 0, wrong_data = 1, bad_usage = 2, run_failed = 3, was_interrupted = 130 };
 
 std::unique_ptr<Peer> make_peer(const Options& options, const Session& session) {
   switch (options.peer) {
@@ -100,8 +99,8 @@ int guarded(const Output& output, const std::function<int()>& work) {
   }
 }
 
-/// Of a run that has come to its end.
-int status_of(const Results& results, const Output& output) {
+/// Says what is wrong with a run that has come to its end.
+ExitStatus judge(const Results& results, const Output& output) {
   const auto unfit = std::ranges::find(results.skipped, Skipped::Cause::out_of_memory, &Skipped::cause);
   if (unfit != results.skipped.end()) {
     output.complain(fmt::format("{} case(s) not measured for want of memory, first {}: {}",
@@ -110,8 +109,8 @@ int status_of(const Results& results, const Output& output) {
     throw UsageError(fmt::format("nothing could be measured: {}",
                                  results.skipped.empty() ? "no case" : results.skipped.front().reason));
   }
-  if (results.wrong() != 0) return wrong_data;
-  return unfit != results.skipped.end() ? run_failed : all_right;
+  if (results.wrong() != 0) output.complain(fmt::format("wrong elements: {}", results.who_is_wrong()));
+  return status_of(results);
 }
 
 int measure(Options options, const std::vector<std::string>& command_line, Processes& processes,
@@ -176,7 +175,7 @@ int measure(Options options, const std::vector<std::string>& command_line, Proce
     output.complain(fmt::format("interrupted after {} row(s)", results.rows.size()));
     return was_interrupted;
   }
-  return status_of(results, output);
+  return judge(results, output);
 }
 
 /// What `workload` says of the tensors, of one process's or of a communicator's call.

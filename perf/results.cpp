@@ -2,6 +2,9 @@
 #include "results.hpp"
 
 #include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
 
 namespace tutti::perf {
 
@@ -12,14 +15,21 @@ std::uint64_t Row::wrong() const noexcept {
   return total;
 }
 
-void mark_fastest(std::vector<Row>& peer_rows) noexcept {
-  Row* fastest = nullptr;
-  for (Row& row : peer_rows) {
-    row.is_fastest_peer = false;
-    if (!row.peer_over_tutti) continue;
-    if (fastest == nullptr || *row.peer_over_tutti < *fastest->peer_over_tutti) fastest = &row;
+void compare_with_peers(const Row& row, std::vector<Row>& peer_rows, Headline headline) noexcept {
+  for (const auto placement : {&Row::out_of_place, &Row::in_place}) {
+    Measurement* fastest = nullptr;
+    for (Row& peer_row : peer_rows) {
+      const std::optional<Measurement>& own = row.*placement;
+      std::optional<Measurement>& other = peer_row.*placement;
+      if (!own || !other) continue;
+      other->over_tutti.reset();
+      other->is_fastest_peer = false;
+      if (own->wrong.value_or(0) != 0 || other->wrong.value_or(0) != 0) continue;
+      other->over_tutti = other->microseconds(headline) / own->microseconds(headline);
+      if (fastest == nullptr || *other->over_tutti < *fastest->over_tutti) fastest = &*other;
+    }
+    if (fastest != nullptr) fastest->is_fastest_peer = true;
   }
-  if (fastest != nullptr) fastest->is_fastest_peer = true;
 }
 
 std::optional<double> algorithm_bandwidth(const Row& row, const Measurement& measurement,
@@ -51,6 +61,28 @@ std::uint64_t Results::wrong() const noexcept {
   std::uint64_t total = 0;
   for (const Row& row : rows) total += row.wrong();
   return total;
+}
+
+std::uint64_t Results::own_wrong() const noexcept {
+  std::uint64_t total = 0;
+  for (const Row& row : rows) {
+    if (row.peer.empty()) total += row.wrong();
+  }
+  return total;
+}
+
+std::string Results::who_is_wrong() const {
+  std::vector<std::pair<std::string, std::uint64_t>> all;
+  for (const Row& row : rows) {
+    if (row.wrong() == 0) continue;
+    const std::string who = row.peer.empty() ? "tutti" : row.contender();
+    auto known = std::ranges::find(all, who, &std::pair<std::string, std::uint64_t>::first);
+    if (known == all.end()) known = all.insert(all.end(), {who, 0});
+    known->second += row.wrong();
+  }
+  std::string text;
+  for (const auto& [who, wrong] : all) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", who, wrong);
+  return text;
 }
 
 std::optional<double> Results::average_bus_bandwidth(Headline headline) const noexcept {

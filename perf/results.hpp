@@ -21,6 +21,10 @@ namespace tutti::perf {
 struct Measurement {
   Timing timing;
   std::optional<std::uint64_t> wrong;  ///< elements; nothing if not checked
+  /// Of a peer: its time divided by tutti's in the same placement; above 1 where tutti is faster. Nothing
+  /// where one of them is not there, or wrong.
+  std::optional<double> over_tutti;
+  bool is_fastest_peer = false;  ///< of the modes of a peer: the one that tutti is compared with
 
   /// The time the table shows, in microseconds.
   [[nodiscard]] double microseconds(Headline headline) const noexcept {
@@ -51,11 +55,6 @@ struct Row {
   std::string algorithm;
   std::optional<Measurement> out_of_place;  ///< or returned, as `results` says
   std::optional<Measurement> in_place;
-  /// Of a peer's row: its time divided by tutti's, out of place if there is that; above 1 where tutti is
-  /// faster.
-  std::optional<double> peer_over_tutti;
-  bool is_fastest_peer = false;  ///< of the modes of a peer: the one that tutti is compared with
-
   /// "" for tutti; "nccl R1".
   [[nodiscard]] std::string contender() const { return peer_mode.empty() ? peer : peer + " " + peer_mode; }
 
@@ -67,8 +66,9 @@ struct Row {
   [[nodiscard]] bool is_checked() const noexcept { return leading() && leading()->wrong.has_value(); }
 };
 
-/// Of a peer's rows of one case, marks the one that took the least time.
-void mark_fastest(std::vector<Row>& peer_rows) noexcept;
+/// Compares a peer's rows of one case with tutti's, and marks in each placement the one that took the least
+/// time of those that are right.
+void compare_with_peers(const Row& row, std::vector<Row>& peer_rows, Headline headline) noexcept;
 
 /// Gigabytes (10^9) per second. Nothing where nothing goes from device to device: on a single one, and of no
 /// bytes.
@@ -105,6 +105,10 @@ struct Results {
 
   /// Over all rows, peers included.
   [[nodiscard]] std::uint64_t wrong() const noexcept;
+  /// Over tutti's rows.
+  [[nodiscard]] std::uint64_t own_wrong() const noexcept;
+  /// Who has wrong elements and how many, such as "tutti 3, nccl R2 4096"; empty if nobody has.
+  [[nodiscard]] std::string who_is_wrong() const;
   /// Of tutti's rows, over both placements of those that have one.
   [[nodiscard]] std::optional<double> average_bus_bandwidth(Headline headline) const noexcept;
   /// How many cases have been left out for want of memory.

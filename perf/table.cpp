@@ -123,8 +123,9 @@ std::string format_header(const Options& options, const Results& results, const 
                         options.cpus.size() > 1 ? ", a rank of the host from each," : "");
   }
   if (!results.peer.empty()) {
-    text += fmt::format("# peer: {}, {}: rows of its own; the fastest one ends with its time over tutti's\n",
-                        results.peer, options.launch == LaunchForm::eager ? "plain calls" : "graph replays");
+    text += fmt::format(
+        "# peer: {}, {}: rows of its own; the fastest right one ends with its time over tutti's\n",
+        results.peer, options.launch == LaunchForm::eager ? "plain calls" : "graph replays");
     for (const std::string& mode : results.peer_modes) text += fmt::format("#   {}\n", mode);
   }
   if (!columns.left_out().empty()) {
@@ -197,7 +198,9 @@ std::string format_footer(const Results& results, const Options& options) {
   }
   if (!results.failure.empty()) text += "# ended by a failure: what was measured until then\n";
   if (options.check && !results.rows.empty()) {
-    text += fmt::format("# wrong elements: {} {}\n", results.wrong(), results.wrong() == 0 ? "OK" : "FAILED");
+    const std::string who = results.who_is_wrong();
+    text += who.empty() ? "# wrong elements: 0 OK\n"
+                        : fmt::format("# wrong elements: {} FAILED: {}\n", results.wrong(), who);
   } else {
     text += "# wrong elements: not checked\n";
   }

@@ -207,7 +207,9 @@ def median_of(runs):
             name: {figure: statistics.median(m[name][figure] for m in every) for figure in typical[name]}
             for name in ("back_to_back_us", "latency_us")
         }
-        return typical | summaries | {"time_us": statistics.median(m["time_us"] for m in every)}
+        wrong = [m["wrong"] for m in every if m.get("wrong") is not None]
+        worst = {"wrong": max(wrong) if wrong else None}
+        return typical | summaries | worst | {"time_us": statistics.median(m["time_us"] for m in every)}
 
     rows = {}
     for run in runs:

@@ -15,6 +15,7 @@ class Point:
     p99: float | None  # µs
     bandwidth: float  # GB/s on the bus; 0 where nothing goes from device to device
     how: str  # transport and algorithm
+    wrong: int = 0  # elements
 
 
 @dataclass
@@ -61,15 +62,17 @@ class Chart:
         return max(roofs) if roofs else None
 
     def ratios(self):
-        """(line of a peer, [(size, the peer's time over tutti's)]) wherever both are of one run and form."""
+        """(line of a peer, tutti's, [(size, the peer's time over tutti's)]) wherever both are of one run and form, and
+        right."""
         found = []
         for peer in self.lines:
             if peer.by == TUTTI:
                 continue
             for own in self.lines:
                 if own.by == TUTTI and own.form == peer.form and are_comparable(own.run, peer.run):
-                    times = {point.size: point.time for point in own.points}
-                    shared = [(p.size, p.time / times[p.size]) for p in peer.points if times.get(p.size)]
+                    times = {point.size: point.time for point in own.points if not point.wrong}
+                    right = [point for point in peer.points if not point.wrong]
+                    shared = [(p.size, p.time / times[p.size]) for p in right if times.get(p.size)]
                     if shared:
                         found.append((peer, own, shared))
         return found
@@ -129,9 +132,11 @@ def charts_of(runs):
                     chart.lines.append(lines[line_key])
                 how = ", ".join(part for part in (row.get("transport"), row.get("algorithm")) if part)
                 bandwidth = measured["busbw_gbps"] or 0.0
-                lines[line_key].points.append(
-                    Point(row["size"], measured["time_us"], time_of(run, measured).get("p99"), bandwidth, how)
-                )
+                wrong = measured.get("wrong") or 0
+                if wrong:
+                    how = f"{wrong} elements wrong; {how}"
+                p99 = time_of(run, measured).get("p99")
+                lines[line_key].points.append(Point(row["size"], measured["time_us"], p99, bandwidth, how, wrong))
     for line in lines.values():
         line.points.sort(key=lambda point: point.size)
     return list(charts.values())

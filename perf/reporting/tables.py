@@ -41,7 +41,8 @@ def provenance(run):
 
 
 def behind(charts):
-    """A sentence on how many figures are slower than a peer's, of one in several modes the fastest's."""
+    """A sentence on how many figures are slower than a peer's, of one in several modes the fastest's that is right: in
+    each placement, as tutti-perf itself says."""
     every, slow = 0, []
     for chart in charts:
         fastest = {}
@@ -76,9 +77,9 @@ def sweep(run, form):
     text = row(["µs", *(format_size(size) for size in sizes)]) + row(["---", *["--:"] * len(sizes)])
     for chart in charts:
         for line in sorted(chart.lines, key=lambda line: line.by != TUTTI):
-            times = {point.size: point.time for point in line.points}
+            cells = {point.size: format_figure(point.time) + (" wrong" if point.wrong else "") for point in line.points}
             name = f"`{chart.operation}`" if line.by == TUTTI else f"{line.contender}, same run"
-            text += row([name, *(format_figure(times[size]) if size in times else "" for size in sizes)])
+            text += row([name, *(cells.get(size, "") for size in sizes)])
     return f"{text}\n{behind(charts)}"
 
 

@@ -2,6 +2,7 @@
 #include "perf/driver.hpp"
 
 #include "perf/cases.hpp"
+#include "perf/exit_status.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -173,13 +174,19 @@ TEST(PerfDriver, EveryModeOfAPeerIsMeasuredWhereItWantsItsOperandsAndEveryElemen
     EXPECT_EQ(results.rows[row].peer, row == 0 ? "" : "other");
     EXPECT_EQ(results.rows[row].peer_mode, modes[row]);
     EXPECT_TRUE(results.rows[row].out_of_place && results.rows[row].in_place);
-    EXPECT_EQ(results.rows[row].peer_over_tutti.has_value(), row != 0);
+    for (const auto* const part : {&results.rows[row].out_of_place, &results.rows[row].in_place})
+      EXPECT_EQ((*part)->over_tutti.has_value(), row == 1 || row == 2) << modes[row];
   }
   for (const std::size_t row : {0U, 1U, 2U}) EXPECT_EQ(results.rows[row].wrong(), 0U) << modes[row];
   EXPECT_EQ(results.rows[3].wrong(), 2U * 1024U * (2U + 1U));  // in place, the root's output is its input
-  EXPECT_GT(*results.rows[1].peer_over_tutti, *results.rows[2].peer_over_tutti);
-  EXPECT_FALSE(results.rows[1].is_fastest_peer);
-  EXPECT_NE(results.rows[2].is_fastest_peer, results.rows[3].is_fastest_peer);
+  EXPECT_GT(*results.rows[1].leading()->over_tutti, *results.rows[2].leading()->over_tutti);
+  // Who does nothing is the fastest, and wrong.
+  for (const std::size_t row : {1U, 2U, 3U}) {
+    EXPECT_EQ(results.rows[row].out_of_place->is_fastest_peer, row == 2) << modes[row];
+    EXPECT_EQ(results.rows[row].in_place->is_fastest_peer, row == 2) << modes[row];
+  }
+  EXPECT_EQ(results.who_is_wrong(), "other idle 6144");
+  EXPECT_EQ(status_of(results), peer_is_wrong);
   EXPECT_NE(results.rows[2].algorithm.find("in its own memory"), std::string::npos);
   EXPECT_EQ(peer.last_set(), 1U);
   EXPECT_GE(peer.trims(), 2);

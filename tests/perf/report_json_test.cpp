@@ -15,8 +15,8 @@ TEST(PerfJson, HasTheSchemaAndEveryFigure) {
   Row peer = scatter_row();
   peer.peer = "nccl";
   peer.peer_mode = "R2";
-  peer.peer_over_tutti = 2.0;
-  peer.is_fastest_peer = true;
+  peer.out_of_place->over_tutti = 2.0;
+  peer.out_of_place->is_fastest_peer = true;
   const auto document =
       nlohmann::json::parse(to_json({}, results_of({scatter_row(), peer}), {"tutti-perf", "scatter"}));
   EXPECT_EQ(document["schema"], "tutti-perf/2");
@@ -38,7 +38,10 @@ TEST(PerfJson, HasTheSchemaAndEveryFigure) {
   EXPECT_EQ(document["rows"][1]["mode"], "R2");
   EXPECT_EQ(document["rows"][1]["fastest"], true);
   EXPECT_TRUE(row["mode"].is_null());
+  EXPECT_EQ(document["rows"][1]["out_of_place"]["fastest"], true);
+  EXPECT_DOUBLE_EQ(document["rows"][1]["out_of_place"]["time_over_tutti"], 2.0);
   EXPECT_FALSE(row.contains("fastest"));
+  EXPECT_FALSE(row["out_of_place"].contains("fastest"));
 }
 
 TEST(PerfJson, SaysWhereWhenAndWithWhatItWasMeasured) {
@@ -77,12 +80,17 @@ TEST(PerfJson, HasTheRanks) {
 
 TEST(PerfJson, LeaksNoOtherEnvironment) {
   ::setenv("TUTTI_SECRET_TOKEN", "do-not-tell", 1);
-  ::setenv("NCCL_ALGO", "Ring", 1);
+  const char* const told[] = {"NCCL_ALGO",          "NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE",
+                              "NCCL_WIN_ENABLE",    "NCCL_CTA_POLICY",  "NCCL_LOCAL_REGISTER",
+                              "NCCL_GRAPH_REGISTER"};
+  for (const char* const name : told) ::setenv(name, "as found", 1);
   const std::string text = to_json({}, results_of({}), {});
   ::unsetenv("TUTTI_SECRET_TOKEN");
-  ::unsetenv("NCCL_ALGO");
   EXPECT_EQ(text.find("do-not-tell"), std::string::npos);
-  EXPECT_EQ(nlohmann::json::parse(text)["environment"]["NCCL_ALGO"], "Ring");
+  for (const char* const name : told) {
+    ::unsetenv(name);
+    EXPECT_EQ(nlohmann::json::parse(text)["environment"][name], "as found");
+  }
 }
 
 TEST(PerfJson, UncheckedIsNullAndNotZero) {

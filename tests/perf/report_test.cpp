@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "perf/columns.hpp"
+#include "perf/exit_status.hpp"
 #include "perf/json.hpp"
 #include "perf/table.hpp"
 #include "reported_rows.hpp"
@@ -83,32 +84,70 @@ TEST(PerfTable, PeersSayHowTheyCompare) {
   Row row = scatter_row();
   row.peer = "nccl";
   row.peer_mode = "R1";
-  row.peer_over_tutti = 2.5;
+  row.out_of_place->over_tutti = 2.5;
   Options options;
   options.peer = PeerChoice::nccl;
   EXPECT_EQ(words_of(columns_of(options, true).line(row)).back(), "R1");
-  row.is_fastest_peer = true;
+  row.out_of_place->is_fastest_peer = true;
   const std::vector<std::string> words = words_of(columns_of(options, true).line(row));
   EXPECT_EQ((std::vector<std::string>{words.end() - 2, words.end()}),
             (std::vector<std::string>{"R1", "2.50x"}));
   EXPECT_EQ(words_of(columns_of({}, true).line(row)).back(), "2.50x");
   EXPECT_EQ(words_of(columns_of({}, true).line(scatter_row())).back(), "200.0");
+  row.in_place = measured(10.0, 1);
+  EXPECT_EQ(words_of(columns_of(options, true).line(row)).back(), "wrong");
 }
 
-TEST(PerfTable, OfSeveralModesOfAPeerTheFastestIsComparedWith) {
-  std::vector<Row> rows(4, scatter_row());
-  rows[0].peer_over_tutti = 2.5;
-  rows[1].peer_over_tutti = 1.5;
-  rows[1].peer_mode = "R1";
+TEST(PerfTable, TheFootAndTheStatusSayWhoseElementsAreWrong) {
+  const auto row_of = [](const char* peer, const char* mode, std::uint64_t wrong) {
+    Row row = scatter_row();
+    row.peer = peer;
+    row.peer_mode = mode;
+    row.out_of_place->wrong = wrong;
+    return row;
+  };
+  const Results peers = results_of(
+      {row_of("", "", 0), row_of("nccl", "R2", 7), row_of("nccl", "R1", 0), row_of("nccl", "R2", 3)});
+  EXPECT_EQ(status_of(peers), peer_is_wrong);
+  EXPECT_NE(format_footer(peers, {}).find("# wrong elements: 10 FAILED: nccl R2 10\n"), std::string::npos);
+  Results both = results_of({row_of("nccl", "R0", 2), row_of("", "", 1)});
+  EXPECT_EQ(status_of(both), wrong_data);
+  EXPECT_NE(format_footer(both, {}).find("# wrong elements: 3 FAILED: nccl R0 2, tutti 1\n"),
+            std::string::npos);
+  const auto summary = nlohmann::json::parse(to_json({}, both, {}))["summary"];
+  EXPECT_EQ(summary["wrong"], 3);
+  EXPECT_EQ(summary["wrong_by_tutti"], 1);
+  EXPECT_EQ(status_of(results_of({row_of("", "", 0), row_of("nccl", "R0", 0)})), all_right);
+}
+
+TEST(PerfTable, InEachPlacementTheFastestRightModeOfAPeerIsComparedWith) {
+  Row own = scatter_row();
+  own.in_place = measured(100.0);
+  std::vector<Row> rows(4, own);
+  rows[0].out_of_place = measured(250.0);
+  rows[0].in_place = measured(50.0);
+  rows[1].out_of_place = measured(150.0);
   rows[1].peer = "nccl";
-  rows[2].peer_over_tutti = 1.6;
-  mark_fastest(rows);
-  for (std::size_t row = 0; row < rows.size(); ++row) EXPECT_EQ(rows[row].is_fastest_peer, row == 1) << row;
+  rows[1].peer_mode = "R1";
+  rows[2].out_of_place = measured(160.0);
+  rows[3].out_of_place = measured(10.0, 1);
+  rows[3].in_place = std::nullopt;
+  compare_with_peers(own, rows, Headline::back_to_back);
   EXPECT_EQ(rows[1].contender(), "nccl R1");
-  rows[0].peer_over_tutti = 0.5;
-  mark_fastest(rows);
-  EXPECT_TRUE(rows[0].is_fastest_peer);
-  EXPECT_FALSE(rows[1].is_fastest_peer);
+  for (std::size_t row = 0; row < rows.size(); ++row) {
+    EXPECT_EQ(rows[row].out_of_place->is_fastest_peer, row == 1) << row;
+    EXPECT_EQ(rows[row].in_place && rows[row].in_place->is_fastest_peer, row == 0) << row;
+  }
+  EXPECT_EQ(rows[1].out_of_place->over_tutti, 1.5);
+  EXPECT_EQ(rows[0].in_place->over_tutti, 0.5);
+  EXPECT_EQ(rows[3].out_of_place->over_tutti, std::nullopt);
+  own.out_of_place->wrong = 1;  // and so is compared with nobody
+  compare_with_peers(own, rows, Headline::back_to_back);
+  for (const Row& row : rows) {
+    EXPECT_FALSE(row.out_of_place->is_fastest_peer);
+    EXPECT_EQ(row.out_of_place->over_tutti, std::nullopt);
+  }
+  EXPECT_TRUE(rows[0].in_place->is_fastest_peer);
 }
 
 TEST(PerfTable, TheHeadSaysFromWhichCpuCallsAreMade) {
@@ -161,8 +200,8 @@ Row widest_row(const Options& options) {
   row.out_of_place = measured(4'999'999.0, 123'456);
   row.in_place = measured(4'999'999.0, 123'456);
   row.peer_mode = "R2";
-  row.peer_over_tutti = 123.45;
-  row.is_fastest_peer = true;
+  row.out_of_place->over_tutti = 123.45;
+  row.out_of_place->is_fastest_peer = true;
   return row;
 }
 

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exit_status.hpp"
+
+namespace tutti::perf {
+
+ExitStatus status_of(const Results& results) noexcept {
+  if (results.own_wrong() != 0) return wrong_data;
+  if (results.out_of_memory() != 0) return run_failed;
+  return results.wrong() != 0 ? peer_is_wrong : all_right;
+}
+
+}  // namespace tutti::perf

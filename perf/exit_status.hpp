@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "results.hpp"
+
+namespace tutti::perf {
+
+enum ExitStatus : int {
+  all_right = 0,
+  wrong_data = 1,  ///< of tutti's
+  bad_usage = 2,
+  run_failed = 3,     ///< or something had no memory
+  peer_is_wrong = 4,  ///< and tutti is right
+  was_interrupted = 130
+};
+
+/// Of a run that has come to its end: whether what it measured is right, and if not, whose fault it is.
+[[nodiscard]] ExitStatus status_of(const Results& results) noexcept;
+
+}  // namespace tutti::perf
