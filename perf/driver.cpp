@@ -132,7 +132,7 @@ class Driver {
       if (skipped) skip(*skipped);
     }
     for (std::size_t mode = 0; mode < side.rows.size(); ++mode)
-      complete_peer_row(row, peer_->modes()[mode], side.rows[mode]);
+      complete_peer_row(row, measurer_.is_replayed(operation), peer_->modes()[mode], side.rows[mode]);
     compare_with_peers(row, side.rows, options_.headline);
     for (const Row& peer_row : side.rows) {
       if (peer_row.leading()) add(operation, peer_row);
@@ -199,14 +199,16 @@ class Driver {
     return placement == Placement::in_place ? row.in_place : row.out_of_place;
   }
 
-  void complete_peer_row(const Row& row, const PeerMode& mode, Row& peer_row) const {
+  void complete_peer_row(const Row& row, bool is_replayed, const PeerMode& mode, Row& peer_row) const {
     peer_row.peer = peer_->name();
     peer_row.peer_mode = mode.name;
     peer_row.bytes = row.bytes;
     peer_row.count = row.count;
     peer_row.tensors = row.tensors;
     peer_row.transport = peer_->name();
-    peer_row.algorithm = row.launch == LaunchForm::eager ? "plain calls" : "graph replay";
+    peer_row.algorithm = row.launch == LaunchForm::eager ? "plain calls"
+                         : is_replayed                   ? "replays of a graph of many calls"
+                                                         : "replays of a graph of one call";
     if (!mode.about.empty()) peer_row.algorithm += ", " + mode.about;
   }
 

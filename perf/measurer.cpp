@@ -52,8 +52,12 @@ Measurement Measurer::tutti(const Operation& operation, const Case& what, Placem
     note_last_plan(operation, row);
     return measurement;
   }
-  const bool is_replayed = operation.needs_communicator() && options_.replays;
-  return is_replayed ? replayed(operation, what, buffers, row) : bound(operation, what, buffers, row);
+  return is_replayed(operation) ? replayed(operation, what, buffers, row)
+                                : bound(operation, what, buffers, row);
+}
+
+bool Measurer::is_replayed(const Operation& operation) const {
+  return operation.needs_communicator() && options_.replays;
 }
 
 void Measurer::note_last_plan(const Operation& operation, Row& row) const {
@@ -165,6 +169,13 @@ Measurement Measurer::peer(Peer& peer, std::size_t mode, const Operation& operat
       launcher([&](std::size_t index) { peer.enqueue(mode, operation, buffers.call(index)); }, buffers);
   how.interruptible = !session_.processes().are_ranks();
   if (options_.launch == LaunchForm::eager || operation.is_copy()) return measure_and_check(how, buffers);
+  if (!is_replayed(operation)) {
+    // As what tutti has bound: a launch for each call.
+    std::vector<std::function<void()>> launches;
+    for (const Call& call : buffers.calls()) launches.push_back(peer.record(mode, operation, {&call}));
+    how.launch = [&launches](std::size_t index) { launches[index % launches.size()](); };
+    return measure_and_check(how, buffers);
+  }
   const std::vector<const Call*> calls = calls_of_a_graph(buffers);
   how.launch = [launch = peer.record(mode, operation, calls)](std::size_t) { launch(); };
   how.launch_one = peer.record(mode, operation, {calls.front()});

@@ -24,6 +24,9 @@ class Measurer {
   /// In a mode of the peer: on tutti's buffers, or on equal ones where it wants them.
   [[nodiscard]] Measurement peer(Peer& peer, std::size_t mode, const Operation& operation, const Case& what,
                                  Placement placement, const BufferSets& buffers) const;
+  /// Whether persistent calls are launched several at a time, as one graph, tutti's and the peer's alike;
+  /// else each by itself.
+  [[nodiscard]] bool is_replayed(const Operation& operation) const;
 
  private:
   void note_last_plan(const Operation& operation, Row& row) const;

@@ -230,6 +230,59 @@ TEST(PerfDriver, TellsAPeerBeforeItsFirstCallHowMuchMemoryItsLargestWillTake) {
   EXPECT_EQ(results.rows.size(), 2U);
 }
 
+/// Does what tutti does, and notes how many calls it was asked to record at once.
+class Recording final : public Peer {
+ public:
+  explicit Recording(const Session& session) : session_(session) {}
+
+  [[nodiscard]] std::string_view name() const override { return "other"; }
+  [[nodiscard]] std::string describe() const override { return "Other 1.0"; }
+  [[nodiscard]] std::string refusal(const Operation&, const Call&) const override { return ""; }
+  void enqueue(std::size_t, const Operation&, const Call&) override { FAIL() << "calls are recorded"; }
+  [[nodiscard]] std::function<void()> record(std::size_t, const Operation& operation,
+                                             const std::vector<const Call*>& calls) override {
+    recorded_.push_back(calls.size());
+    return [this, &operation, calls] {
+      Case what;
+      what.members = session_.members_of(operation);
+      for (const Call* const call : calls) operation.run(*call, what);
+    };
+  }
+
+  [[nodiscard]] const std::vector<std::size_t>& recorded() const { return recorded_; }
+
+ private:
+  const Session& session_;
+  std::vector<std::size_t> recorded_;
+};
+
+TEST(PerfDriver, APeersPersistentCallsAreLaunchedAsManyAtATimeAsTuttis) {
+  const std::vector<std::vector<const char*>> forms{{"broadcast", "--persistent", "-n", "2"},
+                                                    {"all_reduce", "--persistent", "-n", "2"},
+                                                    {"all_reduce", "-G", "2"}};
+  for (const std::vector<const char*>& form : forms) {
+    std::vector<const char*> words = form;
+    words.insert(words.end(), {"--backend", "host", "-g", "2", "-b", "4K", "-e", "4K", "-w", "0",
+                               "--repetitions", "1", "--buffer-sets", "3"});
+    const Options options = options_of(words);
+    const std::unique_ptr<Processes> processes = make_single_process();
+    Session session(options, *processes);
+    Recording peer(session);
+    Results results;
+    Quiet quiet;
+    run_measurements(options, session, &peer, results, quiet);
+    const bool is_replayed = options.replays;
+    // Out of place and in place.
+    EXPECT_EQ(peer.recorded(), is_replayed ? (std::vector<std::size_t>{20, 1, 20, 1})
+                                           : (std::vector<std::size_t>{1, 1, 1, 1, 1, 1}));
+    ASSERT_EQ(results.rows.size(), 2U);
+    for (const Row& row : results.rows) EXPECT_EQ(row.wrong(), 0U) << row.algorithm;
+    EXPECT_EQ(results.rows[0].out_of_place->timing.iterations,
+              results.rows[1].out_of_place->timing.iterations);
+    EXPECT_EQ(results.rows[0].out_of_place->timing.iterations, is_replayed ? 2U * 20U : 2U);
+  }
+}
+
 TEST(PerfDriver, WhatAPeerCannotDoIsToldOnceForAllItsModes) {
   const Options options = options_of({"all_reduce", "--backend", "host", "-g", "2", "-b", "4K", "-e", "4K",
                                       "-n", "1", "-w", "0", "--repetitions", "1"});
