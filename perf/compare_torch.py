@@ -6,7 +6,8 @@ usage: perf/compare_torch.py [-b SIZE] [-e SIZE] [-f FACTOR] [-g GPUS] [--tensor
 
 Prints a Markdown table; -J also writes every figure as JSON. Both sides are measured alike: warm-up; back to back (a batch
 is enqueued, waited for once, divided by its length; median of several batches); and from the call to completion on all
-GPUs. Inputs rotate over several buffers, beyond the caches. Every element of every result is checked. Both sides return
+GPUs. tutti is measured first; PyTorch gets as many batches, as long, and as many sets of buffers as tutti's eager calls of
+that size had. Inputs rotate over these sets, beyond the caches. Every element of every result is checked. Both sides return
 new tensors, which their caching allocators provide, or, of what is on its device already, the input itself. Beside them
 stand tutti's forms that torch.cuda.comm does not have: with given outputs, and persistent. All-reduces between processes
 are compared by compare_torch_symmetric.py.
@@ -27,10 +28,7 @@ import time
 os.environ["NCCL_NVLS_ENABLE"] = "0"
 os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
-BATCH_SECONDS = 50e-3
-TOTAL_SECONDS = 300e-3
-MOST_ITERATIONS = 200
-MOST_BUFFER_SETS = 32
+WARM_UP = 5  # batches of one launch, as tutti-perf's
 TENSORS_OF_A_SWEEP = 16  # as tutti-perf splits a size for a coalesced operation
 
 
@@ -182,15 +180,19 @@ def synchronize(torch, gpus):
         torch.cuda.synchronize(device)
 
 
-def buffer_sets(torch, case):
-    properties = torch.cuda.get_device_properties(0)
-    wanted = 2 * getattr(properties, "L2_cache_size", 60 << 20) // max(case.payload(), 1) + 1
-    affordable = torch.cuda.mem_get_info(0)[0] // 2 // (3 * max(case.payload(), 1))
-    return max(1, min(wanted, affordable, MOST_BUFFER_SETS))
+def plan_of(row, place):
+    """How tutti-perf measured a row's calls: what it is compared with is measured as often."""
+    figures = row[place]
+    return {
+        "buffer_sets": row["buffer_sets"],
+        "iterations": figures["iterations"],
+        "repetitions": figures["back_to_back_us"]["samples"],
+        "latencies": figures["latency_us"]["samples"],
+    }
 
 
-def measure_torch(torch, case):
-    sets = [case.make_inputs() for _ in range(buffer_sets(torch, case))]
+def measure_torch(torch, case, plan):
+    sets = [case.make_inputs() for _ in range(plan["buffer_sets"])]
     synchronize(torch, case.gpus)
 
     def batch(count, first=0):
@@ -201,12 +203,11 @@ def measure_torch(torch, case):
         return time.perf_counter() - start
 
     batch(len(sets))
-    estimate = min(batch(1) for _ in range(5))
-    iterations = int(max(1, min(MOST_ITERATIONS, BATCH_SECONDS / estimate)))
-    repetitions = int(max(2, min(5, TOTAL_SECONDS / (estimate * iterations))))
-    batches = sorted(batch(iterations) / iterations for _ in range(repetitions))
-    samples = int(max(3, min(MOST_ITERATIONS, TOTAL_SECONDS / batches[0])))
-    latencies = sorted(batch(1, sample) for sample in range(samples))  # over all sets, as tutti-perf does it
+    for _ in range(WARM_UP):
+        batch(1)
+    iterations = plan["iterations"]
+    batches = sorted(batch(iterations) / iterations for _ in range(plan["repetitions"]))
+    latencies = sorted(batch(1, sample) for sample in range(plan["latencies"]))  # over all sets, as tutti-perf does it
     wrong = case.wrong_elements(case.call(sets[0]))
     return {
         "back_to_back_us": statistics.median(batches) * 1e6,
@@ -270,22 +271,35 @@ def shapes_of_list(program, name):
     return shapes
 
 
-def torch_rows(torch, given, program, gpus):
-    """Every case measured with torch, keyed as tutti's rows will be."""
+def plans_of(documents):
+    """How each case was measured of which the documents have a row."""
+    return {
+        (row["operation"], row["size"], row["tensor_list"]): plan_of(row, "out_of_place")
+        for document in documents
+        for row in document["rows"]
+    }
+
+
+def torch_rows(torch, given, program, gpus, plans):
+    """Every case measured with torch, keyed as tutti's rows are."""
     rows = {}
+
+    def measure(case, tensor_list):
+        key = case.operation, case.payload(), tensor_list
+        if key not in plans:
+            fail(f"tutti-perf measured no {case.operation} of {case.payload()} bytes (eager)")
+        rows[key] = measure_torch(torch, case, plans[key])
+        torch.cuda.empty_cache()
+
     for operation in OPERATIONS:
         for size in sizes_of(given):
             count = size // 4
             shapes = split_evenly(count) if operation.endswith("coalesced") else [[count]]
-            case = Case(torch, operation, shapes, gpus)
-            rows[operation, case.payload(), None] = measure_torch(torch, case)
-            torch.cuda.empty_cache()
+            measure(Case(torch, operation, shapes, gpus), None)
     for name in given.tensors:
         shapes = shapes_of_list(program, name)
         for operation in OPERATIONS[4:]:
-            case = Case(torch, operation, shapes, gpus)
-            rows[operation, case.payload(), name] = measure_torch(torch, case)
-            torch.cuda.empty_cache()
+            measure(Case(torch, operation, shapes, gpus), name)
     return rows
 
 
@@ -371,8 +385,8 @@ def main():
     for device in range(gpus):
         torch.cuda.set_stream(torch.cuda.Stream(device))  # as tutti-perf: no legacy default stream
     torch.cuda.set_device(0)
-    torch_figures = torch_rows(torch, given, program, gpus)
     documents = {form: tutti_documents(given, program, gpus, form) for form in FORMS}
+    torch_figures = torch_rows(torch, given, program, gpus, plans_of(documents["eager"]))
     rows = join(torch_figures, documents)
     print_table(rows, torch.__version__, gpus, torch.cuda.get_device_name(0))
     wrong = sum(row["torch"]["wrong"] for row in rows)

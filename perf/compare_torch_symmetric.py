@@ -7,8 +7,10 @@ usage: perf/compare_torch_symmetric.py [-b SIZE] [-e SIZE] [-f FACTOR] [-g GPUS]
 A process for each GPU, on both sides: of PyTorch `one_shot_all_reduce_out`, out of place, and `two_shot_all_reduce_`, in
 place, on buffers that have met (`rendezvous`), without multicast; of tutti `tutti-perf all_reduce_add` under mpirun. Both
 are measured eager, which has Python in it on their side, and replayed from graphs of 20 calls. On both sides ranks start a
-batch in step, it is waited for once and divided by its length; the slowest rank's time; the median of several batches.
-Buffers rotate beyond the caches. Every element of a result is checked on every rank.
+batch, and each call whose latency is taken, in step, by a barrier of their processors; a batch is waited for once and
+divided by its length; the slowest rank's time; the median of several batches. tutti is measured first; PyTorch gets as
+many batches, as long, and as many sets of buffers, which rotate beyond the caches. Every element of a result is checked on
+every rank.
 
 Prints a Markdown table. -J writes tutti-perf's documents, in which PyTorch's figures are rows of a peer: perf/report.py
 draws them. Exits with 1 if an element was wrong.
@@ -16,6 +18,7 @@ draws them. Exits with 1 if an element was wrong.
 
 import argparse
 import json
+import mmap
 import os
 import statistics
 import subprocess
@@ -24,18 +27,7 @@ import tempfile
 import time
 
 from compare_mpi import launcher
-from compare_torch import (
-    BATCH_SECONDS,
-    MOST_BUFFER_SETS,
-    MOST_ITERATIONS,
-    TOTAL_SECONDS,
-    count_of_gpus,
-    fail,
-    find_program,
-    parse_size,
-    pattern,
-    sizes_of,
-)
+from compare_torch import WARM_UP, count_of_gpus, fail, find_program, parse_size, pattern, plan_of, sizes_of
 
 # What comes from a pool is handed out by address, which may differ among ranks: then the wrong buffers would meet.
 os.environ["TORCH_SYMMMEM_IMPLICIT_POOL"] = "0"
@@ -64,19 +56,40 @@ def arguments():
 # --- PyTorch's side: one process for each GPU ------------------------------------------------------------------------
 
 
+class Step:
+    """A barrier of processes on one host that leaves them within a microsecond or so: they look at memory they share."""
+
+    def __init__(self, path, number, count):
+        with open(path, "r+b") as file:
+            self.counts = memoryview(mmap.mmap(file.fileno(), 8 * count)).cast("Q")
+        self.number = number
+
+    @staticmethod
+    def prepare(path, count):
+        with open(path, "wb") as file:
+            file.write(bytes(8 * count))
+
+    def wait(self):
+        self.counts[self.number] += 1
+        mine = self.counts[self.number]
+        while min(self.counts) < mine:
+            pass
+
+
 class Rank:
     """One process: its GPU, and what all of them agree on."""
 
-    def __init__(self, torch, number, count, meeting):
+    def __init__(self, torch, number, count, folder):
         import torch.distributed as distributed
         import torch.distributed._symmetric_memory as symmetric
 
         self.torch, self.number, self.count = torch, number, count
+        self.step = Step(os.path.join(folder, "steps"), number, count)
         self.distributed, self.symmetric = distributed, symmetric
         self.device = torch.device("cuda", number)
         torch.cuda.set_device(self.device)
         distributed.init_process_group(
-            "nccl", init_method=f"file://{meeting}", rank=number, world_size=count, device_id=self.device
+            "nccl", init_method=f"file://{folder}/meeting", rank=number, world_size=count, device_id=self.device
         )
         self.group = distributed.group.WORLD.group_name
 
@@ -101,15 +114,6 @@ class Rank:
         return buffer
 
 
-def sets_of(rank, size):
-    """How many sets of buffers there are: as many as all ranks have room for."""
-    cuda = rank.torch.cuda
-    cache = getattr(cuda.get_device_properties(0), "L2_cache_size", 60 << 20)
-    affordable = cuda.mem_get_info()[0] // 2 // (3 * size)
-    most = max(1, min(2 * cache // size + 1, affordable, MOST_BUFFER_SETS))
-    return -int(rank.slowest([-most])[0])
-
-
 def captured(torch, work):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -117,32 +121,31 @@ def captured(torch, work):
     return graph
 
 
-def timed(rank, launch, calls_of_a_launch, launch_one):
+def timed(rank, plan, launch, calls_of_a_launch, launch_one):
     """Figures of `launch(index)`, which makes so many calls, and of `launch_one(index)`, which makes one."""
 
     def batch(count, first=0, launch=launch):
-        rank.slowest([0.0])  # all have come here
+        rank.step.wait()
         start = time.perf_counter()
         for index in range(first, first + count):
             launch(index)
         rank.torch.cuda.synchronize()
         return time.perf_counter() - start
 
-    batch(MOST_BUFFER_SETS)
-    estimate = rank.slowest([min(batch(1) for _ in range(5))])[0]
-    iterations = int(max(1, min(MOST_ITERATIONS, BATCH_SECONDS / estimate)))
-    repetitions = int(max(2, min(5, TOTAL_SECONDS / (estimate * iterations))))
-    calls = iterations * calls_of_a_launch
-    batches = sorted(rank.slowest([batch(iterations) / calls for _ in range(repetitions)]))
-    samples = int(max(3, min(MOST_ITERATIONS, TOTAL_SECONDS / estimate)))
-    latencies = rank.slowest([batch(1, sample, launch_one) for sample in range(samples)])
+    batch(plan["buffer_sets"] if calls_of_a_launch == 1 else 1)  # every call there is
+    for _ in range(WARM_UP):
+        batch(1)
+    launches = max(1, plan["iterations"] // calls_of_a_launch)
+    calls = launches * calls_of_a_launch
+    batches = sorted(rank.slowest([batch(launches) / calls for _ in range(plan["repetitions"])]))
+    latencies = rank.slowest([batch(1, sample, launch_one) for sample in range(plan["latencies"])])
     return {"batches": batches, "latencies": sorted(latencies), "calls": calls}
 
 
-def measured(rank, algorithm, form, size):
+def measured(rank, algorithm, form, size, plan):
     """Figures of an algorithm with payloads of a size, and how many elements this rank has wrong."""
     torch, count = rank.torch, size // 4
-    buffers = [rank.buffer(count) for _ in range(sets_of(rank, size))]
+    buffers = [rank.buffer(count) for _ in range(plan["buffer_sets"])]
     outs = [torch.empty(count, dtype=torch.float32, device=rank.device) for _ in buffers]
     sums = [sum(pattern(torch, count, 131 * index + source, rank.device) for source in range(rank.count))
             for index in range(len(buffers))]  # fmt: skip
@@ -165,14 +168,14 @@ def measured(rank, algorithm, form, size):
     torch.cuda.synchronize()
     fill()
     if form == "eager":
-        figures = timed(rank, call, 1, call)
+        figures = timed(rank, plan, call, 1, call)
         fill()
         call_each(len(buffers))
     else:
         calls = max(CALLS_OF_A_GRAPH, len(buffers))
         several = captured(torch, lambda: call_each(calls))
         one = captured(torch, lambda: call(0))
-        figures = timed(rank, lambda _: several.replay(), calls, lambda _: one.replay())
+        figures = timed(rank, plan, lambda _: several.replay(), calls, lambda _: one.replay())
         each_once = captured(torch, lambda: call_each(len(buffers)))
         fill()
         each_once.replay()
@@ -184,15 +187,16 @@ def measured(rank, algorithm, form, size):
     return figures
 
 
-def work_of_a_rank(number, count, folder, sizes):
+def work_of_a_rank(number, count, folder, sizes, plans):
     import torch
 
-    rank = Rank(torch, number, count, os.path.join(folder, "meeting"))
+    rank = Rank(torch, number, count, folder)
     figures = []
     for size in sizes:
         for algorithm in ALGORITHMS:
             for form in FORMS:
-                found = measured(rank, algorithm, form, size) | {"algorithm": algorithm, "form": form, "size": size}
+                found = measured(rank, algorithm, form, size, plans[algorithm, form, size])
+                found |= {"algorithm": algorithm, "form": form, "size": size}
                 found["wrong"] = int(sum_over_ranks(rank, found["wrong"]))
                 figures.append(found)
                 torch.cuda.empty_cache()
@@ -208,10 +212,11 @@ def sum_over_ranks(rank, value):
     return total.item()
 
 
-def torch_figures(torch, gpus, sizes):
+def torch_figures(torch, gpus, sizes, plans):
     with tempfile.TemporaryDirectory() as folder:
+        Step.prepare(os.path.join(folder, "steps"), gpus)
         try:
-            torch.multiprocessing.spawn(work_of_a_rank, args=(gpus, folder, sizes), nprocs=gpus, join=True)
+            torch.multiprocessing.spawn(work_of_a_rank, args=(gpus, folder, sizes, plans), nprocs=gpus, join=True)
         except Exception as error:  # whatever a rank has ended with: its words are in it
             fail(f"PyTorch's ranks: {error}")
         with open(os.path.join(folder, "torch.json"), encoding="utf-8") as stream:
@@ -262,19 +267,30 @@ def peer_row(own, figures):
     row = {name: own[name] for name in (*copied, "launch", "results", "bus_factor")}
     row |= {"by": "torch", "mode": figures["algorithm"], "transport": "symmetric memory", "algorithm": ""}
     row |= {"buffer_sets": figures["buffer_sets"], "out_of_place": None, "in_place": None, place: times}
-    return row | {"time_over_tutti": times["time_us"] / own[place]["time_us"], "fastest": False}
+    # As tutti-perf says it: the fastest of its placement, where it is alone, if it is right.
+    times["fastest"] = times["wrong"] == 0 and not own[place]["wrong"]
+    if times["fastest"]:
+        times["time_over_tutti"] = row["time_over_tutti"] = times["time_us"] / own[place]["time_us"]
+    return row | {"fastest": times["fastest"]}
+
+
+def plans_of(document, form):
+    """How tutti's calls were measured that each algorithm is compared with."""
+    return {
+        (algorithm, form, row["size"]): plan_of(row, place)
+        for row in document["rows"]
+        for algorithm, place in ALGORITHMS.items()
+    }
 
 
 def with_peers(document, figures, form, torch_version):
-    """The document with PyTorch's rows behind tutti's of the same size; the fastest is marked."""
+    """The document with PyTorch's rows behind tutti's of the same size; what is right is compared."""
     rows = []
     for own in document["rows"]:
         found = [one for one in figures if one["size"] == own["size"] and one["form"] == form]
         if len(found) != len(ALGORITHMS):
             fail(f"PyTorch has measured no {own['size']} bytes ({form})")
-        peers = [peer_row(own, one) for one in found]
-        min(peers, key=lambda row: (row["out_of_place"] or row["in_place"])["time_us"])["fastest"] = True
-        rows += [own, *peers]
+        rows += [own, *(peer_row(own, one) for one in found)]
     wrong = document["summary"]["wrong"] + sum(one["wrong"] for one in figures if one["form"] == form)
     return document | {
         "rows": rows,
@@ -289,11 +305,12 @@ def table_of(documents):
     for document in documents:
         rows = document["rows"]
         for own, one, two in zip(rows[::3], rows[1::3], rows[2::3], strict=True):
-            mine = [own[place]["time_us"] for place in ("out_of_place", "in_place")]
-            theirs = [one["out_of_place"]["time_us"], two["in_place"]["time_us"]]
-            cells = [*theirs, *mine]
-            text += f"| {own['size']} | {own['launch']} | {' | '.join(f'{cell:.1f}' for cell in cells)} "
-            text += f"| {min(theirs) / mine[theirs.index(min(theirs))]:.2f}x |\n"
+            mine = [own["out_of_place"], own["in_place"]]
+            theirs = [one["out_of_place"], two["in_place"]]
+            cells = (f"{cell['time_us']:.1f}{' wrong' if cell['wrong'] else ''}" for cell in (*theirs, *mine))
+            right = [cell for cell in theirs if cell["fastest"]]
+            best = min(right, key=lambda cell: cell["time_us"])["time_over_tutti"] if right else None
+            text += f"| {own['size']} | {own['launch']} | {' | '.join(cells)} | {f'{best:.2f}x' if best else ''} |\n"
     return text
 
 
@@ -306,10 +323,14 @@ def main():
         fail("PyTorch, or its symmetric memory, is not installed for this Python")
     gpus = count_of_gpus(torch, given)
     program = find_program(given.program)
-    figures = torch_figures(torch, gpus, list(sizes_of(given)))
-    documents = [
-        with_peers(tutti_document(program, gpus, given, form), figures, form, torch.__version__) for form in FORMS
-    ]
+    own = {form: tutti_document(program, gpus, given, form) for form in FORMS}
+    plans = {key: plan for form in FORMS for key, plan in plans_of(own[form], form).items()}
+    sizes = list(sizes_of(given))
+    for size in sizes:
+        if any((algorithm, form, size) not in plans for algorithm in ALGORITHMS for form in FORMS):
+            fail(f"tutti-perf measured no {size} bytes")
+    figures = torch_figures(torch, gpus, sizes, plans)
+    documents = [with_peers(own[form], figures, form, torch.__version__) for form in FORMS]
     print(
         f"tutti's all_reduce_add between {gpus} ranks and PyTorch {torch.__version__}'s all-reduces of symmetric memory"
     )
