@@ -145,7 +145,9 @@ class Text {
     if (added > 0 && part.input_count == 1) {
       line(fmt::format("{} keeps", takes), added);
     } else if (added > 0) {
-      line(fmt::format("{} adds {} {} inputs", takes, part.input_count, name_of(part.dtype)), added);
+      line(fmt::format("{} adds {} {} inputs{}", takes, part.input_count, name_of(part.dtype),
+                       part.output_count > 1 ? ", for all" : ""),
+           added);
     }
     if (const std::uint64_t copied = bytes_of(part.copies.segments); copied > 0)
       line(fmt::format("{} keeps", takes), copied);

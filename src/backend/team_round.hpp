@@ -20,10 +20,12 @@
 ///  4. copies or adds what lies there and in its own memory,
 ///  5. tells everyone how far it has come; after a low-latency round, its next part may do so as it begins.
 ///
-/// Bytes may be read where they lie instead. In place of steps 1 and 2, a member then *gives* the
-/// others addresses of its own memory, as they know it: it leaves them in its readers' slots of the round,
-/// once everyone has finished the round that used the slots before. At the end it waits until all its readers
-/// have finished, so that what comes next on its stream may write to that memory.
+/// Bytes may be read where they lie instead, in a *direct* round. In place of steps 1 and 2, a member then
+/// *gives* the others addresses of its own memory, as they know it: it leaves them in its readers' slots of
+/// the round, once everyone has finished the round that used the slots before. (The first one may come in a
+/// line, which says of which round it is: then there is nothing to tell.) The readers may also write to that
+/// memory, what they add. At the end a member waits until all its readers have finished, so that what comes
+/// next on its stream may read and write there.
 ///
 /// Small messages come sooner in a *low-latency* round: a member writes them into its readers' *inboxes*, a
 /// second ring in each window, in lines, which say of which round they are. Readers look at the lines
@@ -93,8 +95,8 @@ struct alignas(16) TeamLine {
   std::uint64_t round;  ///< of all that the team has made: none comes twice
 };
 
-/// What lies where in a window: flags, inboxes, slots, and slots of links (`team_links.hpp`). Flags and
-/// inboxes are zero at first.
+/// What lies where in a window: flags, lines of what is given, inboxes, slots, and slots of links
+/// (`team_links.hpp`). Flags, lines and inboxes are zero at first.
 struct TeamWindowLayout {
   static constexpr std::size_t alignment = 4096;
   static constexpr std::uint32_t slot_count = 8;
@@ -136,9 +138,14 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::size_t link_taken_offset(std::uint32_t by, std::uint32_t lane) const noexcept {
     return (2 * members + (members + by) * link_lanes + lane) * sizeof(SharedFlag);
   }
+  /// Where member `from` tells a reader the first address that it gives in a round, in the reader's window.
+  [[nodiscard]] constexpr std::size_t given_line_offset(std::uint32_t from,
+                                                        std::uint32_t round) const noexcept {
+    return flags_bytes() + (std::size_t{round % slot_count} * members + from) * sizeof(TeamLine);
+  }
   [[nodiscard]] constexpr std::size_t inboxes_offset() const noexcept {
-    const std::size_t flags = std::size_t{2} * members * (1 + link_lanes);
-    return (flags * sizeof(SharedFlag) + alignment - 1) / alignment * alignment;
+    const std::size_t given_lines = std::size_t{slot_count} * members * sizeof(TeamLine);
+    return (flags_bytes() + given_lines + alignment - 1) / alignment * alignment;
   }
   [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint32_t round) const noexcept {
     return round % slot_count * inbox_bytes;
@@ -198,6 +205,11 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::size_t given_offset(std::uint32_t from) const noexcept {
     return std::size_t{from} * most_given() * sizeof(std::byte*);
   }
+
+ private:
+  [[nodiscard]] constexpr std::size_t flags_bytes() const noexcept {
+    return std::size_t{2} * members * (1 + link_lanes) * sizeof(SharedFlag);
+  }
 };
 
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.
@@ -216,14 +228,15 @@ struct TeamCounters {
 };
 
 /// One member's part in one round. In the addresses of `puts`' targets, slots and inboxes are those of round
-/// 0: the round's own are found when it runs. `copies`' sources and `sums`' inputs are places
+/// 0: the round's own are found when it runs. `copies`' sources and `reductions`' inputs are places
 /// (`SourcePlace`).
 ///
 /// In a low-latency round every segment is a single row, and each message starts at
 /// `TeamWindowLayout::message_alignment`. Wide lines divide elements of 16 bytes, so they carry no product of
 /// complex128.
-/// An output of `sums` may share memory with its own input; and if some of what is put is such an input, then
-/// segment by segment all of it is.
+/// An output of `reductions` may share memory with its own input; and if some of what is put is such an
+/// input, then segment by segment all of it is. In a direct round, a segment may have several outputs, which
+/// then are places (`SourcePlace`), in own memory or in what others give.
 struct TeamRound {
   TeamWindowLayout layout;
   std::span<std::byte* const> windows;  ///< by member, as this device reaches them; zero-filled at first
@@ -239,6 +252,7 @@ struct TeamRound {
   bool ends_call = true;       ///< the call has `finished` rounds
 
   bool is_low_latency = false;             ///< through inboxes instead of slots
+  bool is_direct = false;                  ///< nobody puts: sources give, as does who has readers
   FanOut puts;                             ///< from own memory into the own slot, or into readers' inboxes
   std::span<const std::uint32_t> readers;  ///< members who read it
   std::span<const std::uint32_t> sources;  ///< members whose messages are read
@@ -248,9 +262,9 @@ struct TeamRound {
   std::uint32_t given_count = 0;           ///< addresses for each reader, instead of puts
   std::span<std::byte* const> given = {};  ///< by reader: what it is given, aligned to 16 bytes
 
-  /// The part in the low-latency round after this one; nullptr: none. It puts what `sums` make here, segment
-  /// by segment, or nothing, and has only copies besides. What these overwrite is not put here, or comes back
-  /// in sums of just these bytes.
+  /// The part in the low-latency round after this one; nullptr: none. It puts what `reductions` make here,
+  /// segment by segment, or nothing, and has only copies besides. What these overwrite is not put here, or
+  /// comes back in sums of just these bytes.
   const TeamRound* relay = nullptr;
 
   /// Set to `done_value` at the end; nullptr: none. In registered memory, or where there are counters, in

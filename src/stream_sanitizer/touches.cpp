@@ -8,18 +8,19 @@ namespace {
 
 using backend::SourcePlace;
 
-/// A source of copies or sums of a round: only if it is the member's own memory.
-void add_source(Touches& touches, const std::byte* place, std::size_t bytes, std::size_t pitch,
-                std::size_t rows) {
-  const auto source = reinterpret_cast<std::uintptr_t>(place);
-  if (SourcePlace::is_in_slot(source) || !SourcePlace::is_own(source)) return;
-  add_rows(touches, reinterpret_cast<const std::byte*>(SourcePlace::address(source)), bytes, pitch, rows,
-           false);
+/// A place of a round: only if it is the member's own memory.
+void add_place(Touches& touches, const std::byte* place, std::size_t bytes, std::size_t pitch,
+               std::size_t rows, bool writes) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(place);
+  if (SourcePlace::is_in_slot(bits) || !SourcePlace::is_own(bits)) return;
+  add_rows(touches, reinterpret_cast<const std::byte*>(SourcePlace::address(bits)), bytes, pitch, rows,
+           writes);
 }
 
 void add_part(Touches& touches, const backend::TeamRound& part) {
   for (const backend::FanOutSegment& copy : part.copies.segments) {
-    add_source(touches, part.copies.pointers[copy.source], copy.row_bytes, copy.source_pitch, copy.rows);
+    add_place(touches, part.copies.pointers[copy.source], copy.row_bytes, copy.source_pitch, copy.rows,
+              false);
     for (std::uint32_t i = 0; i < copy.target_count; ++i) {
       add_rows(touches, part.copies.pointers[copy.first_target + i], copy.row_bytes, copy.target_pitch,
                copy.rows, true);
@@ -28,9 +29,15 @@ void add_part(Touches& touches, const backend::TeamRound& part) {
   for (const backend::OrderedReductionSegment& sum : part.reductions.segments) {
     const std::size_t bytes = sum.count * size_of(part.reductions.dtype);
     for (std::uint32_t i = 0; i < part.reductions.input_count; ++i)
-      add_source(touches, part.reductions.pointers[sum.first_input + i], bytes, bytes, 1);
-    for (std::uint32_t i = 0; i < part.reductions.output_count; ++i)
-      add_bytes(touches, part.reductions.pointers[sum.first_output + i], bytes, true);
+      add_place(touches, part.reductions.pointers[sum.first_input + i], bytes, bytes, 1, false);
+    for (std::uint32_t i = 0; i < part.reductions.output_count; ++i) {
+      const std::byte* const output = part.reductions.pointers[sum.first_output + i];
+      if (part.reductions.output_count > 1) {
+        add_place(touches, output, bytes, bytes, 1, true);
+      } else {
+        add_bytes(touches, output, bytes, true);
+      }
+    }
   }
 }
 

@@ -148,13 +148,14 @@ void TeamExercise::prepare(Task& task, const TeamCall& call, std::uint32_t membe
   round.finished = is_last ? call.rounds : parts[index + 1].round - 1;
   round.ends_call = is_last;
   round.is_low_latency = part.is_low_latency;
+  round.is_direct = part.is_direct;
   round.puts = {part.puts, part.put_pointers};
   round.readers = part.readers;
   round.sources = part.sources;
   round.copies = {part.copies, part.copy_pointers};
   round.reductions = {.dtype = part.dtype,
                       .input_count = part.input_count,
-                      .output_count = 1,
+                      .output_count = part.output_count,
                       .segments = part.sums,
                       .pointers = part.sum_pointers};
   for (std::size_t reader = 0; reader < part.readers.size(); ++reader)

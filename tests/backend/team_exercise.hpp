@@ -27,6 +27,7 @@ using Numbers = std::vector<std::uint32_t>;
 struct TeamPart {
   std::uint32_t round = 1;
   bool is_low_latency = false;
+  bool is_direct = false;
   std::vector<FanOutSegment> puts;
   std::vector<std::byte*> put_pointers;
   Numbers readers;
@@ -35,6 +36,7 @@ struct TeamPart {
   std::vector<std::byte*> copy_pointers;
   DType dtype = DType::float32;
   std::uint32_t input_count = 0;
+  std::uint32_t output_count = 1;
   std::vector<OrderedReductionSegment> sums;
   std::vector<std::byte*> sum_pointers;
   std::vector<std::byte*> given;  ///< to every reader
@@ -102,7 +104,10 @@ class TeamExercise {
   /// overwritten. `counts` are of one share, segment by segment.
   void add_shared_sum(TeamCall& call, std::uint32_t round, DType dtype, std::span<const std::uint64_t> counts,
                       bool is_in_place);
-  /// Likewise, but all members except `root` add shares, and hand them on to `root` alone.
+  /// Likewise, in one direct round: who adds a share writes it to all members' memory.
+  void add_direct_sum(TeamCall& call, std::uint32_t round, DType dtype, std::span<const std::uint64_t> counts,
+                      bool is_in_place);
+  /// With low latency again, but all members except `root` add shares, and hand them on to `root` alone.
   void add_sum_for_root(TeamCall& call, std::uint32_t round, std::uint32_t root, DType dtype,
                         std::span<const std::uint64_t> counts, bool is_in_place);
   /// Everyone waits for everyone.

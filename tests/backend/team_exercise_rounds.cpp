@@ -107,7 +107,12 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
                                const Numbers& readers, std::span<const Rectangle> rectangles, Way way) {
   TeamPart& own = call.part(writer, round);
   own.readers = readers;
-  for (const std::uint32_t reader : readers) call.part(reader, round).sources.push_back(writer);
+  own.is_direct = way == Way::direct;
+  for (const std::uint32_t reader : readers) {
+    TeamPart& part = call.part(reader, round);
+    part.sources.push_back(writer);
+    part.is_direct = way == Way::direct;
+  }
   const auto random_pitch = [&](const Rectangle& rectangle) {
     return rectangle.row_bytes + (random_.one_in(2) ? 0 : random_.next() % 40);
   };
@@ -177,6 +182,7 @@ void TeamExercise::add_sum(TeamCall& call, std::uint32_t round, const Numbers& r
   const auto puts = [&](std::uint32_t member) { return receivers.size() > 1 || receivers.front() != member; };
   for (std::uint32_t member = 0; member < members(); ++member) {
     TeamPart& part = call.part(member, round);
+    part.is_direct = way == Way::direct;
     if (puts(member)) {
       std::ranges::copy_if(receivers, std::back_inserter(part.readers),
                            [&](std::uint32_t receiver) { return receiver != member; });
@@ -304,6 +310,40 @@ void TeamExercise::add_shared_sum(TeamCall& call, std::uint32_t round, DType dty
           send(call, round + 1, share, readers, outputs[share] + at, bytes);
       for (std::size_t i = 0; i < readers.size(); ++i)
         copy(call.part(readers[i], round + 1), places[i], outputs[readers[i]] + at, bytes);
+    }
+  }
+}
+
+void TeamExercise::add_direct_sum(TeamCall& call, std::uint32_t round, DType dtype,
+                                  std::span<const std::uint64_t> counts, bool is_in_place) {
+  for (std::uint32_t member = 0; member < members(); ++member) {
+    TeamPart& part = call.part(member, round);
+    part.is_direct = true;
+    part.readers = part.sources = everyone_but(member);
+    part.dtype = dtype;
+    part.input_count = part.output_count = members();
+  }
+  for (const std::uint64_t count : counts) {
+    const std::uint64_t bytes = count * size_of(dtype);
+    const Terms terms = make_terms(dtype, count * members());
+    std::vector<std::byte*> outputs = terms.inputs;
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      Member& owner = members_[member];
+      if (!is_in_place)
+        outputs[member] = owner.output + output_place(owner, terms.sums.size(), vector_bytes, 0);
+      std::ranges::copy(terms.sums, owner.expected.data() + (outputs[member] - owner.output));
+    }
+    for (std::uint32_t adder = 0; adder < members(); ++adder) {
+      TeamPart& part = call.part(adder, round);
+      const auto first = static_cast<std::uint32_t>(part.sum_pointers.size());
+      part.sums.push_back({.count = count, .first_input = first, .first_output = first + members()});
+      for (const auto& memory : {terms.inputs, outputs}) {
+        for (std::uint32_t member = 0; member < members(); ++member) {
+          std::byte* const place = memory[member] + adder * bytes;
+          part.sum_pointers.push_back(member == adder ? SourcePlace::own(place)
+                                                      : give(call.part(member, round), member, place));
+        }
+      }
     }
   }
 }

@@ -73,12 +73,13 @@ TEST_P(TeamRounds, WaitForReadersUntilSomebodyGivesUp) {
   TeamCall call = call_of(2);
   TeamPart& part = call.part(0, 1);
   part.readers = {1};
+  part.is_direct = true;
   static_cast<void>(team().give(part, 0, team().input(0)));
   call.part(0, 2).readers = {1};
   team().enqueue(call);  // member 1 never comes
-  expect_to_wait([&] { return team().ready_flag(1, 0) == 1U; });
+  expect_to_wait([&] { return team().finished_flag(1, 0) == 1U; });
   give_up();
-  EXPECT_EQ(team().ready_flag(1, 0), 1U);
+  EXPECT_EQ(team().finished_flag(1, 0), 1U);
   EXPECT_EQ(team().done(0).value, 0U);
 }
 

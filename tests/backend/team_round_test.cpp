@@ -146,10 +146,12 @@ TEST_P(TeamRounds, GivenMemoryIsFreeWhenItsReadersHaveFinished) {
                     .row_bytes = bytes});
     TeamCall call = call_of(1);
     TeamPart& own = call.part(writer, 1);
+    own.is_direct = true;
     own.readers = team().everyone_but(writer);
     std::byte* const given = team().give(own, writer, memory);
     for (const std::uint32_t reader : own.readers) {
       TeamPart& part = call.part(reader, 1);
+      part.is_direct = true;
       part.sources = {writer};
       TeamExercise::copy(part, given, team().expect(reader, pattern), bytes);
     }
@@ -279,6 +281,30 @@ TEST_P(TeamRounds, HandOnSumsAtOnceOrInARoundOfTheirOwn) {
         } else {
           team().add_sum_for_root(call, round++, any_member(), dtype, counts, is_in_place);
         }
+      }
+      if (HasFatalFailure()) return;
+    }
+    run(call);
+    if (HasFatalFailure()) return;
+    rounds += call.rounds;
+  }
+  team().check();
+  expect_flags(rounds);
+}
+
+TEST_P(TeamRounds, WriteSumsToAllWhoGaveMemory) {
+  std::uint32_t rounds = 0;
+  for (std::int64_t i = 0; i < test::scaled(200); ++i) {
+    TeamCall call = call_of(static_cast<std::uint32_t>(draw(1, 3)));
+    for (std::uint32_t round = 1; round <= call.rounds; ++round) {
+      if (team().random().one_in(3)) {
+        add_random_work(call, round, 3'000);
+      } else {
+        const DType dtype = team().random().pick(all_dtypes);
+        const auto most = static_cast<std::int64_t>(TeamExercise::numbers_bytes / size_of(dtype));
+        std::vector<std::uint64_t> counts(draw(1, 4));
+        std::ranges::generate(counts, [&] { return draw(0, team().random().one_in(3) ? most : 200); });
+        team().add_direct_sum(call, round, dtype, counts, team().random().one_in(2));
       }
       if (HasFatalFailure()) return;
     }

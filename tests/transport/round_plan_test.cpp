@@ -2,7 +2,9 @@
 #include "transport/rounds/round_plan.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -43,6 +45,17 @@ class Work {
     for (LaneId member = 0; member < members_; ++member) inputs.push_back({member, begin});
     work.stages.back().reductions.push_back(
         {.dtype = DType::uint8, .count = count, .inputs = range(inputs), .outputs = range({output})});
+  }
+  /// Every member adds `count` elements, its own share of all inputs, for all outputs.
+  void sums_for_all(std::uint64_t count) {
+    for (LaneId member = 0; member < members_; ++member) {
+      std::vector<Place> outputs{output(member, member * count)};
+      for (LaneId other = 0; other < members_; ++other) {
+        if (other != member) outputs.push_back(output(other, member * count));
+      }
+      sum(member * count, count, outputs.front());
+      work.stages.back().reductions.back().outputs = range(outputs);
+    }
   }
   /// Of one input.
   void sum_of_one(Place input, std::uint64_t count, Place output) {
@@ -159,6 +172,55 @@ TEST(RoundPlan, GoesThroughSlotsWhereRowsAreApart) {
   own_rows.flow({0, 0}, {own_rows.output(0)}, 8, 3);
   own_rows.flow({1, 0}, {own_rows.output(0, 24)}, 8);
   EXPECT_EQ(own_rows.plan().protocol, Protocol::slots);
+}
+
+TEST(RoundPlan, WhoAddsWritesAllOutputsWhereTheyLie) {
+  Work shared(3);
+  shared.sums_for_all(bytes);
+  RoundLimits direct = limits;
+  direct.protocol = Protocol::direct;
+  const RoundPlan plan = shared.plan(direct);
+  ASSERT_EQ(plan.protocol, Protocol::direct);
+  ASSERT_EQ(plan.round_count, 1U);
+  const std::uint64_t most = direct.layout.most_given();
+  for (std::uint32_t member = 0; member < 3; ++member) {
+    const RoundPart& part = plan.parts[member].front();
+    ASSERT_EQ(part.given.size(), 2U) << "its input and its output";
+    EXPECT_EQ(part.readers.size(), 2U);
+    EXPECT_EQ(part.sources.size(), 2U);
+    EXPECT_EQ(part.input_count, 3U);
+    EXPECT_EQ(part.output_count, 3U);
+    ASSERT_EQ(part.reductions.segments.size(), 1U);
+    const auto outputs =
+        std::span(part.reductions.pointers).subspan(part.reductions.segments[0].first_output, 3);
+    const std::uint64_t at = member * bytes;
+    EXPECT_EQ(outputs[0], (Place{plan.own_source(member + 3), at}));
+    const std::uint32_t next = member == 0 ? 1 : 0;
+    const auto given = std::ranges::find(plan.parts[next].front().given, BufferId{next + 3});
+    const auto number = static_cast<std::uint64_t>(given - plan.parts[next].front().given.begin());
+    EXPECT_EQ(outputs[1], (Place{plan.given_buffer(next * most + number), at}));
+  }
+}
+
+TEST(RoundPlan, FlowsBringSumsToOutputsThatNobodyGives) {
+  Work shared(3);
+  shared.sums_for_all(bytes);
+  RoundLimits direct = limits;
+  direct.protocol = Protocol::direct;
+  direct.layout.slot_bytes = 4096;
+  direct.layout.members = 4096 / sizeof(std::byte*);  // an address each
+  direct.message_bytes = bytes;
+  const RoundPlan plan = shared.plan(direct);
+  ASSERT_EQ(plan.protocol, Protocol::slots);
+  std::vector<std::uint64_t> copied(3, 0);
+  for (std::uint32_t member = 0; member < 3; ++member) {
+    for (const RoundPart& part : plan.parts[member]) {
+      EXPECT_EQ(part.output_count, 1U);
+      EXPECT_TRUE(part.given.empty());
+      for (const backend::FanOutSegment& copy : part.copies.segments) copied[member] += copy.row_bytes;
+    }
+  }
+  EXPECT_EQ(copied, std::vector<std::uint64_t>(3, 2 * bytes));
 }
 
 TEST(RoundPlan, SumsMayOverwriteWhatIsPutOnlyPieceByPiece) {

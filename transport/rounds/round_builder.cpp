@@ -54,11 +54,13 @@ void RoundBuilder::copy(const Move& move, Place target) {
   add(part(reader).copies, offered, target);
 }
 
-void RoundBuilder::sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, Place output) {
-  const LaneId root = work_.member_of(output);
+void RoundBuilder::sum(DType dtype, std::uint64_t count, std::span<const Place> inputs,
+                       std::span<const Place> outputs) {
+  const LaneId root = work_.member_of(outputs.front());
   RoundPart& adding = part(root);
   adding.dtype = dtype;
   adding.input_count = static_cast<std::uint32_t>(inputs.size());
+  adding.output_count = static_cast<std::uint32_t>(outputs.size());
   kept_[root] += count * size_of(dtype);
   const auto first = static_cast<std::uint32_t>(adding.reductions.pointers.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -71,7 +73,11 @@ void RoundBuilder::sum(DType dtype, std::uint64_t count, std::span<const Place> 
         offer({.source = inputs[i], .row_bytes = count * size_of(dtype)}, root));
     connect(member, root);
   }
-  adding.reductions.pointers.push_back(output);
+  adding.reductions.pointers.push_back(outputs.size() > 1 ? own(outputs.front()) : outputs.front());
+  for (const Place output : outputs.subspan(1)) {
+    adding.reductions.pointers.push_back(give(output));
+    connect(work_.member_of(output), root);
+  }
   adding.reductions.segments.push_back(
       {.count = count, .first_input = first, .first_output = first + adding.input_count});
 }

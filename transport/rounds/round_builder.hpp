@@ -25,7 +25,8 @@ class RoundBuilder {
 
   /// A rectangle that `source`'s member offers and `target`'s copies.
   void copy(const Move& move, Place target);
-  void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, Place output);
+  /// By the member of the first output. There are others with the protocol `direct` alone.
+  void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, std::span<const Place> outputs);
   /// Whether the round can be carried out.
   [[nodiscard]] bool fits() const;
   /// When all work has been added.

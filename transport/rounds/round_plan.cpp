@@ -32,7 +32,8 @@ class Lowering {
 
   /// Nothing if the protocol cannot carry the work; slots can carry everything.
   [[nodiscard]] std::optional<std::vector<RoundBuilder>> run() {
-    for (const TeamWork::Stage& stage : work_.stages) {
+    for (const TeamWork::Stage& whole : work_.stages) {
+      const TeamWork::Stage stage = limits_.protocol == Protocol::direct ? whole : with_one_output(whole);
       add_sums(stage.reductions);
       const std::size_t before = rounds_.size();
       add_flows(stage.flows);
@@ -70,6 +71,19 @@ class Lowering {
     });
   }
 
+  /// Flows bring the sums from their first outputs to the others.
+  [[nodiscard]] TeamWork::Stage with_one_output(const TeamWork::Stage& whole) const {
+    TeamWork::Stage stage = whole;
+    for (Reduction& reduction : stage.reductions) {
+      if (reduction.outputs.count == 1) continue;
+      stage.flows.push_back({.source = work_.output_of(reduction),
+                             .targets = {reduction.outputs.first + 1, reduction.outputs.count - 1},
+                             .row_bytes = reduction.bytes()});
+      reduction.outputs.count = 1;
+    }
+    return stage;
+  }
+
   /// Sums of one element type at a time: a part adds elements of one type.
   void add_sums(std::span<const Reduction> reductions) {
     std::map<DType, std::map<LaneId, Group>> by_type;
@@ -96,10 +110,9 @@ class Lowering {
       add_rounds(groups, messages, [&](RoundBuilder& round, const Slice& slice, std::size_t item) {
         const Reduction& reduction = reductions[item];
         const std::uint64_t width = size_of(reduction.dtype);
-        Place output = work_.output_of(reduction);
-        output.offset += slice.begin;
         round.sum(reduction.dtype, (slice.end - slice.begin) / width,
-                  shifted(work_.places_of(reduction.inputs), slice.begin), output);
+                  shifted(work_.places_of(reduction.inputs), slice.begin),
+                  shifted(work_.places_of(reduction.outputs), slice.begin));
       });
     }
   }

@@ -19,8 +19,10 @@ namespace tutti::transport::team {
 struct TeamWork {
   /// Sums, then flows. A flow may carry what an earlier stage, or the sums of its own, have written.
   struct Stage {
-    std::vector<Reduction> reductions;  ///< inputs of any members, one output each
-    std::vector<Flow> flows;            ///< to any members, the source's own included
+    /// Inputs of any members. The first output's member adds; others are outputs of its own at the same bytes
+    /// of the other members.
+    std::vector<Reduction> reductions;
+    std::vector<Flow> flows;  ///< to any members, the source's own included
   };
 
   bool outputs_are_apart = false;  ///< as `Problem` says it
@@ -42,7 +44,7 @@ struct TeamWork {
 /// How bytes come from one member to another (`backend/team_round.hpp`).
 enum class Protocol : std::uint8_t {
   slots,
-  direct,       ///< nothing is put: members read what others give
+  direct,       ///< nothing is put: members read, and write, what others give
   low_latency,  ///< through inboxes
 };
 
@@ -50,7 +52,8 @@ enum class Protocol : std::uint8_t {
 /// slot of member m is buffer `RoundPlan::slot_buffer(m)`, its inbox `RoundPlan::inbox_buffer(m)`. Sources
 /// are in slots or inboxes, or in own buffers: buffer b is `RoundPlan::own_source(b)` there; or in memory
 /// that other members give: that is buffer `RoundPlan::given_buffer(number)`, with the number of its address
-/// (`backend::SourcePlace`). What is put comes from the work's buffers.
+/// (`backend::SourcePlace`). So are outputs of reductions that have several. What is put comes from the
+/// work's buffers.
 struct RoundPart {
   template <class Segment>
   struct Table {
@@ -67,6 +70,7 @@ struct RoundPart {
   Table<backend::OrderedReductionSegment> reductions;  ///< or else `copies`
   DType dtype = DType::float32;                        ///< of the sums
   std::uint32_t input_count = 0;                       ///< likewise
+  std::uint32_t output_count = 1;                      ///< likewise
   std::vector<BufferId> given;                         ///< the member's buffers that readers are given
   /// Hands on the sums of the member's part before, which is of the round before, or takes such sums:
   /// `backend::TeamRound::relay`.
@@ -119,7 +123,8 @@ struct RoundLimits {
 ///
 /// Directly, nothing is put, and a stage takes one round for its flows and one for its sums of each element
 /// type. What others read in a stage, its local member must not write in that stage: bytes of inputs that are
-/// outputs as well belong to one share, which only their member reads.
+/// outputs as well belong to one share, which only their member reads. Who adds writes all outputs of a sum;
+/// in other protocols, flows bring it to the further ones.
 ///
 /// With low latency, rounds are as many as directly. Everything is a single row, and every rectangle is put
 /// once, into the inboxes of all who read it. Where the flows of a

@@ -46,9 +46,12 @@ class Sharing {
     work_.places.insert(work_.places.end(), places.begin(), places.end());
     return result;
   }
-  void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, Place output) {
+  void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, std::span<const Place> outputs) {
     stage().reductions.push_back(
-        {.dtype = dtype, .count = count, .inputs = range(inputs), .outputs = range({&output, 1})});
+        {.dtype = dtype, .count = count, .inputs = range(inputs), .outputs = range(outputs)});
+  }
+  void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, Place output) {
+    sum(dtype, count, inputs, {&output, 1});
   }
   /// Of bytes of one input: whoever takes them so can hand them on by a relay.
   void take(Place input, std::uint64_t bytes, Place output) { sum(DType::uint8, bytes, {&input, 1}, output); }
@@ -56,10 +59,10 @@ class Sharing {
     if (!targets.empty())
       stage().flows.push_back({.source = source, .targets = range(targets), .row_bytes = bytes});
   }
-  /// A share of one reduction, or of one flow's bytes, whose places lie `begin` behind the whole's.
-  void sum_share(const Reduction& whole, const Slice& slice, Place output) {
+  /// A share of one reduction, whose inputs lie `begin` behind the whole's.
+  void sum_share(const Reduction& whole, const Slice& slice, std::span<const Place> outputs) {
     sum(whole.dtype, (slice.end - slice.begin) / size_of(whole.dtype),
-        shifted(problem_.places_of(whole.inputs), slice.begin), output);
+        shifted(problem_.places_of(whole.inputs), slice.begin), outputs);
   }
   /// Memory of a member's for what it hands on, laid out as the whole.
   BufferId add_buffer(LaneId member, std::uint64_t bytes) {
@@ -101,10 +104,8 @@ TeamWork Sharing::sums_on_all() {
     for (const Slice& slice : shares[part].slices) {
       const Reduction& whole = problem_.reductions[slice.item];
       std::vector<Place> outputs = shifted(problem_.places_of(whole.outputs), slice.begin);
-      const Place own = outputs[member];
-      sum_share(whole, slice, own);
-      outputs.erase(outputs.begin() + member);
-      flow(own, outputs, slice.end - slice.begin);
+      std::rotate(outputs.begin(), outputs.begin() + member, outputs.begin() + member + 1);
+      sum_share(whole, slice, outputs);
     }
   }
   return std::move(work_);
@@ -116,7 +117,7 @@ TeamWork Sharing::relayed_sums() {
     for (const Slice& slice : slices) {
       const Reduction& whole = problem_.reductions[slice.item];
       const Place share{add_buffer(lane, whole.bytes()), slice.begin};
-      sum_share(whole, slice, share);
+      sum_share(whole, slice, {&share, 1});
       const Place result = behind(problem_.output_of(whole), slice.begin);
       flow(share, {&result, 1}, slice.end - slice.begin);
     }

@@ -6,20 +6,20 @@
 namespace tutti::transport::team {
 namespace {
 
-/// What is read before a member has waited for others: what it puts; and what it gives, which others read,
-/// and it waits for that.
-class EarlyReads {
+/// What is accessed before a member has waited for others: what it puts; and what it gives, which others read
+/// or write, and it waits for that.
+class EarlyAccesses {
  public:
-  EarlyReads(const RoundPlan& plan, const backend::TeamWindowLayout& layout,
-             std::span<std::byte* const> addresses)
-      : plan_(plan), layout_(layout), addresses_(addresses), reads_(plan.parts.size()) {}
+  EarlyAccesses(const RoundPlan& plan, const backend::TeamWindowLayout& layout,
+                std::span<std::byte* const> addresses)
+      : plan_(plan), layout_(layout), addresses_(addresses), accesses_(plan.parts.size()) {}
 
   void add(std::size_t local, const RoundPart& part) {
     for (const backend::FanOutSegment& put : part.puts.segments) {
       const Place source = part.puts.pointers[put.source];
       for (std::uint64_t row = 0; row < put.rows; ++row) {
         const std::uint64_t offset = source.offset + row * put.source_pitch;
-        reads_[local].push_back({.address = addresses_[source.buffer] + offset, .bytes = put.row_bytes});
+        accesses_[local].push_back({.address = addresses_[source.buffer] + offset, .bytes = put.row_bytes});
       }
     }
     for (const backend::FanOutSegment& copy : part.copies.segments) {
@@ -28,19 +28,22 @@ class EarlyReads {
         add(part.round, {source.buffer, source.offset + row * copy.source_pitch}, copy.row_bytes);
     }
     for (const backend::OrderedReductionSegment& sum : part.reductions.segments) {
+      const std::uint64_t bytes = sum.count * size_of(part.dtype);
       for (std::uint32_t i = 0; i < part.input_count; ++i)
-        add(part.round, part.reductions.pointers[sum.first_input + i], sum.count * size_of(part.dtype));
+        add(part.round, part.reductions.pointers[sum.first_input + i], bytes);
+      for (std::uint32_t i = 0; i < part.output_count; ++i)
+        add(part.round, part.reductions.pointers[sum.first_output + i], bytes, true);
     }
   }
   /// By local member.
   [[nodiscard]] const std::vector<std::vector<backend::WatchedAccess>>& all() const noexcept {
-    return reads_;
+    return accesses_;
   }
 
  private:
-  void add(std::uint32_t round, Place source, std::uint64_t bytes) {
-    if (source.buffer < plan_.given_buffer(0)) return;
-    const std::uint64_t number = source.buffer - plan_.given_buffer(0);
+  void add(std::uint32_t round, Place place, std::uint64_t bytes, bool writes = false) {
+    if (place.buffer < plan_.given_buffer(0)) return;
+    const std::uint64_t number = place.buffer - plan_.given_buffer(0);
     const std::uint64_t member = number / layout_.most_given();
     if (member < plan_.first_local || member - plan_.first_local >= plan_.parts.size()) return;
     const std::size_t local = member - plan_.first_local;
@@ -48,13 +51,13 @@ class EarlyReads {
     const auto giver = std::ranges::find(parts, round, &RoundPart::round);
     if (giver == parts.end()) return;
     const std::byte* const given = addresses_[giver->given[number % layout_.most_given()]];
-    reads_[local].push_back({.address = given + source.offset, .bytes = bytes});
+    accesses_[local].push_back({.address = given + place.offset, .bytes = bytes, .writes = writes});
   }
 
   const RoundPlan& plan_;
   const backend::TeamWindowLayout& layout_;
   std::span<std::byte* const> addresses_;
-  std::vector<std::vector<backend::WatchedAccess>> reads_;
+  std::vector<std::vector<backend::WatchedAccess>> accesses_;
 };
 
 /// By local member, whom it follows.
@@ -95,13 +98,13 @@ std::vector<backend::MeetingOrder> orders_after(const RoundPlan& plan) {
 
 void tell_of_rounds(backend::Backend& backend, const RoundPlan& plan, const backend::TeamWindowLayout& layout,
                     std::span<std::byte* const> addresses, std::span<const backend::StreamRef> streams) {
-  EarlyReads reads(plan, layout, addresses);
+  EarlyAccesses early(plan, layout, addresses);
   for (std::size_t local = 0; local < plan.parts.size(); ++local) {
-    for (const RoundPart& part : plan.parts[local]) reads.add(local, part);
+    for (const RoundPart& part : plan.parts[local]) early.add(local, part);
   }
   for (std::size_t local = 0; local < streams.size(); ++local) {
-    if (!reads.all()[local].empty())
-      backend.accesses(streams[local], "what a member puts or gives in rounds", reads.all()[local]);
+    if (!early.all()[local].empty())
+      backend.accesses(streams[local], "what a member puts or gives in rounds", early.all()[local]);
   }
   if (const auto meeting = backend.begin_meeting(streams)) backend.end_meeting(meeting, orders_after(plan));
 }

@@ -2,11 +2,14 @@
 #pragma once
 
 #include "backend/shared_flag.hpp"
+#include "backend/team_round.hpp"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cuda/atomic>
+
+#include <cuda_runtime.h>
 
 /// Words in memory as kernels read and write them.
 namespace tutti::backend::cuda {
@@ -36,6 +39,29 @@ __device__ inline bool is_turn_to_look(std::uint32_t polls) {
 __device__ inline bool is_aborted(std::uint32_t* abort) {
   return SystemWord(*abort).load(::cuda::memory_order_relaxed) != AbortWord::running;
 }
+
+// Whoever reads the number of a round in a line has read what came with it.
+#if CUDART_VERSION >= 12030
+#define TUTTI_STORE_LINE \
+  "{ .reg .b128 line; mov.b128 line, {%1, %2}; st.relaxed.sys.global.b128 [%0], line; }"
+#define TUTTI_LOAD_LINE "{ .reg .b128 line; ld.relaxed.sys.global.b128 line, [%2]; mov.b128 {%0, %1}, line; }"
+#else
+// What older toolkits can say does not promise one access, but becomes the same instructions.
+#define TUTTI_STORE_LINE "st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
+#define TUTTI_LOAD_LINE "ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
+#endif
+
+__device__ inline void store_line(std::byte* place, const TeamLine& line) {
+  asm volatile(TUTTI_STORE_LINE ::"l"(place), "l"(line.data), "l"(line.round) : "memory");
+}
+__device__ inline TeamLine load_line(const std::byte* place) {
+  TeamLine line;
+  asm volatile(TUTTI_LOAD_LINE : "=l"(line.data), "=l"(line.round) : "l"(place) : "memory");
+  return line;
+}
+
+#undef TUTTI_STORE_LINE
+#undef TUTTI_LOAD_LINE
 
 static_assert(offsetof(SharedFlag, value) == 0, "kernels reach a flag's value by the flag's address");
 

@@ -26,44 +26,6 @@
 /// warp loads before it puts its first tile it loads at once.
 namespace tutti::backend::cuda {
 
-/// Whether everyone has finished the round whose inboxes a round uses again.
-class InboxRoom {
- public:
-  /// Looks at the flags of the first members. Each lane has one of them.
-  __device__ explicit InboxRoom(const TeamArguments& task, std::byte* own_window, bool is_needed)
-      : task_(task), own_window_(own_window) {
-    const std::uint32_t lane = threadIdx.x % warp_lanes;
-    if (is_needed && is_other(lane)) seen_ = flag_of(lane).load(::cuda::memory_order_acquire);
-  }
-
-  /// By one warp: waits for it. The result, false if the abort word is set before, or `gave_up`, is the same
-  /// for all its threads.
-  __device__ bool wait(std::uint32_t round, bool gave_up) const {
-    const std::uint32_t wanted = round - TeamWindowLayout::slot_count;
-    for (std::uint32_t other = threadIdx.x % warp_lanes; other < task_.layout.members; other += warp_lanes) {
-      if (!is_other(other) || (other < warp_lanes && has_reached(seen_, wanted))) continue;
-      gave_up |=
-          !wait_for_flag(own_window_ + task_.layout.finished_offset(other), wanted, task_.abort, gave_up);
-    }
-    const bool is_room = __all_sync(~0U, !gave_up);
-    __syncwarp();  // what one lane has seen orders what all of them write
-    return is_room;
-  }
-
- private:
-  /// The member's own earlier kernels are over.
-  [[nodiscard]] __device__ bool is_other(std::uint32_t member) const {
-    return member < task_.layout.members && member != task_.member;
-  }
-  [[nodiscard]] __device__ SystemWord flag_of(std::uint32_t member) const {
-    return SystemWord(*reinterpret_cast<std::uint32_t*>(own_window_ + task_.layout.finished_offset(member)));
-  }
-
-  const TeamArguments& task_;
-  std::byte* own_window_;
-  std::uint32_t seen_ = 0;
-};
-
 /// `Gets::run<Lines>(view, entry, tile, lane, task, wait, relay)` does the second half's work for one tile;
 /// false if it gave up waiting.
 template <class Lines, class Gets, class Table>
@@ -76,7 +38,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const TeamState state = load_state(task.counters);
   const FirstPut<Lines> first_put(table.data() + shape.puts_offset, shape.puts);
   const TeamPart part{task, table.data(), static_cast<std::uint32_t>(state.rounds)};
-  const InboxRoom room(task, part.window(task.member), puts);
+  const TeamRoom room(task, part.window(task.member), puts);
   // All threads of the block have read the counters when one of them says so.
   bool gave_up = __syncthreads_or(state.gave_up ? 1 : 0) != 0;
   const bool tells_at_once = part.tells_at_once();

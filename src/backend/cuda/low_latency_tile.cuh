@@ -22,28 +22,6 @@ namespace tutti::backend::cuda {
 
 inline constexpr std::uint32_t chunk_bytes = vector_bytes;
 
-#if CUDART_VERSION >= 12030
-#define TUTTI_STORE_LINE \
-  "{ .reg .b128 line; mov.b128 line, {%1, %2}; st.relaxed.sys.global.b128 [%0], line; }"
-#define TUTTI_LOAD_LINE "{ .reg .b128 line; ld.relaxed.sys.global.b128 line, [%2]; mov.b128 {%0, %1}, line; }"
-#else
-// What older toolkits can say does not promise one access, but becomes the same instructions.
-#define TUTTI_STORE_LINE "st.relaxed.sys.global.v2.b64 [%0], {%1, %2};"
-#define TUTTI_LOAD_LINE "ld.relaxed.sys.global.v2.b64 {%0, %1}, [%2];"
-#endif
-
-__device__ inline void store_line(std::byte* place, const TeamLine& line) {
-  asm volatile(TUTTI_STORE_LINE ::"l"(place), "l"(line.data), "l"(line.round) : "memory");
-}
-__device__ inline TeamLine load_line(const std::byte* place) {
-  TeamLine line;
-  asm volatile(TUTTI_LOAD_LINE : "=l"(line.data), "=l"(line.round) : "l"(place) : "memory");
-  return line;
-}
-
-#undef TUTTI_STORE_LINE
-#undef TUTTI_LOAD_LINE
-
 /// The last one of a message may have fewer bytes; wide lines have some of 8 among them.
 struct alignas(16) Chunk {
   std::uint64_t low;

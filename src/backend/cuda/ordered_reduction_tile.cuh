@@ -177,6 +177,38 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const Op& op, const SumOperands& operand
     Access::store(operands.outputs[output] + offset, result);
 }
 
+/// Sums of so few inputs take several chunks at a time: as many loads in flight as many inputs have.
+inline constexpr std::uint32_t few_inputs = 2;
+template <class Op>
+inline constexpr std::uint32_t chunks_in_flight = Op::inputs_in_flight / few_inputs;
+
+/// Likewise, of few inputs: the chunks at `offset` and at every warp's width behind it, before `end`.
+template <class Op, class Bits, class Access>
+TUTTI_HOST_DEVICE inline void sum_chunks(const Op& op, const SumOperands& operands, std::uint64_t offset,
+                                         std::uint64_t end) {
+  constexpr std::uint64_t distance = warp_lanes * sizeof(Bits);
+  Bits loaded[chunks_in_flight<Op>][few_inputs] = {};
+#pragma unroll
+  for (std::uint32_t chunk = 0; chunk < chunks_in_flight<Op>; ++chunk) {
+#pragma unroll
+    for (std::uint32_t k = 0; k < few_inputs; ++k) {
+      if (k < operands.input_count && offset + chunk * distance < end)
+        loaded[chunk][k] = Access::template load<Bits>(operands.inputs[k] + offset + chunk * distance);
+    }
+  }
+#pragma unroll
+  for (std::uint32_t chunk = 0; chunk < chunks_in_flight<Op>; ++chunk) {
+    if (offset + chunk * distance >= end) continue;
+    SumTotals<Op, Bits> totals;
+#pragma unroll
+    for (std::uint32_t k = 0; k < few_inputs; ++k)
+      totals.add(op, loaded[chunk][k], k, k < operands.input_count);
+    const Bits result = totals.result(op, operands.input_count);
+    for (std::uint32_t output = 0; output < operands.output_count; ++output)
+      Access::store(operands.outputs[output] + offset + chunk * distance, result);
+  }
+}
+
 /// How many elements a lane loads at a time where it loads them one by one: as many as a vector has, but not
 /// so many that the code of those that are loaded byte by byte grows long.
 template <class Op, class Access>
@@ -245,9 +277,15 @@ TUTTI_HOST_DEVICE inline void sum_tile(const Op& op, const SumEntry& entry, cons
     vectors_begin = begin + to_boundary < end ? begin + to_boundary : end;
     vectors_end = vectors_begin + (end - vectors_begin) / per_vector * per_vector;
   }
+  const bool takes_chunks = chunks_in_flight<Op> > 1 && operands.input_count <= few_inputs;
+  const std::uint32_t step = warp_lanes * per_vector * (takes_chunks ? chunks_in_flight<Op> : 1);
 #pragma unroll 1
-  for (std::uint64_t i = vectors_begin + lane * per_vector; i < vectors_end; i += warp_lanes * per_vector) {
-    sum_chunk<Op, uint4, AlignedAccess>(op, operands, i * element_bytes);
+  for (std::uint64_t i = vectors_begin + lane * per_vector; i < vectors_end; i += step) {
+    if (takes_chunks) {
+      sum_chunks<Op, uint4, AlignedAccess>(op, operands, i * element_bytes, vectors_end * element_bytes);
+    } else {
+      sum_chunk<Op, uint4, AlignedAccess>(op, operands, i * element_bytes);
+    }
   }
   sum_elements<Op, AlignedAccess>(op, operands, begin, vectors_begin, lane);
   sum_elements<Op, AlignedAccess>(op, operands, vectors_end, end, lane);

@@ -32,6 +32,13 @@
 /// They read with ordinary loads: `__ldg`, or pointers marked `__restrict__`, would allow the cache for data
 /// that never changes, which acquire does not drop. That a slot has been read before others are told is the
 /// same argument in the other direction: no later store passes a release fence.
+///
+/// In a direct round nothing is put, and a fence would only wait for stores that are nobody else's business.
+/// The memory that is given was written by kernels that are over. Its address comes in a line, with the
+/// number of the round: there is nothing to order. (Further addresses lie in the slot, behind a fence, which
+/// the first one says.) That memory has been read before others are told needs no fence: a thread has stored
+/// what it has made of what it has read, so the reads are over, before it comes to a barrier. Who writes to
+/// what others gave has fences at its end, as where something is put; and so has who tells the host.
 namespace tutti::backend::cuda {
 
 /// What the kernel is told besides the table.
@@ -46,8 +53,11 @@ struct TeamArguments {
   std::uint32_t round;
   std::uint32_t finished;
   std::uint32_t given_count;
+  std::uint32_t most_given;
   std::uint32_t input_count;
+  std::uint32_t output_count;
   ReduceArguments reducing;
+  bool is_direct;
   bool ends_call;
   bool tells_at_once;  ///< of a low-latency round: how far it has come, in this kernel
 };
@@ -65,8 +75,11 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .round = task.round,
           .finished = last.finished,
           .given_count = task.given_count,
+          .most_given = task.layout.most_given(),
           .input_count = task.reductions.input_count,
+          .output_count = task.reductions.output_count,
           .reducing = reduce_arguments(task.reductions),
+          .is_direct = task.is_direct,
           .ends_call = last.ends_call,
           .tells_at_once = last.done != nullptr || last.finished != last.round};
 }
@@ -99,11 +112,15 @@ __device__ inline void wait_for_kernel_before() {
 }
 
 /// Called by the first warp of each block after a barrier of the block: true in the block that comes last,
-/// which then sees what all have done.
-__device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step) {
+/// which then sees what all have done, if that `is_ordered`.
+__device__ inline bool is_last_block(std::uint32_t* arrived, std::uint32_t step, bool is_ordered = true) {
   if (gridDim.x == 1) return true;
   std::uint32_t before = 0;
-  if (threadIdx.x == 0) before = DeviceWord(*arrived).fetch_add(step, ::cuda::memory_order_acq_rel);
+  if (threadIdx.x == 0) {
+    const DeviceWord word(*arrived);
+    before = is_ordered ? word.fetch_add(step, ::cuda::memory_order_acq_rel)
+                        : word.fetch_add(step, ::cuda::memory_order_relaxed);
+  }
   before = __shfl_sync(~0U, before, 0);
   __syncwarp();
   return before / step % (end_step / 2) == gridDim.x - 1;
@@ -135,15 +152,38 @@ struct TeamPart {
   }
   [[nodiscard]] __device__ std::uint32_t round() const { return base + task.round; }
 
-  /// Threads of one block share the work.
-  __device__ void give(std::uint64_t shift) const {
+  /// By one warp, in the round `number` of all that the team has made. Addresses are aligned to 16 bytes; the
+  /// first one is odd if there are others.
+  __device__ void give(std::uint64_t shift, std::uint64_t number) const {
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     const auto* const given = reinterpret_cast<const std::uint64_t*>(table + task.shape.given_offset());
-    const std::uint64_t at = task.layout.slots_offset() + shift + task.layout.given_offset(task.member);
-    for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count * task.given_count; i += blockDim.x) {
-      auto* const slot = reinterpret_cast<std::uint64_t*>(window(readers[i / task.given_count]) + at);
-      slot[i % task.given_count] = given[i];
+    const std::uint32_t count = task.given_count;
+    if (count > 1) {
+      const std::uint64_t at = task.layout.slots_offset() + shift + task.layout.given_offset(task.member);
+      for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count * count; i += warp_lanes)
+        reinterpret_cast<std::uint64_t*>(window(readers[i / count]) + at)[i % count] = given[i];
+      __syncwarp();
+      ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
     }
+    for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count; i += warp_lanes) {
+      store_line(window(readers[i]) + task.layout.given_line_offset(task.member, round()),
+                 {given[i * count] | (count > 1 ? 1U : 0U), number});
+    }
+  }
+  /// The first address that a source gives in the round `number`, once it has come; nullptr if the abort word
+  /// is set before, or `gave_up`.
+  [[nodiscard]] __device__ const std::byte* wait_for_given(std::uint32_t source, std::uint64_t number,
+                                                           bool gave_up) const {
+    const std::byte* const place = window(task.member) + task.layout.given_line_offset(source, round());
+    TeamLine line = load_line(place);
+    for (std::uint32_t polls = 1; line.round != number; ++polls) {
+      if (gave_up || (is_turn_to_look(polls) && is_aborted(task.abort))) return nullptr;
+      line = load_line(place);
+    }
+    if ((line.data & 1U) != 0) {
+      ::cuda::atomic_thread_fence(::cuda::memory_order_acquire, ::cuda::thread_scope_system);
+    }
+    return reinterpret_cast<const std::byte*>(line.data & ~std::uint64_t{1});
   }
   /// By one warp: waits until all readers have finished. The result is the same for all its threads.
   [[nodiscard]] __device__ bool wait_for_readers() const {
@@ -164,23 +204,29 @@ struct TeamPart {
   [[nodiscard]] __device__ std::uint32_t all_told() const {
     return everyone_told() + (task.done != nullptr ? 1 : 0);
   }
+  /// Whether others look at what this part has written.
+  [[nodiscard]] __device__ bool writes_for_others() const { return !task.is_direct || task.output_count > 1; }
+  /// Whether what the blocks have done comes before what the last of them tells.
+  [[nodiscard]] __device__ bool is_end_ordered() const { return writes_for_others() || task.done != nullptr; }
   /// By one warp, from what is told first on: the part is over when those have read to whom memory was given.
   __device__ void end(std::uint32_t begin) const {
-    if (task.given_count == 0) {
-      tell(begin, all_told());
-    } else {
-      tell(begin, everyone_told());
-      if (!wait_for_readers()) {
-        if (threadIdx.x == 0) give_up(task.counters);
-        return;
-      }
+    if (writes_for_others()) fence();
+    tell(begin, everyone_told());
+    if (task.given_count != 0 && !wait_for_readers()) {
+      if (threadIdx.x == 0) give_up(task.counters);
+      return;
+    }
+    if (task.done != nullptr) {
+      if (task.is_direct) fence();
       tell(everyone_told(), all_told());
     }
     close();
   }
-  /// By one warp.
-  __device__ void tell(std::uint32_t begin, std::uint32_t end) const {
+  static __device__ void fence() {
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
+  }
+  /// By one warp, behind a fence if there is something to order.
+  __device__ void tell(std::uint32_t begin, std::uint32_t end) const {
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     for (std::uint32_t i = begin + threadIdx.x; i < end; i += warp_lanes) {
       std::byte* flag = nullptr;
@@ -236,19 +282,73 @@ __device__ inline bool block_gives_up(bool gave_up, TeamCounters* counters) {
   return true;
 }
 
+/// Whether everyone has finished the round whose slots or inboxes a round uses again.
+class TeamRoom {
+ public:
+  /// Looks at the flags of the first members. Each lane has one of them.
+  __device__ explicit TeamRoom(const TeamArguments& task, std::byte* own_window, bool is_needed)
+      : task_(task), own_window_(own_window) {
+    const std::uint32_t lane = threadIdx.x % warp_lanes;
+    if (is_needed && is_other(lane)) seen_ = flag_of(lane).load(::cuda::memory_order_acquire);
+  }
+
+  /// By one warp: waits for it. The result, false if the abort word is set before, or `gave_up`, is the same
+  /// for all its threads.
+  __device__ bool wait(std::uint32_t round, bool gave_up) const {
+    const std::uint32_t wanted = round - TeamWindowLayout::slot_count;
+    for (std::uint32_t other = threadIdx.x % warp_lanes; other < task_.layout.members; other += warp_lanes) {
+      if (!is_other(other) || (other < warp_lanes && has_reached(seen_, wanted))) continue;
+      gave_up |=
+          !wait_for_flag(own_window_ + task_.layout.finished_offset(other), wanted, task_.abort, gave_up);
+    }
+    const bool is_room = __all_sync(~0U, !gave_up);
+    __syncwarp();  // what one lane has seen orders what all of them write
+    return is_room;
+  }
+
+ private:
+  /// The member's own earlier kernels are over.
+  [[nodiscard]] __device__ bool is_other(std::uint32_t member) const {
+    return member < task_.layout.members && member != task_.member;
+  }
+  [[nodiscard]] __device__ SystemWord flag_of(std::uint32_t member) const {
+    return SystemWord(*reinterpret_cast<std::uint32_t*>(own_window_ + task_.layout.finished_offset(member)));
+  }
+
+  const TeamArguments& task_;
+  std::byte* own_window_;
+  std::uint32_t seen_ = 0;
+};
+
+/// So many members' first addresses are kept at hand.
+inline constexpr std::uint32_t most_at_hand = warp_lanes;
+
 /// Where places are in this kernel's run.
 struct TeamSources {
   const TeamPart& part;
-  std::uint64_t shift;  ///< of the round's slots
+  std::uint64_t shift;              ///< of the round's slots
+  const std::byte* const* at_hand;  ///< by member: the first address it gives, if it is a source of the round
 
   [[nodiscard]] __device__ const std::byte* operator()(const std::byte* place) const {
     const auto bits = reinterpret_cast<std::uintptr_t>(place);
     if (SourcePlace::is_in_slot(bits)) return place + shift;
     if (SourcePlace::is_own(bits)) return reinterpret_cast<const std::byte*>(SourcePlace::address(bits));
-    // What others give lies in the own slot. Its address is found anew each time: registers are scarce.
-    const std::byte* const slot = part.window(part.task.member) + part.task.layout.slots_offset() + shift;
-    return reinterpret_cast<const std::byte* const*>(slot)[SourcePlace::number(bits)] +
-           SourcePlace::offset(bits);
+    const auto number = static_cast<std::uint32_t>(SourcePlace::number(bits));
+    return given(number) + SourcePlace::offset(bits);
+  }
+
+ private:
+  [[nodiscard]] __device__ const std::byte* given(std::uint32_t number) const {
+    const std::uint32_t member = number / part.task.most_given;
+    const bool is_first = number % part.task.most_given == 0;
+    if (is_first && member < most_at_hand) return at_hand[member];
+    // It lies in the own window. Its address is found anew each time: registers are scarce.
+    const std::byte* const own = part.window(part.task.member);
+    if (is_first) {
+      const TeamLine line = load_line(own + part.task.layout.given_line_offset(member, part.round()));
+      return reinterpret_cast<const std::byte*>(line.data & ~std::uint64_t{1});
+    }
+    return reinterpret_cast<const std::byte* const*>(own + part.task.layout.slots_offset() + shift)[number];
   }
 };
 
@@ -258,60 +358,68 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     team_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
   wait_for_kernel_before();
   const TeamShape& shape = task.shape;
-  const TeamState state = load_state(task.counters);
-  const TeamPart part{task, table.data(), static_cast<std::uint32_t>(state.rounds)};
-  bool gave_up = state.gave_up;
-  std::byte* const own = part.window(task.member);
-  const std::uint64_t shift = task.layout.slot_shift(part.round());
+  const bool puts = shape.puts.tile_count != 0;
+  const bool gives = task.given_count != 0 && blockIdx.x == 0;
   const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
   const bool is_first_warp = threadIdx.x < warp_lanes;
+  const TeamState state = load_state(task.counters);
+  const TeamPart part{task, table.data(), static_cast<std::uint32_t>(state.rounds)};
+  std::byte* const own = part.window(task.member);
+  const TeamRoom room(task, own, is_first_warp && (puts || gives));
+  bool gave_up = state.gave_up;
+  const std::uint64_t shift = task.layout.slot_shift(part.round());
   const auto end_first_half = [&] {
-    if (has_second_half) {
+    if (!has_second_half) {
+      part.end(gives ? part.readers_told() : 0);
+    } else if (!gives && shape.reader_count != 0) {
+      part.fence();
       part.tell(0, part.readers_told());
-    } else {
-      part.end(0);
     }
   };
 
-  const bool puts = shape.puts.tile_count != 0;
-  const bool gives = task.given_count != 0 && blockIdx.x == 0;
-  if (puts || gives) {
-    for (std::uint32_t other = threadIdx.x; other < task.layout.members; other += blockDim.x) {
-      if (other == task.member) continue;  // its earlier kernels are over
-      gave_up |= !wait_for_flag(own + task.layout.finished_offset(other),
-                                part.round() - TeamWindowLayout::slot_count, task.abort, gave_up);
-    }
+  if (puts) {
+    if (is_first_warp) gave_up = !room.wait(part.round(), gave_up);
     if (block_gives_up(gave_up, task.counters)) return;
-    if (puts) {
-      for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
-                                 [&](const auto& view, const auto& entry, auto tile, auto lane) {
-                                   copy_tile(entry, view.pointers, tile, lane, {.target = shift});
-                                 });
-    } else {
-      part.give(shift);
-    }
+    for_each_tile<FanOutEntry>(part.table + shape.puts_offset, shape.puts,
+                               [&](const auto& view, const auto& entry, auto tile, auto lane) {
+                                 copy_tile(entry, view.pointers, tile, lane, {.target = shift});
+                               });
     __syncthreads();
-    if (is_first_warp && (gives || is_last_block(&task.counters->arrived, middle_step))) end_first_half();
-  } else if (is_first_warp && blockIdx.x == 0 && !gave_up) {
+    if (is_first_warp && is_last_block(&task.counters->arrived, middle_step)) end_first_half();
+  } else if (is_first_warp && blockIdx.x == 0) {
     // Nothing to put: whatever the readers wait for, the stream has done before.
-    end_first_half();
+    if (gives) {
+      gave_up = !room.wait(part.round(), gave_up);
+      if (gave_up && threadIdx.x == 0) give_up(task.counters);
+      if (!gave_up) part.give(shift, state.rounds + task.round);
+    }
+    if (!gave_up) end_first_half();
   }
   if (!has_second_half) return;
 
   // The last threads wait, as the first may still be telling.
+  __shared__ const std::byte* at_hand[most_at_hand];
   const auto* const sources =
       reinterpret_cast<const std::uint32_t*>(part.table + shape.readers_offset) + shape.reader_count;
   for (std::uint32_t i = blockDim.x - 1 - threadIdx.x; i < shape.source_count; i += blockDim.x) {
-    gave_up |= !wait_for_flag(own + task.layout.ready_offset(sources[i]), part.round(), task.abort, gave_up);
+    const std::uint32_t source = sources[i];
+    if (task.is_direct) {
+      const std::byte* const given = part.wait_for_given(source, state.rounds + task.round, gave_up);
+      gave_up |= given == nullptr;
+      if (source < most_at_hand) at_hand[source] = given;
+    } else {
+      gave_up |= !wait_for_flag(own + task.layout.ready_offset(source), part.round(), task.abort, gave_up);
+    }
   }
   if (block_gives_up(gave_up, task.counters)) return;
-  const TeamSources where{part, shift};
+  const TeamSources where{part, shift, at_hand};
   for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
                                       [&](const auto& view, const auto& entry, auto tile, auto lane) {
                                         Gets::run(view, entry, tile, lane, task, where);
                                       });
   __syncthreads();
-  if (is_first_warp && is_last_block(&task.counters->arrived, end_step)) part.end(part.readers_told());
+  if (is_first_warp && is_last_block(&task.counters->arrived, end_step, part.is_end_ordered()))
+    part.end(part.readers_told());
 }
 
 /// Launches a kernel of a team, which takes a table as `visit_table` finds it, and `TeamArguments`.

@@ -209,7 +209,7 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
   if (!task.reductions.segments.empty()) {
     submit_second([work = OrderedReductionWork(task.reductions), layout, own_flags,
                    shift_now](Translation& translation) mutable {
-      work.find_inputs(Sources(layout, own_flags, shift_now()));
+      work.find_operands(Sources(layout, own_flags, shift_now()));
       work(translation);
     });
   } else {

@@ -40,12 +40,15 @@ class OrderedReductionWork {
  public:
   /// Likewise.
   explicit OrderedReductionWork(const OrderedReduction& task);
-  /// Likewise for every input.
+  /// Likewise for every input, and for outputs where there are several.
   template <class Where>
-  void find_inputs(const Where& where) {
+  void find_operands(const Where& where) {
+    const auto find = [&](std::uint32_t first, std::uint32_t count) {
+      for (std::byte*& place : std::span(pointers_).subspan(first, count)) place = where(place);
+    };
     for (const OrderedReductionSegment& segment : segments_) {
-      for (std::byte*& place : std::span(pointers_).subspan(segment.first_input, input_count_))
-        place = where(place);
+      find(segment.first_input, input_count_);
+      if (output_count_ > 1) find(segment.first_output, output_count_);
     }
   }
   void operator()(Translation& translation) const;
