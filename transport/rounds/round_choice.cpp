@@ -89,10 +89,12 @@ std::uint64_t message_bytes(const TeamMeans& means) noexcept {
 RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept {
   if (shape.members < 2) return {};
   if (can_relay(shape, means)) return {.protocol = Protocol::low_latency, .is_relayed = true};
-  const std::uint64_t limit = low_latency_limit(shape, means);
+  const bool may_be_direct = can_be_direct(shape, means);
+  std::uint64_t limit = low_latency_limit(shape, means);
+  if (may_be_direct && shape.members == 2) limit = std::min(limit, direct_overtakes_from(shape.collective));
   if (!shape.has_rows_apart && std::max(shape.busiest_member(), most_kept(shape)) <= limit)
     return {.protocol = Protocol::low_latency};
-  return {.protocol = can_be_direct(shape, means) ? Protocol::direct : Protocol::slots};
+  return {.protocol = may_be_direct ? Protocol::direct : Protocol::slots};
 }
 
 std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) {
