@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures two builds of tutti-perf in turns, on the same devices, and tells which figures have changed.
+
+usage: perf/compare_builds.py --base PROGRAM [--program PROGRAM] [-r RUNS] [-t TABLE]... [-b SIZE] [-e SIZE] [-f FACTOR]
+                              [-n RANKS] [--backend NAME] [--cpus LIST] [--tolerance PERCENT] [--out DIR]
+
+Tables: `all`, the collectives of one process, `ranks-all`, a process per device, and `ranks-replayed`, the same from graphs of 20
+calls; of each the ten collectives that all versions know. Every run takes both builds, one after the other, the first of them
+first in every other run, so that neither has the warmer device; every byte of every result is checked on both sides.
+
+Prints a Markdown table for each: how many figures there are, the geometric mean of the times after over the times before, and those
+whose median over all runs is slower than the tolerance. With --out, DIR/<date>-<devices>.md has that with machine, versions
+and commits, and .json.gz all that was measured besides. Exits with 1 if an element was wrong, with 3 if a figure is slower.
+"""
+
+import argparse
+import datetime
+import gzip
+import json
+import math
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from compare_mpi import PLACES, format_size, launcher, number, output_of
+from compare_torch import fail, find_program
+
+OPERATIONS = (
+    "broadcast",
+    "broadcast_coalesced",
+    "reduce_add",
+    "reduce_add_coalesced",
+    "scatter",
+    "gather",
+    "all_reduce_add",
+    "all_reduce_add_coalesced",
+    "all_gather",
+    "reduce_scatter_add",
+)
+# Name: (collectives, whether a process per device, the largest payload unless another is asked for, further arguments).
+TABLES = {
+    "all": (OPERATIONS, False, "256M", ()),
+    "ranks-all": (OPERATIONS, True, "256M", ()),
+    "ranks-replayed": (OPERATIONS, True, "4M", ("-G", "20")),
+}
+SLOWER = 3  # as an exit status, like tutti-perf's own
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", required=True, metavar="PROGRAM", help="tutti-perf of the build before")
+    parser.add_argument("--program", metavar="PROGRAM", help="of the build after (default: the newest under build/)")
+    parser.add_argument("-r", type=number, default=3, metavar="RUNS", help="runs of each build (default 3)")
+    parser.add_argument("-t", action="append", choices=TABLES, metavar="TABLE", help="only this table; may be repeated")
+    parser.add_argument("-b", default="1K", metavar="SIZE", help="smallest payload (default 1K)")
+    parser.add_argument("-e", metavar="SIZE", help="largest payload (default 256M, replayed 4M)")
+    parser.add_argument("-f", default="4", metavar="FACTOR", help="from one size to the next (default 4)")
+    parser.add_argument("-n", type=number, default=2, metavar="RANKS", help="ranks of tables of ranks (default 2)")
+    parser.add_argument("--backend", default="cuda", choices=("cuda", "host"), help="default cuda")
+    parser.add_argument("--cpus", metavar="LIST", help="processors for both builds, as taskset takes them, of one process")
+    parser.add_argument("--tolerance", type=float, default=3, metavar="PERCENT", help="default 3")
+    parser.add_argument("--out", metavar="DIR", help="where results go (default: nowhere)")
+    return parser.parse_args()
+
+
+def run(given, program, table):
+    """One document of tutti-perf."""
+    operations, are_ranks, largest, further = TABLES[table]
+    with tempfile.TemporaryDirectory() as folder:
+        file = os.path.join(folder, "run.json")
+        words = launcher(given.n) if are_ranks else ["taskset", "-c", given.cpus] if given.cpus else []
+        words = [*words, program, *operations, "--backend", given.backend, "-b", given.b, "-e", given.e or largest]
+        words += ["-f", given.f, *further, "-J", file]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True)
+        except OSError as error:
+            fail(f"{words[0]}: {error.strerror}")
+        try:
+            with open(file, encoding="utf-8") as stream:
+                document = json.load(stream)
+        except (OSError, ValueError):
+            document = None
+        # Of wrong elements, the document tells.
+        if document is None or done.returncode not in (0, 1):
+            lines = done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["no output"]
+            fail(f"{' '.join(words)}: exit status {done.returncode}: {lines[-1]}")
+        return document
+
+
+def times_of(documents):
+    """{(operation, size, place): [µs, of each run]}"""
+    times = {}
+    for document in documents:
+        for row in document["rows"]:
+            for place in PLACES:
+                if row.get("by", "tutti") == "tutti" and row[place] is not None:
+                    times.setdefault((row["operation"], row["size"], place), []).append(row[place]["time_us"])
+    return times
+
+
+def joined(before, after):
+    """[(key, µs before of each run, µs after, ratio of the medians)], of what both have."""
+    return [
+        (key, times, after[key], statistics.median(after[key]) / statistics.median(times))
+        for key, times in before.items()
+        if key in after
+    ]
+
+
+def listed(times):
+    return ", ".join(f"{time:.4g}" for time in times)
+
+
+def text_of(table, rows, tolerance):
+    """The text, and how many figures are slower."""
+    slower = sorted((row for row in rows if row[3] > 1 + tolerance / 100), key=lambda row: -row[3])
+    faster = sum(row[3] < 1 - tolerance / 100 for row in rows)
+    mean = math.exp(statistics.fmean(math.log(row[3]) for row in rows))
+    lines = [
+        f"### {table}",
+        "",
+        f"{len(rows)} figures; after over before {mean:.3f} in the geometric mean; more than {tolerance:g} % faster {faster}, "
+        f"slower {len(slower)}.",
+    ]
+    if slower:
+        lines += ["", "| slower | payload | | before, µs | after, µs | ratio |", "|---|--:|---|---|---|--:|"]
+    for (operation, size, place), before, after, ratio in slower:
+        where = place.replace("_", " ")
+        lines.append(
+            f"| `{operation}` | {format_size(size)} | {where} | {listed(before)} | {listed(after)} | {ratio:.3f} |"
+        )
+    return "\n".join(lines), len(slower)
+
+
+def facts_of(given, measured):
+    before, after = (next(iter(measured.values()))[side][0] for side in ("before", "after"))
+    devices = [device["name"] for device in after["devices"]]
+    return {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ"),
+        "before": f"commit {before.get('commit') or 'unknown'}, tutti {before.get('version')}",
+        "after": f"commit {after.get('commit') or output_of('git', 'describe', '--always', '--dirty')}, "
+        f"tutti {after.get('version')}",
+        "devices": f"{len(devices)} x {devices[0]}",
+        "driver": after.get("driver"),
+        "cuda": after.get("cuda"),
+        "nccl": after.get("nccl"),
+        "system": f"{platform.freedesktop_os_release().get('PRETTY_NAME', 'Linux')}, kernel {platform.release()}",
+        "runs": f"{given.r} of each build, in turns",
+        "processors": given.cpus or "any",
+    }
+
+
+def base_of(folder, facts):
+    count, _, name = facts["devices"].partition(" x ")
+    short = "".join(letter if letter.isalnum() else "-" for letter in name.removeprefix("NVIDIA "))
+    first = os.path.join(folder, f"{facts['date'][:10]}-{count}x{short}")
+    base, following = first, 2
+    while os.path.exists(base + ".json.gz") or os.path.exists(base + ".md"):
+        base, following = f"{first}-{following}", following + 1
+    return base
+
+
+def write(given, facts, texts, measured):
+    os.makedirs(given.out, exist_ok=True)
+    base = base_of(given.out, facts)
+    with gzip.open(base + ".json.gz", "wt", encoding="utf-8") as stream:
+        json.dump({"schema": "tutti-compare-builds/1", **facts, "tables": measured}, stream)
+        stream.write("\n")
+    with open(base + ".md", "w", encoding="utf-8") as stream:
+        stream.write("# Before and after\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items()))
+        stream.write("\n" + "\n\n".join(texts) + "\n")
+    print(f"{base}.json.gz, {base}.md", file=sys.stderr)
+
+
+def main():
+    given = arguments()
+    programs = {"before": find_program(given.base), "after": find_program(given.program)}
+    measured = {}
+    for table in given.t or TABLES:
+        sides = {"before": [], "after": []}
+        for done in range(given.r):
+            print(f"{table}: run {done + 1} of {given.r}", file=sys.stderr)
+            for side in ("before", "after") if done % 2 == 0 else ("after", "before"):
+                sides[side].append(run(given, programs[side], table))
+        measured[table] = sides
+    texts, slower = [], 0
+    for table, sides in measured.items():
+        rows = joined(times_of(sides["before"]), times_of(sides["after"]))
+        if not rows:
+            fail(f"{table}: the builds have no figures in common")
+        text, number_slower = text_of(table, rows, given.tolerance)
+        texts.append(text)
+        slower += number_slower
+    print("\n\n".join(texts))
+    if given.out:
+        write(given, facts_of(given, measured), texts, measured)
+    wrong = sum(
+        document["summary"]["wrong"] or 0 for sides in measured.values() for runs in sides.values() for document in runs
+    )
+    if wrong:
+        fail(f"{wrong} wrong elements")
+    sys.exit(SLOWER if slower else 0)
+
+
+if __name__ == "__main__":
+    main()
