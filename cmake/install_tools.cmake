@@ -38,7 +38,14 @@ install(DIRECTORY perf/reporting DESTINATION ${tutti_scripts} COMPONENT tools PA
 cmake_path(ABSOLUTE_PATH tutti_scripts BASE_DIRECTORY ${CMAKE_INSTALL_PREFIX} OUTPUT_VARIABLE tutti_scripts_dir)
 cmake_path(RELATIVE_PATH tutti_scripts_dir BASE_DIRECTORY ${tutti_bindir})
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/commands)
-foreach(script report compare_torch compare_torch_symmetric compare_mpi compare_builds)
+foreach(
+  script
+  report
+  compare_torch
+  compare_torch_symmetric
+  compare_mpi
+  compare_builds
+)
   string(REPLACE _ - command tutti-perf-${script})
   file(CREATE_LINK ${tutti_scripts_dir}/${script}.py ${PROJECT_BINARY_DIR}/commands/${command} SYMBOLIC)
   install(FILES ${PROJECT_BINARY_DIR}/commands/${command} DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)

@@ -61,7 +61,9 @@ def arguments():
     parser.add_argument("-f", default="4", metavar="FACTOR", help="from one size to the next (default 4)")
     parser.add_argument("-n", type=number, default=2, metavar="RANKS", help="ranks of tables of ranks (default 2)")
     parser.add_argument("--backend", default="cuda", choices=("cuda", "host"), help="default cuda")
-    parser.add_argument("--cpus", metavar="LIST", help="processors for both builds, as taskset takes them, of one process")
+    parser.add_argument(
+        "--cpus", metavar="LIST", help="processors for both builds, as taskset takes them, of one process"
+    )
     parser.add_argument("--tolerance", type=float, default=3, metavar="PERCENT", help="default 3")
     parser.add_argument("--out", metavar="DIR", help="where results go (default: nowhere)")
     return parser.parse_args()
