@@ -5,13 +5,14 @@
 usage: perf/compare_builds.py --base PROGRAM [--program PROGRAM] [-r RUNS] [-t TABLE]... [-b SIZE] [-e SIZE] [-f FACTOR]
                               [-n RANKS] [--backend NAME] [--cpus LIST] [--tolerance PERCENT] [--out DIR]
 
-Tables: `all`, the collectives of one process, `ranks-all`, a process per device, and `ranks-replayed`, the same from graphs of 20
-calls; of each the ten collectives that all versions know. Every run takes both builds, one after the other, the first of them
-first in every other run, so that neither has the warmer device; every byte of every result is checked on both sides.
+Tables: `all`, the collectives of one process, `ranks-all`, a process per device, and `ranks-replayed`, the same from graphs
+of 20 calls; of each the ten collectives that all versions know. Every run takes both builds, one after the other, the first
+of them first in every other run, so that neither has the warmer device; every byte of every result is checked on both sides.
 
-Prints a Markdown table for each: how many figures there are, the geometric mean of the times after over the times before, and those
-whose median over all runs is slower than the tolerance. With --out, DIR/<date>-<devices>.md has that with machine, versions
-and commits, and .json.gz all that was measured besides. Exits with 1 if an element was wrong, with 3 if a figure is slower.
+Prints a Markdown table for each: how many figures there are, the geometric mean of the times after over the times before,
+and those whose median over all runs is slower than the tolerance. With --out, DIR/<date>-<devices>.md has that with machine,
+versions and commits, and .json.gz all that was measured besides. Exits with 1 if an element was wrong, with 3 if a figure is
+slower.
 """
 
 import argparse
