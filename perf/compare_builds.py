@@ -126,8 +126,8 @@ def text_of(table, rows, tolerance):
     lines = [
         f"### {table}",
         "",
-        f"{len(rows)} figures; after over before {mean:.3f} in the geometric mean; more than {tolerance:g} % faster {faster}, "
-        f"slower {len(slower)}.",
+        f"{len(rows)} figures; after over before {mean:.3f} in the geometric mean; "
+        f"more than {tolerance:g} % faster {faster}, slower {len(slower)}.",
     ]
     if slower:
         lines += ["", "| slower | payload | | before, µs | after, µs | ratio |", "|---|--:|---|---|---|--:|"]
