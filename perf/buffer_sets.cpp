@@ -7,7 +7,7 @@ namespace tutti::perf {
 
 BufferSets::BufferSets(const Operation& operation, const Case& what, Placement placement, int count,
                        const Session& session)
-    : of_communicator_(operation.needs_communicator()) {
+    : of_communicator_(operation.needs_communicator()), have_outputs_(operation.moves_tensors()) {
   for (int set = 0; set < count; ++set) {
     if (what.memory != nullptr) what.memory->start_set(static_cast<std::size_t>(set));
     calls_.push_back(operation.prepare(what, placement));

@@ -26,6 +26,8 @@ class BufferSets {
   void fill_all(const Session& session) const;
   /// Makes all outputs wrong, and waits.
   void poison_all(const Session& session) const;
+  /// Whether calls have outputs, of whichever process.
+  [[nodiscard]] bool have_outputs() const noexcept { return have_outputs_; }
   /// Elements of this process's outputs.
   [[nodiscard]] std::uint64_t count_wrong_in_all() const;
 
@@ -33,6 +35,7 @@ class BufferSets {
   void copy_first_to_others(std::vector<Buffer> Call::*buffers, const Session& session) const;
 
   bool of_communicator_;
+  bool have_outputs_;
   std::vector<Call> calls_;
 };
 

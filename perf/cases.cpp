@@ -56,6 +56,10 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
   const int last_root = operation.has_root() ? options.root.value_or(members.count - 1) : first_root;
   for (std::size_t type = 0; type < options.dtypes.size(); ++type) {
     base.dtype = options.dtypes[type];
+    if (!operation.moves_tensors()) {
+      cases.push_back(base);
+      break;  // of whatever type
+    }
     if (operation.is_coalesced() && !options.tensors.empty()) base.tensors = options.tensors[type];
     if (operation.is_copy()) {
       const std::vector<Case> pairs = pair_cases(base, options);
@@ -76,6 +80,7 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
 
 std::string describe(const Operation& operation, const Case& what) {
   std::string text(operation.name());
+  if (!operation.moves_tensors()) return text;
   if (what.tensors.empty()) text += fmt::format(" {}", format_size(what.bytes));
   text += fmt::format(" {}", name_of(what.dtype));
   if (what.reduce_kind != ReduceKind::sum) text += fmt::format(" {}", name_of(what.reduce_kind));

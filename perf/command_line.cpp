@@ -18,18 +18,18 @@ constexpr const char* description = R"(Checks and measures tutti's collectives.
 
 OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather, all_reduce_add,
 all_reduce_add_coalesced, all_gather, all_gather_coalesced, all_gather_unequal, reduce_scatter_add,
-reduce_scatter_coalesced, reduce_scatter_add_unequal, all_to_all, all_to_all_coalesced, all_to_all_unequal, sendrecv
-(copies between all pairs of devices: latency at the smallest size, bandwidth at the largest), several of these, or
-all. Of the unequal ones the parts of n members are as long as 1 to n units; of an exchange each member's own is the
+reduce_scatter_coalesced, reduce_scatter_add_unequal, all_to_all, all_to_all_coalesced, all_to_all_unequal, sendrecv,
+barrier, several of these, or all. In one process sendrecv is copies between all pairs of devices: latency at the
+smallest size, bandwidth at the largest; between ranks messages, from each member to the next one. Of the unequal ones the parts of n members are as long as 1 to n units; of an exchange each member's own is the
 shortest. One process drives all devices. Started by mpirun, every process is a rank with -g devices; rank 0 prints.
-Between ranks all operations but sendrecv are those of a Communicator. In one process those from all_reduce_add to
-all_to_all_unequal are: of one that joins all its devices, 16 at most.
+Between ranks all operations are those of a Communicator. In one process those from all_reduce_add to
+all_to_all_unequal, and barrier, are: of one that joins all its devices, 16 at most.
   tutti-perf topo              devices, links and the peer-to-peer self-test
   tutti-perf explain OP SIZE   which transport and algorithm a call takes (in place, if it can), and why
   tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file
 
 Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add or all_reduce_add, the whole of a
-scatter or gather, an output of all_gather, an input of reduce_scatter_add or all_to_all.
+scatter or gather, an output of all_gather, an input of reduce_scatter_add or all_to_all, a message.
 Suffixes K, M and G are binary. A coalesced operation splits a size into 16 tensors unless --tensors is given.
 
 Letters, long names and meanings of options are those of nccl-tests, where it has them; its names of operations (also

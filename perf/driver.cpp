@@ -185,7 +185,7 @@ class Driver {
     row.dim = what.dim;
     row.device_count = what.members.count;
     row.launch = operation.is_copy() ? LaunchForm::eager : options_.launch;
-    row.results = operation.is_copy() ? ResultForm::given : options_.results;
+    row.results = operation.has(Placement::returned) ? options_.results : ResultForm::given;
     row.bus_factor = operation.bus_factor(what.members.count);
     row.buffer_sets = sets_of(operation, what);
     return row;

@@ -197,7 +197,7 @@ Measurement Measurer::measure_and_check(const Launcher& how, const BufferSets& b
   buffers.fill_all(session_);  // second, because in place an output holds an input
   Measurement measurement;
   measurement.timing = measure(how, options_.timing, session_.processes());
-  if (!options_.check) return measurement;
+  if (!options_.check || !buffers.have_outputs()) return measurement;
   const bool repeatable = buffers.call(0).repeatable;
   if (!repeatable) buffers.fill_all(session_);
   if (!repeatable || options_.inject_corruption) launch_each_once(how);

@@ -26,6 +26,9 @@ struct Members {
   [[nodiscard]] std::size_t own_index(int member) const noexcept {
     return static_cast<std::size_t>(member - first_own);
   }
+  /// The next one, and the one before, in a ring.
+  [[nodiscard]] int after(int member) const noexcept { return (member + 1) % count; }
+  [[nodiscard]] int before(int member) const noexcept { return (member + count - 1) % count; }
   [[nodiscard]] int number_of(std::size_t own_index) const noexcept {
     return first_own + static_cast<int>(own_index);
   }

@@ -110,8 +110,9 @@ std::byte* bytes_of(const Tensor& tensor) {
 
 std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
   if (call.dim != 0) return "NCCL sends contiguous memory only";
-  const bool is_exchange = !operation.is_copy() && operation.traits().travels_as == Collective::all_to_all;
-  if (is_exchange && call.count != 0 && call.inputs[0][0].data() == call.outputs[0][0].data())
+  if (!operation.moves_tensors()) return fmt::format("NCCL has no {}", operation.name());
+  if (operation.travels_as(Collective::all_to_all) && call.count != 0 &&
+      call.inputs[0][0].data() == call.outputs[0][0].data())
     return "NCCL exchanges nothing in place";
   if (!operation.sums()) return "";
   const bool multiplies = call.reduce_kind == ReduceKind::premul_sum;
@@ -135,6 +136,8 @@ void NcclCalls::enqueue(const Operation& operation, const Call& call) {
       const Part part{call, operation.is_coalesced(), own, tensor};
       if (operation.is_copy()) {
         enqueue_copy(part);
+      } else if (operation.goes_around()) {
+        pass_on(part);
       } else {
         enqueue_one(operation.traits().travels_as, part);
       }
@@ -222,6 +225,14 @@ void NcclCalls::enqueue_copy(const Part& part) const {
   const int member = members_.number_of(part.own);
   if (member == call.root) send(bytes_of(call.inputs[0][0]), call.bytes, part.own, call.partner);
   if (member == call.partner) receive(bytes_of(call.outputs[0][0]), call.bytes, part.own, call.root);
+}
+
+void NcclCalls::pass_on(const Part& part) const {
+  const int member = members_.number_of(part.own);
+  const Tensor& input = part.each(part.call.inputs);
+  const Tensor& out = part.each(part.call.outputs);
+  send(bytes_of(input), input.nbytes(), part.own, members_.after(member));
+  receive(bytes_of(out), out.nbytes(), part.own, members_.before(member));
 }
 
 void NcclCalls::exchange(const Part& part) const {

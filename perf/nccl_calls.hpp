@@ -51,6 +51,8 @@ class NcclCalls {
   [[nodiscard]] ncclRedOp_t operation_of(ReduceKind kind, std::size_t own, ncclDataType_t type);
   void enqueue_one(Collective collective, const Part& part);
   void enqueue_copy(const Part& part) const;
+  /// To the next member, from the one before.
+  void pass_on(const Part& part) const;
   /// A part of the input to every member, and one of the output from it.
   void exchange(const Part& part) const;
   /// NCCL has no call for parts of unequal lengths: one for each part.

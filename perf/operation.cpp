@@ -124,7 +124,7 @@ std::vector<TensorSpec> payload_tensors(const Case& what, bool coalesced) {
 }
 
 double Operation::bus_factor(int members) const {
-  if (is_copy()) return 1.0;
+  if (!collective()) return 1.0;
   // Unequal parts are as long as 1, 2, …, n units. Of such a gathered whole, the member with one unit
   // receives all others, more than anyone else; so it sends them of a summed one. In an exchange, where
   // everyone's own part is one unit, all do both.
@@ -141,6 +141,7 @@ double Operation::bus_factor(int members) const {
       return 2.0 * others;
     case Collective::broadcast:
     case Collective::reduce_add:
+    case Collective::barrier:
       return 1.0;
     default:
       break;
@@ -150,7 +151,7 @@ double Operation::bus_factor(int members) const {
 
 bool Operation::divides_evenly() const {
   // Without a root and of parts: an all_gather, a reduce_scatter_add, an all_to_all, and lists of these.
-  return !is_copy() && !has_unequal_parts() && !traits().has_root &&
+  return collective() && moves_tensors() && !has_unequal_parts() && !traits().has_root &&
          traits().travels_as != Collective::all_reduce_add;
 }
 
@@ -163,10 +164,17 @@ std::span<const Operation* const> collective_operations(Mode mode) {
       const auto has_its_name = [&](const Operation* other) { return other->name() == operation->name(); };
       if (std::ranges::none_of(all, has_its_name)) all.push_back(operation);
     }
+    all.push_back(&operations::barrier());
     return all;
   }();
-  if (mode == Mode::ranks) return operations::of_communicators();
-  return of_one_process;
+  static const std::vector<const Operation*> of_ranks = [] {
+    const auto collectives = operations::of_communicators();
+    std::vector<const Operation*> all(collectives.begin(), collectives.end());
+    all.push_back(&operations::messages_around());
+    all.push_back(&operations::barrier());
+    return all;
+  }();
+  return mode == Mode::ranks ? of_ranks : of_one_process;
 }
 
 const Operation& copy_operation() {
@@ -180,7 +188,8 @@ const Operation* find_operation(std::string_view name, Mode mode) {
   for (const Operation* operation : collective_operations(mode)) {
     if (core_of(operation->name()) == wanted) return operation;
   }
-  return core_of(copy_operation().name()) == wanted ? &copy_operation() : nullptr;
+  const bool is_copy = mode == Mode::single_process && core_of(copy_operation().name()) == wanted;
+  return is_copy ? &copy_operation() : nullptr;
 }
 
 }  // namespace tutti::perf

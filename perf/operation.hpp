@@ -89,9 +89,9 @@ class Operation {
   virtual ~Operation() = default;
 
   [[nodiscard]] virtual std::string_view name() const = 0;
-  /// What the library calls it; nothing for copies.
+  /// What the library calls it; nothing for copies and messages.
   [[nodiscard]] virtual std::optional<Collective> collective() const = 0;
-  [[nodiscard]] bool is_coalesced() const { return !is_copy() && traits().takes_lists; }
+  [[nodiscard]] bool is_coalesced() const { return collective() && traits().takes_lists; }
   /// Whether it is a communicator's, `Members::communicator`.
   [[nodiscard]] virtual bool needs_communicator() const { return false; }
   /// What algorithm bandwidth is multiplied with to compare with a link's: the share of the payload that must
@@ -106,15 +106,23 @@ class Operation {
   [[nodiscard]] virtual Lists run_returning(const Call& call, const Case& what) const = 0;
   /// Binds the call for repeated launches. Throws Error(unsupported) where there is no such form.
   [[nodiscard]] virtual PersistentCollective bind(const Call& call, const Case& what) const = 0;
-  /// Whether the operation has that form, of the two that write into given tensors.
+  /// Whether the operation has that form.
   [[nodiscard]] virtual bool has([[maybe_unused]] Placement placement) const { return true; }
 
-  [[nodiscard]] bool is_copy() const { return !collective(); }
-  /// Of one that is no copy.
+  /// Whether it copies from one device of this process to another: no collective.
+  [[nodiscard]] virtual bool is_copy() const { return false; }
+  /// Whether each member sends to the next one and receives from the one before: no collective.
+  [[nodiscard]] virtual bool goes_around() const { return false; }
+  /// Of a collective.
   [[nodiscard]] const CollectiveTraits& traits() const { return traits_of(collective().value()); }
-  [[nodiscard]] bool sums() const { return !is_copy() && traits().reduces; }
-  [[nodiscard]] bool has_root() const { return is_copy() || traits().has_root; }
-  [[nodiscard]] bool cuts_dimension() const { return !is_copy() && traits().has_own_sizes; }
+  [[nodiscard]] bool travels_as(Collective other) const {
+    return collective() && traits().travels_as == other;
+  }
+  [[nodiscard]] bool sums() const { return collective() && traits().reduces; }
+  [[nodiscard]] bool has_root() const { return is_copy() || (collective() && traits().has_root); }
+  [[nodiscard]] bool cuts_dimension() const { return collective() && traits().has_own_sizes; }
+  /// Whether there are tensors, and so sizes.
+  [[nodiscard]] bool moves_tensors() const { return !collective() || tutti::moves_tensors(*collective()); }
   /// Whether members' parts differ in length.
   [[nodiscard]] virtual bool has_unequal_parts() const { return false; }
   /// Whether each tensor of the payload has the same number of elements for every member.
@@ -124,10 +132,10 @@ class Operation {
 /// Whether one process drives all devices, or several have some each.
 enum class Mode : std::uint8_t { single_process, ranks };
 
-/// The collectives, in the order `all` runs them. Those of one process are followed by those that a
-/// communicator alone does, of all its devices.
+/// What is measured over sizes, in the order `all` runs it. The collectives of one process are followed by
+/// those that a communicator alone does, of all its devices.
 [[nodiscard]] std::span<const Operation* const> collective_operations(Mode mode);
-/// Copies from device to device, measured for every pair.
+/// Copies from device to device of one process, measured for every pair.
 [[nodiscard]] const Operation& copy_operation();
 /// By its name, however it is written, or by what other libraries call it: AllReduce and all_reduce_perf are
 /// all_reduce_add. nullptr for an unknown name.
@@ -145,8 +153,11 @@ namespace operations {
 [[nodiscard]] const Operation& scatter();
 [[nodiscard]] const Operation& gather();
 [[nodiscard]] const Operation& sendrecv();
-/// All that a communicator does.
+/// All collectives of a communicator that move tensors.
 [[nodiscard]] std::span<const Operation* const> of_communicators();
+/// Called sendrecv, too: a communicator's messages, which go from each member to the next one.
+[[nodiscard]] const Operation& messages_around();
+[[nodiscard]] const Operation& barrier();
 }  // namespace operations
 
 }  // namespace tutti::perf

@@ -10,7 +10,8 @@ class SendReceive final : public Operation {
  public:
   [[nodiscard]] std::string_view name() const override { return "sendrecv"; }
   [[nodiscard]] std::optional<Collective> collective() const override { return std::nullopt; }
-  [[nodiscard]] bool has(Placement placement) const override { return placement != Placement::in_place; }
+  [[nodiscard]] bool has(Placement placement) const override { return placement == Placement::out_of_place; }
+  [[nodiscard]] bool is_copy() const override { return true; }
 
   [[nodiscard]] Call prepare(const Case& what, Placement) const override { return prepare_copy(what); }
 

@@ -33,8 +33,7 @@ class OfCommunicator final : public Operation {
   [[nodiscard]] bool needs_communicator() const override { return true; }
   [[nodiscard]] bool has_unequal_parts() const override { return !description_.name_of_unequal.empty(); }
   [[nodiscard]] bool has(Placement placement) const override {
-    return placement == Placement::out_of_place ||
-           (placement == Placement::in_place && description_.has_in_place);
+    return placement != Placement::in_place || description_.has_in_place;
   }
 
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {

@@ -51,9 +51,6 @@ std::vector<const Operation*> parse_operations(const std::string& name, Mode mod
   }
   const Operation* const operation = find_operation(name, mode);
   if (operation == nullptr) refuse_operation(name, mode);
-  if (mode == Mode::ranks && operation->is_copy()) {
-    throw UsageError("sendrecv copies between the devices of one process: start it without a launcher");
-  }
   return {operation};
 }
 
@@ -187,8 +184,9 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
   if (options.peer == PeerChoice::mpi && options.launch == LaunchForm::persistent)
     throw UsageError("--peer mpi makes plain calls: expected no -G or --persistent with it");
   if (options.results == ResultForm::returned) {
-    if (!any([](const Operation* op) { return !op->is_copy(); })) {
-      throw UsageError("sendrecv measures plain copies, which return no new tensors (--results)");
+    if (!any([](const Operation* op) { return op->has(Placement::returned); })) {
+      throw UsageError(
+          fmt::format("{} returns no new tensors (--results)", options.operations.front()->name()));
     }
     if (options.launch == LaunchForm::persistent) {
       throw UsageError("--results new and --persistent exclude each other: a bound call has its outputs");

@@ -145,7 +145,9 @@ class MpiPeer final : public Peer {
   }
 
   void enqueue(std::size_t /*mode*/, const Operation& operation, const Call& call) override {
+    if (!operation.moves_tensors()) return require(MPI_Barrier(comm_), "MPI_Barrier");
     if (call.count == 0) return;
+    if (operation.goes_around()) return pass_on(call.inputs[0][0], call.outputs[0][0]);
     for (std::size_t tensor = 0; tensor < call.tensors; ++tensor)
       call_one(operation.traits().travels_as, call, tensor);
   }
@@ -202,6 +204,13 @@ class MpiPeer final : public Peer {
         break;
     }
     throw Error(ErrorCode::internal, "--peer mpi: not a collective");
+  }
+
+  void pass_on(const Tensor& input, const Tensor& out) const {
+    const MPI_Datatype type = moved_type(input.dtype());
+    require(MPI_Sendrecv(input.data(), count_of(input), type, (rank_ + 1) % size_, 0, out.data(),
+                         count_of(out), type, (rank_ + size_ - 1) % size_, 0, comm_, MPI_STATUS_IGNORE),
+            "MPI_Sendrecv");
   }
 
   void reduce_scatter(const Call& call, const Tensor& whole, const Tensor& part) const {

@@ -240,6 +240,29 @@ Call prepare_copy(const Case& what) {
   return call;
 }
 
+Call prepare_around(const Case& what) {
+  const TensorSpec spec = payload_tensors(what, false).front();
+  Call call = call_of(what, {spec});
+  // Every member's input is a part of one array.
+  const Content content = whole_content(spec, what, 0, Pattern::bits);
+  const auto values = [&](int from) {
+    return columns_of(content, from * call.count, call.count, call.count);
+  };
+  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
+    const int member = what.members.number_of(own);
+    call.add_input(0, make_tensor(spec, what, member), values(member));
+    call.add_output(0, make_tensor(spec, what, member), values(what.members.before(member)));
+  }
+  return call;
+}
+
+Call prepare_nothing(const Case& what) {
+  Call call = call_of(what, std::vector<TensorSpec>());
+  call.inputs.resize(1);
+  call.outputs.resize(1);
+  return call;
+}
+
 Call prepare_chunks(const Case& what, Placement placement, Whole whole) {
   const TensorSpec spec = payload_tensors(what, false).front();
   const Content content = whole_content(spec, what, 0, Pattern::bits);

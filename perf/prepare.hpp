@@ -17,6 +17,11 @@ namespace tutti::perf {
 /// A tensor on the root and one on the case's partner.
 [[nodiscard]] Call prepare_copy(const Case& what);
 
+/// A tensor from every member for the next one, and one from the one before.
+[[nodiscard]] Call prepare_around(const Case& what);
+/// No tensors.
+[[nodiscard]] Call prepare_nothing(const Case& what);
+
 /// The two ends of scatter and gather.
 enum class Whole : std::uint8_t { input, output };
 /// A whole tensor on the root and its chunks, one per member: equal parts along a dimension, the last ones

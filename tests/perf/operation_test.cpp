@@ -25,6 +25,7 @@ TEST(PerfOperation, BusFactorsAreTheSharesOfThePayloadThatMove) {
                                                     {"all_gather_coalesced", 0.75},
                                                     {"reduce_scatter_coalesced", 0.75},
                                                     {"all_to_all_coalesced", 0.75},
+                                                    {"sendrecv", 1.0},
                                                     // Of 1 + 2 + 3 + 4 units all but one move.
                                                     {"all_gather_unequal", 0.9},
                                                     {"reduce_scatter_add_unequal", 0.9},

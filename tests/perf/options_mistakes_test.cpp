@@ -43,7 +43,7 @@ TEST(PerfOptions, WhatNcclTestsHasBesidesIsRefusedWithWhatToUse) {
 
 TEST(PerfOptions, WhatRanksDoNotHaveIsRefused) {
   const Mistake mistakes[] = {
-      {{"sendrecv"}, "sendrecv"},
+      {{"sendrecv", "--results", "new"}, "sendrecv returns no new tensors"},
       {{"explain", "sendrecv", "1M"}, "sendrecv"},
       {{"broadcast", "--results", "new", "--peer", "mpi"}, "--results new and --peer"},
       {{"broadcast", "--peer", "mpi", "--persistent"}, "--peer mpi makes plain calls"},

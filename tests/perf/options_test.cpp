@@ -159,7 +159,7 @@ TEST(PerfOptions, TheLastOfSeveralCounts) {
 
 TEST(PerfOptions, AllMeansEverything) {
   const Options options = parsed({"all", "-d", "all", "-r", "all", "--dim", "all"});
-  EXPECT_EQ(options.operations.size(), 18U);
+  EXPECT_EQ(options.operations.size(), 19U);
   EXPECT_EQ(options.dtypes.size(), all_dtypes.size());
   EXPECT_EQ(options.root, std::nullopt);
   EXPECT_EQ(options.dims, (std::vector{0, 1}));
@@ -207,7 +207,7 @@ TEST(PerfOptions, OtherCommands) {
 
 TEST(PerfOptions, OneProcessHasAllThatACommunicatorDoesToo) {
   for (const char* name :
-       {"all_reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add"}) {
+       {"all_reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add", "barrier"}) {
     EXPECT_TRUE(parsed({name}).operations.at(0)->needs_communicator()) << name;
   }
   for (const char* name : {"broadcast", "reduce_add_coalesced", "gather"}) {
@@ -217,9 +217,9 @@ TEST(PerfOptions, OneProcessHasAllThatACommunicatorDoesToo) {
 }
 
 TEST(PerfOptions, RanksHaveTheCollectivesOfACommunicator) {
-  EXPECT_EQ(parsed({"all"}, Mode::ranks).operations.size(), 17U);
-  for (const char* name :
-       {"all_reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add"}) {
+  EXPECT_EQ(parsed({"all"}, Mode::ranks).operations.size(), 19U);
+  for (const char* name : {"all_reduce_add", "all_reduce_add_coalesced", "all_gather", "reduce_scatter_add",
+                           "sendrecv", "barrier"}) {
     EXPECT_EQ(parsed({name}, Mode::ranks).operations.at(0)->name(), name);
   }
   EXPECT_EQ(parsed({"all", "--peer", "mpi"}, Mode::ranks).peer, PeerChoice::mpi);
@@ -234,7 +234,7 @@ TEST(PerfOptions, SeveralOperationsAreMeasuredInTheirOrderAndOnce) {
     names.emplace_back(operation->name());
   EXPECT_EQ(names, (std::vector<std::string>{"gather", "broadcast"}));
   EXPECT_EQ(parsed({"scatter", "all"}).operations.size(), parsed({"all"}).operations.size());
-  EXPECT_EQ(parsed({"all"}).operations.size(), 18U);
+  EXPECT_EQ(parsed({"all"}).operations.size(), 19U);
 }
 
 TEST(PerfOptions, TakeOrRefuseWhateverIsTyped) {

@@ -59,7 +59,7 @@ TEST(PerfRanksCommandLine, MistakesAreOneLineOfAllRanksAndStatusTwo) {
       {{"broadcast", "-g", "2", "--devices", "1"}, "-g: 2"},
       {{"broadcast", "-g", "17"}, "-g: '17' is not valid: expected a whole number, 1 to 16"},
       {{"broadcast", "--persistent", "--results", "new"}, "--results new and --persistent"},
-      {{"sendrecv"}, "sendrecv"},
+      {{"explain", "barrier", "64M"}, "barrier"},
       {{"explain", "sendrecv", "64M"}, "sendrecv"},
       {{"broadcast", "--peer", "nccl"}, "--peer nccl:"},
       {{"broadcast", "--peer", "mpi", "-g", "2"}, "--peer mpi:"},
@@ -125,13 +125,17 @@ TEST(PerfRanksCommandLine, EveryRootTypeAndDimensionIsRightWithSeveralDevicesPer
   EXPECT_LE(document["communicator_memory"]["created"], 64U << 20U);
   EXPECT_TRUE(document["communicator_memory"]["with_nccl"].is_null());
   EXPECT_TRUE(document["not_measured"].empty());
-  // Three sizes of: four operations with four roots, two of those with two dimensions as well, and
-  // eleven without roots.
-  EXPECT_EQ(document["rows"].size(), 3U * (4U * 4U + 2U * 4U * 2U + 11U));
+  // Three sizes of: four operations with four roots, two of those with two dimensions as well, and twelve
+  // without roots; and a barrier.
+  EXPECT_EQ(document["rows"].size(), 3U * (4U * 4U + 2U * 4U * 2U + 12U) + 1U);
   for (const auto& row : document["rows"]) {
     for (const char* placement : {"out_of_place", "in_place"}) {
       if (row[placement].is_null()) continue;
-      EXPECT_EQ(row[placement]["wrong"], 0) << row;
+      if (row["operation"] == "barrier") {
+        EXPECT_TRUE(row[placement]["wrong"].is_null()) << row;
+      } else {
+        EXPECT_EQ(row[placement]["wrong"], 0) << row;
+      }
     }
   }
 }
@@ -170,7 +174,7 @@ TEST(PerfRanksCommandLine, MpiIsMeasuredAndCheckedBeside) {
   EXPECT_EQ(skipped["cause"], "refused");
   EXPECT_NE(skipped.dump().find("all_to_all_unequal"), std::string::npos) << skipped;
   EXPECT_NE(skipped.dump().find("as much comes from each as goes there"), std::string::npos) << skipped;
-  ASSERT_EQ(document["rows"].size(), 2U * 17U);
+  ASSERT_EQ(document["rows"].size(), 2U * 19U);
   for (const auto& row : document["rows"]) {
     if (row["by"] == "tutti") continue;
     EXPECT_EQ(row["by"], "mpi");
@@ -187,13 +191,15 @@ TEST(PerfRanksCommandLine, WhatMpiCannotSumIsLeftOutWithTheReason) {
 }
 
 TEST(PerfRanksCommandLine, WrongElementsOfAllRanksAreCountedAndAreStatusOne) {
-  for (const std::string operation : {"broadcast", "gather", "all_gather"}) {
+  for (const std::string operation : {"broadcast", "gather", "all_gather", "sendrecv"}) {
     const Outcome outcome = run(3, {operation, "-b", "64K", "-e", "64K", "-n", "2", "--buffer-sets", "1",
                                     "-r", "1", "--inject-corruption"});
     EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.error;
-    // One of each output: the root's, or every rank's in both placements.
-    const std::string wrong = operation == "gather" ? "1" : "6";
-    EXPECT_NE(outcome.out.find("# wrong elements: " + wrong + " FAILED"), std::string::npos) << outcome.out;
+    // One of each output: the root's, or every rank's in both placements, of which sendrecv has one.
+    const std::string wrong = operation == "gather" ? "1" : operation == "sendrecv" ? "3" : "6";
+    const std::string foot = "# wrong elements: " + wrong + " FAILED: tutti " + wrong + "\n";
+    EXPECT_NE(outcome.out.find(foot), std::string::npos) << outcome.out;
+    expect_one_line_about(own_lines(outcome.error), "wrong elements: tutti " + wrong);
   }
 }
 
