@@ -4,8 +4,8 @@
 
 usage: perf/compare_mpi.py [-n RANKS] [-r RUNS] [-b SIZE] [-e SIZE] [-f FACTOR] [--out DIR] [--program PATH]
 
-Each run is `mpirun -np RANKS tutti-perf all --backend host --peer mpi`, in which both sides are measured in turns and every
-byte of every result is checked. Prints a Markdown table of MPI's time over tutti's, out of place and in place, medians of
+Each run is `mpirun -np RANKS tutti-perf all --backend host --peer mpi`, and the same of `all_reduce -o min`, in which both
+sides are measured in turns and every byte of every result is checked. Prints a Markdown table of MPI's time over tutti's, out of place and in place, medians of
 all runs. With --out, DIR/<date>-virtual-<ranks>-ranks.md has the table with the machine, versions and commit, and
 .json.gz all that was measured besides; earlier results of a day stay. Exits with 1 if an element was wrong.
 
@@ -29,6 +29,7 @@ from compare_torch import fail, find_program
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 PLACES = ("out_of_place", "in_place")
+MEASURED = (["all"], ["all_reduce", "-o", "min"])  # in each run
 BUSY = 0.1  # a share of the machine's time from which others are in the way
 
 
@@ -83,14 +84,14 @@ def launcher(ranks):
     return [script, str(ranks)] if os.access(script, os.X_OK) else ["mpirun", "-np", str(ranks)]
 
 
-def run(given, program):
+def run(given, program, measured):
     """One document of tutti-perf."""
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "ranks.json")
         words = [
             *launcher(given.n),
             program,
-            "all",
+            *measured,
             "--backend",
             "host",
             "--peer",
@@ -122,20 +123,26 @@ def run(given, program):
         return document
 
 
+def name_of(row):
+    """The operation, and what it reduces by if that is no sum."""
+    redop = row.get("redop", "none")
+    return row["operation"] if redop in ("none", "sum") else f"{row['operation'].removesuffix('_add')} {redop}"
+
+
 def ratios_of(documents):
     """{operation: {size: {place: [MPI's time over tutti's, of each run]}}}"""
     ratios = {}
     for document in documents:
-        own = {(row["operation"], row["size"]): row for row in document["rows"] if row["by"] == "tutti"}
+        own = {(name_of(row), row["size"]): row for row in document["rows"] if row["by"] == "tutti"}
         for row in document["rows"]:
-            beside = own.get((row["operation"], row["size"]))
+            beside = own.get((name_of(row), row["size"]))
             if row["by"] == "tutti" or beside is None:
                 continue
             for place in PLACES:
                 if row[place] is None or beside[place] is None:
                     continue
                 ratio = row[place]["back_to_back_us"]["median"] / beside[place]["back_to_back_us"]["median"]
-                ratios.setdefault(row["operation"], {}).setdefault(row["size"], {}).setdefault(place, []).append(ratio)
+                ratios.setdefault(name_of(row), {}).setdefault(row["size"], {}).setdefault(place, []).append(ratio)
     return ratios
 
 
@@ -151,7 +158,8 @@ def cell(places):
 
 
 def table(ratios):
-    sizes = sorted({size for by_size in ratios.values() for size in by_size})
+    sizes = sorted({size for by_size in ratios.values() for size in by_size if size > 0})
+    without_sizes = {operation: by_size[0] for operation, by_size in ratios.items() if list(by_size) == [0]}
     lines = [
         "| MPI's time over tutti's, out of place / in place | "
         + " | ".join(format_size(size) for size in sizes)
@@ -159,7 +167,10 @@ def table(ratios):
         "|---|" + "--:|" * len(sizes),
     ]
     for operation, by_size in ratios.items():
+        if operation in without_sizes:
+            continue
         lines.append(f"| `{operation}` | " + " | ".join(cell(by_size.get(size, {})) for size in sizes) + " |")
+    lines += [f"\n`{operation}`: {cell(places)}" for operation, places in without_sizes.items()]
     return "\n".join(lines)
 
 
@@ -213,7 +224,7 @@ def main():
             print(warning_of(share), file=sys.stderr)
         busy = max(busy, share)
         print(f"run {done + 1} of {given.r}", file=sys.stderr)
-        documents.append(run(given, program))
+        documents += [run(given, program, measured) for measured in MEASURED]
     ratios = ratios_of(documents)
     if not ratios:
         fail("no figures of both sides: was tutti-perf built with MPI?")
