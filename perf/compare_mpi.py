@@ -4,10 +4,11 @@
 
 usage: perf/compare_mpi.py [-n RANKS] [-r RUNS] [-b SIZE] [-e SIZE] [-f FACTOR] [--out DIR] [--program PATH]
 
-Each run is `mpirun -np RANKS tutti-perf all --backend host --peer mpi`, and the same of `all_reduce -o min`, in which both
-sides are measured in turns and every byte of every result is checked. Prints a Markdown table of MPI's time over tutti's, out of place and in place, medians of
-all runs. With --out, DIR/<date>-virtual-<ranks>-ranks.md has the table with the machine, versions and commit, and
-.json.gz all that was measured besides; earlier results of a day stay. Exits with 1 if an element was wrong.
+Each run is `mpirun -np RANKS tutti-perf all --backend host --peer mpi`, and the same of `all_reduce -o min`, in which
+both sides are measured in turns and every byte of every result is checked. Prints a Markdown table of MPI's time over
+tutti's, out of place and in place, medians of all runs. With --out, DIR/<date>-virtual-<ranks>-ranks.md has the table
+with the machine, versions and commit, and .json.gz all that was measured besides; earlier results of a day stay. Exits
+with 1 if an element was wrong.
 
 Figures are of one machine's cores, and worth something only if nothing else runs on them: a warning tells, and the results
 keep, how busy the machine was before the runs.
