@@ -262,9 +262,9 @@ class TUTTI_EXPORT Communicator {
   // Between two members. Only the ranks of these two know of a message: others make no call. The k-th message
   // that a member sends to another is the k-th that the other receives from it; there are no tags. Both give
   // as many elements of the same type: else the communicator ends with Error(invalid_argument), with both
-  // sides. Where one side was more than 8 messages ahead of the other as it made it, that may come after
-  // bytes have moved: `out` may have been written, though nothing beside it, and streams may have gone on. A
-  // captured side goes with a captured one.
+  // sides, and nothing of the message is written. The sender's stream may have gone on. A captured side goes
+  // with a captured one; replays of graphs that meet another message than theirs wait until the communicator
+  // is aborted.
   //
   // A call has its place among the calls of its own rank, which follow one another on the streams. So where
   // one side waits, the other must come without waiting for it first: two ranks that both send and then

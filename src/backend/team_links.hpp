@@ -12,9 +12,12 @@
 ///
 /// From every member to every other there is a *link*. Its messages are taken in the order in which they are
 /// sent. They go in pieces by several *lanes*, each of which has a ring of slots and two flags of its own:
-/// the sender puts a piece into the next slot in the receiver's window, as soon as there is room, and says
-/// how many it has put; the receiver copies it out and says how many it has taken. Each member counts both
-/// itself, in its counters, so that graphs can be replayed.
+/// the sender puts a piece into the next slot in the receiver's window, as soon as there is room, with a
+/// label that tells what message it is of, and says how many it has put; the receiver copies it out and says
+/// how many it has taken. Each member counts both itself, in its counters, so that graphs can be replayed.
+///
+/// The receiver takes no piece of another message than the one it is asked for, in bytes or element type: it
+/// waits there, until the host that compares both sides ends the team.
 ///
 /// A member does many messages at once, of many links: whatever piece can move does, and none waits for one
 /// of another link. Lanes do not wait for one another either, so it does not matter whether they are done at
@@ -24,6 +27,7 @@ namespace tutti::backend {
 struct LinkMessage {
   std::byte* address = nullptr;  ///< own memory: only read, if it is sent
   std::uint64_t bytes = 0;
+  std::uint32_t dtype = 0;  ///< a DType: both sides have the same
 };
 
 /// The messages of one task on one link, in order: entries of `TeamLinks::messages`.
@@ -50,8 +54,7 @@ struct TeamLinks {
   /// Lanes that have something to do.
   [[nodiscard]] std::uint32_t lanes_used() const noexcept {
     std::uint64_t most = 0;
-    for (const LinkMessage& message : messages)
-      most = std::max(most, message.bytes == 0 ? 0 : layout.link_pieces(message.bytes));
+    for (const LinkMessage& message : messages) most = std::max(most, layout.link_pieces(message.bytes));
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, layout.link_lanes));
   }
 };

@@ -95,8 +95,15 @@ struct alignas(16) TeamLine {
   std::uint64_t round;  ///< of all that the team has made: none comes twice
 };
 
-/// What lies where in a window: flags, lines of what is given, inboxes, slots, and slots of links
-/// (`team_links.hpp`). Flags, lines and inboxes are zero at first.
+/// What a piece of a message says of itself (`team_links.hpp`).
+struct alignas(16) LinkLabel {
+  std::uint64_t bytes;        ///< of the message
+  std::uint32_t dtype;        ///< of its elements
+  std::uint32_t piece_bytes;  ///< of the piece
+};
+
+/// What lies where in a window: flags, labels of links, lines of what is given, inboxes, slots, and slots of
+/// links (`team_links.hpp`). All but slots are zero at first.
 struct TeamWindowLayout {
   static constexpr std::size_t alignment = 4096;
   static constexpr std::uint32_t slot_count = 8;
@@ -138,14 +145,22 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::size_t link_taken_offset(std::uint32_t by, std::uint32_t lane) const noexcept {
     return (2 * members + (members + by) * link_lanes + lane) * sizeof(SharedFlag);
   }
+  /// Where member `from` puts the label of the piece of so many pieces before it in the lane, in the window
+  /// of the member that receives.
+  [[nodiscard]] constexpr std::size_t link_label_offset(std::uint32_t from, std::uint32_t lane,
+                                                        std::uint32_t before) const noexcept {
+    const std::size_t label = (std::size_t{from} * link_lanes + lane) * link_slots + before % link_slots;
+    static_assert(link_slots * sizeof(LinkLabel) == sizeof(SharedFlag), "a lane's labels are not a line");
+    return link_taken_offset(members, 0) + label * sizeof(LinkLabel);
+  }
   /// Where member `from` tells a reader the first address that it gives in a round, in the reader's window.
   [[nodiscard]] constexpr std::size_t given_line_offset(std::uint32_t from,
                                                         std::uint32_t round) const noexcept {
-    return flags_bytes() + (std::size_t{round % slot_count} * members + from) * sizeof(TeamLine);
+    return labels_end() + (std::size_t{round % slot_count} * members + from) * sizeof(TeamLine);
   }
   [[nodiscard]] constexpr std::size_t inboxes_offset() const noexcept {
     const std::size_t given_lines = std::size_t{slot_count} * members * sizeof(TeamLine);
-    return (flags_bytes() + given_lines + alignment - 1) / alignment * alignment;
+    return (labels_end() + given_lines + alignment - 1) / alignment * alignment;
   }
   [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint32_t round) const noexcept {
     return round % slot_count * inbox_bytes;
@@ -181,7 +196,7 @@ struct TeamWindowLayout {
     return slots_offset() + slot_count * slot_bytes + slot * link_slot_bytes;
   }
   /// How a message of so many bytes is cut: both sides know them, and nothing else of one another. Piece i
-  /// goes by lane i modulo their number.
+  /// goes by lane i modulo their number. A message without bytes is one piece without bytes.
   [[nodiscard]] constexpr std::uint64_t link_piece_bytes(std::uint64_t bytes) const noexcept {
     const std::uint64_t share = (bytes + link_lanes - 1) / link_lanes;
     const std::uint64_t whole = (share + smallest_link_piece - 1) / smallest_link_piece * smallest_link_piece;
@@ -190,7 +205,7 @@ struct TeamWindowLayout {
   }
   [[nodiscard]] constexpr std::uint64_t link_pieces(std::uint64_t bytes) const noexcept {
     const std::uint64_t piece = link_piece_bytes(bytes);
-    return (bytes + piece - 1) / piece;
+    return bytes == 0 ? 1 : (bytes + piece - 1) / piece;
   }
   [[nodiscard]] constexpr std::size_t bytes() const noexcept {
     return (link_slot_offset(members, 0, 0) + alignment - 1) / alignment * alignment;
@@ -207,9 +222,8 @@ struct TeamWindowLayout {
   }
 
  private:
-  [[nodiscard]] constexpr std::size_t flags_bytes() const noexcept {
-    return std::size_t{2} * members * (1 + link_lanes) * sizeof(SharedFlag);
-  }
+  /// Of links; the flags are before them.
+  [[nodiscard]] constexpr std::size_t labels_end() const noexcept { return link_label_offset(members, 0, 0); }
 };
 
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.

@@ -23,9 +23,7 @@ struct MemberTransfers {
 std::vector<MemberTransfers> transfers_by_member(const Membership& membership,
                                                  std::span<const LinkTransfer> transfers) {
   std::vector<const LinkTransfer*> sorted;
-  for (const LinkTransfer& transfer : transfers) {
-    if (transfer.bytes != 0) sorted.push_back(&transfer);
-  }
+  for (const LinkTransfer& transfer : transfers) sorted.push_back(&transfer);
   const auto link_of = [](const LinkTransfer* transfer) {
     const LinkHalf& half = transfer->half;
     return std::tuple(half.member, half.peer, half.is_sent);
@@ -43,7 +41,9 @@ std::vector<MemberTransfers> transfers_by_member(const Membership& membership,
                               .first_message = static_cast<std::uint32_t>(member.messages.size())});
     }
     ++member.parts.back().message_count;
-    member.messages.push_back({sorted[i]->address, sorted[i]->bytes});
+    member.messages.push_back({.address = sorted[i]->address,
+                               .bytes = sorted[i]->bytes,
+                               .dtype = static_cast<std::uint32_t>(half.dtype)});
   }
   return all;
 }

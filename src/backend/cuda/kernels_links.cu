@@ -89,8 +89,7 @@ struct LinkLane {
   /// Goes past messages that have no more pieces in the lane.
   __device__ void settle(const LinkPart& part, LinkCursor& cursor) const {
     while (cursor.message < part.message_count) {
-      const std::uint64_t bytes = message(part, cursor).bytes;
-      if (bytes != 0 && cursor.piece < task.layout.link_pieces(bytes)) return;
+      if (cursor.piece < task.layout.link_pieces(message(part, cursor).bytes)) return;
       ++cursor.message;
       cursor.piece = lane;
     }
@@ -101,15 +100,29 @@ struct LinkLane {
     const std::uint32_t needed =
         part.is_sent != 0 ? cursor.count + 1 - TeamWindowLayout::link_slots : cursor.count + 1;
     const SystemWord flag(*reinterpret_cast<std::uint32_t*>(window(task.member) + offset));
-    return has_reached(flag.load(::cuda::memory_order_acquire), needed);
+    if (!has_reached(flag.load(::cuda::memory_order_acquire), needed)) return false;
+    if (part.is_sent != 0) return true;
+    const LinkLabel& label = label_of(task.member, part.peer, cursor);
+    const LinkMessage& whole = message(part, cursor);
+    return label.bytes == whole.bytes && label.dtype == whole.dtype;
+  }
+  /// Of the next piece from member `from` to member `to`.
+  [[nodiscard]] __device__ LinkLabel& label_of(std::uint32_t to, std::uint32_t from,
+                                               const LinkCursor& cursor) const {
+    return *reinterpret_cast<LinkLabel*>(window(to) +
+                                         task.layout.link_label_offset(from, lane, cursor.count));
+  }
+  [[nodiscard]] __device__ std::uint64_t bytes_of_piece(const LinkMessage& whole,
+                                                        const LinkCursor& cursor) const {
+    const std::uint64_t piece_bytes = task.layout.link_piece_bytes(whole.bytes);
+    const std::uint64_t left = whole.bytes - cursor.piece * piece_bytes;
+    return left < piece_bytes ? left : piece_bytes;
   }
   /// By all threads of the block.
   __device__ void move(const LinkPart& part, const LinkCursor& cursor) const {
     const LinkMessage& whole = message(part, cursor);
-    const std::uint64_t piece_bytes = task.layout.link_piece_bytes(whole.bytes);
-    const std::uint64_t offset = cursor.piece * piece_bytes;
-    const std::uint64_t left = whole.bytes - offset;
-    const std::uint64_t bytes = left < piece_bytes ? left : piece_bytes;
+    const std::uint64_t offset = cursor.piece * task.layout.link_piece_bytes(whole.bytes);
+    const std::uint64_t bytes = bytes_of_piece(whole, cursor);
     if (part.is_sent != 0) {
       copy_link_piece(window(part.peer) + task.layout.link_slot_offset(task.member, lane, cursor.count),
                       whole.address + offset, bytes);
@@ -121,6 +134,13 @@ struct LinkLane {
   }
   /// By the thread that has the part, after a barrier: what has been moved, or read, comes before the flag.
   __device__ void tell(const LinkPart& part, LinkCursor& cursor) const {
+    if (part.is_sent != 0) {
+      const LinkMessage& whole = message(part, cursor);
+      label_of(part.peer, task.member, cursor) = {
+          .bytes = whole.bytes,
+          .dtype = whole.dtype,
+          .piece_bytes = static_cast<std::uint32_t>(bytes_of_piece(whole, cursor))};
+    }
     ++cursor.count;
     const std::size_t offset = part.is_sent != 0 ? task.layout.link_ready_offset(task.member, lane)
                                                  : task.layout.link_taken_offset(task.member, lane);

@@ -51,8 +51,16 @@ struct LinkOrders {
   [[nodiscard]] static std::uint32_t needed(const LinkPart& part, std::uint32_t count) {
     return part.is_sent != 0 ? count + 1 - TeamWindowLayout::link_slots : count + 1;
   }
-  [[nodiscard]] bool can_move(const LinkPart& part, std::uint32_t lane, std::uint32_t count) const {
+  [[nodiscard]] bool has_come(const LinkPart& part, std::uint32_t lane, std::uint32_t count) const {
     return has_reached(flag(part, lane).value.load(std::memory_order_acquire), needed(part, count));
+  }
+  [[nodiscard]] bool can_move(const LinkPart& part, std::uint32_t lane, const LinkCursor& cursor) const {
+    if (!has_come(part, lane, cursor.count)) return false;
+    if (part.is_sent != 0) return true;
+    LinkLabel label;
+    std::memcpy(&label, own_flags + layout.link_label_offset(part.peer, lane, cursor.count), sizeof(label));
+    const LinkMessage& expected = message(part, cursor);
+    return label.bytes == expected.bytes && label.dtype == expected.dtype;
   }
   [[nodiscard]] const LinkMessage& message(const LinkPart& part, const LinkCursor& cursor) const {
     return messages[part.first_message + cursor.message];
@@ -60,8 +68,7 @@ struct LinkOrders {
   /// Goes past messages that have no more pieces in the lane.
   void settle(const LinkPart& part, LinkCursor& cursor, std::uint32_t lane) const {
     while (cursor.message < part.message_count) {
-      const std::uint64_t bytes = message(part, cursor).bytes;
-      if (bytes != 0 && cursor.piece < layout.link_pieces(bytes)) return;
+      if (cursor.piece < layout.link_pieces(message(part, cursor).bytes)) return;
       ++cursor.message;
       cursor.piece = lane;
     }
@@ -81,7 +88,7 @@ struct LinkOrders {
       for (std::uint32_t lane = 0; lane < lanes; ++lane) {
         const LinkCursor cursor = start(part, lane);
         if (is_over(part, cursor)) continue;
-        if (can_move(part, lane, cursor.count)) return true;
+        if (can_move(part, lane, cursor)) return true;
         is_empty = false;
       }
     }
@@ -125,7 +132,7 @@ class LinkRun {
       if (move_what_can()) {
         tries = 0;
         pause = first_link_pause;
-      } else if (open_.size() == 1) {
+      } else if (open_.size() == 1 && !has_come(open_.front())) {
         const Open& last = open_.front();
         const LinkPart& part = orders_.parts[last.part];
         static_cast<void>(wait_for_flag(orders_.flag(part, last.lane),
@@ -147,10 +154,15 @@ class LinkRun {
     LinkCursor cursor;
   };
 
+  /// Whether there is a piece, if not the right one, or room for one.
+  [[nodiscard]] bool has_come(const Open& open) const {
+    return orders_.has_come(orders_.parts[open.part], open.lane, open.cursor.count);
+  }
+
   bool move_what_can() {
     bool has_moved = false;
     for (Open& open : open_) {
-      if (!orders_.can_move(orders_.parts[open.part], open.lane, open.cursor.count)) continue;
+      if (!orders_.can_move(orders_.parts[open.part], open.lane, open.cursor)) continue;
       move(open);
       has_moved = true;
     }
@@ -177,12 +189,13 @@ class LinkRun {
     std::byte* flag = nullptr;
     if (part.is_sent != 0) {
       std::byte* const slot = peer_window + layout.link_slot_offset(orders_.member, open.lane, cursor.count);
-      std::memcpy(translation.write(slot, bytes), translation.read(message.address + offset, bytes), bytes);
+      copy(translation.write(slot, bytes), translation.read(message.address + offset, bytes), bytes);
+      write_label(translation, open, bytes);
       flag = peer_window + layout.link_ready_offset(orders_.member, open.lane);
     } else {
       const std::byte* const slot =
           orders_.windows[orders_.member] + layout.link_slot_offset(part.peer, open.lane, cursor.count);
-      std::memcpy(translation.write(message.address + offset, bytes), translation.read(slot, bytes), bytes);
+      copy(translation.write(message.address + offset, bytes), translation.read(slot, bytes), bytes);
       flag = peer_window + layout.link_taken_offset(orders_.member, open.lane);
     }
     if (machine_.faults.any()) translation.corrupt_crossings(Operation::kernel);
@@ -190,6 +203,25 @@ class LinkRun {
     backend::set_flag(translation.flag(flag), cursor.count);
     cursor.piece += layout.link_lanes;
     orders_.settle(part, cursor, open.lane);
+  }
+
+  /// Nothing has no address.
+  static void copy(std::byte* target, const std::byte* source, std::uint64_t bytes) {
+    if (bytes != 0) std::memcpy(target, source, bytes);
+  }
+
+  void write_label(Translation& translation, const Open& open, std::uint64_t piece_bytes) const {
+    const LinkPart& part = orders_.parts[open.part];
+    const LinkMessage& message = orders_.message(part, open.cursor);
+    const LinkLabel label{.bytes = message.bytes,
+                          .dtype = message.dtype,
+                          .piece_bytes = static_cast<std::uint32_t>(piece_bytes)};
+    // A lane's labels lie where a flag could: as with flags, faults of links leave them alone.
+    std::byte* const first =
+        orders_.windows[part.peer] + orders_.layout.link_label_offset(orders_.member, open.lane, 0);
+    auto* const labels = reinterpret_cast<std::byte*>(&translation.flag(first));
+    std::memcpy(labels + open.cursor.count % TeamWindowLayout::link_slots * sizeof(label), &label,
+                sizeof(label));
   }
 
   const LinkOrders& orders_;
