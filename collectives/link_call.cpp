@@ -80,12 +80,6 @@ void LinkCall::require_means() const {
     arguments_.unsupported("nccl was asked for{}, and messages between two members go through windows",
                            in_words(team_.settings().transport_source));
   }
-  if (team_.membership().spans_hosts()) {
-    arguments_.unsupported(
-        "the ranks are on {} hosts, expected one: messages between two members do not go "
-        "from host to host",
-        team_.membership().hosts().size());
-  }
   if (team_.windows().layout().link_lanes == 0) {
     arguments_.unsupported("options.window_bytes is {}, expected more for {} members",
                            team_.settings().window_bytes, team_.membership().member_count());

@@ -278,8 +278,9 @@ class TUTTI_EXPORT Communicator {
   //
   // What is sent may be written over, in stream order, when the call is over: the bytes are then with the
   // receiver, or in its slots. Cost: the bytes once to the receiver's device and once there, or through host
-  // memory where devices do not reach one another's; in one process a copy. Messages between ranks of several
-  // hosts, and with `options.transport` nccl, are Error(unsupported).
+  // memory where devices do not reach one another's, and from host to host through the network as well; in
+  // one process a copy. Between hosts, too, messages can be captured: replays need no call of the host's.
+  // With `options.transport` nccl messages between processes are Error(unsupported).
 
   /// Sends `tensor`, which lies on a local member's device, from that member to member `to`.
   void send(const Tensor& tensor, int to, StreamList streams = {});

@@ -72,10 +72,10 @@ class Letters {
 std::vector<Letter> letters_of_all(const Group& group, const Sizes& counts, DType dtype, std::uint64_t seed,
                                    Placement placement = Placement::contiguous) {
   std::vector<Letter> letters;
-  for (const std::int64_t count : counts) {
+  for (const std::int64_t least : counts) {
     for (int from = 0; from < group.members(); ++from) {
       for (int to = group.members() - 1; to >= 0; --to)
-        letters.push_back({from, to, dtype, count + from, ++seed, placement});
+        letters.push_back({from, to, dtype, least + from, ++seed, placement});
     }
   }
   return letters;
@@ -168,14 +168,6 @@ void check_refusals(Group& group) {
 }  // namespace
 
 void messages_go_from_member_to_member(Group& group) {
-  if (group.communicator.explain().find(" hosts:") != std::string::npos) {
-    const Tensor tensor = zeros({8}, {.device = group.device(0)});
-    const int other = group.member(0) == 0 ? group.members() - 1 : 0;
-    if (group.communicator.rank_count() == 1) return;
-    EXPECT_TRUE(refuses([&] { group.communicator.send(tensor, other); }, ErrorCode::unsupported,
-                        {"send: the ranks are on", "hosts, expected one"}));
-    return;
-  }
   check_letters(group, letters_of_all(group, {0, 1, 7, 1000, 33'333}, DType::float32, 100));
   check_letters(group, letters_of_all(group, {15, 0, 3000}, DType::int8, 400, Placement::misaligned));
   check_letters(group, letters_of_all(group, {999}, DType::complex128, 500, Placement::gapped));
@@ -191,7 +183,8 @@ void messages_go_from_member_to_member(Group& group) {
 }
 
 void messages_can_be_captured(Group& group) {
-  if (group.communicator.explain().find(" hosts:") != std::string::npos) return;
+  // Of what goes between hosts, graphs replay no calls of all ranks.
+  const bool sums_too = group.communicator.explain().find(" hosts:") == std::string::npos;
   const auto letters = letters_of_all(group, {300, 40'000}, DType::int32, 900);
   std::vector<Stream> streams;
   for (int i = 0; i < group.locals(); ++i) streams.emplace_back(group.device(i).index());
@@ -202,14 +195,14 @@ void messages_can_be_captured(Group& group) {
   for (int i = 0; i < group.locals(); ++i) current_stream(group.device(i).index()).synchronize();
   const Graph graph = Graph::capture(streams, [&] {
     captured->send(streams);
-    group.communicator.all_reduce_add(sums, sums, streams);
+    if (sums_too) group.communicator.all_reduce_add(sums, sums, streams);
     captured->send(streams);
   });
   std::int32_t expected = 1;
   for (int launch = 0; launch < 3; ++launch) {
     graph.launch(streams.front());
     for (const Stream& stream : streams) stream.wait_stream(streams.front());
-    expected *= group.members();
+    if (sums_too) expected *= group.members();
     check_letters(group, letters_of_all(group, {1, 5000}, DType::int32, 950), streams);
   }
   captured->check();

@@ -178,6 +178,74 @@ TEST(SeveralHosts, FlagsStayComparableHoweverManyRoundsAreForOthers) {
   });
 }
 
+TEST(SeveralHosts, MessagesThatDifferEndOnAllHostsWithBothSides) {
+  expect_all_right(4, [](Exchange& exchange) {
+    pretend_host(exchange.rank() / 2);
+    Communicator communicator = make(exchange, 60s);
+    try {
+      for (int i = 0; i < 20; ++i) {
+        if (exchange.rank() == 0) communicator.send(some_tensor(i == 18 ? 10 : 7), 3);
+        if (exchange.rank() == 3) communicator.recv(some_tensor(7), 0);
+      }
+    } catch (const Error& error) {  // of whoever comes second
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+    }
+    EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+    EXPECT_TRUE(refuses([&] { communicator.check(); }, ErrorCode::invalid_argument,
+                        {"message #19 from member 0 to member 3 does not match", "rank 0 sends 10 float32",
+                         "rank 3 receives 7 float32"}));
+  });
+}
+
+TEST(SeveralHosts, AMessageOfARankThatIsGoneEndsOnAllHosts) {
+  // Rank 1 has a neighbour on its host, who sees it go.
+  Ranks ranks(3, [](Exchange& exchange) {
+    pretend_host(exchange.rank() / 2);
+    Communicator communicator = make(exchange, 60s);
+    if (exchange.rank() == 1) communicator.send(some_tensor(), 2);
+    if (exchange.rank() == 2) communicator.recv(some_tensor(), 1);
+    communicator.barrier();
+    synchronize(0);
+    transport::team::synchronize(exchange);  // the others have come here too
+    if (exchange.rank() == 1) std::raise(SIGKILL);
+    const Stopwatch watch;
+    const std::string text = failure_of(0, [&] {
+      if (exchange.rank() == 2) return communicator.recv(some_tensor(), 1);
+      communicator.barrier();
+    });
+    EXPECT_LT(watch.elapsed(), slack);
+    EXPECT_TRUE(mentions(text, {"rank 1", "is gone"}));
+  });
+  expect_endings(ranks, {all_right, killed, all_right});
+}
+
+TEST(SeveralHosts, AMessageThatNobodySendsNamesItsSender) {
+  expect_all_right(3, [](Exchange& exchange) {
+    pretend_host(exchange.rank());
+    Communicator communicator = make(exchange);
+    communicator.barrier();
+    if (exchange.rank() == 2) communicator.recv(some_tensor(), 0);
+    EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+    EXPECT_TRUE(refuses([&] { communicator.check(); }, ErrorCode::timeout,
+                        {"message #1 from member 0 to member 2 did not finish on rank 2 " + within_timeout,
+                         "rank 0 has not come to send"}));
+  });
+}
+
+TEST(SeveralHosts, WhoLeavesWithoutItsSideOfAMessageEndsItAndWhoHasSentWaitsForItsReader) {
+  expect_all_right(2, [](Exchange& exchange) {
+    pretend_host(exchange.rank());
+    Communicator communicator = make(exchange, 60s);
+    const Tensor tensor = full({10}, exchange.rank(), {.dtype = DType::int32, .device = 0});
+    if (exchange.rank() == 1) return communicator.send(tensor, 0);  // and leaves
+    std::this_thread::sleep_for(300ms);
+    communicator.recv(tensor, 1);
+    EXPECT_EQ(tensor.to_vector<std::int32_t>().front(), 1);
+    const std::string text = failure_of(0, [&] { communicator.recv(tensor, 1); });
+    EXPECT_TRUE(mentions(text, {"rank 1 has left without message #2 from member 1 to member 0"}));
+  });
+}
+
 TEST(SeveralHosts, AbortEndsWaitsOnAllHosts) {
   expect_all_right(3, [](Exchange& exchange) {
     pretend_host(exchange.rank());

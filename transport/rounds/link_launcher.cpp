@@ -114,6 +114,7 @@ void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64
       for (const MemberTransfers& member : members) launch_member(runtime, team, member, streams);
     }
   }
+  team.news().announce();
   if (is_captured) return;
   for (std::size_t local = 0; local < streams.size(); ++local)
     team.progress().mark_batch(local, number, streams[local]);

@@ -157,21 +157,31 @@ void Courier::work() {
 
 bool Courier::send() {
   if (mirror_.has_sent_all()) return false;  // those who have heard of it may be gone
+  bool has_sent = false;
+  const auto send_to = [&](std::size_t host, MessageWriter& message) {
+    in_network([&] {
+      network_->send(receivers_[host], message.take());
+      return true;
+    });
+    has_sent = true;
+  };
   // Before the calls: those whose bytes are there have been announced.
   const std::vector<Parcel> parcels = parcels_ready();
+  mirror_.begin_news();
+  std::vector<MessageWriter> messages(receivers_.size());
+  for (std::size_t host = 0; host < receivers_.size(); ++host) {
+    MessageWriter& message = messages[host];
+    if (receivers_[host] < 0) continue;
+    mirror_.add_link_news(message, host, [&] {
+      if (message.size() >= full_message) send_to(host, message);
+    });
+  }
   MessageWriter news;
   mirror_.add_news(news);
-  if (news.empty() && parcels.empty()) return false;
   const std::vector<std::byte> common = news.take();
   for (std::size_t host = 0; host < receivers_.size(); ++host) {
     if (receivers_[host] < 0) continue;
-    const auto send_to = [&](MessageWriter& message) {
-      return in_network([&] {
-        network_->send(receivers_[host], message.take());
-        return true;
-      });
-    };
-    MessageWriter message;
+    MessageWriter& message = messages[host];
     message.add_bytes(common);
     for (const Parcel& parcel : parcels) {
       std::vector<std::uint32_t> readers;
@@ -180,11 +190,11 @@ bool Courier::send() {
       }
       if (readers.empty()) continue;
       mirror_.add_parcel(message, parcel, readers);
-      if (message.size() >= full_message) send_to(message);
+      if (message.size() >= full_message) send_to(host, message);
     }
-    if (!message.empty()) send_to(message);
+    if (!message.empty()) send_to(host, message);
   }
-  return true;
+  return has_sent;
 }
 
 std::vector<Parcel> Courier::parcels_ready() {

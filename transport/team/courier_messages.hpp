@@ -18,7 +18,19 @@
 namespace tutti::transport::team {
 
 /// What a record of a message tells.
-enum class MessageRecord : std::uint32_t { state, call, mail, progress, parcel, abort, watched, gossip };
+enum class MessageRecord : std::uint32_t {
+  state,
+  call,
+  mail,
+  progress,
+  parcel,
+  abort,
+  watched,
+  gossip,
+  link_log,
+  link_piece,
+  link_taken,
+};
 
 class MessageWriter {
  public:

@@ -51,7 +51,7 @@ bool Leaving::is_through(std::size_t rank) const noexcept {
 }
 
 bool Leaving::has_received(std::size_t rank) const noexcept {
-  if (membership_.spans_hosts()) return true;  // there are no messages
+  if (rank == membership_.rank()) return true;  // there are no messages
   const std::size_t first = membership_.first_member(rank);
   for (std::size_t to = first; to < first + membership_.member_count(rank); ++to) {
     for (std::size_t local = 0; local < membership_.local_count(); ++local) {

@@ -3,10 +3,9 @@
 
 #include "log.hpp"
 #include "transport/team/late_warnings.hpp"
+#include "transport/team/link_comparison.hpp"
 
 #include <algorithm>
-#include <array>
-#include <exception>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -18,11 +17,6 @@ constexpr int growth_between_warnings = 3;
 
 std::int64_t whole_ms(std::chrono::nanoseconds time) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(time).count();
-}
-
-std::string text_of(const LinkSignature& signature) {
-  return fmt::format("{} {}{}", signature.elements, tutti::name_of(signature.dtype),
-                     signature.is_captured ? ", captured" : "");
 }
 
 LinkSignature signature_of(const LinkHalf& half, bool is_captured) {
@@ -59,10 +53,11 @@ LinkLog& Links::peer_log(const LinkHalf& half) const noexcept {
                       : state_.link_log(half.peer, half.member, SharedState::LinkEnd::sender);
 }
 
-std::string Links::in_words(const Message& message) {
+LinkPlace Links::place_of(const Message& message) noexcept {
   const LinkHalf& half = message.half;
-  return fmt::format("message #{} from member {} to member {}", message.number,
-                     half.is_sent ? half.member : half.peer, half.is_sent ? half.peer : half.member);
+  return {.from = half.is_sent ? half.member : half.peer,
+          .to = half.is_sent ? half.peer : half.member,
+          .number = message.number};
 }
 
 std::uint64_t Links::post(const std::vector<LinkHalf>& halves, bool is_captured) {
@@ -104,27 +99,9 @@ void Links::announce(Side& side) {
     LinkLog& log = own_log(message.half);
     if (!log.has_room_beside(peer_log(message.half))) return;
     log.post(signature_of(message.half, message.is_captured));
-    compare(message);
+    compare_sides(membership_, state_, abort_, place_of(message),
+                  message.half.is_sent ? SharedState::LinkEnd::sender : SharedState::LinkEnd::receiver);
     side.unannounced.pop_front();
-  }
-}
-
-void Links::compare(const Message& message) noexcept {
-  // Whichever side comes second sees the other's: each has written its own before it looks.
-  const LinkLog& theirs_log = peer_log(message.half);
-  if (theirs_log.posted() < message.number) return;
-  const LinkSignature theirs = theirs_log.message(message.number);
-  const LinkSignature mine = signature_of(message.half, message.is_captured);
-  if (mine == theirs) return;
-  constexpr std::array<std::string_view, 2> does{"receives", "sends"};
-  try {
-    abort_.set(ErrorCode::invalid_argument,
-               fmt::format("{} does not match: rank {} {} {}, rank {} {} {}", in_words(message),
-                           membership_.rank(), does[message.half.is_sent ? 1 : 0], text_of(mine),
-                           peer_rank(message.half), does[message.half.is_sent ? 0 : 1], text_of(theirs)));
-  } catch (...) {
-    abort_.fail("makes a message that does not match, or another rank does; which cannot be said",
-                backend::Escaped::current());
   }
 }
 

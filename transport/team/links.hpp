@@ -6,6 +6,7 @@
 #include "transport/team/call_log.hpp"
 #include "transport/team/flight_record.hpp"
 #include "transport/team/judgement.hpp"
+#include "transport/team/link_comparison.hpp"
 #include "transport/team/link_log.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/progress.hpp"
@@ -84,9 +85,10 @@ class Links {
   }
   /// As far as there is room.
   void announce(Side& side);
-  void compare(const Message& message) noexcept;
-  /// "message #3 from member 0 to member 1".
-  [[nodiscard]] static std::string in_words(const Message& message);
+  [[nodiscard]] static LinkPlace place_of(const Message& message) noexcept;
+  [[nodiscard]] static std::string in_words(const Message& message) {
+    return team::in_words(place_of(message));
+  }
   [[nodiscard]] bool is_missing(const Message& message) const noexcept {
     return peer_log(message.half).made() < message.number;
   }

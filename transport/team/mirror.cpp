@@ -24,6 +24,7 @@ Mirror::Mirror(const Membership& membership, const SharedState& state, const Win
       record_(record),
       abort_(abort),
       timeout_(timeout),
+      links_(membership, state, windows, abort),
       progress_sent_(membership.local_count()) {
   for (std::uint32_t member = 0; member < membership.member_count(); ++member) {
     if (membership.is_on_this_host(membership.rank_of_member()[member])) members_here_.push_back(member);
@@ -42,8 +43,6 @@ bool Mirror::is_ready(const Parcel& parcel) const noexcept {
 
 void Mirror::add_news(MessageWriter& news) {
   const RankStatus& status = state_.status(membership_.rank());
-  // The state is read before the rest: what a rank that leaves has said is complete.
-  const std::uint32_t state = status.state.load();
   add_calls(news, status.last_sequence.load());
   for (const Mailbox::Kind kind : {Mailbox::all, Mailbox::part}) add_mail(news, kind);
   add_progress(news);
@@ -55,10 +54,10 @@ void Mirror::add_news(MessageWriter& news) {
   }
   add_abort(news);
   // The state comes after the reason: who has left is not taken for it.
-  if (state != state_sent_) {
+  if (state_seen_ != state_sent_) {
     news.add(Record::state);
-    news.add(state);
-    state_sent_ = state;
+    news.add(state_seen_);
+    state_sent_ = state_seen_;
   }
 }
 

@@ -6,6 +6,7 @@
 #include "transport/team/call_log.hpp"
 #include "transport/team/courier_messages.hpp"
 #include "transport/team/flight_record.hpp"
+#include "transport/team/link_mirror.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/progress.hpp"
 #include "transport/team/shared_state.hpp"
@@ -18,6 +19,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -47,7 +49,14 @@ class Mirror {
 
   /// Whether the bytes are where they are to be read from.
   [[nodiscard]] bool is_ready(const Parcel& parcel) const noexcept;
-  /// Adds what is new of this rank since it was last called.
+  /// Begins to look for what is new of this rank: what `add_link_news` and `add_news` add until they begin
+  /// again is complete if it has the last word.
+  void begin_news() noexcept { state_seen_ = state_.status(membership_.rank()).state.load(); }
+  /// Adds what is new of messages to and from members on `host`, as `LinkMirror::add_news` does.
+  void add_link_news(MessageWriter& news, std::size_t host, const std::function<void()>& may_send) {
+    links_.add_news(news, host, may_send);
+  }
+  /// Adds what else is new, for all hosts. To be sent after the former.
   void add_news(MessageWriter& news);
   /// Adds the bytes, for these of its readers.
   void add_parcel(MessageWriter& message, const Parcel& parcel, std::span<const std::uint32_t> readers) const;
@@ -97,6 +106,8 @@ class Mirror {
   const std::chrono::milliseconds timeout_;
   std::vector<std::uint32_t> members_here_;  ///< of all ranks of this host
 
+  LinkMirror links_;
+  std::uint32_t state_seen_ = RankStatus::joining;
   std::uint32_t state_sent_ = RankStatus::joining;
   std::uint64_t sequence_sent_ = 0;
   std::int64_t watched_at_sent_ = 0;

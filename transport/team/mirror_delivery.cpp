@@ -41,6 +41,15 @@ void Mirror::deliver(const Network::Message& message) {
       case Record::parcel:
         deliver_parcel(reader);
         break;
+      case Record::link_log:
+        links_.deliver_log(reader);
+        break;
+      case Record::link_piece:
+        links_.deliver_piece(reader);
+        break;
+      case Record::link_taken:
+        links_.deliver_taken(reader);
+        break;
       case Record::abort: {
         const auto code = static_cast<ErrorCode>(reader.take<std::uint32_t>());
         const auto text = reader.take_bytes(reader.take<std::uint32_t>());

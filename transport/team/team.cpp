@@ -19,16 +19,15 @@ SharedState::Shape shape_of(const Membership& membership, const TeamSettings& se
   return {.ranks = membership.rank_count(),
           .members = membership.member_count(),
           .has_registrations = !membership.spans_hosts() && settings.transport != TransportKind::staged,
-          .has_links = !membership.spans_hosts()};
+          .has_links = membership.rank_count() > 1};
 }
 
 /// Links take no more than as much again as the slots of rounds. There are fewer lanes where slots would be
-/// too small for their flags to be worth it, and none at all between hosts, in a rank alone, or where nothing
-/// is posted.
+/// too small for their flags to be worth it, and none at all in a rank alone, or where nothing is posted.
 void lay_out_links(BackendKind backend, const Membership& membership, const TeamSettings& settings,
                    backend::TeamWindowLayout& layout) {
   using Layout = backend::TeamWindowLayout;
-  if (membership.spans_hosts() || membership.rank_count() == 1 || !settings.is_posted) return;
+  if (membership.rank_count() == 1 || !settings.is_posted) return;
   const LinkTuning tuning = link_tuning_of(backend);
   const std::uint64_t of_link = settings.window_bytes / layout.members / Layout::link_slots;
   std::uint32_t lanes = tuning.lanes;
