@@ -52,6 +52,10 @@ bool LinkCall::is_local(const Item& item) const {
   return team_.membership().is_local(static_cast<std::size_t>(item.message.peer()));
 }
 
+bool LinkCall::is_by_nccl() const {
+  return team_.settings().transport == TransportKind::nccl;
+}
+
 bool LinkCall::is_received(const Item& item) const {
   return item.message.kind() == Message::Kind::recv;
 }
@@ -75,10 +79,14 @@ void LinkCall::add(const Message& message, const Name& tensor_name, const Name& 
 void LinkCall::require_means() const {
   const bool is_far = std::ranges::any_of(items_, [&](const Item& item) { return !is_local(item); });
   if (!is_far) return;
-  const TransportKind transport = team_.settings().transport;
-  if (transport == TransportKind::nccl) {
-    arguments_.unsupported("nccl was asked for{}, and messages between two members go through windows",
-                           in_words(team_.settings().transport_source));
+  if (is_by_nccl()) {
+    if (!context_.means().nccl->is_connected()) {
+      arguments_.unsupported(
+          "nccl was asked for{}, which all ranks connect in the first call that they all make by it, "
+          "expected such a call before, for instance a broadcast",
+          in_words(team_.settings().transport_source));
+    }
+    return;
   }
   if (team_.windows().layout().link_lanes == 0) {
     arguments_.unsupported("options.window_bytes is {}, expected more for {} members",
@@ -195,14 +203,19 @@ void LinkCall::enqueue(std::uint64_t number) {
     transfers.push_back({half, address_in(items_[i].dense), items_[i].dense.nbytes()});
     ++i;
   }
-  if (!transfers.empty()) {
+  if (!transfers.empty() && is_by_nccl()) {
+    transport::team::launch_links_by_nccl(context_.runtime(), team_, *context_.means().nccl, number,
+                                          transfers, streams_);
+  } else if (!transfers.empty()) {
     transport::team::launch_links(context_.runtime(), team_, context_.launcher().launching(), number,
                                   transfers, streams_);
   }
   auto plan = std::make_shared<transport::Plan>();
-  plan->summary.transport =
-      transfers.empty() ? name_of(TransportKind::p2p) : name_of(team_.windows().transport());
-  plan->summary.algorithm = transfers.empty() ? "copy engines" : "messages through slots";
+  const TransportKind beyond = is_by_nccl() ? TransportKind::nccl : team_.windows().transport();
+  plan->summary.transport = name_of(transfers.empty() ? TransportKind::p2p : beyond);
+  plan->summary.algorithm = transfers.empty() ? "copy engines"
+                            : is_by_nccl()    ? "send and receive"
+                                              : "messages through slots";
   context_.set_last_plan(std::move(plan));
   packing_.unpack();
 }

@@ -51,6 +51,8 @@ class LinkCall {
   [[nodiscard]] std::size_t member(const Item& item) const;
   [[nodiscard]] bool is_local(const Item& item) const;
   [[nodiscard]] bool is_received(const Item& item) const;
+  /// What goes to other processes.
+  [[nodiscard]] bool is_by_nccl() const;
   void require_means() const;
   void require_apart() const;
   /// The sides of messages inside this process, in order.

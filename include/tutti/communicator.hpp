@@ -280,7 +280,11 @@ class TUTTI_EXPORT Communicator {
   // receiver, or in its slots. Cost: the bytes once to the receiver's device and once there, or through host
   // memory where devices do not reach one another's, and from host to host through the network as well; in
   // one process a copy. Between hosts, too, messages can be captured: replays need no call of the host's.
-  // With `options.transport` nccl messages between processes are Error(unsupported).
+  //
+  // With `options.transport` nccl messages between processes are sends and receives of NCCL's, once a call of
+  // all ranks has gone by it, a broadcast for instance: before, they are Error(unsupported), as all ranks
+  // connect together. The host may then wait for a partner, the first time; what is received of a message
+  // that differs is not defined.
 
   /// Sends `tensor`, which lies on a local member's device, from that member to member `to`.
   void send(const Tensor& tensor, int to, StreamList streams = {});

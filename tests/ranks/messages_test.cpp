@@ -6,6 +6,7 @@
 #include "support/timing.hpp"
 #include "transport/team/agreement.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/graph.hpp"
 #include "tutti/stream.hpp"
 
 #include <chrono>
@@ -314,6 +315,45 @@ TEST(Messages, ThatHaveBeenSentAreReceivedWhenTheirSenderHasLeft) {
     synchronize(0);
     std::this_thread::sleep_for(100ms);  // whoever looks around has looked at all of them
     communicator->check();
+  });
+}
+
+TEST(Messages, GoByNcclWhereThatIsAskedForOnceItIsConnected) {
+  expect_all_right(2, [](Exchange& exchange) {
+    const CommunicatorOptions options{.devices = {Device(exchange.rank() % device_count())},
+                                      .transport = TransportKind::nccl};
+    if (backend_kind() == BackendKind::host) {
+      EXPECT_TRUE(
+          refuses([&] { const Communicator none(exchange, options); }, ErrorCode::unsupported, {"nccl"}));
+      return;
+    }
+    if (device_count() < 2) return;
+    Communicator communicator(exchange, options);
+    const int device = options.devices[0].index();
+    const int other = 1 - exchange.rank();
+    const Tensor sent = full({100'001}, exchange.rank(), {.dtype = DType::int32, .device = device});
+    const Tensor received = full({100'001}, -1, {.dtype = DType::int32, .device = device});
+    EXPECT_TRUE(refuses([&] { communicator.sendrecv(sent, other, received, other); }, ErrorCode::unsupported,
+                        {"nccl was asked for", "connect"}));
+    communicator.broadcast({zeros({8}, {.device = device})}, 0);
+    communicator.sendrecv(sent, other, received, other);
+    EXPECT_EQ(communicator.last_plan().transport, "nccl");
+    EXPECT_TRUE(holds(received, other));
+    // Several of one link at once, one of them without elements, in a graph.
+    const Stream stream(device);
+    stream.wait_stream(current_stream(device));
+    const Tensor parts = full({30}, -1, {.dtype = DType::int32, .device = device});
+    synchronize(device);
+    const Graph graph = Graph::capture({stream}, [&] {
+      communicator.batch_send_recv(
+          {Message::recv(parts.narrow(0, 0, 10), other), Message::recv(parts.narrow(0, 10, 0), other),
+           Message::recv(parts.narrow(0, 10, 20), other), Message::send(sent.narrow(0, 0, 10), other),
+           Message::send(sent.narrow(0, 0, 0), other), Message::send(sent.narrow(0, 0, 20), other)},
+          {stream});
+    });
+    for (int launch = 0; launch < 2; ++launch) graph.launch(stream);
+    stream.synchronize();
+    EXPECT_TRUE(holds(parts, other));
   });
 }
 

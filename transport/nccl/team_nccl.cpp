@@ -175,7 +175,7 @@ void TeamCommunicators::require_healthy() {
 }
 
 void TeamCommunicators::enqueue(const nccl::CallList& list, const Binding& binding) {
-  connect(binding.team->sequence);
+  if (binding.team != nullptr) connect(binding.team->sequence);
   in_use_ = true;
   const std::unique_ptr<std::atomic<bool>, void (*)(std::atomic<bool>*)> in_use(
       &in_use_, [](std::atomic<bool>* used) { *used = false; });

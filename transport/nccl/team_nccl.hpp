@@ -20,7 +20,8 @@ class TeamNccl : public nccl::Connection {
   [[nodiscard]] static std::unique_ptr<TeamNccl> create(Runtime& runtime, Exchange& exchange, Team& team,
                                                         std::string& reason);
 
-  /// Whether its communicators have been made, by all ranks, without which a call cannot be captured.
+  /// Whether its communicators have been made, by all ranks, without which a call cannot be captured, and
+  /// nothing can go that is no call of all ranks: then the binding has no `team`.
   [[nodiscard]] virtual bool is_connected() const noexcept = 0;
 };
 

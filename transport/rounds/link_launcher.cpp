@@ -99,6 +99,11 @@ void launch_each_apart(Runtime& runtime, Team& team, std::span<const MemberTrans
   if (failure) std::rethrow_exception(failure);
 }
 
+void mark_streams(Team& team, std::uint64_t number, std::span<const backend::StreamRef> streams) {
+  for (std::size_t local = 0; local < streams.size(); ++local)
+    team.progress().mark_batch(local, number, streams[local]);
+}
+
 }  // namespace
 
 void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64_t number,
@@ -115,9 +120,31 @@ void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64
     }
   }
   team.news().announce();
-  if (is_captured) return;
-  for (std::size_t local = 0; local < streams.size(); ++local)
-    team.progress().mark_batch(local, number, streams[local]);
+  if (!is_captured) mark_streams(team, number, streams);
+}
+
+void launch_links_by_nccl(Runtime& runtime, Team& team, TeamNccl& nccl, std::uint64_t number,
+                          std::span<const LinkTransfer> transfers,
+                          const std::vector<backend::StreamRef>& streams) {
+  nccl::CallList list;
+  std::vector<std::byte*> addresses;
+  for (const LinkTransfer& transfer : transfers) {
+    if (transfer.bytes == 0) continue;  // on both sides
+    const LinkHalf& half = transfer.half;
+    nccl::Call call{.function = half.is_sent ? nccl::Function::send : nccl::Function::receive,
+                    .lane = static_cast<LaneId>(half.member - team.membership().first_local()),
+                    .rank = static_cast<int>(half.member),
+                    .peer = static_cast<int>(half.peer),
+                    .count = transfer.bytes};
+    (half.is_sent ? call.source : call.target) = Place{.buffer = static_cast<BufferId>(addresses.size())};
+    addresses.push_back(transfer.address);
+    list.calls.push_back(call);
+  }
+  list.group_ends.push_back(list.calls.size());
+  if (!list.calls.empty()) {
+    nccl.enqueue(list, {.backend = runtime.backend(), .addresses = addresses, .lanes = streams});
+  }
+  if (number != 0) mark_streams(team, number, streams);
 }
 
 }  // namespace tutti::transport::team

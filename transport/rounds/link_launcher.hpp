@@ -4,6 +4,7 @@
 #include "backend/team_links.hpp"
 #include "runtime.hpp"
 #include "transport/launching.hpp"
+#include "transport/nccl/team_nccl.hpp"
 #include "transport/team/links.hpp"
 #include "transport/team/team.hpp"
 
@@ -27,5 +28,10 @@ struct LinkTransfer {
 /// launched.
 void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64_t number,
                   std::span<const LinkTransfer> transfers, std::span<const backend::StreamRef> streams);
+
+/// Likewise by NCCL, which is connected: as one group of sends and receives, of bytes.
+void launch_links_by_nccl(Runtime& runtime, Team& team, TeamNccl& nccl, std::uint64_t number,
+                          std::span<const LinkTransfer> transfers,
+                          const std::vector<backend::StreamRef>& streams);
 
 }  // namespace tutti::transport::team
