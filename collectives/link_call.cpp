@@ -21,6 +21,8 @@ namespace {
 using transport::team::LinkHalf;
 using transport::team::LinkTransfer;
 
+constexpr std::size_t most_messages_named = 4;
+
 std::byte* address_in(const Tensor& tensor) {
   return static_cast<std::byte*>(tensor.data());
 }
@@ -162,12 +164,49 @@ std::vector<LinkHalf> LinkCall::halves() const {
   return halves;
 }
 
+PlanSummary LinkCall::summary() const {
+  const bool stays = std::ranges::all_of(items_, [this](const Item& item) { return is_local(item); });
+  if (stays) return {.transport = std::string(name_of(TransportKind::p2p)), .algorithm = "copy engines"};
+  if (is_by_nccl())
+    return {.transport = std::string(name_of(TransportKind::nccl)), .algorithm = "send and receive"};
+  return {.transport = std::string(name_of(team_.windows().transport())),
+          .algorithm = "messages through slots"};
+}
+
+std::string LinkCall::messages_in_words() const {
+  std::string text;
+  for (const Item& item : std::span(items_).first(std::min(items_.size(), most_messages_named))) {
+    const Tensor& tensor = item.message.tensor();
+    text +=
+        fmt::format("{}{} {} {} member {}", text.empty() ? "" : ", ", tensor.numel(),
+                    tutti::name_of(tensor.dtype()), is_received(item) ? "from" : "to", item.message.peer());
+  }
+  if (items_.size() > most_messages_named)
+    text += fmt::format(" and {} more", items_.size() - most_messages_named);
+  return text;
+}
+
+watching::WatchedCall LinkCall::watched() const {
+  const transport::team::Membership& membership = team_.membership();
+  std::uint64_t bytes = 0;
+  for (const Item& item : items_) bytes += item.message.tensor().nbytes();
+  return {.runtime = &context_.runtime(),
+          .messages_by = name_,
+          .messages = messages_in_words(),
+          .bytes = bytes,
+          .plan = summary(),
+          .streams = streams_,
+          .member = watching::WatchedMember{
+              .team = context_.number(), .rank = membership.rank(), .rank_count = membership.rank_count()}};
+}
+
 void LinkCall::run() {
   team_.abort().require_running();
   require_means();
   require_apart();
   pair_up();
   if (items_.empty()) return;
+  const watching::CallRange range([this] { return watched(); });
   context_.launcher().begin(streams_);
   const bool is_captured = context_.launcher().captured().has_value();
   pack();
@@ -194,7 +233,8 @@ void LinkCall::run() {
 void LinkCall::enqueue(std::uint64_t number) {
   keep_memory();
   const backend::WorkLabel label(this, [](const void* call) {
-    return fmt::format("{} of a communicator", static_cast<const LinkCall*>(call)->name_);
+    const auto* const link_call = static_cast<const LinkCall*>(call);
+    return fmt::format("{} of a communicator: {}", link_call->name_, link_call->messages_in_words());
   });
   copy_pairs();
   std::vector<LinkTransfer> transfers;
@@ -211,11 +251,7 @@ void LinkCall::enqueue(std::uint64_t number) {
                                   transfers, streams_);
   }
   auto plan = std::make_shared<transport::Plan>();
-  const TransportKind beyond = is_by_nccl() ? TransportKind::nccl : team_.windows().transport();
-  plan->summary.transport = name_of(transfers.empty() ? TransportKind::p2p : beyond);
-  plan->summary.algorithm = transfers.empty() ? "copy engines"
-                            : is_by_nccl()    ? "send and receive"
-                                              : "messages through slots";
+  plan->summary = summary();
   context_.set_last_plan(std::move(plan));
   packing_.unpack();
 }

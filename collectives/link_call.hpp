@@ -7,12 +7,14 @@
 #include "tutti/message.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
+#include "watching.hpp"
 
 #include <array>
 #include <cstddef>
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -62,6 +64,10 @@ class LinkCall {
   void enqueue(std::uint64_t number);
   void keep_memory();
   [[nodiscard]] std::vector<transport::team::LinkHalf> halves() const;
+  [[nodiscard]] PlanSummary summary() const;
+  /// "4000 float32 to member 1, 10 int8 from member 2 and 3 more".
+  [[nodiscard]] std::string messages_in_words() const;
+  [[nodiscard]] watching::WatchedCall watched() const;
 
   TeamContext& context_;
   transport::team::Team& team_;

@@ -36,9 +36,10 @@ std::string arguments_of(const WatchedCall& call, bool is_captured) {
                         json_text(call.plan.algorithm));
   }
   if (call.member) {
-    text += fmt::format(",\"rank\":{},\"ranks\":{},\"sequence\":{}", call.member->rank,
-                        call.member->rank_count, call.member->sequence);
+    text += fmt::format(",\"rank\":{},\"ranks\":{}", call.member->rank, call.member->rank_count);
+    if (call.member->sequence != 0) text += fmt::format(",\"sequence\":{}", call.member->sequence);
   }
+  if (!call.messages.empty()) text += fmt::format(",\"messages\":{}", json_text(call.messages));
   if (is_captured) text += ",\"captured\":true";
   const std::string plan = call.explain ? call.explain() : "";
   if (!plan.empty()) text += fmt::format(",\"plan\":{}", json_text(plan.substr(0, longest_plan)));
@@ -235,7 +236,7 @@ TracedCall::TracedCall(Trace& trace, const WatchedCall& call)
   const bool is_captured = std::ranges::any_of(call.streams, [&](backend::StreamRef stream) {
     return stream.device >= 0 && runtime_.backend().is_capturing(stream);
   });
-  slice_ = std::make_shared<Slice>(Slice{name_of(call.collective), arguments_of(call, is_captured)});
+  slice_ = std::make_shared<Slice>(Slice{name_of(call), arguments_of(call, is_captured)});
   if (is_captured || call.plan.transport.empty()) return;
   begun_.reserve(call.streams.size());
   for (const backend::StreamRef stream : call.streams) {

@@ -44,15 +44,18 @@ struct WatchedMember {
   std::uint64_t team = 0;  ///< `number_team` gave it
   std::size_t rank = 0;
   std::size_t rank_count = 1;
-  std::uint64_t sequence = 0;  ///< of the call
+  std::uint64_t sequence = 0;  ///< of the call; 0: it has none
 };
 /// A number that no other team of the process has.
 [[nodiscard]] std::uint64_t number_team() noexcept;
 
-/// One launch of a collective.
+/// One launch of a collective, or of messages between members.
 struct WatchedCall {
   Runtime* runtime = nullptr;
   Collective collective = Collective::barrier;
+  std::string_view
+      messages_by{};       ///< of messages: the function that was called, for as long as the program runs
+  std::string messages{};  ///< of messages: from and to whom they are, in words
   std::uint64_t bytes = 0;
   PlanSummary plan{};
   /// The plan in words; asked during the construction of the range only.
@@ -61,6 +64,9 @@ struct WatchedCall {
   std::span<const backend::StreamRef> streams{};
   std::optional<WatchedMember> member{};  ///< of a team's
 };
+
+/// What a call is called.
+[[nodiscard]] std::string_view name_of(const WatchedCall& call) noexcept;
 
 /// The time while a collective is queued, and on its streams the time that it takes there. To be made before
 /// the first of its work is queued, by the thread that queues it, and destroyed after the last.

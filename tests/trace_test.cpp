@@ -293,6 +293,8 @@ TEST_F(Traces, OfRanksAreAFileForEachWithATrackOfItsOwn) {
       const Tensor tensor = zeros({128}, {.device = Device(exchange.rank())});
       team.all_reduce_add({tensor}, {tensor});
       team.barrier();
+      if (exchange.rank() == 0) team.send(tensor, 1);
+      if (exchange.rank() == 1) team.recv(tensor, 0);
       synchronize(Device(exchange.rank()));
     }
     std::exit(HasFailure() ? 1 : 0);
@@ -305,12 +307,16 @@ TEST_F(Traces, OfRanksAreAFileForEachWithATrackOfItsOwn) {
     const std::string name = "rank " + std::to_string(rank) + " of 2";
     EXPECT_THAT(trace.process(), HasSubstr(name));
     const std::vector<json> calls = trace.slices("collective", name);
-    ASSERT_EQ(calls.size(), 2U);
+    ASSERT_EQ(calls.size(), 3U);
     EXPECT_EQ(calls[0].at("name"), "all_reduce_add");
     EXPECT_EQ(calls[0].at("args").at("rank"), rank);
     EXPECT_EQ(calls[1].at("name"), "barrier");
+    EXPECT_EQ(calls[2].at("name"), rank == 0 ? "send" : "recv");
+    EXPECT_EQ(calls[2].at("args").at("bytes"), 512);
+    EXPECT_EQ(calls[2].at("args").at("messages"),
+              rank == 0 ? "128 float32 to member 1" : "128 float32 from member 0");
     EXPECT_LT(calls[0].at("args").at("sequence"), calls[1].at("args").at("sequence"));
-    EXPECT_EQ(trace.slices("device").size(), 2U);
+    EXPECT_EQ(trace.slices("device").size(), 3U);
   }
 }
 

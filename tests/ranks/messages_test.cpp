@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
@@ -315,6 +316,30 @@ TEST(Messages, ThatHaveBeenSentAreReceivedWhenTheirSenderHasLeft) {
     synchronize(0);
     std::this_thread::sleep_for(100ms);  // whoever looks around has looked at all of them
     communicator->check();
+  });
+}
+
+TEST(Messages, AreInTheFlightRecord) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    for (int i = 0; i < 3; ++i) {
+      if (exchange.rank() == 0) communicator.send(some_tensor(5 + i), 1);
+      if (exchange.rank() == 1) communicator.recv(some_tensor(5 + i), 0);
+    }
+    communicator.barrier();
+    synchronize(0);
+    nlohmann::json links;
+    EXPECT_TRUE(becomes_true([&] {
+      links = nlohmann::json::parse(communicator.flight_record())["messages"];
+      return links.size() == 1 && links[0]["completed"] == 3 && links[0]["sent"]["last_compared"].is_string();
+    })) << links.dump();
+    const auto& link = links.at(0);
+    EXPECT_EQ(link["from"], 0);
+    EXPECT_EQ(link["to"], 1);
+    for (const char* const side : {"sent", "received"}) {
+      EXPECT_EQ(link[side]["made"], 3);
+      EXPECT_EQ(link[side]["last_compared"], "7 float32");
+    }
   });
 }
 

@@ -5,6 +5,7 @@
 #include "environment.hpp"
 #include "log.hpp"
 #include "patient_write.hpp"
+#include "transport/team/link_comparison.hpp"
 
 #include <algorithm>
 #include <array>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -34,6 +36,36 @@ void append_line(const std::string& path, std::string_view text) {
   const Descriptor file(open(path.c_str(), flags, permissions));
   if (!file.is_open()) fail(errno);
   if (patient_write(file.number(), line, log_patience) < line.size()) fail(errno);
+}
+
+/// What one side of a link has announced.
+nlohmann::ordered_json side_in_record(const LinkLog& log) {
+  const std::uint64_t posted = log.posted();
+  nlohmann::ordered_json side = {
+      {"made", log.made()}, {"compared_up_to", posted}, {"last_compared", nullptr}};
+  if (posted != 0) side["last_compared"] = in_words(log.message(posted));
+  return side;
+}
+
+/// Of the links that this host knows of, those that have been used.
+nlohmann::ordered_json links_in_record(const Membership& membership, const SharedState& state) {
+  using LinkEnd = SharedState::LinkEnd;
+  nlohmann::ordered_json links = nlohmann::ordered_json::array();
+  const std::vector<std::size_t>& ranks = membership.rank_of_member();
+  for (std::size_t from = 0; from < ranks.size(); ++from) {
+    for (std::size_t to = 0; to < ranks.size(); ++to) {
+      if (ranks[from] == ranks[to]) continue;
+      const LinkLog& sender = state.link_log(from, to, LinkEnd::sender);
+      const LinkLog& receiver = state.link_log(from, to, LinkEnd::receiver);
+      if (sender.made() == 0 && receiver.made() == 0) continue;
+      links.push_back({{"from", from},
+                       {"to", to},
+                       {"sent", side_in_record(sender)},
+                       {"received", side_in_record(receiver)},
+                       {"completed", receiver.received()}});
+    }
+  }
+  return links;
 }
 
 }  // namespace
@@ -67,7 +99,8 @@ std::string FlightRecord::json(std::uint64_t most_calls, std::uint64_t since, st
   Json document = {{"schema", "tutti-flight-record/1"},
                    {"written_by", membership_.rank()},
                    {"aborted", nullptr},
-                   {"ranks", std::move(ranks)}};
+                   {"ranks", std::move(ranks)},
+                   {"messages", links_in_record(membership_, state_)}};
   if (abort_.is_set()) reason = abort_.word().reason().text();
   if (!reason.empty()) document["aborted"] = reason;
   // Reasons and names of hosts may be any bytes, and a reason may have been cut within a character.

@@ -11,12 +11,12 @@ namespace {
 
 using LinkEnd = SharedState::LinkEnd;
 
-std::string side_in_words(const LinkSignature& side) {
+}  // namespace
+
+std::string in_words(const LinkSignature& side) {
   return fmt::format("{} {}{}", side.elements, tutti::name_of(side.dtype),
                      side.is_captured ? ", captured" : "");
 }
-
-}  // namespace
 
 std::string in_words(const LinkPlace& message) {
   return fmt::format("message #{} from member {} to member {}", message.number, message.from, message.to);
@@ -38,7 +38,7 @@ void compare_sides(const Membership& membership, const SharedState& state, Abort
     const auto does = [&](LinkEnd which, const LinkSignature& side) {
       const bool sends = which == LinkEnd::sender;
       return fmt::format("rank {} {} {}", membership.rank_of_member()[sends ? message.from : message.to],
-                         sends ? "sends" : "receives", side_in_words(side));
+                         sends ? "sends" : "receives", in_words(side));
     };
     abort.set(ErrorCode::invalid_argument, fmt::format("{} does not match: {}, {}", in_words(message),
                                                        does(end, first), does(other_end, second)));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "transport/team/abort.hpp"
+#include "transport/team/link_log.hpp"
 #include "transport/team/membership.hpp"
 #include "transport/team/shared_state.hpp"
 
@@ -20,6 +21,9 @@ struct LinkPlace {
 
 /// "message #3 from member 0 to member 1".
 [[nodiscard]] std::string in_words(const LinkPlace& message);
+
+/// "4000 float32", with ", captured" behind it if it is.
+[[nodiscard]] std::string in_words(const LinkSignature& side);
 
 /// Ends the team if both sides of the message have been posted and differ; the reason names that at `end`
 /// first. Each side has written its own before it is compared here: so whichever comes second, or comes here

@@ -81,7 +81,8 @@ std::uint64_t Links::post(const std::vector<LinkHalf>& halves, bool is_captured)
       progress_.await_batch(batch.number);
     }
     for (const LinkHalf& half : halves) announce(sides_[index(half)]);
-    look_for_ranks_that_left(batch);  // what is sent may fit into slots, and then nothing waits for the peer
+    look_for_ranks_that_left(
+        batch, nullptr);  // what is sent may fit into slots, and then nothing waits for the peer
     if (!is_captured) under_way_.push_back(std::move(batch));
   }
   abort_.require_running();
@@ -124,7 +125,7 @@ void Links::look_around(bool may_judge) {
     next_warning_ = {};
   }
   if (under_way_.empty()) return;
-  for (const Batch& batch : under_way_) look_for_ranks_that_left(batch);
+  look_for_ranks_that_left();
   const Batch& batch = under_way_.front();
   if (const auto call = progress_.oldest_under_way(); call && *call <= batch.after_call) {
     // Whoever is late with that one is told of by those who watch over calls.
@@ -140,11 +141,26 @@ bool Links::is_waiting_before(std::uint64_t sequence) {
   return !under_way_.empty() && under_way_.front().after_call < sequence;
 }
 
-void Links::look_for_ranks_that_left(const Batch& batch) {
+bool Links::has_left(std::size_t rank) const noexcept {
+  return state_.status(rank).state.load() >= RankStatus::leaving || judgement_.is_gone(rank);
+}
+
+std::vector<bool> Links::ranks_that_left() const {
+  std::vector<bool> left(membership_.rank_count());
+  for (std::size_t rank = 0; rank < left.size(); ++rank) left[rank] = has_left(rank);
+  return left;
+}
+
+void Links::look_for_ranks_that_left() {
+  const std::vector<bool> left = ranks_that_left();
+  if (std::ranges::find(left, true) == left.end()) return;
+  for (const Batch& batch : under_way_) look_for_ranks_that_left(batch, &left);
+}
+
+void Links::look_for_ranks_that_left(const Batch& batch, const std::vector<bool>* known) {
   for (const Message& message : batch.messages) {
     const std::size_t rank = peer_rank(message.half);
-    if (!is_missing(message)) continue;
-    if (state_.status(rank).state.load() < RankStatus::leaving && !judgement_.is_gone(rank)) continue;
+    if (!is_missing(message) || !(known == nullptr ? has_left(rank) : (*known)[rank])) continue;
     if (!is_missing(message)) continue;  // asked again when it has left: what it has done is done
     waiting_.look_for_lost_ranks();      // it may have left because of one
     abort_.set(ErrorCode::peer_unavailable,

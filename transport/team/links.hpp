@@ -94,7 +94,14 @@ class Links {
   }
   /// Of the oldest batch.
   void judge(const Batch& batch, std::chrono::nanoseconds lasted);
-  void look_for_ranks_that_left(const Batch& batch);
+  /// Or is gone: asks the system.
+  [[nodiscard]] bool has_left(std::size_t rank) const noexcept;
+  /// By rank.
+  [[nodiscard]] std::vector<bool> ranks_that_left() const;
+  /// Of all batches under way.
+  void look_for_ranks_that_left();
+  /// `known`: by rank, if it is known already.
+  void look_for_ranks_that_left(const Batch& batch, const std::vector<bool>* known);
   void warn(const Batch& batch, std::chrono::nanoseconds lasted, const std::string& late);
   /// Who is late with it, in words, of which `ranks` says the numbers: those who have not made their halves,
   /// or else all others.
