@@ -98,8 +98,8 @@ concept MemberLists =
 /// exchange that has a `Network`. GPUs then reach one another by NCCL, which carries every call that it can,
 /// whatever its size. All other calls, and all calls on virtual devices, go through host memory and the
 /// network. A thread of the communicator, which sleeps most of the time when there is nothing to do, sends
-/// what a member puts for others in a round once to each host that needs any of it, whole. Such calls cannot
-/// be captured: Error(unsupported).
+/// what a member puts for others in a round once to each host that needs any of it, whole. Such calls, but
+/// for messages between two members, cannot be captured: Error(unsupported).
 ///
 /// # Thread safety
 /// Any thread may make calls, one at a time. `abort`, `is_running` and `flight_record` may be called at any
@@ -458,7 +458,8 @@ class TUTTI_EXPORT Communicator {
   /// Throws what has ended the communicator, if anything has. After waiting for the streams of a call: if it
   /// does not throw, the call's outputs are what they should be.
   void check() const;
-  /// Every rank's last calls, whether they are complete and how long ago they were made, as one line of JSON.
+  /// Every rank's last calls, whether they are complete and how long ago they were made, and how far messages
+  /// between members have come that have an end on this host, as one line of JSON.
   /// When a call times out, one rank writes the last few to the log, or appends them to a file of its own if
   /// `TUTTI_FLIGHT_RECORD` names one; the others say in a line why they end. What other ranks' GPUs have
   /// completed may be known some 50 ms later.
