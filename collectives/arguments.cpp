@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/arguments.hpp"
 
+#include "jit_combination.hpp"
 #include "thread_current.hpp"
 #include "tutti/reduce_types.hpp"
 
@@ -134,8 +135,12 @@ void Arguments::writable(const Tensor& tensor, const Name& name) const {
 
 void Arguments::operation(const ReduceOp& operation, DType dtype, std::size_t count) const {
   const ReduceKind kind = operation.kind();
-  if (std::ranges::find(all_reduce_kinds, kind) == all_reduce_kinds.end())
+  if (kind == ReduceKind::compiled) {
+    if (ReduceOpAccess::combination(operation) == nullptr)
+      fail("op is compiled, but has no source text, expected ReduceOp::compiled(source)");
+  } else if (std::ranges::find(all_reduce_kinds, kind) == all_reduce_kinds.end()) {
     fail("op is {}, expected an operation", static_cast<int>(kind));
+  }
   if (kind == ReduceKind::sum) return;
   if (!has_operation(dtype, kind))
     fail("op is {}, which elements of {} do not have", name_of(kind), name_of(dtype));
@@ -153,6 +158,11 @@ void Arguments::operation(const ReduceOp& operation, DType dtype, std::size_t co
            name_of(dtype));
     }
   }
+}
+
+void Arguments::compiled_for(const ReduceOp& operation, DType dtype, Device device) const {
+  if (const JitCombination* const combination = ReduceOpAccess::combination(operation))
+    combination->prepare(runtime_, device.index(), dtype);
 }
 
 int Arguments::dimension(int dim, int rank) const {

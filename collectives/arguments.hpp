@@ -133,6 +133,9 @@ class Arguments {
   void writable(const Tensor& tensor, const Name& name) const;
   /// Elements of the type have the operation, and there is one factor, or one for each of `count` inputs.
   void operation(const ReduceOp& operation, DType dtype, std::size_t count) const;
+  /// Has an operation that is compiled ready for elements of the type on the device, which may take seconds.
+  /// Throws what compiling does.
+  void compiled_for(const ReduceOp& operation, DType dtype, Device device) const;
   /// `dim`, counted from the front.
   [[nodiscard]] int dimension(int dim, int rank) const;
   /// Of a workload: one element type for each tensor of the list, or none.

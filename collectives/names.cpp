@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/reduction.hpp"
+#include "jit_source.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/error.hpp"
 #include "tutti/reduce_types.hpp"
@@ -38,13 +39,14 @@ TransportKind parse_transport(std::string_view text) {
 }
 
 std::string_view name_of(ReduceKind kind) noexcept {
-  constexpr std::array<std::string_view, all_reduce_kinds.size()> names{
-      "sum", "avg", "premul_sum", "min", "max", "prod", "band", "bor", "bxor"};
+  constexpr std::array<std::string_view, all_reduce_kinds.size() + 1> names{
+      "sum", "avg", "premul_sum", "min", "max", "prod", "band", "bor", "bxor", "compiled"};
   const auto index = static_cast<std::size_t>(kind);
   return index < names.size() ? names[index] : "unknown";
 }
 
 bool has_operation(DType dtype, ReduceKind kind) noexcept {
+  if (kind == ReduceKind::compiled) return is_jit_dtype(dtype);
   return visit_dtype(dtype, [kind]<class T>() { return backend::has_operation<T>(kind); });
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/prepare.hpp"
+#include "jit_source.hpp"
+#include "overlap.hpp"
 #include "tensor_factory.hpp"
 
 #include <algorithm>
@@ -18,6 +20,28 @@ void check_inputs(const Arguments& arguments, const ReduceCall& what, TensorList
     arguments.same_sizes(inputs[i], name, inputs[0].sizes(), "inputs[0]");
   }
   arguments.operation(what.operation, inputs[0].dtype(), inputs.size());
+}
+
+/// Has an operation that is compiled ready wherever the call may run it.
+void compile_for_all(const Arguments& arguments, const ReduceCall& what, TensorList inputs,
+                     Device destination) {
+  if (what.operation.kind() != ReduceKind::compiled) return;
+  for (const Tensor& input : inputs) arguments.compiled_for(what.operation, input.dtype(), input.device());
+  arguments.compiled_for(what.operation, inputs[0].dtype(), destination);
+}
+
+/// One kernel reads all that it combines before it writes; those that follow it would read what it has
+/// written.
+void require_in_first_kernel(const Arguments& arguments, const ReduceCall& what, TensorList inputs,
+                             const Tensor& out) {
+  if (what.operation.kind() != ReduceKind::compiled) return;
+  for (std::size_t i = most_combined; i < inputs.size(); ++i) {
+    if (!is_same_memory(inputs[i], out)) continue;
+    arguments.fail(
+        "out is inputs[{}], expected memory of its own, or one of the first {} inputs, as op is "
+        "compiled",
+        i, most_combined);
+  }
 }
 
 /// The order elements are gone through in: the inputs' own if they share one, else contiguous.
@@ -54,6 +78,8 @@ Call prepare_reduce(const Arguments& arguments, Packing& packing, const ReduceCa
   const std::array given{Named{"inputs", inputs}};
   const std::array outputs{Named::one("out", out)};
   require_disjoint(arguments, given, outputs, InPlace::allowed);
+  require_in_first_kernel(arguments, what, inputs, out);
+  compile_for_all(arguments, what, inputs, out.device());
 
   const LayoutPtr layout = common_layout(inputs);
   Call call = make_call(arguments, packing, what, inputs, layout, options);
@@ -83,6 +109,7 @@ Tensor reduce_to(const collectives::ReduceCall& what, TensorList inputs, std::op
   collectives::check_inputs(arguments, what, inputs);
   const Device device = collectives::destination_or_current(arguments, destination);
   arguments.existing_device(device, "destination");
+  collectives::compile_for_all(arguments, what, inputs, device);
 
   const LayoutPtr layout = collectives::common_layout(inputs);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,

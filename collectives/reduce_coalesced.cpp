@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/prepare.hpp"
 #include "collectives/together.hpp"
+#include "jit_source.hpp"
 #include "overlap.hpp"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace tutti::collectives {
@@ -112,6 +114,34 @@ void check_operation(const Arguments& arguments, const ReduceCall& what, TensorL
   for (const Tensor& input : inputs[0]) arguments.operation(what.operation, input.dtype(), inputs.size());
 }
 
+/// Has an operation that is compiled ready wherever the call may run it.
+void compile_for_columns(const Arguments& arguments, const ReduceCall& what, TensorLists inputs,
+                         Device destination) {
+  if (what.operation.kind() != ReduceKind::compiled) return;
+  std::set<DType> dtypes;
+  for (const Tensor& input : inputs[0]) dtypes.insert(input.dtype());
+  for (const DType dtype : dtypes) {
+    for (const std::vector<Tensor>& row : inputs)
+      arguments.compiled_for(what.operation, dtype, row[0].device());
+    arguments.compiled_for(what.operation, dtype, destination);
+  }
+}
+
+/// As for single tensors: what a second kernel reads must not be what the first has written.
+void require_columns_in_first_kernel(const Arguments& arguments, const ReduceCall& what, TensorLists inputs,
+                                     TensorList out) {
+  if (what.operation.kind() != ReduceKind::compiled) return;
+  for (std::size_t d = most_combined; d < inputs.size(); ++d) {
+    for (std::size_t t = 0; t < out.size(); ++t) {
+      if (!is_same_memory(inputs[d][t], out[t])) continue;
+      arguments.fail(
+          "{} is {}, expected memory of its own, or of one of the first {} lists of inputs, as op "
+          "is compiled",
+          Name("out", t), Name("inputs", d, t), most_combined);
+    }
+  }
+}
+
 void check_lengths(const Arguments& arguments, TensorLists inputs) {
   arguments.not_empty(inputs.size(), "inputs");
   for (std::size_t d = 1; d < inputs.size(); ++d) {
@@ -175,6 +205,8 @@ Call prepare_reduce_coalesced(const Arguments& arguments, Packing& packing, cons
     const std::vector<Named> outputs{{"out", out}};
     require_disjoint_one_by_one(arguments, given, outputs, InPlace::same_index, are_plain);
   }
+  require_columns_in_first_kernel(arguments, what, inputs, out);
+  compile_for_columns(arguments, what, inputs, out[0].device());
 
   const ColumnLayouts layouts = common_layouts(inputs, inputs_are_plain);
   if (!are_plain) {
@@ -220,6 +252,7 @@ std::vector<Tensor> reduce_lists_to(const collectives::ReduceCall& what, TensorL
   const bool are_plain = collectives::add_inputs(arguments, inputs, runs, call);
   collectives::check_operation(arguments, what, inputs);
   arguments.existing_device(device, "destination");
+  collectives::compile_for_columns(arguments, what, inputs, device);
 
   const collectives::ColumnLayouts layouts = collectives::common_layouts(inputs, are_plain);
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,

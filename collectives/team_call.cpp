@@ -72,6 +72,9 @@ void TeamCall::set_operation(const ReduceOp& operation) {
   signature_.reduce_kind = operation.kind();
   for (const double factor : operation.factors())
     signature_.add_to_shape(std::bit_cast<std::uint64_t>(factor));
+  for (const char letter : operation.source())
+    signature_.add_to_shape(static_cast<std::uint64_t>(static_cast<unsigned char>(letter)));
+  operation_hash_ = signature_.shape;
 }
 
 void TeamCall::set_alike(DType dtype, std::span<const std::int64_t> sizes, int dim) {
@@ -194,8 +197,7 @@ void TeamCall::begin() {
 }
 
 void TeamCall::set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
-  inputs_[local * columns() + column] =
-      tensor.is_contiguous() ? tensor : packing_.input(tensor, *contiguous_layout(tensor), name);
+  inputs_[local * columns() + column] = dense(tensor, name);
 }
 
 void TeamCall::set_input_copy(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
@@ -226,13 +228,16 @@ std::uint64_t TeamCall::post_without_work() {
   return sequence_;
 }
 
-void TeamCall::run() {
+void TeamCall::run(const std::function<void()>& then) {
   if (traits_of(request_.collective).output == CollectiveOutput::all &&
       !traits_of(request_.collective).reduces)
     leave_own_copies_alone();
   plan();
   post();
-  carry_out([this] { enqueue(); });
+  carry_out([&] {
+    enqueue();
+    if (then) then();
+  });
 }
 
 void TeamCall::run_barrier() {
@@ -278,6 +283,7 @@ void TeamCall::keep_memory() {
     auto tensors = std::make_shared<std::vector<Tensor>>(inputs_);
     tensors->insert(tensors->end(), outputs_.begin(), outputs_.end());
     for (const StandIn& replaced : stand_ins_) tensors->push_back(replaced.operand);
+    tensors->insert(tensors->end(), kept_.begin(), kept_.end());
     context_.runtime().retain_until_graph_destroyed(*capture, std::move(tensors));
     return;
   }
@@ -306,27 +312,28 @@ watching::WatchedCall TeamCall::watched(const transport::Plan* plan) const {
                                             .sequence = sequence_}};
 }
 
+void TeamCall::give_up(const backend::Escaped& escaped) {
+  // Memory may be what there is none of.
+  std::array<char, sizeof(backend::AbortReason::bytes)> text{};
+  std::string call;
+  try {
+    call = to_string(signature_);
+  } catch (const std::bad_alloc&) {
+    call.clear();
+  }
+  const auto end =
+      fmt::format_to_n(text.data(), text.size(), "rank {} failed in {}: {}", team_.membership().rank(),
+                       call.empty() ? name_of(signature_.collective) : std::string_view(call), escaped.what);
+  team_.abort().set(escaped.code, {text.data(), end.out});
+  try {
+    context_.launcher().end(streams_);
+  } catch (const Error&) {
+    // A stream that takes nothing more has failed, and with it what it has taken.
+  }
+}
+
 template <class Work>
 void TeamCall::carry_out(Work work) {
-  const auto give_up = [this](const backend::Escaped& escaped) {
-    // Memory may be what there is none of.
-    std::array<char, sizeof(backend::AbortReason::bytes)> text{};
-    std::string call;
-    try {
-      call = to_string(signature_);
-    } catch (const std::bad_alloc&) {
-      call.clear();
-    }
-    const auto end = fmt::format_to_n(
-        text.data(), text.size(), "rank {} failed in {}: {}", team_.membership().rank(),
-        call.empty() ? name_of(signature_.collective) : std::string_view(call), escaped.what);
-    team_.abort().set(escaped.code, {text.data(), end.out});
-    try {
-      context_.launcher().end(streams_);
-    } catch (const Error&) {
-      // A stream that takes nothing more has failed, and with it what it has taken.
-    }
-  };
   try {
     work();
     context_.launcher().end(streams_);
@@ -335,6 +342,10 @@ void TeamCall::carry_out(Work work) {
     give_up(backend::Escaped::current());
     throw;
   }
+}
+
+Tensor TeamCall::dense(const Tensor& tensor, const Name& name) {
+  return tensor.is_contiguous() ? tensor : packing_.input(tensor, *contiguous_layout(tensor), name);
 }
 
 void TeamCall::complete(const std::function<void()>& agree) {

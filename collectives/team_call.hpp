@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/thread.hpp"
 #include "collectives/arguments.hpp"
 #include "collectives/disjoint.hpp"
 #include "collectives/packing.hpp"
@@ -23,6 +24,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tutti::collectives {
@@ -79,6 +81,7 @@ class TeamCall {
   [[nodiscard]] std::optional<std::size_t> local_of(std::size_t member) const {
     return team_.membership().is_local(member) ? std::optional(member - first()) : std::nullopt;
   }
+  [[nodiscard]] Collective collective() const noexcept { return signature_.collective; }
   void set_root(int root);
   [[nodiscard]] std::size_t root() const noexcept { return root_; }
 
@@ -112,13 +115,29 @@ class TeamCall {
   void set_input_copy(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
   void set_output(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
 
-  /// Plans, announces the call to the others, and enqueues its work. Throws Error(unsupported) before if the
-  /// transport that was asked for cannot carry it.
-  void run();
+  /// Plans, announces the call to the others, and enqueues its work, and behind it what `then` does on the
+  /// local members' streams. Throws Error(unsupported) before if the transport that was asked for cannot
+  /// carry it.
+  void run(const std::function<void()>& then = nullptr);
   /// The same of an exchange. Every rank knows the sizes of its own members alone, in elements for each of
   /// all members: the plan is made when all have told theirs. Those that differ between two members end the
   /// team.
   void run_agreed(const SizeLists& input_sizes, const SizeLists& out_sizes);
+
+  /// Carries out a call in several steps, all of which the ranks take alike: each is announced to the others
+  /// and has a plan of its own. What fails when one has been announced ends the team.
+  void run_steps(const std::function<void()>& steps);
+  /// Begins one of them, which travels as the request says. All ranks give the same one, and the same
+  /// `elements`. Their inputs and outputs are set then, as those of other calls.
+  void begin_step(const Request& request, std::uint64_t elements, DType dtype);
+  /// Of a step that has begun: `memory` is used by its work besides what is set.
+  void keep(Tensor memory) { kept_.push_back(std::move(memory)); }
+  [[nodiscard]] Runtime& runtime() const noexcept { return context_.runtime(); }
+  [[nodiscard]] backend::StreamRef stream_of(std::size_t local) const { return streams_[local]; }
+  [[nodiscard]] Device device_of(std::size_t local) const { return context_.devices()[local]; }
+  /// The tensor, or a dense copy of it, which is queued on its member's stream.
+  [[nodiscard]] Tensor dense(const Tensor& tensor, const Name& name);
+
   /// Of a call that queues nothing. Returns its sequence number.
   [[nodiscard]] std::uint64_t post_without_work();
   void run_barrier();
@@ -159,6 +178,8 @@ class TeamCall {
   /// Does what the others rely on: a failure ends the team.
   template <class Work>
   void carry_out(Work work);
+  /// Ends the team: the others rely on what has failed.
+  void give_up(const backend::Escaped& escaped);
   /// What is queued keeps its memory, even if the rest fails.
   void keep_memory();
   /// What tools are told of the call. `plan`: none where it queues nothing.
@@ -173,6 +194,9 @@ class TeamCall {
   std::array<std::optional<StreamGuard>, transport::team::most_local_members> guards_;
   std::vector<backend::StreamRef>& streams_;
   transport::team::Signature signature_;
+  std::uint64_t operation_hash_ = 0;  ///< what the operation adds to the shape of a signature
+  std::uint64_t steps_ = 0;           ///< that have begun
+  std::vector<Tensor> kept_;
   std::uint64_t sequence_ = 0;
   std::size_t root_ = 0;
   Request& request_;

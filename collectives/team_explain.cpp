@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_explain.hpp"
 
+#include "collectives/team_compiled_steps.hpp"
 #include "collectives/workload.hpp"
 #include "transport/select.hpp"
 #include "transport/team/windows.hpp"
@@ -32,6 +33,22 @@ std::string explain_low_latency(const backend::TeamWindowLayout& layout, Backend
                                 : fmt::format("{} to {} bytes, depending on the operation", gathers, sums);
   return fmt::format("low-latency rounds, in {} lines, where nobody sends or receives more than {}\n",
                      layout.lines == backend::TeamLines::wide ? "wide" : "narrow", limit);
+}
+
+/// The plan of a call, with what is in place already left alone.
+std::string explain_plan(const TeamContext& context, const Request& request, std::size_t root) {
+  const std::size_t members = context.team().membership().member_count();
+  const CollectiveTraits& traits = traits_of(request.collective);
+  Request in_place = request;
+  // Results that are their members' inputs already are left alone.
+  if (!traits.reduces && traits.output == CollectiveOutput::all) {
+    for (std::size_t member = traits.has_root ? root : 0; member < (traits.has_root ? root + 1 : members);
+         ++member) {
+      for (std::size_t column = 0; column < request.columns; ++column)
+        in_place.leave_alone((members + member) * request.columns + column);
+    }
+  }
+  return transport::to_text(context.make_plan(in_place, root));
 }
 
 }  // namespace
@@ -103,17 +120,15 @@ std::string explain(const TeamContext& context, const Workload& workload) {
       arguments.fail("root is {}, expected 0 to {}", index, members - 1);
     root = static_cast<std::size_t>(index);
   }
-  Request in_place = request;
-  // Results that are their members' inputs already are left alone.
-  if (!traits_of(workload.collective).reduces &&
-      traits_of(workload.collective).output == CollectiveOutput::all) {
-    const bool has_root = traits_of(workload.collective).has_root;
-    for (std::size_t member = has_root ? root : 0; member < (has_root ? root + 1 : members); ++member) {
-      for (std::size_t column = 0; column < request.columns; ++column)
-        in_place.leave_alone((members + member) * request.columns + column);
-    }
-  }
-  return transport::to_text(context.make_plan(in_place, root));
+  if (request.reduce_kind != ReduceKind::compiled || !traits_of(workload.collective).reduces)
+    return explain_plan(context, request, root);
+  std::string text;
+  for (const CompiledStep& step : compiled_steps(request, members, root))
+    text += fmt::format("step: {}\n{}", in_words(step),
+                        step.kind == CompiledStep::Kind::spread
+                            ? explain_plan(context, step.request, root)
+                            : transport::to_text(context.make_plan(step.request, root)));
+  return text;
 }
 
 }  // namespace tutti::collectives

@@ -2,6 +2,7 @@
 #include "collectives/team_operations.hpp"
 
 #include "collectives/disjoint.hpp"
+#include "collectives/team_compiled.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -23,8 +24,8 @@ void set_operation(TeamCall& call, const ReduceOp& operation, std::span<const Te
 
 /// Inputs and outputs of reductions: alike on all members; outputs where `wants_output` says.
 template <class WantsOutput>
-void set_reduced_operands(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
-                          const MemberOperands& out, WantsOutput wants_output) {
+void check_reduced_operands(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                            const MemberOperands& out, WantsOutput wants_output) {
   call.check_alike(inputs, "inputs");
   set_operation(call, operation, inputs[0]);
   // Members that want none may be left out behind the others.
@@ -43,6 +44,14 @@ void set_reduced_operands(TeamCall& call, const ReduceOp& operation, const Membe
     const Named outputs = out.named("out", i);
     require_disjoint(call.arguments(), std::span(&given, 1), std::span(&outputs, 1), InPlace::same_index);
   }
+}
+
+/// The whole of a reduction whose outputs are as long as its inputs.
+template <class WantsOutput>
+void reduce_whole(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                  const MemberOperands& out, WantsOutput wants_output) {
+  check_reduced_operands(call, operation, inputs, out, wants_output);
+  if (operation.kind() == ReduceKind::compiled) return reduce_by_compiled(call, operation, inputs, out);
   call.begin(inputs[0]);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t t = 0; t < inputs[i].size(); ++t) {
@@ -50,6 +59,7 @@ void set_reduced_operands(TeamCall& call, const ReduceOp& operation, const Membe
       if (wants_output(i)) call.set_output(i, t, out[i][t], out.name("out", i, t));
     }
   }
+  call.run();
 }
 
 /// Operands that are flat: on one side parts, on the other what has as many elements as those of all members.
@@ -253,16 +263,13 @@ void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& o
 void reduce_to_root(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                     const MemberOperands& out, int root) {
   call.set_root(root);
-  set_reduced_operands(call, operation, inputs, out,
-                       [&](std::size_t i) { return call.local_of(call.root()) == i; });
-  call.run();
+  reduce_whole(call, operation, inputs, out, [&](std::size_t i) { return call.local_of(call.root()) == i; });
 }
 
 void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                    const MemberOperands& out) {
   call.one_per_member(out.size(), "out");
-  set_reduced_operands(call, operation, inputs, out, [](std::size_t) { return true; });
-  call.run();
+  reduce_whole(call, operation, inputs, out, [](std::size_t) { return true; });
 }
 
 void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
@@ -278,6 +285,7 @@ void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberO
   set_operation(call, operation, inputs[0]);
   const FlatOperands operands(call, inputs, out, FlatOperands::Wholes::inputs);
   operands.check();
+  if (operation.kind() == ReduceKind::compiled) return reduce_by_compiled(call, operation, inputs, out);
   operands.set();
   call.run();
 }
@@ -299,6 +307,8 @@ void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, TensorList in
   set_operation(call, operation, wholes[0]);
   const FlatOperands operands(call, wholes, parts, FlatOperands::Wholes::inputs, sizes);
   operands.check();
+  if (operation.kind() == ReduceKind::compiled)
+    return reduce_by_compiled(call, operation, wholes, parts, sizes);
   operands.set();
   call.run();
 }

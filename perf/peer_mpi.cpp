@@ -81,6 +81,7 @@ MPI_Op operation_of(DType dtype, ReduceKind kind) {
       return is_bool ? MPI_LXOR : MPI_BXOR;
     case ReduceKind::avg:
     case ReduceKind::premul_sum:
+    case ReduceKind::compiled:
       break;
   }
   return MPI_OP_NULL;

@@ -180,6 +180,7 @@ void take_source(const SourceValues& values, Run run, std::uint32_t* totals, Red
     case ReduceKind::sum:
     case ReduceKind::avg:
     case ReduceKind::premul_sum:
+    case ReduceKind::compiled:  // which no option names
       return take_source(values, run, totals, [](Number a, Number b) { return a + b; });
   }
 }

@@ -6,6 +6,7 @@
 
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,7 @@ namespace {
 struct CachedCode {
   std::mutex mutex;  ///< held while it is compiled
   std::shared_ptr<const backend::CompiledCode> code;
+  std::set<int> devices;  ///< that it has been loaded to
 };
 
 /// Lives as long as the process: graphs use what is in it.
@@ -51,6 +53,10 @@ std::shared_ptr<const backend::CompiledCode> compiled(backend::Backend& backend,
     backend::CodeText complete = code;
     complete.compiler = Environment::read().jit_compiler.value_or("");
     entry->code = calls.compile(device, complete);
+  }
+  if (!entry->devices.contains(device)) {
+    calls.load(device, *entry->code);
+    entry->devices.insert(device);
   }
   return entry->code;
 }

@@ -11,8 +11,9 @@ namespace tutti {
 /// Those of the backend. Throws Error(unsupported) if it has none.
 [[nodiscard]] backend::CodeCalls& code_calls_of(backend::Backend& backend);
 
-/// What has been compiled of `code` for `device` in this process: now, if nobody has before. Several threads
-/// that want the same wait for one of them; a failure is not kept. Throws what `CodeCalls::compile` does.
+/// What has been compiled of `code` for `device` in this process, and loaded there: now, if nobody has
+/// before. Several threads that want the same wait for one of them; a failure is not kept. Throws what
+/// `CodeCalls::compile` does.
 [[nodiscard]] std::shared_ptr<const backend::CompiledCode> compiled(backend::Backend& backend, int device,
                                                                     const backend::CodeText& code);
 

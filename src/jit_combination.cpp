@@ -17,8 +17,14 @@ JitCombination::JitCombination(std::string source, std::string_view function)
 
 std::shared_ptr<const backend::CompiledCode> JitCombination::code_for(Runtime& runtime, int device,
                                                                       DType dtype) const {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto known = known_.find({device, dtype}); known != known_.end()) return known->second;
+  }
   require_jit_dtype(dtype, function_);
-  return compiled(runtime.backend(), device, combination_text(source_, name_, dtype));
+  auto code = compiled(runtime.backend(), device, combination_text(source_, name_, dtype));
+  const std::lock_guard lock(mutex_);
+  return known_[{device, dtype}] = std::move(code);
 }
 
 void JitCombination::prepare(Runtime& runtime, int device, DType dtype) const {

@@ -22,7 +22,7 @@ struct JitTypes {
   std::string_view store;
 };
 
-JitTypes jit_types(DType dtype) {
+JitTypes jit_types(DType dtype) noexcept {
   switch (dtype) {
     case DType::float16:
       return {"unsigned short", "float", "tutti_from_half", "tutti_to_half"};
@@ -43,7 +43,7 @@ JitTypes jit_types(DType dtype) {
     case DType::int64:
       return {"long long", "long long", "", ""};
     case DType::boolean:
-      return {"bool", "bool", "", ""};
+      return {"unsigned char", "bool", "static_cast<bool>", ""};  // all but 0 are true
     default:
       return {};
   }
@@ -138,8 +138,8 @@ std::string text_before(std::string_view source, const JitTypes& types) {
       "  return {}(static_cast<const tutti_stored*>(p)[i]);\n}}\n"
       "TUTTI_INLINE void tutti_store(void* p, unsigned long long i, tutti_computed value) {{\n"
       "  static_cast<tutti_stored*>(p)[i] = {}(value);\n}}\n",
-      prelude, types.load.empty() ? std::string_view() : short_floats, source, types.stored, types.computed,
-      types.load, types.store);
+      prelude, types.stored == "unsigned short" ? short_floats : std::string_view(), source, types.stored,
+      types.computed, types.load, types.store);
 }
 
 }  // namespace
@@ -165,8 +165,12 @@ std::string jit_function_name(std::string_view source, std::string_view function
   return std::string(source.substr(first, end - first));
 }
 
+bool is_jit_dtype(DType dtype) noexcept {
+  return !jit_types(dtype).stored.empty();
+}
+
 void require_jit_dtype(DType dtype, std::string_view function) {
-  if (!jit_types(dtype).stored.empty()) return;
+  if (is_jit_dtype(dtype)) return;
   throw Error(ErrorCode::unsupported,
               fmt::format("{}: the tensors hold {}, expected float16, bfloat16, float32, float64, bool or an "
                           "integer type",

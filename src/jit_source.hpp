@@ -24,6 +24,9 @@ inline constexpr std::size_t most_jit_scalars = 16;
 /// `function`, if there is none.
 [[nodiscard]] std::string jit_function_name(std::string_view source, std::string_view function);
 
+/// Whether texts are made for elements of the type.
+[[nodiscard]] bool is_jit_dtype(DType dtype) noexcept;
+
 /// Throws Error(unsupported), in the name of `function`, for element types that no text is made for: complex
 /// numbers and float8.
 void require_jit_dtype(DType dtype, std::string_view function);

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -80,6 +81,11 @@ class JitProgram {
     }
   }
 
+  void prepare(const std::vector<Tensor>& inputs, const JitArguments& scalars) const {
+    require_inputs(inputs);
+    static_cast<void>(code_for(inputs, with_defaults(scalars)));
+  }
+
   [[nodiscard]] std::vector<Tensor> run(const std::vector<Tensor>& inputs,
                                         const JitArguments& scalars) const {
     require_inputs(inputs);
@@ -93,11 +99,8 @@ class JitProgram {
     if (outputs.front().numel() == 0) return outputs;
 
     const ElementwisePlaces places{inputs.size(), outputs_, arguments.size()};
-    std::vector<JitScalarKind> kinds;
-    for (const JitArgument& argument : arguments) kinds.push_back(kind_of(argument.value));
     Runtime& runtime = Runtime::get();
-    const auto code = compiled(runtime.backend(), device.index(),
-                               elementwise_text(source_, name_, dtype, places, kinds, returns_output_));
+    const auto code = code_for(inputs, arguments);
 
     std::vector<std::uint64_t> words(places.total());
     std::vector<backend::CodeMemory> memory;
@@ -133,6 +136,17 @@ class JitProgram {
   }
 
  private:
+  /// For inputs that have been checked.
+  [[nodiscard]] std::shared_ptr<const backend::CompiledCode> code_for(const std::vector<Tensor>& inputs,
+                                                                      const JitArguments& arguments) const {
+    std::vector<JitScalarKind> kinds;
+    for (const JitArgument& argument : arguments) kinds.push_back(kind_of(argument.value));
+    const ElementwisePlaces places{inputs.size(), outputs_, arguments.size()};
+    const Tensor& first = inputs.front();
+    return compiled(Runtime::get().backend(), first.device().index(),
+                    elementwise_text(source_, name_, first.dtype(), places, kinds, returns_output_));
+  }
+
   void require_inputs(const std::vector<Tensor>& inputs) const {
     const auto refuse = [this](const std::string& reason) {
       throw Error(ErrorCode::invalid_argument, fmt::format("jitted function {}: {}", name_, reason));
@@ -178,6 +192,14 @@ class JitProgram {
 
 Tensor JitFunction::operator()(const std::vector<Tensor>& inputs, const JitArguments& scalars) const {
   return std::move(program_->run(inputs, scalars).front());
+}
+
+void JitFunction::prepare(const std::vector<Tensor>& inputs, const JitArguments& scalars) const {
+  program_->prepare(inputs, scalars);
+}
+
+void MultiOutputJitFunction::prepare(const std::vector<Tensor>& inputs, const JitArguments& scalars) const {
+  program_->prepare(inputs, scalars);
 }
 
 std::vector<Tensor> MultiOutputJitFunction::operator()(const std::vector<Tensor>& inputs,

@@ -186,6 +186,18 @@ TEST_F(Jiterator, IsCapturedIntoGraphs) {
   EXPECT_EQ(result.to_vector<float>(), std::vector<float>(3, 15));
 }
 
+TEST_F(Jiterator, CanBePreparedForLaterCalls) {
+  const JitFunction later = create_jit_fn("template <class T> T later(T a, T b) { return a * b + 17; }");
+  for (int device = 0; device < device_count(); ++device) {
+    const Tensor one = ones({1}, {.device = device});
+    later.prepare({one, one});
+  }
+  std::optional<VariableGuard> compiler;
+  if (backend_kind() == BackendKind::host) compiler.emplace("TUTTI_JIT_CXX", "/nowhere/c++");
+  EXPECT_EQ(later({on_device({1, 2}), on_device({3, 4})}).to_vector<float>(), (std::vector<float>{20, 25}));
+  EXPECT_TRUE(refuses([&] { later.prepare({}); }, ErrorCode::invalid_argument, {"0 inputs are given"}));
+}
+
 TEST_F(Jiterator, SaysWhatTheCompilerSays) {
   const JitFunction wrong = create_jit_fn("template <class T> T wrong(T a) { return a + undeclared_name; }");
   EXPECT_TRUE(refuses([&] { wrong({on_device({1})}); }, ErrorCode::invalid_argument,

@@ -259,6 +259,8 @@ Plan select_of_process(Runtime& runtime, const Problem& problem) {
     plan.reasons.push_back(fmt::format(
         "{} pairs without direct access are bridged through pinned host memory", p2p.bridged_pairs()));
   }
+  if (problem.reduce_kind == ReduceKind::compiled)
+    plan.reasons.emplace_back("what is compiled at run time combines: a kernel for each tensor of a sum");
   if (problem.mode == LaunchMode::eager && !plan.process_rounds) choose_order(runtime, plan);
   plan.is_provisional = p2p.found_untested() || rounds.are_refused_for_now();
   return plan;

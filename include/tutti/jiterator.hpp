@@ -62,6 +62,9 @@ class TUTTI_EXPORT JitFunction {
   /// is no compiler: on GPUs NVRTC (`libnvrtc.so`, which comes with CUDA), on virtual devices
   /// `TUTTI_JIT_CXX`, or the first of `c++`, `g++` and `clang++` that `PATH` finds.
   Tensor operator()(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
+  /// Has it compiled and loaded to the device, so that a call on inputs like these, whatever their sizes,
+  /// costs a launch: loading may wait for what runs on the device. Queues nothing. Throws what calls do.
+  void prepare(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
 
  private:
   explicit JitFunction(std::shared_ptr<const JitProgram> program) noexcept : program_(std::move(program)) {}
@@ -75,6 +78,8 @@ class TUTTI_EXPORT MultiOutputJitFunction {
  public:
   /// As `JitFunction` does; the outputs in the order of the function's parameters.
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
+  /// As `JitFunction` does.
+  void prepare(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
 
  private:
   explicit MultiOutputJitFunction(std::shared_ptr<const JitProgram> program) noexcept

@@ -6,12 +6,16 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 /// What reductions combine elements by.
 namespace tutti {
+
+class JitCombination;
 
 /// All go through the inputs, or members, in ascending order, starting from the first, element by element.
 ///
@@ -34,7 +38,11 @@ enum class ReduceKind : std::uint8_t {
   band,  ///< bitwise and; integers and bool alone
   bor,   ///< bitwise or; likewise
   bxor,  ///< bitwise exclusive or; likewise
+  /// By a function given as source text, `ReduceOp::compiled`; the kind alone is no operation. Not of complex
+  /// types and float8.
+  compiled,
 };
+/// Those that a name alone says: all but `compiled`.
 inline constexpr std::array all_reduce_kinds{
     ReduceKind::sum,  ReduceKind::avg,  ReduceKind::premul_sum, ReduceKind::min,  ReduceKind::max,
     ReduceKind::prod, ReduceKind::band, ReduceKind::bor,        ReduceKind::bxor,
@@ -44,7 +52,8 @@ inline constexpr std::array all_reduce_kinds{
 /// The inverse of `name_of`. Throws Error(invalid_argument).
 [[nodiscard]] TUTTI_EXPORT ReduceKind parse_reduce_kind(std::string_view text);
 
-/// A kind, and the factors of a `premul_sum`. Kinds convert to it: `ReduceOp::avg`, `ReduceKind::avg`.
+/// A kind, and the factors of a `premul_sum`, or the text of a `compiled` one. Kinds convert to it:
+/// `ReduceOp::avg`, `ReduceKind::avg`.
 class ReduceOp {
  public:
   static constexpr ReduceKind sum = ReduceKind::sum;
@@ -63,18 +72,49 @@ class ReduceOp {
   [[nodiscard]] static ReduceOp premul_sum(std::vector<double> factors) {
     return ReduceOp(std::move(factors));
   }
+  /// By a function of two values, given as source text: a function template in C++17 with one type, as
+  /// `create_jit_fn` takes it.
+  ///
+  ///     auto op = ReduceOp::compiled("template <typename T> T larger(T a, T b) { return a < b ? b : a; }");
+  ///     Tensor result = reduce(inputs, op);
+  ///
+  /// Each element of the result is `f(f(f(x0, x1), x2), x3)`, of the inputs, or members, in ascending order;
+  /// of one alone, that one. For float16 and bfloat16 the type is float, and the result is rounded to
+  /// nearest: once, or where there are more than 64 inputs once for the first 64 and for every 63 behind
+  /// them, as one kernel takes so many. So the bits of a result depend on the text and the inputs alone, and
+  /// are the same on GPUs and on virtual devices where the text keeps to what `create_jit_fn` says about
+  /// that. Which NaN comes out is the text's affair.
+  ///
+  /// The first call for an element type compiles the text, which may take seconds, for all devices of this
+  /// process that take part. It blocks meanwhile, and queues nothing before. The process keeps what it has
+  /// compiled. Calls cost a kernel for each tensor where others need one for all of them. A communicator's
+  /// call brings the operands to who combines them first, and needs memory for them meanwhile: for as many
+  /// elements as a member's tensor has; the root of a `reduce`, and all in an `all_reduce` of at most 64 KiB,
+  /// for those of all members. NCCL may carry these, but combines nothing. All ranks give the same text.
+  ///
+  /// Throws Error(invalid_argument) if there is no function template in the text. Calls throw
+  /// Error(invalid_argument) with the compiler's words for a text that it refuses, for complex types and
+  /// float8, and where an output is an input behind the 64th; and Error(unsupported) where there is no
+  /// compiler, as functions of `create_jit_fn` do.
+  [[nodiscard]] TUTTI_EXPORT static ReduceOp compiled(std::string source);
 
   [[nodiscard]] ReduceKind kind() const noexcept { return kind_; }
   /// Of a `premul_sum`: one, or one for each input or member. Of others none.
   [[nodiscard]] const std::vector<double>& factors() const noexcept { return factors_; }
-  friend bool operator==(const ReduceOp&, const ReduceOp&) = default;
+  /// Of one that is compiled: its text. Of others empty.
+  [[nodiscard]] TUTTI_EXPORT const std::string& source() const noexcept;
+  friend bool operator==(const ReduceOp& a, const ReduceOp& b) noexcept {
+    return a.kind_ == b.kind_ && a.factors_ == b.factors_ && a.source() == b.source();
+  }
 
  private:
+  friend struct ReduceOpAccess;
   explicit ReduceOp(std::vector<double> factors)
       : kind_(ReduceKind::premul_sum), factors_(std::move(factors)) {}
 
   ReduceKind kind_;
   std::vector<double> factors_{};
+  std::shared_ptr<const JitCombination> combination_{};
 };
 
 }  // namespace tutti

@@ -58,6 +58,9 @@ class CodeCalls {
   /// May take seconds. Throws Error(unsupported) if there is no compiler, saying what was looked for, and
   /// Error(invalid_argument) with what the compiler says if it refuses the text.
   [[nodiscard]] virtual std::shared_ptr<const CompiledCode> compile(int device, const CodeText& code) = 0;
+  /// Has code of the device's target there, so that its first run does not load it: which may wait for what
+  /// runs there meanwhile.
+  virtual void load(int device, const CompiledCode& code) = 0;
   /// An operation of `stream`, of a device with the target that `code` was compiled for.
   virtual void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
                         const CodeRun& run) = 0;

@@ -35,6 +35,8 @@ template <class T>
     case ReduceKind::bor:
     case ReduceKind::bxor:
       return std::integral<T>;
+    case ReduceKind::compiled:  // what is compiled brings its own arithmetic
+      break;
   }
   return false;
 }
@@ -161,6 +163,7 @@ TUTTI_HOST_DEVICE inline decltype(auto) visit_kind(ReduceKind kind, Visitor&& vi
     case ReduceKind::sum:
     case ReduceKind::avg:
     case ReduceKind::premul_sum:
+    case ReduceKind::compiled:
       break;
   }
   return visitor.template operator()<ReduceKind::sum>();

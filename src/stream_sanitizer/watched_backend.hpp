@@ -188,6 +188,7 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
                                                                      const backend::CodeText& text) override {
     return code().compile(device, text);
   }
+  void load(int device, const backend::CompiledCode& compiled) override { code().load(device, compiled); }
   void run_code(StreamRef stream, const std::shared_ptr<const backend::CompiledCode>& compiled,
                 const backend::CodeRun& run) override;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/collective_test.hpp"
+#include "support/compiled_reduction.hpp"
 #include "support/errors.hpp"
 #include "support/reference_sum.hpp"
 #include "tutti/persistent.hpp"
@@ -155,6 +156,72 @@ TEST_P(Reduce, PersistentFormsDoWhatCallsDo) {
   }
 }
 
+TEST_P(Reduce, ByACompiledOperationGoesThroughInputsInOrder) {
+  if (!can_compile()) GTEST_SKIP() << "nothing can be compiled here";
+  const ReduceOp& op = compiled_difference();
+  const std::vector<Device> devices = first_devices();
+  for (const DType dtype : all_dtypes) {
+    if (has_operation(dtype, ReduceKind::compiled))
+      check(random_inputs(dtype, {7, 33}, devices.size()), op, devices, devices.back());
+    if (HasFailure()) return;
+  }
+  for (const std::size_t count : {std::size_t{1}, std::size_t{9}, std::size_t{70}})
+    check(random_inputs(DType::int32, {515}, count), op, devices, devices.front());
+  for (const std::int64_t bytes : telling_sizes()) {
+    if (bytes > std::int64_t{4} << 20) continue;  // split and in chunks before that
+    SCOPED_TRACE(bytes);
+    check(random_inputs(DType::bfloat16, {bytes / 2}, devices.size()), op, devices, devices.front());
+    if (HasFailure()) return;
+  }
+}
+
+TEST_P(Reduce, ByACompiledOperationTakesListsInPlaceAndCanBeBound) {
+  if (!can_compile()) GTEST_SKIP() << "nothing can be compiled here";
+  const ReduceOp& op = compiled_difference();
+  const std::vector<Device> devices = first_devices();
+  const std::vector<HostArray> floats = random_inputs(DType::float32, {70'001}, devices.size());
+  const std::vector<HostArray> integers = random_inputs(DType::int8, {3, 5}, devices.size());
+  std::vector<std::vector<Tensor>> lists;
+  for (std::size_t d = 0; d < devices.size(); ++d)
+    lists.push_back({make_tensor(floats[d], devices[d]), make_tensor(integers[d], devices[d])});
+  std::vector<Tensor> results;
+  carry(
+      [&](const CollectiveOptions& options) {
+        results = reduce_coalesced(lists, op, devices.back(), default_buffer_size, options);
+      },
+      bitwise);
+  EXPECT_TRUE(holds(results[0], devices.back(), reference_reduction(floats, op)));
+  EXPECT_TRUE(holds(results[1], devices.back(), reference_reduction(integers, op)));
+
+  for (const Device device : devices) current_stream(device.index()).synchronize();
+  std::optional<PersistentCollective> bound;
+  carry(
+      [&](const CollectiveOptions& options) {
+        bound.emplace(persistent_reduce_coalesced(lists, lists.front(), op, default_buffer_size, options));
+      },
+      bitwise);
+  bound->launch();
+  current_stream(bound->home_device()).synchronize();
+  EXPECT_TRUE(holds(lists[0][0], devices.front(), reference_reduction(floats, op)));
+  EXPECT_TRUE(holds(lists[0][1], devices.front(), reference_reduction(integers, op)));
+}
+
+TEST_P(Reduce, ByACompiledOperationRoundsOnceForAKernel) {
+  if (!can_compile()) GTEST_SKIP() << "nothing can be compiled here";
+  // Each input after the first is half of what can be told from 1 in bfloat16.
+  const std::vector<Device> devices = first_devices();
+  std::vector<Tensor> inputs{full({3}, 1.0, {.dtype = DType::bfloat16, .device = devices.front()})};
+  const Tensor half_step = full({3}, 0.00390625, {.dtype = DType::bfloat16, .device = devices.back()});
+  inputs.resize(64, half_step);
+  const ReduceOp plus = ReduceOp::compiled("template <class T> T plus(T a, T b) { return a + b; }");
+  carry(
+      [&](const CollectiveOptions& options) {
+        const Tensor result = reduce(inputs, plus, devices.front(), options);
+        EXPECT_EQ(result.to(DType::float32).to_vector<float>(), std::vector<float>(3, 1.25F));  // 1.24609375
+      },
+      bitwise);
+}
+
 class BadReduceOp : public CollectiveTest {};
 TUTTI_FOR_EVERY_TRANSPORT(BadReduceOp);
 
@@ -176,6 +243,9 @@ TEST_P(BadReduceOp, IsRefusedWithNothingEnqueued) {
       {DType::int32, ReduceOp::premul_sum({1.0, 0.5}), {"factor 0.5 at 1", "whole number", "int32"}},
       {DType::int64, ReduceOp::premul_sum(1e300), {"factor 1e+300", "whole number"}},
       {DType::float32, static_cast<ReduceKind>(77), {"op is 77"}},
+      {DType::complex64, compiled_difference(), {"op is compiled", "complex64"}},
+      {DType::float8_e4m3, compiled_difference(), {"op is compiled", "float8_e4m3"}},
+      {DType::float32, ReduceKind::compiled, {"op is compiled, but has no source text", "expected ReduceOp"}},
   };
   const std::vector<Device> devices = first_devices();
   for (const Line& line : lines) {
@@ -187,6 +257,45 @@ TEST_P(BadReduceOp, IsRefusedWithNothingEnqueued) {
                         line.words));
     EXPECT_TRUE(out.untouched());
   }
+}
+
+TEST_P(BadReduceOp, ThatDoesNotCompileSaysWhyWithNothingEnqueued) {
+  if (!can_compile()) GTEST_SKIP() << "nothing can be compiled here";
+  const std::vector<Device> devices = first_devices();
+  const ReduceOp wrong =
+      ReduceOp::compiled("template <class T> T wrong(T a, T b) { return a + unknown(b); }");
+  const std::vector<Tensor> inputs{zeros({5}, {.device = devices.front()}),
+                                   zeros({5}, {.device = devices.back()})};
+  const TestTensor out = TestTensor::poisoned(DType::float32, {5}, devices.front(), Placement::contiguous);
+  EXPECT_TRUE(refuses([&] { reduce(inputs, out, wrong); }, ErrorCode::invalid_argument,
+                      {"does not compile", "unknown"}));
+  EXPECT_TRUE(refuses(
+      [&] {
+        static_cast<void>(reduce_coalesced({{inputs[0]}, {inputs[1]}}, wrong));
+      },
+      ErrorCode::invalid_argument, {"does not compile", "unknown"}));
+  EXPECT_TRUE(out.untouched());
+}
+
+TEST_P(BadReduceOp, ThatIsCompiledTakesNoOutputThatALaterKernelReads) {
+  const Device device = first_devices().front();
+  std::vector<Tensor> inputs(70, zeros({5}, {.device = device}));
+  const Tensor out = zeros({5}, {.device = device});
+  inputs[66] = out;
+  EXPECT_TRUE(refuses([&] { reduce(inputs, out, compiled_difference()); }, ErrorCode::invalid_argument,
+                      {"out is inputs[66]", "one of the first 64 inputs"}));
+}
+
+TEST(ReduceOps, ThatAreCompiledAreTheirTexts) {
+  const std::string text = "template <class T> T first(T a, T) { return a; }";
+  EXPECT_EQ(ReduceOp::compiled(text), ReduceOp::compiled(text));
+  EXPECT_NE(ReduceOp::compiled(text), compiled_difference());
+  EXPECT_NE(ReduceOp::compiled(text), ReduceOp(ReduceOp::sum));
+  EXPECT_EQ(ReduceOp::compiled(text).source(), text);
+  EXPECT_EQ(ReduceOp(ReduceOp::max).source(), "");
+  EXPECT_TRUE(refuses([] { static_cast<void>(ReduceOp::compiled("int f(int a, int b);")); },
+                      ErrorCode::invalid_argument,
+                      {"ReduceOp::compiled: source has no template", "expected a function template"}));
 }
 
 TEST(ReduceKinds, HaveNamesThatAreReadBack) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/bad_call.hpp"
 #include "ranks/methods.hpp"
+#include "support/compiled_reduction.hpp"
 #include "tutti/reduce_op.hpp"
 
 #include <cstdint>
@@ -85,6 +86,10 @@ std::vector<BadCall> wrong_operations() {
        "op has the factor 0.5 at 1, expected a whole number"},
       {"NoNumberOfIntegers", DType::int8, ReduceOp::premul_sum(nan), "expected a whole number"},
       {"TooLargeForIntegers", DType::int64, ReduceOp::premul_sum(1e17), "from -2^53 to 2^53 for int64"},
+      {"CompiledOfComplex", DType::complex64, compiled_difference(),
+       "op is compiled, which elements of complex64 do not have"},
+      {"CompiledWithoutText", DType::float32, ReduceOp(ReduceKind::compiled),
+       "op is compiled, but has no source text"},
       {"NoOperation", DType::float32, ReduceOp(static_cast<ReduceKind>(77)),
        "op is 77, expected an operation"},
   };

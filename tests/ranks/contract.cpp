@@ -371,6 +371,8 @@ const std::vector<Rule>& contract() {
       {"SumsAreThoseOfOneProcessBitForBit", check<sums_are_those_of_one_process_bit_for_bit>},
       {"EveryOperationIsThatOfOneProcessBitForBit",
        check<every_operation_is_that_of_one_process_bit_for_bit>},
+      {"ACompiledOperationGoesThroughMembersInOrder",
+       check<a_compiled_operation_goes_through_members_in_order>},
       {"FlatListsGoAsOneCall", check<flat_lists_go_as_one_call>},
       {"AllToAllHandsEveryPartToItsMember", check<all_to_all_hands_every_part_to_its_member>},
       {"AllToAllTakesLists", check<all_to_all_takes_lists>},

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/checks.hpp"
+#include "support/compiled_reduction.hpp"
 #include "tutti/graph.hpp"
 
 #include <cstddef>
@@ -19,6 +20,7 @@ class EveryCall {
     for (int i = 0; i < group.locals(); ++i) {
       streams_.emplace_back(group.device(i).index());
       small_.push_back(numbers(i, count, group.member(i) + 1));
+      bulk_.push_back(numbers(i, bulk_count, group.member(i) + 5));
       other_.push_back(numbers(i, 3, 100 * (group.member(i) + 1)));
       large_.push_back(numbers(i, count * group.members(), 7 * (group.member(i) + 1)));
       lists_.push_back({small_.back(), other_.back()});
@@ -51,7 +53,8 @@ class EveryCall {
     add([&](int) { return std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0}); });
     add([&](int member) { return sizes_[static_cast<std::size_t>(member)]; });
     add([&](int member) { return sizes_[static_cast<std::size_t>(member)] * group_.members(); });
-    for (const std::int64_t parts : {1, 1, 1, 1, 1, group_.members(), 1, group_.members()}) {
+    for (const std::int64_t length : {count, count, count, bulk_count}) add([&](int) { return length; });
+    for (const std::int64_t parts : {1, 1, 1, 1, 1, group_.members(), 1, group_.members(), 1}) {
       outputs.of_coalesced_call.emplace_back();
       for (int i = 0; i < group_.locals(); ++i)
         outputs.of_coalesced_call.back().push_back(
@@ -89,6 +92,11 @@ class EveryCall {
     communicator.all_gather(uneven_, out[11], sizes_, streams_);
     communicator.reduce_scatter(out[11], out[12], ReduceOp::min, sizes_, streams_);
     communicator.all_to_all(out[11], out[13], to_others_, from_others_, streams_);
+    communicator.reduce(small_, out[14], compiled_, root, streams_);
+    communicator.all_reduce(small_, out[15], compiled_, streams_);
+    communicator.reduce_scatter(large_, out[16], compiled_, streams_);
+    communicator.all_reduce(bulk_, out[17], compiled_, streams_);
+    communicator.all_reduce_coalesced(lists_, lists[8], compiled_, streams_);
     communicator.barrier(streams_);
   }
   [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
@@ -98,6 +106,7 @@ class EveryCall {
 
  private:
   static constexpr std::int64_t count = 700;
+  static constexpr std::int64_t bulk_count = 20'001;  ///< more than is gathered on all members
 
   [[nodiscard]] Tensor numbers(int own_member, std::int64_t length, std::int32_t value) const {
     Tensor made = full({length}, value, {.dtype = DType::int32, .device = group_.device(own_member)});
@@ -107,7 +116,9 @@ class EveryCall {
 
   const Group& group_;
   std::vector<Stream> streams_;  ///< one for each own member
+  const ReduceOp compiled_ = can_compile() ? compiled_difference() : ReduceOp(ReduceOp::sum);
   std::vector<Tensor> small_;
+  std::vector<Tensor> bulk_;
   std::vector<Tensor> other_;
   std::vector<Tensor> large_;
   std::vector<std::vector<Tensor>> lists_;

@@ -85,6 +85,15 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
                                            ReduceOp::premul_sum(rank == 1 ? 2.0 : 3.0));
        },
        {"all_reduce_coalesced", "by premul_sum", "shapes"}},
+      {"source texts",
+       [](Communicator& communicator, int rank) {
+         const Tensor tensor = some_tensor();
+         communicator.all_reduce(
+             {tensor}, {tensor},
+             ReduceOp::compiled(rank == 1 ? "template <class T> T f(T a, T b) { return a - b; }"
+                                          : "template <class T> T f(T a, T b) { return a + b; }"));
+       },
+       {"all_reduce", "by compiled", "shapes"}},
       {"root",
        [](Communicator& communicator, int rank) {
          communicator.broadcast({some_tensor()}, rank == 1 ? 1 : 0);

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/reference_sum.hpp"
 
+#include "support/compiled_reduction.hpp"
 #include "support/number_formats.hpp"
+#include "tutti/error.hpp"
 
 #include <algorithm>
 #include <array>
@@ -210,6 +212,14 @@ HostArray combine_truths(std::span<const HostArray> inputs, const ReduceOp& oper
   }
 }
 
+/// A sum, all of whose inputs but the first count negative.
+HostArray reference_difference(std::span<const HostArray> inputs) {
+  if (inputs.front().dtype == DType::boolean) return reference_reduction(inputs, ReduceOp::bxor);
+  std::vector<double> factors(inputs.size(), -1.0);
+  factors.front() = 1.0;
+  return reference_reduction(inputs, ReduceOp::premul_sum(factors));
+}
+
 }  // namespace
 
 float decode_small_float(DType dtype, std::uint32_t bits) {
@@ -249,6 +259,11 @@ HostArray reference_sum(std::span<const HostArray> inputs) {
 }
 
 HostArray reference_reduction(std::span<const HostArray> inputs, const ReduceOp& operation) {
+  if (operation.kind() == ReduceKind::compiled) {
+    if (operation != compiled_difference())
+      throw Error(ErrorCode::internal, "there is no reference for " + operation.source());
+    return reference_difference(inputs);
+  }
   switch (inputs.front().dtype) {
     case DType::float16:
     case DType::bfloat16:

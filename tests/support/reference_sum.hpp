@@ -14,7 +14,8 @@ namespace tutti::test {
 /// rounded once; float32, float64 and complex in themselves; integers modulo 2^bits; bool by logical or; NaN
 /// canonical.
 [[nodiscard]] HostArray reference_sum(std::span<const HostArray> inputs);
-/// The same for any operation that the element type has, as `ReduceKind` says it.
+/// The same for any operation that the element type has, as `ReduceKind` says it; of those that are compiled,
+/// for `compiled_difference` alone.
 [[nodiscard]] HostArray reference_reduction(std::span<const HostArray> inputs, const ReduceOp& operation);
 /// One of each kind that the element type has, and factors for each of so many inputs.
 [[nodiscard]] std::vector<ReduceOp> operations_of(DType dtype, std::size_t inputs);

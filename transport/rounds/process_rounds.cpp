@@ -35,6 +35,7 @@ bool ProcessRounds::are_in_question() const {
   if (choice == RoundsChoice::off ||
       (choice == RoundsChoice::automatic && runtime_.backend().kind() == BackendKind::host))
     return false;
+  if (problem_.reduce_kind == ReduceKind::compiled) return false;  // their kernels know what they combine by
   const std::set<int> devices(problem_.lane_devices.begin(), problem_.lane_devices.end());
   return problem_.mode == LaunchMode::eager && devices.size() > 1 &&
          devices.size() == problem_.lane_devices.size() &&

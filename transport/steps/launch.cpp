@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/steps/launch.hpp"
 
+#include "jit_combination.hpp"
 #include "log.hpp"
 #include "storage.hpp"
 #include "transport/rounds/round_launcher.hpp"
@@ -43,7 +44,9 @@ class Marks {
 class Launcher {
  public:
   Launcher(Runtime& runtime, const Plan& plan, const Operands& operands, const TeamBinding* team = nullptr)
-      : backend_(runtime.backend()),
+      : runtime_(runtime),
+        backend_(runtime.backend()),
+        combination_(ReduceOpAccess::combination(operands.operation)),
         binding_{backend_,
                  operands.addresses,
                  operands.lanes,
@@ -80,6 +83,7 @@ class Launcher {
     backend_.fan_out(stream(step.lane), {.segments = step.segments, .pointers = resolve(step.pointers)});
   }
   void enqueue(const ReductionStep& step) {
+    if (combination_ != nullptr) return combine(step);
     backend_.ordered_reduction(stream(step.lane), {.dtype = step.dtype,
                                                    .reducing = binding_.reducing,
                                                    .input_count = step.input_count,
@@ -92,6 +96,17 @@ class Launcher {
     binding_.team->launcher.launch(binding_.team->sequence, *step.rounds, binding_);
   }
 
+  /// By the compiled operation: a kernel for each segment.
+  void combine(const ReductionStep& step) {
+    const std::span<std::byte* const> pointers = resolve(step.pointers);
+    for (const backend::OrderedReductionSegment& segment : step.segments) {
+      const auto inputs = pointers.subspan(segment.first_input, step.input_count);
+      const std::vector<const void*> operands(inputs.begin(), inputs.end());
+      combination_->run(runtime_, stream(step.lane), step.dtype, pointers[segment.first_output], operands,
+                        segment.count);
+    }
+  }
+
   /// The addresses behind a kernel's places; valid until the next call.
   std::span<std::byte* const> resolve(const std::vector<Place>& places) {
     pointers_.resize(places.size());
@@ -99,7 +114,9 @@ class Launcher {
     return pointers_;
   }
 
+  Runtime& runtime_;
   backend::Backend& backend_;
+  const JitCombination* combination_;
   Binding binding_;
   Marks marks_;
   std::vector<std::byte*> pointers_;

@@ -106,6 +106,7 @@ class CudaBackend final : public Backend, public CodeCalls {
 
   [[nodiscard]] std::string code_target(int device) override;
   [[nodiscard]] std::shared_ptr<const CompiledCode> compile(int device, const CodeText& code) override;
+  void load(int device, const CompiledCode& code) override;
   void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
                 const CodeRun& run) override;
 

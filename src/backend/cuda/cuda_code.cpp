@@ -48,6 +48,18 @@ class CudaCode final : public CompiledCode {
   const KernelHandle kernel;
 };
 
+/// The kernel on the current device, which is `device`. Loads it there, if it is not: a launch would do so as
+/// well, but not during a capture.
+void* function_of(KernelHandle kernel, int device) {
+  using GetFunction = int (*)(void**, KernelHandle);
+  static const auto get_function = driver_code_function<GetFunction>("cuKernelGetFunction");
+  const RelaxedCapture relaxed;
+  void* function = nullptr;
+  if (const int status = get_function(&function, kernel); status != 0)
+    refuse_code("cuKernelGetFunction", status, device);
+  return function;
+}
+
 }  // namespace
 
 std::string CudaBackend::code_target(int device) {
@@ -73,21 +85,25 @@ std::shared_ptr<const CompiledCode> CudaBackend::compile(int device, const CodeT
   return std::make_shared<const CudaCode>(kernel);
 }
 
+void CudaBackend::load(int device, const CompiledCode& code) {
+  prepare(device);
+  const CurrentDevice current(device);
+  void* const function = function_of(static_cast<const CudaCode&>(code).kernel, device);
+  // Drivers that know it may put loading off until then.
+  using LoadFunction = int (*)(void*);
+  static const auto load_function = reinterpret_cast<LoadFunction>(driver_function("cuFuncLoad"));
+  if (load_function == nullptr) return;
+  const RelaxedCapture relaxed;
+  if (const int status = load_function(function); status != 0) refuse_code("cuFuncLoad", status, device);
+}
+
 void CudaBackend::run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
                            const CodeRun& run) {
   if (run.count == 0) return;
   const CurrentDevice current(stream.device);
   const LaunchSite where = site(stream, "a compiled kernel");
   const KernelHandle kernel = static_cast<const CudaCode&>(*code).kernel;
-  // Loads it to the device, if it is not there: a launch would do so as well, but not during a capture.
-  using GetFunction = int (*)(void**, KernelHandle);
-  static const auto get_function = driver_code_function<GetFunction>("cuKernelGetFunction");
-  void* function = nullptr;
-  {
-    const RelaxedCapture relaxed;
-    if (const int status = get_function(&function, kernel); status != 0)
-      refuse_code("cuKernelGetFunction", status, stream.device);
-  }
+  void* const function = function_of(kernel, stream.device);
   using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                          cudaStream_t, void**, void**);
   static const auto launch = driver_code_function<Launch>("cuLaunchKernel");

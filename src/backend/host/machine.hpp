@@ -121,6 +121,7 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
   // CodeCalls.
   [[nodiscard]] std::string code_target(int /*device*/) override { return "this machine"; }
   [[nodiscard]] std::shared_ptr<const CompiledCode> compile(int device, const CodeText& code) override;
+  void load(int /*device*/, const CompiledCode& /*code*/) override {}  // they share what is compiled
   void run_code(StreamRef stream, const std::shared_ptr<const CompiledCode>& code,
                 const CodeRun& run) override;
 
