@@ -92,6 +92,11 @@ std::string explain(const TeamContext& context) {
       text += fmt::format("  {}: always by rounds\n", name);
       continue;
     }
+    if (is_direct && zones.direct_from == 0 && zones.direct_to == no_limit) {
+      text += fmt::format("  {}: by rounds, but through slots up to {} bytes of one tensor\n", name,
+                          zones.rounds_to);
+      continue;
+    }
     text += fmt::format("  {} of one tensor: up to {} bytes by rounds", name, zones.rounds_to);
     if (is_direct && zones.direct_from < zones.direct_to) {
       text += fmt::format(", from {} bytes", zones.direct_from);

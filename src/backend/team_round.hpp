@@ -45,8 +45,8 @@
 /// all there was to put, even if that was nothing.
 namespace tutti::backend {
 
-/// Where a copy or a sum finds bytes, as it stands in tables of addresses, whose upper two bits say what the
-/// rest is. Addresses of memory are below 2^62.
+/// Where a copy or a sum finds bytes, or a sum for all goes, as it stands in tables of addresses, whose upper
+/// two bits say what the rest is. Addresses of memory are below 2^62.
 ///  - in a slot or in the own inbox: an address in that of round 0; the round's own is found when it runs;
 ///  - own memory of the member that reads: the address;
 ///  - memory that another member gives: the number of its address among all

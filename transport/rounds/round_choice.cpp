@@ -24,6 +24,13 @@ std::uint64_t low_latency_limit(const CallShape& shape, const TeamMeans& means) 
                   room - std::min(room, padding));
 }
 
+/// Likewise, above which direct rounds are faster, where they can be taken.
+std::uint64_t low_latency_limit(const CallShape& shape, const TeamMeans& means, bool may_be_direct) noexcept {
+  const std::uint64_t limit = low_latency_limit(shape, means);
+  return may_be_direct && shape.members == 2 ? std::min(limit, direct_overtakes_from(shape.collective))
+                                             : limit;
+}
+
 std::uint64_t most_kept(const CallShape& shape) noexcept {
   return shape.counted ? shape.counted->most_kept : 0;
 }
@@ -90,8 +97,7 @@ RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexce
   if (shape.members < 2) return {};
   if (can_relay(shape, means)) return {.protocol = Protocol::low_latency, .is_relayed = true};
   const bool may_be_direct = can_be_direct(shape, means);
-  std::uint64_t limit = low_latency_limit(shape, means);
-  if (may_be_direct && shape.members == 2) limit = std::min(limit, direct_overtakes_from(shape.collective));
+  const std::uint64_t limit = low_latency_limit(shape, means, may_be_direct);
   if (!shape.has_rows_apart && std::max(shape.busiest_member(), most_kept(shape)) <= limit)
     return {.protocol = Protocol::low_latency};
   return {.protocol = may_be_direct ? Protocol::direct : Protocol::slots};
@@ -108,10 +114,13 @@ std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoi
   switch (rounds.protocol) {
     case Protocol::low_latency:
       return fmt::format("no member sends or receives more than {} bytes; low latency to {}", busiest,
-                         low_latency_limit(shape, means));
+                         low_latency_limit(shape, means, can_be_direct(shape, means)));
     case Protocol::direct:
-      return fmt::format("members give one another up to {} bytes, which are read where they lie above {}",
-                         shape.largest_message(), ranks_tuning_of(means.backend).direct_from);
+      return fmt::format(
+          "members give one another up to {} bytes, which are read where they lie above {}; low latency to "
+          "{}",
+          shape.largest_message(), ranks_tuning_of(means.backend).direct_from,
+          low_latency_limit(shape, means, true));
     case Protocol::slots:
       break;
   }

@@ -34,7 +34,7 @@ RanksTuning tuning_for(const TeamMeans& means, const RoundChoice& choice) noexce
   RanksTuning tuning = ranks_tuning_of(means.backend);
   tuning.message_bytes = message_bytes(means);
   if (choice.protocol == Protocol::slots) return tuning;
-  // There are no messages to cut. Directly, no member may write what others read.
+  // There are no messages to cut. Directly, a member writes its own share alone, which no other reads.
   tuning.message_bytes = std::numeric_limits<std::uint64_t>::max() / 2;
   const bool shares_sums = choice.protocol == Protocol::direct || choice.is_relayed;
   tuning.shared_sums_from = shares_sums ? 0 : tuning.message_bytes;

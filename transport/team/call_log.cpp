@@ -103,7 +103,7 @@ std::vector<std::uint64_t> CallLog::agree(std::uint64_t sequence, const Signatur
 
 std::unique_lock<std::mutex> CallLog::hold_if_idle() {
   std::unique_lock lock(mutex_, std::try_to_lock);
-  // After an abort, local work may still read what its owner no longer waits for.
+  // After an abort, local work may still use what its owner no longer waits for.
   if (!lock.owns_lock() || has_captured_ || is_over() || progress_.has_calls_under_way()) return {};
   return lock;
 }

@@ -26,7 +26,7 @@
 
 namespace tutti::transport::team {
 
-/// How a rank leaves its team: others' work may still read from its device memory, and on several hosts
+/// How a rank leaves its team: others' work may still use its device memory, and on several hosts
 /// others may need its courier to hear from one another.
 class Leaving {
  public:

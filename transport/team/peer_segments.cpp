@@ -122,7 +122,7 @@ void PeerSegments::close_loop() {
     const std::uint32_t seen = table().bell.value.load();
     bool has_work = false;
     for_each_case([&](const Case& segment) { has_work |= is_retired(segment); });
-    // Of an ended team, local work may still read what nobody waits for: all is closed when it leaves.
+    // Of an ended team, local work may still use what nobody waits for: all is closed when it leaves.
     if (!has_work || abort_.is_set()) {
       tries = 0;
       table().is_held_up.store(false);

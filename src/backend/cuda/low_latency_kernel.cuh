@@ -21,9 +21,9 @@
 /// To set a flag of another device, and to order it behind what was done before, takes as long as to send a
 /// small message. So a kernel leaves it to the next one of its member to say how far it has come: nobody
 /// looks at that before eight rounds later, and whoever does waits for rounds that come before its own. It
-/// says so itself if its own rank waits for the call's end, if the member leaves out the rounds that follow,
-/// and at milestones; then its end is in common, and as in `team_kernel.cuh`. For the same reason, all that a
-/// warp loads before it puts its first tile it loads at once.
+/// says so itself if the member leaves out the rounds that follow, and at milestones. Then, and if its own
+/// rank waits for the call's end, its end is in common, and as in `team_kernel.cuh`. For the same reason, all
+/// that a warp loads before it puts its first tile it loads at once.
 namespace tutti::backend::cuda {
 
 /// `Gets::run<Lines>(view, entry, tile, lane, task, wait, relay)` does the second half's work for one tile;
@@ -41,9 +41,10 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const TeamRoom room(task, part.window(task.member), puts);
   // All threads of the block have read the counters when one of them says so.
   bool gave_up = __syncthreads_or(state.gave_up ? 1 : 0) != 0;
-  const bool tells_at_once = part.tells_at_once();
+  const bool tells_everyone = part.tells_at_once();
+  const bool ends_in_common = tells_everyone || task.done != nullptr;
   bool is_last = false;
-  if (!tells_at_once && threadIdx.x == 0) is_last = part.has_begun_last();
+  if (!ends_in_common && threadIdx.x == 0) is_last = part.has_begun_last();
   if (!gave_up && blockIdx.x == 0 && threadIdx.x < warp_lanes) part.tell_before();
 
   const auto lines_of = [&](std::uint32_t round) {
@@ -78,10 +79,10 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
                                  gave_up = !copy_lines<Lines>(entry, view.pointers, tile, lane, relayed);
                              });
 
-  if (tells_at_once) {
+  if (ends_in_common) {
     if (block_gives_up(gave_up, task.counters)) return;
     if (threadIdx.x < warp_lanes && is_last_block(&task.counters->arrived, end_step))
-      part.end(part.readers_told());
+      part.end(part.readers_told(), tells_everyone);
     return;
   }
   if (gave_up) give_up(task.counters);

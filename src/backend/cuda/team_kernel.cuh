@@ -35,10 +35,15 @@
 ///
 /// In a direct round nothing is put, and a fence would only wait for stores that are nobody else's business.
 /// The memory that is given was written by kernels that are over. Its address comes in a line, with the
-/// number of the round: there is nothing to order. (Further addresses lie in the slot, behind a fence, which
-/// the first one says.) That memory has been read before others are told needs no fence: a thread has stored
-/// what it has made of what it has read, so the reads are over, before it comes to a barrier. Who writes to
-/// what others gave has fences at its end, as where something is put; and so has who tells the host.
+/// number of the round, which readers load with acquire: no fence is needed. (Further addresses lie in the
+/// slot, behind a fence.) That memory has been read before others are told needs no fence: a thread has
+/// stored what it has made of what it has read, so the reads are over, before it comes to a barrier. Who
+/// writes to what others gave has fences at its end, as where something is put; and so has who tells the
+/// host.
+///
+/// A member that gives up while others may still come to write to its memory takes back what it gave them. A
+/// kernel that has begun to write has everything it needs, and is soon over: that is waited for, if not for
+/// ever.
 namespace tutti::backend::cuda {
 
 /// What the kernel is told besides the table.
@@ -59,7 +64,7 @@ struct TeamArguments {
   ReduceArguments reducing;
   bool is_direct;
   bool ends_call;
-  bool tells_at_once;  ///< of a low-latency round: how far it has come, in this kernel
+  bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
 
@@ -81,7 +86,7 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .reducing = reduce_arguments(task.reductions),
           .is_direct = task.is_direct,
           .ends_call = last.ends_call,
-          .tells_at_once = last.done != nullptr || last.finished != last.round};
+          .tells_at_once = last.finished != last.round};
 }
 
 inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;
@@ -90,6 +95,12 @@ inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;
 inline constexpr std::uint32_t middle_step = 1;
 inline constexpr std::uint32_t end_step = 1U << 16U;
 static_assert(most_team_blocks < end_step / 2);
+
+__device__ inline std::uint64_t nanoseconds() {
+  std::uint64_t now = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
 
 /// True once the flag has come to `value`; false once the abort word is seen to be set before, or `gave_up`
 /// from the start. That is looked at only after the flag, so that both can be loaded at once.
@@ -152,8 +163,7 @@ struct TeamPart {
   }
   [[nodiscard]] __device__ std::uint32_t round() const { return base + task.round; }
 
-  /// By one warp, in the round `number` of all that the team has made. Addresses are aligned to 16 bytes; the
-  /// first one is odd if there are others.
+  /// By one warp, in the round `number` of all that the team has made.
   __device__ void give(std::uint64_t shift, std::uint64_t number) const {
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     const auto* const given = reinterpret_cast<const std::uint64_t*>(table + task.shape.given_offset());
@@ -167,23 +177,39 @@ struct TeamPart {
     }
     for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count; i += warp_lanes) {
       store_line(window(readers[i]) + task.layout.given_line_offset(task.member, round()),
-                 {given[i * count] | (count > 1 ? 1U : 0U), number});
+                 {given[i * count], number});
     }
+  }
+  /// By one warp of a member that has given up, if others may write to its memory.
+  __device__ void take_back() const {
+    constexpr std::uint64_t longest = 100'000'000;  // nanoseconds
+    if (task.given_count == 0 || task.output_count == 1) return;
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    const std::uint32_t lane = threadIdx.x % warp_lanes;
+    for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes)
+      store_line(window(readers[i]) + task.layout.given_line_offset(task.member, round()), {0, 0});
+    fence();
+    const std::uint64_t begin = nanoseconds();
+    for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes) {
+      const SystemWord flag(
+          *reinterpret_cast<std::uint32_t*>(window(task.member) + task.layout.finished_offset(readers[i])));
+      while (!has_reached(flag.load(::cuda::memory_order_acquire), round()) &&
+             nanoseconds() - begin < longest) {
+      }
+    }
+    __syncwarp();
   }
   /// The first address that a source gives in the round `number`, once it has come; nullptr if the abort word
   /// is set before, or `gave_up`.
   [[nodiscard]] __device__ const std::byte* wait_for_given(std::uint32_t source, std::uint64_t number,
                                                            bool gave_up) const {
     const std::byte* const place = window(task.member) + task.layout.given_line_offset(source, round());
-    TeamLine line = load_line(place);
+    TeamLine line = load_line_first(place);
     for (std::uint32_t polls = 1; line.round != number; ++polls) {
       if (gave_up || (is_turn_to_look(polls) && is_aborted(task.abort))) return nullptr;
-      line = load_line(place);
+      line = load_line_first(place);
     }
-    if ((line.data & 1U) != 0) {
-      ::cuda::atomic_thread_fence(::cuda::memory_order_acquire, ::cuda::thread_scope_system);
-    }
-    return reinterpret_cast<const std::byte*>(line.data & ~std::uint64_t{1});
+    return reinterpret_cast<const std::byte*>(line.data);
   }
   /// By one warp: waits until all readers have finished. The result is the same for all its threads.
   [[nodiscard]] __device__ bool wait_for_readers() const {
@@ -209,10 +235,11 @@ struct TeamPart {
   /// Whether what the blocks have done comes before what the last of them tells.
   [[nodiscard]] __device__ bool is_end_ordered() const { return writes_for_others() || task.done != nullptr; }
   /// By one warp, from what is told first on: the part is over when those have read to whom memory was given.
-  __device__ void end(std::uint32_t begin) const {
+  __device__ void end(std::uint32_t begin, bool tells_everyone = true) const {
     if (writes_for_others()) fence();
-    tell(begin, everyone_told());
+    if (tells_everyone) tell(begin, everyone_told());
     if (task.given_count != 0 && !wait_for_readers()) {
+      take_back();
       if (threadIdx.x == 0) give_up(task.counters);
       return;
     }
@@ -346,7 +373,7 @@ struct TeamSources {
     const std::byte* const own = part.window(part.task.member);
     if (is_first) {
       const TeamLine line = load_line(own + part.task.layout.given_line_offset(member, part.round()));
-      return reinterpret_cast<const std::byte*>(line.data & ~std::uint64_t{1});
+      return reinterpret_cast<const std::byte*>(line.data);
     }
     return reinterpret_cast<const std::byte* const*>(own + part.task.layout.slots_offset() + shift)[number];
   }
@@ -411,7 +438,10 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
       gave_up |= !wait_for_flag(own + task.layout.ready_offset(source), part.round(), task.abort, gave_up);
     }
   }
-  if (block_gives_up(gave_up, task.counters)) return;
+  if (block_gives_up(gave_up, task.counters)) {
+    if (is_first_warp) part.take_back();
+    return;
+  }
   const TeamSources where{part, shift, at_hand};
   for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
                                       [&](const auto& view, const auto& entry, auto tile, auto lane) {
