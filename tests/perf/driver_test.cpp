@@ -159,16 +159,25 @@ Options options_of(std::vector<const char*> words) {
   return parse_options(static_cast<int>(words.size()), words.data(), Mode::single_process);
 }
 
-TEST(PerfDriver, EveryModeOfAPeerIsMeasuredWhereItWantsItsOperandsAndEveryElementChecked) {
-  const Options options = options_of({"broadcast", "--backend", "host", "-g", "2", "-b", "4K", "-e", "4K",
-                                      "-n", "1", "-w", "0", "--repetitions", "1", "--buffer-sets", "2"});
-  const std::unique_ptr<Processes> processes = make_single_process();
-  Session session(options, *processes);
-  ManyModes peer(session);
-  Results results;
-  Quiet quiet;
-  run_measurements(options, session, &peer, results, quiet);
+/// What a run of one process beside a peer has found.
+template <class Other>
+struct RunBeside {
+  explicit RunBeside(const std::vector<const char*>& words) : options(options_of(words)) {
+    Quiet quiet;
+    run_measurements(options, session, &peer, results, quiet);
+  }
 
+  Options options;
+  std::unique_ptr<Processes> processes = make_single_process();
+  Session session{options, *processes};
+  Other peer{session};
+  Results results;
+};
+
+TEST(PerfDriver, EveryModeOfAPeerIsMeasuredWhereItWantsItsOperandsAndEveryElementChecked) {
+  const RunBeside<ManyModes> run({"broadcast", "--backend", "host", "-g", "2", "-b", "4K", "-e", "4K", "-n",
+                                  "1", "-w", "0", "--repetitions", "1", "--buffer-sets", "2"});
+  const Results& results = run.results;
   ASSERT_EQ(results.rows.size(), 4U);
   const char* const modes[] = {"", "late", "elsewhere", "idle"};
   for (std::size_t row = 0; row < 4; ++row) {
@@ -189,8 +198,8 @@ TEST(PerfDriver, EveryModeOfAPeerIsMeasuredWhereItWantsItsOperandsAndEveryElemen
   EXPECT_EQ(results.who_is_wrong(), "other idle 6144");
   EXPECT_EQ(status_of(results), peer_is_wrong);
   EXPECT_NE(results.rows[2].algorithm.find("in its own memory"), std::string::npos);
-  EXPECT_EQ(peer.last_set(), 1U);
-  EXPECT_GE(peer.trims(), 2);
+  EXPECT_EQ(run.peer.last_set(), 1U);
+  EXPECT_GE(run.peer.trims(), 2);
 
   // What is not there is told once.
   ASSERT_EQ(results.skipped.size(), 2U);
@@ -200,35 +209,37 @@ TEST(PerfDriver, EveryModeOfAPeerIsMeasuredWhereItWantsItsOperandsAndEveryElemen
   EXPECT_EQ(results.skipped[1].reason, "not between these devices");
 }
 
-TEST(PerfDriver, TellsAPeerBeforeItsFirstCallHowMuchMemoryItsLargestWillTake) {
-  const Options options = options_of({"scatter", "--backend", "host", "-g", "2", "-b", "1K", "-e", "4K", "-f",
-                                      "4", "-n", "1", "-w", "0", "--repetitions", "1", "--buffer-sets", "2"});
-  const std::unique_ptr<Processes> processes = make_single_process();
-  Session session(options, *processes);
-  Results results;
-  Quiet quiet;
-  class AtOnce final : public Peer {
-   public:
-    [[nodiscard]] std::string_view name() const override { return "other"; }
-    [[nodiscard]] std::string describe() const override { return "Other 1.0"; }
-    [[nodiscard]] std::string refusal(const Operation&, const Call&) const override {
-      EXPECT_EQ(foreseen, (std::vector<std::size_t>{2 * 2 * 1024, 2 * 2 * 4096}));
-      return "of no use here";
-    }
-    void foresee(std::size_t sets, std::size_t bytes_of_set) override {
-      foreseen.push_back(sets * bytes_of_set);
-    }
-    void enqueue(std::size_t, const Operation&, const Call&) override { FAIL() << "it is refused"; }
-    [[nodiscard]] std::function<void()> record(std::size_t, const Operation&,
-                                               const std::vector<const Call*>&) override {
-      return [] { FAIL() << "it is refused"; };
-    }
+/// Refuses everything, and notes what it is told before.
+class Foreseeing final : public Peer {
+ public:
+  explicit Foreseeing(const Session&) {}
 
-    std::vector<std::size_t> foreseen;
-  } peer;
-  run_measurements(options, session, &peer, results, quiet);
-  EXPECT_EQ(peer.foreseen.size(), 2U);
-  EXPECT_EQ(results.rows.size(), 2U);
+  [[nodiscard]] std::string_view name() const override { return "other"; }
+  [[nodiscard]] std::string describe() const override { return "Other 1.0"; }
+  [[nodiscard]] std::string refusal(const Operation&, const Call&) const override {
+    EXPECT_EQ(foreseen_, (std::vector<std::size_t>{2 * 2 * 1024, 2 * 2 * 4096}));
+    return "of no use here";
+  }
+  void foresee(std::size_t sets, std::size_t bytes_of_set) override {
+    foreseen_.push_back(sets * bytes_of_set);
+  }
+  void enqueue(std::size_t, const Operation&, const Call&) override { FAIL() << "it is refused"; }
+  [[nodiscard]] std::function<void()> record(std::size_t, const Operation&,
+                                             const std::vector<const Call*>&) override {
+    return [] { FAIL() << "it is refused"; };
+  }
+
+  [[nodiscard]] const std::vector<std::size_t>& foreseen() const { return foreseen_; }
+
+ private:
+  std::vector<std::size_t> foreseen_;
+};
+
+TEST(PerfDriver, TellsAPeerBeforeItsFirstCallHowMuchMemoryItsLargestWillTake) {
+  const RunBeside<Foreseeing> run({"scatter", "--backend", "host", "-g", "2", "-b", "1K", "-e", "4K", "-f",
+                                   "4", "-n", "1", "-w", "0", "--repetitions", "1", "--buffer-sets", "2"});
+  EXPECT_EQ(run.peer.foreseen().size(), 2U);
+  EXPECT_EQ(run.results.rows.size(), 2U);
 }
 
 /// Does what tutti does, and notes how many calls it was asked to record at once.
@@ -265,17 +276,12 @@ TEST(PerfDriver, APeersPersistentCallsAreLaunchedAsManyAtATimeAsTuttis) {
     std::vector<const char*> words = form;
     words.insert(words.end(), {"--backend", "host", "-g", "2", "-b", "4K", "-e", "4K", "-w", "0",
                                "--repetitions", "1", "--buffer-sets", "3"});
-    const Options options = options_of(words);
-    const std::unique_ptr<Processes> processes = make_single_process();
-    Session session(options, *processes);
-    Recording peer(session);
-    Results results;
-    Quiet quiet;
-    run_measurements(options, session, &peer, results, quiet);
-    const bool is_replayed = options.replays;
+    const RunBeside<Recording> run(words);
+    const Results& results = run.results;
+    const bool is_replayed = run.options.replays;
     // Out of place and in place.
-    EXPECT_EQ(peer.recorded(), is_replayed ? (std::vector<std::size_t>{20, 1, 20, 1})
-                                           : (std::vector<std::size_t>{1, 1, 1, 1, 1, 1}));
+    EXPECT_EQ(run.peer.recorded(), is_replayed ? (std::vector<std::size_t>{20, 1, 20, 1})
+                                               : (std::vector<std::size_t>{1, 1, 1, 1, 1, 1}));
     ASSERT_EQ(results.rows.size(), 2U);
     for (const Row& row : results.rows) EXPECT_EQ(row.wrong(), 0U) << row.algorithm;
     EXPECT_EQ(results.rows[0].out_of_place->timing.iterations,
@@ -285,14 +291,9 @@ TEST(PerfDriver, APeersPersistentCallsAreLaunchedAsManyAtATimeAsTuttis) {
 }
 
 TEST(PerfDriver, WhatAPeerCannotDoIsToldOnceForAllItsModes) {
-  const Options options = options_of({"all_reduce", "--backend", "host", "-g", "2", "-b", "4K", "-e", "4K",
-                                      "-n", "1", "-w", "0", "--repetitions", "1"});
-  const std::unique_ptr<Processes> processes = make_single_process();
-  Session session(options, *processes);
-  ManyModes peer(session);
-  Results results;
-  Quiet quiet;
-  run_measurements(options, session, &peer, results, quiet);
+  const RunBeside<ManyModes> run({"all_reduce", "--backend", "host", "-g", "2", "-b", "4K", "-e", "4K", "-n",
+                                  "1", "-w", "0", "--repetitions", "1"});
+  const Results& results = run.results;
   EXPECT_EQ(results.rows.size(), 1U);
   ASSERT_EQ(results.skipped.size(), 2U);
   EXPECT_EQ(results.skipped[1].reason, "only from roots");
