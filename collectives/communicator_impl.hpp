@@ -29,7 +29,8 @@ class Communicator::Impl {
   std::unique_ptr<collectives::TeamContext> context;
 
  private:
-  /// What this rank's calls have queued uses the shared memory. False if some of it may be still to come.
+  /// Waits until what this rank's calls have queued, which uses the shared memory, is over. False if some of
+  /// it may be still to come.
   [[nodiscard]] bool end_work_of_calls();
   /// Waits for all work of the devices, as launches of graphs may be queued anywhere.
   void end_launches();
@@ -40,7 +41,8 @@ class Communicator::Impl {
   /// `settings`. What it throws is told to the other ranks, who wait for this one.
   static transport::team::Team::Settings checked(Exchange& exchange, const CommunicatorOptions& options,
                                                  bool beside);
-  /// Those that earlier communicators have left may take the memory that this one needs.
+  /// `settings`, once windows are freed that earlier communicators have left: they may take the memory that
+  /// this one needs.
   static transport::team::Team::Settings prepared(const CommunicatorOptions& options);
   static transport::team::Team::Settings settings(const CommunicatorOptions& options);
 

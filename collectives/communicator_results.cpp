@@ -154,7 +154,7 @@ std::vector<Tensor> Communicator::made(const ReduceOp& op, TensorList inputs,
   call.one_per_member(inputs.size(), "inputs");
   static_cast<void>(call.check_part_sizes(sizes, "sizes"));
   std::vector<Tensor> out;
-  for (const Tensor& input : inputs) out.push_back(flat(sizes[call.first() + out.size()], input));
+  for (const Tensor& input : inputs) out.push_back(flat(sizes[call.first_local() + out.size()], input));
   reduce_and_scatter(call, op, inputs, out, sizes);
   return out;
 }

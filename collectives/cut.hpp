@@ -11,8 +11,8 @@
 
 namespace tutti::collectives {
 
-/// Tensors without dimensions, if all are such, as vectors of one element, which `memory` holds; else the
-/// tensors as they are. What is joined has a dimension then.
+/// Makes vectors of one element, which `memory` holds, of tensors without dimensions, if all are such, so
+/// that they can be joined; returns other tensors as they are.
 [[nodiscard]] TensorList as_vectors(TensorList tensors, std::vector<Tensor>& memory);
 
 /// The parts of a dimension that is cut without sizes: ceil(size / count) each, the last smaller, empty ones

@@ -41,7 +41,7 @@ struct Request {
     parts.clear();
   }
   void add_copied(std::uint64_t bytes) { shape.push_back(bytes); }
-  /// After all columns.
+  /// Adds an output that stays as it is; comes after all columns.
   void leave_alone(std::uint64_t output) { shape.push_back(output); }
   void add_summed(std::uint64_t elements, DType dtype) {
     if (shape.empty()) shape.reserve(2 * columns);

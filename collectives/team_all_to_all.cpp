@@ -114,12 +114,13 @@ void exchange_all(TeamCall& call, TensorList inputs, TensorList out, const SizeL
   check_sizes(call, out_sizes, "out_sizes", out, "out");
   for (std::size_t i = 0; i < call.locals(); ++i) {
     for (std::size_t j = 0; j < call.locals(); ++j) {
-      const std::int64_t sent = input_sizes[i][call.first() + j];
-      const std::int64_t expected = out_sizes[j][call.first() + i];
+      const std::int64_t sent = input_sizes[i][call.first_local() + j];
+      const std::int64_t expected = out_sizes[j][call.first_local() + i];
       if (sent == expected) continue;
       call.arguments().fail(
           "out_sizes[{}][{}] is {}, expected {} as input_sizes[{}][{}]: from member {} to {}", j,
-          call.first() + i, expected, sent, i, call.first() + j, call.first() + i, call.first() + j);
+          call.first_local() + i, expected, sent, i, call.first_local() + j, call.first_local() + i,
+          call.first_local() + j);
     }
   }
   const MemberOperands given = MemberOperands::one_each(inputs);

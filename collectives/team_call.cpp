@@ -93,7 +93,7 @@ void TeamCall::on_member(const Tensor& tensor, const Name& name, std::size_t loc
   arguments_.usable(tensor, name);
   if (tensor.device() != context_.devices()[local]) {
     arguments_.fail("{} is on {}, expected {}, the device of member {}", name, to_string(tensor.device()),
-                    to_string(context_.devices()[local]), first() + local);
+                    to_string(context_.devices()[local]), first_local() + local);
   }
 }
 
@@ -274,7 +274,7 @@ std::uint64_t TeamCall::start_of_part(std::size_t member, const Tensor& part) co
 void TeamCall::plan() {
   plan_ = context_.plan_for(request_, root());
   operands_.lanes.assign(members(), {});
-  std::ranges::copy(streams_, operands_.lanes.begin() + static_cast<std::ptrdiff_t>(first()));
+  std::ranges::copy(streams_, operands_.lanes.begin() + static_cast<std::ptrdiff_t>(first_local()));
   temporaries_ = transport::allocate_temporaries(context_.runtime(), *plan_, operands_.lanes);
 }
 
@@ -384,8 +384,8 @@ void TeamCall::bind() {
   operands_.addresses.assign(2 * side, nullptr);
   operands_.storages.clear();
   for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    operands_.addresses[first() * columns() + i] = address_of(inputs_[i]);
-    operands_.addresses[side + first() * columns() + i] = address_of(outputs_[i]);
+    operands_.addresses[first_local() * columns() + i] = address_of(inputs_[i]);
+    operands_.addresses[side + first_local() * columns() + i] = address_of(outputs_[i]);
   }
 }
 
@@ -401,7 +401,7 @@ void TeamCall::give(const RoundPlan& rounds) {
         throw Error(
             ErrorCode::transport_failure,
             fmt::format("memory of member {} cannot be opened by other processes, nor can a copy of it: {}",
-                        first() + local, registrations.refusal()));
+                        first_local() + local, registrations.refusal()));
       }
     }
   }
@@ -411,7 +411,7 @@ void TeamCall::give(const RoundPlan& rounds) {
 const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId buffer) {
   const std::size_t side = members() * columns();
   const bool is_output = buffer >= side;
-  Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first() * columns()];
+  Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first_local() * columns()];
   const backend::StreamRef stream = streams_[local];
   // Others open the caching allocator's segments alone, whatever allocator tensors come from.
   Runtime& runtime = context_.runtime();

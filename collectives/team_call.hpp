@@ -59,7 +59,8 @@ class MemberOperands {
 /// For each local member, a number of elements for each of all members.
 using SizeLists = ListOf<std::vector<std::int64_t>>;
 
-/// In what local members' tensors are alike, beside element types. Where they are flat, shapes do not matter.
+/// What local members' tensors have in common beside element types: their sizes, or, where they are taken as
+/// flat, the number of elements alone.
 enum class Likeness : std::uint8_t { sizes, elements };
 
 /// One call of a communicator: checks, signature, work, launch. One at a time; other threads' wait.
@@ -75,11 +76,11 @@ class TeamCall {
 
   [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
   [[nodiscard]] std::size_t locals() const noexcept { return context_.devices().size(); }
-  [[nodiscard]] std::size_t first() const noexcept { return team_.membership().first_local(); }
+  [[nodiscard]] std::size_t first_local() const noexcept { return team_.membership().first_local(); }
   [[nodiscard]] std::size_t members() const noexcept { return team_.membership().member_count(); }
   /// This process's position of a member, if it is local.
   [[nodiscard]] std::optional<std::size_t> local_of(std::size_t member) const {
-    return team_.membership().is_local(member) ? std::optional(member - first()) : std::nullopt;
+    return team_.membership().is_local(member) ? std::optional(member - first_local()) : std::nullopt;
   }
   [[nodiscard]] Collective collective() const noexcept { return signature_.collective; }
   void set_root(int root);

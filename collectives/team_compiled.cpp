@@ -53,7 +53,7 @@ class CompiledReduction {
   }
   /// What a local member combines of the step's column `k`.
   [[nodiscard]] std::uint64_t share_of(const CompiledStep& step, std::size_t k, std::size_t local) const {
-    return step.shares[k][call_.first() + local];
+    return step.shares[k][call_.first_local() + local];
   }
   [[nodiscard]] Tensor memory(std::uint64_t elements, DType dtype, std::size_t local) const {
     return tutti::empty({static_cast<std::int64_t>(elements)},
@@ -107,7 +107,7 @@ class CompiledReduction {
       addresses.push_back(first + member * share * width);
     const std::size_t column = step.first + k;
     const bool is_part = is_for_all_ && step.kind == CompiledStep::Kind::exchange;
-    const std::uint64_t start = is_part ? step.start_of(k, call_.first() + local) : 0;
+    const std::uint64_t start = is_part ? step.start_of(k, call_.first_local() + local) : 0;
     combination_.run(call_.runtime(), call_.stream_of(local), operands.dtype(),
                      static_cast<std::byte*>(result(local, column).data()) + start * width, addresses, share);
     if (!is_part) finish(local, column);
@@ -117,7 +117,7 @@ class CompiledReduction {
   void spread(const CompiledStep& step) {
     for (std::size_t i = 0; i < call_.locals(); ++i) {
       const Tensor& whole = result(i, step.first);
-      const auto start = static_cast<std::int64_t>(step.start_of(0, call_.first() + i));
+      const auto start = static_cast<std::int64_t>(step.start_of(0, call_.first_local() + i));
       const auto share = static_cast<std::int64_t>(share_of(step, 0, i));
       call_.set_input(i, 0, whole.narrow(0, start, share), "inputs");
       call_.set_output(i, 0, whole, "out");

@@ -18,9 +18,9 @@ namespace tutti::collectives {
 
 namespace {
 
-std::uint64_t low_latency_to(Collective pattern, const backend::TeamWindowLayout& layout,
+std::uint64_t low_latency_to(Collective collective, const backend::TeamWindowLayout& layout,
                              BackendKind backend) {
-  return std::min(transport::low_latency_to(pattern, layout.lines, backend), layout.most_in_inbox());
+  return std::min(transport::low_latency_to(collective, layout.lines, backend), layout.most_in_inbox());
 }
 
 /// Which calls go by low-latency rounds. Of all operations all_gather has the lowest limit, and
@@ -71,7 +71,7 @@ std::string explain(const TeamContext& context) {
     text += fmt::format(
         "beyond that, operands of which members give one another more than {} bytes are read where they "
         "lie\n",
-        transport::ranks_tuning_of(backend).direct_from);
+        transport::round_tuning_of(backend).direct_from);
   }
   if (context.means().nccl == nullptr)
     return text + fmt::format("nccl not taken: {}\n", context.means().nccl_refusal);
@@ -83,11 +83,11 @@ std::string explain(const TeamContext& context) {
   text += fmt::format("nccl: the rest{}, where it can\n", no_sums);
   constexpr std::uint64_t no_limit = ~std::uint64_t{0};
   for (std::size_t value = 0; value < collective_count; ++value) {
-    const auto pattern = static_cast<Collective>(value);
-    if (!moves_tensors(pattern) || traits_of(pattern).travels_as != pattern) continue;
-    const std::string_view name = name_of(pattern);
-    const transport::RanksZones zones =
-        transport::ranks_zones_of(pattern, context.team().membership().member_count(), false);
+    const auto collective = static_cast<Collective>(value);
+    if (!moves_tensors(collective) || traits_of(collective).travels_as != collective) continue;
+    const std::string_view name = name_of(collective);
+    const transport::RoundZones zones =
+        transport::round_zones_of(collective, context.team().membership().member_count(), false);
     if (zones.rounds_to == no_limit) {
       text += fmt::format("  {}: always by rounds\n", name);
       continue;
@@ -105,7 +105,7 @@ std::string explain(const TeamContext& context) {
     }
     if (windows.layout().lines == backend::TeamLines::wide) {
       const std::uint64_t to =
-          transport::wide_lines_beat_nccl_to(pattern, context.team().membership().member_count(), false);
+          transport::wide_lines_beat_nccl_to(collective, context.team().membership().member_count(), false);
       text += to == no_limit ? ", and what goes with low latency"
                              : fmt::format(", and to {} bytes what goes with low latency", to);
     }

@@ -119,7 +119,7 @@ class FlatOperands {
       const Name name = parts_.name(parts_name_, i, 0);
       call_.on_member(part, name, i);
       call_.arguments().same_dtype(part, name, parts_[0][0].dtype(), parts_.name(parts_name_, 0, 0));
-      const std::size_t member = call_.first() + i;
+      const std::size_t member = call_.first_local() + i;
       if (part.numel() != (*sizes_)[member]) {
         call_.arguments().fail("{} has {} elements, expected {} as sizes[{}]", name, part.numel(),
                                (*sizes_)[member], member);
@@ -128,7 +128,7 @@ class FlatOperands {
   }
   /// Whether `part` lies in `whole` where that local member's belongs.
   [[nodiscard]] bool is_in_place(const Tensor& part, const Tensor& whole, std::size_t local) const {
-    const std::size_t member = call_.first() + local;
+    const std::size_t member = call_.first_local() + local;
     const std::size_t start =
         sizes_
             ? static_cast<std::size_t>(std::accumulate(

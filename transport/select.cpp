@@ -38,7 +38,7 @@ Plan lower(const Problem& problem, const Reach& reach, TransportKind kind) {
 }
 
 /// The devices whose memory a problem touches, ascending.
-std::vector<int> team_of(const Problem& problem) {
+std::vector<int> devices_of(const Problem& problem) {
   std::set<int> devices;
   for (const LaneId home : problem.homes) {
     if (home != host_lane) devices.insert(problem.lane_devices[home]);
@@ -49,19 +49,20 @@ std::vector<int> team_of(const Problem& problem) {
 class P2p {
  public:
   P2p(Runtime& runtime, const Problem& problem)
-      : connectivity_(runtime.extension<Connectivity>()), problem_(problem), team_(team_of(problem)) {}
+      : connectivity_(runtime.extension<Connectivity>()), problem_(problem), devices_(devices_of(problem)) {}
 
   [[nodiscard]] std::string refusal() {
-    if (team_.size() < 2) return {};
+    if (devices_.size() < 2) return {};
     std::string reasons;
-    for (const int device : team_) {
-      for (const int peer : team_) {
+    for (const int device : devices_) {
+      for (const int peer : devices_) {
         if (device == peer) continue;
         if (direct(device, peer)) return {};
         if (reasons.empty()) reasons = connectivity_.reason(device, peer);
       }
     }
-    return fmt::format("no two of the {} devices can access each other's memory ({})", team_.size(), reasons);
+    return fmt::format("no two of the {} devices can access each other's memory ({})", devices_.size(),
+                       reasons);
   }
 
   [[nodiscard]] Plan plan() {
@@ -71,7 +72,7 @@ class P2p {
 
   /// Whether the device reaches the other one's memory; itself, too.
   [[nodiscard]] bool direct(int device, int peer) {
-    if (device == peer || connectivity_.direct(device, peer, team_)) return true;
+    if (device == peer || connectivity_.direct(device, peer, devices_)) return true;
     found_untested_ = found_untested_ || connectivity_.link(device, peer).state == PeerState::untested;
     return false;
   }
@@ -82,8 +83,8 @@ class P2p {
   /// Pairs that are bridged through pinned memory.
   [[nodiscard]] std::size_t bridged_pairs() {
     std::size_t count = 0;
-    for (const int device : team_) {
-      for (const int peer : team_)
+    for (const int device : devices_) {
+      for (const int peer : devices_)
         if (device < peer && !direct(device, peer)) ++count;
     }
     return count;
@@ -92,7 +93,7 @@ class P2p {
  private:
   Connectivity& connectivity_;
   const Problem& problem_;
-  std::vector<int> team_;
+  std::vector<int> devices_;
   bool found_untested_ = false;
 };
 
@@ -119,7 +120,7 @@ std::string nccl_preference(Runtime& runtime, const Problem& problem) {
   // NCCL takes one operation per tensor: what counts is how large they are.
   const std::uint64_t bytes = problem.bytes() / (problem.flows.size() + problem.reductions.size());
   const bool is_sum = !problem.reductions.empty();
-  const auto from = nccl_from(problem.mode, is_sum, team_of(problem).size());
+  const auto from = nccl_from(problem.mode, is_sum, devices_of(problem).size());
   if (!from) return "between two devices kernels are faster";
   if (bytes >= *from) return {};
   return fmt::format("{} bytes per tensor are less than the {} from which it is faster", bytes, *from);
@@ -147,7 +148,7 @@ std::string team_nccl_preference(const Problem& problem, const TeamMeans& team) 
   const CallShape& shape = problem.shape;
   if (rounds_match_nccl(shape, team, choose_rounds(shape, team)))
     return fmt::format("it is not faster for {} bytes", shape.payload);
-  return shape.payload / shape.tensors < ranks_nccl_tensor ? "the tensors are small" : "";
+  return shape.payload / shape.tensors < smallest_nccl_tensor ? "the tensors are small" : "";
 }
 
 Plan plan_nccl_of(const Problem& problem, const TeamMeans& team) {

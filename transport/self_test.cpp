@@ -104,7 +104,7 @@ void SelfTest::check(std::vector<std::string>& findings) {
     if (std::memcmp(expected, found, slot_bytes_) == 0) continue;
     participants_[transfer.actor].failed_the_test = true;
     participants_[transfer.target].failed_the_test = true;
-    if (findings[transfer.pair].empty()) findings[transfer.pair] = describe(transfer);
+    if (findings[transfer.pair].empty()) findings[transfer.pair] = in_words(transfer);
   }
 }
 
@@ -266,7 +266,7 @@ void SelfTest::synchronize() noexcept {
   }
 }
 
-std::string SelfTest::describe(const Transfer& transfer) const {
+std::string SelfTest::in_words(const Transfer& transfer) const {
   const DevicePair& pair = pairs_[transfer.pair];
   const std::string_view what = [&] {
     switch (transfer.way) {

@@ -81,7 +81,7 @@ class SelfTest {
   void download();
   void synchronize() noexcept;
   void check(std::vector<std::string>& findings);
-  [[nodiscard]] std::string describe(const Transfer& transfer) const;
+  [[nodiscard]] std::string in_words(const Transfer& transfer) const;
 
   Runtime& runtime_;
   std::span<const backend::StreamRef> streams_;

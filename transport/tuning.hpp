@@ -81,7 +81,7 @@ inline constexpr std::uint64_t process_window_bytes = 2 * mib;
 
 /// Between processes, where one way of doing a thing overtakes another. Measured on 2x, 4x and 8x H200 with
 /// NVSwitch, and on virtual devices.
-struct RanksTuning {
+struct RoundTuning {
   /// A message is cut into pieces of this many bytes, so that one is read while the next is put.
   std::uint64_t message_bytes;
   /// Up to here every member makes all sums of an all_reduce_add for itself; above, each makes its share.
@@ -100,14 +100,14 @@ struct RanksTuning {
 
 /// On GPUs every round is a launch, which costs as much as moving a megabyte; on virtual devices it is two
 /// tasks, and two processors are all there may be.
-[[nodiscard]] constexpr RanksTuning ranks_tuning_of(BackendKind backend) noexcept {
-  return backend == BackendKind::host ? RanksTuning{.message_bytes = 256 * kib,
+[[nodiscard]] constexpr RoundTuning round_tuning_of(BackendKind backend) noexcept {
+  return backend == BackendKind::host ? RoundTuning{.message_bytes = 256 * kib,
                                                     .shared_sums_from = 64 * kib,
                                                     .sums_relayed_from_sent = 4 * kib,
                                                     .root_sums_relayed_from = 4 * kib,
                                                     .copies_relayed_from_sent = 4 * kib,
                                                     .direct_from = 64 * kib}
-                                      : RanksTuning{.message_bytes = 1024 * kib,
+                                      : RoundTuning{.message_bytes = 1024 * kib,
                                                     .shared_sums_from = 512 * kib,
                                                     .sums_relayed_from_sent = 640 * kib,
                                                     .root_sums_relayed_from = 2048 * kib,
@@ -156,21 +156,21 @@ struct RanksTuning {
 
 /// Which payloads rounds carry although NCCL could: up to a size, and in a range if members read where it
 /// lies. The rest is NCCL's.
-struct RanksZones {
+struct RoundZones {
   std::uint64_t rounds_to;
   std::uint64_t direct_from;
   std::uint64_t direct_to;
 };
 /// Payload: what a root or each member has, or the whole that is gathered or scattered. NCCL takes lists of
 /// tensors one by one, which costs it some microseconds.
-[[nodiscard]] constexpr RanksZones ranks_zones_of(Collective collective, std::size_t members,
+[[nodiscard]] constexpr RoundZones round_zones_of(Collective collective, std::size_t members,
                                                   bool is_list) noexcept {
   constexpr std::uint64_t all = ~std::uint64_t{0};
-  constexpr RanksZones always{.rounds_to = all, .direct_from = 0, .direct_to = all};
+  constexpr RoundZones always{.rounds_to = all, .direct_from = 0, .direct_to = all};
   const bool is_pair = members == 2;
   const bool are_more_than_four = members > 4;
   const auto up_to = [](std::uint64_t bytes) {
-    return RanksZones{.rounds_to = bytes, .direct_from = all, .direct_to = all};
+    return RoundZones{.rounds_to = bytes, .direct_from = all, .direct_to = all};
   };
   switch (collective) {
     case Collective::broadcast:
@@ -217,6 +217,6 @@ struct RanksZones {
 }
 
 /// It takes one operation per tensor: no lists of tensors smaller than this on average.
-inline constexpr std::uint64_t ranks_nccl_tensor = 64 << 10;
+inline constexpr std::uint64_t smallest_nccl_tensor = 64 << 10;
 
 }  // namespace tutti::transport

@@ -71,14 +71,14 @@ concept MemberLists =
 ///
 /// # Memory
 /// Tensors may be dropped right after the call. Where members reach one another's device memory, large
-/// operands are read where they lie: the stream of the member that owns an operand waits until the others
-/// have read it. The other processes open the caching allocator's segment around it when they first need it,
-/// whatever they are doing otherwise. When the segment is to be freed (by `empty_cache`, or when memory is
-/// short), they close it as soon as they have no calls under way, of this communicator or another. They do
-/// not close it while one of their communicators lives of which calls have been captured. Freeing waits for
-/// them for a second at most, and else leaves the segment for the next time. Memory of other origin, or not
-/// aligned to 16 bytes, is copied first, which takes as much memory again; where there is none, the
-/// communicator ends.
+/// operands are read where they lie, and sums for all written there: the stream of the member that owns an
+/// operand waits until the others are done with it. The other processes open the caching allocator's segment
+/// around it when they first need it, whatever they are doing otherwise. When the segment is to be freed (by
+/// `empty_cache`, or when memory is short), they close it as soon as they have no calls under way, of this
+/// communicator or another. They do not close it while one of their communicators lives of which calls have
+/// been captured. Freeing waits for them for a second at most, and else leaves the segment for the next time.
+/// Memory of other origin, or not aligned to 16 bytes, is copied first, which takes as much memory again;
+/// where there is none, the communicator ends.
 ///
 /// # Graphs
 /// Calls may be captured into graphs, by all ranks alike; their operands must be contiguous. If one of a
@@ -113,12 +113,12 @@ concept MemberLists =
 /// What only another rank can cause ends the communicator on all ranks:
 ///  - calls that differ: invalid_argument, with both calls;
 ///  - a rank that is late: timeout, when a rank that waits for it has lost its patience, naming it and its
-///  last call. A warning in the log has named it long before: after 10 seconds, or a quarter of the patience
-///  if that is less, and again after three times as long each; another one says that the call goes on. One of
-///  the ranks that wait writes them;
+///    last call. A warning in the log has named it long before: after 10 seconds, or a quarter of the
+///    patience if that is less, and again after three times as long each; another one says that the call goes
+///    on. One of the ranks that wait writes them;
 ///  - a rank that gives no sign of life: timeout, after the timeout, naming it;
 ///  - a process that is gone: peer_unavailable, at once; if none of its host is left to see it, it gives no
-///  sign of life;
+///    sign of life;
 ///  - a rank that has destroyed its communicator where the others make a call: peer_unavailable, at once;
 ///  - `abort`: aborted;
 ///  - a network that fails: as the network says.
@@ -153,10 +153,10 @@ class TUTTI_EXPORT Communicator {
   Communicator& operator=(const Communicator&) = delete;
   /// Waits for this rank's calls that are still under way, but for no other work of virtual devices. Then,
   /// where data goes through device memory, waits until the other ranks have completed as many calls, and
-  /// received what this one has sent to them; if some
-  /// have been captured, or ranks are on several hosts, until the others come here too. Waits for calls, this
-  /// rank's and those that others are late with, last for the calls' patience at most, or the timeout if that
-  /// is longer; all others for the timeout, and none is for a rank whose process is known to be gone.
+  /// received what this one has sent to them. If calls have been captured, or ranks are on several hosts, it
+  /// waits until the others come here too. For calls it waits as long as their patience at most, or the
+  /// timeout if that is longer; for all else as long as the timeout. It waits for no rank whose process is
+  /// known to be gone.
   ///
   /// Calls that are not complete by then are ended; what they use is kept until the process ends if their
   /// streams do not come to them. On GPUs, memory of the local devices is freed, for which the driver waits

@@ -15,8 +15,7 @@
 ///  - Integer or bool to integer: modulo 2^bits. Bool counts as 0 or 1.
 ///  - Floating point to integer: truncated towards zero, saturated at the ends of the range; NaN becomes 0.
 ///  - To float32 and float64: rounded to nearest, ties to even. To the smaller formats: the same, by way of
-///  float32, so
-///    that float64 and integers are rounded twice.
+///    float32, so that float64 and integers are rounded twice.
 ///  - Complex to real: the imaginary part is dropped. Real to complex: the imaginary part is 0.
 ///  - A NaN becomes the canonical quiet NaN of its new type (see `arithmetic.hpp`).
 namespace tutti::backend {

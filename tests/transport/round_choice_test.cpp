@@ -265,7 +265,7 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
           } else if (rounds.protocol == Protocol::low_latency) {
             EXPECT_LE(shape.busiest_member(), means.layout.most_in_inbox()) << what;
           } else if (rounds.protocol == Protocol::direct) {
-            EXPECT_GT(shape.largest_message(), ranks_tuning_of(backend).direct_from) << what;
+            EXPECT_GT(shape.largest_message(), round_tuning_of(backend).direct_from) << what;
           }
         }
       }

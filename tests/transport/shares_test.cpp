@@ -101,7 +101,7 @@ class TeamCallOf {
   }
 
   [[nodiscard]] TeamWork relayed() const {
-    return share_work(problem_, true, ranks_tuning_of(BackendKind::host));
+    return share_work(problem_, true, round_tuning_of(BackendKind::host));
   }
   [[nodiscard]] const Problem& problem() const noexcept { return problem_; }
   [[nodiscard]] Place input(std::size_t member, std::size_t column, std::uint64_t offset = 0) const {

@@ -21,7 +21,7 @@ struct Carrier {
   DType dtype;
   std::uint64_t elements = 1;  ///< per element of the type
 };
-/// Nothing for a type that NCCL adds, or combines otherwise, in no way like ours.
+/// Nothing for a type that NCCL does not add, or combine, as this library does.
 [[nodiscard]] std::optional<Carrier> carrier_of(DType dtype, ReduceKind kind = ReduceKind::sum);
 
 /// The functions of NCCL's that move or add.

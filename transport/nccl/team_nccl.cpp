@@ -36,7 +36,7 @@ class Connecting {
         nccl_(functions),
         id_(id),
         devices_(team.membership().devices()),
-        first_(team.membership().first_local()),
+        first_local_(team.membership().first_local()),
         members_(team.membership().member_count()),
         communicators_(devices_.size()) {}
 
@@ -85,14 +85,14 @@ class Connecting {
       return ncclUnhandledCudaError;
     }
     return nccl_.comm_init_rank(&communicators_[local], static_cast<int>(members_), id_,
-                                static_cast<int>(first_ + local));
+                                static_cast<int>(first_local_ + local));
   }
 
   Runtime& runtime_;
   const nccl::Functions& nccl_;
   ncclUniqueId id_;
   std::vector<int> devices_;
-  std::size_t first_;
+  std::size_t first_local_;
   std::size_t members_;
   std::vector<ncclComm_t> communicators_;
   ncclResult_t outcome_ = ncclSuccess;

@@ -27,20 +27,20 @@ class JointCapture {
   /// they are being captured into different graphs, or the call before into another one that has not ended;
   /// nothing has joined anything then.
   [[nodiscard]] bool begin(std::span<const backend::StreamRef> streams);
-  /// After everything of the call has been queued.
+  /// Brings streams back that the call has made join, after everything of it has been queued.
   void end();
-  /// Of a call that has not come to its end, if there is one: the capture goes on without it.
+  /// Leaves a call that has not come to its end, if there is one: the capture goes on without it.
   void abandon() noexcept;
 
-  /// Of the call that began last: the stream that those which have joined come back to.
+  /// The stream that those come back to which have joined for the call that began last.
   [[nodiscard]] backend::StreamRef origin() const noexcept { return origin_; }
-  /// Graphs may hold calls.
+  /// Whether graphs may hold calls.
   [[nodiscard]] bool has_captured() const noexcept { return capture_ != 0; }
 
  private:
   void start_anew(std::uint64_t capture);
   [[nodiscard]] bool has_brought_in(backend::StreamRef stream) const noexcept;
-  /// Into the graph of the latest captured call.
+  /// Whether the stream is being captured into the graph of the latest captured call.
   [[nodiscard]] bool is_captured(backend::StreamRef stream) const;
 
   Runtime& runtime_;

@@ -21,17 +21,17 @@ class ProcessRounds {
  public:
   ProcessRounds(Runtime& runtime, const Problem& problem) : runtime_(runtime), problem_(problem) {}
 
-  /// Rounds may be thought of: the problem is of several devices, each with one lane, it is launched eagerly,
-  /// and nobody has said that there shall be none.
+  /// Whether rounds may be thought of: the problem is of several devices, each with one lane, it is launched
+  /// eagerly, and nobody has said that there shall be none.
   [[nodiscard]] bool are_in_question() const;
   /// Why they should not carry it, as far as its size and what joins the devices say; empty: they should.
   [[nodiscard]] std::string preference() const;
   /// Why they cannot; empty if they can. Makes the devices' team if there is none. `reach` is asked for all
   /// pairs.
   [[nodiscard]] std::string refusal(const Reach& reach);
-  /// They may be able to another time.
+  /// Whether a refusal may not hold another time.
   [[nodiscard]] bool are_refused_for_now() const noexcept { return are_refused_for_now_; }
-  /// Without a refusal. `otherwise`: the plan for launches that rounds cannot do.
+  /// The plan, where there is no refusal. `otherwise`: the plan for launches that rounds cannot do.
   [[nodiscard]] Plan plan(Plan otherwise);
 
  private:

@@ -15,7 +15,7 @@
 
 namespace tutti::transport::team {
 
-/// If it is not among them yet.
+/// Adds `member` if it is not among them yet.
 void add_once(std::vector<std::uint32_t>& members, LaneId member);
 
 /// A round under construction: all members' parts.
@@ -23,13 +23,13 @@ class RoundBuilder {
  public:
   RoundBuilder(const TeamWork& work, std::size_t members, const RoundLimits& limits);
 
-  /// A rectangle that `source`'s member offers and `target`'s copies.
+  /// Has the source's member offer a rectangle, and `target`'s member copy it.
   void copy(const Move& move, Place target);
-  /// By the member of the first output. There are others with the protocol `direct` alone.
+  /// Has the member of the first output add. There are further outputs with the protocol `direct` alone.
   void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, std::span<const Place> outputs);
   /// Whether the round can be carried out.
   [[nodiscard]] bool fits() const;
-  /// When all work has been added.
+  /// Brings the work in order, when all has been added.
   void finish();
 
   /// The round hands on the sums of the one before.
@@ -62,13 +62,13 @@ class RoundBuilder {
     return {move.source.buffer, move.source.offset, move.row_bytes, move.rows, move.source_pitch};
   }
 
-  /// Where `reader`, another member, finds the bytes of a rectangle.
+  /// Makes a rectangle available to `reader`, another member, and returns where it finds the bytes.
   [[nodiscard]] Place offer(const Move& move, LaneId reader);
-  /// Packed, in the slot of `source`'s member. Each rectangle is put once.
+  /// Puts a rectangle, packed, into the slot of the source's member, once.
   [[nodiscard]] Place put(const Move& move);
-  /// In memory of `source`'s member.
+  /// Gives readers the memory that a place is in.
   [[nodiscard]] Place give(Place source);
-  /// Into the reader's inbox, once.
+  /// Sends a rectangle into the reader's inbox, once.
   [[nodiscard]] Place send(const Move& move, LaneId reader);
   void connect(LaneId source, LaneId reader);
   static void add(Table& table, const Move& move, std::span<const Place> targets);

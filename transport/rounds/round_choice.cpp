@@ -38,7 +38,7 @@ std::uint64_t most_kept(const CallShape& shape) noexcept {
 bool can_relay(const CallShape& shape, const TeamMeans& means) noexcept {
   const std::uint64_t limit = low_latency_limit(shape, means);
   if (shape.members < 3 || limit == 0 || !means.may_relay) return false;
-  const RanksTuning tuning = ranks_tuning_of(means.backend);
+  const RoundTuning tuning = round_tuning_of(means.backend);
   const std::uint64_t busiest = shape.busiest_member();
   switch (shape.collective) {
     case Collective::all_reduce_add:
@@ -57,7 +57,7 @@ bool can_give_all(const CallShape& shape, const TeamMeans& means) noexcept {
 }
 
 bool can_be_direct(const CallShape& shape, const TeamMeans& means) noexcept {
-  return can_give_all(shape, means) && shape.largest_message() > ranks_tuning_of(means.backend).direct_from &&
+  return can_give_all(shape, means) && shape.largest_message() > round_tuning_of(means.backend).direct_from &&
          shape.largest_tensor < backend::SourcePlace::most_bytes;
 }
 
@@ -75,7 +75,7 @@ std::string reason_against_low_latency(const CallShape& shape, const TeamMeans& 
 
 /// Why operands are not read where they lie.
 std::string reason_against_direct(const CallShape& shape, const TeamMeans& means) {
-  const std::uint64_t direct_from = ranks_tuning_of(means.backend).direct_from;
+  const std::uint64_t direct_from = round_tuning_of(means.backend).direct_from;
   if (means.most_given == 0) {
     return means.windows == TransportKind::p2p ? "members do not open one another's operands"
                                                : "members do not reach one another's memory";
@@ -90,7 +90,7 @@ std::string reason_against_direct(const CallShape& shape, const TeamMeans& means
 }  // namespace
 
 std::uint64_t message_bytes(const TeamMeans& means) noexcept {
-  return std::min(ranks_tuning_of(means.backend).message_bytes, means.layout.slot_bytes);
+  return std::min(round_tuning_of(means.backend).message_bytes, means.layout.slot_bytes);
 }
 
 RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept {
@@ -119,7 +119,7 @@ std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoi
       return fmt::format(
           "members give one another up to {} bytes, which are read where they lie above {}; low latency to "
           "{}",
-          shape.largest_message(), ranks_tuning_of(means.backend).direct_from,
+          shape.largest_message(), round_tuning_of(means.backend).direct_from,
           low_latency_limit(shape, means, true));
     case Protocol::slots:
       break;
@@ -130,7 +130,7 @@ std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoi
 
 bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) noexcept {
   const bool is_list = shape.tensors > 1;
-  const RanksZones zones = ranks_zones_of(shape.collective, shape.members, is_list);
+  const RoundZones zones = round_zones_of(shape.collective, shape.members, is_list);
   // It has no call for unequal parts: each would be a call of its own.
   if (shape.counted && rounds.protocol != Protocol::slots) return true;
   switch (rounds.protocol) {

@@ -31,36 +31,37 @@ class RoundLauncher {
   RoundLauncher(const RoundLauncher&) = delete;
   RoundLauncher& operator=(const RoundLauncher&) = delete;
 
-  /// Throws what ended the team. Before anything else of a call is queued: makes `streams`, one per
-  /// local member, follow the calls before. If one of them is being captured, the others join the capture,
+  /// Comes before anything else of a call. Throws what ended the team. Makes `streams`, one per local member,
+  /// follow the calls before. If one of them is being captured, the others join the capture,
   /// and the calls before it are left alone: who launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
   /// Whether a call on `streams`, of which none is being captured, makes no stream wait for another: they are
   /// the ones of the call before. Other streams of the library's may follow once that call is over, which is
   /// forgotten then.
   [[nodiscard]] bool may_follow_on(std::span<const backend::StreamRef> streams);
-  /// Addresses by buffer of the plan's work and lanes by member; those of other ranks' members are not looked
-  /// at. What they point to stays alive until the streams have passed. What the plan gives has been added to
-  /// the team's registrations.
+  /// Queues the local members' parts. The binding has addresses by buffer of the plan's work and lanes by
+  /// member; those of other ranks' members are not looked at. What they point to stays alive until the
+  /// streams have passed. What the plan gives has been added to the team's registrations.
   void launch(std::uint64_t sequence, const RoundPlan& plan, const Binding& binding);
-  /// For a call that needs no rounds: it is complete when the local members' `lanes` have come here.
+  /// Marks a call that needs no rounds: it is complete when the local members' `lanes` have come here.
   void finish(std::uint64_t sequence, std::span<const backend::StreamRef> lanes);
-  /// After everything of the call has been queued, or as much as there will be if it has failed. Here and in
-  /// `begin`, one stream may stand for all members: of work that is queued on it for all of their devices.
+  /// Ends a call, when everything of it has been queued, or as much as there will be if it has failed. Here
+  /// and in `begin`, one stream may stand for all members: of work that is queued on it for all of their
+  /// devices.
   void end(std::span<const backend::StreamRef> streams);
-  /// Of a call that has begun and may not have come to its end: a capture that its streams are in goes on
+  /// Leaves a call that has begun and may not have come to its end: a capture that its streams are in goes on
   /// without it.
   void abandon() noexcept { capture_.abandon(); }
 
-  /// After the last call: notes how far its streams have to come, for `has_passed`. Behind what others have
+  /// Notes how far the streams of the last call have to come, for `has_passed`: behind what others have
   /// queued since, unless calls are marked as they are made.
   void mark() noexcept;
   [[nodiscard]] bool marks_calls() const noexcept { return marks_calls_; }
-  /// They have come there, or have failed.
+  /// Whether they have come there, or have failed.
   [[nodiscard]] bool has_passed() const noexcept;
   /// Throws what has failed on the devices since somebody asked.
   void check() const;
-  /// Graphs may hold work of its calls, on whatever streams they are launched.
+  /// Whether graphs may hold work of its calls, on whatever streams they are launched.
   [[nodiscard]] bool has_captured() const noexcept { return capture_.has_captured(); }
   [[nodiscard]] Launching launching() const noexcept { return launching_; }
   /// A stream of the capture that the call belongs to, if any.

@@ -89,7 +89,7 @@ struct RoundPlan {
   /// By local member: buffers that it gives in some round, each once.
   std::vector<std::vector<BufferId>> given;
 
-  /// That it takes, about.
+  /// How much memory the plan takes, about.
   [[nodiscard]] std::size_t bytes() const noexcept;
   [[nodiscard]] BufferId slot_buffer(std::size_t member) const noexcept {
     return static_cast<BufferId>(operand_count + member);
@@ -109,8 +109,8 @@ struct RoundLimits {
   /// What a member should put into a slot: larger messages are cut, so that rounds overlap.
   std::uint64_t message_bytes = 0;
   Protocol protocol = Protocol::slots;  ///< to be used if it can carry the work
-  /// The windows'. What a member puts fits its slot, what it gives has its place there, and in a low-latency
-  /// round it sends, receives, keeps and adds no more than an inbox holds.
+  /// The layout of the windows. What a member puts fits its slot, what it gives has its place there, and in a
+  /// low-latency round it sends, receives, keeps and adds no more than an inbox holds.
   backend::TeamWindowLayout layout{};
 };
 

@@ -18,7 +18,7 @@ Place behind(Place place, std::uint64_t offset) noexcept {
 
 class Sharing {
  public:
-  Sharing(const Problem& problem, const RanksTuning& tuning) : problem_(problem), tuning_(tuning) {
+  Sharing(const Problem& problem, const RoundTuning& tuning) : problem_(problem), tuning_(tuning) {
     work_.outputs_are_apart = problem.outputs_are_apart;
     work_.homes = problem.homes;
     work_.places = problem.places;
@@ -79,7 +79,7 @@ class Sharing {
   }
 
   const Problem& problem_;
-  const RanksTuning& tuning_;
+  const RoundTuning& tuning_;
   TeamWork work_;
 };
 
@@ -156,7 +156,7 @@ TeamWork Sharing::relayed_broadcast() {
 
 }  // namespace
 
-TeamWork share_work(const Problem& problem, bool is_relayed, const RanksTuning& tuning) {
+TeamWork share_work(const Problem& problem, bool is_relayed, const RoundTuning& tuning) {
   Sharing sharing(problem, tuning);
   const bool is_sum = !problem.reductions.empty();
   if (is_sum && problem.reductions.front().outputs.count > 1) return sharing.sums_on_all();

@@ -16,6 +16,6 @@ namespace tutti::transport::team {
 /// own, and hands it on. A relayed broadcast: the root sends each other member a share, who hands it on to
 /// the rest, so that the root sends once what it would else send to all. Everything else is done as it
 /// stands.
-[[nodiscard]] TeamWork share_work(const Problem& problem, bool is_relayed, const RanksTuning& tuning);
+[[nodiscard]] TeamWork share_work(const Problem& problem, bool is_relayed, const RoundTuning& tuning);
 
 }  // namespace tutti::transport::team

@@ -12,8 +12,8 @@ namespace tutti::transport::team {
 
 /// Tells who watches streams (`backend::WatchCalls`) what rounds mean that are about to be queued: what
 /// members put, and what others read of the memory that they give; and which local members' streams follow
-/// which others' earlier work when they come to write. `streams` are the local members'. Not where nobody
-/// watches.
+/// which others' earlier work when they come to write. `streams` are the local members'. Called only
+/// where somebody watches.
 void tell_of_rounds(backend::Backend& backend, const RoundPlan& plan, const backend::TeamWindowLayout& layout,
                     std::span<std::byte* const> addresses, std::span<const backend::StreamRef> streams);
 

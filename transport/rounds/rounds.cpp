@@ -30,8 +30,8 @@ std::string_view adjective_of(Protocol protocol) noexcept {
   return "";
 }
 
-RanksTuning tuning_for(const TeamMeans& means, const RoundChoice& choice) noexcept {
-  RanksTuning tuning = ranks_tuning_of(means.backend);
+RoundTuning tuning_for(const TeamMeans& means, const RoundChoice& choice) noexcept {
+  RoundTuning tuning = round_tuning_of(means.backend);
   tuning.message_bytes = message_bytes(means);
   if (choice.protocol == Protocol::slots) return tuning;
   // There are no messages to cut. Directly, a member writes its own share alone, which no other reads.
@@ -52,7 +52,7 @@ Plan lower_rounds(const Problem& problem, const TeamMeans& means) {
     rounds = plan_barrier(members, means.first_local, means.local_count);
   } else {
     if (!problem.flows.empty() || !problem.reductions.empty()) choice = choose_rounds(problem.shape, means);
-    const RanksTuning tuning = tuning_for(means, choice);
+    const RoundTuning tuning = tuning_for(means, choice);
     const TeamWork work = share_work(problem, choice.is_relayed, tuning);
     for (std::size_t i = 0; i < work.share_bytes.size(); ++i)
       builder.temporary(work.homes[problem.homes.size() + i], work.share_bytes[i]);

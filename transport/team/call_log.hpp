@@ -45,11 +45,12 @@ class CallLog {
   /// `lengths`, by member. Throws like `post`.
   [[nodiscard]] std::vector<std::uint64_t> agree(std::uint64_t sequence, const Signature& signature);
 
-  /// The work of the call has been queued: to complete it takes nothing more of the calling thread.
+  /// Notes that the work of the call has been queued: to complete it takes nothing more of the calling
+  /// thread.
   void has_queued(std::uint64_t sequence) noexcept { last_queued_.store(sequence); }
   [[nodiscard]] std::uint64_t last_queued() const noexcept { return last_queued_.load(); }
   [[nodiscard]] std::uint64_t last() const noexcept { return status().last_sequence.load(); }
-  /// A call that is not numbered has been captured.
+  /// Notes that a call has been captured, which has no number.
   void note_capture() noexcept { has_captured_ = true; }
   /// Whether some calls have been captured: nobody knows when graphs run.
   [[nodiscard]] bool has_captured() const noexcept { return has_captured_; }
@@ -58,9 +59,9 @@ class CallLog {
   [[nodiscard]] bool is_over() const noexcept { return abort_.is_set(); }
   /// Whether all local members have completed all calls; asks devices.
   [[nodiscard]] bool is_idle() noexcept { return progress_.is_idle(); }
-  /// While the result holds a lock, which it does not if that cannot be had at once, nothing of the team's on
-  /// the local devices waits for other ranks: calls are over, are not made, and have not been captured. Does
-  /// not ask devices.
+  /// Keeps calls from being made, if none are under way or captured and the lock can be had at once; else the
+  /// result holds no lock. While it does, nothing of the team's on the local devices waits for other ranks.
+  /// Devices are not asked.
   [[nodiscard]] std::unique_lock<std::mutex> hold_if_idle();
   /// Whether `rank` closes no memory before this rank makes another call, or has queued that which it is
   /// making; or never, as calls have been captured. It may have gone on some milliseconds ago.

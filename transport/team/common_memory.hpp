@@ -16,7 +16,8 @@ namespace tutti::transport::team {
 struct Places {
   std::vector<std::string> hosts;  ///< by rank; what the rank says, and more where such ranks are told apart
   std::string reason;              ///< why any are, in a sentence; empty if none are
-  /// By which ranks of this host hand memory to one another, for as long as they do: it keeps its name.
+  /// Ranks of this host hand memory to one another by this, and keep it for as long as they do: its name goes
+  /// with it.
   std::shared_ptr<DescriptorPort> port;
 };
 
@@ -24,8 +25,9 @@ struct Places {
 /// that cannot are taken to be on different hosts. Collective over the exchange; all come to the same places.
 [[nodiscard]] Places places_of(Exchange& exchange, std::vector<std::string> names);
 
-/// Which of `names`, and of those alike, go together: `reaches(a, b)` says whether a can open b's memory. The
-/// first of those that go together gives them a name, if it is not the first of that name.
+/// Which of `names`, and of those alike, go together: `reaches(a, b)` says whether a can open b's memory.
+/// Those that go together get a name of their own, after the first of them, unless that is the first of its
+/// name.
 [[nodiscard]] std::vector<std::string> told_apart(
     std::vector<std::string> names, const std::function<bool(std::size_t, std::size_t)>& reaches);
 

@@ -44,11 +44,12 @@ class Leaving {
   /// whose members' devices hold the windows.
   void prepare(const Windows& windows, const Registrations& registrations);
 
-  /// Local queued work is over. Where ranks are on several hosts, waits for the others to come here too;
-  /// where members' devices hold the windows, until they need nothing more of this rank, and then a moment
-  /// for them to close its windows. For the timeout at most, and for none whose process is known to be gone;
-  /// before, for `patience` if that is longer, until ranks that give signs of life are no longer late with
-  /// calls that this one has made, or messages that it has sent.
+  /// Waits for the others, when local queued work is over. First it waits until ranks that give signs of life
+  /// are no longer late with calls that this one has made, or messages that it has sent: for `patience`, or
+  /// the timeout if that is longer. Then, for the timeout at most, it waits for them to come here too, where
+  /// ranks are on several hosts; and where members' devices hold the windows, until they need nothing more of
+  /// this rank, and a moment longer for them to close its windows. It waits for none whose process is known
+  /// to be gone.
   void leave(std::chrono::milliseconds patience, Windows& windows, Registrations* registrations,
              const Courier* courier) noexcept;
   /// Has the runtime free what others still have open of this rank once they have closed it; `shared` is
@@ -81,7 +82,7 @@ class Leaving {
 };
 
 /// Frees what teams that are no more have left on these devices and nobody has open any longer, if no team's
-/// calls are under way. Not in a call of a team's.
+/// calls are under way. Never called within a call of a team's.
 void free_deferred(Runtime& runtime, std::span<const int> devices) noexcept;
 
 }  // namespace tutti::transport::team

@@ -38,7 +38,7 @@ class alignas(64) LinkLog {
   /// Of the receiver's side: up to which number its rank has completed those that are not captured.
   [[nodiscard]] std::uint64_t received() const noexcept { return received_.load(); }
   void set_received(std::uint64_t number) noexcept { received_.store(number); }
-  /// By one thread at a time.
+  /// Adds a message; called by one thread at a time.
   void post(const LinkSignature& signature) noexcept {
     const std::uint64_t number = posted() + 1;
     Entry& entry = entries_[number % history];

@@ -83,7 +83,7 @@ class Links {
   [[nodiscard]] std::size_t peer_rank(const LinkHalf& half) const {
     return membership_.rank_of_member()[half.peer];
   }
-  /// As far as there is room.
+  /// Posts what is unannounced, as far as there is room.
   void announce(Side& side);
   [[nodiscard]] static LinkPlace place_of(const Message& message) noexcept;
   [[nodiscard]] static std::string in_words(const Message& message) {
@@ -92,15 +92,15 @@ class Links {
   [[nodiscard]] bool is_missing(const Message& message) const noexcept {
     return peer_log(message.half).made() < message.number;
   }
-  /// Of the oldest batch.
+  /// Warns of the oldest batch, or ends the team for it, when it is time.
   void judge(const Batch& batch, std::chrono::nanoseconds lasted);
-  /// Or is gone: asks the system.
+  /// Whether the rank has left, or its process is gone, for which this asks the system.
   [[nodiscard]] bool has_left(std::size_t rank) const noexcept;
-  /// By rank.
+  /// Whether each rank has left, by rank.
   [[nodiscard]] std::vector<bool> ranks_that_left() const;
-  /// Of all batches under way.
+  /// Looks for partners of any batch under way that have left without their halves.
   void look_for_ranks_that_left();
-  /// `known`: by rank, if it is known already.
+  /// Likewise, of one batch. `known`: who has left, by rank, if it is known already.
   void look_for_ranks_that_left(const Batch& batch, const std::vector<bool>* known);
   void warn(const Batch& batch, std::chrono::nanoseconds lasted, const std::string& late);
   /// Who is late with it, in words, of which `ranks` says the numbers: those who have not made their halves,

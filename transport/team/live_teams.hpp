@@ -43,9 +43,9 @@ class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
     return counts_[static_cast<std::size_t>(device)].load(std::memory_order_relaxed);
   }
   /// Calls `work`, which may wait for devices, if nothing waits for other ranks, and keeps calls from being
-  /// made meanwhile. All teams count, whatever their devices: streams of other devices may wait for them. So
-  /// does `asker` even if it has been ended, while of other such teams' work nothing waits any more; it need
-  /// not be among the teams, nor be anything.
+  /// made meanwhile. All teams count, whatever their devices, as streams of other devices may wait for them,
+  /// but for those that have been ended, of whose work nothing waits any more. `asker` counts even then; it
+  /// need not be among the teams, and may be nullptr.
   Attempt while_idle(const CallLog* asker, const std::function<void()>& work);
 
  private:

@@ -8,9 +8,9 @@
 
 namespace tutti::transport::team {
 
-/// By which whoever changes something in this rank's part of the shared state wakes the thread that tells
-/// other hosts of it. That thread looks by itself, too: it is only quicker so. Costs a load where there is no
-/// such thread. Thread-safe.
+/// Wakes the thread that tells other hosts of this rank, for whoever has changed something in its part of the
+/// shared state. That thread looks by itself, too: it is only quicker so. A call costs a load where there is
+/// no such thread. Thread-safe.
 class LocalNews {
  public:
   LocalNews() = default;

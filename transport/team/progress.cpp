@@ -98,8 +98,8 @@ void Progress::look_at_marks() noexcept {
 std::uint32_t Progress::completed_by(std::size_t member) const noexcept {
   const std::uint32_t by_rounds = state_.done_flag(member).value.load();
   const std::uint32_t by_marks = state_.passed_flag(member).value.load();
-  // One of them may have stood still for more calls than they can tell apart; the other one is not far behind
-  // what has been posted. No local one is ahead of it.
+  // One of the two counts may have stood still for more calls than 32 bits tell apart; then the other is not
+  // far behind what the rank has posted. No count is ahead of that.
   const std::size_t rank = membership_.rank_of_member()[member];
   const auto posted = static_cast<std::uint32_t>(state_.status(rank).last_sequence.load());
   return posted - by_rounds <= posted - by_marks ? by_rounds : by_marks;

@@ -75,7 +75,7 @@ class Windows {
   /// Whether devices count the calls they have completed in their own memory, too, and are asked: a write to
   /// the host's costs a GPU as much as a small message.
   [[nodiscard]] bool are_devices_asked() const noexcept { return !counters_streams_.empty(); }
-  /// For copies from there, of a local member that has such.
+  /// The stream for copies of a local member's counters, if devices are asked.
   [[nodiscard]] backend::StreamRef counters_stream(std::size_t local) const noexcept {
     return counters_streams_[local]->get();
   }
