@@ -39,7 +39,13 @@ std::optional<std::string> read_setting(std::string_view name, std::string_view 
     settings.garbage_collection_threshold = *part;
     return std::nullopt;
   }
-  return fmt::format("max_split_size_mb or garbage_collection_threshold, not \"{}\"", shown_text(name, 40));
+  if (name == "expandable_segments") {
+    if (value != "True" && value != "False") return "expandable_segments to be True or False";
+    settings.has_expandable_segments = value == "True";
+    return std::nullopt;
+  }
+  return fmt::format("max_split_size_mb, garbage_collection_threshold or expandable_segments, not \"{}\"",
+                     shown_text(name, 40));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct AllocatorSettings {
 
   std::size_t max_split_bytes = no_limit;   ///< blocks this long and longer are not cut
   double garbage_collection_threshold = 0;  ///< of what may be reserved; 0: none is collected
+  bool has_expandable_segments = false;
 };
 
 /// The settings, or what is wrong with `text`: what was expected where.

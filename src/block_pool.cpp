@@ -1,52 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block_pool.hpp"
 
-#include "backend/rounding.hpp"
+#include "block_layout.hpp"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
 namespace tutti {
-namespace {
-
-constexpr std::size_t mebibyte = std::size_t{1} << 20;
-
-constexpr std::size_t smallest_block = 512;
-constexpr std::size_t largest_small_request = mebibyte;
-constexpr std::size_t small_segment = 2 * mebibyte;
-constexpr std::size_t smallest_own_segment =
-    10 * mebibyte;  // requests from here on are not cut from a shared segment
-constexpr std::size_t large_segment = 20 * mebibyte;
-constexpr std::size_t own_segment_rounding = 2 * mebibyte;
-
-constexpr std::size_t block_bytes(std::size_t requested_bytes) noexcept {
-  return std::max(smallest_block, round_up(requested_bytes, smallest_block));
-}
-
-constexpr MemoryPool pool_for(std::size_t block_bytes) noexcept {
-  return block_bytes <= largest_small_request ? MemoryPool::small_pool : MemoryPool::large_pool;
-}
-
-/// What must be left over for a block to be cut. It also bounds the blocks of a pool from below: those of the
-/// large pool are longer than `largest_small_request`.
-constexpr bool worth_cutting(MemoryPool pool, std::size_t rest) noexcept {
-  return pool == MemoryPool::small_pool ? rest >= smallest_block : rest > largest_small_request;
-}
-
-constexpr std::size_t granule(MemoryPool pool) noexcept {
-  return pool == MemoryPool::small_pool ? smallest_block : largest_small_request;
-}
-
-Block*& start_of(Segment& segment, const std::byte* address) noexcept {
-  return segment.starts[static_cast<std::size_t>(address - segment.address) / granule(segment.pool)];
-}
-
-bool is_part(const Block& block) noexcept {
-  return block.bytes != block.segment->bytes;
-}
-
-}  // namespace
 
 BlockPool::~BlockPool() {
   if (index_ == nullptr) return;
@@ -54,14 +15,14 @@ BlockPool::~BlockPool() {
 }
 
 MemoryPool BlockPool::pool_of(std::size_t requested_bytes) noexcept {
-  return pool_for(block_bytes(requested_bytes));
+  return block_layout::pool_for(block_layout::block_bytes(requested_bytes));
 }
 
 std::size_t BlockPool::segment_bytes(std::size_t requested_bytes) noexcept {
-  const std::size_t bytes = block_bytes(requested_bytes);
-  if (bytes <= largest_small_request) return small_segment;
-  if (bytes < smallest_own_segment) return large_segment;
-  return round_up(bytes, own_segment_rounding);
+  const std::size_t bytes = block_layout::block_bytes(requested_bytes);
+  if (bytes <= block_layout::largest_small_request) return block_layout::small_segment;
+  if (bytes < block_layout::smallest_own_segment) return block_layout::large_segment;
+  return round_up(bytes, block_layout::own_segment_rounding);
 }
 
 StreamBlocks* BlockPool::cache_of(backend::StreamRef stream, GraphPool graph_pool) noexcept {
@@ -95,22 +56,27 @@ void BlockPool::leave(StreamBlocks& cache) noexcept {
 }
 
 bool BlockPool::may_serve(std::size_t whole, std::size_t bytes) const noexcept {
-  return whole < max_split_bytes_ || (bytes >= max_split_bytes_ && whole - bytes < large_segment);
+  return whole < max_split_bytes_ ||
+         (bytes >= max_split_bytes_ && whole - bytes < block_layout::large_segment);
 }
 
 bool BlockPool::may_serve_request(std::size_t whole, std::size_t requested_bytes) const noexcept {
-  return whole >= block_bytes(requested_bytes) && may_serve(whole, block_bytes(requested_bytes));
+  return whole >= block_layout::block_bytes(requested_bytes) &&
+         may_serve(whole, block_layout::block_bytes(requested_bytes));
 }
 
 Block* BlockPool::take(std::size_t requested_bytes, backend::StreamRef stream, GraphPool graph_pool) {
-  const std::size_t bytes = block_bytes(requested_bytes);
-  const MemoryPool pool = pool_for(bytes);
+  const std::size_t bytes = block_layout::block_bytes(requested_bytes);
+  const MemoryPool pool = block_layout::pool_for(bytes);
   StreamBlocks* const cache = cache_of(stream, graph_pool);
   Block* const found = cache == nullptr ? nullptr : cache->of(pool).best_fit(bytes);
-  if (found == nullptr || !may_serve(found->bytes, bytes)) return nullptr;
+  if (found == nullptr) return nullptr;
+  // Blocks of ranges are always cut: what is left over can go back by itself.
+  const bool may_cut = found->bytes < max_split_bytes_ || found->segment->is_expandable;
+  if (!may_cut && !may_serve(found->bytes, bytes)) return nullptr;
 
   Block& block = *found;
-  if (worth_cutting(pool, block.bytes - bytes) && block.bytes < max_split_bytes_) {
+  if (block_layout::worth_cutting(pool, block.bytes - bytes) && may_cut) {
     split(block, bytes);
   } else {
     take_out_of_cache(block);
@@ -123,41 +89,6 @@ Block* BlockPool::take(std::size_t requested_bytes, backend::StreamRef stream, G
   counts_.increase(Quantity::active, pool, 1);
   counts_.increase(Quantity::active_bytes, pool, block.bytes);
   return &block;
-}
-
-void BlockPool::add_segment(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream,
-                            GraphPool graph_pool) {
-  StreamBlocks& cache = cache_with_room(stream, graph_pool, pool);
-  ++cache.segments;
-  Segment* segment = nullptr;
-  Block* block = nullptr;
-  try {
-    segment = &new_segment();
-    segment->address = address;
-    segment->bytes = bytes;
-    segment->pool = pool;
-    segment->stream = stream;
-    segment->graph_pool = graph_pool;
-    segment->cache = &cache;
-    segment->starts.assign(bytes / granule(pool), nullptr);
-    block = &new_block();
-    segments_.emplace(address, segment);
-    if (index_ != nullptr) index_->add(*segment);
-  } catch (...) {
-    segments_.erase(address);
-    if (block != nullptr) discard(*block);
-    if (segment != nullptr) spare_segments_.push_back(segment);
-    leave(cache);
-    throw;
-  }
-  block->segment = segment;
-  block->address = address;
-  block->bytes = bytes;
-  start_of(*segment, address) = block;
-  put_into_cache(*block);
-  counts_.increase(Quantity::segment, pool, 1);
-  counts_.increase(Quantity::reserved_bytes, pool, bytes);
-  ++counts_.num_device_alloc;
 }
 
 void BlockPool::release(Block& block) noexcept {
@@ -174,8 +105,11 @@ void BlockPool::give_back(Block& released) noexcept {
   const MemoryPool pool = released.segment->pool;
   counts_.decrease(Quantity::active, pool, 1);
   counts_.decrease(Quantity::active_bytes, pool, released.bytes);
+  cache(released);
+}
 
-  Block* block = &released;
+void BlockPool::cache(Block& idle) noexcept {
+  Block* block = &idle;
   if (block->next != nullptr && block->next->state == BlockState::cached) {
     take_out_of_cache(*block->next);
     absorb_next(*block);
@@ -222,53 +156,6 @@ void BlockPool::dissolve(GraphPool graph_pool) noexcept {
   }
 }
 
-Block* BlockPool::cached_whole(const Segment& segment) noexcept {
-  Block* const first = segment.starts.front();
-  return first->state == BlockState::cached && !is_part(*first) ? first : nullptr;
-}
-
-std::vector<int> BlockPool::devices_of_cached_segments() const {
-  std::vector<int> devices;
-  for (const auto& [address, segment] : segments_) {
-    if (cached_whole(*segment) == nullptr) continue;
-    for (const int device : {device_, segment->stream.device}) {
-      if (std::ranges::find(devices, device) == devices.end()) devices.push_back(device);
-    }
-  }
-  return devices;
-}
-
-std::vector<Segment> BlockPool::remove_segments_cached_before(Moment moment, std::size_t bytes,
-                                                              std::span<const int> unwaited) {
-  const auto is_waited = [&](int device) { return std::ranges::count(unwaited, device) == 0; };
-  std::vector<Segment*> candidates;
-  for (const auto& [address, segment] : segments_) {
-    if (cached_whole(*segment) != nullptr && segment->cached_since < moment &&
-        segment->graph_pool == GraphPool::none && is_waited(device_) && is_waited(segment->stream.device))
-      candidates.push_back(segment);
-  }
-  std::ranges::stable_sort(candidates, {}, &Segment::cached_since);
-  std::vector<Segment> removed;
-  removed.reserve(candidates.size());
-  std::size_t removed_bytes = 0;
-  for (Segment* const segment : candidates) {
-    if (removed_bytes >= bytes) break;
-    removed_bytes += segment->bytes;
-    Block& whole = *segment->starts.front();
-    take_out_of_cache(whole);
-    discard(whole);
-    counts_.decrease(Quantity::segment, segment->pool, 1);
-    counts_.decrease(Quantity::reserved_bytes, segment->pool, segment->bytes);
-    ++counts_.num_device_free;
-    if (index_ != nullptr) index_->remove(*segment);
-    leave(*segment->cache);
-    segments_.erase(segment->address);
-    removed.push_back(std::move(*segment));
-    spare_segments_.push_back(segment);
-  }
-  return removed;
-}
-
 Segment* BlockPool::segment_around(const void* address) {
   const auto* target = static_cast<const std::byte*>(address);
   if (index_ != nullptr) {
@@ -290,16 +177,22 @@ Block* BlockPool::find(const void* address) {
   const auto* target = static_cast<const std::byte*>(address);
   const auto offset = static_cast<std::size_t>(target - segment.address);
 
-  // A block starting later in the same granule does not contain the address: the one before it does.
-  std::size_t index = offset / granule(segment.pool);
-  while (segment.starts[index] == nullptr || segment.starts[index]->address > target) --index;
+  // A block starting later in the same granule does not contain the address: the one before it does, unless
+  // it lies in a hole.
+  std::size_t index = offset / block_layout::granule(segment.pool);
+  if (index >= segment.starts.size()) return nullptr;
+  while (segment.starts[index] == nullptr || segment.starts[index]->address > target) {
+    if (index == 0) return nullptr;
+    --index;
+  }
   Block* block = segment.starts[index];
-  return block->state == BlockState::in_use ? block : nullptr;
+  return block->state == BlockState::in_use && target < block->address + block->bytes ? block : nullptr;
 }
 
 Block* BlockPool::find_start(Segment& segment, const void* address) noexcept {
   const auto* target = static_cast<const std::byte*>(address);
-  const std::size_t index = static_cast<std::size_t>(target - segment.address) / granule(segment.pool);
+  const std::size_t index =
+      static_cast<std::size_t>(target - segment.address) / block_layout::granule(segment.pool);
   if (index >= segment.starts.size()) return nullptr;  // which is empty if the segment is gone
   Block* const block = segment.starts[index];
   const bool is_meant = block != nullptr && block->address == target && block->state == BlockState::in_use;
@@ -311,16 +204,20 @@ std::vector<MemorySegment> BlockPool::snapshot() const {
   result.reserve(segments_.size());
   for (const auto& [address, known] : segments_) {
     const Segment& segment = *known;
-    MemorySegment& entry = result.emplace_back();
-    entry.device = device_;
-    entry.address = address;
-    entry.bytes = segment.bytes;
-    entry.pool = segment.pool;
-    entry.graph_pool = static_cast<std::uint64_t>(segment.graph_pool);
-    entry.stream = segment.stream.handle;
-    entry.stream_device = segment.stream.device;
-    for (const Block* block = segment.starts.front(); block != nullptr; block = block->next) {
-      entry.blocks.push_back({block->address, block->bytes, block->requested_bytes, block->state});
+    for (const Block* block = segment.first; block != nullptr; block = block->next) {
+      if (block->is_hole) continue;
+      if (!block_layout::has_memory(block->previous)) {
+        MemorySegment& part = result.emplace_back();
+        part.device = device_;
+        part.address = block->address;
+        part.pool = segment.pool;
+        part.graph_pool = static_cast<std::uint64_t>(segment.graph_pool);
+        part.stream = segment.stream.handle;
+        part.stream_device = segment.stream.device;
+        part.is_expandable = segment.is_expandable;
+      }
+      result.back().bytes += block->bytes;
+      result.back().blocks.push_back({block->address, block->bytes, block->requested_bytes, block->state});
     }
   }
   return result;
@@ -336,19 +233,13 @@ Block& BlockPool::new_block() {
   return blocks_.emplace_back();
 }
 
-Segment& BlockPool::new_segment() {
-  spare_segments_.reserve(segment_store_.size() + 1);
-  if (spare_segments_.empty()) {
-    Segment& segment = segment_store_.emplace_back();
-    segment.device = device_;
-    return segment;
-  }
-  Segment& segment = *spare_segments_.back();
-  spare_segments_.pop_back();
-  return segment;
+void BlockPool::reserve_blocks(std::size_t count) {
+  for (const Block* spare = spare_; count > 0 && spare != nullptr; spare = spare->next) --count;
+  for (; count > 0; --count) discard(blocks_.emplace_back());
 }
 
 void BlockPool::discard(Block& block) noexcept {
+  block.is_hole = false;
   block.segment = nullptr;
   block.previous = nullptr;
   block.next = spare_;
@@ -358,18 +249,18 @@ void BlockPool::discard(Block& block) noexcept {
 void BlockPool::put_into_cache(Block& block) noexcept {
   const MemoryPool pool = block.segment->pool;
   block.state = BlockState::cached;
-  if (is_part(block)) {
+  block.cached_since = moment_;
+  block.is_split = block_layout::is_part(block);
+  if (block.is_split) {
     counts_.increase(Quantity::inactive_split, pool, 1);
     counts_.increase(Quantity::inactive_split_bytes, pool, block.bytes);
-  } else {
-    block.segment->cached_since = moment_;
   }
   block.segment->cache->of(pool).insert(block);
 }
 
 void BlockPool::take_out_of_cache(Block& block) noexcept {
   const MemoryPool pool = block.segment->pool;
-  if (is_part(block)) {
+  if (block.is_split) {
     counts_.decrease(Quantity::inactive_split, pool, 1);
     counts_.decrease(Quantity::inactive_split_bytes, pool, block.bytes);
   }
@@ -385,15 +276,16 @@ void BlockPool::split(Block& block, std::size_t bytes) {
   rest.previous = &block;
   rest.next = block.next;
   if (rest.next != nullptr) rest.next->previous = &rest;
-  start_of(*rest.segment, rest.address) = &rest;
+  block_layout::start_of(*rest.segment, rest.address) = &rest;
   block.next = &rest;
   block.bytes = bytes;
   put_into_cache(rest);
+  rest.cached_since = block.cached_since;  // nobody has used it since then
 }
 
 void BlockPool::absorb_next(Block& block) noexcept {
   Block& absorbed = *block.next;
-  start_of(*absorbed.segment, absorbed.address) = nullptr;
+  block_layout::start_of(*absorbed.segment, absorbed.address) = nullptr;
   block.bytes += absorbed.bytes;
   block.next = absorbed.next;
   if (block.next != nullptr) block.next->previous = &block;

@@ -15,6 +15,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -37,7 +38,10 @@ struct alignas(cache_line_bytes) Block : StreamUses {
   Block* next = nullptr;             ///< neighbour in the segment, or in the list of spare blocks
   Block* previous_cached = nullptr;  ///< in the list of `FreeBlocks`, while it is cached
   Block* next_cached = nullptr;
-  bool is_raw = false;  ///< asked for by address: no tensor's
+  std::uint64_t cached_since = 0;  ///< the moment, while it is cached
+  bool is_raw = false;             ///< asked for by address: no tensor's
+  bool is_split = false;           ///< counted as a part of a segment, while it is cached
+  bool is_hole = false;            ///< addresses of a range without memory; in no state that a request knows
 };
 
 /// What is cached for one stream, in one private pool or none.
@@ -53,7 +57,8 @@ struct alignas(cache_line_bytes) StreamBlocks {
   }
 };
 
-/// Memory obtained from the device. It serves the requests of one stream, in one private pool or none.
+/// Memory obtained from the device, or a range of addresses that gets it as needed (an expandable segment).
+/// It serves the requests of one stream, in one private pool or none.
 struct alignas(cache_line_bytes) Segment {
   std::byte* address = nullptr;
   std::size_t bytes = 0;
@@ -61,11 +66,14 @@ struct alignas(cache_line_bytes) Segment {
   MemoryPool pool = MemoryPool::small_pool;
   backend::StreamRef stream;
   GraphPool graph_pool = GraphPool::none;
-  StreamBlocks* cache = nullptr;   ///< of its stream and private pool
-  std::uint64_t cached_since = 0;  ///< the moment, of a segment that is cached as a whole
+  StreamBlocks* cache = nullptr;  ///< of its stream and private pool
+  Block* first = nullptr;         ///< from which `Block::next` leads to all
   /// The block that starts in each granule of the segment, nullptr where none does. Blocks are at least a
-  /// granule long.
+  /// granule long. Holes have no entry; a range has entries up to where it has had memory.
   std::vector<Block*, CacheLineAllocator<Block*>> starts;
+  bool is_expandable = false;
+  std::size_t hole_count = 0;
+  std::vector<Block*> holes;  ///< those that memory can be put into, by address; has room for `hole_count`
 };
 
 /// The books of one caching allocator: segments, their blocks, the cached blocks in order of fit, and the
@@ -119,6 +127,31 @@ class BlockPool {
                                                                    std::size_t bytes = SIZE_MAX,
                                                                    std::span<const int> unwaited = {});
 
+  // Expandable segments. A range has holes, where it has no memory: at first it is one. Memory comes and goes
+  // in whole pages.
+  [[nodiscard]] static std::size_t page_bytes(MemoryPool pool) noexcept;
+  /// Adds a range without memory, of whole pages, for requests that `pool` serves.
+  void add_range(std::byte* address, std::size_t bytes, MemoryPool pool, backend::StreamRef stream,
+                 GraphPool graph_pool = GraphPool::none);
+  /// The beginning of a hole.
+  struct Gap {
+    Block* hole = nullptr;
+    std::byte* address = nullptr;
+    std::size_t bytes = 0;
+  };
+  /// Where memory would let such a request be served, together with what is cached next to it; nothing if no
+  /// range has room. It is valid until holes change.
+  [[nodiscard]] std::optional<Gap> gap_for(std::size_t requested_bytes, backend::StreamRef stream,
+                                           GraphPool graph_pool = GraphPool::none) noexcept;
+  /// The gap has memory now. Nothing has changed if it throws.
+  void fill(const Gap& gap);
+  /// Makes holes of pages that have been cached since before `moment`, as `remove_segments_cached_before`
+  /// takes segments out, for the caller to take their memory back, and then to `close` them.
+  [[nodiscard]] std::vector<Block*> empty_pages_cached_before(Moment moment, std::size_t bytes = SIZE_MAX,
+                                                              std::span<const int> unwaited = {});
+  /// The hole has no memory any more. If its range has none left, that is taken out and returned.
+  [[nodiscard]] std::optional<std::span<std::byte>> close(Block& hole) noexcept;
+
   /// The block in use that contains `address`, nullptr if there is none.
   [[nodiscard]] Block* find(const void* address);
   /// The segment that contains `address`, nullptr if there is none.
@@ -148,6 +181,25 @@ class BlockPool {
   void split(Block& block, std::size_t bytes);
   /// Appends `block->next`, which is in no set, to `block`.
   void absorb_next(Block& block) noexcept;
+
+  /// `block`, which is nobody's, may be taken again. Joins it with its cached neighbours.
+  void cache(Block& block) noexcept;
+  /// Whether work may still use what is cached in the segment.
+  [[nodiscard]] bool is_unwaited(const Segment& segment, std::span<const int> unwaited) const noexcept;
+  /// A segment of its own, empty, that is entered everywhere.
+  [[nodiscard]] Segment& enter_segment(std::byte* address, std::size_t bytes, MemoryPool pool,
+                                       backend::StreamRef stream, GraphPool graph_pool);
+  /// Takes a segment out, whose blocks are none.
+  void remove(Segment& segment) noexcept;
+  /// The whole pages of a cached block of a range that can go, none of it if there are none.
+  [[nodiscard]] static std::span<std::byte> pages_of(const Block& block) noexcept;
+  [[nodiscard]] static bool has_cached_pages(const Segment& segment) noexcept;
+  /// Makes a hole of `pages` of a cached block.
+  Block& empty(Block& block, std::span<std::byte> pages) noexcept;
+  /// Where memory of the segment comes or goes: how many parts with memory it has more.
+  void count_parts(const Segment& segment, int more) noexcept;
+  /// So that the next `count` calls of `new_block` do not throw.
+  void reserve_blocks(std::size_t count);
 
   /// The block that is all of the segment, cached; nullptr if it is not.
   [[nodiscard]] static Block* cached_whole(const Segment& segment) noexcept;

@@ -139,7 +139,9 @@ std::optional<CachingAllocator::Extent> CachingAllocator::block_around(const voi
 CachingAllocator::Extent CachingAllocator::segment_of(const void* address) {
   const std::lock_guard lock(mutex_);
   const Block* const block = pool_.find(address);
-  return block == nullptr ? Extent{} : Extent{block->segment->address, block->segment->bytes};
+  if (block == nullptr) return {};
+  const Segment& segment = *block->segment;
+  return {segment.address, segment.bytes, segment.is_expandable};
 }
 
 void CachingAllocator::add_observer(SegmentObserver& observer) {

@@ -99,6 +99,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   struct Extent {
     std::byte* address = nullptr;
     std::size_t bytes = 0;
+    bool is_expandable = false;  ///< a range, parts of which have memory: other processes cannot open it
   };
   /// The block in use that contains `address`, if the address is this allocator's: without one if it lies in
   /// memory that nobody uses.
@@ -167,6 +168,14 @@ class alignas(cache_line_bytes) CachingAllocator {
   [[nodiscard]] bool may_reserve(std::size_t bytes);
   /// Before so many bytes more are reserved: returns what is too much to be cached then.
   void collect_garbage(GrowthLock& growth, std::size_t bytes);
+  /// Whether segments are expandable ones. Says so once if they should be, and cannot.
+  [[nodiscard]] bool can_expand();
+  /// A new range for such requests; false if there are no addresses for one that is long enough.
+  [[nodiscard]] bool add_range(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool);
+  /// Gives the pages of a gap memory; false if the device has not enough.
+  [[nodiscard]] bool map(const BlockPool::Gap& gap, std::size_t page);
+  /// Gives back the memory that holes have, and ranges that have none left.
+  void unmap(GrowthLock& growth, const std::vector<Block*>& holes) noexcept;
   /// Frees what observers let go of, waiting for that a while.
   void free_held(GrowthLock& growth) noexcept;
   /// The same without waiting. Whether one of them holds on for a moment.
@@ -182,6 +191,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   Growth growth_;                            ///< its turn is taken before `mutex_`
   std::vector<SegmentObserver*> observers_;  ///< guarded by `growth_`, as is the next
   std::vector<Held> held_;
+  std::optional<bool> can_expand_;  ///< guarded by `growth_`; unknown until the device is asked for memory
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
   std::mutex mutex_;
   BlockPool pool_;

@@ -48,6 +48,9 @@ struct CachingAllocator::Source {
     const std::size_t segment_bytes = BlockPool::segment_bytes(bytes);
     if (Block* block = from_held(2 * segment_bytes)) return block;
     if (may_wait()) allocator.collect_garbage(growth, segment_bytes);
+    if (allocator.can_expand()) {
+      if (const std::optional<Block*> block = from_range()) return *block;
+    }
     if (!allocator.may_reserve(segment_bytes)) return nullptr;
     void* address = allocator.backend_.allocate_device(allocator.device_, segment_bytes);
     if (address == nullptr) return nullptr;
@@ -60,6 +63,31 @@ struct CachingAllocator::Source {
       throw;
     }
     return allocator.pool_.take(bytes, stream, graph_pool);
+  }
+  /// From memory that a range gets; nullptr if the device has none for it, nothing if there are no addresses.
+  std::optional<Block*> from_range() {
+    for (;;) {
+      std::optional<BlockPool::Gap> gap;
+      {
+        const std::lock_guard lock(allocator.mutex_);
+        gap = allocator.pool_.gap_for(bytes, stream, graph_pool);
+      }
+      if (!gap) {
+        if (!allocator.add_range(bytes, stream, graph_pool)) return std::nullopt;
+        continue;
+      }
+      const std::size_t page = BlockPool::page_bytes(BlockPool::pool_of(bytes));
+      if (!allocator.may_reserve(gap->bytes) || !allocator.map(*gap, page)) return nullptr;
+      const std::lock_guard lock(allocator.mutex_);
+      try {
+        allocator.pool_.fill(*gap);
+      } catch (...) {
+        allocator.backend_.unmap_pages(allocator.device_, gap->address, gap->bytes);
+        throw;
+      }
+      if (Block* block = allocator.pool_.take(bytes, stream, graph_pool)) return block;
+      // Meanwhile another thread has taken what was cached next to the gap.
+    }
   }
   /// The best fit of what waits to be freed, which no queued work uses: `most` bytes at most, and none that
   /// would have to be cut and may not be.
@@ -210,6 +238,7 @@ void CachingAllocator::return_cached(GrowthLock& growth, std::size_t bytes) {
       }
     }
   });
+  std::vector<Block*> holes;
   {
     const std::lock_guard lock(mutex_);
     for (const GraphPool graph_pool : gone) {
@@ -221,9 +250,16 @@ void CachingAllocator::return_cached(GrowthLock& growth, std::size_t bytes) {
       return failure ? std::nullopt : std::optional(segment.pool);
     };
     held_.reserve(held_.size() + pool_.segment_count());  // nothing may fail between here and there
-    for (const Segment& segment : pool_.remove_segments_cached_before(moment, bytes, captured))
+    std::size_t removed_bytes = 0;
+    for (const Segment& segment : pool_.remove_segments_cached_before(moment, bytes, captured)) {
       held_.push_back({.memory = {segment.address, segment.bytes}, .pool = may_serve(segment)});
+      removed_bytes += segment.bytes;
+    }
+    // Pages that work may still use stay; nobody else can have the others open.
+    if (!failure && removed_bytes < bytes)
+      holes = pool_.empty_pages_cached_before(moment, bytes - removed_bytes, captured);
   }
+  unmap(growth, holes);
   free_held(growth);
   growth.await_returns();
   if (failure) std::rethrow_exception(failure);

@@ -82,6 +82,7 @@ nlohmann::ordered_json to_json(const MemorySegment& segment) {
           {"stream_device", segment.stream_device},
           {"segment_type", segment.pool == MemoryPool::small_pool ? "small" : "large"},
           {"segment_pool_id", segment.graph_pool},
+          {"is_expandable", segment.is_expandable},
           {"blocks", std::move(blocks)}};
 }
 

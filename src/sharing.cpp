@@ -72,6 +72,12 @@ struct WholeAllocation {
 WholeAllocation allocation_around(Runtime& runtime, const Tensor& tensor) {
   const CachingAllocator::Extent segment =
       runtime.allocator(tensor.device().index()).segment_of(tensor.data());
+  if (segment.is_expandable) {
+    throw Error(
+        ErrorCode::unsupported,
+        "SharedTensor: tensor is in an expandable segment, which other processes cannot open, expected "
+        "TUTTI_ALLOC_CONF without expandable_segments:True");
+  }
   if (segment.address != nullptr) return {segment.address, segment.bytes};
   const backend::PointerInfo info = runtime.backend().pointer_info(tensor.data());
   if (info.base == nullptr || info.device != tensor.device().index()) {

@@ -55,6 +55,7 @@ TEST(Environment, HasDefaults) {
     EXPECT_FALSE(environment.patience.has_value());
     EXPECT_EQ(environment.allocators.max_split_bytes, AllocatorSettings::no_limit);
     EXPECT_EQ(environment.allocators.garbage_collection_threshold, 0);
+    EXPECT_FALSE(environment.allocators.has_expandable_segments);
   }
 }
 
@@ -72,7 +73,8 @@ TEST(Environment, TakesEveryVariable) {
              {"TUTTI_SIGNALS", "on"},
              {"TUTTI_ROUNDS", "off"},
              {"TUTTI_LAUNCH_THREADS", "0"},
-             {"TUTTI_ALLOC_CONF", "max_split_size_mb:200,garbage_collection_threshold:0.8"},
+             {"TUTTI_ALLOC_CONF",
+              "max_split_size_mb:200,garbage_collection_threshold:0.8,expandable_segments:True"},
              {"TUTTI_LAUNCH_BLOCKING", "1"},
              {"TUTTI_JIT_CXX", "/opt/bin/c++"},
              {"TUTTI_LOG", "off"},
@@ -94,6 +96,7 @@ TEST(Environment, TakesEveryVariable) {
   EXPECT_EQ(environment.launch_threads, 0);
   EXPECT_EQ(environment.allocators.max_split_bytes, std::size_t{200} << 20);
   EXPECT_EQ(environment.allocators.garbage_collection_threshold, 0.8);
+  EXPECT_TRUE(environment.allocators.has_expandable_segments);
   EXPECT_EQ(environment.log, LogLevel::off);
   EXPECT_EQ(environment.trace, "/tmp/trace.json");
   EXPECT_EQ(environment.flight_record, "/tmp/record");
@@ -108,6 +111,9 @@ TEST(Environment, NamesWhatIsWrongInTheAllocatorsSettings) {
     EXPECT_TRUE(
         refused("TUTTI_ALLOC_CONF", value, "garbage_collection_threshold to be a number between 0 and 1"));
   }
+  EXPECT_TRUE(
+      refused("TUTTI_ALLOC_CONF", "expandable_segments:1", "expandable_segments to be True or False"));
+  EXPECT_FALSE(parse({{"TUTTI_ALLOC_CONF", "expandable_segments:False"}}).allocators.has_expandable_segments);
   EXPECT_TRUE(refused("TUTTI_ALLOC_CONF", "max_split_size_mb", "name:value pairs"));
   EXPECT_TRUE(refused("TUTTI_ALLOC_CONF", "max_split_size_mb:21,,", "name:value pairs"));
   EXPECT_TRUE(refuses(

@@ -31,6 +31,12 @@
 ///    would bring what is reserved above this part of what the process may have
 ///    (`set_per_process_memory_fraction`), cached segments go back to it, those unused longest first, until
 ///    it would not. That waits for the device, and is left out during a capture.
+///  - `expandable_segments:True` (or `False`): a stream's requests are cut from a range of addresses for each
+///    pool, which gets memory as it is needed, in pieces of 2 MiB for the small pool and 20 MiB for the
+///    large. Whole pieces without a block in use go back to the device wherever they lie: none are lost where
+///    sizes vary. Blocks are always cut. Other processes cannot open such memory: `SharedTensor` refuses it,
+///    and calls of ranks copy it to memory that they can. Where the driver has no such ranges, a warning says
+///    so once, and segments are ordinary ones.
 /// Anything else is an Error(invalid_argument) of the first call that needs a device.
 ///
 /// All functions are thread-safe and throw Error(invalid_argument) for an unknown device.
@@ -71,8 +77,9 @@ struct MemoryStats {
   std::int64_t num_alloc_retries =
       0;                      ///< times the device refused and the cache was searched for memory to give back
   std::int64_t num_ooms = 0;  ///< times an OutOfMemoryError was thrown
-  std::int64_t num_device_alloc = 0;  ///< segments obtained from the device, or taken back (`empty_cache`)
-  std::int64_t num_device_free = 0;   ///< segments given up
+  std::int64_t num_device_alloc = 0;  ///< segments obtained from the device, taken back (`empty_cache`), or
+                                      ///< parted by giving back what lay in the middle
+  std::int64_t num_device_free = 0;   ///< segments given up, or joined by memory between them
 };
 
 enum class MemoryPool : std::uint8_t { small_pool, large_pool };
@@ -91,7 +98,8 @@ struct MemoryBlock {
   BlockState state = BlockState::cached;
 };
 
-/// One piece of memory obtained from a device, and its blocks in ascending order without gaps.
+/// One piece of memory obtained from a device, and its blocks in ascending order without gaps. Of an
+/// expandable segment, each part that has memory, and lies between addresses that have none, is one.
 struct MemorySegment {
   int device = -1;
   const void* address = nullptr;
@@ -100,6 +108,7 @@ struct MemorySegment {
   void* stream = nullptr;        ///< native handle of the stream whose requests the segment serves
   int stream_device = -1;        ///< the device of that stream
   std::uint64_t graph_pool = 0;  ///< tells the private pools of graphs (`Graph`) apart; 0 for none
+  bool is_expandable = false;    ///< see `TUTTI_ALLOC_CONF`
   std::vector<MemoryBlock> blocks;
 };
 
@@ -123,7 +132,7 @@ TUTTI_EXPORT void reset_accumulated_memory_stats(Device device = Device::current
 ///     {"schema": "tutti-memory-snapshot/1", "segments": [
 ///       {"device": 0, "address": 139637976727552, "total_size": 2097152, "allocated_size": 1024,
 ///        "active_size": 1024, "requested_size": 1000, "stream": 0, "stream_device": 0,
-///        "segment_type": "small", "segment_pool_id": 0, "blocks": [
+///        "segment_type": "small", "segment_pool_id": 0, "is_expandable": false, "blocks": [
 ///          {"address": 139637976727552, "size": 1024, "requested_size": 1000, "state": "active_allocated"},
 ///          {"address": 139637976728576, "size": 2096128, "requested_size": 0, "state": "inactive"}]}]}
 ///

@@ -34,6 +34,21 @@ class MemoryCalls {
 
   [[nodiscard]] virtual void* allocate_device(int device, std::size_t bytes) = 0;
   virtual void free_device(int device, void* address) noexcept = 0;
+
+  // Ranges of addresses that get memory piece by piece. What becomes of it does not concern the addresses:
+  // memory can go back, and come again at the same place.
+  /// What addresses and sizes of pieces are multiples of; 0 if the driver of `device` has no such ranges.
+  [[nodiscard]] virtual std::size_t page_bytes(int device) = 0;
+  /// Addresses without memory; nullptr if there are none left.
+  [[nodiscard]] virtual void* reserve_addresses(int device, std::size_t bytes) = 0;
+  /// Gives a piece of a range memory, for `device` and those that have access to its memory, or get it later.
+  /// False if memory is exhausted.
+  [[nodiscard]] virtual bool map_pages(int device, void* address, std::size_t bytes) = 0;
+  /// Takes the memory of one piece back, or of several that lie in a row: all that `map_pages` gave there.
+  virtual void unmap_pages(int device, void* address, std::size_t bytes) noexcept = 0;
+  /// Of a range without memory.
+  virtual void release_addresses(int device, void* address, std::size_t bytes) noexcept = 0;
+
   [[nodiscard]] virtual void* allocate_pinned(std::size_t bytes) = 0;
   virtual void free_pinned(void* address) noexcept = 0;
   [[nodiscard]] virtual PointerInfo pointer_info(const void* address) = 0;

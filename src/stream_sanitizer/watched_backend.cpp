@@ -181,6 +181,11 @@ void WatchedBackend::free_device(int device, void* address) noexcept {
   inner_->free_device(device, address);
 }
 
+void WatchedBackend::unmap_pages(int device, void* address, std::size_t bytes) noexcept {
+  follow([&] { watcher_.forget(bytes_at(static_cast<const std::byte*>(address), bytes)); });
+  inner_->unmap_pages(device, address, bytes);
+}
+
 void WatchedBackend::free_pinned(void* address) noexcept {
   forget_memory_at(address);
   inner_->free_pinned(address);

@@ -95,6 +95,17 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
     return inner_->allocate_device(device, bytes);
   }
   void free_device(int device, void* address) noexcept override;
+  [[nodiscard]] std::size_t page_bytes(int device) override { return inner_->page_bytes(device); }
+  [[nodiscard]] void* reserve_addresses(int device, std::size_t bytes) override {
+    return inner_->reserve_addresses(device, bytes);
+  }
+  [[nodiscard]] bool map_pages(int device, void* address, std::size_t bytes) override {
+    return inner_->map_pages(device, address, bytes);
+  }
+  void unmap_pages(int device, void* address, std::size_t bytes) noexcept override;
+  void release_addresses(int device, void* address, std::size_t bytes) noexcept override {
+    inner_->release_addresses(device, address, bytes);
+  }
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override { return inner_->allocate_pinned(bytes); }
   void free_pinned(void* address) noexcept override;
   [[nodiscard]] backend::PointerInfo pointer_info(const void* address) override {

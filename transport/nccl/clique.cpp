@@ -34,10 +34,26 @@ class Group {
   bool open_ = true;
 };
 
+/// NCCL reads and writes tensors of other devices of its process itself. It sees to that only for memory that
+/// the runtime allocates, not for ranges that get memory piece by piece.
+void let_devices_access_one_another(Runtime& runtime, const std::vector<int>& devices) {
+  for (const int device : devices) {
+    for (const int peer : devices) {
+      if (!runtime.backend().can_access_peer(device, peer)) continue;
+      try {
+        runtime.enable_peer_access(device, peer);
+      } catch (const Error& error) {
+        if (error.code() != ErrorCode::peer_unavailable) throw;  // NCCL goes another way then
+      }
+    }
+  }
+}
+
 }  // namespace
 
 Clique::Clique(Runtime& runtime, const Library& library, const std::vector<int>& devices)
     : runtime_(runtime), library_(library), devices_(devices), communicators_(devices.size()) {
+  let_devices_access_one_another(runtime, devices);
   const std::lock_guard lock(library.group_mutex());
   library.check(library.functions().comm_init_all(communicators_.data(), static_cast<int>(devices.size()),
                                                   devices.data()),

@@ -71,6 +71,7 @@ bool Registrations::add(std::uint64_t sequence, std::size_t local, const std::by
     if (extent.bytes >= backend::SourcePlace::most_bytes)
       return refuse(fmt::format("its segment has {} bytes", extent.bytes));
     if (membership_.rank_count() == 1) return true;
+    if (extent.is_expandable) return refuse("its segment is expandable, which other processes cannot open");
     const std::optional<std::uint32_t> entry = free_entry();
     if (!entry) {
       return refuse(

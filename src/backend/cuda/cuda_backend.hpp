@@ -3,6 +3,7 @@
 
 #include "backend/backend.hpp"
 #include "backend/code_calls.hpp"
+#include "backend/cuda/address_ranges.hpp"
 #include "backend/cuda/kernels.hpp"
 #include "backend/cuda/table_store.hpp"
 
@@ -52,6 +53,11 @@ class CudaBackend final : public Backend, public CodeCalls {
 
   [[nodiscard]] void* allocate_device(int device, std::size_t bytes) override;
   void free_device(int device, void* address) noexcept override;
+  [[nodiscard]] std::size_t page_bytes(int device) override;
+  [[nodiscard]] void* reserve_addresses(int device, std::size_t bytes) override;
+  [[nodiscard]] bool map_pages(int device, void* address, std::size_t bytes) override;
+  void unmap_pages(int device, void* address, std::size_t bytes) noexcept override;
+  void release_addresses(int device, void* address, std::size_t bytes) noexcept override;
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
   void free_pinned(void* address) noexcept override;
   [[nodiscard]] PointerInfo pointer_info(const void* address) override;
@@ -168,6 +174,7 @@ class CudaBackend final : public Backend, public CodeCalls {
 
   std::vector<std::unique_ptr<DeviceState>> devices_;
   std::vector<std::vector<int>> nvlink_lanes_;
+  AddressRanges ranges_;
   std::atomic<bool> launches_block_{false};
   std::atomic<int> used_device_{-1};  ///< one that has a context; -1: none has
   mutable std::once_flag priorities_known_;

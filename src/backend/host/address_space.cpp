@@ -103,7 +103,7 @@ bool AddressSpace::register_pinned(std::byte* address, std::size_t bytes) {
 
 bool AddressSpace::free(int owner, const void* address) {
   const auto removed = remove(address, [owner](const Allocation& block) {
-    return block.owner == owner && block.opener == Allocation::nobody;
+    return block.owner == owner && block.opener == Allocation::nobody && block.pages == nullptr;
   });
   if (removed.allocation == nullptr) return false;
   if (owner == Allocation::pinned) return true;
@@ -175,8 +175,8 @@ bool AddressSpace::recently_freed(const std::byte* address) const {
                      [address](const Mapping& range) { return range.contains(address); });
 }
 
-template <class Predicate>
-AddressSpace::Block AddressSpace::remove(const void* address, Predicate is_meant) {
+AddressSpace::Block AddressSpace::remove(const void* address,
+                                         const std::function<bool(const Allocation&)>& is_meant) {
   Block removed;
   Mapping released;  // unmapped after the lock
   const std::lock_guard lock(mutex_);

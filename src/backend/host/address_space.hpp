@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -51,21 +52,47 @@ struct Sharing {
   UseCount uses;        ///< by running tasks; the bytes move while there are none
 };
 
-/// One block of device or pinned memory. Lives until it was freed and nothing running uses it any more.
+/// Which parts of a range have memory. Thread-safe.
+class Pages {
+ public:
+  /// Whether no part of these bytes has had memory.
+  [[nodiscard]] bool add(std::size_t offset, std::size_t bytes);
+  /// Whether these are whole pieces, as they were added, in a row.
+  [[nodiscard]] bool remove(std::size_t offset, std::size_t bytes);
+  /// Whether all of these bytes have memory.
+  [[nodiscard]] bool contain(std::size_t offset, std::size_t bytes) const;
+  [[nodiscard]] bool empty() const;
+
+ private:
+  /// The end of what lies in a row from the piece that contains `offset`; `offset` if none does.
+  [[nodiscard]] std::size_t end_of_row(std::size_t offset) const;
+
+  mutable std::shared_mutex mutex_;
+  std::map<std::size_t, std::size_t> pieces_;  ///< by offset
+};
+
+/// One block of device or pinned memory, or a range of addresses of a device. Lives until it was freed and
+/// nothing running uses it any more.
 struct Allocation {
   static constexpr int pinned = -1;
   static constexpr int nobody = -1;
 
   const std::byte* base = nullptr;  ///< the address the library knows
   std::size_t bytes = 0;
-  int owner = pinned;           ///< device, or `pinned`
-  Mapping storage;              ///< owns the bytes; empty for registered memory, which somebody else owns
-  std::byte* memory = nullptr;  ///< where the bytes are; for pinned memory this is `base`
-  int opener = nobody;          ///< of another process's memory, the device whose work may use it
-  mutable Sharing sharing;      ///< of device memory
+  int owner = pinned;            ///< device, or `pinned`
+  Mapping storage;               ///< owns the bytes; empty for registered memory, which somebody else owns
+  std::byte* memory = nullptr;   ///< where the bytes are; for pinned memory this is `base`
+  int opener = nobody;           ///< of another process's memory, the device whose work may use it
+  mutable Sharing sharing;       ///< of device memory
+  std::unique_ptr<Pages> pages;  ///< of a range; nullptr for what has memory everywhere
 
   /// Whether its bytes may move, which running tasks prevent by `sharing.uses`.
-  [[nodiscard]] bool can_be_shared() const noexcept { return owner != pinned && opener == nobody; }
+  [[nodiscard]] bool can_be_shared() const noexcept {
+    return owner != pinned && opener == nobody && pages == nullptr;
+  }
+  [[nodiscard]] bool has_memory(const std::byte* address, std::size_t count) const {
+    return pages == nullptr || pages->contain(static_cast<std::size_t>(address - base), count);
+  }
 
   [[nodiscard]] bool contains(const std::byte* address) const noexcept {
     return address >= base && address < base + bytes;
@@ -119,6 +146,16 @@ class AddressSpace {
   /// False if `address` is not the start of a block of `owner` (a device, or `Allocation::pinned`).
   [[nodiscard]] bool free(int owner, const void* address);
 
+  /// Addresses of `device` without memory; nullptr if there is no room for them.
+  [[nodiscard]] void* reserve(int device, std::size_t bytes);
+  /// False if the device's memory is exhausted, or this is not a part of a range of the device's that has
+  /// none.
+  [[nodiscard]] bool map_pages(int device, void* address, std::size_t bytes);
+  /// False if `map_pages` has not given these pieces memory.
+  [[nodiscard]] bool unmap_pages(int device, void* address, std::size_t bytes);
+  /// False if this is not a range of the device's, whole and without memory.
+  [[nodiscard]] bool release(int device, const void* address);
+
   /// What other processes open the block at `address` by, until it is freed; nothing if that is not the start
   /// of a block of `device`. The first time, the bytes move into shared memory as soon as no task uses them.
   /// Throws Error(out_of_memory).
@@ -152,9 +189,11 @@ class AddressSpace {
   /// The block that starts at `address`, nullptr if there is none.
   [[nodiscard]] std::shared_ptr<const Allocation> find_start(const void* address) const;
   /// Takes the block out that starts at `address` if `is_meant` says so of its allocation.
-  template <class Predicate>
-  [[nodiscard]] Block remove(const void* address, Predicate is_meant);
+  [[nodiscard]] Block remove(const void* address, const std::function<bool(const Allocation&)>& is_meant);
   [[nodiscard]] bool take(int device, std::size_t bytes) noexcept;
+  /// The range of the device's that these bytes are in, nullptr if there is none.
+  [[nodiscard]] std::shared_ptr<const Allocation> range_around(int device, const void* address,
+                                                               std::size_t bytes) const;
 
   const std::size_t bytes_per_device_;
   std::vector<std::atomic<std::size_t>> used_;  ///< by device

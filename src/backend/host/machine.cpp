@@ -118,6 +118,28 @@ void Machine::free_device(int device, void* address) noexcept {
       "free_device: address {} is not the start of a block of device {}", fmt::ptr(address), device));
 }
 
+void* Machine::reserve_addresses(int device, std::size_t bytes) {
+  return addresses_.reserve(device, bytes);
+}
+
+bool Machine::map_pages(int device, void* address, std::size_t bytes) {
+  if (faults_.disturb(Operation::allocate_device, device).refused) return false;
+  return addresses_.map_pages(device, address, bytes);
+}
+
+void Machine::unmap_pages(int device, void* address, std::size_t bytes) noexcept {
+  if (addresses_.unmap_pages(device, address, bytes)) return;
+  device_at(device).failures.add(fmt::format("unmap_pages: {} bytes at address {} are no pages of device {}",
+                                             bytes, fmt::ptr(address), device));
+}
+
+void Machine::release_addresses(int device, void* address, std::size_t bytes) noexcept {
+  if (addresses_.release(device, address)) return;
+  device_at(device).failures.add(
+      fmt::format("release_addresses: {} bytes at address {} are no range of device {} without memory", bytes,
+                  fmt::ptr(address), device));
+}
+
 void* Machine::allocate_pinned(std::size_t bytes) {
   if (faults_.disturb(Operation::allocate_pinned, -1).refused) return nullptr;
   return addresses_.allocate_pinned(bytes);
@@ -143,6 +165,7 @@ PointerInfo Machine::pointer_info(const void* address) {
   const auto* byte = static_cast<const std::byte*>(address);
   const auto block = addresses_.find(byte);
   if (block == nullptr) return {.kind = is_pageable(byte) ? MemoryKind::pageable : MemoryKind::unknown};
+  if (!block->has_memory(byte, 1)) return {};
   const bool pinned = block->owner == Allocation::pinned;
   return {.kind = pinned ? MemoryKind::pinned : MemoryKind::device,
           .device = block->owner,

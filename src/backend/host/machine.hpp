@@ -56,6 +56,11 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
   // Backend: memory.
   [[nodiscard]] void* allocate_device(int device, std::size_t bytes) override;
   void free_device(int device, void* address) noexcept override;
+  [[nodiscard]] std::size_t page_bytes(int /*device*/) override { return std::size_t{2} << 20; }
+  [[nodiscard]] void* reserve_addresses(int device, std::size_t bytes) override;
+  [[nodiscard]] bool map_pages(int device, void* address, std::size_t bytes) override;
+  void unmap_pages(int device, void* address, std::size_t bytes) noexcept override;
+  void release_addresses(int device, void* address, std::size_t bytes) noexcept override;
   [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
   void free_pinned(void* address) noexcept override;
   [[nodiscard]] PointerInfo pointer_info(const void* address) override;

@@ -81,6 +81,12 @@ const Allocation* Translation::locate(const std::byte* address, std::size_t byte
                 fmt::format("{} bytes at address {} run past the end of their block, {} bytes at {}", bytes,
                             fmt::ptr(address), block->bytes, fmt::ptr(block->base)));
   }
+  if (!block->has_memory(address, bytes)) {
+    throw Error(ErrorCode::device_failure,
+                fmt::format("{} bytes at address {} are in a range of addresses of device {}, and not all of "
+                            "them have memory",
+                            bytes, fmt::ptr(address), block->owner));
+  }
   if (block->opener != Allocation::nobody) {
     if (mover_ == Mover::copy_engine || block->opener == device_) return block;
     throw Error(

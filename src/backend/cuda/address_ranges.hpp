@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace tutti::backend::cuda {
+
+/// Ranges of addresses of GPUs, which get memory piece by piece (see `MemoryCalls`), by way of the driver.
+///
+/// What is allowed to peers by `cudaDeviceEnablePeerAccess` does not hold for such memory: access is a matter
+/// of each piece. Thread-safe. Calls need a current context.
+class AddressRanges {
+ public:
+  explicit AddressRanges(int device_count) : devices_(static_cast<std::size_t>(device_count)) {}
+  AddressRanges(const AddressRanges&) = delete;
+  AddressRanges& operator=(const AddressRanges&) = delete;
+
+  /// 0 if the driver of `device` has none.
+  [[nodiscard]] std::size_t page_bytes(int device);
+  [[nodiscard]] void* reserve(int device, std::size_t bytes);
+  [[nodiscard]] bool map(int device, void* address, std::size_t bytes);
+  /// A status of the driver's, 0 for success.
+  [[nodiscard]] int unmap(int device, void* address, std::size_t bytes) noexcept;
+  [[nodiscard]] int release(void* address, std::size_t bytes) noexcept;
+  /// From now on `accessor` may use what memory of `owner` there is and will be.
+  void give_access(int owner, int accessor);
+
+ private:
+  struct OfDevice {
+    std::vector<int> accessors;                ///< other devices
+    std::map<std::byte*, std::size_t> pieces;  ///< by address
+  };
+  [[nodiscard]] OfDevice& of(int device) { return devices_[static_cast<std::size_t>(device)]; }
+
+  std::mutex mutex_;  ///< guards the next, and keeps pieces and access from changing at once
+  std::vector<OfDevice> devices_;
+};
+
+}  // namespace tutti::backend::cuda

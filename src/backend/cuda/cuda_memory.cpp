@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/cuda/cuda_backend.hpp"
+#include "backend/cuda/cuda_error.hpp"
+#include "backend/cuda/current_device.hpp"
+#include "backend/cuda/driver_function.hpp"
+#include "tutti/error.hpp"
+
+#include <bit>
+#include <cstddef>
+
+#include <cuda_runtime_api.h>
+#include <fmt/format.h>
+
+/// Memory of GPUs, pinned memory, and sharing with other processes.
+namespace tutti::backend::cuda {
+
+void* CudaBackend::allocate_device(int device, std::size_t bytes) {
+  prepare(device);
+  const CurrentDevice current(device);
+  const RelaxedCapture relaxed;
+  void* address = nullptr;
+  const cudaError_t status = forget(cudaMalloc(&address, bytes));
+  if (status == cudaErrorMemoryAllocation) return nullptr;
+  check(status, "cudaMalloc", device);
+  return address;
+}
+
+void CudaBackend::free_device(int device, void* address) noexcept {
+  const AnyContext context(used_device_);
+  const RelaxedCapture relaxed;
+  keep_late_failure(cudaFree(address), device);
+}
+
+std::size_t CudaBackend::page_bytes(int device) {
+  prepare(device);
+  const CurrentDevice current(device);
+  return ranges_.page_bytes(device);
+}
+
+void* CudaBackend::reserve_addresses(int device, std::size_t bytes) {
+  const CurrentDevice current(device);
+  const RelaxedCapture relaxed;
+  return ranges_.reserve(device, bytes);
+}
+
+bool CudaBackend::map_pages(int device, void* address, std::size_t bytes) {
+  const CurrentDevice current(device);
+  const RelaxedCapture relaxed;
+  return ranges_.map(device, address, bytes);
+}
+
+void CudaBackend::unmap_pages(int device, void* address, std::size_t bytes) noexcept {
+  const AnyContext context(used_device_);
+  const RelaxedCapture relaxed;
+  keep_late_failure(static_cast<cudaError_t>(ranges_.unmap(device, address, bytes)), device);
+}
+
+void CudaBackend::release_addresses(int device, void* address, std::size_t bytes) noexcept {
+  const AnyContext context(used_device_);
+  const RelaxedCapture relaxed;
+  keep_late_failure(static_cast<cudaError_t>(ranges_.release(address, bytes)), device);
+}
+
+void* CudaBackend::allocate_pinned(std::size_t bytes) {
+  const AnyContext context(used_device_);
+  const RelaxedCapture relaxed;
+  void* address = nullptr;
+  const cudaError_t status = forget(cudaHostAlloc(&address, bytes, cudaHostAllocPortable));
+  if (status == cudaErrorMemoryAllocation) return nullptr;
+  check(status, "cudaHostAlloc");
+  return address;
+}
+
+void CudaBackend::free_pinned(void* address) noexcept {
+  const AnyContext context(used_device_);
+  const RelaxedCapture relaxed;
+  keep_late_failure(cudaFreeHost(address), 0);
+}
+
+void CudaBackend::register_pinned(void* address, std::size_t bytes) {
+  const AnyContext context(used_device_);
+  const RelaxedCapture relaxed;
+  check(cudaHostRegister(address, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped),
+        "cudaHostRegister");
+}
+
+void CudaBackend::unregister_pinned(void* address) noexcept {
+  const AnyContext context(used_device_);
+  const RelaxedCapture relaxed;
+  keep_late_failure(cudaHostUnregister(address), 0);
+}
+
+MemoryHandle CudaBackend::share_device_memory(int device, void* address) {
+  static_assert(sizeof(cudaIpcMemHandle_t) == sizeof(MemoryHandle));
+  const RelaxedCapture relaxed;
+  const CurrentDevice current(device);
+  cudaIpcMemHandle_t handle{};
+  const cudaError_t status = cudaIpcGetMemHandle(&handle, address);
+  if (status != cudaSuccess) {
+    forget(cudaGetLastError());
+    throw Error(ErrorCode::unsupported,
+                fmt::format("device {} cannot share its memory with other processes: {}", device,
+                            cudaGetErrorString(status)),
+                status);
+  }
+  return std::bit_cast<MemoryHandle>(handle);
+}
+
+void* CudaBackend::open_device_memory(int device, const MemoryHandle& handle) {
+  const RelaxedCapture relaxed;
+  const CurrentDevice current(device);
+  void* address = nullptr;
+  const cudaError_t status = cudaIpcOpenMemHandle(&address, std::bit_cast<cudaIpcMemHandle_t>(handle),
+                                                  cudaIpcMemLazyEnablePeerAccess);
+  if (status != cudaSuccess) {
+    forget(cudaGetLastError());
+    throw Error(ErrorCode::peer_unavailable,
+                fmt::format("device {} cannot open another process's device memory: {}", device,
+                            cudaGetErrorString(status)),
+                status);
+  }
+  return address;
+}
+
+void CudaBackend::close_device_memory(int device, void* address) noexcept {
+  const RelaxedCapture relaxed;
+  try {
+    const CurrentDevice current(device);
+    keep_late_failure(cudaIpcCloseMemHandle(address), device);
+  } catch (const Error&) {
+    // The process is ending, and CUDA with it.
+  }
+}
+
+PointerInfo CudaBackend::pointer_info(const void* address) {
+  const AnyContext context(used_device_);
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, address), "cudaPointerGetAttributes");
+  PointerInfo info;
+  switch (attributes.type) {
+    case cudaMemoryTypeDevice:
+    case cudaMemoryTypeManaged:
+      info.kind = MemoryKind::device;
+      break;
+    case cudaMemoryTypeHost:
+      info.kind = MemoryKind::pinned;
+      break;
+    default:
+      info.kind = MemoryKind::pageable;
+      return info;
+  }
+  if (info.kind == MemoryKind::pinned) return info;
+  info.device = attributes.device;
+
+  // The runtime does not tell an allocation's extent; the driver does.
+  using GetAddressRange = int (*)(unsigned long long*, std::size_t*, unsigned long long);
+  static const auto get_address_range =
+      reinterpret_cast<GetAddressRange>(driver_function("cuMemGetAddressRange"));
+  const CurrentDevice current(info.device);
+  unsigned long long base = 0;
+  std::size_t bytes = 0;
+  const auto place = reinterpret_cast<unsigned long long>(address);
+  if (get_address_range != nullptr && get_address_range(&base, &bytes, place) == 0) {
+    info.base = static_cast<const std::byte*>(address) - (place - base);
+    info.bytes = bytes;
+  }
+  return info;
+}
+
+}  // namespace tutti::backend::cuda
