@@ -24,7 +24,7 @@ class GraphCalls {
   /// none. Throws if the capture has become invalid.
   [[nodiscard]] virtual std::uint64_t capture_id(StreamRef stream) = 0;
   /// Whether a stream of the device is being captured: then nobody can wait for the device, whose capture
-  /// would become invalid. Streams that others have made are known if a capture began on them here.
+  /// would become invalid. Of others' streams, those that wait for the default one, or began to be here.
   [[nodiscard]] virtual bool has_capture_on(int device) = 0;
   virtual void begin_capture(StreamRef stream, CaptureErrorMode mode) = 0;
   /// The instantiated graph, and what it holds in the language DOT, if `description` is given. After a

@@ -170,6 +170,21 @@ TEST_F(OwnGraph, OverwritesNoTensorWithWhatItsWorkMakesAndDrops) {
   }));
 }
 
+TEST_F(OwnGraph, OfAStreamThatCudaMadeIsNotSpoiltWhereCachesAreEmptied) {
+  cudaStream_t native = nullptr;
+  check(cudaStreamCreate(&native), "cudaStreamCreate");
+  static_cast<void>(numbers(1000, 0));
+  synchronize(0);
+  check(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+  EXPECT_TRUE(Runtime::get().backend().has_capture_on(0));
+  empty_cache();
+  cudaGraph_t graph = nullptr;
+  EXPECT_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  cudaStreamDestroy(native);
+  EXPECT_FALSE(Runtime::get().backend().has_capture_on(0));
+}
+
 TEST_F(OwnGraph, RefusesRandomNumbersThatWouldRepeat) {
   const StreamGuard guard(stream_);
   const Tensor tensor = empty({100}, {.device = Device(0)});

@@ -22,23 +22,31 @@
 namespace tutti::backend::cuda {
 namespace {
 
+/// What is known of the capture of a stream.
 struct Capture {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  unsigned long long id = 0;  ///< if active, as the graph
+  unsigned long long id = 0;  ///< if active, as all that follows
   cudaGraph_t graph = nullptr;
+  const cudaGraphNode_t* before = nullptr;  ///< what comes next follows these
+  std::size_t before_count = 0;
+#if CUDART_VERSION >= 13000
+  const cudaGraphEdgeData* edges = nullptr;  ///< from these
+#endif
+
+  /// Throws nothing.
+  [[nodiscard]] cudaError_t ask(cudaStream_t stream) noexcept {
+#if CUDART_VERSION >= 13000
+    return cudaStreamGetCaptureInfo(stream, &status, &id, &graph, &before, &edges, &before_count);
+#else
+    return cudaStreamGetCaptureInfo_v2(stream, &status, &id, &graph, &before, &before_count);
+#endif
+  }
 };
 
 Capture capture_of(StreamRef stream) {
   const StreamDevice current(stream);
   Capture capture;
-#if CUDART_VERSION >= 13000
-  const cudaError_t error = cudaStreamGetCaptureInfo(native(stream), &capture.status, &capture.id,
-                                                     &capture.graph, nullptr, nullptr, nullptr);
-#else
-  const cudaError_t error = cudaStreamGetCaptureInfo_v2(native(stream), &capture.status, &capture.id,
-                                                        &capture.graph, nullptr, nullptr);
-#endif
-  check(error, "cudaStreamGetCaptureInfo", stream.device);
+  check(capture.ask(native(stream)), "cudaStreamGetCaptureInfo", stream.device);
   return capture;
 }
 
@@ -65,32 +73,22 @@ InstantiatedGraph& instantiated(GraphHandle graph) {
 
 /// Makes `graph` the next work of a stream that is being captured: CUDA captures no launches of graphs.
 void add_to_capture(cudaGraph_t graph, StreamRef stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cudaGraph_t larger = nullptr;
-  const cudaGraphNode_t* before = nullptr;
-  std::size_t count = 0;
-  cudaGraphNode_t node = nullptr;
-#if CUDART_VERSION >= 13000
-  const cudaGraphEdgeData* edges = nullptr;
-  check(cudaStreamGetCaptureInfo(native(stream), &status, nullptr, &larger, &before, &edges, &count),
-        "cudaStreamGetCaptureInfo", stream.device);
-#else
-  check(cudaStreamGetCaptureInfo_v2(native(stream), &status, nullptr, &larger, &before, &count),
-        "cudaStreamGetCaptureInfo", stream.device);
-#endif
-  if (status != cudaStreamCaptureStatusActive)
+  const Capture capture = capture_of(stream);
+  if (capture.status != cudaStreamCaptureStatusActive)
     check(cudaErrorStreamCaptureInvalidated, "cudaStreamGetCaptureInfo", stream.device);
+  cudaGraphNode_t node = nullptr;
 #if CUDART_VERSION >= 13000
   cudaGraphNodeParams child{};
   child.type = cudaGraphNodeTypeGraph;
   child.graph.graph = graph;
-  check(cudaGraphAddNode(&node, larger, before, edges, count, &child), "cudaGraphAddNode", stream.device);
+  check(cudaGraphAddNode(&node, capture.graph, capture.before, capture.edges, capture.before_count, &child),
+        "cudaGraphAddNode", stream.device);
   check(cudaStreamUpdateCaptureDependencies(native(stream), &node, nullptr, 1,
                                             cudaStreamSetCaptureDependencies),
         "cudaStreamUpdateCaptureDependencies", stream.device);
 #else
-  check(cudaGraphAddChildGraphNode(&node, larger, before, count, graph), "cudaGraphAddChildGraphNode",
-        stream.device);
+  check(cudaGraphAddChildGraphNode(&node, capture.graph, capture.before, capture.before_count, graph),
+        "cudaGraphAddChildGraphNode", stream.device);
   check(cudaStreamUpdateCaptureDependencies(native(stream), &node, 1, cudaStreamSetCaptureDependencies),
         "cudaStreamUpdateCaptureDependencies", stream.device);
 #endif
@@ -146,22 +144,11 @@ std::uint64_t CudaBackend::capture_id(StreamRef stream) {
 
 std::optional<CudaBackend::CapturedNode> CudaBackend::captured_node(StreamRef stream) {
   const StreamDevice current(stream);
-  cudaStreamCaptureStatus status{};
-  CapturedNode place{.stream = native(stream)};
-  const cudaGraphNode_t* before = nullptr;
-  std::size_t count = 0;
-#if CUDART_VERSION >= 13000
-  const cudaGraphEdgeData* edges = nullptr;
-  const cudaError_t error =
-      cudaStreamGetCaptureInfo(native(stream), &status, &place.capture, nullptr, &before, &edges, &count);
-#else
-  const cudaError_t error =
-      cudaStreamGetCaptureInfo_v2(native(stream), &status, &place.capture, nullptr, &before, &count);
-#endif
-  if (forget(error) != cudaSuccess || status != cudaStreamCaptureStatusActive || count != 1)
+  Capture capture;
+  const bool is_known = forget(capture.ask(native(stream))) == cudaSuccess;
+  if (!is_known || capture.status != cudaStreamCaptureStatusActive || capture.before_count != 1)
     return std::nullopt;
-  place.node = before[0];
-  return place;
+  return CapturedNode{.stream = native(stream), .capture = capture.id, .node = capture.before[0]};
 }
 
 bool CudaBackend::follows_captured_round(StreamRef stream) {
@@ -183,6 +170,12 @@ bool CudaBackend::has_capture_on(int device) {
   const std::lock_guard lock(state.streams_mutex);
   if (!state.capture_origins.empty()) return true;
   try {
+    // Of streams that were made elsewhere, CUDA tells whether one is captured that waits for the legacy
+    // default stream, as those do that nobody has asked not to.
+    const CurrentDevice current(device);
+    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+    if (forget(cudaStreamIsCapturing(cudaStreamLegacy, &status)) == cudaErrorStreamCaptureImplicit)
+      return true;
     return std::ranges::any_of(state.streams, [this, device](cudaStream_t stream) {
       return is_capturing({reinterpret_cast<StreamHandle>(stream), device});
     });
@@ -232,6 +225,14 @@ void CudaBackend::launch_graph(GraphHandle graph, StreamRef stream) {
   check(cudaGraphLaunch(instantiated(graph).executable, site(stream, "a graph").stream), "cudaGraphLaunch",
         stream.device);
   end_launch(stream);
+  if (!launches_block()) return;
+  // The launch is over on other devices too, and what failed there is its own failure.
+  for (int device = 0; device < device_count(); ++device) {
+    if (device == stream.device || at(device).last_work.load(std::memory_order_relaxed) == nullptr) continue;
+    const CurrentDevice other(device);
+    MemoryInfo memory;  // asked for as any call tells of such failures, and this one of nothing else
+    check_work(forget(cudaMemGetInfo(&memory.free, &memory.total)), "cudaMemGetInfo", device);
+  }
 }
 
 void CudaBackend::destroy_graph(GraphHandle graph) noexcept {

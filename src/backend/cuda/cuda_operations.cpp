@@ -57,9 +57,13 @@ void CudaBackend::launch_table(StreamRef stream, const char* work, const TableBl
   const std::shared_ptr<TableStore>& store = at(stream.device).tables;
   std::unique_ptr<TableStore::Slot> slot = store->acquire(table.bytes);
   std::memcpy(slot->pinned, table.blob.data(), table.bytes);
-  check(cudaMemcpyAsync(slot->device, slot->pinned, table.bytes, cudaMemcpyHostToDevice, native(stream)),
-        "cudaMemcpyAsync", stream.device);
-  check(launch({table.blob.data(), table.bytes, slot->device}), work, stream.device);
+  const std::byte* place = slot->pinned;  // where kernels can read it too, but not as fast
+  if (slot->device != nullptr) {
+    check(cudaMemcpyAsync(slot->device, slot->pinned, table.bytes, cudaMemcpyHostToDevice, native(stream)),
+          "cudaMemcpyAsync", stream.device);
+    place = slot->device;
+  }
+  check(launch({table.blob.data(), table.bytes, place}), work, stream.device);
   if (is_capturing(stream)) {
     // The graph copies the table anew at every launch.
     const std::shared_ptr<TableStore::Slot> kept(slot.release(), [store](TableStore::Slot* raw) {

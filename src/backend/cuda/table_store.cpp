@@ -62,8 +62,10 @@ std::unique_ptr<TableStore::Slot> TableStore::create(std::size_t bytes) {
   auto slot = std::make_unique<Slot>();
   slot->capacity = std::max(smallest_capacity, std::bit_ceil(bytes));
   void* address = nullptr;
-  check(cudaMalloc(&address, slot->capacity), "cudaMalloc", device_);
-  slot->device = static_cast<std::byte*>(address);
+  const cudaError_t status = forget(cudaMalloc(&address, slot->capacity));
+  // Nobody can be asked here to make room: that may mean to wait for work which this launch belongs to.
+  if (status != cudaErrorMemoryAllocation) check(status, "cudaMalloc", device_);
+  if (status == cudaSuccess) slot->device = static_cast<std::byte*>(address);
   check(cudaHostAlloc(&address, slot->capacity, cudaHostAllocPortable), "cudaHostAlloc", device_);
   slot->pinned = static_cast<std::byte*>(address);
   check(cudaEventCreateWithFlags(&slot->done, cudaEventDisableTiming), "cudaEventCreateWithFlags", device_);

@@ -23,7 +23,7 @@ class TableStore {
     ~Slot();
 
     std::byte* pinned = nullptr;
-    std::byte* device = nullptr;
+    std::byte* device = nullptr;  ///< nullptr if the device had no memory left: kernels read `pinned` then
     std::size_t capacity = 0;
     cudaEvent_t done = nullptr;
   };
