@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "tutti/export.hpp"
 #include "tutti/sync_debug.hpp"
 
 #include <atomic>
@@ -37,5 +38,8 @@ class BlockingCall {
   static inline std::atomic<SyncDebugMode> debug_mode{SyncDebugMode::none};
   static inline thread_local constinit int depth = 0;
 };
+
+/// What making a BlockingCall does, for components, which have no such state of their own.
+TUTTI_EXPORT void announce_blocking(std::string_view function);
 
 }  // namespace tutti

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/graphed_callables.hpp"
 
+#include "blocking_call.hpp"
 #include "current_streams.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
@@ -144,6 +145,7 @@ std::vector<GraphedCallable> make_graphed_callables(const std::vector<TensorFunc
         refuse(fmt::format("samples[{}][{}] is on the host, expected a device", c, i));
     }
   }
+  const BlockingCall blocks("make_graphed_callables");
   std::vector<std::shared_ptr<GraphedCallable::Impl>> made;
   std::vector<Stream> streams;
   for (const std::vector<Tensor>& inputs : samples)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pluggable_allocator.hpp"
 
+#include "blocking_call.hpp"
 #include "fork_mark.hpp"
 #include "format_bytes.hpp"
 #include "runtime.hpp"
@@ -91,7 +92,10 @@ void* device_malloc(std::size_t bytes, Device device) {
 void device_free(void* address, Device device) {
   if (address == nullptr) return;
   Runtime& runtime = Runtime::get();
-  runtime.backend().free_device(index_of(runtime, device, "device_free"), address);
+  const int index = index_of(runtime, device, "device_free");
+  BlockingCall::warn(
+      "device_free");  // only warns: allocators of programs call it where nothing may be thrown
+  runtime.backend().free_device(index, address);
 }
 
 /// Freed once its own stream has been made to wait for all others that used it.

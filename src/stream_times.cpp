@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "stream_times.hpp"
 
+#include "blocking_call.hpp"
 #include "trace.hpp"
 #include "tutti/error.hpp"
 
@@ -44,12 +45,14 @@ StreamTimes::~StreamTimes() {
   }
 }
 
+bool StreamTimes::knows_base(int device) {
+  const std::lock_guard lock(mutex_);
+  return devices_[static_cast<std::size_t>(device)].base.event != nullptr;
+}
+
 void StreamTimes::find_base(int device) {
+  if (knows_base(device)) return;
   PerDevice& known = devices_[static_cast<std::size_t>(device)];
-  {
-    const std::lock_guard lock(mutex_);
-    if (known.base.event != nullptr) return;
-  }
   // Without the lock: work of other threads may have to go on for this to come to its end.
   backend::Backend& backend = runtime_.backend();
   const backend::StreamRef stream = backend.create_stream(device, 0);
@@ -101,6 +104,9 @@ backend::EventHandle StreamTimes::take_event(int device) {
 }
 
 std::optional<StreamTimes::Begun> StreamTimes::begin(backend::StreamRef stream) {
+  // Only warns: the call is under way, and other ranks may count on it.
+  if (!knows_base(stream.device))
+    BlockingCall::warn("the first traced call on a device, which reads its clock");
   {
     const std::lock_guard lock(mutex_);
     if (pending_count_ >= most_pending) {

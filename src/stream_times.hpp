@@ -84,6 +84,7 @@ class StreamTimes {
     std::vector<backend::EventHandle> free{};
   };
 
+  [[nodiscard]] bool knows_base(int device);
   /// Finds out when an event of the device was.
   void find_base(int device);
   [[nodiscard]] backend::EventHandle take_event(int device);

@@ -59,4 +59,8 @@ void BlockingCall::announce_in_log(std::string_view function) noexcept {
   }
 }
 
+void announce_blocking(std::string_view function) {
+  const BlockingCall blocks(function);
+}
+
 }  // namespace tutti

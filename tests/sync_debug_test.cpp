@@ -115,6 +115,22 @@ TEST_F(SyncDebug, TellsOfTensorsThatAreShared) {
   expect_blocking("SharedTensor", [&] { const SharedTensor shared(device_); });
 }
 
+TEST_F(SyncDebug, TellsOfCallablesThatAreWarmedUp) {
+  expect_blocking("make_graphed_callables", [&] {
+    static_cast<void>(make_graphed_callables(
+        [](const std::vector<Tensor>& inputs) { return std::vector<Tensor>{zeros_like(inputs.front())}; },
+        {device_}));
+  });
+}
+
+TEST_F(SyncDebug, TellsOfMemoryThatGoesBackToItsDevice) {
+  for (const SyncDebugMode mode : {SyncDebugMode::warn, SyncDebugMode::error}) {
+    void* const memory = device_malloc(1000, 0);
+    const std::string lines = lines_of(mode, [&] { device_free(memory, 0); });
+    EXPECT_NE(lines.find("device_free: the call blocks the calling thread"), std::string::npos) << lines;
+  }
+}
+
 TEST_F(SyncDebug, TellsOfAllocatorsThatWait) {
   expect_blocking("empty_cache", [] { empty_cache(); });
   expect_blocking("empty_pinned_cache", [] { empty_pinned_cache(); });

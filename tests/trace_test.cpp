@@ -264,6 +264,30 @@ TEST_F(Traces, OfCapturesTellWhatTheHostDid) {
   EXPECT_TRUE(trace.slices("device").empty());
 }
 
+TEST_F(Traces, TellOfTheWaitForADevicesClockWhereThatIsAsked) {
+  run(path("trace.json"), [] {
+    const std::vector<Device> devices = test::first_devices(1);
+    const std::vector<Tensor> tensors{zeros({64}, {.device = devices[0]}),
+                                      zeros({64}, {.device = devices[0]})};
+    broadcast(tensors[0], {tensors[1]});
+    synchronize(devices[0]);
+  });
+  EXPECT_EQ(contents("errors"), "") << "nobody has asked";
+  run(path("trace.json"), [] {
+    const std::vector<Device> devices = test::first_devices(1);
+    const std::vector<Tensor> tensors{zeros({64}, {.device = devices[0]}),
+                                      zeros({64}, {.device = devices[0]})};
+    set_sync_debug_mode(SyncDebugMode::error);
+    for (int times = 0; times < 2; ++times) broadcast(tensors[0], {tensors[1]});
+    set_sync_debug_mode(SyncDebugMode::none);
+    synchronize(devices[0]);
+  });
+  const std::string errors = contents("errors");
+  const std::string line = "the first traced call on a device, which reads its clock: the call blocks";
+  EXPECT_THAT(errors, HasSubstr(line));
+  EXPECT_EQ(errors.find(line), errors.rfind(line)) << "its clock is known then";
+}
+
 TEST_F(Traces, TellOneVirtualMachineFromTheNext) {
   if (std::getenv("TUTTI_BACKEND") == std::string_view("cuda")) GTEST_SKIP() << "GPUs stay the same";
   run(path("trace.json"), [] {

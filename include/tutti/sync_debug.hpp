@@ -30,14 +30,19 @@ enum class SyncDebugMode : std::uint8_t {
 ///  - `gather` to the host, unless `CollectiveOptions::blocking` is no;
 ///  - `empty_cache`, `empty_pinned_cache`, making a `GraphGuard`; allocations that find no memory free and so
 ///    wait for what is in use, or collect what is cached (`garbage_collection_threshold`);
+///  - `make_graphed_callables`, which warms its callables up;
 ///  - making a `Communicator`; the first collective among devices that have not been used together, which
-///    tests how they are connected, or finds out how their kernels can be launched;
+///    tests how they are connected, connects NCCL with them, or finds out how their kernels can be launched;
+///  - of `tutti/cuda_libraries.hpp`, `current_blas_handle` and `FftPlanCache::plan` where they make
+///  something,
+///    and `set_max_size` and `clear` where plans go;
 ///  - `virtual_devices::start` and `virtual_devices::set_interleaving_seed`.
 ///
 /// Destructors that wait for devices, those of a `Communicator`, of imported tensors, and of persistent calls
-/// that have failed, write the line in either mode, as they must not throw. Not among the calls are those
-/// that wait only for room in a full queue, or for other processes, and what `TUTTI_LAUNCH_BLOCKING` makes of
-/// calls that queue work.
+/// that have failed, `device_free`, and with `TUTTI_TRACE` the first collective on each device, which reads its
+/// clock, write the line in either mode, as they must not throw. Not among the
+/// calls are those that wait only for room in a full queue, or for other processes, and what
+/// `TUTTI_LAUNCH_BLOCKING` makes of calls that queue work.
 TUTTI_EXPORT void set_sync_debug_mode(SyncDebugMode mode) noexcept;
 /// The same in words. Throws Error(invalid_argument) for any others.
 TUTTI_EXPORT void set_sync_debug_mode(std::string_view mode);

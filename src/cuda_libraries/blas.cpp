@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "blocking_call.hpp"
 #include "cuda_libraries/require_gpus.hpp"
 #include "tutti/cuda_interop.hpp"
 #include "tutti/cuda_libraries.hpp"
@@ -35,6 +36,7 @@ cublasHandle_t current_blas_handle(Device device) {
   require_gpus("current_blas_handle");
   thread_local std::map<int, BlasHandle> handles;
   const Stream stream = current_stream(device);
+  if (!handles.contains(stream.device())) announce_blocking("current_blas_handle");
   const DeviceGuard current(stream.device());
   const cublasHandle_t handle = handles.try_emplace(stream.device(), stream.device()).first->second.get();
   check_blas(cublasSetStream(handle, to_cuda(stream)), "cublasSetStream", stream.device());

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "blocking_call.hpp"
 #include "cuda_libraries/require_gpus.hpp"
 #include "tutti/cuda_interop.hpp"
 #include "tutti/cuda_libraries.hpp"
@@ -103,6 +104,7 @@ FftPlan FftPlanCache::plan(const FftDescription& description) {
     }
   }
   if (found == nullptr) {
+    announce_blocking("FftPlanCache::plan");
     found = std::make_shared<detail::CachedFftPlan>(device_, description);
     Plans surplus;
     const std::lock_guard lock(mutex_);
@@ -144,6 +146,7 @@ std::size_t FftPlanCache::max_size() const {
 }
 
 void FftPlanCache::set_max_size(std::size_t plans) {
+  if (size() > plans) announce_blocking("FftPlanCache::set_max_size");
   Plans surplus;
   const std::lock_guard lock(mutex_);
   max_size_ = plans;
@@ -161,6 +164,7 @@ bool FftPlanCache::contains(const FftDescription& description) const {
 }
 
 void FftPlanCache::clear() {
+  if (size() > 0) announce_blocking("FftPlanCache::clear");
   Plans all;
   const std::lock_guard lock(mutex_);
   all.swap(plans_);

@@ -96,6 +96,31 @@ void expect_right_transform(long long size) {
     EXPECT_NEAR(back[i], values[i] * static_cast<float>(size), 0.01F * static_cast<float>(size)) << i;
 }
 
+TEST_F(CudaLibraries, TellOfCallsThatBlock) {
+  const auto refused = [](const char* function, const std::function<void()>& call) {
+    set_sync_debug_mode(SyncDebugMode::error);
+    const testing::AssertionResult result =
+        refuses(call, ErrorCode::unsupported, {function, "would block the calling thread"});
+    set_sync_debug_mode(SyncDebugMode::none);
+    return result;
+  };
+  std::thread([&] {  // of which there is no handle yet
+    EXPECT_TRUE(refused("current_blas_handle", [] { static_cast<void>(current_blas_handle(0)); }));
+  })
+      .join();
+  FftPlanCache cache(Device(0));
+  const FftDescription description{.sizes = {64}};
+  EXPECT_TRUE(refused("FftPlanCache::plan", [&] { static_cast<void>(cache.plan(description)); }));
+  static_cast<void>(cache.plan(description));
+  EXPECT_TRUE(refused("FftPlanCache::set_max_size", [&] { cache.set_max_size(0); }));
+  EXPECT_TRUE(refused("FftPlanCache::clear", [&] { cache.clear(); }));
+  EXPECT_EQ(cache.size(), 1U);
+  cache.clear();
+  set_sync_debug_mode(SyncDebugMode::error);
+  EXPECT_NO_THROW(cache.clear()) << "nothing goes";
+  set_sync_debug_mode(SyncDebugMode::none);
+}
+
 TEST_F(CudaLibraries, TransformOnWhicheverStreamIsCurrent) {
   cufft_plan_cache(0).clear();
   for (int round = 0; round < 4; ++round) {

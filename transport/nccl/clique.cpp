@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/nccl/clique.hpp"
 
+#include "blocking_call.hpp"
 #include "log.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -113,6 +115,9 @@ ncclResult_t Clique::asynchronous_error(ncclComm_t communicator) const {
 }
 
 const Cliques::Entry& Cliques::entry(const std::vector<int>& devices) {
+  std::optional<BlockingCall> blocks;
+  if (!entries_.contains(devices))
+    blocks.emplace("the first call that NCCL may do among these devices, which connects it with them");
   const auto [found, is_new] = entries_.try_emplace(devices);
   Entry& entry = found->second;
   if (!is_new) return entry;
