@@ -4,6 +4,7 @@
 #include "backend/unshared_descriptor.hpp"
 #include "blocking_call.hpp"
 #include "graph_captures.hpp"
+#include "quiet_closes.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
 #include "tutti/error.hpp"
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -109,26 +111,34 @@ const Tensor& shareable(const Tensor& tensor) {
 /// Memory of another process, open. Nothing in a child forked off: it is its parent's.
 class OpenedAllocation {
  public:
-  OpenedAllocation(backend::Backend& backend, int device, UnsharedDescriptor lock,
+  OpenedAllocation(Runtime& runtime, int device, UnsharedDescriptor lock,
                    const backend::MemoryHandle& allocation)
-      : backend_(backend),
+      : backend_(runtime.backend()),
+        closes_(runtime.extension<QuietCloses>().shared_from_this()),
         device_(device),
-        lock_(std::move(lock)),
-        address_(static_cast<std::byte*>(backend.open_device_memory(device, allocation))) {}
+        lock_(std::make_shared<UnsharedDescriptor>(std::move(lock))),
+        address_(static_cast<std::byte*>(backend_.open_device_memory(device, allocation))) {}
   OpenedAllocation(const OpenedAllocation&) = delete;
   OpenedAllocation& operator=(const OpenedAllocation&) = delete;
   ~OpenedAllocation() {
-    if (!fork_mark_.is_in_child()) backend_.close_device_memory(device_, address_);
-    // The lock goes afterwards.
+    if (!fork_mark_.is_in_child()) closes_->add(close_later());
   }
 
   [[nodiscard]] std::byte* address() const noexcept { return address_; }
 
  private:
+  /// The lock goes after the memory has been closed.
+  [[nodiscard]] std::function<void()> close_later() {
+    return [&backend = backend_, device = device_, address = address_, lock = lock_] {
+      backend.close_device_memory(device, address);
+    };
+  }
+
   backend::Backend& backend_;
+  const std::shared_ptr<QuietCloses> closes_;  ///< which may be older than the memory's last user
   const int device_;
   const ForkMark fork_mark_;
-  const UnsharedDescriptor lock_;
+  const std::shared_ptr<UnsharedDescriptor> lock_;
   std::byte* const address_;
 };
 
@@ -316,7 +326,8 @@ int count_opened_tensors() noexcept {
 }
 
 bool collect_shared(Runtime& runtime) {
-  const bool has_closed = runtime.release_collected();
+  bool has_closed = runtime.release_collected();
+  has_closed |= runtime.extension<QuietCloses>().close_idle();
   return runtime.shared_before().collect() || has_closed;
 }
 
@@ -337,8 +348,7 @@ Tensor open_shared_tensor(std::span<const std::byte> handle) {
   if (bytes > words.bytes || words.offset > words.bytes - bytes)
     refuse_handle("is of more memory than was allocated");
 
-  auto allocation =
-      std::make_shared<OpenedAllocation>(runtime.backend(), device, lock_of(words), words.allocation);
+  auto allocation = std::make_shared<OpenedAllocation>(runtime, device, lock_of(words), words.allocation);
   void* const data = allocation->address() + words.offset;
   auto storage = detail::IntrusivePtr<Storage>::adopt(new OpenedStorage(
       runtime, std::move(allocation), data, bytes, device, current_stream_ref(runtime, device)));

@@ -3,6 +3,7 @@
 
 #include "tutti/sharing.hpp"
 
+#include "quiet_closes.hpp"
 #include "runtime.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
@@ -20,6 +21,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -264,6 +266,27 @@ TEST(Sharing, EndsWithItsProcess) {
           << "memory of virtual devices that is open already stays";
     }
   });
+}
+
+TEST(Sharing, ClosesMemoryWhileNoCallsOfRanksAreUnderWay) {
+  QuietCloses closes(Runtime::get());
+  int closed = 0;
+  closes.add([&] { ++closed; });
+  EXPECT_EQ(closed, 1) << "there are no ranks";
+
+  bool is_idle = false;
+  closes.set_gates([](const std::function<void()>&) { return false; },
+                   [&](const std::function<void()>& work) {
+                     if (is_idle) work();
+                     return is_idle;
+                   });
+  closes.add([&] { ++closed; });
+  EXPECT_FALSE(closes.close_idle());
+  EXPECT_EQ(closed, 1);
+  is_idle = true;
+  EXPECT_TRUE(closes.close_idle());
+  EXPECT_EQ(closed, 2);
+  EXPECT_FALSE(closes.close_idle()) << "nothing is left";
 }
 
 TEST(Sharing, RefusesWhatItCannotShareOrOpen) {

@@ -4,11 +4,26 @@
 #include "transport/team/call_log.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace tutti::transport::team {
 
 void LiveTeams::add(CallLog& calls, std::span<const int> devices) {
   const std::lock_guard lock(mutex_);
+  if (!std::exchange(has_gates_, true)) {
+    // Either object may be gone before the other.
+    const auto gate_of = [weak = weak_from_this()](const auto& ask) {
+      return [weak, ask](const std::function<void()>& work) {
+        if (const auto teams = weak.lock()) return ask(*teams, work);
+        work();
+        return true;
+      };
+    };
+    closes_->set_gates(gate_of([](LiveTeams& teams, const auto& work) { return teams.while_none(work); }),
+                       gate_of([](LiveTeams& teams, const auto& work) {
+                         return teams.while_idle(nullptr, work) == Attempt::done;
+                       }));
+  }
   teams_.push_back({.calls = &calls, .devices = {devices.begin(), devices.end()}});
   for (const int device : devices) ++counts_[static_cast<std::size_t>(device)];
 }
@@ -31,6 +46,13 @@ void LiveTeams::stop_counting(const CallLog& calls) noexcept {
 
 void LiveTeams::count_out(const Entry& entry) noexcept {
   for (const int device : entry.devices) --counts_[static_cast<std::size_t>(device)];
+}
+
+bool LiveTeams::while_none(const std::function<void()>& work) {
+  const std::lock_guard lock(mutex_);
+  if (!teams_.empty()) return false;
+  work();
+  return true;
 }
 
 Attempt LiveTeams::while_idle(const CallLog* asker, const std::function<void()>& work) {

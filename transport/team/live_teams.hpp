@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "quiet_closes.hpp"
 #include "runtime.hpp"
 
 #include <atomic>
@@ -27,7 +28,9 @@ enum class Attempt : std::uint8_t {
 /// extension of the runtime, which the teams share. Thread-safe.
 class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
  public:
-  explicit LiveTeams(Runtime& runtime) : counts_(static_cast<std::size_t>(runtime.device_count())) {}
+  explicit LiveTeams(Runtime& runtime)
+      : closes_(runtime.extension<QuietCloses>().shared_from_this()),
+        counts_(static_cast<std::size_t>(runtime.device_count())) {}
   LiveTeams(const LiveTeams&) = delete;
   LiveTeams& operator=(const LiveTeams&) = delete;
 
@@ -47,6 +50,8 @@ class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
   /// but for those that have been ended, of whose work nothing waits any more. `asker` counts even then; it
   /// need not be among the teams, and may be nullptr.
   Attempt while_idle(const CallLog* asker, const std::function<void()>& work);
+  /// Calls `work` if there are no teams, and keeps any from being added meanwhile.
+  [[nodiscard]] bool while_none(const std::function<void()>& work);
 
  private:
   struct Entry {
@@ -56,7 +61,9 @@ class LiveTeams : public std::enable_shared_from_this<LiveTeams> {
 
   void count_out(const Entry& entry) noexcept;
 
+  const std::shared_ptr<QuietCloses> closes_;
   std::mutex mutex_;
+  bool has_gates_ = false;  ///< whether `closes_` has come to know of the teams
   std::vector<Entry> teams_;
   std::vector<std::atomic<std::uint32_t>> counts_;  ///< by device
 };

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace tutti {
+
+class Runtime;
+
+/// Memory of other processes that is to be closed, which may wait for the device: not while work there waits
+/// for other ranks, who might come to wait for this process. The object is an extension of the runtime.
+/// Thread-safe.
+class QuietCloses : public std::enable_shared_from_this<QuietCloses> {
+ public:
+  /// Calls `work`, and keeps calls that wait for other ranks from being made meanwhile; false, and nothing is
+  /// called, if there may be some under way.
+  using Gate = std::function<bool(const std::function<void()>& work)>;
+
+  explicit QuietCloses(Runtime& /*runtime*/) {}
+  QuietCloses(const QuietCloses&) = delete;
+  QuietCloses& operator=(const QuietCloses&) = delete;
+  /// Calls what is left.
+  ~QuietCloses();
+
+  /// `if_none` lets work pass while nobody can make such calls, and may be used in the middle of any call;
+  /// `if_idle` while none is under way, and may be used only outside of such calls.
+  void set_gates(Gate if_none, Gate if_idle);
+  /// `close`, which throws nothing, is called at once if nobody can make such calls, and else by
+  /// `close_idle`.
+  void add(std::function<void()> close);
+  /// Not from within a call. Whether anything has been closed.
+  bool close_idle();
+
+ private:
+  [[nodiscard]] bool close_all(const Gate& gate);
+
+  std::mutex mutex_;
+  Gate if_none_;
+  Gate if_idle_;
+  std::vector<std::function<void()>> waiting_;
+};
+
+}  // namespace tutti
