@@ -186,14 +186,51 @@ void WatchedBackend::unmap_pages(int device, void* address, std::size_t bytes) n
   inner_->unmap_pages(device, address, bytes);
 }
 
+void* WatchedBackend::allocate_pinned(std::size_t bytes) {
+  void* const address = inner_->allocate_pinned(bytes);
+  if (address == nullptr) return nullptr;
+  try {
+    remember_pinned(address, bytes);
+  } catch (...) {
+    inner_->free_pinned(address);
+    throw;
+  }
+  return address;
+}
+
 void WatchedBackend::free_pinned(void* address) noexcept {
-  forget_memory_at(address);
+  forget_pinned(address);
   inner_->free_pinned(address);
 }
 
+void WatchedBackend::register_pinned(void* address, std::size_t bytes) {
+  inner_->register_pinned(address, bytes);
+  try {
+    remember_pinned(address, bytes);
+  } catch (...) {
+    inner_->unregister_pinned(address);
+    throw;
+  }
+}
+
 void WatchedBackend::unregister_pinned(void* address) noexcept {
-  forget_memory_at(address);
+  forget_pinned(address);
   inner_->unregister_pinned(address);
+}
+
+void WatchedBackend::remember_pinned(const void* address, std::size_t bytes) {
+  const std::lock_guard lock(pinned_mutex_);
+  pinned_bytes_[address] = bytes;
+}
+
+void WatchedBackend::forget_pinned(const void* address) noexcept {
+  std::size_t bytes = 0;
+  {
+    const std::lock_guard lock(pinned_mutex_);
+    const auto entry = pinned_bytes_.extract(address);
+    if (!entry.empty()) bytes = entry.mapped();
+  }
+  if (bytes != 0) follow([&] { watcher_.forget(bytes_at(address, bytes)); });
 }
 
 void WatchedBackend::close_device_memory(int device, void* address) noexcept {

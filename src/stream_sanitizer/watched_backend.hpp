@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -106,12 +107,12 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   void release_addresses(int device, void* address, std::size_t bytes) noexcept override {
     inner_->release_addresses(device, address, bytes);
   }
-  [[nodiscard]] void* allocate_pinned(std::size_t bytes) override { return inner_->allocate_pinned(bytes); }
+  [[nodiscard]] void* allocate_pinned(std::size_t bytes) override;
   void free_pinned(void* address) noexcept override;
   [[nodiscard]] backend::PointerInfo pointer_info(const void* address) override {
     return inner_->pointer_info(address);
   }
-  void register_pinned(void* address, std::size_t bytes) override { inner_->register_pinned(address, bytes); }
+  void register_pinned(void* address, std::size_t bytes) override;
   void unregister_pinned(void* address) noexcept override;
   [[nodiscard]] backend::MemoryHandle share_device_memory(int device, void* address) override {
     return inner_->share_device_memory(device, address);
@@ -226,6 +227,9 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   /// Throws Error(unsupported) if the backend has none.
   [[nodiscard]] backend::CodeCalls& code();
   void forget_memory_at(const void* address) noexcept;
+  // The size of pinned memory, which backends need not know.
+  void remember_pinned(const void* address, std::size_t bytes);
+  void forget_pinned(const void* address) noexcept;
   /// Tells the program, as the mode says. Throws in mode `error`.
   void tell(const std::vector<Finding>& findings);
   void tell_of_forgetting() noexcept;
@@ -235,6 +239,8 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
 
   const ForkMark fork_mark_;
   Watcher watcher_;
+  std::mutex pinned_mutex_;
+  std::map<const void*, std::size_t> pinned_bytes_;  ///< by address; guarded by `pinned_mutex_`
   std::mutex made_mutex_;
   std::atomic<bool> has_told_of_forgetting_{false};
   std::vector<StreamRef> made_;  ///< streams of the library's; guarded by `made_mutex_`
