@@ -3,6 +3,7 @@
 
 #include "backend/thread.hpp"
 #include "backend/work_label.hpp"
+#include "shareable_memory.hpp"
 #include "storage.hpp"
 #include "transport/select.hpp"
 #include "transport/steps/launch.hpp"
@@ -416,7 +417,7 @@ const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId b
   // Others open the caching allocator's segments alone, whatever allocator tensors come from.
   Runtime& runtime = context_.runtime();
   detail::IntrusivePtr<Storage> storage = DeviceStorage::allocate_from(
-      runtime.captures().pool_of(stream), runtime, stream.device, operand.nbytes(), stream);
+      shareable(runtime.captures().pool_of(stream)), runtime, stream.device, operand.nbytes(), stream);
   void* const memory = storage->data();
   const Tensor stand_in(std::move(storage), TensorView(memory, operand.layout(), context_.devices()[local]));
   if (!is_output) {

@@ -2,6 +2,7 @@
 #include "block_pool.hpp"
 
 #include "block_layout.hpp"
+#include "shareable_memory.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -123,22 +124,24 @@ void BlockPool::cache(Block& idle) noexcept {
 }
 
 bool BlockPool::has_segments_of(GraphPool graph_pool) const {
-  return std::ranges::any_of(caches_, [&](const auto& cache) { return cache->graph_pool == graph_pool; });
+  return std::ranges::any_of(caches_,
+                             [&](const auto& cache) { return unmarked(cache->graph_pool) == graph_pool; });
 }
 
 void BlockPool::dissolve(GraphPool graph_pool) noexcept {
   for (std::size_t i = 0; i < caches_.size();) {
     StreamBlocks& graphs = *caches_[i];
-    if (graphs.graph_pool != graph_pool) {
+    if (unmarked(graphs.graph_pool) != graph_pool) {
       ++i;
       continue;
     }
-    StreamBlocks* const everybodys = cache_of(graphs.stream, GraphPool::none);
+    const GraphPool next = is_shareable(graphs.graph_pool) ? shareable(GraphPool::none) : GraphPool::none;
+    StreamBlocks* const everybodys = cache_of(graphs.stream, next);
     if (everybodys == nullptr) {  // then it becomes that
       for (auto& [address, segment] : segments_) {
-        if (segment->cache == &graphs) segment->graph_pool = GraphPool::none;
+        if (segment->cache == &graphs) segment->graph_pool = next;
       }
-      graphs.graph_pool = GraphPool::none;
+      graphs.graph_pool = next;
       ++i;
       continue;
     }
@@ -146,7 +149,7 @@ void BlockPool::dissolve(GraphPool graph_pool) noexcept {
     everybodys->large.take_all(graphs.large);
     for (auto& [address, segment] : segments_) {
       if (segment->cache != &graphs) continue;
-      segment->graph_pool = GraphPool::none;
+      segment->graph_pool = next;
       segment->cache = everybodys;
       ++everybodys->segments;
       --graphs.segments;
@@ -211,7 +214,7 @@ std::vector<MemorySegment> BlockPool::snapshot() const {
         part.device = device_;
         part.address = block->address;
         part.pool = segment.pool;
-        part.graph_pool = static_cast<std::uint64_t>(segment.graph_pool);
+        part.graph_pool = static_cast<std::uint64_t>(unmarked(segment.graph_pool));
         part.stream = segment.stream.handle;
         part.stream_device = segment.stream.device;
         part.is_expandable = segment.is_expandable;

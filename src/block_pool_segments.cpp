@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block_layout.hpp"
 #include "block_pool.hpp"
+#include "shareable_memory.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -101,8 +102,8 @@ std::vector<Segment> BlockPool::remove_segments_cached_before(Moment moment, std
   std::vector<Segment*> candidates;
   for (const auto& [address, segment] : segments_) {
     const Block* const whole = cached_whole(*segment);
-    if (whole != nullptr && whole->cached_since < moment && segment->graph_pool == GraphPool::none &&
-        !is_unwaited(*segment, unwaited))
+    if (whole != nullptr && whole->cached_since < moment &&
+        unmarked(segment->graph_pool) == GraphPool::none && !is_unwaited(*segment, unwaited))
       candidates.push_back(segment);
   }
   std::ranges::stable_sort(candidates, {},

@@ -2,6 +2,7 @@
 #include "caching_allocator.hpp"
 
 #include "host_waits.hpp"
+#include "shareable_memory.hpp"
 
 #include <exception>
 #include <vector>
@@ -38,6 +39,7 @@ Block* CachingAllocator::allocate(std::size_t bytes, backend::StreamRef stream, 
 
 Block* CachingAllocator::take(std::size_t bytes, backend::StreamRef stream, GraphPool graph_pool) {
   if (bytes > BlockPool::max_bytes) throw_out_of_memory(bytes, 0);
+  if (!settings_.has_expandable_segments) graph_pool = unmarked(graph_pool);
   {
     const std::lock_guard lock(mutex_);
     if (may_take_unasked(bytes)) {
@@ -76,7 +78,7 @@ void CachingAllocator::free_locked(Block& block, GraphPool keeper) noexcept {
   if (is_watched_) [[unlikely]]
     backend_.memory_given_back(block.address, block.bytes);
   pool_.release(block);
-  if (keeper != GraphPool::none && block.segment->graph_pool != keeper) [[unlikely]] {
+  if (keeper != GraphPool::none && unmarked(block.segment->graph_pool) != keeper) [[unlikely]] {
     if (const auto graph = graph_pools_.find(keeper); graph != graph_pools_.end())
       return graph->second.kept.add(block);
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "caching_allocator.hpp"
 #include "format_bytes.hpp"
+#include "shareable_memory.hpp"
 #include "tutti/error.hpp"
 #include "uncached_growth.hpp"
 
@@ -48,7 +49,7 @@ struct CachingAllocator::Source {
     const std::size_t segment_bytes = BlockPool::segment_bytes(bytes);
     if (Block* block = from_held(2 * segment_bytes)) return block;
     if (may_wait()) allocator.collect_garbage(growth, segment_bytes);
-    if (allocator.can_expand()) {
+    if (!is_shareable(graph_pool) && allocator.can_expand()) {
       if (const std::optional<Block*> block = from_range()) return *block;
     }
     if (!allocator.may_reserve(segment_bytes)) return nullptr;

@@ -2,6 +2,7 @@
 #include "caching_allocator.hpp"
 #include "environment.hpp"
 #include "runtime.hpp"
+#include "shareable_memory.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/memory_books.hpp"
@@ -175,6 +176,30 @@ TEST_F(ExpandableSegments, GoBackWhereNoMoreMayBeReserved) {
   EXPECT_EQ(reserved(), 220 * range_mib);
   for (std::byte* const address : {first, last, others}) expect_usable(address, 60 * range_mib);
   EXPECT_THROW(static_cast<void>(take(60 * range_mib, other)), OutOfMemoryError);
+}
+
+TEST_F(ExpandableSegments, LeaveWhatOthersAreToOpenToOrdinaryOnes) {
+  const backend::StreamRef stream = StreamAccess::ref(stream_);
+  static_cast<void>(take(range_mib));
+  blocks_.push_back(allocator_.allocate(range_mib, stream, shareable(GraphPool::none)));
+  blocks_.push_back(allocator_.allocate(range_mib / 4, stream, shareable(GraphPool::none)));
+  const CachingAllocator::Extent ordinary = allocator_.segment_of(CachingAllocator::address(blocks_[1]));
+  EXPECT_FALSE(ordinary.is_expandable);
+  EXPECT_EQ(allocator_.segment_of(CachingAllocator::address(blocks_[2])).address, ordinary.address);
+  EXPECT_TRUE(allocator_.segment_of(CachingAllocator::address(blocks_[0])).is_expandable);
+  EXPECT_EQ(allocator_.snapshot().size(), 2U);
+  EXPECT_TRUE(std::ranges::all_of(allocator_.snapshot(), [](const auto& segment) {
+    return segment.graph_pool == 0;
+  })) << "the mark is nobody's business";
+
+  allocator_.add_graph_pool(GraphPool{7});
+  Block* const of_graph = allocator_.allocate(range_mib, stream, shareable(GraphPool{7}));
+  allocator_.free(of_graph);
+  allocator_.empty_cache();
+  EXPECT_EQ(allocator_.snapshot().size(), 3U) << "a graph's, which stays until that is gone";
+  allocator_.close_graph_pool(GraphPool{7}, GraphWork::done);
+  blocks_.push_back(allocator_.allocate(range_mib, stream, shareable(GraphPool::none)));
+  EXPECT_EQ(blocks_.back()->address, of_graph->address);
 }
 
 TEST_F(ExpandableSegments, AreOrdinaryOnesToCopies) {
