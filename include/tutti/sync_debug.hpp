@@ -39,10 +39,10 @@ enum class SyncDebugMode : std::uint8_t {
 ///  - `virtual_devices::start` and `virtual_devices::set_interleaving_seed`.
 ///
 /// Destructors that wait for devices, those of a `Communicator`, of imported tensors, and of persistent calls
-/// that have failed, `device_free`, and with `TUTTI_TRACE` the first collective on each device, which reads its
-/// clock, write the line in either mode, as they must not throw. Not among the
-/// calls are those that wait only for room in a full queue, or for other processes, and what
-/// `TUTTI_LAUNCH_BLOCKING` makes of calls that queue work.
+/// that have failed, `device_free`, and with `TUTTI_TRACE` the first collective on each device, which reads
+/// its clock, write the line in either mode, as they must not throw. Not among the calls are those that wait
+/// only for room in a full queue, or for other processes, and what `TUTTI_LAUNCH_BLOCKING` makes of calls
+/// that queue work.
 TUTTI_EXPORT void set_sync_debug_mode(SyncDebugMode mode) noexcept;
 /// The same in words. Throws Error(invalid_argument) for any others.
 TUTTI_EXPORT void set_sync_debug_mode(std::string_view mode);
