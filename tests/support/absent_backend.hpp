@@ -41,6 +41,11 @@ class AbsentBackend : public backend::Backend {
   void synchronize_device(int) override { unexpected(); }
   void* allocate_device(int, std::size_t) override { unexpected(); }
   void free_device(int, void*) noexcept override {}
+  std::size_t page_bytes(int) override { unexpected(); }
+  void* reserve_addresses(int, std::size_t) override { unexpected(); }
+  bool map_pages(int, void*, std::size_t) override { unexpected(); }
+  void unmap_pages(int, void*, std::size_t) noexcept override {}
+  void release_addresses(int, void*, std::size_t) noexcept override {}
   void* allocate_pinned(std::size_t) override { unexpected(); }
   void free_pinned(void*) noexcept override {}
   backend::PointerInfo pointer_info(const void*) override { unexpected(); }
