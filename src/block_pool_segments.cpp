@@ -123,6 +123,8 @@ std::vector<Segment> BlockPool::remove_segments_cached_before(Moment moment, std
     gone.address = segment->address;
     gone.bytes = segment->bytes;
     gone.pool = segment->pool;
+    gone.stream = segment->stream;
+    gone.graph_pool = segment->graph_pool;
     remove(*segment);
   }
   return removed;

@@ -269,24 +269,26 @@ TEST(Sharing, EndsWithItsProcess) {
 }
 
 TEST(Sharing, ClosesMemoryWhileNoCallsOfRanksAreUnderWay) {
-  QuietCloses closes(Runtime::get());
-  int closed = 0;
-  closes.add([&] { ++closed; });
-  EXPECT_EQ(closed, 1) << "there are no ranks";
+  expect_all_right(1, [](Exchange&) {
+    QuietCloses closes(Runtime::get());
+    int closed = 0;
+    closes.add([&] { ++closed; });
+    EXPECT_EQ(closed, 1) << "there are no ranks";
 
-  bool is_idle = false;
-  closes.set_gates([](const std::function<void()>&) { return false; },
-                   [&](const std::function<void()>& work) {
-                     if (is_idle) work();
-                     return is_idle;
-                   });
-  closes.add([&] { ++closed; });
-  EXPECT_FALSE(closes.close_idle());
-  EXPECT_EQ(closed, 1);
-  is_idle = true;
-  EXPECT_TRUE(closes.close_idle());
-  EXPECT_EQ(closed, 2);
-  EXPECT_FALSE(closes.close_idle()) << "nothing is left";
+    bool is_idle = false;
+    closes.set_gates([](const std::function<void()>&) { return false; },
+                     [&](const std::function<void()>& work) {
+                       if (is_idle) work();
+                       return is_idle;
+                     });
+    closes.add([&] { ++closed; });
+    EXPECT_FALSE(closes.close_idle());
+    EXPECT_EQ(closed, 1);
+    is_idle = true;
+    EXPECT_TRUE(closes.close_idle());
+    EXPECT_EQ(closed, 2);
+    EXPECT_FALSE(closes.close_idle()) << "nothing is left";
+  });
 }
 
 TEST(Sharing, RefusesWhatItCannotShareOrOpen) {
