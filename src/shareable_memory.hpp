@@ -8,8 +8,8 @@
 namespace tutti {
 
 // Requests for memory that other processes are to open name their pool with a mark, its highest bit, which no
-// number of a pool comes to: where segments are
-// expandable, which others cannot open, they are served from ordinary ones, which serve nobody else.
+// number of a pool comes to. Where segments are expandable, which others cannot open, they are served from
+// ordinary ones, which serve nobody else.
 
 inline constexpr std::uint64_t shareable_mark = std::uint64_t{1} << 63;
 
