@@ -58,6 +58,7 @@ class MirroredRank {
   /// What is new of this rank.
   [[nodiscard]] Network::Message news() {
     MessageWriter writer;
+    mirror_.begin_news();
     mirror_.add_news(writer);
     return message(writer);
   }
