@@ -197,7 +197,8 @@ TEST(PerfRanksCommandLine, WrongElementsOfAllRanksAreCountedAndAreStatusOne) {
     EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.error;
     // One of each output: the root's, or every rank's in both placements, of which sendrecv has one.
     const std::string wrong = operation == "gather" ? "1" : operation == "sendrecv" ? "3" : "6";
-    const std::string foot = "# wrong elements: " + wrong + " FAILED: tutti " + wrong + "\n";
+    std::string foot = "# wrong elements: ";
+    foot.append(wrong).append(" FAILED: tutti ").append(wrong).append("\n");
     EXPECT_NE(outcome.out.find(foot), std::string::npos) << outcome.out;
     expect_one_line_about(own_lines(outcome.error), "wrong elements: tutti " + wrong);
   }
