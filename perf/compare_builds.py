@@ -23,11 +23,10 @@ import math
 import os
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 
-from compare_mpi import PLACES, format_size, launcher, number, output_of
+from compare_mpi import PLACES, document_of, format_size, launcher, number, output_of
 from compare_torch import fail, find_program
 
 OPERATIONS = (
@@ -78,20 +77,7 @@ def run(given, program, table):
         words = launcher(given.n) if are_ranks else ["taskset", "-c", given.cpus] if given.cpus else []
         words = [*words, program, *operations, "--backend", given.backend, "-b", given.b, "-e", given.e or largest]
         words += ["-f", given.f, *further, "-J", file]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True)
-        except OSError as error:
-            fail(f"{words[0]}: {error.strerror}")
-        try:
-            with open(file, encoding="utf-8") as stream:
-                document = json.load(stream)
-        except (OSError, ValueError):
-            document = None
-        # Of wrong elements, the document tells.
-        if document is None or done.returncode not in (0, 1):
-            lines = done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["no output"]
-            fail(f"{' '.join(words)}: exit status {done.returncode}: {lines[-1]}")
-        return document
+        return document_of(words, file, (0, 1))
 
 
 def times_of(documents):

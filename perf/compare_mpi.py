@@ -85,6 +85,24 @@ def launcher(ranks):
     return [script, str(ranks)] if os.access(script, os.X_OK) else ["mpirun", "-np", str(ranks)]
 
 
+def document_of(words, file, accepted):
+    """What a run of tutti-perf, started by `words`, leaves in `file`, if it ends with one of the `accepted` statuses."""
+    try:
+        done = subprocess.run(words, capture_output=True, text=True)
+    except OSError as error:
+        fail(f"{words[0]}: {error.strerror}")
+    try:
+        with open(file, encoding="utf-8") as stream:
+            document = json.load(stream)
+    except (OSError, ValueError):
+        document = None
+    # Of wrong elements, the document tells.
+    if document is None or done.returncode not in accepted:
+        lines = done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["no output"]
+        fail(f"{' '.join(words)}: exit status {done.returncode}: {lines[-1]}")
+    return document
+
+
 def run(given, program, measured):
     """One document of tutti-perf."""
     with tempfile.TemporaryDirectory() as folder:
@@ -108,20 +126,7 @@ def run(given, program, measured):
             "-J",
             file,
         ]
-        try:
-            done = subprocess.run(words, capture_output=True, text=True)
-        except OSError as error:
-            fail(f"{words[0]}: {error.strerror}")
-        try:
-            with open(file, encoding="utf-8") as stream:
-                document = json.load(stream)
-        except (OSError, ValueError):
-            document = None
-        # Of wrong elements, the document tells.
-        if document is None or done.returncode not in (0, 1, 4):
-            lines = done.stderr.strip().splitlines() or done.stdout.strip().splitlines() or ["no output"]
-            fail(f"{' '.join(words)}: exit status {done.returncode}: {lines[-1]}")
-        return document
+        return document_of(words, file, (0, 1, 4))
 
 
 def name_of(row):
