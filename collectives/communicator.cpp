@@ -29,6 +29,7 @@ using collectives::LinkCall;
 using collectives::MemberOperands;
 using collectives::Name;
 using collectives::Named;
+using collectives::PartSizes;
 using collectives::TeamCall;
 using collectives::TeamContext;
 using transport::team::Team;
@@ -156,13 +157,29 @@ void Communicator::reduce_scatter_coalesced(TensorLists inputs, TensorLists out,
 void Communicator::all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes,
                               StreamList streams) {
   TeamCall call(*impl_->context, Collective::all_gather, streams);
-  collectives::gather_to_all(call, inputs, out, sizes);
+  collectives::gather_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
+                             PartSizes{.sizes = sizes});
+}
+
+void Communicator::gather_along(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, int dim,
+                                StreamList streams) {
+  TeamCall call(*impl_->context, Collective::all_gather, streams);
+  collectives::gather_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
+                             PartSizes{.sizes = sizes, .dim = dim});
 }
 
 void Communicator::reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op,
                                   ListOf<std::int64_t> sizes, StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce_scatter, streams);
-  collectives::reduce_and_scatter(call, op, inputs, out, sizes);
+  collectives::reduce_and_scatter(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
+                                  PartSizes{.sizes = sizes});
+}
+
+void Communicator::reduce_scatter_along(TensorList inputs, TensorList out, const ReduceOp& op,
+                                        ListOf<std::int64_t> sizes, int dim, StreamList streams) {
+  TeamCall call(*impl_->context, Collective::reduce_scatter, streams);
+  collectives::reduce_and_scatter(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
+                                  PartSizes{.sizes = sizes, .dim = dim});
 }
 
 void Communicator::all_to_all(TensorList inputs, TensorList out, StreamList streams) {
@@ -184,14 +201,12 @@ void Communicator::all_to_all(TensorList inputs, TensorList out,
 
 void Communicator::scatter(const Tensor& tensor, TensorList out, int root, int dim, StreamList streams) {
   TeamCall call(*impl_->context, Collective::scatter, streams);
-  call.set_root(root);
-  call.cut_apart(tensor, out, dim);
+  collectives::scatter_from_root(call, tensor, out, root, dim);
 }
 
 void Communicator::gather(TensorList tensors, const Tensor& out, int root, int dim, StreamList streams) {
   TeamCall call(*impl_->context, Collective::gather, streams);
-  call.set_root(root);
-  call.join(tensors, out, dim);
+  collectives::gather_to_root(call, tensors, out, root, dim);
 }
 
 void Communicator::send(const Tensor& tensor, int to, StreamList streams) {
@@ -221,7 +236,9 @@ void Communicator::batch_send_recv(ListOf<Message> messages, StreamList streams)
 }
 
 void Communicator::barrier(StreamList streams) {
-  TeamCall(*impl_->context, Collective::barrier, streams).run_barrier();
+  TeamCall call(*impl_->context, Collective::barrier, streams);
+  call.begin({});
+  call.run();
 }
 
 std::optional<Communicator> Communicator::split(std::optional<int> color, int key) {

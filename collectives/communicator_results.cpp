@@ -29,6 +29,7 @@ using collectives::Arguments;
 using collectives::MemberOperands;
 using collectives::Name;
 using collectives::Named;
+using collectives::PartSizes;
 using collectives::TeamCall;
 using collectives::TeamContext;
 
@@ -91,14 +92,6 @@ struct Told {
   [[nodiscard]] std::vector<std::int64_t> shape() const { return {sizes.begin(), sizes.begin() + dims}; }
 };
 
-/// What all ranks give, in their order; each gives as many.
-template <class T>
-std::vector<T> given_by_all(transport::team::TeamExchange& exchange, std::span<const T> mine) {
-  std::vector<T> all(mine.size() * static_cast<std::size_t>(exchange.size()));
-  exchange.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)));
-  return all;
-}
-
 /// What the root tells of its `tensors`: it is the only one that is asked for them.
 std::vector<Told> hear_of(TeamContext& context, Collective collective, const Named& tensors, int root) {
   TeamCall call(context, collective, {});
@@ -115,7 +108,7 @@ std::vector<Told> hear_of(TeamContext& context, Collective collective, const Nam
   transport::team::TeamExchange exchange(context.team(), call.post_without_work());
   const std::size_t count = transport::team::gather(exchange, mine.size())[teller];
   mine.resize(count);
-  const std::vector<Told> all = given_by_all<Told>(exchange, mine);
+  const std::vector<Told> all = transport::team::gather_lists<Told>(exchange, mine);
   const auto first = all.begin() + static_cast<std::ptrdiff_t>(teller * count);
   return {first, first + static_cast<std::ptrdiff_t>(count)};
 }
@@ -136,26 +129,75 @@ Tensor flat(std::int64_t count, const Tensor& like) {
   return like.defined() ? empty({count}, {.dtype = like.dtype(), .device = like.device()}) : Tensor();
 }
 
+/// Flat, of `size` elements; or like the other tensor, but for its size along a dimension. What is no
+/// dimension is refused by the call.
+Tensor resized(std::int64_t size, std::optional<int> dim, const Tensor& like) {
+  if (!dim || !like.defined()) return flat(size, like);
+  const int along = *dim < 0 ? *dim + like.dim() : *dim;
+  if (along < 0 || along >= like.dim()) return flat(size, like);
+  std::vector<std::int64_t> sizes(like.sizes().begin(), like.sizes().end());
+  sizes[static_cast<std::size_t>(along)] = size;
+  return empty(sizes, {.dtype = like.dtype(), .device = like.device()});
+}
+
+/// A list of results for each local member.
+using ResultLists = std::vector<std::vector<Tensor>>;
+
+ResultLists made_like(TeamContext& context, Collective collective, const ReduceOp& op,
+                      const MemberOperands& inputs) {
+  TeamCall call(context, collective, {});
+  call.one_per_member(inputs.size(), "inputs");
+  ResultLists out(inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    for (std::size_t t = 0; t < inputs[i].size(); ++t)
+      out[i].push_back(output_for(call, collective, inputs[i][t], inputs.name("inputs", i, t)));
+  }
+  run(call, collective, op, inputs, MemberOperands::lists(out));
+  return out;
+}
+
+/// The root's; nothing in processes without it.
+std::vector<Tensor> made_for_root(TeamContext& context, Collective collective, const ReduceOp& op,
+                                  const MemberOperands& inputs, int root) {
+  TeamCall call(context, collective, {});
+  call.set_root(root);
+  call.one_per_member(inputs.size(), "inputs");
+  ResultLists out(inputs.size());
+  const std::optional<std::size_t> owner = call.local_of(call.root());
+  if (owner) {
+    for (std::size_t t = 0; t < inputs[*owner].size(); ++t) {
+      out[*owner].push_back(
+          output_for(call, collective, inputs[*owner][t], inputs.name("inputs", *owner, t)));
+    }
+  }
+  reduce_to_root(call, op, inputs, MemberOperands::lists(out), root);
+  return owner ? std::move(out[*owner]) : std::vector<Tensor>();
+}
+
 }  // namespace
 
-std::vector<Tensor> Communicator::made(TensorList inputs, const std::vector<std::int64_t>& sizes) {
+std::vector<Tensor> Communicator::made(TensorList inputs, const std::vector<std::int64_t>& sizes,
+                                       std::optional<int> dim) {
   TeamCall call(*impl_->context, Collective::all_gather, {});
   call.one_per_member(inputs.size(), "inputs");
   const std::int64_t total = call.check_part_sizes(sizes, "sizes");
   std::vector<Tensor> out;
-  for (const Tensor& input : inputs) out.push_back(flat(total, input));
-  gather_to_all(call, inputs, out, sizes);
+  for (const Tensor& input : inputs) out.push_back(resized(total, dim, input));
+  gather_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
+                PartSizes{.sizes = sizes, .dim = dim});
   return out;
 }
 
 std::vector<Tensor> Communicator::made(const ReduceOp& op, TensorList inputs,
-                                       const std::vector<std::int64_t>& sizes) {
+                                       const std::vector<std::int64_t>& sizes, std::optional<int> dim) {
   TeamCall call(*impl_->context, Collective::reduce_scatter, {});
   call.one_per_member(inputs.size(), "inputs");
   static_cast<void>(call.check_part_sizes(sizes, "sizes"));
   std::vector<Tensor> out;
-  for (const Tensor& input : inputs) out.push_back(flat(sizes[call.first_local() + out.size()], input));
-  reduce_and_scatter(call, op, inputs, out, sizes);
+  for (const Tensor& input : inputs)
+    out.push_back(resized(sizes[call.first_local() + out.size()], dim, input));
+  reduce_and_scatter(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
+                     PartSizes{.sizes = sizes, .dim = dim});
   return out;
 }
 
@@ -172,52 +214,27 @@ std::vector<Tensor> Communicator::made(TensorList inputs, ListOf<std::vector<std
 }
 
 std::vector<Tensor> Communicator::made(Collective collective, const ReduceOp& op, TensorList inputs) {
-  TeamCall call(*impl_->context, collective, {});
-  call.one_per_member(inputs.size(), "inputs");
-  std::vector<Tensor> out;
-  for (std::size_t i = 0; i < inputs.size(); ++i)
-    out.push_back(output_for(call, collective, inputs[i], Name("inputs", i)));
-  run(call, collective, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
-  return out;
+  std::vector<Tensor> results;
+  for (std::vector<Tensor>& of_member :
+       made_like(*impl_->context, collective, op, MemberOperands::one_each(inputs)))
+    results.push_back(std::move(of_member.front()));
+  return results;
 }
 
 std::vector<std::vector<Tensor>> Communicator::made(Collective collective, const ReduceOp& op,
                                                     TensorLists inputs) {
-  TeamCall call(*impl_->context, collective, {});
-  call.one_per_member(inputs.size(), "inputs");
-  std::vector<std::vector<Tensor>> out(inputs.size());
-  for (std::size_t i = 0; i < inputs.size(); ++i) {
-    for (std::size_t t = 0; t < inputs[i].size(); ++t)
-      out[i].push_back(output_for(call, collective, inputs[i][t], Name("inputs", i, t)));
-  }
-  run(call, collective, op, MemberOperands::lists(inputs), MemberOperands::lists(out));
-  return out;
+  return made_like(*impl_->context, collective, op, MemberOperands::lists(inputs));
 }
 
 Tensor Communicator::result_of_root(Collective collective, const ReduceOp& op, TensorList inputs, int root) {
-  TeamCall call(*impl_->context, collective, {});
-  call.set_root(root);
-  call.one_per_member(inputs.size(), "inputs");
-  std::vector<Tensor> out(inputs.size());
-  const std::optional<std::size_t> owner = call.local_of(call.root());
-  if (owner) out[*owner] = output_for(call, collective, inputs[*owner], Name("inputs", *owner));
-  reduce_to_root(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out), root);
-  return owner ? out[*owner] : Tensor();
+  std::vector<Tensor> result =
+      made_for_root(*impl_->context, collective, op, MemberOperands::one_each(inputs), root);
+  return result.empty() ? Tensor() : std::move(result.front());
 }
 
 std::vector<Tensor> Communicator::results_of_root(Collective collective, const ReduceOp& op,
                                                   TensorLists inputs, int root) {
-  TeamCall call(*impl_->context, collective, {});
-  call.set_root(root);
-  call.one_per_member(inputs.size(), "inputs");
-  std::vector<std::vector<Tensor>> out(inputs.size());
-  const std::optional<std::size_t> owner = call.local_of(call.root());
-  if (owner) {
-    for (std::size_t t = 0; t < inputs[*owner].size(); ++t)
-      out[*owner].push_back(output_for(call, collective, inputs[*owner][t], Name("inputs", *owner, t)));
-  }
-  reduce_to_root(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
-  return owner ? std::move(out[*owner]) : std::vector<Tensor>();
+  return made_for_root(*impl_->context, collective, op, MemberOperands::lists(inputs), root);
 }
 
 std::vector<Tensor> Communicator::told_broadcast(const Tensor& tensor, int root) {
@@ -277,17 +294,11 @@ Tensor Communicator::told_gather(TensorList tensors, int root, int dim) {
     TeamCall call(context, Collective::gather, {});
     call.set_root(root);
     owner = call.local_of(call.root());
-    call.one_per_member(tensors.size(), "tensors");
-    for (std::size_t i = 0; i < tensors.size(); ++i) call.on_member(tensors[i], Name("tensors", i), i);
     std::vector<Tensor> memory;
     const TensorList parts = collectives::as_vectors(tensors, memory);
-    const int along = call.arguments().dimension(dim, parts[0].dim());
+    const int along = call.check_parts(MemberOperands::one_each(parts), "tensors", dim);
     std::int64_t mine = 0;
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      call.arguments().same_dtype(parts[i], Name("tensors", i), parts[0].dtype(), Name("tensors", 0));
-      call.arguments().same_sizes_but_one(parts[i], Name("tensors", i), parts[0], Name("tensors", 0), along);
-      mine += parts[i].size(along);
-    }
+    for (const Tensor& part : parts) mine += part.size(along);
     sizes.assign(parts[0].sizes().begin(), parts[0].sizes().end());
     sizes[static_cast<std::size_t>(along)] = 1;
     call.set_alike(parts[0].dtype(), sizes, along);

@@ -58,17 +58,21 @@ class Describer {
 
   /// From every input a part to every output.
   void all_to_all() {
-    problem_.outputs_are_apart = true;
+    const auto [sizes, left_alone] = copied();
+    problem_.outputs_are_apart = left_alone.empty();
+    problem_.is_exchanged_in_place = !left_alone.empty();
     for (std::size_t column = 0; column < columns_; ++column) {
-      add_tensor(numbers_[column]);
+      add_tensor(sizes[column]);
       std::vector<std::uint64_t> filled(outputs_.count, 0);
       for (std::size_t source = 0; source < inputs_.count; ++source) {
         std::uint64_t offset = 0;
         for (std::size_t target = 0; target < outputs_.count; ++target) {
           const std::uint64_t bytes =
-              length_of_part(source * outputs_.count + target, numbers_[column] / outputs_.count);
-          add_flow(behind(input(source, column), offset), behind(output(target, column), filled[target]),
-                   bytes);
+              length_of_part(source * outputs_.count + target, sizes[column] / outputs_.count);
+          const Place place = output(target, column);
+          const bool is_left =
+              source == target && std::ranges::binary_search(left_alone, std::uint64_t{place.buffer});
+          if (!is_left) add_flow(behind(input(source, column), offset), behind(place, filled[target]), bytes);
           offset += bytes;
           filled[target] += bytes;
         }

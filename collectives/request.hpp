@@ -21,7 +21,7 @@ struct Request {
   std::size_t columns = 1;
   /// Of copies: the bytes of each column of an input (of unequal parts, as said there), then, ascending, the
   /// buffers of outputs that are left alone; in a team they are left alone by the copy of their own member's
-  /// input.
+  /// input. (Of an exchange, these outputs are the inputs.)
   /// Of sums: for each column the number of elements of an input, and their type.
   /// Of scatter and gather: rows and bytes of a row of the whole, then for each part its offset in the row
   /// and its bytes there.

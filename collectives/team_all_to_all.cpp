@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/disjoint.hpp"
 #include "collectives/team_operations.hpp"
+#include "transport/team/agreement.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
+
+#include <fmt/format.h>
 
 namespace tutti::collectives {
 namespace {
@@ -38,14 +43,10 @@ void set_exchanged(TeamCall& call, const MemberOperands& inputs, const MemberOpe
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t t = 0; t < inputs[i].size(); ++t) {
       const Tensor& input = inputs[i][t];
-      const Name name = inputs.name("inputs", i, t);
-      // What is sent must not be overwritten before by what comes.
-      if (input.numel() > 0 && input.data() == out[i][t].data()) {
-        call.set_input_copy(i, t, input, name);
-      } else {
-        call.set_input(i, t, input, name);
-      }
+      call.set_input(i, t, input, inputs.name("inputs", i, t));
       call.set_output(i, t, out[i][t], out.name("out", i, t));
+      if (input.numel() > 0 && input.is_contiguous() && input.data() == out[i][t].data())
+        call.set_in_place(i, t);
     }
   }
 }
@@ -62,6 +63,76 @@ void check_sizes(const TeamCall& call, const SizeLists& sizes, std::string_view 
                             Name(tensors_argument, i), tensors[i].numel(), total, Name(argument, i));
     }
   }
+}
+
+/// What members tell one another: elements to and from each of all members.
+class ToldSizes {
+ public:
+  explicit ToldSizes(const transport::team::Membership& membership)
+      : membership_(membership),
+        members_(membership.member_count()),
+        // Ranks tell equally much.
+        numbers_per_rank_(2 * membership.most_members_of_a_rank() * members_),
+        mine_(numbers_per_rank_) {}
+
+  void set(std::size_t local, std::span<const std::int64_t> to, std::span<const std::int64_t> from) {
+    std::ranges::copy(to, mine_.begin() + static_cast<std::ptrdiff_t>(2 * local * members_));
+    std::ranges::copy(from, mine_.begin() + static_cast<std::ptrdiff_t>((2 * local + 1) * members_));
+  }
+  /// Over a collective exchange among all ranks.
+  void tell(Exchange& exchange) { all_ = transport::team::gather_lists<std::uint64_t>(exchange, mine_); }
+
+  [[nodiscard]] std::uint64_t to(std::size_t member, std::size_t other) const {
+    return all_[place_of(member) + other];
+  }
+  [[nodiscard]] std::uint64_t from(std::size_t member, std::size_t other) const {
+    return all_[place_of(member) + members_ + other];
+  }
+
+ private:
+  [[nodiscard]] std::size_t place_of(std::size_t member) const {
+    const std::size_t rank = membership_.rank_of_member()[member];
+    return rank * numbers_per_rank_ + 2 * (member - membership_.first_member(rank)) * members_;
+  }
+
+  const transport::team::Membership& membership_;
+  std::size_t members_;
+  std::size_t numbers_per_rank_;
+  std::vector<std::uint64_t> mine_;
+  std::vector<std::uint64_t> all_;
+};
+
+/// The first pair that does not agree, in words; empty if all do.
+std::string disagreement(const ToldSizes& sizes, std::size_t members) {
+  for (std::size_t sender = 0; sender < members; ++sender) {
+    for (std::size_t receiver = 0; receiver < members; ++receiver) {
+      const std::uint64_t sent = sizes.to(sender, receiver);
+      const std::uint64_t expected = sizes.from(receiver, sender);
+      if (sent != expected) {
+        return fmt::format("member {} sends {} elements to member {}, which expects {} of it", sender, sent,
+                           receiver, expected);
+      }
+    }
+  }
+  return {};
+}
+
+/// Completes the request of an exchange of such parts.
+void set_parts(Request& request, const ToldSizes& sizes, std::size_t members, std::uint64_t width) {
+  std::uint64_t most = 0;
+  for (std::size_t member = 0; member < members; ++member) {
+    std::uint64_t sent = 0;
+    std::uint64_t received = 0;
+    for (std::size_t other = 0; other < members; ++other) {
+      request.parts.push_back(sizes.to(member, other) * width);
+      sent += request.parts.back();
+      received += sizes.from(member, other) * width;
+    }
+    most = std::max({most, sent, received});
+  }
+  request.add_copied(most);
+  const auto is_first = [&](std::uint64_t bytes) { return bytes == request.parts.front(); };
+  if (std::ranges::all_of(request.parts, is_first)) request.parts.clear();
 }
 
 }  // namespace
@@ -128,7 +199,19 @@ void exchange_all(TeamCall& call, TensorList inputs, TensorList out, const SizeL
   for (std::size_t i = 0; i < call.locals(); ++i) check_overlaps(call, given, written, i);
   call.begin_exchange(inputs[0].dtype());
   set_exchanged(call, given, written);
-  call.run_agreed(input_sizes, out_sizes);
+  ToldSizes sizes(call.membership());
+  for (std::size_t local = 0; local < call.locals(); ++local)
+    sizes.set(local, input_sizes[local], out_sizes[local]);
+  call.request().shape.reserve(1);
+  call.request().parts.reserve(call.members() * call.members());
+  // That it is the same call is all that they agree on before.
+  call.run_agreed(false, [&](std::span<const std::uint64_t>) {
+    transport::team::TeamExchange exchange = call.exchange();
+    sizes.tell(exchange);
+    if (const std::string text = disagreement(sizes, call.members()); !text.empty())
+      call.refuse_for_all(text);
+    set_parts(call.request(), sizes, call.members(), size_of(inputs[0].dtype()));
+  });
 }
 
 }  // namespace tutti::collectives

@@ -3,7 +3,6 @@
 
 #include "backend/thread.hpp"
 #include "backend/work_label.hpp"
-#include "shareable_memory.hpp"
 #include "storage.hpp"
 #include "transport/select.hpp"
 #include "transport/steps/launch.hpp"
@@ -26,10 +25,6 @@ namespace {
 
 using transport::team::Protocol;
 using transport::team::RoundPlan;
-
-LayoutPtr contiguous_layout(const Tensor& tensor) {
-  return layout_in(*tensor.layout(), MemoryFormat::contiguous);
-}
 
 }  // namespace
 
@@ -75,7 +70,6 @@ void TeamCall::set_operation(const ReduceOp& operation) {
     signature_.add_to_shape(std::bit_cast<std::uint64_t>(factor));
   for (const char letter : operation.source())
     signature_.add_to_shape(static_cast<std::uint64_t>(static_cast<unsigned char>(letter)));
-  operation_hash_ = signature_.shape;
 }
 
 void TeamCall::set_alike(DType dtype, std::span<const std::int64_t> sizes, int dim) {
@@ -124,18 +118,6 @@ void TeamCall::check_alike(const MemberOperands& operands, std::string_view argu
   }
 }
 
-std::int64_t TeamCall::check_part_sizes(std::span<const std::int64_t> sizes, const Name& name) const {
-  if (sizes.size() != members())
-    arguments_.fail("{} has {} entries, expected one per member, {}", name, sizes.size(), members());
-  std::int64_t total = 0;
-  for (std::size_t member = 0; member < sizes.size(); ++member) {
-    if (sizes[member] < 0) arguments_.fail("{}[{}] is {}, expected 0 or more", name, member, sizes[member]);
-    if (__builtin_add_overflow(total, sizes[member], &total))
-      arguments_.fail("{} are more than 2^63 - 1 in all, expected fewer", name);
-  }
-  return total;
-}
-
 void TeamCall::check_output(const Tensor& out, const Name& name, std::size_t local, const Tensor& like,
                             const Name& like_name) const {
   on_member(out, name, local);
@@ -170,51 +152,11 @@ void TeamCall::begin(std::uint64_t elements, DType dtype) {
   begin();
 }
 
-void TeamCall::begin_parts(std::span<const std::int64_t> sizes, DType dtype) {
-  const bool reduces = traits_of(request_.collective).reduces;
-  const std::uint64_t unit = reduces ? 1 : size_of(dtype);
-  const bool are_equal = std::ranges::all_of(sizes, [&](std::int64_t size) { return size == sizes.front(); });
-  std::uint64_t total = 0;
-  for (const std::int64_t size : sizes) {
-    const auto elements = static_cast<std::uint64_t>(size);
-    total += elements;
-    if (!are_equal) request_.parts.push_back(elements * unit);
-    signature_.add_to_shape(elements);
-  }
-  if (reduces) {
-    request_.add_summed(total, dtype);
-  } else {
-    request_.add_copied((are_equal ? total / members() : total) * unit);
-  }
-  signature_.has_sizes = true;
-  begin(total, dtype);
-}
-
 void TeamCall::begin() {
   signature_.tensors = static_cast<std::uint32_t>(columns());
   context_.launcher().begin(streams_);
   inputs_.resize(locals() * columns());
   outputs_.resize(locals() * columns());
-}
-
-void TeamCall::set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
-  inputs_[local * columns() + column] = dense(tensor, name);
-}
-
-void TeamCall::set_input_copy(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
-  if (!tensor.is_contiguous()) return set_input(local, column, tensor, name);
-  const Tensor copy =
-      tutti::empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = context_.devices()[local]});
-  context_.runtime().backend().copy(
-      streams_[local],
-      {.target = address_of(copy), .source = address_of(tensor), .row_bytes = tensor.nbytes()});
-  inputs_[local * columns() + column] = copy;
-}
-
-void TeamCall::set_output(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
-  outputs_[local * columns() + column] =
-      tensor.is_contiguous() ? tensor
-                             : packing_.output(tensor, *contiguous_layout(tensor), name, stream(local));
 }
 
 std::uint64_t TeamCall::post_without_work() {
@@ -241,12 +183,26 @@ void TeamCall::run(const std::function<void()>& then) {
   });
 }
 
-void TeamCall::run_barrier() {
-  context_.launcher().begin(streams_);
-  request_.columns = 0;
-  plan();
+void TeamCall::run_agreed(bool has_rows_apart,
+                          const std::function<void(std::span<const std::uint64_t>)>& agree) {
+  transport::Problem outline = context_.outline_of(request_, root());
+  outline.is_captured = is_captured();
+  outline.is_outline = true;
+  outline.shape.has_rows_apart = has_rows_apart;
+  transport::require_possible(outline, context_.means());
   post();
-  carry_out([this] { enqueue(); });
+  carry_out([&] {
+    agree(team_.calls().agree(sequence_, signature_));
+    plan();
+    enqueue();
+  });
+}
+
+void TeamCall::refuse_for_all(std::string_view what) {
+  team_.abort().set(ErrorCode::invalid_argument,
+                    fmt::format("{} #{}: {}", name_of(signature_.collective), sequence_, what));
+  team_.abort().require_running();
+  throw Error(ErrorCode::internal, "TeamCall: a team that has been ended goes on");
 }
 
 void TeamCall::leave_own_copies_alone() {
@@ -273,7 +229,9 @@ std::uint64_t TeamCall::start_of_part(std::size_t member, const Tensor& part) co
 }
 
 void TeamCall::plan() {
+  if (request_.parts.empty()) leave_kept_parts_alone();
   plan_ = context_.plan_for(request_, root());
+  if (!in_place_.empty()) copy_inputs_in_place();
   operands_.lanes.assign(members(), {});
   std::ranges::copy(streams_, operands_.lanes.begin() + static_cast<std::ptrdiff_t>(first_local()));
   temporaries_ = transport::allocate_temporaries(context_.runtime(), *plan_, operands_.lanes);
@@ -285,6 +243,7 @@ void TeamCall::keep_memory() {
     tensors->insert(tensors->end(), outputs_.begin(), outputs_.end());
     for (const StandIn& replaced : stand_ins_) tensors->push_back(replaced.operand);
     tensors->insert(tensors->end(), kept_.begin(), kept_.end());
+    for (const Whole& each : wholes_) tensors->push_back(each.whole);
     context_.runtime().retain_until_graph_destroyed(*capture, std::move(tensors));
     return;
   }
@@ -297,6 +256,7 @@ void TeamCall::keep_memory() {
     }
   }
   for (const StandIn& replaced : stand_ins_) replaced.operand.record_stream(stream(replaced.local));
+  for (const Whole& each : wholes_) each.whole.record_stream(stream(each.local));
 }
 
 watching::WatchedCall TeamCall::watched(const transport::Plan* plan) const {
@@ -345,18 +305,6 @@ void TeamCall::carry_out(Work work) {
   }
 }
 
-Tensor TeamCall::dense(const Tensor& tensor, const Name& name) {
-  return tensor.is_contiguous() ? tensor : packing_.input(tensor, *contiguous_layout(tensor), name);
-}
-
-void TeamCall::complete(const std::function<void()>& agree) {
-  carry_out([&] {
-    agree();
-    plan();
-    enqueue();
-  });
-}
-
 void TeamCall::enqueue() {
   const watching::CallRange range([this] { return watched(plan_.get()); });
   bind();
@@ -377,6 +325,7 @@ void TeamCall::enqueue() {
                             {context_.launcher(), sequence_});
   context_.set_last_plan(plan_);
   copy_stand_ins_back();
+  fill_wholes();
   packing_.unpack();
 }
 
@@ -407,35 +356,6 @@ void TeamCall::give(const RoundPlan& rounds) {
     }
   }
   registrations.wait(sequence_);
-}
-
-const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId buffer) {
-  const std::size_t side = members() * columns();
-  const bool is_output = buffer >= side;
-  Tensor& operand = (is_output ? outputs_ : inputs_)[buffer % side - first_local() * columns()];
-  const backend::StreamRef stream = streams_[local];
-  // Others open the caching allocator's segments alone, whatever allocator tensors come from.
-  Runtime& runtime = context_.runtime();
-  detail::IntrusivePtr<Storage> storage = DeviceStorage::allocate_from(
-      shareable(runtime.captures().pool_of(stream)), runtime, stream.device, operand.nbytes(), stream);
-  void* const memory = storage->data();
-  const Tensor stand_in(std::move(storage), TensorView(memory, operand.layout(), context_.devices()[local]));
-  if (!is_output) {
-    context_.runtime().backend().copy(
-        streams_[local],
-        {.target = address_of(stand_in), .source = address_of(operand), .row_bytes = operand.nbytes()});
-  }
-  stand_ins_.push_back({local, std::exchange(operand, stand_in), stand_in, is_output});
-  return operands_.addresses[buffer] = address_of(stand_in);
-}
-
-void TeamCall::copy_stand_ins_back() {
-  for (const StandIn& replaced : stand_ins_) {
-    if (!replaced.is_output) continue;
-    context_.runtime().backend().copy(streams_[replaced.local], {.target = address_of(replaced.operand),
-                                                                 .source = address_of(replaced.stand_in),
-                                                                 .row_bytes = replaced.operand.nbytes()});
-  }
 }
 
 }  // namespace tutti::collectives

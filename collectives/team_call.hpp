@@ -11,6 +11,7 @@
 #include "transport/rounds/round_plan.hpp"
 #include "transport/team/signature.hpp"
 #include "transport/team/team.hpp"
+#include "transport/team/team_exchange.hpp"
 #include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 #include "watching.hpp"
@@ -56,6 +57,21 @@ class MemberOperands {
   bool are_lists_;
 };
 
+/// Parts of a whole, by member: how long they are, which all ranks give.
+struct PartSizes {
+  std::span<const std::int64_t> sizes;
+  /// They lie along this dimension, and sizes are theirs there; or else all is flat, and they have so many
+  /// elements.
+  std::optional<int> dim = std::nullopt;
+};
+
+/// Parts of a whole that is cut along a dimension which is not its slowest one: all rows of the whole have a
+/// share of each part.
+struct PartsInRows {
+  std::uint64_t rows = 1;
+  std::span<const std::int64_t> elements;  ///< of each member's part, over all rows
+};
+
 /// For each local member, a number of elements for each of all members.
 using SizeLists = ListOf<std::vector<std::int64_t>>;
 
@@ -89,7 +105,7 @@ class TeamCall {
   /// What the inputs are combined by, as all ranks give it.
   void set_operation(const ReduceOp& operation);
 
-  /// Of a call without work: what all ranks must give alike.
+  /// What all ranks must give alike, of a call without work or beside the lengths of parts.
   void set_alike(DType dtype, std::span<const std::int64_t> sizes, int dim);
 
   // Checks.
@@ -98,6 +114,12 @@ class TeamCall {
   /// Local members' lists: on their devices, all of the same element types and sizes as the first.
   void check_alike(const MemberOperands& operands, std::string_view argument,
                    Likeness likeness = Likeness::sizes) const;
+  /// Parts of local members, on their devices, that are alike but along `dim`, which is returned, counted
+  /// from the front.
+  [[nodiscard]] int check_parts(const MemberOperands& parts, std::string_view argument, int dim) const;
+  /// A local member's tensor is like a part, but along a dimension.
+  void check_like_part(const Tensor& tensor, const Name& name, std::size_t local, const Tensor& part,
+                       const Name& part_name, int along) const;
   /// One number of elements for each of all members, 0 or more; returns how many they are in all.
   std::int64_t check_part_sizes(std::span<const std::int64_t> sizes, const Name& name) const;
   void check_output(const Tensor& out, const Name& name, std::size_t local, const Tensor& like,
@@ -109,21 +131,26 @@ class TeamCall {
   void begin(std::uint64_t elements, DType dtype);
   /// Begins, with one column of parts that are as long as `sizes` says, in elements by member.
   void begin_parts(std::span<const std::int64_t> sizes, DType dtype);
-  /// Begins, with one column whose parts are of lengths that `run_agreed` is told.
+  /// Begins, with one column of parts that no other rank knows the lengths of.
   void begin_exchange(DType dtype);
   void set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
-  /// A copy of it, as its memory is an output's.
-  void set_input_copy(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
   void set_output(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
+  // Wholes of the one column, of which the call works on a copy with one part behind the other. What `parts`
+  // refers to outlives the call.
+  void set_input_whole(std::size_t local, const Tensor& whole, const Name& name, const PartsInRows& parts);
+  void set_output_whole(std::size_t local, const Tensor& whole, const Name& name, const PartsInRows& parts);
+  /// Of an exchange, in ascending order: the output is the input. That is copied before, unless the plan sees
+  /// to it that nothing is written before it has been sent.
+  void set_in_place(std::size_t local, std::size_t column) { in_place_.push_back({local, column}); }
 
   /// Plans, announces the call to the others, and enqueues its work, and behind it what `then` does on the
   /// local members' streams. Throws Error(unsupported) before if the transport that was asked for cannot
   /// carry it.
   void run(const std::function<void()>& then = nullptr);
-  /// The same of an exchange. Every rank knows the sizes of its own members alone, in elements for each of
-  /// all members: the plan is made when all have told theirs. Those that differ between two members end the
-  /// team.
-  void run_agreed(const SizeLists& input_sizes, const SizeLists& out_sizes);
+  /// The same where ranks know of their own members alone how much is moved. Once all have posted the call,
+  /// `agree` is given the lengths of all members' parts (`set_length`) and completes the request; what it
+  /// throws ends the team, as does all that fails afterwards. `has_rows_apart`: as the shape will say.
+  void run_agreed(bool has_rows_apart, const std::function<void(std::span<const std::uint64_t>)>& agree);
 
   /// Carries out a call in several steps, all of which the ranks take alike: each is announced to the others
   /// and has a plan of its own. What fails when one has been announced ends the team.
@@ -141,17 +168,20 @@ class TeamCall {
 
   /// Of a call that queues nothing. Returns its sequence number.
   [[nodiscard]] std::uint64_t post_without_work();
-  void run_barrier();
 
-  /// A whole call: `parts` of local members, and the root's `whole`, along `dim`. Every rank knows the
-  /// lengths of its own parts alone: the plan is made when all have told theirs.
-  void cut_apart(const Tensor& whole, TensorList parts, int dim) { cut(whole, "tensor", parts, "out", dim); }
-  void join(TensorList parts, const Tensor& whole, int dim) { cut(whole, "out", parts, "tensors", dim); }
+  // For `run_agreed`.
+  void set_length(std::size_t local, std::uint64_t length) { signature_.lengths[local] = length; }
+  [[nodiscard]] const transport::team::Membership& membership() const { return team_.membership(); }
+  [[nodiscard]] Request& request() noexcept { return request_; }
+  /// Among the ranks of the call that has been posted.
+  [[nodiscard]] transport::team::TeamExchange exchange() {
+    return transport::team::TeamExchange(team_, sequence_);
+  }
+  /// What ranks have told one another does not agree: ends the team with Error(invalid_argument).
+  [[noreturn]] void refuse_for_all(std::string_view what);
 
  private:
   void begin();
-  void cut(const Tensor& whole, std::string_view whole_name, TensorList parts, std::string_view parts_name,
-           int dim);
   static std::byte* address_of(const Tensor& tensor) {
     return tensor.defined() ? static_cast<std::byte*>(tensor.data()) : nullptr;
   }
@@ -161,15 +191,21 @@ class TeamCall {
   /// Says which of the local members' own results need no copy of their own input, because they were not
   /// given or are that input: those of a broadcast's root, and everyone's own part of an all_gather.
   void leave_own_copies_alone();
+  /// What an exchange of equal parts in place keeps is where it belongs.
+  void leave_kept_parts_alone();
+  void copy_inputs_in_place();
+  enum class RowsTo : std::uint8_t { parts, whole };
+  /// Queues the copy from a whole to its parts, one behind the other, or back.
+  void copy_rows(RowsTo to, std::size_t local, const Tensor& whole, const Tensor& parts,
+                 const PartsInRows& shape);
+  /// Queues the copies from parts to wholes that are outputs.
+  void fill_wholes();
   /// Where the part of a member begins in a whole, in bytes.
   [[nodiscard]] std::uint64_t start_of_part(std::size_t member, const Tensor& part) const;
   /// Finds the plan, and allocates what it needs.
   void plan();
   void post() { sequence_ = team_.calls().post(signature_, is_captured()); }
   void enqueue();
-  /// All that follows once the call is posted, where ranks must `agree` before it can be planned: a failure
-  /// ends the team.
-  void complete(const std::function<void()>& agree);
   void bind();
   /// Has what the rounds give opened by the others; what cannot be opened is replaced by a stand-in.
   void give(const transport::team::RoundPlan& rounds);
@@ -195,8 +231,8 @@ class TeamCall {
   std::array<std::optional<StreamGuard>, transport::team::most_local_members> guards_;
   std::vector<backend::StreamRef>& streams_;
   transport::team::Signature signature_;
-  std::uint64_t operation_hash_ = 0;  ///< what the operation adds to the shape of a signature
-  std::uint64_t steps_ = 0;           ///< that have begun
+  std::uint64_t shape_of_call_ = 0;  ///< of its signature, which all steps have in theirs
+  std::uint64_t steps_ = 0;          ///< that have begun
   std::vector<Tensor> kept_;
   std::uint64_t sequence_ = 0;
   std::size_t root_ = 0;
@@ -214,6 +250,19 @@ class TeamCall {
     bool is_output = false;
   };
   std::vector<StandIn> stand_ins_;
+  struct Whole {
+    std::size_t local = 0;
+    Tensor whole;
+    Tensor parts;  ///< one behind the other: an operand
+    PartsInRows shape;
+    bool is_output = false;
+  };
+  std::vector<Whole> wholes_;
+  struct Operand {
+    std::size_t local = 0;
+    std::size_t column = 0;
+  };
+  std::vector<Operand> in_place_;  ///< inputs of an exchange that are outputs
 };
 
 }  // namespace tutti::collectives

@@ -9,6 +9,7 @@
 namespace tutti::collectives {
 
 void TeamCall::run_steps(const std::function<void()>& steps) {
+  shape_of_call_ = signature_.shape;
   try {
     steps();
   } catch (...) {
@@ -24,10 +25,12 @@ void TeamCall::begin_step(const Request& request, std::uint64_t elements, DType 
   inputs_.clear();
   outputs_.clear();
   stand_ins_.clear();
+  wholes_.clear();
+  in_place_.clear();
   kept_.clear();
   signature_.dtype = dtype;
   signature_.elements = elements;
-  signature_.shape = operation_hash_;
+  signature_.shape = shape_of_call_;
   signature_.add_to_shape(++steps_);
   for (const std::uint64_t number : request.shape) signature_.add_to_shape(number);
   for (const std::uint64_t number : request.parts) signature_.add_to_shape(number);

@@ -21,10 +21,11 @@ Tensor as_flat(const Tensor& tensor) {
 class CompiledReduction {
  public:
   CompiledReduction(TeamCall& call, const JitCombination& combination, const MemberOperands& inputs,
-                    const MemberOperands& out)
+                    const MemberOperands& out, const PartsInRows& parts)
       : call_(call),
         combination_(combination),
         out_(out),
+        parts_(parts),
         is_for_all_(traits_of(call.collective()).output == CollectiveOutput::all),
         inputs_(inputs.size()),
         results_(inputs.size()) {
@@ -74,6 +75,12 @@ class CompiledReduction {
     if (!out.is_contiguous()) out.copy_(result(local, column).view(out.sizes()));
   }
 
+  /// Sets an input, or a copy of it with one part behind the other.
+  void set_input(std::size_t local, std::size_t k, const Tensor& input) {
+    if (parts_.rows > 1) return call_.set_input_whole(local, input, "inputs", parts_);
+    call_.set_input(local, k, input, "inputs");
+  }
+
   /// Brings operands to who combines them, which is done behind it.
   void bring(const CompiledStep& step) {
     std::vector<TensorColumns> operands(call_.locals());
@@ -85,7 +92,7 @@ class CompiledReduction {
                                        ? static_cast<std::uint64_t>(input.numel())
                                        : share_of(step, k, i);
         operands[i].push_back(memory(each * call_.members(), input.dtype(), i));
-        call_.set_input(i, k, input, "inputs");
+        set_input(i, k, input);
         call_.set_output(i, k, operands[i].back(), "out");
         if (share_of(step, k, i) > 0) call_.keep(result(i, step.first + k));
       }
@@ -130,6 +137,7 @@ class CompiledReduction {
   TeamCall& call_;
   const JitCombination& combination_;
   const MemberOperands& out_;
+  const PartsInRows& parts_;
   bool is_for_all_;
   std::vector<TensorColumns> inputs_;   ///< by local member and column, flat and dense
   std::vector<TensorColumns> results_;  ///< likewise; undefined until they are needed
@@ -138,13 +146,13 @@ class CompiledReduction {
 }  // namespace
 
 void reduce_by_compiled(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
-                        const MemberOperands& out, std::span<const std::int64_t> parts) {
+                        const MemberOperands& out, const PartsInRows& parts) {
   Request whole{.collective = call.collective(), .columns = inputs[0].size()};
   for (const Tensor& input : inputs[0])
     whole.add_summed(static_cast<std::uint64_t>(input.numel()), input.dtype());
-  whole.parts.assign(parts.begin(), parts.end());
+  whole.parts.assign(parts.elements.begin(), parts.elements.end());
   const std::vector<CompiledStep> steps = compiled_steps(whole, call.members(), call.root());
-  CompiledReduction reduction(call, *ReduceOpAccess::combination(operation), inputs, out);
+  CompiledReduction reduction(call, *ReduceOpAccess::combination(operation), inputs, out, parts);
   call.run_steps([&] {
     for (const CompiledStep& step : steps) reduction.run(step);
   });

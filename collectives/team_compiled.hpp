@@ -4,15 +4,12 @@
 #include "collectives/team_call.hpp"
 #include "tutti/reduce_op.hpp"
 
-#include <cstdint>
-#include <span>
-
 namespace tutti::collectives {
 
 /// Carries out a reduction by an operation that is compiled at run time, once all of its arguments have been
-/// checked, step by step (`team_compiled_steps.hpp`). `parts`: of a reduce_scatter of unequal parts, how many
-/// elements each member gets; else empty.
+/// checked, step by step (`team_compiled_steps.hpp`). `parts`: of a reduce_scatter into parts of given sizes,
+/// how they lie in the inputs; else without elements.
 void reduce_by_compiled(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
-                        const MemberOperands& out, std::span<const std::int64_t> parts = {});
+                        const MemberOperands& out, const PartsInRows& parts = {});
 
 }  // namespace tutti::collectives

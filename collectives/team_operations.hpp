@@ -5,11 +5,10 @@
 #include "tutti/reduce_op.hpp"
 #include "tutti/tensor.hpp"
 
-#include <cstdint>
-#include <span>
+#include <optional>
 
 /// The operations of a communicator. Each is a whole call: it checks its operands, which of local members are
-/// meant, and queues the work. (Scatter and gather are `TeamCall`'s own.)
+/// meant, and queues the work.
 namespace tutti::collectives {
 
 /// From the root's tensors into all others.
@@ -20,17 +19,19 @@ void reduce_to_root(TeamCall& call, const ReduceOp& operation, const MemberOpera
                     const MemberOperands& out, int root);
 void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                    const MemberOperands& out);
-void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
+/// Parts are equal and all is flat, or as `sizes` says, of one tensor.
+void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out,
+                   const std::optional<PartSizes>& sizes = std::nullopt);
 void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
-                        const MemberOperands& out);
-// The same of parts as long as `sizes` says, in elements by member.
-void gather_to_all(TeamCall& call, TensorList inputs, TensorList out, std::span<const std::int64_t> sizes);
-void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, TensorList inputs, TensorList out,
-                        std::span<const std::int64_t> sizes);
+                        const MemberOperands& out, const std::optional<PartSizes>& sizes = std::nullopt);
 /// From each a part to each.
 void exchange_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
 /// Likewise of parts of given sizes, which only their own ranks know beforehand.
 void exchange_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLists& input_sizes,
                   const SizeLists& out_sizes);
+
+/// The root's tensor, cut along a dimension, into the parts that members have room for; and back.
+void scatter_from_root(TeamCall& call, const Tensor& tensor, TensorList out, int root, int dim);
+void gather_to_root(TeamCall& call, TensorList tensors, const Tensor& out, int root, int dim);
 
 }  // namespace tutti::collectives

@@ -98,6 +98,9 @@ struct Problem {
   /// No output shares memory with what its lane gives to others. Otherwise bytes that are given may be
   /// written by what is made of them, and by nothing else.
   bool outputs_are_apart = false;
+  /// Some local members' outputs are their inputs, in an exchange of equal parts: what comes from a lane is
+  /// written where as much was given to that lane. Only their own rank knows.
+  bool is_exchanged_in_place = false;
 
   /// Bytes read once: of all flows, or of the results of the reductions.
   [[nodiscard]] std::uint64_t bytes() const noexcept {

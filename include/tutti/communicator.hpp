@@ -217,7 +217,8 @@ class TUTTI_EXPORT Communicator {
   void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
                                 StreamList streams = {});
 
-  // Parts of unequal lengths, and exchanges of all with all. Sizes are numbers of elements, 0 too.
+  // Parts of unequal lengths, and exchanges of all with all. Sizes are numbers of elements, or lengths along
+  // a dimension; 0 too.
   /// `all_gather` of inputs of unequal lengths: member m's input has `sizes[m]` elements, and every `out` as
   /// many as all of them. All ranks give the sizes of all members. Cost: as with equal parts; NCCL, which has
   /// no call for it, makes a broadcast for each part. Where members read one another's memory, large inputs
@@ -227,6 +228,16 @@ class TUTTI_EXPORT Communicator {
   void all_gather(TensorList inputs, TensorList out, std::initializer_list<Stream> streams) {
     all_gather(inputs, out, StreamList(streams));
   }
+  /// Joins the inputs along dimension `dim` (negative counts from the end), which all ranks give alike:
+  /// member m's input has size `sizes[m]` there, every `out` the sum of the sizes, and in all other
+  /// dimensions sizes are the same. Cost: as above along the first dimension, and where those before `dim`
+  /// have size 1. Along others, every `out` is put together from a copy that holds one part behind the other,
+  /// which takes as much memory again and a copy within the device; no input lies in an `out` then.
+  template <std::integral Dim>
+  void all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, Dim dim,
+                  StreamList streams = {}) {
+    gather_along(inputs, out, sizes, static_cast<int>(dim), streams);
+  }
   /// `reduce_scatter` into parts of unequal lengths, likewise: member m's `out` has `sizes[m]` elements.
   /// NCCL makes a reduce for each part.
   void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
@@ -235,15 +246,24 @@ class TUTTI_EXPORT Communicator {
                       std::initializer_list<Stream> streams) {
     reduce_scatter(inputs, out, op, StreamList(streams));
   }
+  /// Cuts the result along dimension `dim`, likewise: member m's `out` has size `sizes[m]` there. Along
+  /// others than the first, every input is copied first, part by part.
+  template <std::integral Dim>
+  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
+                      Dim dim, StreamList streams = {}) {
+    reduce_scatter_along(inputs, out, op, sizes, static_cast<int>(dim), streams);
+  }
   /// Every input, flat, is cut into equal parts, one for each member: part j of member i's input becomes part
-  /// i of member j's `out`, which has as many elements. An `out` may be its member's input; that is copied
-  /// first then, which takes as much memory again.
+  /// i of member j's `out`, which has as many elements. An `out` may be its member's input. That is copied
+  /// first then, which takes as much memory again, where others read it where it lies or NCCL carries the
+  /// call.
   void all_to_all(TensorList inputs, TensorList out, StreamList streams = {});
   /// `all_to_all` of many tensors, each of which is cut, as one operation.
   void all_to_all_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
   /// `all_to_all` of parts of unequal lengths, without gaps between them: of local member i's input,
   /// `input_sizes[i][m]` elements go to member m, and `out_sizes[i][m]` elements of its `out` come from
-  /// there. An `out` that is as long as the input may be the input, as above. Sizes of other ranks' members
+  /// there. An `out` that is as long as the input may be the input, which is copied unless all sizes are
+  /// equal. Sizes of other ranks' members
   /// need not be known: this returns when all ranks have made the call. Members that do not agree on what
   /// goes from one to the other end the communicator with Error(invalid_argument), before anything
   /// moves; those of one process are refused as other arguments are. Cost: unless all sizes are equal, a
@@ -331,7 +351,12 @@ class TUTTI_EXPORT Communicator {
   /// Of unequal lengths: flat.
   template <MemberTensors Operands>
   [[nodiscard]] Operands all_gather(const Operands& inputs, const std::vector<std::int64_t>& sizes) {
-    return only<Operands>(made(each(inputs), sizes));
+    return only<Operands>(made(each(inputs), sizes, std::nullopt));
+  }
+  /// Joined along `dim`.
+  template <MemberTensors Operands, std::integral Dim>
+  [[nodiscard]] Operands all_gather(const Operands& inputs, const std::vector<std::int64_t>& sizes, Dim dim) {
+    return only<Operands>(made(each(inputs), sizes, static_cast<int>(dim)));
   }
   template <MemberLists Operands>
   [[nodiscard]] Operands all_gather_coalesced(const Operands& inputs) {
@@ -350,7 +375,13 @@ class TUTTI_EXPORT Communicator {
   template <MemberTensors Operands>
   [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op,
                                         const std::vector<std::int64_t>& sizes) {
-    return only<Operands>(made(op, each(inputs), sizes));
+    return only<Operands>(made(op, each(inputs), sizes, std::nullopt));
+  }
+  /// Cut along `dim`.
+  template <MemberTensors Operands, std::integral Dim>
+  [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op,
+                                        const std::vector<std::int64_t>& sizes, Dim dim) {
+    return only<Operands>(made(op, each(inputs), sizes, static_cast<int>(dim)));
   }
   template <MemberLists Operands>
   [[nodiscard]] Operands reduce_scatter_coalesced(const Operands& inputs,
@@ -492,8 +523,13 @@ class TUTTI_EXPORT Communicator {
   }
   std::vector<Tensor> made(Collective collective, const ReduceOp& op, TensorList inputs);
   std::vector<std::vector<Tensor>> made(Collective collective, const ReduceOp& op, TensorLists inputs);
-  std::vector<Tensor> made(TensorList inputs, const std::vector<std::int64_t>& sizes);
-  std::vector<Tensor> made(const ReduceOp& op, TensorList inputs, const std::vector<std::int64_t>& sizes);
+  void gather_along(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, int dim,
+                    StreamList streams);
+  void reduce_scatter_along(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
+                            int dim, StreamList streams);
+  std::vector<Tensor> made(TensorList inputs, const std::vector<std::int64_t>& sizes, std::optional<int> dim);
+  std::vector<Tensor> made(const ReduceOp& op, TensorList inputs, const std::vector<std::int64_t>& sizes,
+                           std::optional<int> dim);
   std::vector<Tensor> made(TensorList inputs, ListOf<std::vector<std::int64_t>> input_sizes,
                            ListOf<std::vector<std::int64_t>> out_sizes);
   Tensor result_of_root(Collective collective, const ReduceOp& op, TensorList inputs, int root);

@@ -31,8 +31,10 @@ std::vector<Flaw> flaws_of(const Method& method, const Place& place, bool is_out
   for (Flaw& flaw : other_element_types(here)) flaws.push_back(std::move(flaw));
   if (is_output) flaws.push_back(sharing_elements(here));
   // Only numbers of elements count there.
-  if (method.function.starts_with("all_gather") || method.function.starts_with("reduce_scatter") ||
-      method.function.starts_with("all_to_all")) {
+  const bool is_flat = method.function.starts_with("all_gather") ||
+                       method.function.starts_with("reduce_scatter") ||
+                       method.function.starts_with("all_to_all");
+  if (is_flat && !method.name.ends_with("_along")) {
     const Flaw long_one = longer((is_output ? method.out : method.inputs)[place.member][place.index], here);
     flaws.push_back({long_one.name, long_one.spoil, {"elements, expected"}});
     return flaws;

@@ -121,6 +121,79 @@ std::vector<BadCall> sizes_of_parts() {
 }
 TUTTI_BAD_CALL_SUITE(CommunicatorPartSizes, sizes_of_parts);
 
+/// all_gather or reduce_scatter along dimension 1 of parts of 2 and 3 columns, into or from wholes of 5.
+std::vector<BadCall> sizes_along_a_dimension() {
+  struct Wrong {
+    std::string name;
+    Sizes sizes;
+    int dim = 1;
+    Sizes second_part{4, 3};
+    Sizes second_whole{4, 5};
+    std::vector<std::string> of_a_gather{};
+    std::vector<std::string> of_a_scatter{};
+  };
+  std::vector<BadCall> calls;
+  for (const Wrong& wrong : std::vector<Wrong>{
+           {.name = "TooFewSizesAlong",
+   .sizes = {2},
+   .of_a_gather = {"sizes has 1 entries", "expected one per member, 2"}},
+           {.name = "NegativeSizeAlong", .sizes = {6, -1}, .of_a_gather = {"sizes[1] is -1"}},
+           {.name = "DimensionThatIsNotThere",
+           .sizes = {2, 3},
+           .dim = 2,
+           .of_a_gather = {"dim is 2, expected -2 to 1"}},
+           {.name = "SizeUnlikeThePartAlong",
+           .sizes = {2, 4},
+           .of_a_gather = {"[1] has size 3 along dimension 1", "expected 4 as sizes[1]"}},
+           {.name = "PartUnlikeTheOthers",
+           .sizes = {2, 3},
+           .second_part = {3, 3},
+           .of_a_gather = {"[1] has sizes [3, 3]", "expected [4, 3]", "outside dimension 1"}},
+           {.name = "PartOfMoreDimensions",
+           .sizes = {2, 3},
+           .second_part = {4, 3, 1},
+           .of_a_gather = {"[1] has sizes [4, 3, 1]", "expected 2 dimensions"}},
+           {.name = "WholeUnlikeTheParts",
+           .sizes = {2, 3},
+           .second_whole = {2, 10},
+           .of_a_gather = {"out[1] has sizes [2, 10]", "expected [4, 10]", "outside dimension 1"},
+           .of_a_scatter = {"inputs[1] has sizes [2, 10]", "expected [4, 5] as inputs[0]"}},
+           {.name = "WholeOfAnotherLength",
+           .sizes = {2, 3},
+           .second_whole = {4, 6},
+           .of_a_gather = {"out[1] has size 6 along dimension 1", "expected 5: as sizes in all"},
+           .of_a_scatter = {"inputs[1] has sizes [4, 6]", "expected [4, 5] as inputs[0]"}},
+       }) {
+    for (const bool gathers : {true, false}) {
+      std::vector<std::string> message =
+          gathers || wrong.of_a_scatter.empty() ? wrong.of_a_gather : wrong.of_a_scatter;
+      message.emplace_back(gathers ? "all_gather: " : "reduce_scatter: ");
+      calls.push_back({wrong.name + (gathers ? "OfAGather" : "OfAScatter"),
+                       [=](Scene& scene) -> CommunicatorCall {
+                         const Row parts{scene.tensor({4, 2}, 0), scene.tensor(wrong.second_part, 1)};
+                         const Row wholes{scene.tensor({4, 5}, 0), scene.tensor(wrong.second_whole, 1)};
+                         return [=](Communicator& communicator) {
+                           if (gathers) return communicator.all_gather(parts, wholes, wrong.sizes, wrong.dim);
+                           communicator.reduce_scatter(wholes, parts, ReduceOp::sum, wrong.sizes, wrong.dim);
+                         };
+                       },
+                       message});
+    }
+  }
+  calls.push_back({"PartInTheWholeAlong",
+                   [](Scene& scene) -> CommunicatorCall {
+                     const Tensor whole = scene.tensor({4, 5}, 1);
+                     const Row parts{scene.tensor({4, 2}, 0), whole.narrow(1, 2, 3)};
+                     const Row wholes{scene.tensor({4, 5}, 0), whole};
+                     return [=](Communicator& communicator) {
+                       communicator.all_gather(parts, wholes, {2, 3}, 1);
+                     };
+                   },
+                   {"all_gather: ", "out[1] overlaps inputs[1]", "expected separate memory"}});
+  return calls;
+}
+TUTTI_BAD_CALL_SUITE(CommunicatorSizesAlong, sizes_along_a_dimension);
+
 std::vector<BadCall> parts_that_are_not_equal() {
   return {
       {"ExchangeOfAnOddNumber",

@@ -215,7 +215,16 @@ Check start_random_call(const Group& group, Random& random, std::uint64_t seed) 
   const auto in_place = [&] {
     return random.pick(std::array{InPlaceOf::none, InPlaceOf::every_second, InPlaceOf::all});
   };
-  switch (random.between(0, 11)) {
+  const auto along = [&] {
+    Sizes shape;
+    for (int dim = 0; dim < 3; ++dim) shape.push_back(random.between(1, 9));
+    return PartsAlong{.shape = shape,
+                      .dim = static_cast<int>(random.between(-3, 2)),
+                      .counts = uneven_counts(group.members(), 1 + count / 64, seed),
+                      .placement = random.pick(std::array{Placement::contiguous, Placement::misaligned,
+                                                          Placement::gapped, Placement::transposed})};
+  };
+  switch (random.between(0, 13)) {
     case 0:
       return start_broadcast(group, dtype, {count}, root, seed);
     case 1:
@@ -240,6 +249,10 @@ Check start_random_call(const Group& group, Random& random, std::uint64_t seed) 
     case 10:
       return start_reduce_scatter(group, op(), dtype, uneven_counts(group.members(), count, seed), in_place(),
                                   seed);
+    case 11:
+      return start_all_gather(group, dtype, along(), seed);
+    case 12:
+      return start_reduce_scatter(group, op(), dtype, along(), seed);
     default: {
       Sizes sizes;
       for (int dim = 0; dim < 3; ++dim) sizes.push_back(random.between(0, 9));

@@ -30,6 +30,7 @@ class EveryCall {
     for (int i = 0; i < group.locals(); ++i) {
       const std::int64_t own = sizes_[static_cast<std::size_t>(group.member(i))];
       uneven_.push_back(numbers(i, own, group.member(i) + 1));
+      uneven_columns_.push_back(numbers(i, 3 * own, group.member(i) + 1).view({3, own}));
       to_others_.push_back(sizes_);
       from_others_.emplace_back(sizes_.size(), own);
     }
@@ -53,7 +54,10 @@ class EveryCall {
     add([&](int) { return std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0}); });
     add([&](int member) { return sizes_[static_cast<std::size_t>(member)]; });
     add([&](int member) { return sizes_[static_cast<std::size_t>(member)] * group_.members(); });
+    add([&](int) { return 3 * std::accumulate(sizes_.begin(), sizes_.end(), std::int64_t{0}); });
+    add([&](int member) { return 3 * sizes_[static_cast<std::size_t>(member)]; });
     for (const std::int64_t length : {count, count, count, bulk_count}) add([&](int) { return length; });
+    add([&](int member) { return 3 * sizes_[static_cast<std::size_t>(member)]; });
     for (const std::int64_t parts : {1, 1, 1, 1, 1, group_.members(), 1, group_.members(), 1}) {
       outputs.of_coalesced_call.emplace_back();
       for (int i = 0; i < group_.locals(); ++i)
@@ -92,10 +96,13 @@ class EveryCall {
     communicator.all_gather(uneven_, out[11], sizes_, streams_);
     communicator.reduce_scatter(out[11], out[12], ReduceOp::min, sizes_, streams_);
     communicator.all_to_all(out[11], out[13], to_others_, from_others_, streams_);
-    communicator.reduce(small_, out[14], compiled_, root, streams_);
-    communicator.all_reduce(small_, out[15], compiled_, streams_);
-    communicator.reduce_scatter(large_, out[16], compiled_, streams_);
-    communicator.all_reduce(bulk_, out[17], compiled_, streams_);
+    communicator.all_gather(uneven_columns_, in_rows(out[14]), sizes_, 1, streams_);
+    communicator.reduce_scatter(in_rows(out[14]), in_rows(out[15]), ReduceOp::sum, sizes_, -1, streams_);
+    communicator.reduce(small_, out[16], compiled_, root, streams_);
+    communicator.all_reduce(small_, out[17], compiled_, streams_);
+    communicator.reduce_scatter(large_, out[18], compiled_, streams_);
+    communicator.all_reduce(bulk_, out[19], compiled_, streams_);
+    communicator.reduce_scatter(in_rows(out[14]), in_rows(out[20]), compiled_, sizes_, 1, streams_);
     communicator.all_reduce_coalesced(lists_, lists[8], compiled_, streams_);
     communicator.barrier(streams_);
   }
@@ -114,6 +121,13 @@ class EveryCall {
     return made;
   }
 
+  /// Three each.
+  [[nodiscard]] static std::vector<Tensor> in_rows(const std::vector<Tensor>& tensors) {
+    std::vector<Tensor> views;
+    for (const Tensor& tensor : tensors) views.push_back(tensor.view({3, tensor.numel() / 3}));
+    return views;
+  }
+
   const Group& group_;
   std::vector<Stream> streams_;  ///< one for each own member
   const ReduceOp compiled_ = can_compile() ? compiled_difference() : ReduceOp(ReduceOp::sum);
@@ -125,6 +139,7 @@ class EveryCall {
   std::vector<std::vector<Tensor>> large_lists_;
   std::vector<std::int64_t> sizes_;  ///< of the members' parts
   std::vector<Tensor> uneven_;
+  std::vector<Tensor> uneven_columns_;
   std::vector<std::vector<std::int64_t>> to_others_;
   std::vector<std::vector<std::int64_t>> from_others_;
 };

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/contract_edges.hpp"
 
+#include "ranks/contract_exchanges.hpp"
+#include "support/reference_sum.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -60,6 +63,40 @@ void flat_calls_take_tensors_of_all_shapes(Group& group) {
   if (has_root) {
     const std::vector<std::int32_t> all = joined.to_vector<std::int32_t>();
     for (int member = 0; member < members; ++member) EXPECT_EQ(all[static_cast<std::size_t>(member)], member);
+  }
+}
+
+/// Each operation gets each element type, and each number of elements: none, one, and primes.
+void every_operation_takes_every_type_and_size(Group& group) {
+  const Sizes counts{0, 1, 2, 13, 251, 4'099, 65'537};
+  const int members = group.members();
+  std::uint64_t seed = 2700;
+  std::size_t turn = 0;
+  for (const DType dtype : all_dtypes) {
+    const std::vector<ReduceOp> operations = operations_of(dtype, static_cast<std::size_t>(members));
+    const ReduceOp& op = operations[turn % operations.size()];
+    const int root = static_cast<int>(turn) % members;
+    std::size_t operation = 0;
+    const auto next = [&] {
+      ++seed;
+      return counts[(turn + operation++) % counts.size()];
+    };
+    const auto uneven = [&] { return uneven_counts(members, next(), seed); };
+    SCOPED_TRACE(name_of(dtype));
+    start_broadcast(group, dtype, {next()}, root, seed)();
+    start_reduce(group, op, dtype, {next()}, root, seed % 2 == 0, seed)();
+    start_all_reduce(group, op, dtype, {next()}, seed % 2 == 0, seed)();
+    start_all_gather(group, dtype, next(), seed)();
+    start_reduce_scatter(group, op, dtype, next(), seed)();
+    start_all_to_all(group, dtype, next(), InPlaceOf::every_second, seed)();
+    start_all_gather(group, dtype, uneven(), InPlaceOf::every_second, seed)();
+    start_reduce_scatter(group, op, dtype, uneven(), InPlaceOf::every_second, seed)();
+    start_all_to_all(group, dtype, uneven_pairs(members, next(), false, seed), InPlaceOf::none, seed)();
+    start_all_gather(group, dtype, PartsAlong{{3, 0, 2}, 1, uneven()}, seed)();
+    start_reduce_scatter(group, op, dtype, PartsAlong{{2, 0}, 1, uneven()}, seed)();
+    for (const int dim : {0, 1, 2})
+      start_scatter_and_gather(group, dtype, {next() % 100, 3, 5}, dim, root, seed)();
+    ++turn;
   }
 }
 

@@ -8,6 +8,7 @@
 namespace tutti::test::ranks {
 
 void lists_of_no_tensors_are_calls_of_nothing(Group& group);
+void every_operation_takes_every_type_and_size(Group& group);
 void flat_calls_take_tensors_of_all_shapes(Group& group);
 
 }  // namespace tutti::test::ranks

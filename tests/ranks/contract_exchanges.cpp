@@ -236,6 +236,74 @@ void parts_may_be_of_unequal_lengths(Group& group) {
   }
 }
 
+Check start_all_gather(const Group& group, DType dtype, const PartsAlong& parts, std::uint64_t seed) {
+  std::vector<HostArray> arrays;
+  for (const std::int64_t count : parts.counts)
+    arrays.push_back(random_bits(dtype, parts.with(count), 100 * seed + arrays.size()));
+  std::vector<TestTensor> inputs;
+  std::vector<TestTensor> out;
+  for (int i = 0; i < group.locals(); ++i) {
+    inputs.emplace_back(arrays[static_cast<std::size_t>(group.member(i))], group.device(i), parts.placement);
+    out.push_back(
+        TestTensor::poisoned(dtype, parts.with(sum_of(parts.counts)), group.device(i), parts.placement));
+  }
+  group.communicator.all_gather(tensors_of(inputs), tensors_of(out), parts.counts, parts.dim);
+  return [inputs, out, joined = concatenate(arrays, static_cast<int>(parts.along()))] {
+    for (const TestTensor& whole : out) EXPECT_TRUE(whole.holds(joined));
+    for (const TestTensor& input : inputs) EXPECT_TRUE(input.untouched());
+  };
+}
+
+Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype, const PartsAlong& parts,
+                           std::uint64_t seed) {
+  const std::vector<HostArray> arrays =
+      numbers_for(group.members(), dtype, parts.with(sum_of(parts.counts)), seed);
+  const HostArray combined = reference_reduction(arrays, op);
+  std::vector<TestTensor> inputs;
+  std::vector<TestTensor> out;
+  std::vector<HostArray> expected;
+  for (int i = 0; i < group.locals(); ++i) {
+    const auto member = static_cast<std::size_t>(group.member(i));
+    inputs.emplace_back(arrays[member], group.device(i), parts.placement);
+    out.push_back(
+        TestTensor::poisoned(dtype, parts.with(parts.counts[member]), group.device(i), parts.placement));
+    expected.push_back(slice(combined, static_cast<int>(parts.along()),
+                             start_of(parts.counts, group.member(i)), parts.counts[member]));
+  }
+  group.communicator.reduce_scatter(tensors_of(inputs), tensors_of(out), op, parts.counts, parts.dim);
+  return [inputs, out, expected] {
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      EXPECT_TRUE(out[i].holds(expected[i])) << i;
+      EXPECT_TRUE(inputs[i].untouched()) << i;
+    }
+  };
+}
+
+void parts_may_be_of_unequal_lengths_along_any_dimension(Group& group) {
+  const int members = group.members();
+  Sizes last_alone(static_cast<std::size_t>(members), 0);
+  last_alone.back() = 13;
+  const Sizes few = uneven_counts(members, 7, 5);
+  const Sizes many = uneven_counts(members, 3'000, 6);
+  const Sizes nothing(static_cast<std::size_t>(members), 0);
+  std::uint64_t seed = 2600;
+  for (const PartsAlong& parts : std::vector<PartsAlong>{{{0, 5, 3}, 0, few},
+                                                         {{4, 0, 3}, 1, few, Placement::misaligned},
+                                                         {{4, 5, 0}, -1, few, Placement::gapped},
+                                                         {{1, 1, 0, 2}, 2, few, Placement::transposed},
+                                                         {{7, 0}, 1, many},
+                                                         {{0, 11}, -2, many},
+                                                         {{5, 0, 2}, 1, last_alone},
+                                                         {{5, 0, 2}, 1, nothing},
+                                                         {{0, 3, 0}, 2, few},
+                                                         {{3, 0}, 1, Sizes(nothing.size(), 6)}}) {
+    SCOPED_TRACE(testing::Message() << "case " << seed);
+    ++seed;
+    start_all_gather(group, DType::int16, parts, seed)();
+    start_reduce_scatter(group, seed % 2 == 0 ? ReduceOp::sum : ReduceOp::min, DType::float32, parts, seed)();
+  }
+}
+
 void exchanges_take_parts_of_unequal_lengths(Group& group) {
   const int members = group.members();
   const auto size = static_cast<std::size_t>(members);

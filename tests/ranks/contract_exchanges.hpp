@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ranks/checks.hpp"
+#include "support/test_tensor.hpp"
 
 #include <cstdint>
 #include <vector>
@@ -24,6 +25,26 @@ enum class InPlaceOf : std::uint8_t { none, every_second, all };
                                      std::uint64_t seed);
 [[nodiscard]] Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype,
                                          const Sizes& counts, InPlaceOf in_place, std::uint64_t seed);
+/// Parts of a whole of this shape along a dimension, where the shape's size does not matter.
+struct PartsAlong {
+  Sizes shape;
+  int dim = 0;
+  Sizes counts;  ///< by member
+  Placement placement = Placement::contiguous;
+
+  [[nodiscard]] std::size_t along() const {
+    return static_cast<std::size_t>(dim < 0 ? dim + static_cast<int>(shape.size()) : dim);
+  }
+  [[nodiscard]] Sizes with(std::int64_t size) const {
+    Sizes sizes = shape;
+    sizes[along()] = size;
+    return sizes;
+  }
+};
+[[nodiscard]] Check start_all_gather(const Group& group, DType dtype, const PartsAlong& parts,
+                                     std::uint64_t seed);
+[[nodiscard]] Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype,
+                                         const PartsAlong& parts, std::uint64_t seed);
 /// For each member a number up to `largest`, now and then 0; the same on all ranks.
 [[nodiscard]] Sizes uneven_counts(int members, std::int64_t largest, std::uint64_t seed);
 /// Likewise for each pair, alike in both directions if `is_symmetric`.
@@ -34,6 +55,7 @@ enum class InPlaceOf : std::uint8_t { none, every_second, all };
 void all_to_all_hands_every_part_to_its_member(Group& group);
 void all_to_all_takes_lists(Group& group);
 void parts_may_be_of_unequal_lengths(Group& group);
+void parts_may_be_of_unequal_lengths_along_any_dimension(Group& group);
 void exchanges_take_parts_of_unequal_lengths(Group& group);
 void exchanges_in_place_can_be_captured(Group& group);
 /// Not among those of `contract()`: of three members or more, and soon done with small windows alone.

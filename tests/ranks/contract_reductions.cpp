@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/contract_reductions.hpp"
 
+#include "ranks/contract_exchanges.hpp"
 #include "support/compiled_reduction.hpp"
 #include "support/environment.hpp"
 #include "support/host_array.hpp"
@@ -149,6 +150,13 @@ void a_compiled_operation_goes_through_members_in_order(Group& group) {
   }
   check_compiled_lists(group, op);
   check_compiled_parts(group, op);
+  const Sizes counts = uneven_counts(group.members(), 900, 7);
+  for (const PartsAlong& parts : std::vector<PartsAlong>{{{4, 0, 3}, 1, counts, Placement::gapped},
+                                                         {{7, 0}, -1, counts},
+                                                         {{0, 5}, 0, counts},
+                                                         {{3, 0}, 1, Sizes(counts.size(), 6)},
+                                                         {{3, 0}, 1, Sizes(counts.size(), 0)}})
+    start_reduce_scatter(group, op, DType::float32, parts, ++seed)();
   check_compiled_strides(group, op);
   const std::string steps = group.communicator.explain(
       {.collective = Collective::all_reduce, .bytes = 1 << 20, .reduce_kind = ReduceKind::compiled});

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/lost_ranks.hpp"
+#include "support/compiled_reduction.hpp"
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
@@ -133,6 +134,22 @@ TEST(DifferingCalls, EndOnAllRanksWithBothSignatures) {
                                  {some_tensor(rank == 1 ? 19 : 17)}, sizes);
        },
        {"all_gather of 19 float32", "17 float32", "in parts of given sizes"}},
+      {"dimension of parts",
+       [](Communicator& communicator, int rank) {
+         const Tensor column = some_tensor(3).view({3, 1});
+         const Tensor row = some_tensor(3).view({1, 3});
+         communicator.all_gather({rank == 1 ? column : row}, {some_tensor(9).view({3, 3})}, {1, 1, 1},
+                                 rank == 1 ? 1 : 0);
+       },
+       {"all_gather of 9 float32 in parts of given sizes along dimension 1"}},
+      {"dimension of parts that are combined by what is compiled",
+       [](Communicator& communicator, int rank) {
+         const Tensor column = some_tensor(3).view({3, 1});
+         const Tensor row = some_tensor(3).view({1, 3});
+         communicator.reduce_scatter({some_tensor(9).view({3, 3})}, {rank == 1 ? column : row},
+                                     compiled_difference(), {1, 1, 1}, rank == 1 ? 1 : 0);
+       },
+       {"reduce_scatter of 9 float32 by compiled along dimension 1"}},
       {"sizes that not all give",
        [](Communicator& communicator, int rank) {
          const Tensor out = some_tensor(12);

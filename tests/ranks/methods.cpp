@@ -272,6 +272,29 @@ std::vector<Method> exchanges() {
        [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
          communicator.all_gather(firsts(operands.inputs), firsts(operands.out), {24, 12}, streams);
        }},
+      {"all_gather_along",
+       "all_gather",
+       {one, half},
+       {three_halves, three_halves},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[0]", out, 0}, {"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.all_gather(firsts(operands.inputs), firsts(operands.out), {4, 2}, 0, streams);
+       }},
+      {"reduce_scatter_along",
+       "reduce_scatter",
+       {three_halves, three_halves},
+       {one, half},
+       {{"inputs[1]", inputs, 1}},
+       {{"out[1]", out, 1}},
+       {{"inputs", inputs}, {"out", out}},
+       -1,
+       [](Communicator& communicator, const Operands& operands, int, StreamList streams) {
+         communicator.reduce_scatter(firsts(operands.inputs), firsts(operands.out), ReduceOp::max, {4, 2}, 0,
+                                     streams);
+       }},
       {"reduce_scatter_with_sizes",
        "reduce_scatter",
        {three_halves, three_halves},

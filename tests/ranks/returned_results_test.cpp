@@ -73,6 +73,13 @@ TEST_P(ReturnedResults, AreNewTensorsOfTheOneMember) {
                               {rank == 0 ? std::vector<std::int64_t>{1, 1} : std::vector<std::int64_t>{3, 3}})
                   .to_vector<float>(),
               (rank == 0 ? Floats{1, 2} : Floats{1, 1, 1, 2, 2, 2}));
+    const Tensor columns = full({2, sizes[static_cast<std::size_t>(rank)]}, rank + 1, {.device = device});
+    const Tensor rows = communicator.all_gather(columns, sizes, 1);
+    EXPECT_EQ(sizes_of(rows), (Sizes{2, 4}));
+    EXPECT_EQ(rows.to_vector<float>(), (Floats{1, 2, 2, 2, 1, 2, 2, 2}));
+    const Tensor sum_of_columns = communicator.reduce_scatter(rows, ReduceOp::sum, sizes, -1);
+    EXPECT_EQ(sizes_of(sum_of_columns), (Sizes{2, sizes[static_cast<std::size_t>(rank)]}));
+    EXPECT_EQ(sum_of_columns.to_vector<float>(), rank == 0 ? Floats(2, 2) : Floats(6, 4));
     const Tensor both = zeros({8}, {.device = device});
     communicator.all_gather({mine}, {both}, {});  // nothing in braces is no sizes
 

@@ -145,7 +145,7 @@ void RoundBuilder::finish() {
     case Protocol::direct:
       return stagger();
     case Protocol::low_latency:
-      stagger_messages();
+      work_.is_exchanged_in_place ? order_as_put() : stagger_messages();
       for (std::size_t member = 0; member < parts_.size(); ++member) {
         for (const Message& message : messages_[member])
           add(part(member).puts, message.move, message.targets);
@@ -185,6 +185,15 @@ void RoundBuilder::stagger() {
       if (source_of(segment) == reader) own_bytes += segment.row_bytes;
     }
     if (are_single_rows && own_bytes >= much_of_its_own) cut_into_slices(parts_[reader].copies);
+  }
+}
+
+void RoundBuilder::order_as_put() {
+  // Messages to other members and copies from them are in order of these members already.
+  for (RoundPart& part : parts_) {
+    std::ranges::stable_partition(part.copies.segments, [&](const backend::FanOutSegment& segment) {
+      return part.copies.pointers[segment.source].buffer >= first_inbox();
+    });
   }
 }
 

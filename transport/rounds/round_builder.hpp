@@ -81,6 +81,9 @@ class RoundBuilder {
   /// Likewise every member writes to the member after it first, as long as it need not put in the order in
   /// which it adds.
   void stagger_messages();
+  /// Or the k-th segment that a member copies comes from where the k-th that it puts goes to: both are as
+  /// long then, and may be the same memory. What it has itself comes last.
+  void order_as_put();
   /// From the member after `member` on: 0 for that one, and the most for `member` itself.
   [[nodiscard]] std::size_t steps_between(std::size_t member, std::size_t other) const;
   /// The member whose slot or memory a source of `reader` is in.

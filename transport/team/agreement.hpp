@@ -18,13 +18,19 @@
 /// What processes agree on while they set up a team.
 namespace tutti::transport::team {
 
-/// `all_gather` of one value of a plain type.
+/// `all_gather` of values of a plain type, of which all ranks give as many: those of rank 0, then those of
+/// rank 1.
+template <class T>
+[[nodiscard]] std::vector<T> gather_lists(Exchange& exchange, std::span<const T> mine) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(mine.size() * static_cast<std::size_t>(exchange.size()));
+  exchange.all_gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+/// Of one value.
 template <class T>
 [[nodiscard]] std::vector<T> gather(Exchange& exchange, const T& mine) {
-  static_assert(std::is_trivially_copyable_v<T>);
-  std::vector<T> all(static_cast<std::size_t>(exchange.size()));
-  exchange.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  return all;
+  return gather_lists(exchange, std::span<const T>(&mine, 1));
 }
 
 /// Returns when all have called.

@@ -15,6 +15,7 @@ std::string to_string(const Signature& signature) {
   if (traits.takes_operation) text += fmt::format(" by {}", tutti::name_of(signature.reduce_kind));
   if (traits.has_own_sizes) text += fmt::format(" per unit of dimension {}", signature.dim);
   if (signature.has_sizes) text += " in parts of given sizes";
+  if (!traits.has_own_sizes && signature.dim != 0) text += fmt::format(" along dimension {}", signature.dim);
   if (signature.tensors != 1) text += fmt::format(" in {} tensors", signature.tensors);
   if (signature.root >= 0) text += fmt::format(", root {}", signature.root);
   return text + fmt::format(" (shapes {:08x})", signature.shape & 0xffffffffU);

@@ -15,7 +15,8 @@
 ///
 /// That a line of an inbox has been read before its place is written anew is what `finished` flags are for,
 /// as with slots. Sums whose own inputs are what is put may have them as outputs: tiles of both are alike, so
-/// the lane that overwrites a chunk is the one that has put it. What a relay's copy overwrites, if it is put
+/// the lane that overwrites a chunk is the one that has put it. So it is with copies to what is put, whose
+/// segments are alike. What a relay's copy overwrites, if it is put
 /// at all, has been put before, too, in whichever warp: the sum that comes back could not be made without it.
 ///
 /// To set a flag of another device, and to order it behind what was done before, takes as long as to send a
