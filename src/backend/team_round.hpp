@@ -251,6 +251,9 @@ struct TeamCounters {
 /// An output of `reductions` may share memory with its own input; and if some of what is put is such an
 /// input, then segment by segment all of it is. In a direct round, a segment may have several outputs, which
 /// then are places (`SourcePlace`), in own memory or in what others give.
+/// A target of `copies` may be what is put: in a round through slots if the member is among its own readers
+/// and sources; in a low-latency round if `puts` and the first of `copies` are equally long, segment by
+/// segment, and each of these either writes what the same segment puts, or memory of which nothing is put.
 struct TeamRound {
   TeamWindowLayout layout;
   std::span<std::byte* const> windows;  ///< by member, as this device reaches them; zero-filled at first
