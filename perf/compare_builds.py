@@ -26,8 +26,10 @@ import statistics
 import sys
 import tempfile
 
+from command import fail, must_take_files
+from command import run as run_command
 from compare_mpi import PLACES, document_of, format_size, launcher, number, output_of
-from compare_torch import fail, find_program
+from compare_torch import find_program
 
 OPERATIONS = (
     "broadcast",
@@ -167,6 +169,7 @@ def write(given, facts, texts, measured):
 
 def main():
     given = arguments()
+    must_take_files("--out", given.out)
     programs = {"before": find_program(given.base), "after": find_program(given.program)}
     measured = {}
     for table in given.t or TABLES:
@@ -196,4 +199,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

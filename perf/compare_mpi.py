@@ -26,7 +26,9 @@ import sys
 import tempfile
 import time
 
-from compare_torch import fail, find_program
+from command import fail, must_take_files
+from command import run as run_command
+from compare_torch import find_program
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 PLACES = ("out_of_place", "in_place")
@@ -221,6 +223,7 @@ def base_of(folder, facts):
 
 def main():
     given = arguments()
+    must_take_files("--out", given.out)
     program = find_program(given.program)
     documents = []
     busy = 0.0
@@ -255,4 +258,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    run_command(main)

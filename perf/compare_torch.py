@@ -20,9 +20,10 @@ import os
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
+
+from command import fail, must_take_a_file, run
 
 # tutti uses no NVLink multicast; it is not to be had on every machine, so the peer is measured without it as well.
 os.environ["NCCL_NVLS_ENABLE"] = "0"
@@ -30,10 +31,6 @@ os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
 WARM_UP = 5  # batches of one launch, as tutti-perf's
 TENSORS_OF_A_SWEEP = 16  # as tutti-perf splits a size for a coalesced operation
-
-
-def fail(message):
-    sys.exit(f"{os.path.basename(sys.argv[0])}: {message}")
 
 
 def parse_size(text):
@@ -373,6 +370,7 @@ def count_of_gpus(torch, given):
 
 def main():
     given = arguments()
+    must_take_a_file("-J", given.J)
     given.tensors = given.tensors or ["resnet50", "gpt2", "1000x1K"]
     try:
         import torch
@@ -410,4 +408,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

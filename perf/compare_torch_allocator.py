@@ -17,10 +17,9 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import time
 
-from compare_torch import fail
+from command import fail, must_take_a_file, run
 
 SIZES = {"256 B": 256, "4 MiB": 4 << 20}
 REPETITIONS = 9
@@ -138,6 +137,7 @@ def tutti_figures(program):
 
 def main():
     given = arguments()
+    must_take_a_file("-J", given.J)
     program = find_benchmarks(given.program)
     try:
         import torch
@@ -169,4 +169,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -22,12 +22,12 @@ import mmap
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 
+from command import fail, must_take_a_file, run
 from compare_mpi import launcher
-from compare_torch import WARM_UP, count_of_gpus, fail, find_program, parse_size, pattern, plan_of, sizes_of
+from compare_torch import WARM_UP, count_of_gpus, find_program, parse_size, pattern, plan_of, sizes_of
 
 # What comes from a pool is handed out by address, which may differ among ranks: then the wrong buffers would meet.
 os.environ["TORCH_SYMMMEM_IMPLICIT_POOL"] = "0"
@@ -316,6 +316,7 @@ def table_of(documents):
 
 def main():
     given = arguments()
+    must_take_a_file("-J", given.J)
     try:
         import torch
         import torch.distributed._symmetric_memory  # noqa: F401
@@ -346,4 +347,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -12,14 +12,11 @@ Markdown tables instead, a page for each kind of machine.
 """
 
 import argparse
-import sys
+import json
 from pathlib import Path
 
+from command import fail, must_take_a_file, run
 from reporting import documents, page, tables
-
-
-def fail(message):
-    sys.exit(f"report.py: {message}")
 
 
 def arguments():
@@ -46,8 +43,10 @@ def plotly_source(file):
     if file:
         try:
             return Path(file).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            fail(f"--plotly {file}: {error}")
+        except OSError as error:
+            fail(f"--plotly: '{file}' cannot be read: {error.strerror}")
+        except ValueError as error:
+            fail(f"--plotly: '{file}' is no text: {error}")
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
@@ -63,7 +62,11 @@ def read(files):
             value = documents.read(file)
             found = list(documents.runs_in(file, value))
             check = documents.check_in(file, value)
-        except (OSError, EOFError, ValueError) as error:
+        except OSError as error:
+            fail(f"{file}: {error.strerror or error}")
+        except json.JSONDecodeError as error:
+            fail(f"{file}: no JSON, as `tutti-perf -J` writes it: {error}")
+        except (EOFError, ValueError) as error:
             fail(f"{file}: {error}")
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             fail(f"{file}: not a whole document of tutti-perf: {type(error).__name__} {error}")
@@ -74,12 +77,12 @@ def read(files):
     return documents.combined(runs), checks
 
 
-def write(path, text):
+def write(option, path, text):
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        fail(f"{path}: {error.strerror}")
+        fail(f"{option}: '{path}' cannot be written: {error.strerror}")
 
 
 def write_pages(runs, checks, folder, check):
@@ -87,7 +90,7 @@ def write_pages(runs, checks, folder, check):
     for name, text in pages.items():
         path = folder / name
         if not check:
-            write(path, text)
+            write("--pages", path, text)
         elif not path.exists() or path.read_text(encoding="utf-8") != text:
             fail(f"{path} is not what the results say: run perf/report.py --pages {folder} with the same files")
     print(f"{folder}: {len(pages)} pages, {'as they should be' if check else 'written'}")
@@ -95,8 +98,8 @@ def write_pages(runs, checks, folder, check):
 
 def main():
     given = arguments()
-    if Path(given.o).is_dir():
-        fail(f"-o {given.o}: that is a folder")
+    if not given.pages and Path(given.o).parent.exists():
+        must_take_a_file("-o", given.o)
     runs, checks = read(given.files)
     if given.pages:
         write_pages(runs, checks, Path(given.pages), given.check)
@@ -104,12 +107,9 @@ def main():
     text = page.page_of(runs, plotly_source(given.plotly))
     if text is None:
         fail("nothing to draw in these files: no row has a time")
-    write(Path(given.o), text)
+    write("-o", Path(given.o), text)
     print(f"{given.o}: {len(runs)} run(s)")
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except BrokenPipeError:
-        sys.exit(0)
+    run(main)

@@ -2,6 +2,8 @@
 // Draws a figure when it comes into view, or is about to be printed: a page may have hundreds.
 const figures = JSON.parse(document.getElementById("figures").textContent);
 const places = [...document.querySelectorAll("[data-figure]")];
+// On a narrow screen the contents would stand before everything else.
+document.querySelector("nav details").open = !matchMedia("(max-width: 60rem)").matches;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 function themed(axis) {

@@ -12,7 +12,17 @@ COLORS = [
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f3c8d", "#a5aa00",
     "#f2545b", "#3d5a80", "#80ba5a", "#8c564b", "#17becf", "#b07aa1", "#6b4c9a", "#999999",
 ]  # fmt: skip
-SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross", "x", "star", "hexagon"]
+# Plotly's names, and how a legend draws them around (14, 5).
+SYMBOLS = {
+    "circle": "M11 5a3 3 0 1 0 6 0a3 3 0 1 0-6 0Z",
+    "square": "M11 2h6v6h-6Z",
+    "diamond": "M14 1l4 4-4 4-4-4Z",
+    "triangle-up": "M14 1l4 7h-8Z",
+    "triangle-down": "M14 9l4-7h-8Z",
+    "star-diamond": "M14 0l1 4 4 1-4 1-1 4-1-4-4-1 4-1Z",
+    "hourglass": "M11 1h6l-6 8h6Z",
+    "bowtie": "M10 2v6l8-6v6Z",
+}
 MOST_TICKS = 8
 
 
@@ -21,15 +31,26 @@ def escape(value):
 
 
 class Palette:
-    """A colour and a symbol for each contender and form of each run, the same in all charts."""
+    """A colour and a symbol for each contender and form of each run: the same in all charts, and of one chart no two."""
 
-    def __init__(self):
-        self.known = {}
+    def __init__(self, charts):
+        beside = {}  # what a line shares a chart with
+        for chart in charts:
+            keys = dict.fromkeys(self.key(line) for line in chart.lines)
+            for key in keys:
+                beside.setdefault(key, {}).update(keys)
+        self.numbers = {}
+        for key, others in beside.items():
+            taken = {self.numbers.get(other) for other in others}
+            self.numbers[key] = next(number for number in range(len(beside)) if number not in taken)
+
+    @staticmethod
+    def key(line):
+        return line.run.name, line.contender, line.form.removesuffix(", in place")
 
     def of(self, line):
-        form = line.form.removesuffix(", in place")
-        number = self.known.setdefault((line.run.name, line.contender, form), len(self.known))
-        return COLORS[number % len(COLORS)], SYMBOLS[number // len(COLORS) % len(SYMBOLS)]
+        number = self.numbers[self.key(line)]
+        return COLORS[number % len(COLORS)], list(SYMBOLS)[number // len(COLORS) % len(SYMBOLS)]
 
 
 def size_axis(sizes):
@@ -206,12 +227,19 @@ class Page:
         self.sections.append((anchor, title, group, f'<section id="{anchor}"><h3>{escape(title)}</h3>{body}</section>'))
 
 
+def swatch(color, symbol, is_dotted):
+    dots = ' stroke-dasharray="3"' if is_dotted else ""
+    return (
+        f'<svg viewBox="0 0 28 10" aria-hidden="true"><path d="M0 5H28" stroke="{color}" stroke-width="2"{dots}/>'
+        f'<path d="{SYMBOLS[symbol]}" fill="{color}"/></svg>'
+    )
+
+
 def legend(chart, palette):
     entries = "".join(
         f'<li><button type=button data-line="{escape(chart_key(line))}" '
         f'aria-pressed="{str(is_shown(line, chart)).lower()}">'
-        f'<svg viewBox="0 0 28 8" aria-hidden=true><path d="M0 4H28" stroke="{palette.of(line)[0]}" stroke-width="3"'
-        f"{' stroke-dasharray=3' if line.in_place else ''}/></svg>{escape(line.name)}</button></li>"
+        f"{swatch(*palette.of(line), line.in_place)}{escape(line.name)}</button></li>"
         for line in chart.lines
     )
     return f'<ul class="legend">{entries}</ul>'
@@ -219,13 +247,14 @@ def legend(chart, palette):
 
 def chart_body(page, chart, palette):
     figures = "".join(page.place(title, spec) for title, spec in figures_of(chart, palette))
-    return f'<div class="chart"><div class="figures">{figures}</div>{legend(chart, palette)}{ratio_table(chart)}</div>'
+    return f'<div class="chart"><div class="figures">{figures}{legend(chart, palette)}</div>{ratio_table(chart)}</div>'
 
 
 def add_charts(page, runs):
-    palette = Palette()
+    charts = charts_of(runs)
+    palette = Palette(charts)
     grouped = {}
-    for chart in charts_of(runs):
+    for chart in charts:
         grouped.setdefault((chart.mode, chart.title), []).append(chart)
     for (mode, title), charts in grouped.items():
         charts.sort(key=lambda chart: chart.dtype != "float32")
