@@ -14,11 +14,14 @@ class Tutti(CMakePackage, CudaPackage):
     license("Apache-2.0", checked_by="tutti")
 
     version("main", branch="main")
+    version("0.3.0", tag="v0.3.0")
     version("0.2.0", tag="v0.2.0")
 
     variant("shared", default=True, description="Build a shared library")
     variant("mpi", default=True, description="Build tutti::mpi, and tutti-perf for mpirun")
     variant("nccl", default=True, when="+cuda", description="Build the NCCL transport")
+    variant("nvtx", default=True, when="@0.3: +cuda", description="Tell profilers of collectives through NVTX")
+    variant("cuda_libraries", default=True, when="@0.3: +cuda", description="Build tutti::cuda_libraries")
     variant("perf", default=True, description="Build tutti-perf")
 
     depends_on("cxx", type="build")
@@ -40,10 +43,12 @@ class Tutti(CMakePackage, CudaPackage):
 
     def cmake_args(self):
         spec = self.spec
+        # Each option is ON or OFF, never AUTO: a package depends on nothing but what its spec names.
+        parts = ("cuda", "nccl", "nvtx", "mpi", "cuda_libraries")
         arguments = [
-            self.define("TUTTI_CUDA", "ON" if spec.satisfies("+cuda") else "OFF"),
-            self.define("TUTTI_NCCL", "ON" if spec.satisfies("+nccl") else "OFF"),
-            self.define("TUTTI_MPI", "ON" if spec.satisfies("+mpi") else "OFF"),
+            self.define(f"TUTTI_{part.upper()}", "ON" if spec.satisfies(f"+{part}") else "OFF") for part in parts
+        ]
+        arguments += [
             self.define("TUTTI_BUILD_TESTS", False),
             self.define("TUTTI_BUILD_EXAMPLES", False),
             self.define_from_variant("TUTTI_BUILD_PERF", "perf"),

@@ -2,7 +2,22 @@
 # The sources that this port lies in, three folders above.
 get_filename_component(SOURCE_PATH "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
 
-vcpkg_check_features(OUT_FEATURE_OPTIONS features FEATURES cuda TUTTI_CUDA mpi TUTTI_MPI)
+# Each option is ON or OFF, never AUTO: a port depends on nothing but what was asked for.
+vcpkg_check_features(
+  OUT_FEATURE_OPTIONS
+  features
+  FEATURES
+  cuda
+  TUTTI_CUDA
+  cuda-libraries
+  TUTTI_CUDA_LIBRARIES
+  mpi
+  TUTTI_MPI
+  nccl
+  TUTTI_NCCL
+  nvtx
+  TUTTI_NVTX
+)
 vcpkg_cmake_configure(
   SOURCE_PATH "${SOURCE_PATH}"
   OPTIONS ${features} -DTUTTI_BUILD_TESTS=OFF -DTUTTI_BUILD_PERF=OFF -DTUTTI_BUILD_EXAMPLES=OFF
