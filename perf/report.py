@@ -87,6 +87,10 @@ def write(option, path, text):
 
 def write_pages(runs, checks, folder, check):
     pages = tables.pages_of(runs, checks)
+    if check:
+        for path in sorted(folder.glob("*.md")):
+            if path.name not in pages:
+                fail(f"{path} is of no results: remove it")
     for name, text in pages.items():
         path = folder / name
         if not check:

@@ -143,10 +143,19 @@ def suites(checks):
     return f"\n## The test suite on GPUs\n\n{head}{''.join(lines)}"
 
 
+def latest_of(runs):
+    """Of each table on each machine, what the latest file has; the latest first."""
+    files, found = {}, []
+    for run in sorted(runs, key=lambda run: run.facts.get("date", ""), reverse=True):
+        if files.setdefault((run.machine, run.mode, run.table), run.file) == run.file:
+            found.append(run)
+    return found
+
+
 def pages_of(runs, checks):
     """{file name: text} of all pages."""
     machines = {}
-    for run in runs:
+    for run in latest_of(runs):
         machines.setdefault(run.machine, []).append(run)
     index = f"{GENERATED}# Results\n\n| machine | measured | commits |\n|---|---|---|\n"
     pages = {}
