@@ -20,10 +20,11 @@ OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter,
 all_reduce_add_coalesced, all_gather, all_gather_coalesced, all_gather_unequal, reduce_scatter_add,
 reduce_scatter_coalesced, reduce_scatter_add_unequal, all_to_all, all_to_all_coalesced, all_to_all_unequal, sendrecv,
 barrier, several of these, or all. In one process sendrecv is copies between all pairs of devices: latency at the
-smallest size, bandwidth at the largest; between ranks messages, from each member to the next one. Of the unequal ones the parts of n members are as long as 1 to n units; of an exchange each member's own is the
-shortest. One process drives all devices. Started by mpirun, every process is a rank with -g devices; rank 0 prints.
-Between ranks all operations are those of a Communicator. In one process those from all_reduce_add to
-all_to_all_unequal, and barrier, are: of one that joins all its devices, 16 at most.
+smallest size, bandwidth at the largest; between ranks messages, from each member to the next one. Of the unequal ones
+the parts of n members are as long as 1 to n units; of an exchange each member's own is the shortest. One process
+drives all devices. Started by mpirun, every process is a rank with -g devices; rank 0 prints. Between ranks all
+operations are those of a Communicator. In one process those from all_reduce_add to all_to_all_unequal, and barrier,
+are: of one that joins all its devices, 16 at most.
   tutti-perf topo              devices, links and the peer-to-peer self-test
   tutti-perf explain OP SIZE   which transport and algorithm a call takes (in place, if it can), and why
   tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file
