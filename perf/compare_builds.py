@@ -145,10 +145,11 @@ def facts_of(given, measured):
     }
 
 
-def base_of(folder, facts):
+def base_of(folder, facts, what=""):
+    """The first name of the day that is not taken yet, without its ending."""
     count, _, name = facts["devices"].partition(" x ")
     short = "".join(letter if letter.isalnum() else "-" for letter in name.removeprefix("NVIDIA "))
-    first = os.path.join(folder, f"{facts['date'][:10]}-{count}x{short}")
+    first = os.path.join(folder, f"{facts['date'][:10]}-{count}x{short}{what}")
     base, following = first, 2
     while os.path.exists(base + ".json.gz") or os.path.exists(base + ".md"):
         base, following = f"{first}-{following}", following + 1

@@ -73,14 +73,26 @@ std::vector<Tensor> one_per_device(std::int64_t elements) {
 // --- Memory
 // ----------------------------------------------------------------------------------------------------------
 
-/// A tensor made and dropped: a hit in the cache, each thread on a device of its own.
+/// What is asked for of the cache, in bytes: of the small pool, of segments of 2 MiB and of 20 MiB, and of a
+/// segment alone.
+void sizes_of_hits(benchmark::internal::Benchmark* hits) {
+  for (const std::int64_t bytes :
+       {std::int64_t{256}, std::int64_t{64} << 10, std::int64_t{4} << 20, std::int64_t{64} << 20})
+    hits->Arg(bytes);
+  hits->ThreadRange(1, 8)->UseRealTime();
+}
+
+/// A tensor made and dropped: a hit in the cache, each thread on a device of its own, as far as there are
+/// some.
 void allocator_hit(State& state) {
   const tutti::Device device = state.thread_index() % tutti::device_count();
   const tutti::DeviceGuard guard(device);
-  static_cast<void>(tensor_on(device, tiny));
-  for (auto _ : state) benchmark::DoNotOptimize(tensor_on(device, tiny).data());
+  const std::int64_t elements = state.range(0) / std::int64_t{sizeof(float)};
+  static_cast<void>(tensor_on(device, elements));
+  for (auto _ : state) benchmark::DoNotOptimize(tensor_on(device, elements).data());
+  state.SetItemsProcessed(state.iterations());
 }
-BENCHMARK(allocator_hit)->ThreadRange(1, 8)->UseRealTime();
+BENCHMARK(allocator_hit)->Apply(sizes_of_hits);
 
 /// The same without a tensor: `caching_allocator_alloc` and `_delete` together.
 void raw_allocator_hit(State& state) {
@@ -93,8 +105,9 @@ void raw_allocator_hit(State& state) {
     benchmark::DoNotOptimize(address);
     tutti::caching_allocator_delete(address);
   }
+  state.SetItemsProcessed(state.iterations());
 }
-BENCHMARK(raw_allocator_hit)->Arg(256)->Arg(std::int64_t{4} << 20)->ThreadRange(1, 8)->UseRealTime();
+BENCHMARK(raw_allocator_hit)->Apply(sizes_of_hits);
 
 /// The same on a stream of the pool, while the cache has a thousand other blocks of many sizes.
 void raw_allocator_hit_among_many(State& state) {
