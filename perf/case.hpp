@@ -3,6 +3,7 @@
 
 #include "members.hpp"
 #include "operand_memory.hpp"
+#include "reductions.hpp"
 #include "tensor_lists.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/dtype.hpp"
@@ -28,11 +29,8 @@ struct Case {
   CollectiveOptions options;
   ReduceKind reduce_kind = ReduceKind::sum;
 
-  static constexpr int premul_factor = 2;
   /// What a reduction is told.
-  [[nodiscard]] ReduceOp operation() const {
-    return reduce_kind == ReduceKind::premul_sum ? ReduceOp::premul_sum(premul_factor) : reduce_kind;
-  }
+  [[nodiscard]] ReduceOp operation() const { return operation_of(reduce_kind); }
 };
 
 /// Where results go.

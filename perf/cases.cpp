@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cases.hpp"
 
+#include "reductions.hpp"
 #include "tutti/layout.hpp"
 #include "tutti/reduce_types.hpp"
 
@@ -83,7 +84,7 @@ std::string describe(const Operation& operation, const Case& what) {
   if (!operation.moves_tensors()) return text;
   if (what.tensors.empty()) text += fmt::format(" {}", format_size(what.bytes));
   text += fmt::format(" {}", name_of(what.dtype));
-  if (what.reduce_kind != ReduceKind::sum) text += fmt::format(" {}", name_of(what.reduce_kind));
+  if (what.reduce_kind != ReduceKind::sum) text += fmt::format(" {}", name_of_reduction(what.reduce_kind));
   if (operation.has_root()) text += fmt::format(" root {}", what.root);
   if (what.dim != 0) text += fmt::format(" dim {}", what.dim);
   return text;

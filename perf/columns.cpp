@@ -2,6 +2,7 @@
 #include "columns.hpp"
 
 #include "cases.hpp"
+#include "reductions.hpp"
 
 #include <algorithm>
 #include <array>
@@ -69,7 +70,7 @@ Columns::Columns(const Options& options, bool has_peer, std::size_t width)
     narrowest = std::min(narrowest, size_of(dtype));
   }
   std::size_t redop = 5;
-  for (const ReduceKind kind : options.reductions) redop = std::max(redop, name_of(kind).size());
+  for (const ReduceKind kind : options.reductions) redop = std::max(redop, name_of_reduction(kind).size());
   columns_ = {{Group::what, Figure::size, "size", "(B)", std::max<std::size_t>(digits_of(bytes), 7)},
               {Group::what, Figure::count, "count", "(elems)",
                std::max<std::size_t>(digits_of(bytes / std::max<std::size_t>(narrowest, 1)), 7)},
@@ -186,7 +187,7 @@ std::string Columns::value(const Column& column, const Row& row) const {
     case Figure::type:
       return std::string(name_of(row.dtype));
     case Figure::redop:
-      return std::string(row.redop ? name_of(*row.redop) : "none");
+      return std::string(row.redop ? name_of_reduction(*row.redop) : "none");
     case Figure::root:
       return fmt::format("{}", row.root);
     case Figure::time:

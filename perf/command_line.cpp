@@ -149,7 +149,8 @@ void declare(CLI::App& app, TypedOptions& typed) {
                    "element type, such as float32, half, int8, or all (default float32)");
   operations.value("-o,--op", typed.reduction, "NAME",
                    "reductions: sum (default), avg, premul_sum (by 2), min, max, prod, band, bor, bxor,\n"
-                   "or all; with the element types that have them");
+                   "or all of these, with the element types that have them; absmax: the larger\n"
+                   "absolute value, by an operation that is compiled at run time");
   operations.value("-r,--root", typed.root, "N",
                    "root, or all, or -1, which is the same (default 0): a device; between ranks,\n"
                    "counted through all");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "json.hpp"
 
+#include "reductions.hpp"
 #include "tutti/version.hpp"
 
 #include <cstdlib>
@@ -170,7 +171,7 @@ Json row_of(const Row& row, Headline headline) {
                  {"tensors", row.tensors},
                  {"tensor_list", nullptr},
                  {"dtype", name_of(row.dtype)},
-                 {"redop", row.redop ? name_of(*row.redop) : "none"},
+                 {"redop", row.redop ? name_of_reduction(*row.redop) : "none"},
                  {"root", row.root},
                  {"dim", row.dim},
                  {"devices", row.device_count},

@@ -28,7 +28,7 @@ constexpr Choices choices[] = {
     {"--dim", "0 1 all"},
     {"--transport", "auto p2p nccl staged"},
     {"--determinism", "fastest bitwise"},
-    {"--op", "sum avg premul_sum min max prod band bor bxor all"},
+    {"--op", "sum avg premul_sum min max prod band bor bxor absmax all"},
     {"--results", "out new"},
     {"--backend", "auto cuda host"},
     {"--topology", "island two-islands pcie pcie-p2p"},

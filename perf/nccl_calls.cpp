@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl_calls.hpp"
 
+#include "reductions.hpp"
 #include "tutti/error.hpp"
 #include "tutti/float_types.hpp"
 
@@ -71,19 +72,19 @@ std::array<std::byte, sizeof(double)> factor_of(ncclDataType_t type) {
   const auto put = [&element](auto value) { std::memcpy(element.data(), &value, sizeof value); };
   switch (type) {
     case ncclFloat16:
-      put(Float16(static_cast<float>(Case::premul_factor)));
+      put(Float16(static_cast<float>(premul_factor)));
       break;
     case ncclBfloat16:
-      put(BFloat16(static_cast<float>(Case::premul_factor)));
+      put(BFloat16(static_cast<float>(premul_factor)));
       break;
     case ncclFloat32:
-      put(static_cast<float>(Case::premul_factor));
+      put(static_cast<float>(premul_factor));
       break;
     case ncclFloat64:
-      put(static_cast<double>(Case::premul_factor));
+      put(static_cast<double>(premul_factor));
       break;
     default:
-      put(static_cast<std::int64_t>(Case::premul_factor));  // its first bytes are every shorter integer's
+      put(static_cast<std::int64_t>(premul_factor));  // its first bytes are every shorter integer's
       break;
   }
   return element;
@@ -117,14 +118,14 @@ std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
   if (!operation.sums()) return "";
   const bool multiplies = call.reduce_kind == ReduceKind::premul_sum;
   if (!multiplies && !own_operation_of(call.reduce_kind))
-    return fmt::format("NCCL has no {}", name_of(call.reduce_kind));
+    return fmt::format("NCCL has no {}", name_of_reduction(call.reduce_kind));
   const bool is_plain_sum =
       multiplies || call.reduce_kind == ReduceKind::sum || call.reduce_kind == ReduceKind::avg;
   for (const Buffer& input : call.input_buffers) {  // every rank has one
     const DType dtype = input.tensor.dtype();
     const std::optional<SummedType> type = summed_type(dtype);
     if (!type || (type->per_element != 1 && !is_plain_sum))
-      return fmt::format("NCCL has no {} of {}", name_of(call.reduce_kind), name_of(dtype));
+      return fmt::format("NCCL has no {} of {}", name_of_reduction(call.reduce_kind), name_of(dtype));
   }
   return "";
 }

@@ -4,6 +4,7 @@
 #include "command_line.hpp"
 #include "element_types.hpp"
 #include "nearest.hpp"
+#include "reductions.hpp"
 #include "tutti/error.hpp"
 #include "tutti/reduce_types.hpp"
 #include "usage_error.hpp"
@@ -125,13 +126,14 @@ TransportKind parse_transport_option(const std::string& text) {
   }
 }
 
-/// All, or the one that is named, which at least one of the element types has.
+/// All that need no compiler, or the one that is named, which at least one of the element types has.
 std::vector<ReduceKind> parse_reductions(const std::string& text, const Options& options) {
   if (text == "all") return {all_reduce_kinds.begin(), all_reduce_kinds.end()};
-  const auto* const named =
-      std::ranges::find_if(all_reduce_kinds, [&](ReduceKind kind) { return name_of(kind) == text; });
-  if (named == all_reduce_kinds.end())
-    refuse("-o", text, "sum, avg, premul_sum, min, max, prod, band, bor, bxor or all");
+  const std::span<const ReduceKind> kinds = named_reductions();
+  const auto named =
+      std::ranges::find_if(kinds, [&](ReduceKind kind) { return name_of_reduction(kind) == text; });
+  if (named == kinds.end())
+    refuse("-o", text, "sum, avg, premul_sum, min, max, prod, band, bor, bxor, absmax or all");
   const bool is_had =
       std::ranges::any_of(options.dtypes, [&](DType dtype) { return has_operation(dtype, *named); });
   if (!is_had)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "peer.hpp"
+#include "reductions.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "usage_error.hpp"
@@ -136,11 +137,11 @@ class MpiPeer final : public Peer {
       return "MPI exchanges parts in place where as much comes from each as goes there";
     if (!operation.sums()) return "";
     if (operation_of(DType::uint8, call.reduce_kind) == MPI_OP_NULL)
-      return fmt::format("MPI has no {}", name_of(call.reduce_kind));
+      return fmt::format("MPI has no {}", name_of_reduction(call.reduce_kind));
     for (const Buffer& input : call.input_buffers) {
       const DType dtype = input.tensor.dtype();
       if (summable_type(dtype) == MPI_DATATYPE_NULL)
-        return fmt::format("MPI has no {} of {}", name_of(call.reduce_kind), name_of(dtype));
+        return fmt::format("MPI has no {} of {}", name_of_reduction(call.reduce_kind), name_of(dtype));
     }
     return "";
   }

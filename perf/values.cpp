@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "values.hpp"
 
-#include "case.hpp"
+#include "reductions.hpp"
 
 #include <algorithm>
 #include <array>
@@ -139,7 +139,7 @@ class SourceValues {
   /// How often the largest value may be added.
   [[nodiscard]] static std::uint64_t most_summed(const Content& content) noexcept {
     const bool is_doubled = content.reduce_kind == ReduceKind::premul_sum;
-    return static_cast<std::uint64_t>(content.all_sources) * (is_doubled ? Case::premul_factor : 1);
+    return static_cast<std::uint64_t>(content.all_sources) * (is_doubled ? premul_factor : 1);
   }
 
   std::uint64_t salt_;
@@ -168,6 +168,7 @@ void take_source(const SourceValues& values, Run run, std::uint32_t* totals, Red
     case ReduceKind::min:
       return take_source(values, run, totals, [](Number a, Number b) { return std::min(a, b); });
     case ReduceKind::max:
+    case ReduceKind::compiled:  // absmax: no value is negative
       return take_source(values, run, totals, [](Number a, Number b) { return std::max(a, b); });
     case ReduceKind::prod:
       return take_source(values, run, totals, [](Number a, Number b) { return a * b; });
@@ -180,7 +181,6 @@ void take_source(const SourceValues& values, Run run, std::uint32_t* totals, Red
     case ReduceKind::sum:
     case ReduceKind::avg:
     case ReduceKind::premul_sum:
-    case ReduceKind::compiled:  // which no option names
       return take_source(values, run, totals, [](Number a, Number b) { return a + b; });
   }
 }
@@ -200,7 +200,7 @@ template <class T>
 T encode_total(const Content& content, std::uint32_t total) {
   if (content.is_input) return encode<T>(total);
   if (content.reduce_kind == ReduceKind::avg) return encode_mean<T>(total, content.source_count);
-  if (content.reduce_kind == ReduceKind::premul_sum) return encode<T>(total * Case::premul_factor);
+  if (content.reduce_kind == ReduceKind::premul_sum) return encode<T>(total * premul_factor);
   return encode<T>(total);
 }
 

@@ -140,6 +140,36 @@ TEST(PerfCommandLine, EveryReductionOfEveryElementTypeIsRight) {
   }
 }
 
+TEST(PerfCommandLine, AReductionThatIsCompiledIsRight) {
+  const std::string json = temporary("compiled.json");
+  const Outcome outcome = run({"reduce",
+                               "all_reduce",
+                               "reduce_scatter_add_unequal",
+                               "-d",
+                               "int16",
+                               "-o",
+                               "absmax",
+                               "-b",
+                               "10K",
+                               "-e",
+                               "100K",
+                               "-f",
+                               "10",
+                               "-n",
+                               "1",
+                               "--repetitions",
+                               "1",
+                               "--devices",
+                               "3",
+                               "-J",
+                               json});
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_EQ(document["rows"].size(), 6U);
+  for (const auto& row : document["rows"]) EXPECT_EQ(row["redop"], "absmax");
+  expect_right(document["rows"]);
+}
+
 TEST(PerfCommandLine, TensorsHaveTheirBytesWhateverTheirType) {
   const std::string json = temporary("types.json");
   const Outcome outcome = run({"broadcast_coalesced", "--tensors", "10x1K", "-d", "all", "-n", "1",

@@ -94,6 +94,7 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "-d", "quaternion"}, "-d: 'quaternion' is not an element type: expected float16, "},
       {{"broadcast", "-d", "uint32"}, "-d: there is no element type uint32: take int32"},
       {{"broadcast", "-o", "mean"}, "-o: 'mean' is not valid: expected sum, avg, premul_sum, min, "},
+      {{"all_reduce", "-d", "complex64", "-o", "absmax"}, "-o absmax: elements of complex64 do not have it"},
       {{"all_reduce", "-o", "band"}, "-o band: elements of float32 do not have it"},
       {{"all_reduce", "-d", "bool", "-o", "avg"}, "-o avg: elements of bool do not have it"},
       {{"broadcast", "-G", "x"}, "-G: 'x'"},
