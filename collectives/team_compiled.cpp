@@ -123,14 +123,18 @@ class CompiledReduction {
   /// Everyone's results go to all.
   void spread(const CompiledStep& step) {
     for (std::size_t i = 0; i < call_.locals(); ++i) {
-      const Tensor& whole = result(i, step.first);
-      const auto start = static_cast<std::int64_t>(step.start_of(0, call_.first_local() + i));
-      const auto share = static_cast<std::int64_t>(share_of(step, 0, i));
-      call_.set_input(i, 0, whole.narrow(0, start, share), "inputs");
-      call_.set_output(i, 0, whole, "out");
+      for (std::size_t k = 0; k < step.columns; ++k) {
+        const Tensor& whole = result(i, step.first + k);
+        const auto start = static_cast<std::int64_t>(step.start_of(k, call_.first_local() + i));
+        const auto share = static_cast<std::int64_t>(share_of(step, k, i));
+        call_.set_input(i, k, whole.narrow(0, start, share), "inputs");
+        call_.set_output(i, k, whole, "out");
+      }
     }
     call_.run([&] {
-      for (std::size_t i = 0; i < call_.locals(); ++i) finish(i, step.first);
+      for (std::size_t i = 0; i < call_.locals(); ++i) {
+        for (std::size_t k = 0; k < step.columns; ++k) finish(i, step.first + k);
+      }
     });
   }
 

@@ -25,12 +25,7 @@ class CompiledSteps {
       return std::move(steps_);
     }
     if (whole_.columns == 0) return {};
-    CompiledStep step = exchange_of(0, whole_.columns);
-    for (std::size_t column = 0; column < whole_.columns; ++column) {
-      step.request.add_copied(bytes_of(column));
-      step.shares.emplace_back(members_, elements_of(column) / members_);
-    }
-    steps_.push_back(std::move(step));
+    add_exchange_of_equal_parts(0, whole_.columns);
     return std::move(steps_);
   }
 
@@ -45,10 +40,17 @@ class CompiledSteps {
         column = end;
         continue;
       }
+      const std::size_t end_of_even = is_for_all ? end_of_batch(column) : column;
+      if (end_of_even - column > 1) {
+        add_exchange_of_equal_parts(column, end_of_even);
+        add_spread(column, end_of_even);
+        column = end_of_even;
+        continue;
+      }
       const std::vector<std::uint64_t> shares =
           is_for_all ? even_shares(column) : shares_of_root(elements_of(column));
       add_exchange(column, shares);
-      if (is_for_all) add_spread(column, shares);
+      if (is_for_all) add_spread(column, column + 1);
       ++column;
     }
     return std::move(steps_);
@@ -73,6 +75,17 @@ class CompiledSteps {
     std::uint64_t bytes = 0;
     std::size_t end = first;
     while (end < whole_.columns && bytes_of(end) <= compiled_gathers_to - bytes) bytes += bytes_of(end++);
+    return end;
+  }
+
+  /// The columns from `first` on that are shared out together end before this one: `first` itself if it is to
+  /// be alone.
+  [[nodiscard]] std::size_t end_of_batch(std::size_t first) const {
+    std::uint64_t bytes = 0;
+    std::size_t end = first;
+    while (end < whole_.columns && elements_of(end) % members_ == 0 &&
+           bytes_of(end) <= compiled_batches_to - bytes)
+      bytes += bytes_of(end++);
     return end;
   }
 
@@ -125,17 +138,31 @@ class CompiledSteps {
     steps_.push_back(std::move(step));
   }
 
-  void add_spread(std::size_t column, const std::vector<std::uint64_t>& shares) {
-    CompiledStep step{.kind = CompiledStep::Kind::spread, .first = column};
-    step.request.collective = Collective::all_gather;
-    const std::uint64_t width = width_of(column);
-    if (are_equal(shares)) {
-      step.request.add_copied(shares.front() * width);
-    } else {
+  void add_exchange_of_equal_parts(std::size_t first, std::size_t end) {
+    CompiledStep step = exchange_of(first, end - first);
+    for (std::size_t column = first; column < end; ++column) {
       step.request.add_copied(bytes_of(column));
-      for (const std::uint64_t share : shares) step.request.parts.push_back(share * width);
+      step.shares.emplace_back(members_, elements_of(column) / members_);
     }
-    step.shares.push_back(shares);
+    steps_.push_back(std::move(step));
+  }
+
+  /// Of what the step before has combined: several columns have equal shares.
+  void add_spread(std::size_t first, std::size_t end) {
+    CompiledStep step{.kind = CompiledStep::Kind::spread, .first = first, .columns = end - first};
+    step.request.collective = step.columns == 1 ? Collective::all_gather : Collective::all_gather_coalesced;
+    step.request.columns = step.columns;
+    step.shares = steps_.back().shares;
+    for (std::size_t k = 0; k < step.columns; ++k) {
+      const std::vector<std::uint64_t>& shares = step.shares[k];
+      const std::uint64_t width = width_of(first + k);
+      if (are_equal(shares)) {
+        step.request.add_copied(shares.front() * width);
+      } else {
+        step.request.add_copied(bytes_of(first + k));
+        for (const std::uint64_t share : shares) step.request.parts.push_back(share * width);
+      }
+    }
     steps_.push_back(std::move(step));
   }
 
@@ -174,7 +201,7 @@ std::string in_words(const CompiledStep& step) {
       step.columns == 1 ? fmt::format("tensor {}", step.first)
                         : fmt::format("tensors {} to {}", step.first, step.first + step.columns - 1);
   if (step.kind == CompiledStep::Kind::spread)
-    return fmt::format("all_gather of what has been combined of {}", tensors);
+    return fmt::format("{} of what has been combined of {}", name_of(step.request.collective), tensors);
   return fmt::format("{} of {}, which who has results then combines by what is compiled at run time",
                      name_of(step.request.collective), tensors);
 }

@@ -66,7 +66,8 @@ namespace {
 /// alone.
 void check_compiled_lists(Group& group, const ReduceOp& op) {
   const std::vector<std::pair<DType, std::int64_t>> columns{
-      {DType::float32, 12}, {DType::int32, 0}, {DType::float32, 40'001}, {DType::bfloat16, 7}};
+      {DType::float32, 12},     {DType::bfloat16, 0},    {DType::float32, 40'001},  {DType::bfloat16, 7},
+      {DType::float32, 25'200}, {DType::float32, 2'520}, {DType::bfloat16, 50'400}, {DType::bfloat16, 5}};
   const int root = group.members() - 1;
   std::vector<std::vector<HostArray>> arrays;
   std::vector<std::vector<Tensor>> inputs(static_cast<std::size_t>(group.locals()));
@@ -158,6 +159,12 @@ void a_compiled_operation_goes_through_members_in_order(Group& group) {
                                                          {{3, 0}, 1, Sizes(counts.size(), 0)}})
     start_reduce_scatter(group, op, DType::float32, parts, ++seed)();
   check_compiled_strides(group, op);
+  const std::string together = group.communicator.explain({.collective = Collective::all_reduce_coalesced,
+                                                           .tensor_bytes = {2520 << 10, 2520 << 10},
+                                                           .reduce_kind = ReduceKind::compiled});
+  for (const char* const words : {"step: all_to_all_coalesced of tensors 0 to 1",
+                                  "step: all_gather_coalesced of what has been combined of tensors 0 to 1"})
+    EXPECT_NE(together.find(words), std::string::npos) << together;
   const std::string steps = group.communicator.explain(
       {.collective = Collective::all_reduce, .bytes = 1 << 20, .reduce_kind = ReduceKind::compiled});
   for (const char* const words :
