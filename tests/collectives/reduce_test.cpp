@@ -50,8 +50,10 @@ TUTTI_FOR_EVERY_TRANSPORT(Reduce);
 TEST_P(Reduce, DoesEveryOperationOfEveryElementType) {
   const std::vector<Device> devices = first_devices();
   for (const DType dtype : all_dtypes) {
-    for (const ReduceOp& op : operations_of(dtype, devices.size()))
-      check(random_inputs(dtype, {7, 33}, devices.size()), op, devices, devices.back());
+    for (const ReduceOp& op : operations_of(dtype, devices.size())) {
+      for (const Sizes& sizes : {Sizes{7, 33}, Sizes{0}, Sizes{1}, Sizes{13}, Sizes{1009}})
+        check(random_inputs(dtype, sizes, devices.size()), op, devices, devices.back());
+    }
     if (HasFailure()) return;
   }
 }

@@ -88,6 +88,18 @@ void check_letters(const Group& group, const std::vector<Letter>& letters, Strea
   post.check();
 }
 
+/// Each element type, in numbers that differ.
+void check_every_type(const Group& group) {
+  std::vector<Letter> letters;
+  const Sizes counts{0, 1, 13, 251, 4'099};
+  for (const DType dtype : all_dtypes) {
+    const std::int64_t count = counts[letters.size() / 2 % counts.size()];
+    letters.push_back({0, group.members() - 1, dtype, count, 700 + letters.size()});
+    letters.push_back({group.members() - 1, 0, dtype, count + 1, 700 + letters.size()});
+  }
+  check_letters(group, letters);
+}
+
 /// So many that no log and no ring has room for them.
 void check_many(const Group& group) {
   std::vector<Letter> letters;
@@ -176,6 +188,7 @@ void messages_go_from_member_to_member(Group& group) {
   for (int i = 0; i < group.locals(); ++i) current_stream(group.device(i).index()).synchronize();
   check_letters(group, letters_of_all(group, {500}, DType::bfloat16, 600), streams);
   check_letters(group, {{0, group.members() - 1, DType::float32, 2'200'001, 650}});  // more than a window
+  check_every_type(group);
   check_many(group);
   check_single_calls(group);
   check_beside_collectives(group);
