@@ -3,9 +3,11 @@
 #include "environment.hpp"
 #include "runtime.hpp"
 #include "shareable_memory.hpp"
+#include "support/absent_backend.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
 #include "support/memory_books.hpp"
+#include "support/standard_error.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/memory.hpp"
@@ -17,9 +19,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -252,6 +256,55 @@ TEST(ExpandableRanges, RefuseAccessWhereTheyHaveNoMemory) {
   EXPECT_TRUE(refuses([&] { fill(0, 1); }, ErrorCode::device_failure, {"not all of them have memory"}));
   backend.release_addresses(0, range, bytes);
   synchronize(0);
+}
+
+/// Two devices whose driver maps memory in pieces of some length, or not at all.
+class CoarseBackend final : public AbsentBackend {
+ public:
+  explicit CoarseBackend(std::size_t page_bytes) : page_bytes_(page_bytes) {}
+
+  std::size_t page_bytes(int) override { return page_bytes_; }
+  void* allocate_device(int, std::size_t bytes) override { return std::malloc(bytes); }
+  void free_device(int, void* address) noexcept override { std::free(address); }
+  void synchronize_device(int) override {}
+  bool is_capturing(StreamRef) override { return false; }
+
+ private:
+  const std::size_t page_bytes_;
+};
+
+/// What is written to standard error while tensors' memory of both devices is taken and given back.
+std::string words_of_ordinary_segments(std::size_t page_bytes) {
+  CoarseBackend backend(page_bytes);
+  EventPool events(backend, backend.device_count());
+  StandardError log;
+  for (const int device : {0, 1}) {
+    CachingAllocator allocator(backend, events, device, nullptr, {.has_expandable_segments = true});
+    std::vector<Block*> blocks;
+    for (const std::size_t bytes : {range_mib / 2, 3 * range_mib, 30 * range_mib})
+      blocks.push_back(allocator.allocate(bytes, {.device = device}));
+    const std::vector<MemorySegment> segments = allocator.snapshot();
+    EXPECT_EQ(segments.size(), 3U);
+    EXPECT_TRUE(
+        std::ranges::none_of(segments, [](const MemorySegment& segment) { return segment.is_expandable; }));
+    for (Block* const block : blocks) allocator.free(block);
+    allocator.empty_cache();
+    EXPECT_TRUE(allocator.snapshot().empty());
+  }
+  return log.end();
+}
+
+TEST(WithoutExpandableSegments, OrdinaryOnesServeAndAWarningSaysSoOnce) {
+  static bool has_warned = false;  // of this process, also where tests are repeated
+  const std::string words = words_of_ordinary_segments(0);
+  if (std::exchange(has_warned, true)) {
+    EXPECT_EQ(words, "");
+  } else {
+    EXPECT_TRUE(
+        mentions(words, {"warning", "TUTTI_ALLOC_CONF", "device 0", "expandable_segments", "ordinary"}));
+    EXPECT_EQ(std::ranges::count(words, '\n'), 1);
+  }
+  EXPECT_EQ(words_of_ordinary_segments(3 * range_mib), "") << "of which pages of 2 and 20 MiB cannot be made";
 }
 
 }  // namespace

@@ -7,17 +7,13 @@
 #include "runtime.hpp"
 #include "support/environment.hpp"
 #include "support/errors.hpp"
+#include "support/stream_sanitizer_fixture.hpp"
 #include "tutti/tutti.hpp"
 
-#include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
-#include <functional>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -37,77 +33,10 @@ namespace tutti {
 namespace {
 
 using ss::RaceKind;
-
-constexpr std::int64_t sanitized_length = 1024;
-constexpr std::size_t sanitized_bytes = 4 * sanitized_length;
-
-std::string words_of(const Stream& stream) {
-  const std::string words = to_string(stream);
-  return words.substr(0, words.find(','));
-}
-
-class StreamSanitizer : public testing::Test {
- protected:
-  StreamSanitizer() {
-    for (int device = 0; device < device_count(); ++device) synchronize(device);
-    ss::enable(ss::Mode::warn);
-    ss::set_callback([this](const ss::Report& report) {
-      const std::lock_guard lock(mutex_);
-      reports_.push_back(report);
-    });
-  }
-  ~StreamSanitizer() override {
-    ss::set_callback({});
-    ss::enable(ss::Mode::off);
-    for (int device = 0; device < device_count(); ++device) synchronize(device);
-  }
-
-  static Tensor made_on(const Stream& stream) {
-    const StreamGuard guard(stream);
-    return zeros({sanitized_length}, {.device = Device(stream.device())});
-  }
-  static void fill_on(const Stream& stream, const Tensor& tensor) {
-    const StreamGuard guard(stream);
-    tensor.fill_(1);
-  }
-  static void copy_on(const Stream& stream, const Tensor& target, const Tensor& source) {
-    const StreamGuard guard(stream);
-    target.copy_(source, Blocking::no);
-  }
-  /// Two tensors that everybody may use.
-  void settle() const {
-    a_.synchronize();
-    b_.synchronize();
-  }
-
-  [[nodiscard]] testing::AssertionResult is_silent() const {
-    if (reports_.empty()) return testing::AssertionSuccess();
-    return testing::AssertionFailure() << reports_.front().text;
-  }
-  /// One report, of this kind, whose sides are on these streams.
-  [[nodiscard]] testing::AssertionResult told(RaceKind kind, const std::string& first,
-                                              const std::string& second) {
-    if (reports_.size() != 1)
-      return testing::AssertionFailure() << reports_.size() << " reports" << (is_silent().message());
-    report_ = reports_.front();
-    if (report_.kind == kind && report_.first.stream == first && report_.second.stream == second)
-      return testing::AssertionSuccess();
-    return testing::AssertionFailure() << report_.text;
-  }
-  [[nodiscard]] testing::AssertionResult told(RaceKind kind) {
-    return told(kind, words_of(a_), words_of(b_));
-  }
-  [[nodiscard]] testing::AssertionResult misses(std::string_view words) const {
-    if (report_.missing.find(words) != std::string::npos) return testing::AssertionSuccess();
-    return testing::AssertionFailure() << report_.missing << " does not hold " << words;
-  }
-
-  const Stream a_{0};
-  const Stream b_{0};
-  std::mutex mutex_;
-  std::vector<ss::Report> reports_;
-  ss::Report report_;
-};
+using test::sanitized_bytes;
+using test::sanitized_length;
+using test::StreamSanitizer;
+using test::words_of;
 
 TEST_F(StreamSanitizer, FindsReadsOfWhatAnotherStreamMayStillWrite) {
   const Tensor target = made_on(b_);
@@ -363,165 +292,6 @@ TEST_F(StreamSanitizer, ForgetsWhatWasQueuedWhileItIsOff) {
   EXPECT_EQ(ss::mode(), ss::Mode::warn);
   fill_on(a_, tensor);
   EXPECT_TRUE(is_silent());
-}
-
-class StreamSanitizerOfGraphs : public StreamSanitizer {
- protected:
-  Graph capture(const std::function<void()>& work) const {
-    const StreamGuard guard(a_);
-    return Graph::capture(a_, work);
-  }
-};
-
-TEST_F(StreamSanitizerOfGraphs, FindsRacesBetweenBranches) {
-  const Tensor tensor = made_on(a_);
-  settle();
-  const Graph graph = capture([&] {
-    b_.wait_stream(a_);
-    fill_on(a_, tensor);
-    fill_on(b_, tensor);
-    a_.wait_stream(b_);
-  });
-  EXPECT_TRUE(told(RaceKind::write_after_write));
-}
-
-TEST_F(StreamSanitizerOfGraphs, FindsRacesOfLaunchesWithOtherWork) {
-  const Tensor tensor = made_on(a_);
-  settle();
-  const Graph graph = capture([&] {
-    b_.wait_stream(a_);
-    fill_on(b_, tensor);
-    a_.wait_stream(b_);
-  });
-  fill_on(a_, tensor);
-  graph.launch(a_);
-  EXPECT_TRUE(is_silent());
-  fill_on(b_, tensor);
-  ASSERT_TRUE(told(RaceKind::write_after_write));
-  EXPECT_EQ(report_.first.operation, "fill, in a graph, by launch of a graph");
-  EXPECT_NE(report_.first.issued_at.find("captured at"), std::string::npos);
-}
-
-TEST_F(StreamSanitizerOfGraphs, IsSilentAboutMemoryOfTheGraphsOwn) {
-  const Tensor result = made_on(a_);
-  settle();
-  const Graph graph = capture([&] {
-    const Tensor inner = zeros({sanitized_length}, {.device = Device(0)});
-    result.copy_(inner, Blocking::no);
-  });
-  for (int i = 0; i < 3; ++i) graph.launch(a_);
-  const Tensor other = made_on(a_);
-  EXPECT_TRUE(is_silent());
-}
-
-TEST_F(StreamSanitizerOfGraphs, FollowsTheLaunchBefore) {
-  const Tensor tensor = made_on(a_);
-  settle();
-  const Graph graph = capture([&] { fill_on(a_, tensor); });
-  graph.launch(a_);
-  graph.launch(b_);
-  fill_on(b_, tensor);
-  EXPECT_TRUE(is_silent());
-  fill_on(a_, tensor);
-  EXPECT_TRUE(told(RaceKind::write_after_write, words_of(b_), words_of(a_)));
-}
-
-class StreamSanitizerOfCollectives : public StreamSanitizer {
- protected:
-  void SetUp() override {
-    if (device_count() < 2) GTEST_SKIP() << "needs two devices";
-  }
-  const Stream on_second_{Device(std::min(1, device_count() - 1))};
-};
-
-TEST_F(StreamSanitizerOfCollectives, NamesTheCallThatAnOperationIsPartOf) {
-  const Tensor root = made_on(default_stream(0));
-  const std::vector<Tensor> copies = broadcast(root, std::vector<Device>{Device(0), Device(1)});
-  fill_on(on_second_, copies[1]);
-  ASSERT_EQ(reports_.size(), 1U);
-  report_ = reports_.front();
-  EXPECT_EQ(report_.kind, RaceKind::write_after_write);
-  EXPECT_NE(report_.first.part_of.find("broadcast by "), std::string::npos) << report_.text;
-  EXPECT_EQ(report_.second.part_of, "");
-  EXPECT_EQ(report_.second.stream, words_of(on_second_));
-}
-
-TEST_F(StreamSanitizerOfCollectives, IsSilentAboutResultsOnTheirOwnStreams) {
-  const Tensor root = made_on(default_stream(0));
-  const std::vector<Tensor> copies = broadcast(root, std::vector<Device>{Device(0), Device(1)});
-  for (const Tensor& copy : copies) fill_on(default_stream(copy.device()), copy);
-  const Tensor sum = reduce_add(copies, Device(1));
-  fill_on(default_stream(1), sum);
-  fill_on(default_stream(0), copies[0]);
-  EXPECT_TRUE(is_silent());
-}
-
-/// A communicator of two devices of this process, and a tensor on each.
-class StreamSanitizerOfMembers : public StreamSanitizerOfCollectives {
- protected:
-  void SetUp() override {
-    if (device_count() < 2) GTEST_SKIP() << "needs two devices";
-    communicator_.emplace(
-        CommunicatorOptions{.devices = {Device(0), Device(1)}, .timeout = std::chrono::seconds(60)});
-    for (const Stream& stream : streams_) tensors_.push_back(made_on(stream));
-    results_ = {made_on(streams_[0]), made_on(streams_[1])};
-    for (const Stream& stream : streams_) stream.synchronize();
-  }
-  void TearDown() override { communicator_.reset(); }
-
-  const std::vector<Stream> streams_{a_, on_second_};
-  std::optional<Communicator> communicator_;
-  std::vector<Tensor> tensors_;
-  std::vector<Tensor> results_;
-};
-
-TEST_F(StreamSanitizerOfMembers, FindsUsesOfAResultOnAnotherMembersStream) {
-  communicator_->all_reduce_add(tensors_, results_, streams_);
-  ss::access(streams_[1], results_[0].view(), ss::Use::read, "kernel of mine");
-  ASSERT_EQ(reports_.size(), 1U);
-  report_ = reports_.front();
-  EXPECT_EQ(report_.kind, RaceKind::read_after_write);
-  EXPECT_NE(report_.first.part_of.find("all_reduce_add of a communicator"), std::string::npos)
-      << report_.text;
-  EXPECT_EQ(report_.first.stream, words_of(streams_[0]));
-  EXPECT_EQ(report_.second.stream, words_of(streams_[1]));
-}
-
-TEST_F(StreamSanitizerOfMembers, FindsOperandsThatAnotherStreamMayStillWrite) {
-  fill_on(b_, tensors_[0]);
-  communicator_->all_reduce_add(tensors_, results_, streams_);
-  ASSERT_FALSE(reports_.empty());
-  EXPECT_EQ(reports_.front().kind, RaceKind::read_after_write);
-  EXPECT_EQ(reports_.front().first.stream, words_of(b_));
-  EXPECT_EQ(reports_.front().second.stream, words_of(streams_[0]));
-}
-
-TEST_F(StreamSanitizerOfMembers, FollowsTheOrdersThatCallsMake) {
-  const auto use = [&](std::size_t member, const Tensor& tensor) {
-    ss::access(streams_[member], tensor.view(), ss::Use::read_write, "kernel of mine");
-  };
-  use(0, tensors_[0]);
-  use(1, tensors_[1]);
-  communicator_->all_reduce_add(tensors_, results_, streams_);
-  for (std::size_t member = 0; member < 2; ++member) {
-    use(member, tensors_[member]);
-    use(member, results_[member]);
-  }
-  communicator_->barrier(streams_);
-  use(1, results_[0]);
-  use(0, tensors_[1]);
-  communicator_->broadcast(results_, 1, streams_);
-  use(0, results_[0]);
-  use(0, results_[0]);
-  EXPECT_TRUE(is_silent());
-}
-
-TEST_F(StreamSanitizerOfMembers, KnowsThatABroadcastOrdersOneWay) {
-  ss::access(streams_[0], tensors_[0].view(), ss::Use::write, "of the other");
-  communicator_->broadcast(results_, 1, streams_);
-  // What the root gets next need not follow the others' earlier work.
-  ss::access(streams_[1], tensors_[0].view(), ss::Use::write, "of the root");
-  EXPECT_TRUE(told(RaceKind::write_after_write, words_of(streams_[0]), words_of(streams_[1])));
 }
 
 }  // namespace
