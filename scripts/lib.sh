@@ -105,7 +105,9 @@ configure() {
 # build PRESET [CMAKE_BUILD_ARGUMENT...]
 build() { cmake --build --preset "$@" -j "$(jobs)"; }
 
-# What docs/results is made of, in the order of its pages: the latest first. Comparisons of builds are no pages.
+# What docs/results is made of, in the order of its pages: the latest first. Comparisons of builds and of allocators are no
+# pages.
 results_of_pages() {
-  find perf/results -name '*.json.gz' -not -path '*/builds/*' -printf '%f %p\n' | sort -r | cut -d ' ' -f 2
+  find perf/results -name '*.json.gz' -not -path '*/builds/*' -not -path '*/allocator/*' -printf '%f %p\n' |
+    sort -r | cut -d ' ' -f 2
 }

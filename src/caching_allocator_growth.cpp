@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "caching_allocator.hpp"
+#include "external_streams.hpp"
 #include "format_bytes.hpp"
 #include "shareable_memory.hpp"
 #include "tutti/error.hpp"
@@ -227,7 +228,7 @@ void CachingAllocator::return_cached(GrowthLock& growth, std::size_t bytes) {
   // stays for now.
   std::vector<int> captured;
   std::ranges::copy_if(devices, std::back_inserter(captured),
-                       [this](int device) { return backend_.has_capture_on(device); });
+                       [this](int device) { return has_capture_on(backend_, device); });
   std::exception_ptr failure;
   growth.let_go([&] {
     for (const int device : devices) {

@@ -3,6 +3,7 @@
 
 #include "backend/descriptor.hpp"
 #include "blocking_call.hpp"
+#include "external_streams.hpp"
 #include "graph_recorder.hpp"
 #include "patient_write.hpp"
 #include "thread_current.hpp"
@@ -119,7 +120,7 @@ GraphGuard::GraphGuard(CUDAGraph& graph, const GraphGuardOptions& options)
   const BlockingCall blocks("GraphGuard");
   const Stream stream = options.stream ? *options.stream : Stream();
   // Where another thread captures, nobody can wait: then only as much memory is given back as may be.
-  if (!Runtime::get().backend().has_capture_on(stream.device())) synchronize(stream.device());
+  if (!has_capture_on(Runtime::get().backend(), stream.device())) synchronize(stream.device());
   empty_cache();
   current_.emplace(stream);
   graph_.capture_begin({.pool = options.pool, .error_mode = options.error_mode});

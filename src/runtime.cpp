@@ -4,6 +4,7 @@
 #include "backend/host/host_backend.hpp"
 #include "blocking_call.hpp"
 #include "environment.hpp"
+#include "external_streams.hpp"
 #include "fork_mark.hpp"
 #include "host_waits.hpp"
 #include "log.hpp"
@@ -321,7 +322,7 @@ void Runtime::destroy_extensions() {
 
 void Runtime::require_uncaptured() {
   for (int device = 0; device < device_count_; ++device) {
-    if (!backend_->has_capture_on(device)) continue;
+    if (!has_capture_on(*backend_, device)) continue;
     throw Error(ErrorCode::invalid_argument,
                 fmt::format("virtual_devices::start: a stream of device {} is being captured, expected none: "
                             "end the capture first",

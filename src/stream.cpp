@@ -2,6 +2,7 @@
 #include "tutti/stream.hpp"
 
 #include "blocking_call.hpp"
+#include "external_streams.hpp"
 #include "host_waits.hpp"
 #include "thread_current.hpp"
 #include "tutti/error.hpp"
@@ -21,7 +22,9 @@ namespace {
 
 /// Leaves the current device as it is.
 void set_stream_of_device(Runtime& runtime, const Stream& stream) {
-  thread_current(runtime).streams[stream.device()] = stream;
+  Stream& current = thread_current(runtime).streams[stream.device()];
+  note_current_stream(StreamAccess::ref(current), StreamAccess::ref(stream));
+  current = stream;
 }
 
 /// What names the stream, if there is one of that handle and device.
@@ -29,7 +32,10 @@ Stream external_stream(void* native_handle, int device) {
   backend::Backend& backend = Runtime::get().backend();
   const backend::StreamRef stream{static_cast<backend::StreamHandle>(native_handle), device};
   const std::optional<int> owner = backend.device_of(stream);
-  if (owner == device) return StreamAccess::make(stream, backend.stream_priority(stream));
+  if (owner == device) {
+    note_external_stream(stream);
+    return StreamAccess::make(stream, backend.stream_priority(stream));
+  }
   const std::string found = owner ? fmt::format("a stream of device {}", *owner) : "no stream that exists";
   const std::string_view expected =
       backend.kind() == BackendKind::host ? "the native_handle() of a virtual device's stream" : "one";

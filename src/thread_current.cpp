@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "thread_current.hpp"
 
+#include "external_streams.hpp"
+
 #include <memory>
 #include <new>
 #include <utility>
@@ -13,8 +15,14 @@ namespace {
 
 using Streams = std::vector<Stream>;
 
+/// They are no thread's current ones any more.
+void let_go_of(const Streams& streams) {
+  for (const Stream& stream : streams) note_current_stream(StreamAccess::ref(stream), {});
+}
+
 void free_streams(void* streams) {
-  delete static_cast<Streams*>(streams);
+  const std::unique_ptr<Streams> owner(static_cast<Streams*>(streams));
+  let_go_of(*owner);
   thread_current_state = {};
 }
 
@@ -46,6 +54,7 @@ void reset_thread_current(Runtime& runtime) {
     fresh.push_back(StreamAccess::make(runtime.backend().default_stream(device)));
   }
   Streams& streams = streams_of_this_thread();
+  let_go_of(streams);
   streams = std::move(fresh);
   thread_current_state = {runtime.generation(), 0, streams.data()};
 }

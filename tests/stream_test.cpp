@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/stream.hpp"
 
+#include "external_streams.hpp"
+#include "support/absent_backend.hpp"
 #include "support/errors.hpp"
 #include "support/stream_gate.hpp"
 #include "tutti/error.hpp"
@@ -11,6 +13,7 @@
 #include <sstream>
 #include <thread>
 #include <unordered_set>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -254,6 +257,38 @@ TEST(ExternalStream, AsksForThePriorityOfTheStream) {
     backend.destroy_stream(made);
   }
   EXPECT_EQ(ExternalStream(default_stream(0).native_handle(), 0).priority(), 0);
+}
+
+/// GPUs of which one stream is captured, which they tell only if they are asked for it.
+class SecretiveBackend final : public test::AbsentBackend {
+ public:
+  explicit SecretiveBackend(StreamRef captured) : captured_(captured) {}
+  BackendKind kind() const noexcept override { return BackendKind::cuda; }
+  bool is_capturing(StreamRef stream) override { return stream == captured_; }
+
+ private:
+  const StreamRef captured_;
+};
+
+TEST(ExternalStream, IsSeenToBeCapturedWhileItIsCurrentInAThread) {
+  const Stream made(0);
+  SecretiveBackend backend({static_cast<backend::StreamHandle>(made.native_handle()), 0});
+  const ExternalStream stream(made.native_handle(), 0);
+  EXPECT_FALSE(has_capture_on(backend, 0)) << "it may be gone";
+  {
+    const StreamGuard guard(stream);
+    EXPECT_TRUE(has_capture_on(backend, 0));
+    EXPECT_FALSE(has_capture_on(backend, 1));
+    std::thread([&] {
+      set_stream(stream);
+      EXPECT_TRUE(has_capture_on(backend, 0));
+    }).join();
+    EXPECT_TRUE(has_capture_on(backend, 0)) << "of the thread that has ended it was another one's too";
+    const StreamGuard other{Stream(0)};
+    EXPECT_FALSE(has_capture_on(backend, 0));
+  }
+  std::thread([&] { set_stream(stream); }).join();
+  EXPECT_FALSE(has_capture_on(backend, 0));
 }
 
 TEST(ExternalStream, RefusesNullForVirtualDevices) {

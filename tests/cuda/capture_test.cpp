@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -183,6 +184,23 @@ TEST_F(OwnGraph, OfAStreamThatCudaMadeIsNotSpoiltWhereCachesAreEmptied) {
   if (graph != nullptr) cudaGraphDestroy(graph);
   cudaStreamDestroy(native);
   EXPECT_FALSE(Runtime::get().backend().has_capture_on(0));
+}
+
+TEST_F(OwnGraph, OfOthersStreamsIsNotSpoiltByOtherThreadsWhileTheyAreCurrent) {
+  cudaStream_t native = nullptr;
+  check(cudaStreamCreateWithFlags(&native, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+  static_cast<void>(numbers(1000, 0));
+  synchronize(0);
+  cudaGraph_t graph = nullptr;
+  {
+    const StreamGuard guard(from_cuda(native, Device(0)));
+    check(cudaStreamBeginCapture(native, cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture");
+    std::thread([] { empty_cache(); }).join();
+    EXPECT_EQ(cudaStreamEndCapture(native, &graph), cudaSuccess);
+  }
+  if (graph != nullptr) cudaGraphDestroy(graph);
+  cudaStreamDestroy(native);
+  empty_cache();  // asks nothing of what is gone
 }
 
 TEST_F(OwnGraph, RefusesRandomNumbersThatWouldRepeat) {

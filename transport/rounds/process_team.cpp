@@ -2,6 +2,7 @@
 #include "transport/rounds/process_team.hpp"
 
 #include "blocking_call.hpp"
+#include "external_streams.hpp"
 #include "patience.hpp"
 #include "transport/launching.hpp"
 #include "transport/rounds/team_means.hpp"
@@ -90,7 +91,7 @@ ProcessTeams::Found ProcessTeams::find_or_make(std::span<const int> devices) {
     if (static_cast<std::size_t>(teams) >= most_teams)
       return {.refusal = fmt::format("{} other sets of devices have windows, which are all", most_teams)};
     const bool is_captured =
-        std::ranges::any_of(devices, [&](int device) { return runtime_.backend().has_capture_on(device); });
+        std::ranges::any_of(devices, [&](int device) { return has_capture_on(runtime_.backend(), device); });
     if (is_captured)
       return {.refusal = "windows are not made while something is captured", .is_for_now = true};
     if (get_sync_debug_mode() == SyncDebugMode::error)
