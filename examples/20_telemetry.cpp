@@ -12,9 +12,13 @@ namespace {
 bool tell_of(tutti::Device device) {
   std::cout << tutti::to_string(device) << " is " << tutti::get_device_name(device) << '\n';
   try {
-    std::cout << "  busy " << tutti::utilization(device) << " %, memory busy " << tutti::memory_usage(device)
-              << " %, " << tutti::temperature(device) << " degrees C, " << tutti::power_draw(device)
-              << " mW, " << tutti::clock_rate(device) << " MHz\n  " << tutti::list_gpu_processes(device)
+    const int busy = tutti::utilization(device);
+    const int memory_busy = tutti::memory_usage(device);
+    const int degrees = tutti::temperature(device);
+    const int milliwatts = tutti::power_draw(device);
+    const int megahertz = tutti::clock_rate(device);
+    std::cout << "  busy " << busy << " %, memory busy " << memory_busy << " %, " << degrees << " degrees C, "
+              << milliwatts << " mW, " << megahertz << " MHz\n  " << tutti::list_gpu_processes(device)
               << '\n';
   } catch (const tutti::Error& error) {
     std::cout << "  no gauges: " << error.what() << '\n';
