@@ -4,6 +4,7 @@ const figures = JSON.parse(document.getElementById("figures").textContent);
 const places = [...document.querySelectorAll("[data-figure]")];
 // On a narrow screen the contents would stand before everything else.
 document.querySelector("nav details").open = !matchMedia("(max-width: 60rem)").matches;
+const canHover = matchMedia("(hover: hover)").matches;
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 function themed(axis) {
@@ -27,7 +28,10 @@ function draw(place) {
     plot_bgcolor: "rgba(0,0,0,0)",
     font: {color: style.getPropertyValue("--text").trim(), size: 12},
     hoverlabel: {align: "left", namelength: -1},
-  }, {responsive: true, displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]]});
+  }, {
+    responsive: true, displaylogo: false, modeBarButtons: [["toImage", "resetScale2d"]],
+    displayModeBar: canHover ? "hover" : false,  // where nothing hovers, it would stand in the way for good
+  });
   place.dataset.drawn = "yes";
 }
 

@@ -268,16 +268,12 @@ def add_charts(page, runs):
 
 
 def add_lists(page, runs):
-    for (mode, operation), entries in lists_of(runs).items():
-        data = {}
-        for name, contender, run, time in entries:
-            bar = data.setdefault(f"{contender}: {run.name}", {"x": [], "y": []})
-            bar["x"].append(name)
-            bar["y"].append(time)
+    for (mode, operation), lines in lists_of(runs).items():
         bars = [
-            {"type": "bar", "name": name, "marker": {"color": COLORS[number % len(COLORS)]},
-             "hovertemplate": "%{x}: %{y:.4g} µs<extra>%{fullData.name}</extra>", **bar}
-            for number, (name, bar) in enumerate(data.items())
+            {"type": "bar", "name": f"{contender}: {run}", "marker": {"color": COLORS[number % len(COLORS)]},
+             "hovertemplate": "%{x}: %{y:.4g} µs<extra>%{fullData.name}</extra>",
+             "x": list(times), "y": list(times.values())}
+            for number, ((contender, run), (_, times)) in enumerate(lines.items())
         ]  # fmt: skip
         spec = figure(
             bars, {"title": {"text": "list of tensors"}, "automargin": True}, value_axis("time of a call (µs)")
@@ -292,14 +288,16 @@ def add_matrices(page, runs):
         parts = []
         for index, title, unit in ((0, "Latency", "µs"), (1, "Bandwidth", "GB/s")):
             values = [[cell and cell[index] for cell in row] for row in figures]
+            highest = max(cell for row in values for cell in row if cell is not None)
             names = [f"device {device}" for device in range(len(figures))]
             heat = {
-                "type": "heatmap", "z": values, "x": names, "y": names,
+                "type": "heatmap", "z": values, "zmin": 0, "zmax": highest, "x": names, "y": names,
                 "colorscale": "Viridis", "colorbar": {"title": {"text": unit}},
                 "texttemplate": "%{z:.3g}", "hovertemplate": f"from %{{y}} to %{{x}}: %{{z:.4g}} {unit}<extra></extra>",
             }  # fmt: skip
             vertical = {"title": {"text": "source"}, "autorange": "reversed", "automargin": True}
-            parts.append(page.place(title, figure([heat], {"title": {"text": "destination"}}, vertical)))
+            horizontal = {"title": {"text": "destination"}, "automargin": True}
+            parts.append(page.place(title, figure([heat], horizontal, vertical)))
         title = f"<h4>{escape(f'{format_size(size)} by {by}: {run.name}')}</h4>"
         sections.setdefault(run.mode, {}).setdefault(run.name, []).append(
             f'{title}<div class="figures">{"".join(parts)}</div>'

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Orders the rows of runs: charts of one operation, lines of one run and one contender over payload sizes."""
 
+import statistics
 from dataclasses import dataclass, field
 
 from .documents import TORCH
@@ -143,15 +144,26 @@ def charts_of(runs):
 
 
 def lists_of(runs):
-    """{(mode, operation): [(tensor list, contender, run, µs)]} of what was measured on lists of tensors."""
+    """{(mode, operation): {(contender, run's name): (file, {tensor list: µs})}} of what was measured on lists of tensors.
+
+    What a file has of one contender in several tables is one figure, their median.
+    """
     found = {}
     for run in runs:
         for row in run.document["rows"]:
             measured = row.get("out_of_place") or row.get("in_place")
             if row["tensor_list"] and measured:
-                entry = (row["tensor_list"], f"{contender_of(row)}, {row['launch']}", run, measured["time_us"])
-                found.setdefault((run.mode, row["operation"]), []).append(entry)
-    return found
+                lines = found.setdefault((run.mode, row["operation"]), {})
+                key = (f"{contender_of(row)}, {row['launch']}", run.name)
+                times = lines.setdefault(key, (run.file, {}))[1]
+                times.setdefault(row["tensor_list"], []).append(measured["time_us"])
+    return {
+        key: {
+            line: (file, {name: statistics.median(several) for name, several in times.items()})
+            for line, (file, times) in lines.items()
+        }
+        for key, lines in found.items()
+    }
 
 
 def matrices_of(runs):

@@ -86,14 +86,11 @@ def sweep(run, form):
 def lists_table(runs):
     """Lists of tensors, of all runs of one page."""
     text = ""
-    for (mode, operation), entries in lists_of(runs).items():
-        names = list(dict.fromkeys(name for name, *_ in entries))
-        lines = {}
-        for name, contender, run, time in entries:
-            lines.setdefault((run.file, contender), {})[name] = time
+    for (mode, operation), lines in lists_of(runs).items():
+        names = list(dict.fromkeys(name for _, times in lines.values() for name in times))
         text += f"### `{operation}`, lists of tensors, {mode}\n\n"
         text += row(["µs", *names]) + row(["---", *["--:"] * len(names)])
-        for (file, contender), times in lines.items():
+        for (contender, _), (file, times) in lines.items():
             cells = (format_figure(times[name]) if name in times else "" for name in names)
             text += row([f"{contender} (`{file}`)", *cells])
         text += "\n"
