@@ -67,9 +67,9 @@ struct ReductionOf {
     if constexpr (!has_operation<T>(kind)) {
       return a;
     } else if constexpr (kind == ReduceKind::min) {
-      return is_less(b, a) ? b : a;
+      return least(a, b);
     } else if constexpr (kind == ReduceKind::max) {
-      return is_less(a, b, true) ? b : a;
+      return greatest(a, b);
     } else if constexpr (kind == ReduceKind::prod) {
       return product(a, b);
     } else if constexpr (kind == ReduceKind::band) {
@@ -123,24 +123,31 @@ struct ReductionOf {
       return a * b;
     }
   }
-  /// In an order in which -0 comes before +0, and NaN before all else, or after it.
-  static TUTTI_HOST_DEVICE bool is_less(Accumulator a, Accumulator b, bool nan_is_last = false) noexcept {
+  /// -0 is less than +0, and NaN is less than all else. Nothing here branches, so that loops over it can be
+  /// vectorised.
+  static TUTTI_HOST_DEVICE Accumulator least(Accumulator a, Accumulator b) noexcept {
     if constexpr (std::is_same_v<T, bool>) {
-      return !a && b;
+      return a && b;
     } else if constexpr (std::integral<T>) {
-      return static_cast<T>(a) < static_cast<T>(b);
+      return static_cast<T>(a) < static_cast<T>(b) ? a : b;
     } else {
-      const bool a_is_nan = a != a;
-      const bool b_is_nan = b != b;
-      if (a_is_nan || b_is_nan) return nan_is_last ? b_is_nan && !a_is_nan : a_is_nan && !b_is_nan;
-      return a < b || (a == b && is_negative(a) && !is_negative(b));
+      // Where one is NaN, or they are equal, these are b and a; else they are the same. So their bits
+      // together are those of a NaN, of -0 if one is that, and of the least in all other cases.
+      using Bits = std::conditional_t<sizeof(Accumulator) == 8, std::uint64_t, std::uint32_t>;
+      const auto second = std::bit_cast<Bits>(a < b ? a : b);
+      const auto first = std::bit_cast<Bits>(b < a ? b : a);
+      return std::bit_cast<Accumulator>(first | second);
     }
   }
-  static TUTTI_HOST_DEVICE bool is_negative(float value) noexcept {
-    return std::bit_cast<std::int32_t>(value) < 0;
-  }
-  static TUTTI_HOST_DEVICE bool is_negative(double value) noexcept {
-    return std::bit_cast<std::int64_t>(value) < 0;
+  /// Likewise, and NaN is greater than all else.
+  static TUTTI_HOST_DEVICE Accumulator greatest(Accumulator a, Accumulator b) noexcept {
+    if constexpr (std::is_same_v<T, bool>) {
+      return a || b;
+    } else if constexpr (std::integral<T>) {
+      return static_cast<T>(b) < static_cast<T>(a) ? a : b;
+    } else {
+      return -least(-a, -b);
+    }
   }
 };
 

@@ -95,7 +95,7 @@ struct Adding {
   }
 };
 
-/// What else they are combined to: an input after another goes over the accumulators.
+/// What else they are combined to: the first two inputs at once, then one after another.
 template <class T, ReduceKind kind>
 class Combining {
  public:
@@ -104,33 +104,69 @@ class Combining {
 
   void operator()(AccumulatorOf<T>* totals, StorageOf<T>* made, std::span<const std::byte* const> inputs,
                   std::size_t begin, std::size_t size) const {
-    for (std::size_t k = 0; k < inputs.size(); ++k) {
-      const StorageOf<T>* const values = element<T>(inputs[k], begin);
+    const Block block{totals, made, inputs, begin, size};
+    const auto leave = [](AccumulatorOf<T> value) { return value; };
+    const auto leave_all = [leave](std::size_t) { return leave; };
+    if constexpr (kind == ReduceKind::sum) {
       if (reducing_.kind == ReduceKind::premul_sum) {
-        take(totals, values, size, k == 0, [factor = reducing_.factor(k)](AccumulatorOf<T> value) {
-          return ReductionOf<T>::times_factor(value, factor);
-        });
-      } else {
-        take(totals, values, size, k == 0, [](AccumulatorOf<T> value) { return value; });
+        const auto multiply = [this](std::size_t input) {
+          return [factor = reducing_.factor(input)](AccumulatorOf<T> value) {
+            return ReductionOf<T>::times_factor(value, factor);
+          };
+        };
+        return combine(block, multiply, leave);
       }
-    }
-    if (reducing_.kind == ReduceKind::avg) {
       const auto count = static_cast<std::uint32_t>(inputs.size());
-      for (std::size_t i = 0; i < size; ++i) totals[i] = ReductionOf<T>::mean(totals[i], count);
+      combine(block, leave_all,
+              [count](AccumulatorOf<T> total) { return ReductionOf<T>::mean(total, count); });
+    } else {
+      combine(block, leave_all, leave);
     }
-    for (std::size_t i = 0; i < size; ++i) made[i] = ReductionOf<T>::store(totals[i]);
   }
 
  private:
-  template <class Change>
-  static void take(AccumulatorOf<T>* totals, const StorageOf<T>* values, std::size_t size, bool is_first,
-                   Change change) {
-    if (is_first) {
-      for (std::size_t i = 0; i < size; ++i) totals[i] = change(ReductionOf<T>::load(values[i]));
-    } else {
-      for (std::size_t i = 0; i < size; ++i)
-        totals[i] =
-            ReductionOf<T>::template combine<kind>(totals[i], change(ReductionOf<T>::load(values[i])));
+  struct Block {
+    AccumulatorOf<T>* totals;
+    StorageOf<T>* made;
+    std::span<const std::byte* const> inputs;
+    std::size_t begin;
+    std::size_t size;
+  };
+
+  /// `change_of`: of an input, what becomes of its values first. `finish`: what becomes of totals at last.
+  template <class ChangeOf, class Finish>
+  static void combine(const Block& block, const ChangeOf& change_of, const Finish& finish) {
+    const std::size_t count = block.inputs.size();
+    if (count == 1) return pass<1, true, true>(block, 0, change_of, finish);
+    if (count == 2) return pass<2, true, true>(block, 0, change_of, finish);
+    pass<2, true, false>(block, 0, change_of, finish);
+    for (std::size_t k = 2; k + 1 < count; ++k) pass<1, false, false>(block, k, change_of, finish);
+    pass<1, false, true>(block, count - 1, change_of, finish);
+  }
+
+  /// As `add_pass`.
+  template <std::size_t Inputs, bool AreFirst, bool AreLast, class ChangeOf, class Finish>
+  static void pass(const Block& block, std::size_t first, const ChangeOf& change_of, const Finish& finish) {
+    const StorageOf<T>* const values = element<T>(block.inputs[first], block.begin);
+    const StorageOf<T>* const others = element<T>(block.inputs[first + Inputs - 1], block.begin);
+    const auto change = change_of(first);
+    const auto change_other = change_of(first + Inputs - 1);
+    AccumulatorOf<T>* const totals = block.totals;
+    StorageOf<T>* const made = block.made;
+    const std::size_t size = block.size;
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC ivdep
+#endif
+    for (std::size_t i = 0; i < size; ++i) {
+      AccumulatorOf<T> total = change(ReductionOf<T>::load(values[i]));
+      if constexpr (!AreFirst) total = ReductionOf<T>::template combine<kind>(totals[i], total);
+      if constexpr (Inputs == 2)
+        total = ReductionOf<T>::template combine<kind>(total, change_other(ReductionOf<T>::load(others[i])));
+      if constexpr (AreLast) {
+        made[i] = ReductionOf<T>::store(finish(total));
+      } else {
+        totals[i] = total;
+      }
     }
   }
 
