@@ -27,8 +27,8 @@ class SharedTensorState;
 class TUTTI_EXPORT SharedTensor {
  public:
   /// Waits for the current stream of the tensor's device. Throws Error(invalid_argument) if `tensor` is
-  /// undefined, on the host or without elements; Error(unsupported) if its memory cannot be shared: another
-  /// process has given it, it is part of no known allocation, or the system refuses.
+  /// undefined, on the host or without elements; Error(unsupported) if its memory cannot be shared: it is in
+  /// an expandable segment, another process's, or part of no known allocation, or the system refuses.
   explicit SharedTensor(const Tensor& tensor);
   SharedTensor(SharedTensor&& other) noexcept;
   SharedTensor& operator=(SharedTensor&& other) noexcept;
