@@ -67,7 +67,9 @@ struct CaptureOptions {
 /// most of the device's, call `empty_cache` before.
 ///
 /// Graphs that are captured by CUDA's own calls own memory in the same way, but for what the capturing thread
-/// lets go of.
+/// lets go of. While one is captured on a non-blocking stream that the program made, have an `ExternalStream`
+/// of it current in some thread: the library knows of no other, and would spoil the capture where memory goes
+/// back to the device, in `empty_cache` for instance.
 ///
 /// Move-only. Launches of one graph run one after another. May be launched from any thread, by one at a time.
 /// Destroying it does not wait: what was launched still completes.
