@@ -277,7 +277,7 @@ struct TeamRound {
   OrderedReduction reductions;             ///< to own memory; or else `copies`
 
   std::uint32_t given_count = 0;           ///< addresses for each reader, instead of puts
-  std::span<std::byte* const> given = {};  ///< by reader: what it is given, aligned to 16 bytes
+  std::span<std::byte* const> given = {};  ///< by reader: what it is given, on GPUs aligned to 16 bytes
 
   /// The part in the low-latency round after this one; nullptr: none. It puts what `reductions` make here,
   /// segment by segment, or nothing, and has only copies besides. What these overwrite is not put here, or

@@ -13,7 +13,11 @@
 namespace tutti::transport::team {
 namespace {
 
-constexpr std::uintptr_t alignment = 16;
+/// Of what GPUs read at once. Processors read from anywhere as fast.
+std::uintptr_t alignment_of_given(BackendKind backend) {
+  constexpr std::uintptr_t of_gpus = 16;
+  return backend == BackendKind::cuda ? of_gpus : 1;
+}
 
 }  // namespace
 
@@ -60,6 +64,7 @@ bool Registrations::add(std::uint64_t sequence, std::size_t local, const std::by
     refusal_ = std::move(reason);
     return false;
   };
+  const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
   if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0)
     return refuse(fmt::format("it is not aligned to {} bytes", alignment));
   const int device = membership_.devices()[local];
