@@ -38,4 +38,14 @@ if(tutti_type STREQUAL SHARED_LIBRARY)
   set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
   set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 endif()
+# Each package comes with its licence, where Debian's have it.
+foreach(component IN LISTS CPACK_COMPONENTS_ALL)
+  string(TOUPPER ${component} tutti_component)
+  install(
+    FILES LICENSE
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${CPACK_DEBIAN_${tutti_component}_PACKAGE_NAME}
+    RENAME copyright
+    COMPONENT ${component}
+  )
+endforeach()
 include(CPack)
