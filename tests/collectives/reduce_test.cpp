@@ -86,17 +86,31 @@ TEST_P(Reduce, MinimumAndMaximumKeepNansAndTellZerosApart) {
   const std::vector<std::array<float, 2>> columns{{nan, 1.0F},      {1.0F, nan},   {nan, -nan},
                                                   {0.0F, -0.0F},    {-0.0F, 0.0F}, {-infinity, nan},
                                                   {infinity, 3.0F}, {-2.0F, -3.0F}};
-  std::vector<HostArray> arrays;
-  for (std::size_t input = 0; input < 2; ++input) {
-    HostArray array{DType::float32, {static_cast<std::int64_t>(columns.size())}, {}};
-    array.bytes.resize(columns.size() * sizeof(float));
-    for (std::size_t c = 0; c < columns.size(); ++c)
-      std::memcpy(array.bytes.data() + c * sizeof(float), &columns[c][input], sizeof(float));
-    arrays.push_back(array);
-  }
+  const auto arrays_of = [&]<class Real>(DType dtype, Real /*of*/) {
+    std::vector<HostArray> arrays;
+    for (std::size_t input = 0; input < 2; ++input) {
+      HostArray array{dtype, {static_cast<std::int64_t>(columns.size())}, {}};
+      array.bytes.resize(columns.size() * sizeof(Real));
+      for (std::size_t c = 0; c < columns.size(); ++c) {
+        const auto value = static_cast<Real>(columns[c][input]);
+        std::memcpy(array.bytes.data() + c * sizeof(Real), &value, sizeof(Real));
+      }
+      arrays.push_back(array);
+    }
+    return arrays;
+  };
+  const std::vector<HostArray> arrays = arrays_of(DType::float32, 0.0F);
   const std::vector<Device> devices = first_devices();
-  for (const ReduceKind kind : {ReduceKind::min, ReduceKind::max})
+  for (const ReduceKind kind : {ReduceKind::min, ReduceKind::max}) {
     check(arrays, kind, devices, devices.back());
+    check(arrays_of(DType::float64, 0.0), kind, devices, devices.back());
+    // Of so few bits all come, in all pairs that matter.
+    for (const DType dtype : {DType::float8_e4m3, DType::float8_e5m2, DType::float16, DType::bfloat16}) {
+      std::vector<HostArray> bits;
+      for (std::uint64_t seed = 1; seed < 4; ++seed) bits.push_back(random_bits(dtype, {70'001}, seed));
+      check(bits, kind, devices, devices.back());
+    }
+  }
   const Tensor least =
       reduce({make_tensor(arrays[0], devices.front()), make_tensor(arrays[1], devices.back())}, ReduceOp::min,
              devices.front());
