@@ -77,8 +77,8 @@ concept MemberLists =
 /// `empty_cache`, or when memory is short), they close it as soon as they have no calls under way, of this
 /// communicator or another. They do not close it while one of their communicators lives of which calls have
 /// been captured. Freeing waits for them for a second at most, and else leaves the segment for the next time.
-/// Memory of other origin, or not aligned to 16 bytes, is copied first, which takes as much memory again;
-/// where there is none, the communicator ends.
+/// Memory of other origin, or on GPUs not aligned to 16 bytes, is copied first, which takes as much memory
+/// again; where there is none, the communicator ends.
 ///
 /// # Graphs
 /// Calls may be captured into graphs, by all ranks alike; their operands must be contiguous. If one of a
@@ -304,7 +304,8 @@ class TUTTI_EXPORT Communicator {
   // With `options.transport` nccl messages between processes are sends and receives of NCCL's, once a call of
   // all ranks has gone by it, a broadcast for instance: before, they are Error(unsupported), as all ranks
   // connect together. The host may then wait for a partner, the first time; what is received of a message
-  // that differs is not defined.
+  // that differs is not defined. `automatic` never takes NCCL for messages: there both sides must stand at
+  // the same place among the calls of their ranks.
 
   /// Sends `tensor`, which lies on a local member's device, from that member to member `to`.
   void send(const Tensor& tensor, int to, StreamList streams = {});
