@@ -6,13 +6,25 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <vector>
+
+#include <pthread.h>
 
 namespace tutti {
 namespace {
 
-/// Never destroyed: threads end when they like.
+/// Never destroyed: threads end when they like. A child that is forked off has none of its parent's.
 struct ExternalStreams {
+  ExternalStreams() {
+    const int status = pthread_atfork([] { get().mutex.lock(); }, [] { get().mutex.unlock(); },
+                                      [] {
+                                        get().current.clear();
+                                        get().mutex.unlock();
+                                      });
+    if (status != 0) throw std::bad_alloc();
+  }
+
   std::mutex mutex;  ///< guards the others, and keeps a stream that is asked from being let go of meanwhile
   std::vector<backend::StreamRef> known;
   std::vector<backend::StreamRef> current;  ///< once for each thread that it is current in

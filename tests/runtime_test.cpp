@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime.hpp"
 
+#include "external_streams.hpp"
 #include "log.hpp"
 #include "storage.hpp"
+#include "support/absent_backend.hpp"
 #include "support/errors.hpp"
 #include "support/stream_gate.hpp"
 #include "tutti/error.hpp"
@@ -329,6 +331,42 @@ TEST(Runtime, EnablesPeerAccessWhereThereIsSome) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+/// GPUs that take a while to tell what is captured.
+class SlowToTell final : public test::AbsentBackend {
+ public:
+  BackendKind kind() const noexcept override { return BackendKind::cuda; }
+  bool is_capturing(StreamRef) override {
+    is_asked = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return true;
+  }
+  std::atomic<bool> is_asked = false;
+};
+
+TEST(ForkedChild, ChangesStreamsThoughAThreadOfItsParentAskedForCaptures) {
+  int place = 0;
+  const backend::StreamRef external{reinterpret_cast<backend::StreamHandle>(&place), 0};
+  note_external_stream(external);
+  note_current_stream({}, external);
+  SlowToTell backend;
+  bool is_captured = false;
+  std::thread asking([&] { is_captured = has_capture_on(backend, 0); });
+  while (!backend.is_asked) std::this_thread::yield();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(30);  // ends it, should it wait for that thread
+    note_current_stream({}, external);
+    std::_Exit(0);
+  }
+  asking.join();
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(is_captured);
+  note_current_stream(external, {});
+  EXPECT_FALSE(has_capture_on(backend, 0));
 }
 
 }  // namespace
