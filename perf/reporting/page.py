@@ -66,8 +66,13 @@ def size_axis(sizes):
     }
 
 
-def value_axis(title):
-    return {"type": "log", "title": {"text": title}, "automargin": True, "exponentformat": "none"}
+def value_axis(title, values):
+    """Marked at 1, 2 and 5 of each decade, unless there are many of these, or not one."""
+    axis = {"type": "log", "title": {"text": title}, "automargin": True, "exponentformat": "none"}
+    above = [value for value in values if value > 0]
+    if above and 10 < max(above) / min(above) < 1e6:
+        axis["dtick"] = "D2"
+    return axis
 
 
 def chart_key(line):
@@ -140,7 +145,10 @@ def figures_of(chart, palette):
         bandwidth.append(
             {
                 "type": "scatter",
-                "mode": "lines",
+                "mode": "lines+text",
+                "text": [f"link: {chart.roof:g} GB/s", ""],
+                "textposition": "top right",
+                "textfont": {"size": 10},
                 "name": f"link limit: {chart.roof:g} GB/s, nominal",
                 "x": [min(sizes), max(sizes)],
                 "y": [chart.roof] * 2,
@@ -149,8 +157,20 @@ def figures_of(chart, palette):
             }
         )
     found = [
-        ("Time of a call: p50, whiskers to p99", figure(time, size_axis(sizes), value_axis("time (µs)"))),
-        ("Bus bandwidth", figure(bandwidth, size_axis(sizes), value_axis("bus bandwidth (GB/s)"))),
+        (
+            "Time of a call: p50, whiskers to p99",
+            figure(
+                time, size_axis(sizes), value_axis("time (µs)", [p.time for line in chart.lines for p in line.points])
+            ),
+        ),
+        (
+            "Bus bandwidth",
+            figure(
+                bandwidth,
+                size_axis(sizes),
+                value_axis("bus bandwidth (GB/s)", [p.bandwidth for line in chart.lines for p in line.points]),
+            ),
+        ),
     ]
     ratios = []
     for peer, own, shared in chart.ratios():
@@ -168,7 +188,7 @@ def figures_of(chart, palette):
             "y1": 1,
             "line": {"width": 1, "color": "#888888"},
         }
-        axis = value_axis("ratio")
+        axis = value_axis("ratio", [ratio for _, _, shared in chart.ratios() for _, ratio in shared])
         found.append(
             (
                 "A peer's time over tutti's: above 1, tutti is faster",
@@ -276,7 +296,9 @@ def add_lists(page, runs):
             for number, ((contender, run), (_, times)) in enumerate(lines.items())
         ]  # fmt: skip
         spec = figure(
-            bars, {"title": {"text": "list of tensors"}, "automargin": True}, value_axis("time of a call (µs)")
+            bars,
+            {"title": {"text": "list of tensors"}, "automargin": True},
+            value_axis("time of a call (µs)", [time for _, times in lines.values() for time in times.values()]),
         )
         page.section(f"{operation}, lists of tensors", mode, f'<div class="figures">{page.place("Time", spec)}</div>')
 
