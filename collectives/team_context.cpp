@@ -83,10 +83,7 @@ std::shared_ptr<const transport::Plan> TeamContext::plan_for(const Request& requ
   key_.add(static_cast<std::uint64_t>(request.collective) | static_cast<std::uint64_t>(is_captured) << 8U |
            static_cast<std::uint64_t>(is_connected) << 9U | static_cast<std::uint64_t>(root) << 32U);
   request.add_to(key_);
-  const bool is_unequal_exchange =
-      !request.parts.empty() && traits_of(request.collective).travels_as == Collective::all_to_all;
-  transport::PlanCache& plans = is_unequal_exchange ? plans_of_unequal_exchanges_ : plans_;
-  return plans.find_or_make(key_, [&] {
+  return plans_.find_or_make(key_, [&] {
     transport::Problem problem = outline_of(request, root);
     problem.is_captured = is_captured;
     return plan(request, std::move(problem));

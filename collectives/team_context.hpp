@@ -50,9 +50,6 @@ struct TeamScratch {
 /// have been made for it. Calls of several threads take turns by the team's lock.
 class TeamContext {
  public:
-  /// So many plans of exchanges of unequal parts are kept at most.
-  static constexpr std::size_t most_unequal_exchanges = 64;
-
   /// Collective over the exchange.
   TeamContext(Exchange& exchange, const transport::team::Team::Settings& settings);
 
@@ -93,8 +90,6 @@ class TeamContext {
   transport::team::RoundLauncher launcher_;
   transport::team::TeamMeans means_;
   transport::PlanCache plans_;
-  /// Of exchanges of unequal parts, whose sizes may be others in every call: they push out one another alone.
-  transport::PlanCache plans_of_unequal_exchanges_{most_unequal_exchanges};
   transport::PlanKey key_;  ///< of the call that is being made; keeps its memory
   std::shared_ptr<const transport::Plan> last_plan_;
   TeamScratch scratch_;

@@ -44,21 +44,45 @@ std::size_t bytes_of(const Plan& plan) noexcept {
 std::shared_ptr<const Plan> PlanCache::find(const PlanKey& key) {
   const std::shared_lock lock(mutex_);
   const auto found = plans_.find(key);
-  return found == plans_.end() ? nullptr : found->second;
+  if (found == plans_.end()) return nullptr;
+  Kept& kept = found->second;
+  // Written once, and not by every thread in every call: they would take the line from one another.
+  if (!kept.is_in_use.load(std::memory_order_relaxed)) kept.is_in_use.store(true, std::memory_order_relaxed);
+  return kept.plan;
 }
 
 std::shared_ptr<const Plan> PlanCache::keep(const PlanKey& key, Plan made) {
   auto plan = std::make_shared<const Plan>(std::move(made));
   if (plan->is_provisional) return plan;
   const std::scoped_lock lock(mutex_);
+  if (const auto found = plans_.find(key); found != plans_.end()) return found->second.plan;
   const std::size_t bytes = key.bytes() + bytes_of(*plan);
-  if (plans_.size() >= capacity_ || bytes_ + bytes > most_bytes) {
-    plans_.clear();
-    bytes_ = 0;
+  make_room(bytes);
+  const auto entry = plans_.try_emplace(key).first;
+  try {
+    queue_.push_back(&*entry);
+  } catch (...) {
+    plans_.erase(entry);
+    throw;
   }
-  const auto [kept, is_new] = plans_.try_emplace(key, std::move(plan));
-  if (is_new) bytes_ += bytes;
-  return kept->second;
+  entry->second.plan = std::move(plan);
+  entry->second.bytes = bytes;
+  bytes_ += bytes;
+  return entry->second.plan;
+}
+
+void PlanCache::make_room(std::size_t bytes) {
+  while (!queue_.empty() && (queue_.size() >= most_plans || bytes_ + bytes > most_bytes)) {
+    Plans::value_type* const oldest = queue_.front();
+    if (oldest->second.is_in_use.exchange(false)) {
+      queue_.push_back(oldest);
+      queue_.pop_front();
+      continue;
+    }
+    queue_.pop_front();
+    bytes_ -= oldest->second.bytes;
+    plans_.erase(plans_.find(oldest->first));
+  }
 }
 
 }  // namespace tutti::transport

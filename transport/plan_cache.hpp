@@ -6,7 +6,10 @@
 #include "transport/plan.hpp"
 
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -51,17 +54,16 @@ class PlanKey {
 };
 
 /// Plans by shape: a runtime extension for what one process does alone, and one of each team. Thread-safe.
-/// Holds at most so many plans, which take at most about `most_bytes`, and starts over when full: programs
-/// that meet so many shapes do not repeat them.
+/// Holds at most so many plans, which take at most about `most_bytes`. When it is full, the oldest plan goes
+/// that has not been asked for again since this was last looked at: shapes that never come back, as those of
+/// exchanges whose sizes are others in every call, push out one another and not what is in use.
 class PlanCache {
  public:
-  static constexpr std::size_t usual_capacity = 4096;
+  static constexpr std::size_t most_plans = 4096;
   static constexpr std::size_t most_bytes = std::size_t{64} << 20U;
 
   PlanCache() = default;
   explicit PlanCache(Runtime& /*runtime*/) {}
-  /// Of at most `capacity` plans.
-  explicit PlanCache(std::size_t capacity) : capacity_(capacity) {}
 
   /// The plan for `key`; made by `make` if there is none, without a lock, as planning may test peers or load
   /// a library. Two threads may both make one, and then the first is kept. A provisional one is not kept.
@@ -72,13 +74,22 @@ class PlanCache {
   }
 
  private:
+  struct Kept {
+    std::shared_ptr<const Plan> plan;
+    std::size_t bytes = 0;               ///< with its key, about
+    std::atomic<bool> is_in_use{false};  ///< has been found since `make_room` came by
+  };
+  using Plans = std::unordered_map<PlanKey, Kept, PlanKey::Hash>;
+
   [[nodiscard]] std::shared_ptr<const Plan> find(const PlanKey& key);
   [[nodiscard]] std::shared_ptr<const Plan> keep(const PlanKey& key, Plan made);
+  /// For one more plan, of so many bytes.
+  void make_room(std::size_t bytes);
 
-  std::size_t capacity_ = usual_capacity;
   std::shared_mutex mutex_;
-  std::unordered_map<PlanKey, std::shared_ptr<const Plan>, PlanKey::Hash> plans_;
-  std::size_t bytes_ = 0;  ///< of all of them, about
+  Plans plans_;
+  std::deque<Plans::value_type*> queue_;  ///< all of them: the next to go or to be passed over comes first
+  std::size_t bytes_ = 0;                 ///< of all of them
 };
 
 }  // namespace tutti::transport

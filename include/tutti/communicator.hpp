@@ -263,12 +263,10 @@ class TUTTI_EXPORT Communicator {
   /// `all_to_all` of parts of unequal lengths, without gaps between them: of local member i's input,
   /// `input_sizes[i][m]` elements go to member m, and `out_sizes[i][m]` elements of its `out` come from
   /// there. An `out` that is as long as the input may be the input, which is copied unless all sizes are
-  /// equal. Sizes of other ranks' members
-  /// need not be known: this returns when all ranks have made the call. Members that do not agree on what
-  /// goes from one to the other end the communicator with Error(invalid_argument), before anything
-  /// moves; those of one process are refused as other arguments are. Cost: unless all sizes are equal, a
-  /// plan is made for the sizes, and kept for calls with the same; of at most 64 such exchanges, which start
-  /// over when there are more.
+  /// equal. Sizes of other ranks' members need not be known: this returns when all ranks have made the call.
+  /// Members that do not agree on what goes from one to the other end the communicator with
+  /// Error(invalid_argument), before anything moves; those of one process are refused as other arguments are.
+  /// Cost: unless all sizes are equal, a plan is made for the sizes, and kept for calls with the same.
   void all_to_all(TensorList inputs, TensorList out, ListOf<std::vector<std::int64_t>> input_sizes,
                   ListOf<std::vector<std::int64_t>> out_sizes, StreamList streams = {});
 
