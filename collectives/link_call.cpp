@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/link_call.hpp"
 
-#include "backend/thread.hpp"
 #include "backend/work_label.hpp"
 #include "collectives/disjoint.hpp"
-#include "storage.hpp"
 #include "transport/rounds/link_launcher.hpp"
-#include "tutti/error.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -23,28 +22,7 @@ using transport::team::LinkTransfer;
 
 constexpr std::size_t most_messages_named = 4;
 
-std::byte* address_in(const Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.data());
-}
-
 }  // namespace
-
-LinkCall::LinkCall(TeamContext& context, std::string_view name, StreamList streams)
-    : context_(context.require_own_process()),
-      team_(context.team()),
-      lock_(context.team().calls().mutex()),
-      name_(name),
-      arguments_(context.runtime(), name),
-      packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices()}) {
-  arguments_.streams(streams, context.devices(), "local member");
-  for (std::size_t local = 0; local < streams.size(); ++local) guards_[local].emplace(streams[local]);
-  for (const Device device : context.devices())
-    streams_.push_back(current_stream_ref(context.runtime(), device.index()));
-}
-
-LinkCall::~LinkCall() {
-  context_.launcher().abandon();
-}
 
 std::size_t LinkCall::member(const Item& item) const {
   return team_.membership().first_local() + item.local;
@@ -146,7 +124,7 @@ void LinkCall::pack() {
     }
     const LayoutPtr dense = layout_in(*tensor.layout(), MemoryFormat::contiguous);
     item.dense = is_received(item)
-                     ? packing_.output(tensor, *dense, item.name, StreamAccess::make(streams_[item.local]))
+                     ? packing_.output(tensor, *dense, item.name, stream(item.local))
                      : packing_.input(tensor, *dense, item.name);
   }
 }
@@ -187,17 +165,11 @@ std::string LinkCall::messages_in_words() const {
 }
 
 watching::WatchedCall LinkCall::watched() const {
-  const transport::team::Membership& membership = team_.membership();
-  std::uint64_t bytes = 0;
-  for (const Item& item : items_) bytes += item.message.tensor().nbytes();
-  return {.runtime = &context_.runtime(),
-          .messages_by = name_,
-          .messages = messages_in_words(),
-          .bytes = bytes,
-          .plan = summary(),
-          .streams = streams_,
-          .member = watching::WatchedMember{
-              .team = context_.number(), .rank = membership.rank(), .rank_count = membership.rank_count()}};
+  watching::WatchedCall watched = TeamTurn::watched(summary());
+  watched.messages_by = name_;
+  watched.messages = messages_in_words();
+  for (const Item& item : items_) watched.bytes += item.message.tensor().nbytes();
+  return watched;
 }
 
 void LinkCall::run() {
@@ -208,26 +180,10 @@ void LinkCall::run() {
   if (items_.empty()) return;
   const watching::CallRange range([this] { return watched(); });
   context_.launcher().begin(streams_);
-  const bool is_captured = context_.launcher().captured().has_value();
   pack();
   const std::vector<LinkHalf> made = halves();
-  try {
-    // What fails here ends the team, too: some halves may have got their numbers.
-    enqueue(made.empty() ? 0 : team_.links().post(made, is_captured));
-    context_.launcher().end(streams_);
-  } catch (...) {
-    const backend::Escaped escaped = backend::Escaped::current();
-    std::array<char, sizeof(backend::AbortReason::bytes)> text{};  // memory may be what there is none of
-    const auto end = fmt::format_to_n(text.data(), text.size(), "rank {} failed in {}: {}",
-                                      team_.membership().rank(), name_, escaped.what);
-    team_.abort().set(escaped.code, {text.data(), end.out});
-    try {
-      context_.launcher().end(streams_);
-    } catch (const Error&) {
-      // A stream that takes nothing more has failed, and with it what it has taken.
-    }
-    throw;
-  }
+  // What fails here ends the team, too: some halves may have got their numbers.
+  carry_out([&] { enqueue(made.empty() ? 0 : team_.links().post(made, is_captured())); });
 }
 
 void LinkCall::enqueue(std::uint64_t number) {
@@ -240,7 +196,7 @@ void LinkCall::enqueue(std::uint64_t number) {
   std::vector<LinkTransfer> transfers;
   for (std::size_t i = 0; const LinkHalf& half : halves()) {
     while (is_local(items_[i])) ++i;
-    transfers.push_back({half, address_in(items_[i].dense), items_[i].dense.nbytes()});
+    transfers.push_back({half, address_of(items_[i].dense), items_[i].dense.nbytes()});
     ++i;
   }
   if (!transfers.empty() && is_by_nccl()) {
@@ -267,26 +223,17 @@ void LinkCall::copy_pairs() {
     runtime.order(receiver, sender);
     runtime.backend().copy(
         sender,
-        {.target = address_in(to.dense), .source = address_in(from.dense), .row_bytes = from.dense.nbytes()});
+        {.target = address_of(to.dense), .source = address_of(from.dense), .row_bytes = from.dense.nbytes()});
     runtime.order(sender, receiver);
   }
 }
 
-void LinkCall::keep_memory() {
-  if (const auto capture = context_.launcher().captured()) {
-    auto tensors = std::make_shared<std::vector<Tensor>>();
-    for (const Item& item : items_) tensors->push_back(item.dense);
-    context_.runtime().retain_until_graph_destroyed(*capture, std::move(tensors));
-    return;
-  }
-  const auto record = [](const Tensor& tensor, backend::StreamRef stream) {
-    const Storage* const storage = tensor.storage().get();
-    if (storage != nullptr && !is_recorded_on(*storage, stream))
-      tensor.record_stream(StreamAccess::make(stream));
-  };
-  for (const Item& item : items_) record(item.dense, streams_[item.local]);
-  // Who sends does the copy.
-  for (const LocalPair& pair : pairs_) record(items_[pair.received].dense, streams_[items_[pair.sent].local]);
+void LinkCall::keep_memory() const {
+  TeamTurn::keep_memory([this](const auto& visit) {
+    for (const Item& item : items_) visit(item.dense, item.local);
+    // Who sends does the copy.
+    for (const LocalPair& pair : pairs_) visit(items_[pair.received].dense, items_[pair.sent].local);
+  });
 }
 
 }  // namespace tutti::collectives

@@ -1,35 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "collectives/arguments.hpp"
-#include "collectives/packing.hpp"
-#include "collectives/team_context.hpp"
+#include "collectives/team_turn.hpp"
 #include "tutti/message.hpp"
-#include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
-#include "watching.hpp"
 
-#include <array>
 #include <cstddef>
-#include <mutex>
-#include <optional>
-#include <span>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace tutti::collectives {
 
-/// A batch of messages of a communicator's members to one another: checks, announcement, launch. It has its
-/// place among the calls of this rank, one at a time; other threads' wait. Other ranks know of it what is
-/// sent to them and received from them.
-class LinkCall {
+/// A batch of messages of a communicator's members to one another: checks, announcement, launch. It takes its
+/// turn among the calls of this rank. Other ranks know of it what is sent to them and received from them.
+class LinkCall final : public TeamTurn {
  public:
   /// `name`: of the function that is called, for messages of errors.
-  LinkCall(TeamContext& context, std::string_view name, StreamList streams);
-  LinkCall(const LinkCall&) = delete;
-  LinkCall& operator=(const LinkCall&) = delete;
-  ~LinkCall();
+  LinkCall(TeamContext& context, std::string_view name, StreamList streams)
+      : TeamTurn(context, name, streams) {}
 
   /// Adds a message, `names` being those of its tensor and of its other member. Throws
   /// Error(invalid_argument).
@@ -62,21 +52,14 @@ class LinkCall {
   void pack();
   void copy_pairs();
   void enqueue(std::uint64_t number);
-  void keep_memory();
+  void keep_memory() const;
   [[nodiscard]] std::vector<transport::team::LinkHalf> halves() const;
   [[nodiscard]] PlanSummary summary() const;
   /// "4000 float32 to member 1, 10 int8 from member 2 and 3 more".
   [[nodiscard]] std::string messages_in_words() const;
   [[nodiscard]] watching::WatchedCall watched() const;
+  [[nodiscard]] std::string call_in_words() const override { return std::string(name_); }
 
-  TeamContext& context_;
-  transport::team::Team& team_;
-  const std::lock_guard<std::mutex> lock_;
-  std::string_view name_;
-  Arguments arguments_;
-  Packing packing_;
-  std::array<std::optional<StreamGuard>, transport::team::most_local_members> guards_;
-  std::vector<backend::StreamRef> streams_;  ///< of local members
   std::vector<Item> items_;
   std::vector<LocalPair> pairs_;
 };

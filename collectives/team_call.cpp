@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_call.hpp"
 
-#include "backend/thread.hpp"
 #include "backend/work_label.hpp"
-#include "storage.hpp"
 #include "transport/select.hpp"
 #include "transport/steps/launch.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <memory>
-#include <new>
 #include <numeric>
 #include <string>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
@@ -29,29 +23,14 @@ using transport::team::RoundPlan;
 }  // namespace
 
 TeamCall::TeamCall(TeamContext& context, Collective collective, StreamList streams)
-    : context_(context.require_own_process()),
-      team_(context.team()),
-      lock_(context.team().calls().mutex()),
-      arguments_(context.runtime(), name_of(collective)),
-      packing_(arguments_, PackingPolicy::copy, Participants{.devices = context.devices()}),
-      streams_(context.scratch().streams),
+    : TeamTurn(context, name_of(collective), streams),
       request_(context.scratch().request),
       inputs_(context.scratch().inputs),
       outputs_(context.scratch().outputs),
       operands_(context.scratch().operands) {
-  context.scratch().begin();
   request_.collective = collective;
   operands_.operation = {};
   signature_.collective = collective;
-  arguments_.streams(streams, context.devices(), "local member");
-  for (std::size_t local = 0; local < streams.size(); ++local) guards_[local].emplace(streams[local]);
-  for (const Device device : context.devices())
-    streams_.push_back(current_stream_ref(context.runtime(), device.index()));
-}
-
-TeamCall::~TeamCall() {
-  context_.launcher().abandon();
-  context_.scratch().let_go();
 }
 
 void TeamCall::set_root(int root) {
@@ -164,7 +143,7 @@ std::uint64_t TeamCall::post_without_work() {
   if (is_captured()) arguments_.unsupported("the current stream is being captured");
   post();
   const watching::CallRange range([this] { return watched(nullptr); });
-  carry_out([this] {
+  carry_out_posted([this] {
     for (std::size_t local = 0; local < streams_.size(); ++local)
       team_.progress().mark(local, sequence_, streams_[local]);
   });
@@ -177,7 +156,7 @@ void TeamCall::run(const std::function<void()>& then) {
     leave_own_copies_alone();
   plan();
   post();
-  carry_out([&] {
+  carry_out_posted([&] {
     enqueue();
     if (then) then();
   });
@@ -191,7 +170,7 @@ void TeamCall::run_agreed(bool has_rows_apart,
   outline.shape.has_rows_apart = has_rows_apart;
   transport::require_possible(outline, context_.means());
   post();
-  carry_out([&] {
+  carry_out_posted([&] {
     agree(team_.calls().agree(sequence_, signature_));
     plan();
     enqueue();
@@ -237,72 +216,31 @@ void TeamCall::plan() {
   temporaries_ = transport::allocate_temporaries(context_.runtime(), *plan_, operands_.lanes);
 }
 
-void TeamCall::keep_memory() {
-  if (const auto capture = context_.launcher().captured()) {
-    auto tensors = std::make_shared<std::vector<Tensor>>(inputs_);
-    tensors->insert(tensors->end(), outputs_.begin(), outputs_.end());
-    for (const StandIn& replaced : stand_ins_) tensors->push_back(replaced.operand);
-    tensors->insert(tensors->end(), kept_.begin(), kept_.end());
-    for (const Whole& each : wholes_) tensors->push_back(each.whole);
-    context_.runtime().retain_until_graph_destroyed(*capture, std::move(tensors));
-    return;
-  }
-  for (std::size_t i = 0; i < inputs_.size(); ++i) {
-    const Stream used = stream(i / columns());
-    for (const Tensor* tensor : {&inputs_[i], &outputs_[i]}) {
-      const Storage* const storage = tensor->storage().get();
-      if (storage != nullptr && !is_recorded_on(*storage, StreamAccess::ref(used)))
-        tensor->record_stream(used);
+void TeamCall::keep_memory() const {
+  TeamTurn::keep_memory([this](const auto& visit) {
+    for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      visit(inputs_[i], i / columns());
+      visit(outputs_[i], i / columns());
     }
-  }
-  for (const StandIn& replaced : stand_ins_) replaced.operand.record_stream(stream(replaced.local));
-  for (const Whole& each : wholes_) each.whole.record_stream(stream(each.local));
+    for (const StandIn& replaced : stand_ins_) visit(replaced.operand, replaced.local);
+    for (const Whole& each : wholes_) visit(each.whole, each.local);
+    for (const auto& [memory, local] : kept_) visit(memory, local);
+  });
 }
 
 watching::WatchedCall TeamCall::watched(const transport::Plan* plan) const {
-  const transport::team::Membership& membership = team_.membership();
-  return {.runtime = &context_.runtime(),
-          .collective = request_.collective,
-          .bytes = request_.bytes(),
-          .plan = plan == nullptr ? PlanSummary{} : plan->summary,
-          .explain = [plan] { return plan == nullptr ? std::string() : transport::to_text(*plan); },
-          .streams = streams_,
-          .member = watching::WatchedMember{.team = context_.number(),
-                                            .rank = membership.rank(),
-                                            .rank_count = membership.rank_count(),
-                                            .sequence = sequence_}};
-}
-
-void TeamCall::give_up(const backend::Escaped& escaped) {
-  // Memory may be what there is none of.
-  std::array<char, sizeof(backend::AbortReason::bytes)> text{};
-  std::string call;
-  try {
-    call = to_string(signature_);
-  } catch (const std::bad_alloc&) {
-    call.clear();
-  }
-  const auto end =
-      fmt::format_to_n(text.data(), text.size(), "rank {} failed in {}: {}", team_.membership().rank(),
-                       call.empty() ? name_of(signature_.collective) : std::string_view(call), escaped.what);
-  team_.abort().set(escaped.code, {text.data(), end.out});
-  try {
-    context_.launcher().end(streams_);
-  } catch (const Error&) {
-    // A stream that takes nothing more has failed, and with it what it has taken.
-  }
+  watching::WatchedCall watched = TeamTurn::watched(plan == nullptr ? PlanSummary{} : plan->summary);
+  watched.collective = request_.collective;
+  watched.bytes = request_.bytes();
+  watched.explain = [plan] { return plan == nullptr ? std::string() : transport::to_text(*plan); };
+  watched.member->sequence = sequence_;
+  return watched;
 }
 
 template <class Work>
-void TeamCall::carry_out(Work work) {
-  try {
-    work();
-    context_.launcher().end(streams_);
-    team_.calls().has_queued(sequence_);
-  } catch (...) {
-    give_up(backend::Escaped::current());
-    throw;
-  }
+void TeamCall::carry_out_posted(const Work& work) {
+  carry_out(work);
+  team_.calls().has_queued(sequence_);
 }
 
 void TeamCall::enqueue() {

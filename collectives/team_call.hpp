@@ -1,29 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/thread.hpp"
-#include "collectives/arguments.hpp"
 #include "collectives/disjoint.hpp"
-#include "collectives/packing.hpp"
-#include "collectives/team_context.hpp"
+#include "collectives/team_turn.hpp"
 #include "storage.hpp"
 #include "transport/plan.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/team/signature.hpp"
-#include "transport/team/team.hpp"
 #include "transport/team/team_exchange.hpp"
-#include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
-#include "watching.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -79,18 +72,14 @@ using SizeLists = ListOf<std::vector<std::int64_t>>;
 /// flat, the number of elements alone.
 enum class Likeness : std::uint8_t { sizes, elements };
 
-/// One call of a communicator: checks, signature, work, launch. One at a time; other threads' wait.
+/// One call of a communicator: checks, signature, work, launch.
 ///
 /// Checks come first, and queue nothing. With `begin` the call begins: what is queued from there on follows
 /// earlier calls.
-class TeamCall {
+class TeamCall final : public TeamTurn {
  public:
   TeamCall(TeamContext& context, Collective operation, StreamList streams);
-  TeamCall(const TeamCall&) = delete;
-  TeamCall& operator=(const TeamCall&) = delete;
-  ~TeamCall();
 
-  [[nodiscard]] const Arguments& arguments() const noexcept { return arguments_; }
   [[nodiscard]] std::size_t locals() const noexcept { return context_.devices().size(); }
   [[nodiscard]] std::size_t first_local() const noexcept { return team_.membership().first_local(); }
   [[nodiscard]] std::size_t members() const noexcept { return team_.membership().member_count(); }
@@ -158,9 +147,8 @@ class TeamCall {
   /// Begins one of them, which travels as the request says. All ranks give the same one, and the same
   /// `elements`. Their inputs and outputs are set then, as those of other calls.
   void begin_step(const Request& request, std::uint64_t elements, DType dtype);
-  /// Of a step that has begun: `memory` is used by its work besides what is set.
-  void keep(Tensor memory) { kept_.push_back(std::move(memory)); }
-  [[nodiscard]] Runtime& runtime() const noexcept { return context_.runtime(); }
+  /// Of a step that has begun: a local member's work uses `memory` besides what is set.
+  void keep(Tensor memory, std::size_t local) { kept_.push_back({std::move(memory), local}); }
   [[nodiscard]] backend::StreamRef stream_of(std::size_t local) const { return streams_[local]; }
   [[nodiscard]] Device device_of(std::size_t local) const { return context_.devices()[local]; }
   /// The tensor, or a dense copy of it, which is queued on its member's stream.
@@ -182,12 +170,7 @@ class TeamCall {
 
  private:
   void begin();
-  static std::byte* address_of(const Tensor& tensor) {
-    return tensor.defined() ? static_cast<std::byte*>(tensor.data()) : nullptr;
-  }
   [[nodiscard]] std::size_t columns() const noexcept { return request_.columns; }
-  [[nodiscard]] Stream stream(std::size_t local) const { return StreamAccess::make(streams_[local]); }
-  [[nodiscard]] bool is_captured() const noexcept { return context_.launcher().captured().has_value(); }
   /// Says which of the local members' own results need no copy of their own input, because they were not
   /// given or are that input: those of a broadcast's root, and everyone's own part of an all_gather.
   void leave_own_copies_alone();
@@ -212,28 +195,22 @@ class TeamCall {
   const std::byte* add_stand_in(std::size_t local, transport::BufferId buffer);
   /// Queues the copies from stand-ins to outputs.
   void copy_stand_ins_back();
-  /// Does what the others rely on: a failure ends the team.
+  /// Carries out what has been posted.
   template <class Work>
-  void carry_out(Work work);
-  /// Ends the team: the others rely on what has failed.
-  void give_up(const backend::Escaped& escaped);
-  /// What is queued keeps its memory, even if the rest fails.
-  void keep_memory();
+  void carry_out_posted(const Work& work);
+  void keep_memory() const;
   /// What tools are told of the call. `plan`: none where it queues nothing.
   [[nodiscard]] watching::WatchedCall watched(const transport::Plan* plan) const;
+  [[nodiscard]] std::string call_in_words() const override { return to_string(signature_); }
 
-  TeamContext& context_;
-  transport::team::Team& team_;
-  const std::lock_guard<std::mutex> lock_;
-  Arguments arguments_;
-  Packing packing_;
-  /// Nest: the last goes first.
-  std::array<std::optional<StreamGuard>, transport::team::most_local_members> guards_;
-  std::vector<backend::StreamRef>& streams_;
   transport::team::Signature signature_;
   std::uint64_t shape_of_call_ = 0;  ///< of its signature, which all steps have in theirs
   std::uint64_t steps_ = 0;          ///< that have begun
-  std::vector<Tensor> kept_;
+  struct Kept {
+    Tensor memory;
+    std::size_t local = 0;
+  };
+  std::vector<Kept> kept_;
   std::uint64_t sequence_ = 0;
   std::size_t root_ = 0;
   Request& request_;

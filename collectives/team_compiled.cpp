@@ -94,7 +94,7 @@ class CompiledReduction {
         operands[i].push_back(memory(each * call_.members(), input.dtype(), i));
         set_input(i, k, input);
         call_.set_output(i, k, operands[i].back(), "out");
-        if (share_of(step, k, i) > 0) call_.keep(result(i, step.first + k));
+        if (share_of(step, k, i) > 0) call_.keep(result(i, step.first + k), i);
       }
     }
     call_.run([&] {
