@@ -123,9 +123,8 @@ void LinkCall::pack() {
       continue;
     }
     const LayoutPtr dense = layout_in(*tensor.layout(), MemoryFormat::contiguous);
-    item.dense = is_received(item)
-                     ? packing_.output(tensor, *dense, item.name, stream(item.local))
-                     : packing_.input(tensor, *dense, item.name);
+    item.dense = is_received(item) ? packing_.output(tensor, *dense, item.name, stream(item.local))
+                                   : packing_.input(tensor, *dense, item.name);
   }
 }
 

@@ -43,6 +43,10 @@ struct Request {
   void add_copied(std::uint64_t bytes) { shape.push_back(bytes); }
   /// Adds an output that stays as it is; comes after all columns.
   void leave_alone(std::uint64_t output) { shape.push_back(output); }
+  /// The same of a team of so many members.
+  void leave_alone_in_team(std::size_t members, std::size_t member, std::size_t column) {
+    leave_alone((members + member) * columns + column);
+  }
   void add_summed(std::uint64_t elements, DType dtype) {
     if (shape.empty()) shape.reserve(2 * columns);
     shape.push_back(elements);
@@ -67,6 +71,21 @@ struct Request {
     key.add_all(parts);
   }
 };
+
+/// Where members' inputs are copied to all outputs of a team, as of a broadcast or an all_gather: leaves
+/// those outputs alone of which `is_left(member, column)` says that they need no copy of their own member's
+/// input: of the root's, or of everyone's where all have inputs. Comes after all columns.
+template <class IsLeft>
+void leave_own_copies_alone(Request& request, std::size_t members, std::size_t root, const IsLeft& is_left) {
+  const CollectiveTraits& traits = traits_of(request.collective);
+  if (traits.reduces || traits.output != CollectiveOutput::all) return;
+  for (std::size_t member = 0; member < members; ++member) {
+    if (traits.has_root && member != root) continue;
+    for (std::size_t column = 0; column < request.columns; ++column) {
+      if (is_left(member, column)) request.leave_alone_in_team(members, member, column);
+    }
+  }
+}
 
 /// Completes a problem whose collective, lanes, homes and root are set: places, flows, reductions, shape.
 ///

@@ -151,9 +151,7 @@ std::uint64_t TeamCall::post_without_work() {
 }
 
 void TeamCall::run(const std::function<void()>& then) {
-  if (traits_of(request_.collective).output == CollectiveOutput::all &&
-      !traits_of(request_.collective).reduces)
-    leave_own_copies_alone();
+  leave_own_copies_alone();
   plan();
   post();
   carry_out_posted([&] {
@@ -186,19 +184,15 @@ void TeamCall::refuse_for_all(std::string_view what) {
 
 void TeamCall::leave_own_copies_alone() {
   const bool has_root = traits_of(request_.collective).has_root;
-  const std::size_t first_source = has_root ? root() : 0;
-  const std::size_t last_source = has_root ? root() : members() - 1;
-  for (std::size_t member = first_source; member <= last_source; ++member) {
-    for (std::size_t column = 0; column < columns(); ++column) {
-      if (const auto local = local_of(member)) {
+  collectives::leave_own_copies_alone(
+      request_, members(), root(), [&](std::size_t member, std::size_t column) {
+        const std::optional<std::size_t> local = local_of(member);
+        if (!local) return true;
         const Tensor& input = inputs_[*local * columns() + column];
         const Tensor& output = outputs_[*local * columns() + column];
         const std::uint64_t offset = has_root ? 0 : start_of_part(member, input);
-        if (output.defined() && address_of(input) != address_of(output) + offset) continue;
-      }
-      request_.leave_alone((members() + member) * columns() + column);
-    }
-  }
+        return !output.defined() || address_of(input) == address_of(output) + offset;
+      });
 }
 
 std::uint64_t TeamCall::start_of_part(std::size_t member, const Tensor& part) const {

@@ -171,8 +171,7 @@ class TeamCall final : public TeamTurn {
  private:
   void begin();
   [[nodiscard]] std::size_t columns() const noexcept { return request_.columns; }
-  /// Says which of the local members' own results need no copy of their own input, because they were not
-  /// given or are that input: those of a broadcast's root, and everyone's own part of an all_gather.
+  /// Members' own results need no copy of their own input that were not given, or are that input.
   void leave_own_copies_alone();
   /// What an exchange of equal parts in place keeps is where it belongs.
   void leave_kept_parts_alone();

@@ -116,7 +116,7 @@ void TeamCall::fill_wholes() {
 
 void TeamCall::leave_kept_parts_alone() {
   for (const Operand& operand : in_place_)
-    request_.leave_alone((members() + first_local() + operand.local) * columns() + operand.column);
+    request_.leave_alone_in_team(members(), first_local() + operand.local, operand.column);
 }
 
 void TeamCall::copy_inputs_in_place() {

@@ -35,19 +35,11 @@ std::string explain_low_latency(const backend::TeamWindowLayout& layout, Backend
                      layout.lines == backend::TeamLines::wide ? "wide" : "narrow", limit);
 }
 
-/// The plan of a call, with what is in place already left alone.
+/// The plan of a call of which all that can be in place is.
 std::string explain_plan(const TeamContext& context, const Request& request, std::size_t root) {
-  const std::size_t members = context.team().membership().member_count();
-  const CollectiveTraits& traits = traits_of(request.collective);
   Request in_place = request;
-  // Results that are their members' inputs already are left alone.
-  if (!traits.reduces && traits.output == CollectiveOutput::all) {
-    for (std::size_t member = traits.has_root ? root : 0; member < (traits.has_root ? root + 1 : members);
-         ++member) {
-      for (std::size_t column = 0; column < request.columns; ++column)
-        in_place.leave_alone((members + member) * request.columns + column);
-    }
-  }
+  leave_own_copies_alone(in_place, context.team().membership().member_count(), root,
+                         [](std::size_t, std::size_t) { return true; });
   return transport::to_text(context.make_plan(in_place, root));
 }
 

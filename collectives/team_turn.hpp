@@ -57,7 +57,8 @@ class TeamTurn {
     }
     visit_all([&](const Tensor& tensor, std::size_t local) {
       const Storage* const storage = tensor.storage().get();
-      if (storage != nullptr && !is_recorded_on(*storage, streams_[local])) tensor.record_stream(stream(local));
+      if (storage != nullptr && !is_recorded_on(*storage, streams_[local]))
+        tensor.record_stream(stream(local));
     });
   }
 

@@ -43,12 +43,8 @@ Problem seen_by(std::size_t rank, std::size_t members, Collective collective, st
         request.add_copied(elements * (has_wholes ? members : 1) * size_of(DType::float32));
       }
     }
-    const bool keeps_copies =
-        !traits.reduces && traits.output == CollectiveOutput::all && (!traits.has_root || root == rank);
-    if (keeps_copies && is_in_place) {
-      for (std::size_t column = 0; column < request.columns; ++column)
-        request.leave_alone((members + rank) * request.columns + column);
-    }
+    leave_own_copies_alone(request, members, root,
+                           [&](std::size_t member, std::size_t) { return member == rank && is_in_place; });
   }
   if (has_unequal_parts) {
     // The first of each are empty.
