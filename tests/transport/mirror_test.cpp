@@ -1,21 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/team/mirror.hpp"
 
-#include "backend/shared_memory.hpp"
 #include "backend/team_round.hpp"
 #include "support/errors.hpp"
-#include "support/rank_rooms.hpp"
+#include "support/mirrored_rank.hpp"
 #include "transport/team/courier_messages.hpp"
-#include "transport/team/windows.hpp"
-#include "tutti/exchange.hpp"
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <span>
-#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -24,65 +18,8 @@
 namespace tutti::transport::team {
 namespace {
 
-using test::RankRooms;
+using test::MirroredRank;
 using test::refuses;
-
-/// Each rank makes its host's windows by itself.
-class NobodyElse final : public Exchange {
- public:
-  explicit NobodyElse(std::size_t rank) : rank_(static_cast<int>(rank)) {}
-  [[nodiscard]] int rank() const override { return rank_; }
-  [[nodiscard]] int size() const override { return 1; }
-  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    std::ranges::copy(mine, all.begin());
-  }
-
- private:
-  int rank_;
-};
-
-/// A rank, alone on its host, with the memory of that host.
-class MirroredRank {
- public:
-  explicit MirroredRank(std::size_t rank)
-      : rooms_(memory_.data(), ranks(), rank),
-        exchange_(rank),
-        windows_(rooms_.runtime, exchange_, layout(), rooms_.membership,
-                 {.transport = TransportKind::staged}),
-        mirror_(rooms_.membership, rooms_.state, windows_, rooms_.progress, rooms_.calls, rooms_.record,
-                rooms_.abort, std::chrono::seconds(30)) {}
-
-  [[nodiscard]] RankRooms& rooms() { return rooms_; }
-  [[nodiscard]] const Windows& windows() const { return windows_; }
-  [[nodiscard]] Mirror& mirror() { return mirror_; }
-  /// What is new of this rank.
-  [[nodiscard]] Network::Message news() {
-    MessageWriter writer;
-    mirror_.begin_news();
-    mirror_.add_news(writer);
-    return message(writer);
-  }
-  [[nodiscard]] Network::Message message(MessageWriter& writer) const {
-    return {.source = static_cast<int>(rooms_.membership.rank()), .bytes = writer.take()};
-  }
-
- private:
-  static RankRooms::Ranks ranks() {
-    return {{.host = "a", .member_count = 1}, {.host = "b", .member_count = 2}};
-  }
-  static backend::TeamWindowLayout layout() {
-    backend::TeamWindowLayout layout;
-    layout.members = 3;
-    layout.slot_bytes = backend::TeamWindowLayout::alignment;
-    return layout;
-  }
-
-  SharedMemory memory_{SharedState::bytes(RankRooms::shape_of(ranks()))};
-  RankRooms rooms_;
-  NobodyElse exchange_;
-  Windows windows_;
-  Mirror mirror_;
-};
 
 class TwoHosts : public testing::Test {
  protected:
@@ -143,21 +80,18 @@ TEST_F(TwoHosts, ProgressArrives) {
 }
 
 TEST_F(TwoHosts, BytesArriveBeforeTheFlagsThatAnnounceThem) {
-  const backend::TeamWindowLayout& layout = a_.windows().layout();
   const Parcel parcel{.member = 0, .round = 3, .bytes = 100, .readers = {1, 2}};
   EXPECT_FALSE(a_.mirror().is_ready(parcel));
-  std::byte* const slot = a_.windows().on_host(0) + layout.slots_offset() + layout.slot_shift(3);
-  std::fill_n(slot, parcel.bytes, std::byte{9});
-  backend::set_flag(a_.windows().flag_on_host(2, layout.ready_offset(0)), 3);
+  std::fill_n(a_.slot(0, 3), parcel.bytes, std::byte{9});
+  backend::set_flag(a_.ready_flag(2, 0), 3);
   EXPECT_TRUE(a_.mirror().is_ready(parcel));
   MessageWriter writer;
   a_.mirror().add_parcel(writer, parcel, std::array<std::uint32_t, 1>{2});
   b_.mirror().deliver(a_.message(writer));
-  const std::byte* const mirrored = b_.windows().on_host(0) + layout.slots_offset() + layout.slot_shift(3);
+  const std::byte* const mirrored = b_.slot(0, 3);
   EXPECT_EQ(std::count(mirrored, mirrored + parcel.bytes, std::byte{9}), 100);
-  EXPECT_EQ(b_.windows().flag_on_host(2, layout.ready_offset(0)).value.load(), 3U);
-  EXPECT_EQ(b_.windows().flag_on_host(1, layout.ready_offset(0)).value.load(), 0U)
-      << "not one of the readers";
+  EXPECT_EQ(b_.ready_flag(2, 0).value.load(), 3U);
+  EXPECT_EQ(b_.ready_flag(1, 0).value.load(), 0U) << "not one of the readers";
 }
 
 TEST_F(TwoHosts, TheLastWordIsThatARankHasLeft) {
