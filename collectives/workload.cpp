@@ -68,9 +68,11 @@ Request request_of(const Arguments& arguments, const Workload& workload, std::si
                      name_of(dtype));
     }
     std::uint64_t elements = sizes[t] / size_of(dtype);
-    if (traits.travels_as == Collective::all_gather) elements /= members;
-    if (traits.travels_as == Collective::reduce_scatter_add || traits.travels_as == Collective::all_to_all)
-      elements -= elements % members;
+    if (moves_parts(workload.collective)) {
+      // An input is a part, or a whole.
+      const bool has_wholes = traits.output == CollectiveOutput::part;
+      elements = has_wholes ? elements - elements % members : elements / members;
+    }
     if (traits.reduces) {
       request.add_summed(elements, dtype);
     } else {

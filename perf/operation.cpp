@@ -2,13 +2,10 @@
 #include "operation.hpp"
 
 #include "nearest.hpp"
-#include "tutti/error.hpp"
 
 #include <algorithm>
 #include <array>
 #include <utility>
-
-#include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
@@ -130,29 +127,13 @@ double Operation::bus_factor(int members) const {
   // everyone's own part is one unit, all do both.
   const int units = has_unequal_parts() ? members * (members + 1) / 2 : members;
   const double others = static_cast<double>(units - 1) / static_cast<double>(units);
-  switch (traits().travels_as) {
-    case Collective::scatter:
-    case Collective::gather:
-    case Collective::all_gather:
-    case Collective::reduce_scatter_add:
-    case Collective::all_to_all:
-      return others;
-    case Collective::all_reduce_add:
-      return 2.0 * others;
-    case Collective::broadcast:
-    case Collective::reduce_add:
-    case Collective::barrier:
-      return 1.0;
-    default:
-      break;
-  }
-  throw Error(ErrorCode::internal, fmt::format("{} has no bus factor", name()));
+  if (moves_parts(*collective())) return others;
+  const bool is_all_reduce = traits().reduces && traits().output == CollectiveOutput::all;
+  return is_all_reduce ? 2.0 * others : 1.0;
 }
 
 bool Operation::divides_evenly() const {
-  // Without a root and of parts: an all_gather, a reduce_scatter_add, an all_to_all, and lists of these.
-  return collective() && moves_tensors() && !has_unequal_parts() && !traits().has_root &&
-         traits().travels_as != Collective::all_reduce_add;
+  return collective() && moves_parts(*collective()) && !has_unequal_parts() && !traits().has_root;
 }
 
 std::span<const Operation* const> collective_operations(Mode mode) {

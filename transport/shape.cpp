@@ -5,32 +5,16 @@ namespace tutti::transport {
 
 std::uint64_t CallShape::largest_message() const noexcept {
   if (counted) return counted->largest_message;
-  switch (collective) {
-    case Collective::scatter:
-    case Collective::reduce_scatter_add:
-    case Collective::all_to_all:
-      return payload / members * (members - 1);
-    case Collective::gather:
-    case Collective::all_gather:
-      return payload / members;
-    default:
-      return payload;
-  }
+  if (!moves_parts(collective)) return payload;
+  // Of a whole of its own a member puts the others' parts, and else its part of a whole.
+  const bool has_wholes = traits_of(collective).output == CollectiveOutput::part;
+  return payload / members * (has_wholes ? members - 1 : 1);
 }
 
 std::uint64_t CallShape::busiest_member() const noexcept {
   if (counted) return counted->busiest_member;
-  switch (collective) {
-    case Collective::scatter:
-    case Collective::gather:
-      return payload - kept_by_root;
-    case Collective::all_gather:
-    case Collective::reduce_scatter_add:
-    case Collective::all_to_all:
-      return payload / members * (members - 1);
-    default:
-      return payload * (members - 1);
-  }
+  if (!moves_parts(collective)) return payload * (members - 1);
+  return traits_of(collective).has_root ? payload - kept_by_root : payload / members * (members - 1);
 }
 
 }  // namespace tutti::transport

@@ -186,5 +186,13 @@ inline constexpr std::array<CollectiveTraits, collective_count + 1> collective_t
 [[nodiscard]] constexpr bool moves_tensors(Collective collective) noexcept {
   return traits_of(collective).output != CollectiveOutput::none;
 }
+/// Whether wholes are made of members' parts: they are cut into these, or put together from them.
+[[nodiscard]] constexpr bool moves_parts(Collective collective) noexcept {
+  const CollectiveTraits& traits = traits_of(collective);
+  if (traits.output == CollectiveOutput::part) return true;
+  if (traits.reduces) return false;
+  return traits.output == CollectiveOutput::one ||
+         (traits.output == CollectiveOutput::all && !traits.has_root);
+}
 
 }  // namespace tutti

@@ -39,7 +39,7 @@ Problem seen_by(std::size_t rank, std::size_t members, Collective collective, st
       if (traits.reduces) {
         request.add_summed(elements * members, DType::float32);
       } else {
-        const bool has_wholes = traits.travels_as == Collective::all_to_all;
+        const bool has_wholes = traits.output == CollectiveOutput::part;
         request.add_copied(elements * (has_wholes ? members : 1) * size_of(DType::float32));
       }
     }
@@ -70,10 +70,7 @@ Problem seen_by(std::size_t rank, std::size_t members, Collective collective, st
 }
 
 bool may_have_unequal_parts(Collective collective) {
-  const Collective pattern = traits_of(collective).travels_as;
-  return !traits_of(collective).takes_lists &&
-         (pattern == Collective::all_gather || pattern == Collective::reduce_scatter_add ||
-          pattern == Collective::all_to_all);
+  return moves_parts(collective) && !traits_of(collective).has_root && !traits_of(collective).takes_lists;
 }
 
 /// Calls `visit(collective, members, elements, has_unequal_parts)`.
