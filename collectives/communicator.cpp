@@ -34,6 +34,13 @@ using collectives::TeamCall;
 using collectives::TeamContext;
 using transport::team::Team;
 
+/// A call in which all members have inputs and outputs.
+void call_for_all(TeamContext& context, Collective collective, const ReduceOp& op,
+                  const MemberOperands& inputs, const MemberOperands& out, StreamList streams) {
+  TeamCall call(context, collective, streams);
+  collectives::run_for_all(call, op, inputs, out);
+}
+
 }  // namespace
 
 Communicator::Communicator(Exchange& exchange, const CommunicatorOptions& options)
@@ -106,52 +113,50 @@ void Communicator::reduce_coalesced(TensorLists inputs, TensorLists out, const R
 }
 
 void Communicator::all_reduce_add(TensorList inputs, TensorList out, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::all_reduce_add, streams);
-  collectives::reduce_to_all(call, ReduceOp::sum, MemberOperands::one_each(inputs),
-                             MemberOperands::one_each(out));
+  call_for_all(*impl_->context, Collective::all_reduce_add, ReduceOp::sum, MemberOperands::one_each(inputs),
+               MemberOperands::one_each(out), streams);
 }
 
 void Communicator::all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::all_reduce_add_coalesced, streams);
-  collectives::reduce_to_all(call, ReduceOp::sum, MemberOperands::lists(inputs), MemberOperands::lists(out));
+  call_for_all(*impl_->context, Collective::all_reduce_add_coalesced, ReduceOp::sum,
+               MemberOperands::lists(inputs), MemberOperands::lists(out), streams);
 }
 
 void Communicator::all_reduce(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::all_reduce, streams);
-  collectives::reduce_to_all(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+  call_for_all(*impl_->context, Collective::all_reduce, op, MemberOperands::one_each(inputs),
+               MemberOperands::one_each(out), streams);
 }
 
 void Communicator::all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
                                         StreamList streams) {
-  TeamCall call(*impl_->context, Collective::all_reduce_coalesced, streams);
-  collectives::reduce_to_all(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out));
+  call_for_all(*impl_->context, Collective::all_reduce_coalesced, op, MemberOperands::lists(inputs),
+               MemberOperands::lists(out), streams);
 }
 
 void Communicator::all_gather(TensorList inputs, TensorList out, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::all_gather, streams);
-  collectives::gather_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+  call_for_all(*impl_->context, Collective::all_gather, ReduceOp::sum, MemberOperands::one_each(inputs),
+               MemberOperands::one_each(out), streams);
 }
 
 void Communicator::all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::all_gather_coalesced, streams);
-  collectives::gather_to_all(call, MemberOperands::lists(inputs), MemberOperands::lists(out));
+  call_for_all(*impl_->context, Collective::all_gather_coalesced, ReduceOp::sum,
+               MemberOperands::lists(inputs), MemberOperands::lists(out), streams);
 }
 
 void Communicator::reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::reduce_scatter_add, streams);
-  collectives::reduce_and_scatter(call, ReduceOp::sum, MemberOperands::one_each(inputs),
-                                  MemberOperands::one_each(out));
+  call_for_all(*impl_->context, Collective::reduce_scatter_add, ReduceOp::sum,
+               MemberOperands::one_each(inputs), MemberOperands::one_each(out), streams);
 }
 
 void Communicator::reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::reduce_scatter, streams);
-  collectives::reduce_and_scatter(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+  call_for_all(*impl_->context, Collective::reduce_scatter, op, MemberOperands::one_each(inputs),
+               MemberOperands::one_each(out), streams);
 }
 
 void Communicator::reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
                                             StreamList streams) {
-  TeamCall call(*impl_->context, Collective::reduce_scatter_coalesced, streams);
-  collectives::reduce_and_scatter(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out));
+  call_for_all(*impl_->context, Collective::reduce_scatter_coalesced, op, MemberOperands::lists(inputs),
+               MemberOperands::lists(out), streams);
 }
 
 void Communicator::all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes,
@@ -183,13 +188,13 @@ void Communicator::reduce_scatter_along(TensorList inputs, TensorList out, const
 }
 
 void Communicator::all_to_all(TensorList inputs, TensorList out, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::all_to_all, streams);
-  collectives::exchange_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out));
+  call_for_all(*impl_->context, Collective::all_to_all, ReduceOp::sum, MemberOperands::one_each(inputs),
+               MemberOperands::one_each(out), streams);
 }
 
 void Communicator::all_to_all_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
-  TeamCall call(*impl_->context, Collective::all_to_all_coalesced, streams);
-  collectives::exchange_all(call, MemberOperands::lists(inputs), MemberOperands::lists(out));
+  call_for_all(*impl_->context, Collective::all_to_all_coalesced, ReduceOp::sum,
+               MemberOperands::lists(inputs), MemberOperands::lists(out), streams);
 }
 
 void Communicator::all_to_all(TensorList inputs, TensorList out,

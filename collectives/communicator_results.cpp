@@ -6,7 +6,6 @@
 #include "collectives/team_operations.hpp"
 #include "transport/team/agreement.hpp"
 #include "transport/team/team_exchange.hpp"
-#include "tutti/error.hpp"
 #include "tutti/layout.hpp"
 
 #include <algorithm>
@@ -39,14 +38,14 @@ std::vector<std::int64_t> output_sizes(const TeamCall& call, Collective collecti
   std::vector<std::int64_t> sizes(input.sizes().begin(), input.sizes().end());
   const CollectiveTraits& traits = traits_of(collective);
   const auto members = static_cast<std::int64_t>(call.members());
-  if (traits.travels_as == Collective::all_gather) {
+  if (moves_parts(collective) && traits.output == CollectiveOutput::all) {
     if (sizes.empty()) sizes.push_back(1);
     if (__builtin_mul_overflow(sizes[0], members, &sizes[0])) {
       call.arguments().fail(
           "{} has sizes {}, expected fewer elements: those of {} members are more than 2^63 - 1", name,
           to_string(input.sizes()), members);
     }
-  } else if (traits.travels_as == Collective::reduce_scatter_add) {
+  } else if (traits.reduces && traits.output == CollectiveOutput::part) {
     if (sizes.empty() || sizes[0] % members != 0) {
       call.arguments().fail("{} has sizes {}, expected a first dimension that {} members can share equally",
                             name, to_string(input.sizes()), members);
@@ -61,22 +60,6 @@ Tensor output_for(const TeamCall& call, Collective collective, const Tensor& inp
   if (!input.defined()) return {};
   return empty(output_sizes(call, collective, input, name),
                {.dtype = input.dtype(), .device = input.device()});
-}
-
-void run(TeamCall& call, Collective collective, const ReduceOp& op, const MemberOperands& inputs,
-         const MemberOperands& out) {
-  switch (traits_of(collective).travels_as) {
-    case Collective::all_gather:
-      return gather_to_all(call, inputs, out);
-    case Collective::all_to_all:
-      return exchange_all(call, inputs, out);
-    case Collective::reduce_scatter_add:
-      return reduce_and_scatter(call, op, inputs, out);
-    case Collective::all_reduce_add:
-      return reduce_to_all(call, op, inputs, out);
-    default:
-      throw Error(ErrorCode::internal, fmt::format("{} has no form with results", name_of(collective)));
-  }
 }
 
 /// What the root tells of a tensor.
@@ -152,7 +135,7 @@ ResultLists made_like(TeamContext& context, Collective collective, const ReduceO
     for (std::size_t t = 0; t < inputs[i].size(); ++t)
       out[i].push_back(output_for(call, collective, inputs[i][t], inputs.name("inputs", i, t)));
   }
-  run(call, collective, op, inputs, MemberOperands::lists(out));
+  run_for_all(call, op, inputs, MemberOperands::lists(out));
   return out;
 }
 

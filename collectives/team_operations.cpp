@@ -4,10 +4,13 @@
 #include "collectives/disjoint.hpp"
 #include "collectives/parts_and_wholes.hpp"
 #include "collectives/team_compiled.hpp"
+#include "tutti/error.hpp"
 
 #include <cstddef>
 #include <optional>
 #include <span>
+
+#include <fmt/format.h>
 
 namespace tutti::collectives {
 namespace {
@@ -57,6 +60,12 @@ void reduce_whole(TeamCall& call, const ReduceOp& operation, const MemberOperand
     }
   }
   call.run();
+}
+
+void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                   const MemberOperands& out) {
+  call.one_per_member(out.size(), "out");
+  reduce_whole(call, operation, inputs, out, [](std::size_t) { return true; });
 }
 
 }  // namespace
@@ -127,12 +136,6 @@ void reduce_to_root(TeamCall& call, const ReduceOp& operation, const MemberOpera
   reduce_whole(call, operation, inputs, out, [&](std::size_t i) { return call.local_of(call.root()) == i; });
 }
 
-void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
-                   const MemberOperands& out) {
-  call.one_per_member(out.size(), "out");
-  reduce_whole(call, operation, inputs, out, [](std::size_t) { return true; });
-}
-
 void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out,
                    const std::optional<PartSizes>& sizes) {
   PartsAndWholes operands(call, inputs, out, PartsAndWholes::Wholes::outputs, sizes);
@@ -151,6 +154,22 @@ void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberO
     return reduce_by_compiled(call, operation, inputs, out, operands.parts());
   operands.set();
   call.run();
+}
+
+void run_for_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                 const MemberOperands& out) {
+  switch (traits_of(call.collective()).travels_as) {
+    case Collective::all_reduce_add:
+      return reduce_to_all(call, operation, inputs, out);
+    case Collective::all_gather:
+      return gather_to_all(call, inputs, out);
+    case Collective::reduce_scatter_add:
+      return reduce_and_scatter(call, operation, inputs, out);
+    case Collective::all_to_all:
+      return exchange_all(call, inputs, out);
+    default:
+      throw Error(ErrorCode::internal, fmt::format("{} is not for all members", name_of(call.collective())));
+  }
 }
 
 }  // namespace tutti::collectives

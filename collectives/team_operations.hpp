@@ -17,8 +17,6 @@ void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root)
 void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& out, int root);
 void reduce_to_root(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                     const MemberOperands& out, int root);
-void reduce_to_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
-                   const MemberOperands& out);
 /// Parts are equal and all is flat, or as `sizes` says, of one tensor.
 void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out,
                    const std::optional<PartSizes>& sizes = std::nullopt);
@@ -29,6 +27,11 @@ void exchange_all(TeamCall& call, const MemberOperands& inputs, const MemberOper
 /// Likewise of parts of given sizes, which only their own ranks know beforehand.
 void exchange_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLists& input_sizes,
                   const SizeLists& out_sizes);
+
+/// The operation that the call is of, where all members have inputs and outputs, whose parts are equal.
+/// `operation`: of those that reduce.
+void run_for_all(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
+                 const MemberOperands& out);
 
 /// The root's tensor, cut along a dimension, into the parts that members have room for; and back.
 void scatter_from_root(TeamCall& call, const Tensor& tensor, TensorList out, int root, int dim);
