@@ -9,7 +9,7 @@ class Broadcast final : public Operation {
   [[nodiscard]] std::string_view name() const override { return "broadcast"; }
   [[nodiscard]] std::optional<Collective> collective() const override { return Collective::broadcast; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return prepare_broadcast(what, placement, false);
+    return prepare_collective(Collective::broadcast, what, placement);
   }
   void run(const Call& call, const Case& what) const override {
     tutti::broadcast(call.inputs[0][0], call.outputs[0], what.options);
@@ -29,7 +29,7 @@ class BroadcastCoalesced final : public Operation {
     return Collective::broadcast_coalesced;
   }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return prepare_broadcast(what, placement, true);
+    return prepare_collective(Collective::broadcast_coalesced, what, placement);
   }
   void run(const Call& call, const Case& what) const override {
     tutti::broadcast_coalesced(call.inputs[0], call.outputs, default_buffer_size, what.options);

@@ -15,7 +15,6 @@ namespace {
 struct Description {
   Collective collective;
   bool has_in_place;
-  Call (*prepare)(const Case&, Placement);
   void (*run)(Communicator&, const Call&, const Case&);
   /// Lists like `Call::outputs`.
   Lists (*run_returning)(Communicator&, const Call&, const Case&);
@@ -37,7 +36,8 @@ class OfCommunicator final : public Operation {
   }
 
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return description_.prepare(what, placement);
+    return prepare_collective(description_.collective, what, placement,
+                              has_unequal_parts() ? Parts::unequal : Parts::equal);
   }
   void run(const Call& call, const Case& what) const override {
     description_.run(*what.members.communicator, call, what);
@@ -83,34 +83,27 @@ void reduce(Communicator& communicator, const Call& call, const Case& what) {
 }
 
 constexpr std::array descriptions{
-    Description{
-        Collective::broadcast, true,
-        [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, false); },
-        [](Communicator& communicator, const Call& call, const Case&) {
-          communicator.broadcast(only_tensor(call.inputs), call.outputs[0], call.root);
-        },
-        [](Communicator& communicator, const Call& call, const Case&) -> Lists {
-          return {communicator.broadcast(only_tensor(call.inputs), call.root)};
-        }},
-    Description{
-        Collective::broadcast_coalesced, true,
-        [](const Case& what, Placement placement) { return prepare_broadcast(what, placement, true); },
-        [](Communicator& communicator, const Call& call, const Case&) {
-          communicator.broadcast_coalesced(call.inputs.empty() ? TensorList() : call.inputs[0], call.outputs,
-                                           call.root);
-        },
-        [](Communicator& communicator, const Call& call, const Case&) -> Lists {
-          return communicator.broadcast_coalesced(
-              call.inputs.empty() ? std::vector<Tensor>() : call.inputs[0], call.root);
-        }},
-    Description{Collective::reduce_add, true,
-                [](const Case& what, Placement placement) { return prepare_reduce(what, placement, false); },
-                &reduce,
+    Description{Collective::broadcast, true,
+                [](Communicator& communicator, const Call& call, const Case&) {
+                  communicator.broadcast(only_tensor(call.inputs), call.outputs[0], call.root);
+                },
+                [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+                  return {communicator.broadcast(only_tensor(call.inputs), call.root)};
+                }},
+    Description{Collective::broadcast_coalesced, true,
+                [](Communicator& communicator, const Call& call, const Case&) {
+                  communicator.broadcast_coalesced(call.inputs.empty() ? TensorList() : call.inputs[0],
+                                                   call.outputs, call.root);
+                },
+                [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+                  return communicator.broadcast_coalesced(
+                      call.inputs.empty() ? std::vector<Tensor>() : call.inputs[0], call.root);
+                }},
+    Description{Collective::reduce_add, true, &reduce,
                 [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
                   return at_root(call, communicator.reduce(call.inputs[0], what.operation(), call.root));
                 }},
     Description{Collective::reduce_add_coalesced, true,
-                [](const Case& what, Placement placement) { return prepare_reduce(what, placement, true); },
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_coalesced(call.inputs, call.outputs, what.operation(), call.root);
                 },
@@ -118,46 +111,35 @@ constexpr std::array descriptions{
                   return at_root(call,
                                  communicator.reduce_coalesced(call.inputs, what.operation(), call.root));
                 }},
-    Description{
-        Collective::scatter, false,
-        [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::input); },
-        [](Communicator& communicator, const Call& call, const Case&) {
-          communicator.scatter(only_tensor(call.inputs), call.outputs[0], call.root, call.dim);
-        },
-        [](Communicator& communicator, const Call& call, const Case&) -> Lists {
-          return {communicator.scatter(only_tensor(call.inputs), call.root, call.dim)};
-        }},
-    Description{
-        Collective::gather, false,
-        [](const Case& what, Placement placement) { return prepare_chunks(what, placement, Whole::output); },
-        [](Communicator& communicator, const Call& call, const Case&) {
-          communicator.gather(call.inputs[0], only_tensor(call.outputs), call.root, call.dim);
-        },
-        [](Communicator& communicator, const Call& call, const Case&) -> Lists {
-          return at_root(call, communicator.gather(call.inputs[0], call.root, call.dim));
-        }},
-    Description{
-        Collective::all_reduce_add, true,
-        [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, false); },
-        [](Communicator& communicator, const Call& call, const Case& what) {
-          communicator.all_reduce(call.inputs[0], call.outputs[0], what.operation());
-        },
-        [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
-          return {communicator.all_reduce(call.inputs[0], what.operation())};
-        }},
-    Description{
-        Collective::all_reduce_add_coalesced, true,
-        [](const Case& what, Placement placement) { return prepare_all_reduce(what, placement, true); },
-        [](Communicator& communicator, const Call& call, const Case& what) {
-          communicator.all_reduce_coalesced(call.inputs, call.outputs, what.operation());
-        },
-        [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
-          return communicator.all_reduce_coalesced(call.inputs, what.operation());
-        }},
-    Description{Collective::all_gather, true,
-                [](const Case& what, Placement placement) {
-                  return prepare_all_gather(what, placement, {.parts = Parts::equal});
+    Description{Collective::scatter, false,
+                [](Communicator& communicator, const Call& call, const Case&) {
+                  communicator.scatter(only_tensor(call.inputs), call.outputs[0], call.root, call.dim);
                 },
+                [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+                  return {communicator.scatter(only_tensor(call.inputs), call.root, call.dim)};
+                }},
+    Description{Collective::gather, false,
+                [](Communicator& communicator, const Call& call, const Case&) {
+                  communicator.gather(call.inputs[0], only_tensor(call.outputs), call.root, call.dim);
+                },
+                [](Communicator& communicator, const Call& call, const Case&) -> Lists {
+                  return at_root(call, communicator.gather(call.inputs[0], call.root, call.dim));
+                }},
+    Description{Collective::all_reduce_add, true,
+                [](Communicator& communicator, const Call& call, const Case& what) {
+                  communicator.all_reduce(call.inputs[0], call.outputs[0], what.operation());
+                },
+                [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
+                  return {communicator.all_reduce(call.inputs[0], what.operation())};
+                }},
+    Description{Collective::all_reduce_add_coalesced, true,
+                [](Communicator& communicator, const Call& call, const Case& what) {
+                  communicator.all_reduce_coalesced(call.inputs, call.outputs, what.operation());
+                },
+                [](Communicator& communicator, const Call& call, const Case& what) -> Lists {
+                  return communicator.all_reduce_coalesced(call.inputs, what.operation());
+                }},
+    Description{Collective::all_gather, true,
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather(call.inputs[0], call.outputs[0]);
                 },
@@ -165,9 +147,6 @@ constexpr std::array descriptions{
                   return {communicator.all_gather(call.inputs[0])};
                 }},
     Description{Collective::all_gather, true,
-                [](const Case& what, Placement placement) {
-                  return prepare_all_gather(what, placement, {.parts = Parts::unequal});
-                },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather(call.inputs[0], call.outputs[0], call.sizes);
                 },
@@ -176,9 +155,6 @@ constexpr std::array descriptions{
                 },
                 "all_gather_unequal"},
     Description{Collective::all_gather_coalesced, true,
-                [](const Case& what, Placement placement) {
-                  return prepare_all_gather(what, placement, {.coalesced = true});
-                },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_gather_coalesced(call.inputs, call.outputs);
                 },
@@ -186,9 +162,6 @@ constexpr std::array descriptions{
                   return communicator.all_gather_coalesced(call.inputs);
                 }},
     Description{Collective::reduce_scatter_add, true,
-                [](const Case& what, Placement placement) {
-                  return prepare_reduce_scatter(what, placement, {.parts = Parts::equal});
-                },
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation());
                 },
@@ -196,9 +169,6 @@ constexpr std::array descriptions{
                   return {communicator.reduce_scatter(call.inputs[0], what.operation())};
                 }},
     Description{Collective::reduce_scatter_add, true,
-                [](const Case& what, Placement placement) {
-                  return prepare_reduce_scatter(what, placement, {.parts = Parts::unequal});
-                },
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter(call.inputs[0], call.outputs[0], what.operation(), call.sizes);
                 },
@@ -207,9 +177,6 @@ constexpr std::array descriptions{
                 },
                 "reduce_scatter_add_unequal"},
     Description{Collective::reduce_scatter_coalesced, true,
-                [](const Case& what, Placement placement) {
-                  return prepare_reduce_scatter(what, placement, {.coalesced = true});
-                },
                 [](Communicator& communicator, const Call& call, const Case& what) {
                   communicator.reduce_scatter_coalesced(call.inputs, call.outputs, what.operation());
                 },
@@ -217,9 +184,6 @@ constexpr std::array descriptions{
                   return communicator.reduce_scatter_coalesced(call.inputs, what.operation());
                 }},
     Description{Collective::all_to_all, true,
-                [](const Case& what, Placement placement) {
-                  return prepare_all_to_all(what, placement, {.parts = Parts::equal});
-                },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all(call.inputs[0], call.outputs[0]);
                 },
@@ -227,9 +191,6 @@ constexpr std::array descriptions{
                   return {communicator.all_to_all(call.inputs[0])};
                 }},
     Description{Collective::all_to_all, true,
-                [](const Case& what, Placement placement) {
-                  return prepare_all_to_all(what, placement, {.parts = Parts::unequal});
-                },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all(call.inputs[0], call.outputs[0], call.input_sizes, call.out_sizes);
                 },
@@ -238,9 +199,6 @@ constexpr std::array descriptions{
                 },
                 "all_to_all_unequal"},
     Description{Collective::all_to_all_coalesced, true,
-                [](const Case& what, Placement placement) {
-                  return prepare_all_to_all(what, placement, {.coalesced = true});
-                },
                 [](Communicator& communicator, const Call& call, const Case&) {
                   communicator.all_to_all_coalesced(call.inputs, call.outputs);
                 },

@@ -9,7 +9,7 @@ class ReduceAdd final : public Operation {
   [[nodiscard]] std::string_view name() const override { return "reduce_add"; }
   [[nodiscard]] std::optional<Collective> collective() const override { return Collective::reduce_add; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return prepare_reduce(what, placement, false);
+    return prepare_collective(Collective::reduce_add, what, placement);
   }
   void run(const Call& call, const Case& what) const override {
     if (what.reduce_kind == ReduceKind::sum) {
@@ -35,7 +35,7 @@ class ReduceAddCoalesced final : public Operation {
     return Collective::reduce_add_coalesced;
   }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return prepare_reduce(what, placement, true);
+    return prepare_collective(Collective::reduce_add_coalesced, what, placement);
   }
   void run(const Call& call, const Case& what) const override {
     if (what.reduce_kind == ReduceKind::sum) {

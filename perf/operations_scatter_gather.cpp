@@ -10,7 +10,7 @@ class Scatter final : public Operation {
   [[nodiscard]] std::optional<Collective> collective() const override { return Collective::scatter; }
   [[nodiscard]] bool has(Placement placement) const override { return placement != Placement::in_place; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return prepare_chunks(what, placement, Whole::input);
+    return prepare_collective(Collective::scatter, what, placement);
   }
   void run(const Call& call, const Case& what) const override {
     tutti::scatter(call.inputs[0][0], call.outputs[0], call.dim, {}, what.options);
@@ -29,7 +29,7 @@ class Gather final : public Operation {
   [[nodiscard]] std::optional<Collective> collective() const override { return Collective::gather; }
   [[nodiscard]] bool has(Placement placement) const override { return placement != Placement::in_place; }
   [[nodiscard]] Call prepare(const Case& what, Placement placement) const override {
-    return prepare_chunks(what, placement, Whole::output);
+    return prepare_collective(Collective::gather, what, placement);
   }
   void run(const Call& call, const Case& what) const override {
     tutti::gather(call.inputs[0], call.outputs[0][0], call.dim, what.options);

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "prepare.hpp"
 
+#include "tutti/error.hpp"
+
 #include <algorithm>
 #include <utility>
+
+#include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
@@ -145,6 +149,12 @@ class Payload {
   TensorSpec whole_;
 };
 
+/// Of one tensor, or of each of a list, whose parts are equal.
+struct Cut {
+  Parts parts = Parts::equal;
+  bool coalesced = false;
+};
+
 std::vector<Payload> payloads_of(const Case& what, Cut cut) {
   std::vector<Payload> payloads;
   for (const TensorSpec& tensor : payload_tensors(what, cut.coalesced))
@@ -157,8 +167,7 @@ Call call_of(const Case& what, const std::vector<Payload>& payloads) {
   return call_of(what, wholes);
 }
 
-}  // namespace
-
+/// A source on the root and a copy for every member. In place, the root's copy is its source.
 Call prepare_broadcast(const Case& what, Placement placement, bool coalesced) {
   const std::vector<TensorSpec> specs = payload_tensors(what, coalesced);
   Call call = call_of(what, specs);
@@ -185,6 +194,7 @@ Call prepare_broadcast(const Case& what, Placement placement, bool coalesced) {
   return call;
 }
 
+/// An input from every member; the sum on the root. In place, it is the root's input.
 Call prepare_reduce(const Case& what, Placement placement, bool coalesced) {
   const std::vector<TensorSpec> specs = payload_tensors(what, coalesced);
   Call call = call_of(what, specs);
@@ -209,6 +219,7 @@ Call prepare_reduce(const Case& what, Placement placement, bool coalesced) {
   return call;
 }
 
+/// An input from every member; the sum on each. In place, it is the member's input.
 Call prepare_all_reduce(const Case& what, Placement placement, bool coalesced) {
   const std::vector<TensorSpec> specs = payload_tensors(what, coalesced);
   Call call = call_of(what, specs);
@@ -230,39 +241,10 @@ Call prepare_all_reduce(const Case& what, Placement placement, bool coalesced) {
   return call;
 }
 
-Call prepare_copy(const Case& what) {
-  const TensorSpec spec = payload_tensors(what, false).front();
-  const Content content = whole_content(spec, what, 0, Pattern::bits);
-  Call call = call_of(what, {spec});
-  call.partner = what.partner;
-  call.add_input(0, make_tensor(spec, what, what.root), content);
-  call.add_output(0, make_tensor(spec, what, what.partner), content);
-  return call;
-}
-
-Call prepare_around(const Case& what) {
-  const TensorSpec spec = payload_tensors(what, false).front();
-  Call call = call_of(what, {spec});
-  // Every member's input is a part of one array.
-  const Content content = whole_content(spec, what, 0, Pattern::bits);
-  const auto values = [&](int from) {
-    return columns_of(content, from * call.count, call.count, call.count);
-  };
-  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
-    const int member = what.members.number_of(own);
-    call.add_input(0, make_tensor(spec, what, member), values(member));
-    call.add_output(0, make_tensor(spec, what, member), values(what.members.before(member)));
-  }
-  return call;
-}
-
-Call prepare_nothing(const Case& what) {
-  Call call = call_of(what, std::vector<TensorSpec>());
-  call.inputs.resize(1);
-  call.outputs.resize(1);
-  return call;
-}
-
+/// The two ends of scatter and gather.
+enum class Whole : std::uint8_t { input, output };
+/// A whole tensor on the root and its chunks, one per member: equal parts along a dimension, the last ones
+/// smaller or empty. Chunks may not share memory with the whole: there is no in-place form.
 Call prepare_chunks(const Case& what, Placement placement, Whole whole) {
   const TensorSpec spec = payload_tensors(what, false).front();
   const Content content = whole_content(spec, what, 0, Pattern::bits);
@@ -289,6 +271,7 @@ Call prepare_chunks(const Case& what, Placement placement, Whole whole) {
   return call;
 }
 
+/// A part from every member; the whole on each. In place, the part lies there already.
 Call prepare_all_gather(const Case& what, Placement placement, Cut cut) {
   const std::vector<Payload> payloads = payloads_of(what, cut);
   Call call = call_of(what, payloads);
@@ -312,6 +295,7 @@ Call prepare_all_gather(const Case& what, Placement placement, Cut cut) {
   return call;
 }
 
+/// A whole from every member; a part of the sum for each.
 Call prepare_reduce_scatter(const Case& what, Placement placement, Cut cut) {
   const std::vector<Payload> payloads = payloads_of(what, cut);
   Call call = call_of(what, payloads);
@@ -340,6 +324,8 @@ Call prepare_reduce_scatter(const Case& what, Placement placement, Cut cut) {
   return call;
 }
 
+/// A whole from every member, cut into parts for all, the shortest for itself; as much for each. In place,
+/// that is the member's input.
 Call prepare_all_to_all(const Case& what, Placement placement, Cut cut) {
   const std::vector<Payload> payloads = payloads_of(what, cut);
   Call call = call_of(what, payloads);
@@ -384,6 +370,66 @@ Call prepare_all_to_all(const Case& what, Placement placement, Cut cut) {
       call.out_sizes.push_back(std::move(received));
     }
   }
+  return call;
+}
+
+}  // namespace
+
+Call prepare_collective(Collective collective, const Case& what, Placement placement, Parts parts) {
+  const CollectiveTraits& traits = traits_of(collective);
+  const Cut cut{.parts = parts, .coalesced = traits.takes_lists};
+  switch (traits.travels_as) {
+    case Collective::broadcast:
+      return prepare_broadcast(what, placement, cut.coalesced);
+    case Collective::reduce_add:
+      return prepare_reduce(what, placement, cut.coalesced);
+    case Collective::all_reduce_add:
+      return prepare_all_reduce(what, placement, cut.coalesced);
+    case Collective::scatter:
+      return prepare_chunks(what, placement, Whole::input);
+    case Collective::gather:
+      return prepare_chunks(what, placement, Whole::output);
+    case Collective::all_gather:
+      return prepare_all_gather(what, placement, cut);
+    case Collective::reduce_scatter_add:
+      return prepare_reduce_scatter(what, placement, cut);
+    case Collective::all_to_all:
+      return prepare_all_to_all(what, placement, cut);
+    default:
+      throw Error(ErrorCode::internal, fmt::format("{} has no buffers", name_of(collective)));
+  }
+}
+
+Call prepare_copy(const Case& what) {
+  const TensorSpec spec = payload_tensors(what, false).front();
+  const Content content = whole_content(spec, what, 0, Pattern::bits);
+  Call call = call_of(what, {spec});
+  call.partner = what.partner;
+  call.add_input(0, make_tensor(spec, what, what.root), content);
+  call.add_output(0, make_tensor(spec, what, what.partner), content);
+  return call;
+}
+
+Call prepare_around(const Case& what) {
+  const TensorSpec spec = payload_tensors(what, false).front();
+  Call call = call_of(what, {spec});
+  // Every member's input is a part of one array.
+  const Content content = whole_content(spec, what, 0, Pattern::bits);
+  const auto values = [&](int from) {
+    return columns_of(content, from * call.count, call.count, call.count);
+  };
+  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
+    const int member = what.members.number_of(own);
+    call.add_input(0, make_tensor(spec, what, member), values(member));
+    call.add_output(0, make_tensor(spec, what, member), values(what.members.before(member)));
+  }
+  return call;
+}
+
+Call prepare_nothing(const Case& what) {
+  Call call = call_of(what, std::vector<TensorSpec>());
+  call.inputs.resize(1);
+  call.outputs.resize(1);
   return call;
 }
 
