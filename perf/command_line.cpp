@@ -3,6 +3,7 @@
 
 #include "manual.hpp"
 #include "nearest.hpp"
+#include "operation.hpp"
 #include "tutti/version.hpp"
 #include "usage_error.hpp"
 
@@ -14,24 +15,23 @@
 namespace tutti::perf {
 namespace {
 
-constexpr const char* description = R"(Checks and measures tutti's collectives.
+/// For the names of all operations.
+constexpr fmt::format_string<std::string> description = R"(Checks and measures tutti's collectives.
 
-OP is broadcast, broadcast_coalesced, reduce_add, reduce_add_coalesced, scatter, gather, all_reduce_add,
-all_reduce_add_coalesced, all_gather, all_gather_coalesced, all_gather_unequal, reduce_scatter_add,
-reduce_scatter_coalesced, reduce_scatter_add_unequal, all_to_all, all_to_all_coalesced, all_to_all_unequal, sendrecv,
-barrier, several of these, or all. In one process sendrecv is copies between all pairs of devices: latency at the
-smallest size, bandwidth at the largest; between ranks messages, from each member to the next one. Of the unequal ones
-the parts of n members are as long as 1 to n units; of an exchange each member's own is the shortest. One process
-drives all devices. Started by mpirun, every process is a rank with -g devices; rank 0 prints. Between ranks all
-operations are those of a Communicator. In one process those from all_reduce_add to all_to_all_unequal, and barrier,
-are: of one that joins all its devices, 16 at most.
+OP is one of these, several, or all:
+{}
+In one process sendrecv is copies between all pairs of devices: latency at the smallest size, bandwidth at the largest;
+between ranks messages, from each member to the next one. Of the unequal ones the parts of n members are as long as
+1 to n units; of an exchange each member's own is the shortest. One process drives all devices. Started by mpirun,
+every process is a rank with -g devices; rank 0 prints. Between ranks all operations are those of a Communicator. In
+one process those that are no free functions are: of one that joins all its devices, 16 at most.
   tutti-perf topo              devices, links and the peer-to-peer self-test
   tutti-perf explain OP SIZE   which transport and algorithm a call takes (in place, if it can), and why
   tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file
 
-Sizes are payload bytes: the tensor of a broadcast, one input of a reduce_add or all_reduce_add, the whole of a
-scatter or gather, an output of all_gather, an input of reduce_scatter_add or all_to_all, a message.
-Suffixes K, M and G are binary. A coalesced operation splits a size into 16 tensors unless --tensors is given.
+Sizes are payload bytes: the tensor of a broadcast, one input of a sum, the whole that is cut into members' parts or
+put together from them (an output of all_gather, an input of reduce_scatter_add or all_to_all), a message. Suffixes
+K, M and G are binary. A coalesced operation splits a size into 16 tensors unless --tensors is given.
 
 Letters, long names and meanings of options are those of nccl-tests, where it has them; its names of operations (also
 AllReduce, all_reduce_perf) and of element types are known. Of an option given several times the last counts.
@@ -41,17 +41,36 @@ constexpr const char* footer =
     R"(Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by its length;
 the median of several batches. p50 and p99 are latencies, from the call to completion on all devices. --latency
 shows the median latency as `time`. Ranks start every batch in step, and its time is the slowest rank's. algbw is
-size / time; busbw is algbw times (n-1)/n for scatter, gather, all_gather, reduce_scatter_add and all_to_all, times
+size / time; busbw is algbw times (n-1)/n where members have parts of a whole (scatter, all_gather and the like), times
 2(n-1)/n for all_reduce_add, times 1-1/u for unequal parts of u = n(n+1)/2 units, and algbw itself otherwise.
 
 A bandwidth is N/A where nothing goes from device to device. A line above rows tells which transport and algorithm have
-carried them. The table is as wide as the terminal, or as COLUMNS says, and 120 letters in a pipe or a file; columns that
-there is no room for are left out.
+carried them. The table is as wide as the terminal, or as COLUMNS says, and 120 letters in a pipe or a file; columns
+that there is no room for are left out.
 
 What there is no memory for, and what is less than an element, is left out, which a line tells, and the run goes on.
 
 Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 the run failed, or something had no memory,
-4 wrong data of a peer alone, 130 interrupted. A reader of the table that goes away, as head does, ends a run without -J, and is no failure.)";
+4 wrong data of a peer alone, 130 interrupted. A reader of the table that goes away, as head does, ends a run without
+-J, and is no failure.)";
+
+/// The names of all operations, in lines that keep to the width of the help.
+std::string operation_lines() {
+  constexpr std::size_t width = 118;
+  std::string lines;
+  std::string line = " ";
+  const auto add = [&](std::string_view name) {
+    if (line.size() + name.size() + 2 > width) {
+      lines += line + "\n";
+      line = " ";
+    }
+    line += fmt::format(" {},", name);
+  };
+  for (const Operation* const operation : collective_operations(Mode::single_process)) add(operation->name());
+  add(copy_operation().name());
+  line.pop_back();
+  return lines + line;
+}
 
 /// Adds options of one group of the help page.
 class Group {
@@ -212,7 +231,7 @@ void declare(CLI::App& app, TypedOptions& typed) {
 }  // namespace
 
 std::optional<TypedOptions> split_command_line(int argc, const char* const* argv, std::string& help) {
-  CLI::App app(description, "tutti-perf");
+  CLI::App app(fmt::format(description, operation_lines()), "tutti-perf");
   TypedOptions typed;
   declare(app, typed);
   try {
