@@ -32,7 +32,7 @@ struct Request {
   /// largest input or output.
   std::vector<std::uint64_t> parts{};
 
-  /// Keeps the memory.
+  /// Makes it a request of nothing, which keeps its memory.
   void clear() noexcept {
     collective = Collective::barrier;
     reduce_kind = ReduceKind::sum;

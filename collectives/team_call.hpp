@@ -157,7 +157,7 @@ class TeamCall final : public TeamTurn {
   /// Of a call that queues nothing. Returns its sequence number.
   [[nodiscard]] std::uint64_t post_without_work();
 
-  // For `run_agreed`.
+  // What calls by `run_agreed` make use of.
   void set_length(std::size_t local, std::uint64_t length) { signature_.lengths[local] = length; }
   [[nodiscard]] const transport::team::Membership& membership() const { return team_.membership(); }
   [[nodiscard]] Request& request() noexcept { return request_; }

@@ -59,9 +59,9 @@ class Connecting {
   }
 
   [[nodiscard]] bool is_over() const noexcept { return is_over_.load(std::memory_order_acquire); }
-  /// Once over.
+  /// How the connecting has ended, once it is over.
   [[nodiscard]] ncclResult_t outcome() const noexcept { return outcome_; }
-  /// Once over, with success.
+  /// What it has made, once it is over, with success.
   [[nodiscard]] std::vector<ncclComm_t> take() noexcept { return std::move(communicators_); }
 
  private:

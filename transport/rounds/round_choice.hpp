@@ -50,13 +50,13 @@ struct RoundChoice {
 /// Messages through slots are cut into pieces of so many bytes.
 [[nodiscard]] std::uint64_t message_bytes(const TeamMeans& means) noexcept;
 
-/// Which rounds carry it best, if rounds do.
+/// Which rounds carry a call of this shape best, if rounds do.
 [[nodiscard]] RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept;
 
-/// Why these.
+/// Why `rounds` have been chosen, for people to read.
 [[nodiscard]] std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoice rounds);
 
-/// Whether they are as fast as NCCL.
+/// Whether `rounds` are as fast as NCCL.
 [[nodiscard]] bool rounds_match_nccl(const CallShape& shape, const TeamMeans& means,
                                      RoundChoice rounds) noexcept;
 

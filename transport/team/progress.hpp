@@ -69,7 +69,7 @@ class Progress {
   [[nodiscard]] std::uint64_t completed_by_rank(std::size_t rank) const noexcept;
   /// Likewise of this rank; captured calls count as completed.
   [[nodiscard]] std::uint64_t completed() const noexcept;
-  /// Or batches.
+  /// Whether calls or batches of this rank are under way.
   [[nodiscard]] bool has_calls_under_way() const noexcept;
   /// Asks streams and devices first, and waits a moment for their answers. Whether all local members have
   /// completed all calls.
