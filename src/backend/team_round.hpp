@@ -4,6 +4,7 @@
 #include "backend/operations.hpp"
 #include "backend/shared_flag.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -229,7 +230,9 @@ struct TeamWindowLayout {
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.
 /// Backends without graphs need none.
 struct TeamCounters {
-  SharedFlag done{};                     ///< may be a round's
+  /// Of the running task, how many parts of it have come to its end: with `done`, one number of 64 bits.
+  alignas(8) std::uint32_t parts_done = 0;
+  std::atomic<std::uint32_t> done{0};    ///< what `TeamRound::counts_done` asks for
   alignas(16) std::uint64_t rounds = 0;  ///< of all calls that are over
   std::uint32_t gave_up = 0;             ///< not 0 once a task has given up: all later ones do nothing
   std::uint32_t arrived = 0;  ///< parts of the running task that have come to its end, or its middle
@@ -284,10 +287,12 @@ struct TeamRound {
   /// comes back in sums of just these bytes.
   const TeamRound* relay = nullptr;
 
-  /// Set to `done_value` at the end; nullptr: none. In registered memory, or where there are counters, in
-  /// memory of the member's device: that is sooner done.
+  /// In registered memory, set to `done_value` at the end; nullptr: none.
   SharedFlag* done = nullptr;
   std::uint32_t done_value = 0;
+  /// Brings `TeamCounters::done` to `done_value` at the end. That is sooner done than to set a flag, and
+  /// orders nothing: only whoever waits for the stream sees what the round has done.
+  bool counts_done = false;
 };
 
 }  // namespace tutti::backend

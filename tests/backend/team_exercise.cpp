@@ -165,6 +165,9 @@ void TeamExercise::prepare(Task& task, const TeamCall& call, std::uint32_t membe
   if (is_last && call.tells_host) {
     round.done = &done(member);
     round.done_value = calls_ + 1;
+  } else if (is_last && call.counts_done) {
+    round.counts_done = true;
+    round.done_value = members_[member].counted = calls_ + 1;
   }
 }
 
@@ -245,6 +248,16 @@ std::uint32_t TeamExercise::flag(std::uint32_t member, std::size_t offset) {
   transfer(members_[member].side_stream, &value, members_[member].window + offset, sizeof value);
   machine_.synchronize_stream(members_[member].side_stream);
   return value;
+}
+
+void TeamExercise::check_counts() {
+  for (Member& member : members_) {
+    TeamCounters counters;
+    transfer(member.side_stream, &counters, member.counters, sizeof counters);
+    machine_.synchronize_stream(member.side_stream);
+    EXPECT_EQ(counters.done, member.counted);
+    EXPECT_EQ(counters.parts_done, 0U);
+  }
 }
 
 std::uint32_t TeamExercise::ready_flag(std::uint32_t member, std::uint32_t from) {

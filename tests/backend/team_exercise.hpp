@@ -51,7 +51,8 @@ struct TeamCall {
   TeamPart& part(std::uint32_t member, std::uint32_t round);
 
   std::uint32_t rounds;
-  bool tells_host = true;  ///< when it is over
+  bool tells_host = true;   ///< when it is over
+  bool counts_done = true;  ///< or else counts, on its device
   std::vector<std::vector<TeamPart>> parts;
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::uint64_t>
       inbox_fill;  ///< by round and member: bytes of messages
@@ -146,6 +147,8 @@ class TeamExercise {
   void check();
   /// `check()` if outputs have become full.
   void check_if_full();
+  /// All work is over: the counts of what is done are those of the latest calls that count.
+  void check_counts();
   /// Waits for a member's stream. False if work failed because the abort word is set.
   bool synchronize(std::uint32_t member);
   void give_up() { words_->abort.set(0, 0, "the exercise is over"); }
@@ -165,6 +168,7 @@ class TeamExercise {
     StreamRef side_stream;  ///< for looking at memory while the other one waits
     std::byte* window = nullptr;
     TeamCounters* counters = nullptr;
+    std::uint32_t counted = 0;  ///< the latest call that counts
     std::byte* input = nullptr;
     std::vector<std::byte> input_bytes;
     std::byte* output = nullptr;

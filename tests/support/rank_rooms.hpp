@@ -55,7 +55,7 @@ struct RankRooms {
   /// All local members have completed the call by rounds.
   void complete(std::uint64_t sequence) {
     for (std::size_t local = 0; local < membership.local_count(); ++local)
-      backend::set_flag(progress.flag_of_rounds(local), static_cast<std::uint32_t>(sequence));
+      backend::set_flag(*progress.flag_of_rounds(local), static_cast<std::uint32_t>(sequence));
   }
   [[nodiscard]] transport::team::RankStatus& status() const { return state.status(membership.rank()); }
 

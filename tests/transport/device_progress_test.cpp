@@ -64,7 +64,7 @@ class AskedDevices : public testing::Test {
   }
   void start() {
     const DeviceProgress::Device device{
-        .stream = StreamAccess::ref(*asking_), .on_device = on_device_, .known = known_};
+        .stream = StreamAccess::ref(*asking_), .on_device = &on_device_->value, .known = known_};
     progress_.emplace(
         Runtime::get(), std::span(&device, 1), [this] { return is_behind_.load(); },
         [this](const backend::Escaped&) { ++failures_; });

@@ -258,7 +258,8 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
                 .given_count = static_cast<std::uint32_t>(part.given.size()),
                 .given = task.given};
   if (task.round.ends_call && !is_captured_) {
-    task.round.done = &team_.progress().flag_of_rounds(local);
+    task.round.done = team_.progress().flag_of_rounds(local);
+    task.round.counts_done = task.round.done == nullptr;
     task.round.done_value = static_cast<std::uint32_t>(launch.sequence);
   }
 }

@@ -60,10 +60,10 @@ void DeviceProgress::ask() noexcept {
       const backend::StreamRef stream = question.device.stream;
       if (question.event.handle() == nullptr) question.event = PooledEvent(runtime_.events(), stream.device);
       question.asked_at = RankStatus::now();
-      runtime_.backend().copy(
-          stream, {.target = reinterpret_cast<std::byte*>(&question.device.known->value),
-                   .source = reinterpret_cast<const std::byte*>(&question.device.on_device->value),
-                   .row_bytes = sizeof(question.device.known->value)});
+      runtime_.backend().copy(stream,
+                              {.target = reinterpret_cast<std::byte*>(&question.device.known->value),
+                               .source = reinterpret_cast<const std::byte*>(question.device.on_device),
+                               .row_bytes = sizeof(question.device.known->value)});
       runtime_.backend().record_event(question.event.handle(), stream);
       question.is_open = true;
     } catch (...) {

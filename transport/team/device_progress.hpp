@@ -25,9 +25,9 @@ namespace tutti::transport::team {
 class DeviceProgress {
  public:
   struct Device {
-    backend::StreamRef stream;                 ///< nobody else's
-    backend::SharedFlag* on_device = nullptr;  ///< in its memory
-    backend::SharedFlag* known = nullptr;      ///< in registered memory, to be brought up to date
+    backend::StreamRef stream;                              ///< nobody else's
+    const std::atomic<std::uint32_t>* on_device = nullptr;  ///< in its memory
+    backend::SharedFlag* known = nullptr;  ///< in registered memory, to be brought up to date
   };
 
   /// Asks while `is_behind` says that there is something to hear; calls `fail`, which must not throw, with

@@ -22,9 +22,9 @@ void Progress::start(const Windows& windows) {
   if (!windows.are_devices_asked()) return;
   std::vector<DeviceProgress::Device> devices;
   for (std::size_t local = 0; local < membership_.local_count(); ++local) {
-    backend::SharedFlag* const known = std::exchange(flags_of_rounds_[local], &windows.counters(local)->done);
-    devices.push_back(
-        {.stream = windows.counters_stream(local), .on_device = flags_of_rounds_[local], .known = known});
+    devices.push_back({.stream = windows.counters_stream(local),
+                       .on_device = &windows.counters(local)->done,
+                       .known = std::exchange(flags_of_rounds_[local], nullptr)});
   }
   devices_.emplace(
       runtime_, devices,

@@ -34,9 +34,9 @@ class Progress {
 
   /// A local call, which is not captured, has been announced: it is waited for.
   void await(std::uint64_t sequence) noexcept { last_awaited_.store(sequence, std::memory_order_release); }
-  /// The flag that rounds of a local member set: the shared one, or a word on its device.
-  [[nodiscard]] backend::SharedFlag& flag_of_rounds(std::size_t local) const noexcept {
-    return *flags_of_rounds_[local];
+  /// The flag that rounds of a local member set; nullptr: they count in memory of its device.
+  [[nodiscard]] backend::SharedFlag* flag_of_rounds(std::size_t local) const noexcept {
+    return flags_of_rounds_[local];
   }
   /// The local member has completed the call, which had no rounds, once `stream` has come to this point.
   void mark(std::size_t local, std::uint64_t sequence, backend::StreamRef stream);

@@ -22,9 +22,10 @@
 /// To set a flag of another device, and to order it behind what was done before, takes as long as to send a
 /// small message. So a kernel leaves it to the next one of its member to say how far it has come: nobody
 /// looks at that before eight rounds later, and whoever does waits for rounds that come before its own. It
-/// says so itself if the member leaves out the rounds that follow, and at milestones. Then, and if its own
-/// rank waits for the call's end, its end is in common, and as in `team_kernel.cuh`. For the same reason, all
-/// that a warp loads before it puts its first tile it loads at once.
+/// says so itself if the member leaves out the rounds that follow, and at milestones; then, and if a flag is
+/// set for the host, its end is in common, and as in `team_kernel.cuh`. Otherwise blocks end each for itself,
+/// and what is counted of them is counted without a wait. For the same reason, all that a warp loads before
+/// it puts its first tile it loads at once.
 namespace tutti::backend::cuda {
 
 /// `Gets::run<Lines>(view, entry, tile, lane, task, wait, relay)` does the second half's work for one tile;
@@ -44,6 +45,8 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   bool gave_up = __syncthreads_or(state.gave_up ? 1 : 0) != 0;
   const bool tells_everyone = part.tells_at_once();
   const bool ends_in_common = tells_everyone || task.done != nullptr;
+  std::uint32_t done_before = 0;
+  if (task.counts_done && blockIdx.x == 0 && threadIdx.x == 0) done_before = __ldcg(part.done_word());
   bool is_last = false;
   if (!ends_in_common && threadIdx.x == 0) is_last = part.has_begun_last();
   if (!gave_up && blockIdx.x == 0 && threadIdx.x < warp_lanes) part.tell_before();
@@ -86,8 +89,13 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
       part.end(part.readers_told(), tells_everyone);
     return;
   }
-  if (gave_up) give_up(task.counters);
+  if (task.counts_done) {
+    if (block_gives_up(gave_up, task.counters)) return;
+  } else if (gave_up) {
+    give_up(task.counters);
+  }
   if (is_last) part.close();
+  if (task.counts_done && threadIdx.x == 0) part.count_done(done_before);
 }
 
 /// Calls `visitor` as `visit_table` does; of parameters, only the smaller kinds are there.

@@ -38,8 +38,8 @@
 /// number of the round, which readers load with acquire: no fence is needed. (Further addresses lie in the
 /// slot, behind a fence.) That memory has been read before others are told needs no fence: a thread has
 /// stored what it has made of what it has read, so the reads are over, before it comes to a barrier. Who
-/// writes to what others gave has fences at its end, as where something is put; and so has who tells the
-/// host.
+/// writes to what others gave has fences at its end, as where something is put; and so has who sets a flag
+/// for the host. What is counted in memory of the device (`TeamCounters::done`) orders nothing.
 ///
 /// A member that gives up while others may still come to write to its memory takes back what it gave them. A
 /// kernel that has begun to write has everything it needs, and is soon over: that is waited for, if not for
@@ -64,6 +64,7 @@ struct TeamArguments {
   ReduceArguments reducing;
   bool is_direct;
   bool ends_call;
+  bool counts_done;    ///< in `counters`
   bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
@@ -86,6 +87,7 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .reducing = reduce_arguments(task.reductions),
           .is_direct = task.is_direct,
           .ends_call = last.ends_call,
+          .counts_done = last.counts_done,
           .tells_at_once = last.finished != last.round};
 }
 
@@ -247,6 +249,8 @@ struct TeamPart {
       if (task.is_direct) fence();
       tell(everyone_told(), all_told());
     }
+    if (task.counts_done && threadIdx.x == 0)
+      DeviceWord(*done_word()).store(task.done_value, ::cuda::memory_order_relaxed);
     close();
   }
   static __device__ void fence() {
@@ -292,6 +296,22 @@ struct TeamPart {
   [[nodiscard]] __device__ bool has_begun_last() const {
     if (gridDim.x == 1) return true;
     return DeviceWord(task.counters->arrived).fetch_add(1, ::cuda::memory_order_relaxed) == gridDim.x - 1;
+  }
+  [[nodiscard]] __device__ std::uint32_t* done_word() const {
+    return reinterpret_cast<std::uint32_t*>(&task.counters->parts_done) + 1;
+  }
+  /// By the first thread of each block at its end, where blocks do not end in common: what they add makes one
+  /// step of `done` from `before` to the value that is asked for, once the last has added. None waits for the
+  /// result.
+  __device__ void count_done(std::uint32_t before) const {
+    std::uint64_t share = 1;
+    if (blockIdx.x == 0) {
+      share = static_cast<std::uint64_t>(task.done_value - before) << 32U;
+      share -= gridDim.x - 1;
+    }
+    using DoneWord = ::cuda::atomic_ref<std::uint64_t, ::cuda::thread_scope_device>;
+    static_cast<void>(DoneWord(*reinterpret_cast<std::uint64_t*>(&task.counters->parts_done))
+                          .fetch_add(share, ::cuda::memory_order_relaxed));
   }
   /// For the next kernel.
   __device__ void close() const {

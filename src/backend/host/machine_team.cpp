@@ -98,11 +98,11 @@ void Machine::team_round(StreamRef stream, const TeamRound& task) {
 
 RoundCount Machine::rounds_before(const TeamRound& task) const {
   if (task.counters == nullptr) return {nullptr, nullptr, task.rounds_before};
-  const auto* const place = reinterpret_cast<const std::byte*>(&task.counters->rounds);
+  const auto* const place = reinterpret_cast<const std::byte*>(task.counters);
   std::shared_ptr<const Allocation> block = addresses_.find(place);
   if (block == nullptr) return {nullptr, nullptr, task.rounds_before};
   std::byte* const found = block->memory + (place - block->base);
-  return {std::move(block), reinterpret_cast<std::uint64_t*>(found), task.rounds_before};
+  return {std::move(block), reinterpret_cast<TeamCounters*>(found), task.rounds_before};
 }
 
 void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
@@ -129,8 +129,9 @@ void Machine::enqueue_part(StreamRef stream, const TeamRound& task) {
   };
   const bool gives = task.given_count != 0;
   const auto close = [rounds, ends_call = task.ends_call, finished = task.finished, done = task.done,
-                      value = task.done_value] {
+                      counts_done = task.counts_done, value = task.done_value] {
     if (ends_call) rounds.add(finished);
+    if (counts_done) rounds.set_done(value);
     if (done != nullptr) backend::set_flag(*done, value);
   };
   const auto say_finished = [rounds, layout, windows, member, round = task.round, finished = task.finished,

@@ -4,6 +4,7 @@
 #include "backend/host/address_space.hpp"
 #include "backend/host/progress.hpp"
 #include "backend/shared_flag.hpp"
+#include "backend/team_round.hpp"
 #include "tutti/error.hpp"
 
 #include <atomic>
@@ -64,21 +65,26 @@ class WaitTask final : public Task {
 /// again.
 class RoundCount {
  public:
-  /// `rounds`, in memory of `block`; nullptr: they are `before`.
-  RoundCount(std::shared_ptr<const Allocation> block, std::uint64_t* rounds, std::uint32_t before)
-      : block_(std::move(block)), rounds_(rounds), before_(before) {}
+  /// `counters`, in memory of `block`; nullptr: the rounds are `before`.
+  RoundCount(std::shared_ptr<const Allocation> block, TeamCounters* counters, std::uint32_t before)
+      : block_(std::move(block)), counters_(counters), before_(before) {}
   /// Modulo 2^32.
   [[nodiscard]] std::uint32_t get() const noexcept {
-    return rounds_ == nullptr ? before_ : static_cast<std::uint32_t>(std::atomic_ref(*rounds_).load());
+    return counters_ == nullptr ? before_
+                                : static_cast<std::uint32_t>(std::atomic_ref(counters_->rounds).load());
   }
   /// A call is over that had `rounds`.
   void add(std::uint32_t rounds) const noexcept {
-    if (rounds_ != nullptr) std::atomic_ref(*rounds_).fetch_add(rounds);
+    if (counters_ != nullptr) std::atomic_ref(counters_->rounds).fetch_add(rounds);
+  }
+  /// A call is over that counts so.
+  void set_done(std::uint32_t value) const noexcept {
+    if (counters_ != nullptr) counters_->done.store(value);
   }
 
  private:
   std::shared_ptr<const Allocation> block_;
-  std::uint64_t* rounds_;
+  TeamCounters* counters_;
   std::uint32_t before_;
 };
 
