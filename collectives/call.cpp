@@ -3,6 +3,7 @@
 
 #include "backend/work_label.hpp"
 #include "thread_current.hpp"
+#include "transport/rounds/process_rounds.hpp"
 #include "transport/select.hpp"
 #include "transport/steps/plan_builder.hpp"
 #include "watching.hpp"
@@ -62,8 +63,11 @@ void Call::add_result_row(backend::StreamRef own, backend::StreamRef stream) {
 
 backend::StreamRef Call::first_use(backend::StreamRef own, std::uint64_t bytes) const {
   constexpr std::uint64_t limit = std::uint64_t{1} << 20U;
-  const bool is_small = bytes <= limit && root_ != transport::host_lane;
-  return is_small ? operands_.lanes[root_] : own;
+  if (bytes > limit || root_ == transport::host_lane) return own;
+  const backend::StreamRef root = operands_.lanes[root_];
+  const bool comes_by_rounds = transport::team::ProcessRounds::are_likely(*runtime_, expected_rows_) &&
+                               !runtime_->backend().is_capturing(root);
+  return comes_by_rounds ? own : root;
 }
 
 transport::PlanKey Call::key(transport::LaunchMode mode) const {

@@ -42,6 +42,7 @@ class Call {
   void add_row(backend::StreamRef stream);
   /// Makes room for `rows` rows.
   void reserve(std::size_t rows) {
+    expected_rows_ = rows;
     rows_.reserve(rows);
     ready_.reserve(rows);
     operands_.lanes.reserve(rows);
@@ -62,9 +63,10 @@ class Call {
   }
   /// The root is the row started last.
   void mark_root() { root_ = rows_.back(); }
-  /// The stream to allocate a result of `bytes` bytes, to be used on `own`, for. Small results are allocated
-  /// for the root's stream: their device's stream then need not be waited for, which for eight devices costs
-  /// more than the transfer. Large ones are allocated for their own stream, where memory is reused soonest.
+  /// The stream to allocate a result of `bytes` bytes, to be used on `own`, for. Small results that the root
+  /// writes are allocated for its stream: their device's stream then need not be waited for, which for eight
+  /// devices costs more than the transfer. Large ones, and those that come by rounds, are allocated for their
+  /// own stream, where memory is reused soonest.
   [[nodiscard]] backend::StreamRef first_use(backend::StreamRef own, std::uint64_t bytes) const;
   [[nodiscard]] backend::StreamRef first_use(Device device, std::uint64_t bytes) const {
     return first_use(current_stream_ref(*runtime_, device.index()), bytes);
@@ -103,6 +105,7 @@ class Call {
   CollectiveOptions options_;
   Request request_;
   std::uint64_t staging_bytes_ = default_buffer_size;
+  std::size_t expected_rows_ = 0;
   transport::LaneId root_ = transport::host_lane;
   std::vector<transport::LaneId> rows_;
   std::vector<transport::LaneId> ready_;          ///< by row

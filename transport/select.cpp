@@ -111,7 +111,7 @@ std::string always() {
   return {};
 }
 
-/// NCCL comes first where it has been measured to be faster, and is out of the question elsewhere.
+/// NCCL comes before steps where it has been measured to be faster, and is out of the question elsewhere.
 std::string nccl_preference(Runtime& runtime, const Problem& problem) {
   if (std::string absent = nccl::absence(runtime); !absent.empty()) return absent;
   if (traits_of(problem.collective).has_own_sizes) {
@@ -235,9 +235,6 @@ Plan select_of_process(Runtime& runtime, const Problem& problem) {
   P2p p2p(runtime, problem);
   team::ProcessRounds rounds(runtime, problem);
   std::vector<Candidate> candidates;
-  candidates.push_back({TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
-                        [&] { return nccl_preference(runtime, problem); },
-                        [&] { return nccl::lower(runtime, problem); }});
   if (rounds.are_in_question()) {
     candidates.push_back(
         {TransportKind::p2p,
@@ -251,6 +248,9 @@ Plan select_of_process(Runtime& runtime, const Problem& problem) {
          },
          "rounds"});
   }
+  candidates.push_back({TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
+                        [&] { return nccl_preference(runtime, problem); },
+                        [&] { return nccl::lower(runtime, problem); }});
   candidates.push_back(
       {TransportKind::p2p, [&] { return p2p.refusal(); }, always, [&] { return p2p.plan(); }});
   candidates.push_back({TransportKind::staged, always, always,

@@ -115,9 +115,10 @@ TEST_F(ProcessRounds, AreExplainedWithWhatIsTakenOtherwise) {
   EXPECT_TRUE(has_line(text, "algorithm: 1 low-latency round\n")) << text;
   EXPECT_TRUE(has_line(text, "members: device:0, device:2\n")) << text;
   EXPECT_TRUE(has_line(text, "otherwise")) << text;
-  const std::string large = explain(
-      {.collective = Collective::broadcast, .bytes = transport::process_rounds_to + 4, .devices = {0, 2}});
-  EXPECT_TRUE(has_line(large, "rounds not taken: 1048580 bytes are more than the 1048576")) << large;
+  const std::string large = explain({.collective = Collective::broadcast,
+                                     .bytes = std::uint64_t{32} * transport::mib + 4,
+                                     .devices = {0, 2}});
+  EXPECT_TRUE(has_line(large, "bytes are more than the ")) << large;
 }
 
 TEST_F(ProcessRounds, LeaveToStepsWhatTheyCannotCarry) {
@@ -125,14 +126,45 @@ TEST_F(ProcessRounds, LeaveToStepsWhatTheyCannotCarry) {
   const std::vector<Tensor> twice{on(1), on(1)};
   broadcast(source, twice);
   EXPECT_FALSE(went_by_rounds());
-  const std::vector<Tensor> at_home{on(0), on(1)};
-  broadcast(source, at_home);
-  EXPECT_FALSE(went_by_rounds());
   static_cast<void>(scatter(full({100}, 3, {.dtype = DType::float32}), {0, 1}));
   EXPECT_FALSE(went_by_rounds());
   static_cast<void>(broadcast(source, {1, 2}, {.transport = TransportKind::staged}));
   EXPECT_FALSE(went_by_rounds());
-  for (const Tensor& result : {twice[0], twice[1], at_home[0], at_home[1]}) EXPECT_TRUE(holds(result, 3));
+  for (const Tensor& result : twice) EXPECT_TRUE(holds(result, 3));
+}
+
+TEST_F(ProcessRounds, CopyToTheRootAsWell) {
+  const Tensor source = on(0, 100, 3);
+  const std::vector<Tensor> out{on(0), on(1), on(2)};
+  broadcast(source, out);
+  EXPECT_TRUE(went_by_rounds());
+  for (const Tensor& result : out) EXPECT_TRUE(holds(result, 3));
+}
+
+/// Between two devices, where operands are read where they lie.
+TEST_P(ProcessRoundsOf, CarryLargeCallsBetweenTwoDevices) {
+  const test::Exercise exercise = test::make_exercise(GetParam(), {3, 1}, 300'000);
+  const auto values = exercise.values(11);
+  const std::vector<Tensor> inputs = test::make_inputs(exercise, values);
+  const std::vector<Tensor> results = exercise.make(inputs, {});
+  EXPECT_EQ(last_plan().algorithm, "1 direct round");
+  EXPECT_TRUE(test::all_hold(exercise, results, exercise.expect(values)));
+}
+
+TEST_F(ProcessRounds, LeaveToStepsWhatCannotBeGiven) {
+  constexpr std::int64_t elements = 300'000;
+  const std::vector<Tensor> out{on(1, elements)};
+  broadcast(on(0, elements, 2), out);
+  EXPECT_EQ(last_plan().algorithm, "1 direct round");
+  EXPECT_TRUE(holds(out[0], 2));
+  void* const memory = Runtime::get().backend().allocate_device(0, elements * sizeof(float));
+  Tensor foreign(TensorView(memory, DType::float32, {elements}, Device(0)));
+  foreign.fill_(3);
+  broadcast(foreign, out);
+  EXPECT_FALSE(went_by_rounds());
+  EXPECT_TRUE(holds(out[0], 3));
+  synchronize_devices();
+  Runtime::get().backend().free_device(0, memory);
 }
 
 TEST_F(ProcessRounds, AreLeftOutOfGraphs) {
@@ -266,7 +298,7 @@ TEST_F(ProcessRounds, HaveWindowsForSoManySetsOfDevicesAndNoMore) {
 TEST_F(ProcessRounds, MakeNoWindowsWhileCallsMustNotBlock) {
   const Tensor source = on(0, 100, 3);
   const std::vector<Tensor> out{on(1)};
-  static_cast<void>(broadcast(on(0, 1 << 20), {1}));  // which tests how they are connected
+  static_cast<void>(broadcast(on(0, 1 << 20), {1, 2}));  // which tests how they are connected
   set_sync_debug_mode(SyncDebugMode::error);
   broadcast(source, out);
   EXPECT_FALSE(went_by_rounds());

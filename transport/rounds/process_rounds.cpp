@@ -19,22 +19,23 @@
 namespace tutti::transport::team {
 namespace {
 
-bool are_all_joined_by_nvlink(Runtime& runtime, std::span<const int> devices) {
-  backend::Backend& backend = runtime.backend();
-  return std::ranges::all_of(devices, [&](int device) {
-    return std::ranges::all_of(
-        devices, [&](int peer) { return has_nvlink(backend, device, DeviceName::of(backend, peer)); });
-  });
+bool may_be_taken(Runtime& runtime) {
+  // On virtual devices nothing is gained by them.
+  const RoundsChoice choice = Environment::get().rounds;
+  return choice == RoundsChoice::on ||
+         (choice == RoundsChoice::automatic && runtime.backend().kind() != BackendKind::host);
 }
 
 }  // namespace
 
+bool ProcessRounds::are_likely(Runtime& runtime, std::size_t devices) {
+  if (devices < 2 || !may_be_taken(runtime)) return false;
+  return Environment::get().rounds == RoundsChoice::on ||
+         (devices <= process_rounds_devices && runtime.extension<ProcessTeams>().are_all_joined_by_nvlink());
+}
+
 bool ProcessRounds::are_in_question() const {
-  const RoundsChoice choice = Environment::get().rounds;
-  // On virtual devices nothing is gained by them.
-  if (choice == RoundsChoice::off ||
-      (choice == RoundsChoice::automatic && runtime_.backend().kind() == BackendKind::host))
-    return false;
+  if (!may_be_taken(runtime_)) return false;
   if (problem_.reduce_kind == ReduceKind::compiled) return false;  // their kernels know what they combine by
   const std::set<int> devices(problem_.lane_devices.begin(), problem_.lane_devices.end());
   return problem_.mode == LaunchMode::eager && devices.size() > 1 &&
@@ -42,15 +43,21 @@ bool ProcessRounds::are_in_question() const {
          std::ranges::find(problem_.homes, host_lane) == problem_.homes.end();
 }
 
+std::uint64_t ProcessRounds::largest_payload() const {
+  return process_rounds_to(traits_of(problem_.collective).travels_as, problem_.lane_devices.size(),
+                           problem_.shape.tensors > 1);
+}
+
 std::string ProcessRounds::preference() const {
-  if (problem_.shape.payload > process_rounds_to) {
+  const std::uint64_t limit = largest_payload();
+  if (problem_.shape.payload > limit) {
     return fmt::format("{} bytes are more than the {} up to which they are faster", problem_.shape.payload,
-                       process_rounds_to);
+                       limit);
   }
   if (Environment::get().rounds == RoundsChoice::on) return {};
   if (problem_.lane_devices.size() > process_rounds_devices)
     return fmt::format("signals are faster among more than {} devices", process_rounds_devices);
-  if (!are_all_joined_by_nvlink(runtime_, problem_.lane_devices))
+  if (!are_all_joined_by_nvlink(runtime_.backend(), problem_.lane_devices))
     return "not all devices are joined by NVLink";
   return {};
 }
@@ -65,9 +72,10 @@ bool ProcessRounds::is_one_for_each_device() const {
     return std::ranges::all_of(problem_.flows, [&](const Flow& flow) {
       const std::span<const Place> targets = problem_.places_of(flow.targets);
       const LaneId source = problem_.lane_of(flow.source);
-      return targets.size() == problem_.lane_devices.size() - 1 && are_apart(targets) &&
-             std::ranges::none_of(targets,
-                                  [&](const Place& target) { return problem_.lane_of(target) == source; });
+      const auto at_home = std::ranges::count_if(
+          targets, [&](const Place& target) { return problem_.lane_of(target) == source; });
+      const auto away = targets.size() - static_cast<std::size_t>(at_home);
+      return away == problem_.lane_devices.size() - 1 && are_apart(targets);
     });
   }
   return std::ranges::all_of(problem_.reductions, [&](const Reduction& reduction) {
@@ -77,12 +85,19 @@ bool ProcessRounds::is_one_for_each_device() const {
 
 std::string ProcessRounds::refusal(const Reach& reach) {
   if (!is_one_for_each_device()) return "a device has several of the operands, or none";
-  if (runtime_.backend().kind() == BackendKind::cuda) {  // low latency, or not at all: no windows for nothing
-    if (problem_.shape.has_rows_apart) return "rows are apart in memory";
-    if (problem_.shape.inseparable_bytes > 8 && are_all_joined_by_nvlink(runtime_, problem_.lane_devices))
+  const BackendKind backend = runtime_.backend().kind();
+  if (backend == BackendKind::cuda) {  // not through slots: no windows for nothing
+    const CallShape& shape = problem_.shape;
+    if (shape.has_rows_apart) return "rows are apart in memory";
+    if (shape.inseparable_bytes > 8 && shape.largest_message() <= round_tuning_of(backend).direct_from &&
+        are_all_joined_by_nvlink(runtime_.backend(), problem_.lane_devices))
       return "low latency would divide the 16 bytes of an element";
-    if (const std::uint64_t busiest = problem_.shape.busiest_member(); busiest > process_rounds_to)
-      return fmt::format("a device would send or receive {} bytes, which windows are too small for", busiest);
+    const std::uint64_t limit = largest_payload();
+    if (const std::uint64_t busiest = shape.busiest_member(); busiest > limit) {
+      return fmt::format(
+          "a device would send or receive {} bytes, more than the {} up to which they are faster", busiest,
+          limit);
+    }
   }
   std::vector<int> devices = problem_.lane_devices;
   std::ranges::sort(devices);
@@ -102,8 +117,8 @@ std::string ProcessRounds::refusal(const Reach& reach) {
   Plan plan = lower_rounds(problem_of_team(), team_->means());
   const RoundPlan& rounds = *rounds_of(plan);
   if (rounds.round_count == 0) return "nothing goes from device to device";
-  if (rounds.protocol != Protocol::low_latency && team_->means().backend == BackendKind::cuda)
-    return "they would not be of low latency: " + plan.reasons.front();
+  if (rounds.protocol == Protocol::slots && backend == BackendKind::cuda)
+    return "they would go " + plan.reasons.front();
   plan_ = std::move(plan);
   return {};
 }

@@ -21,6 +21,9 @@ class ProcessRounds {
  public:
   ProcessRounds(Runtime& runtime, const Problem& problem) : runtime_(runtime), problem_(problem) {}
 
+  /// Whether small calls among `devices` devices will most likely go by rounds, if nothing is captured.
+  [[nodiscard]] static bool are_likely(Runtime& runtime, std::size_t devices);
+
   /// Whether rounds may be thought of: the problem is of several devices, each with one lane, it is launched
   /// eagerly, and nobody has said that there shall be none.
   [[nodiscard]] bool are_in_question() const;
@@ -35,7 +38,8 @@ class ProcessRounds {
   [[nodiscard]] Plan plan(Plan otherwise);
 
  private:
-  /// Each sum has one input of a device, and each broadcast goes to every device but the root's.
+  [[nodiscard]] std::uint64_t largest_payload() const;
+  /// Each sum has one input of a device, and each broadcast goes to every other device once.
   [[nodiscard]] bool is_one_for_each_device() const;
   /// The problem as that of a team whose members are the devices in ascending order.
   [[nodiscard]] Problem problem_of_team() const;

@@ -7,6 +7,7 @@
 #include "transport/plan.hpp"
 #include "transport/rounds/round_choice.hpp"
 #include "transport/rounds/round_launcher.hpp"
+#include "transport/rounds/round_plan.hpp"
 #include "transport/team/alone.hpp"
 #include "transport/team/team.hpp"
 
@@ -42,6 +43,9 @@ class ProcessTeam {
 
   [[nodiscard]] const TeamMeans& means() const noexcept { return means_; }
 
+  /// Whether the members can be given the memory at `addresses`, by buffer, that the plan's parts give: it is
+  /// aligned, and of their devices' caching allocators, which have made it reachable. Thread-safe.
+  [[nodiscard]] bool may_give(const RoundPlan& plan, std::span<std::byte* const> addresses);
   /// Nobody else has a turn while the lock is held. It is not held where rounds cannot be launched now on
   /// these streams, one for each device, none of which is being captured.
   [[nodiscard]] std::unique_lock<std::mutex> take_turn(std::span<const backend::StreamRef> streams);
@@ -89,6 +93,8 @@ class ProcessTeams {
     std::string refusal{};    ///< why there is none
     bool is_for_now = false;  ///< there may be one later
   };
+  /// Whether NVLink joins all devices of the machine.
+  [[nodiscard]] bool are_all_joined_by_nvlink();
   /// The team of `devices`, two or more, ascending.
   [[nodiscard]] Found find_or_make(std::span<const int> devices);
 
@@ -102,6 +108,8 @@ class ProcessTeams {
   [[nodiscard]] Entry make(std::span<const int> devices) const;
 
   Runtime& runtime_;
+  std::once_flag has_asked_for_nvlink_;
+  bool are_all_joined_by_nvlink_ = false;
   std::mutex mutex_;
   std::vector<Entry> entries_;
 };

@@ -269,7 +269,9 @@ void RoundLauncher::give(const RoundPart& part, std::span<std::byte* const> addr
   const std::size_t count = part.given.size();
   given.resize(part.readers.size() * count);
   for (std::size_t i = 0; i < count; ++i) {
-    const Registrations::Given memory = team_.registrations()->find(addresses[part.given[i]]);
+    std::byte* const address = addresses[part.given[i]];
+    Registrations::Given memory(address);
+    if (Registrations* const opened = team_.registrations()) memory = opened->find(address);
     for (std::size_t reader = 0; reader < part.readers.size(); ++reader)
       given[reader * count + i] = memory.seen_by(part.readers[reader]);
   }

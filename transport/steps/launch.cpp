@@ -295,6 +295,10 @@ std::optional<team::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan, c
   const bool is_captured = std::ranges::any_of(
       operands.lanes, [&](backend::StreamRef lane) { return runtime.backend().is_capturing(lane); });
   if (is_captured) return std::nullopt;
+  if (const team::RoundPlan& rounds = *rounds_of(plan);
+      rounds.protocol == team::Protocol::direct &&
+      !plan.process_rounds->team->may_give(rounds, operands.addresses))
+    return std::nullopt;
   runtime.release_collected();
   team::ProcessTurn turn;
   turn.streams.reserve(operands.lanes.size());

@@ -62,8 +62,9 @@ struct Operands {
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands);
 
 /// For a plan of `process_rounds`: the turn to launch it on the operands' lanes, if that can be done now:
-/// none of them is being captured, and none would come to wait for another one's calls. If not, `launch`
-/// takes the plan that there is otherwise. Throws OutOfMemoryError.
+/// none of them is being captured, none would come to wait for another one's calls, and devices can be given
+/// the memory that is read where it lies. If not, `launch` takes the plan that there is otherwise. Throws
+/// OutOfMemoryError.
 [[nodiscard]] std::optional<team::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan,
                                                          const Operands& operands);
 /// Enqueues such a plan in its turn.

@@ -25,4 +25,11 @@ bool has_nvlink(backend::Backend& backend, int device, const DeviceName& peer) {
          backend.has_nvlink_to(device, peer.pci_bus_id.data());
 }
 
+bool are_all_joined_by_nvlink(backend::Backend& backend, std::span<const int> devices) {
+  return std::ranges::all_of(devices, [&](int device) {
+    return std::ranges::all_of(
+        devices, [&](int peer) { return has_nvlink(backend, device, DeviceName::of(backend, peer)); });
+  });
+}
+
 }  // namespace tutti::transport::team

@@ -4,6 +4,7 @@
 #include "backend/backend.hpp"
 
 #include <array>
+#include <span>
 
 namespace tutti::transport::team {
 
@@ -19,5 +20,7 @@ struct DeviceName {
 /// Whether NVLink joins a device of this process with `peer`, which may be the device itself, as far as that
 /// has been tried: not for GPUs of a compute capability below 9.0. Throws what the backend throws.
 [[nodiscard]] bool has_nvlink(backend::Backend& backend, int device, const DeviceName& peer);
+/// Likewise, whether it joins all of this process's `devices` with one another.
+[[nodiscard]] bool are_all_joined_by_nvlink(backend::Backend& backend, std::span<const int> devices);
 
 }  // namespace tutti::transport::team

@@ -11,15 +11,6 @@
 #include <fmt/format.h>
 
 namespace tutti::transport::team {
-namespace {
-
-/// Of what GPUs read at once. Processors read from anywhere as fast.
-std::uintptr_t alignment_of_given(BackendKind backend) {
-  constexpr std::uintptr_t of_gpus = 16;
-  return backend == BackendKind::cuda ? of_gpus : 1;
-}
-
-}  // namespace
 
 Registrations::Registrations(Runtime& runtime, const Membership& membership, const SharedState& state,
                              const Progress& progress, Waiting& waiting, CallLog& calls, Abort& abort,
@@ -199,8 +190,7 @@ std::string Registrations::failure_of(std::uint32_t entry) const {
 
 Registrations::Given Registrations::find(std::byte* address) {
   const std::lock_guard lock(mutex_);
-  Given given;
-  given.address_ = address;
+  Given given(address);
   if (const auto segment = segment_of(address); segment != segments_.end()) {
     given.registrations_ = this;
     given.views_ = tables_.views_of(tables_.rank, segment->second.entry).data();

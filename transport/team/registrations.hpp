@@ -25,6 +25,13 @@
 
 namespace tutti::transport::team {
 
+/// What addresses that are given are multiples of: what GPUs read at once. Processors read from anywhere as
+/// fast.
+[[nodiscard]] constexpr std::uintptr_t alignment_of_given(BackendKind backend) noexcept {
+  constexpr std::uintptr_t of_gpus = 16;
+  return backend == BackendKind::cuda ? of_gpus : 1;
+}
+
 /// The registration cache: which segments of the caching allocators the other ranks have open, so that
 /// members can give each other addresses of tensors (`backend/team_round.hpp`).
 ///
@@ -61,6 +68,8 @@ class Registrations final : public SegmentObserver {
   /// Memory that has been added, as others find it.
   class Given {
    public:
+    /// What the process reaches by itself: all see it there.
+    explicit Given(std::byte* address) noexcept : address_(address) {}
     /// Where the memory is for the device of a member.
     [[nodiscard]] std::byte* seen_by(std::size_t member) const noexcept {
       return views_ == nullptr ? address_ : segment_of(member) + offset_;
@@ -69,7 +78,7 @@ class Registrations final : public SegmentObserver {
    private:
     friend class Registrations;
     [[nodiscard]] std::byte* segment_of(std::size_t member) const noexcept;
-    std::byte* address_ = nullptr;
+    std::byte* address_;
     const Registrations* registrations_ = nullptr;
     const RegistrationView* views_ = nullptr;  ///< of the entry, by member
     std::size_t offset_ = 0;
