@@ -65,7 +65,11 @@ backend::StreamRef Call::first_use(backend::StreamRef own, std::uint64_t bytes) 
   constexpr std::uint64_t limit = std::uint64_t{1} << 20U;
   if (bytes > limit || root_ == transport::host_lane) return own;
   const backend::StreamRef root = operands_.lanes[root_];
-  const bool comes_by_rounds = transport::team::ProcessRounds::are_likely(*runtime_, expected_rows_) &&
+  // The root is mostly one of the devices that get results.
+  const std::size_t devices = expected_rows_ > 3 ? expected_rows_ - 1 : 2;
+  const bool comes_by_rounds = transport::team::ProcessRounds::are_likely(*runtime_, devices) &&
+                               options_.transport != TransportKind::nccl &&
+                               options_.transport != TransportKind::staged &&
                                !runtime_->backend().is_capturing(root);
   return comes_by_rounds ? own : root;
 }

@@ -122,12 +122,14 @@ def find_benchmarks(path):
 
 
 def cuda_folders(torch):
-    """Where cuda_runtime_api.h is: of packages beside PyTorch, of a toolkit, or nowhere that has to be told."""
+    """Where CUDA's headers are: of packages beside PyTorch, of a toolkit, or nowhere that has to be told."""
     site = os.path.dirname(os.path.dirname(torch.__file__))
     toolkits = [os.environ.get("CUDA_HOME"), os.environ.get("CUDA_PATH"), "/usr/local/cuda"]
     folders = glob.glob(os.path.join(site, "nvidia", "*", "include"))
     folders += [os.path.join(toolkit, "include") for toolkit in toolkits if toolkit]
-    return [folder for folder in folders if os.path.exists(os.path.join(folder, "cuda_runtime_api.h"))]
+    # Packages may lack what a compiler is to find beside the headers that are named.
+    headers = ("cuda_runtime_api.h", os.path.join("crt", "host_config.h"))
+    return [folder for folder in folders if all(os.path.exists(os.path.join(folder, header)) for header in headers)]
 
 
 def compile_command(torch, source, library):

@@ -234,6 +234,15 @@ void choose_order(Runtime& runtime, Plan& plan) {
 Plan select_of_process(Runtime& runtime, const Problem& problem) {
   P2p p2p(runtime, problem);
   team::ProcessRounds rounds(runtime, problem);
+  const Wish wish = wish_of(problem);
+  const std::array others{
+      Candidate{TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
+                [&] { return nccl_preference(runtime, problem); },
+                [&] { return nccl::lower(runtime, problem); }},
+      Candidate{TransportKind::p2p, [&] { return p2p.refusal(); }, always, [&] { return p2p.plan(); }},
+      Candidate{TransportKind::staged, always, always,
+                [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }},
+  };
   std::vector<Candidate> candidates;
   if (rounds.are_in_question()) {
     candidates.push_back(
@@ -241,21 +250,16 @@ Plan select_of_process(Runtime& runtime, const Problem& problem) {
          [&] { return rounds.refusal([&](int device, int peer) { return p2p.direct(device, peer); }); },
          [&] { return rounds.preference(); },
          [&] {
-           Plan steps = p2p.plan();
-           steps.reasons.emplace_back("rounds cannot be launched on these streams now");
-           choose_order(runtime, steps);
-           return rounds.plan(std::move(steps));
+           Plan otherwise = choose(others, problem, wish);
+           otherwise.reasons.emplace_back(
+               "rounds cannot be launched now, on these streams or of this memory");
+           choose_order(runtime, otherwise);
+           return rounds.plan(std::move(otherwise));
          },
          "rounds"});
   }
-  candidates.push_back({TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
-                        [&] { return nccl_preference(runtime, problem); },
-                        [&] { return nccl::lower(runtime, problem); }});
-  candidates.push_back(
-      {TransportKind::p2p, [&] { return p2p.refusal(); }, always, [&] { return p2p.plan(); }});
-  candidates.push_back({TransportKind::staged, always, always,
-                        [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }});
-  Plan plan = choose(candidates, problem, wish_of(problem));
+  candidates.insert(candidates.end(), others.begin(), others.end());
+  Plan plan = choose(candidates, problem, wish);
   if (plan.summary.transport == name_of(TransportKind::p2p) && p2p.bridged_pairs() > 0) {
     plan.reasons.push_back(fmt::format(
         "{} pairs without direct access are bridged through pinned host memory", p2p.bridged_pairs()));

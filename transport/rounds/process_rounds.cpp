@@ -5,6 +5,7 @@
 #include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/rounds.hpp"
 #include "transport/team/device_name.hpp"
+#include "transport/team/registrations.hpp"
 #include "transport/tuning.hpp"
 #include "tutti/error.hpp"
 
@@ -92,6 +93,9 @@ std::string ProcessRounds::refusal(const Reach& reach) {
     if (shape.inseparable_bytes > 8 && shape.largest_message() <= round_tuning_of(backend).direct_from &&
         are_all_joined_by_nvlink(runtime_.backend(), problem_.lane_devices))
       return "low latency would divide the 16 bytes of an element";
+    if (const std::size_t most = Registrations::most_given / (2 * problem_.lane_devices.size());
+        shape.busiest_member() > 1 * mib && shape.tensors > most)
+      return fmt::format("more than {} tensors are not read where they lie", most);
     const std::uint64_t limit = largest_payload();
     if (const std::uint64_t busiest = shape.busiest_member(); busiest > limit) {
       return fmt::format(

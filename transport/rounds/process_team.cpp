@@ -129,7 +129,7 @@ ProcessTeams::Found ProcessTeams::find_or_make(std::span<const int> devices) {
 }
 
 ProcessTeams::Entry ProcessTeams::make(std::span<const int> devices) const {
-  const BlockingCall blocks("the first small call among these devices, which makes windows there");
+  const BlockingCall blocks("the first call by rounds among these devices, which makes windows there");
   Entry entry{.devices = {devices.begin(), devices.end()}, .team = nullptr, .refusal = {}};
   try {
     if (devices.size() > most_local_members) {

@@ -29,7 +29,7 @@ namespace tutti::transport::team {
 /// would have them wait for, nobody hands on what others have put, and a turn is given for streams alone on
 /// which no stream comes to follow another's calls: those of the call before, or any of the library's once
 /// that call is over. One wait is theirs alone: who puts bytes gets no more than eight rounds ahead of those
-/// who take them.
+/// who take them. Who gives memory waits for its readers, as it would by events.
 class ProcessTeam {
  public:
   /// `devices` are two or more, ascending; where kernels are launched from one thread. Waits for streams of

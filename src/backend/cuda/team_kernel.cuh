@@ -298,6 +298,8 @@ struct TeamPart {
     return DeviceWord(task.counters->arrived).fetch_add(1, ::cuda::memory_order_relaxed) == gridDim.x - 1;
   }
   [[nodiscard]] __device__ std::uint32_t* done_word() const {
+    static_assert(offsetof(TeamCounters, parts_done) % sizeof(std::uint64_t) == 0 &&
+                  offsetof(TeamCounters, done) == offsetof(TeamCounters, parts_done) + sizeof(std::uint32_t));
     return reinterpret_cast<std::uint32_t*>(&task.counters->parts_done) + 1;
   }
   /// By the first thread of each block at its end, where blocks do not end in common: what they add makes one
