@@ -277,7 +277,8 @@ struct TeamRound {
   std::span<const std::uint32_t> readers;  ///< members who read it
   std::span<const std::uint32_t> sources;  ///< members whose messages are read
   FanOut copies;                           ///< to own memory
-  OrderedReduction reductions;             ///< to own memory; or else `copies`
+  /// To own memory, and where there are several outputs, to what others give; or else `copies`.
+  OrderedReduction reductions;
 
   std::uint32_t given_count = 0;           ///< addresses for each reader, instead of puts
   std::span<std::byte* const> given = {};  ///< by reader: what it is given, on GPUs aligned to 16 bytes
