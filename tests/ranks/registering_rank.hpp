@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/shared_memory.hpp"
 #include "runtime.hpp"
 #include "support/rank_rooms.hpp"
+#include "transport/team/agreement.hpp"
 #include "transport/team/live_teams.hpp"
 #include "transport/team/registration_tables.hpp"
 #include "transport/team/registrations.hpp"
 #include "transport/team/shared_state.hpp"
 #include "tutti/error.hpp"
+#include "tutti/exchange.hpp"
+#include "tutti/stream.hpp"
 #include "tutti/tensor.hpp"
 
 #include <chrono>
@@ -30,6 +34,25 @@ inline constexpr std::int64_t count = 1 << 18;  ///< of int32: half a segment of
 /// How much memory two ranks of a member each share.
 [[nodiscard]] inline std::size_t bytes_of_two() {
   return SharedState::bytes(test::RankRooms::shape_of(test::RankRooms::alike(2)));
+}
+
+/// The same memory in both, which are two processes. Collective.
+[[nodiscard]] inline SharedMemory memory_of_both(Exchange& exchange) {
+  SharedMemory memory;
+  if (exchange.rank() == 0) memory = SharedMemory(bytes_of_two());
+  const SharedMemory::Handle handle = gather(exchange, memory.share())[0];
+  if (exchange.rank() == 1) memory = SharedMemory(handle);
+  synchronize(exchange);
+  memory.seal();
+  return memory;
+}
+
+/// int32, copied by the device from memory that it reaches.
+[[nodiscard]] inline Tensor copy_on(int device, const std::byte* address, std::int64_t elements = count) {
+  Tensor copy = zeros({elements}, {.dtype = DType::int32, .device = device});
+  Runtime::get().backend().copy(StreamAccess::ref(current_stream(device)),
+                                {.target = address_of(copy), .source = address, .row_bytes = copy.nbytes()});
+  return copy;
 }
 
 /// Registrations of one of the two, whose device has its number.

@@ -57,25 +57,10 @@ class Pair {
   }
   /// Copied by this rank's device.
   [[nodiscard]] Tensor copy_of(const std::byte* address, std::int64_t elements = count) const {
-    const int device = exchange_.rank();
-    Tensor copy = zeros({elements}, {.dtype = DType::int32, .device = device});
-    Runtime::get().backend().copy(
-        StreamAccess::ref(current_stream(device)),
-        {.target = address_of(copy), .source = address, .row_bytes = copy.nbytes()});
-    return copy;
+    return copy_on(exchange_.rank(), address, elements);
   }
 
  private:
-  static SharedMemory memory_of_both(Exchange& exchange) {
-    SharedMemory memory;
-    if (exchange.rank() == 0) memory = SharedMemory(bytes_of_two());
-    const SharedMemory::Handle handle = gather(exchange, memory.share())[0];
-    if (exchange.rank() == 1) memory = SharedMemory(handle);
-    synchronize(exchange);
-    memory.seal();
-    return memory;
-  }
-
   Exchange& exchange_;
   SharedMemory memory_;
   Rank rank_;

@@ -73,6 +73,8 @@ class MirroredRank {
     backend::TeamWindowLayout layout;
     layout.members = 3;
     layout.slot_bytes = backend::TeamWindowLayout::alignment;
+    layout.link_lanes = 2;
+    layout.link_slot_bytes = backend::TeamWindowLayout::smallest_link_piece;
     return layout;
   }
 

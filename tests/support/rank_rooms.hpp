@@ -58,6 +58,19 @@ struct RankRooms {
       backend::set_flag(*progress.flag_of_rounds(local), static_cast<std::uint32_t>(sequence));
   }
   [[nodiscard]] transport::team::RankStatus& status() const { return state.status(membership.rank()); }
+  /// All ranks are active.
+  void activate_all() const {
+    for (transport::team::RankStatus& other : state.statuses())
+      other.state = transport::team::RankStatus::active;
+  }
+  /// The rank's watch seems to have looked around a minute from now, so that it is alive for as long as a
+  /// test takes.
+  void let_live(std::size_t rank) const {
+    state.status(rank).watched_at = transport::team::RankStatus::now() + 60'000'000'000;
+  }
+  void let_all_live() const {
+    for (std::size_t rank = 0; rank < membership.rank_count(); ++rank) let_live(rank);
+  }
 
   Runtime& runtime = Runtime::get();
   const transport::team::Membership membership;

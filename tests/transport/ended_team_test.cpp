@@ -26,10 +26,8 @@ using test::StandardError;
 class EndingTeam : public testing::Test {
  protected:
   EndingTeam() {
-    for (RankStatus& status : zero_.state.statuses()) {
-      status.state = RankStatus::active;
-      status.watched_at = RankStatus::now() + 60'000'000'000;
-    }
+    zero_.activate_all();
+    zero_.let_all_live();
   }
   [[nodiscard]] static std::size_t count(const std::string& text, std::string_view part) {
     std::size_t found = 0;

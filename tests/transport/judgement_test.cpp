@@ -31,7 +31,7 @@ class ThreeRanks : public testing::Test {
 
   explicit ThreeRanks(std::chrono::milliseconds timeout = 30s)
       : rooms_(memory_.data(), RankRooms::alike(3), 0, timeout) {
-    for (RankStatus& status : rooms_.state.statuses()) status.state = RankStatus::active;
+    rooms_.activate_all();
   }
   /// The rank has made the call, as its own log would have it.
   void make_call(std::size_t rank, std::uint64_t sequence) {
@@ -97,7 +97,7 @@ class ThreeHastyRanks : public ThreeRanks {
 
 TEST_F(ThreeHastyRanks, AWaitThatTakesTooLongNamesWhoIsMissing) {
   for (std::size_t rank = 0; rank < 3; ++rank) make_call(rank, 1);
-  for (RankStatus& status : rooms_.state.statuses()) status.watched_at = RankStatus::now() + 60'000'000'000;
+  rooms_.let_all_live();
   const auto wait = [&] { rooms_.waiting.wait_for_ranks(1, [] { return std::vector<std::size_t>{2}; }); };
   EXPECT_TRUE(refuses(wait, ErrorCode::timeout,
                       {"barrier (#1) did not finish within", "rank 2 has made it and not completed it"}));
@@ -108,9 +108,7 @@ TEST_F(ThreeHastyRanks, AWaitThatTakesTooLongNamesWhoIsMissing) {
 TEST_F(ThreeHastyRanks, WhoseProcessStandsStillIsNamedBeforeThoseThatWait) {
   for (std::size_t rank = 0; rank < 3; ++rank) make_call(rank, 1);
   std::this_thread::sleep_for(hasty_timeout / 2 + 20ms);
-  for (const std::size_t rank : {0U, 2U})
-    rooms_.state.status(rank).watched_at =
-        RankStatus::now() + 60'000'000'000;  // they never seem to stand still
+  for (const std::size_t rank : {0U, 2U}) rooms_.let_live(rank);
   EXPECT_TRUE(rooms_.judgement.standstill(1).has_value());
   EXPECT_FALSE(rooms_.judgement.standstill(2).has_value());
   const std::string late = who_is_late();
@@ -121,7 +119,7 @@ TEST_F(ThreeHastyRanks, WhoseProcessStandsStillIsNamedBeforeThoseThatWait) {
 TEST_F(ThreeHastyRanks, ARankThatLivesIsGivenAsLongAsACallIsPatient) {
   make_call(0, 1);
   make_call(2, 1);
-  for (RankStatus& status : rooms_.state.statuses()) status.watched_at = RankStatus::now() + 60'000'000'000;
+  rooms_.let_all_live();
   const std::vector<std::size_t> unknown;
   const auto limit_after = [&](std::chrono::milliseconds lasted, std::chrono::milliseconds patience) {
     return rooms_.judgement.limit_of(
@@ -136,8 +134,7 @@ TEST_F(ThreeHastyRanks, ARankThatGivesNoSignIsWaitedForUntilTheTimeoutIfItIsWait
   make_call(0, 1);
   make_call(1, 1);
   std::this_thread::sleep_for(hasty_timeout + 20ms);
-  for (const std::size_t rank : {0U, 2U})
-    rooms_.state.status(rank).watched_at = RankStatus::now() + 60'000'000'000;
+  for (const std::size_t rank : {0U, 2U}) rooms_.let_live(rank);
   EXPECT_TRUE(rooms_.judgement.gives_no_sign(1));
   EXPECT_FALSE(rooms_.judgement.gives_no_sign(2));
   const std::vector<std::size_t> unknown;

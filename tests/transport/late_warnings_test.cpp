@@ -32,10 +32,8 @@ class WaitingRank {
   explicit WaitingRank(SharedMemory& memory, std::size_t self = 0)
       : rooms_(memory.data(), RankRooms::alike(4), self, short_timeout),
         warnings_(rooms_.membership, rooms_.state, rooms_.progress, rooms_.judgement) {
-    for (RankStatus& status : rooms_.state.statuses()) {
-      status.state = RankStatus::active;
-      status.watched_at = RankStatus::now() + 60'000'000'000;
-    }
+    rooms_.activate_all();
+    rooms_.let_all_live();
   }
 
   void make_call(std::size_t rank, std::uint64_t sequence) {

@@ -35,8 +35,8 @@ class SoleRank final : public Exchange {
 class LeavingRank : public testing::Test {
  protected:
   LeavingRank() {
-    for (RankStatus& status : rooms_.state.statuses()) status.state = RankStatus::active;
-    other().watched_at = RankStatus::now() + 60'000'000'000;
+    rooms_.activate_all();
+    rooms_.let_live(1);
   }
   [[nodiscard]] RankStatus& other() { return rooms_.state.status(1); }
   /// A call that rank 0 has completed, and rank 1 has not made.

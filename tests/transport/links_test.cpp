@@ -25,10 +25,8 @@ using test::refuses;
 class TwoPartners : public testing::Test {
  protected:
   TwoPartners() {
-    for (RankStatus& status : zero_.state.statuses()) {
-      status.state = RankStatus::active;
-      status.watched_at = RankStatus::now() + 60'000'000'000;
-    }
+    zero_.activate_all();
+    zero_.let_all_live();
   }
   /// Rank 0 sends, and rank 1 receives, so many elements.
   std::uint64_t send(std::uint64_t elements = 10, bool is_captured = false) {

@@ -27,8 +27,8 @@ using test::refuses;
 class WatchedRank : public testing::Test {
  protected:
   WatchedRank() {
-    for (RankStatus& status : rooms_.state.statuses()) status.state = RankStatus::active;
-    other().watched_at = RankStatus::now() + 60'000'000'000;
+    rooms_.activate_all();
+    rooms_.let_live(1);
   }
   [[nodiscard]] RankStatus& other() { return rooms_.state.status(1); }
   void make_call() { static_cast<void>(rooms_.calls.post(Signature{}, false)); }
