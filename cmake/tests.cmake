@@ -179,16 +179,11 @@ function(tutti_test_run test_name)
   endif()
 endfunction()
 
-# tutti_mpi_test(<name> SOURCES <file>... [RANKS <count>...] [GPU_RANKS <count>...] [PLACES <hosts of ranks>...]
-#                [LIBRARIES <target>...] [TIMEOUT <seconds>])
+# tutti_mpi_test(<name> SOURCES <file>... [LIBRARIES <target>...] <what tutti_mpi_runs_of takes>...)
 #
-# Builds the GoogleTest program test_mpi_<name>, with tests/mpi/main.cpp or a main function of its own, and registers one
-# ctest entry for each number of ranks, named host.mpi.<name>.<count> and labelled mpi. All ranks run the same tests; a
-# failure on any of them is a failure of the entry. GPU_RANKS are the same on GPUs, cuda.mpi.<name>.<count>, which share
-# them where they are more: that is slow, and as exact. Each of PLACES, one character per rank, is one more entry, whose ranks
-# pretend to be on these hosts: 0010 are four ranks on two.
+# Builds the GoogleTest program test_mpi_<name>, with tests/mpi/main.cpp or a main function of its own, and registers its runs.
 function(tutti_mpi_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;GPU_RANKS;PLACES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "SOURCES;RANKS;GPU_RANKS;PLACES;LIBRARIES;ARGUMENTS")
   if(NOT arg_SOURCES OR NOT (arg_RANKS OR arg_PLACES) OR arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "tutti_mpi_test(${name}): SOURCES or RANKS missing, or unknown '${arg_UNPARSED_ARGUMENTS}'")
   endif()
@@ -207,13 +202,29 @@ function(tutti_mpi_test name)
   target_compile_options(test_mpi_${name} PRIVATE ${tutti_test_compile_options})
   tutti_test_precompile(test_mpi_${name})
   target_include_directories(test_mpi_${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
+  tutti_mpi_runs_of(
+    ${name}
+    RANKS ${arg_RANKS}
+    GPU_RANKS ${arg_GPU_RANKS}
+    PLACES ${arg_PLACES}
+    ARGUMENTS ${arg_ARGUMENTS}
+    TIMEOUT ${arg_TIMEOUT}
+  )
+endfunction()
+
+# tutti_mpi_runs_of(<name> [RANKS <count>...] [GPU_RANKS <count>...] [PLACES <hosts of ranks>...] [ARGUMENTS <argument>...]
+#                   [TIMEOUT <seconds>])
+#
+# Registers one ctest entry of test_mpi_<name> for each number of ranks, named host.mpi.<name>.<count> and labelled mpi. All
+# ranks run the same tests; a failure on any of them is a failure of the entry. GPU_RANKS are the same on GPUs,
+# cuda.mpi.<name>.<count>, which share them where they are more: that is slow, and as exact. Each of PLACES, one character per
+# rank, is one more entry, whose ranks pretend to be on these hosts: 0010 are four ranks on two.
+function(tutti_mpi_runs_of name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "RANKS;GPU_RANKS;PLACES;ARGUMENTS")
+  set(run ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks)
+  set(program $<TARGET_FILE:test_mpi_${name}> --gtest_brief=1 ${arg_ARGUMENTS})
   foreach(count IN LISTS arg_RANKS)
-    tutti_mpi_run(
-      host.mpi.${name}.${count}
-      RANKS ${count}
-      TIMEOUT ${arg_TIMEOUT}
-      COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}> --gtest_brief=1
-    )
+    tutti_mpi_run(host.mpi.${name}.${count} RANKS ${count} TIMEOUT ${arg_TIMEOUT} COMMAND ${run} ${count} ${program})
   endforeach()
   foreach(count IN LISTS arg_GPU_RANKS)
     tutti_mpi_run(
@@ -222,7 +233,7 @@ function(tutti_mpi_test name)
       RANKS ${count}
       TIMEOUT ${arg_TIMEOUT}
       LABELS multi_gpu forks
-      COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}> --gtest_brief=1
+      COMMAND ${run} ${count} ${program}
     )
   endforeach()
   foreach(places IN LISTS arg_PLACES)
@@ -232,7 +243,7 @@ function(tutti_mpi_test name)
       RANKS ${count}
       TIMEOUT ${arg_TIMEOUT}
       PLACES ${places}
-      COMMAND ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${count} $<TARGET_FILE:test_mpi_${name}> --gtest_brief=1
+      COMMAND ${run} ${count} ${program}
     )
   endforeach()
 endfunction()

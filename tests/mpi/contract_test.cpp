@@ -15,8 +15,14 @@ using test::ranks::Rule;
 
 class MpiContract : public testing::TestWithParam<Rule> {};
 
-INSTANTIATE_TEST_SUITE_P(Mpi, MpiContract, testing::ValuesIn(test::ranks::contract()),
-                         [](const auto& rule) { return std::string(rule.param.name); });
+std::string name_of_mpi_rule(const testing::TestParamInfo<Rule>& rule) {
+  return rule.param.name;
+}
+
+// One of them is chosen for each run.
+INSTANTIATE_TEST_SUITE_P(Mpi, MpiContract, testing::ValuesIn(test::ranks::contract()), name_of_mpi_rule);
+INSTANTIATE_TEST_SUITE_P(MpiInShort, MpiContract, testing::ValuesIn(test::ranks::short_contract()),
+                         name_of_mpi_rule);
 
 TEST_P(MpiContract, HoldsForOneDevicePerProcess) {
   Communicator communicator = mpi::make_communicator(MPI_COMM_WORLD);

@@ -21,6 +21,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -359,6 +360,11 @@ void check(Communicator& communicator) {
   rule(group);
 }
 
+Rule in_short(Rule rule) {
+  rule.is_in_short = true;
+  return rule;
+}
+
 }  // namespace
 
 std::ostream& operator<<(std::ostream& stream, const Rule& rule) {
@@ -384,12 +390,12 @@ const std::vector<Rule>& contract() {
       {"AllGatherJoinsInOrderOfMembers", check<all_gather_joins_in_order_of_members>},
       {"ScatterAndGatherTakeUnequalPartsAlongAnyDimension",
        check<scatter_and_gather_take_unequal_parts_along_any_dimension>},
-      {"CoalescedCallsMoveListsOfAllSizes", check<coalesced_calls_move_lists_of_all_sizes>},
+      in_short({"CoalescedCallsMoveListsOfAllSizes", check<coalesced_calls_move_lists_of_all_sizes>}),
       {"CallsFollowOneAnotherWhateverTheirStreams", check<calls_follow_one_another_whatever_their_streams>},
       {"ListsOfNoTensorsAreCallsOfNothing", check<lists_of_no_tensors_are_calls_of_nothing>},
       {"EveryOperationTakesEveryTypeAndSize", check<every_operation_takes_every_type_and_size>},
       {"FlatCallsTakeTensorsOfAllShapes", check<flat_calls_take_tensors_of_all_shapes>},
-      {"ABarrierHoldsBackWorkQueuedAfterIt", check<a_barrier_holds_back_work_queued_after_it>},
+      in_short({"ABarrierHoldsBackWorkQueuedAfterIt", check<a_barrier_holds_back_work_queued_after_it>}),
       {"BroadcastLeavesItsSourceAlone", check<broadcast_leaves_its_source_alone>},
       {"BroadcastTakesListsThatArePartlyInPlace", check<broadcast_takes_lists_that_are_partly_in_place>},
       {"AllGatherTakesInputsThatAreInTheirPlace", check<all_gather_takes_inputs_that_are_in_their_place>},
@@ -399,17 +405,24 @@ const std::vector<Rule>& contract() {
       {"LargeOperandsMayLieAnywhere", check<large_operands_may_lie_anywhere>},
       {"OperandsMayBeWrittenRightAfterALargeCall", check<operands_may_be_written_right_after_a_large_call>},
       {"MemoryOfLargeOperandsGoesBackToTheDevice", check<memory_of_large_operands_goes_back_to_the_device>},
-      {"MemoryIsOpenedAndClosedWhileOthersWait", check<memory_is_opened_and_closed_while_others_wait>},
-      {"PartsOfTheRanksWorkByThemselves", check<parts_of_the_ranks_work_by_themselves>},
+      in_short(
+          {"MemoryIsOpenedAndClosedWhileOthersWait", check<memory_is_opened_and_closed_while_others_wait>}),
+      in_short({"PartsOfTheRanksWorkByThemselves", check<parts_of_the_ranks_work_by_themselves>}),
       {"EveryCallCanBeCaptured", check<every_call_can_be_captured>},
-      {"CapturedCallsCanBeReplayed", check<captured_calls_can_be_replayed>},
-      {"MessagesGoFromMemberToMember", check<messages_go_from_member_to_member>},
+      in_short({"CapturedCallsCanBeReplayed", check<captured_calls_can_be_replayed>}),
+      in_short({"MessagesGoFromMemberToMember", check<messages_go_from_member_to_member>}),
       {"MessagesCanBeCaptured", check<messages_can_be_captured>},
       {"WhatExplainTellsIsWhatCallsDo", check<what_explain_tells_is_what_calls_do>, Determinism::fastest},
       {"ExplainRefusesWhatCannotBeCalled", check<explain_refuses_what_cannot_be_called>},
-      {"RandomCallsAreAllRight", check<random_calls_are_all_right>},
-      {"RefusesBadArgumentsAndGoesOn", check<refuses_bad_arguments_and_goes_on>},
+      in_short({"RandomCallsAreAllRight", check<random_calls_are_all_right>}),
+      in_short({"RefusesBadArgumentsAndGoesOn", check<refuses_bad_arguments_and_goes_on>}),
   };
+  return rules;
+}
+
+std::vector<Rule> short_contract() {
+  std::vector<Rule> rules;
+  std::ranges::copy_if(contract(), std::back_inserter(rules), &Rule::is_in_short);
   return rules;
 }
 

@@ -231,7 +231,7 @@ TEST(Joining, ARankStoppedInTheMiddleOfASplitIsNamed) {
       EXPECT_LT(watch.elapsed(), timeout + slack);
       EXPECT_TRUE(names_rank_1_alone(text));
     });
-    ranks.resume_after(timeout + slack, 1);
+    ranks.resume_after_others(timeout + slack, 1);
     expect_endings(ranks, {all_right, all_right, all_right});
   }
 }

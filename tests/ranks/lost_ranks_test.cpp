@@ -202,7 +202,7 @@ TEST(LostRanks, AStoppedRankIsWaitedForAndThenNamed) {
                                 "its last call is all_reduce_add", "its process has done nothing for"}));
     EXPECT_TRUE(refuses([&] { communicator.barrier(); }, ErrorCode::timeout, {"rank 1"}));
   });
-  ranks.resume_after(timeout + slack, 1);  // hears of it as soon as it goes on
+  ranks.resume_after_others(timeout + slack, 1);  // hears of it as soon as it goes on
   expect_endings(ranks, {all_right, all_right});
 }
 

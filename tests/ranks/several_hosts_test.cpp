@@ -131,7 +131,7 @@ TEST(SeveralHosts, AStoppedRankIsNamedAndNotThoseWhoseWordsItHandsOn) {
     EXPECT_EQ(text.find("rank 0 has not made it"), std::string::npos) << text;
     EXPECT_EQ(text.find("rank 2 has not made it"), std::string::npos) << text;
   });
-  ranks.resume_after(2 * timeout + slack, 1);
+  ranks.resume_after_others(2 * timeout + slack, 1);
   expect_endings(ranks, {all_right, all_right, all_right});
 }
 

@@ -49,7 +49,7 @@ TEST(LostRanks, ARankStoppedWhereverItIsIsNamedAlone) {
         EXPECT_TRUE(names_rank_1_alone(text));
         EXPECT_TRUE(mentions(text, {within_timeout, "its process has done nothing for"}));
       });
-      ranks.resume_after(timeout + slack, 1);
+      ranks.resume_after_others(timeout + slack, 1);
       expect_endings(ranks, {all_right, all_right, all_right});
     }
   }

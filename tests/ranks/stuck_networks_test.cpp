@@ -120,7 +120,7 @@ TEST(StuckNetworks, ARankBehindOneIsJudgedByWhatItsNeighboursSay) {
     EXPECT_TRUE(mentions(text, {"rank 2 has not made it", "its process has done nothing for"}));
     EXPECT_TRUE(blames_none_of({0, 1, 3}, text));
   });
-  ranks.resume_after(2 * timeout + slack, 2);
+  ranks.resume_after_others(2 * timeout + slack, 2);
   expect_endings(ranks, {all_right, all_right, all_right, all_right});
 }
 

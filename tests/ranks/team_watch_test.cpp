@@ -156,7 +156,7 @@ TEST(TeamWatch, OfThoseThatHaveNotCompletedACallTheOneThatStandsStillIsNamed) {
           mentions(text, {"rank 1 has made it and not completed it, and its process has done nothing"}));
       EXPECT_FALSE(mentions(text, {"rank 0 has"}) || mentions(text, {"rank 2 has"})) << text;
     });
-    ranks.resume_after(call_timeout + slack, 1);
+    ranks.resume_after_others(call_timeout + slack, 1);
     EXPECT_EQ(ranks.wait(), (std::vector<Ending>{all_right, all_right, all_right}));
   }
 }

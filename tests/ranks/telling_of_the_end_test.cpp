@@ -97,7 +97,7 @@ TEST(TellingOfTheEnd, HoldsNobodyUpWhereNobodyReads) {
   log.fill();
   Ranks ranks(3, lose_rank_1);
   log.restore();
-  ranks.resume_after(timeout + slack, 1);
+  ranks.resume_after_others(timeout + slack, 1);
   expect_endings(ranks, {all_right, all_right, all_right});
 }
 
@@ -106,7 +106,7 @@ TEST(TellingOfTheEnd, KillsNobodyWhereTheReaderIsGone) {
   log.close_reader();
   Ranks ranks(3, lose_rank_1);
   log.restore();
-  ranks.resume_after(timeout + slack, 1);
+  ranks.resume_after_others(timeout + slack, 1);
   expect_endings(ranks, {all_right, all_right, all_right});
 }
 
@@ -114,7 +114,7 @@ TEST(TellingOfTheEnd, OneRankWritesAFlightRecordAndTheOthersALine) {
   const SharedLog log;
   Ranks ranks(3, lose_rank_1);
   log.restore();
-  ranks.resume_after(timeout + slack, 1);
+  ranks.resume_after_others(timeout + slack, 1);
   expect_endings(ranks, {all_right, all_right, all_right});
   const std::string text = log.text();
   EXPECT_EQ(count_of("flight record", text), 1U) << text;
@@ -138,7 +138,7 @@ TEST(TellingOfTheEnd, OneRankOfAllHostsWritesAFlightRecord) {
     lose_rank_1(exchange);
   });
   log.restore();
-  ranks.resume_after(timeout + slack, 1);
+  ranks.resume_after_others(timeout + slack, 1);
   expect_endings(ranks, {all_right, all_right, all_right, all_right});
   const std::string text = log.text();
   EXPECT_EQ(count_of("flight record: ", text), 1U) << text;
@@ -155,7 +155,7 @@ TEST(TellingOfTheEnd, AFlightRecordGoesToAFileWhereOneIsNamed) {
     lose_rank_1(exchange);
   });
   log.restore();
-  ranks.resume_after(timeout + slack, 1);
+  ranks.resume_after_others(timeout + slack, 1);
   expect_endings(ranks, {all_right, all_right, all_right});
   const std::string text = log.text();
   EXPECT_EQ(count_of("schema", text), 0U) << text;
@@ -177,7 +177,7 @@ TEST(TellingOfTheEnd, AFlightRecordThatCannotBeWrittenToItsFileIsMissedInALine) 
     lose_rank_1(exchange);
   });
   log.restore();
-  ranks.resume_after(timeout + slack, 1);
+  ranks.resume_after_others(timeout + slack, 1);
   expect_endings(ranks, {all_right, all_right, all_right});
   EXPECT_EQ(count_of("no flight record: /nowhere/record.", log.text()), 1U);
 }

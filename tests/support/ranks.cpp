@@ -260,14 +260,32 @@ Ranks::~Ranks() {
   munmap(shared_, shared_bytes_);
 }
 
-void Ranks::resume_after(std::chrono::milliseconds time, int rank) const {
+void Ranks::await_stop(int rank) const {
   EXPECT_TRUE(becomes_true([this, rank] {
     siginfo_t stopped{};
     const int failure =
         waitid(P_PID, static_cast<id_t>(process(rank)), &stopped, WSTOPPED | WEXITED | WNOWAIT | WNOHANG);
     return failure == 0 && stopped.si_code == CLD_STOPPED;
   }));
+}
+
+void Ranks::resume_after(std::chrono::milliseconds time, int rank) const {
+  await_stop(rank);
   std::this_thread::sleep_for(time);
+  kill(process(rank), SIGCONT);
+}
+
+void Ranks::resume_after_others(std::chrono::milliseconds limit, int rank) const {
+  await_stop(rank);
+  const Stopwatch watch;
+  const auto has_ended = [](pid_t process) {
+    siginfo_t ended{};
+    const int failure = waitid(P_PID, static_cast<id_t>(process), &ended, WEXITED | WNOWAIT | WNOHANG);
+    return failure == 0 && ended.si_pid == process;
+  };
+  while (watch.elapsed() < limit &&
+         !std::ranges::all_of(processes_, [&](pid_t it) { return it == process(rank) || has_ended(it); }))
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   kill(process(rank), SIGCONT);
 }
 

@@ -42,10 +42,14 @@ class Ranks {
   [[nodiscard]] pid_t process(int rank) const { return processes_[static_cast<std::size_t>(rank)]; }
   /// Lets a rank that stops itself (SIGSTOP) go on, `time` after it has.
   void resume_after(std::chrono::milliseconds time, int rank) const;
+  /// Lets a rank that stops itself go on when all others have ended, or `limit` after it has stopped.
+  void resume_after_others(std::chrono::milliseconds limit, int rank) const;
   /// Waits for all, and kills those that take longer than `limit`, as `patient` stretches it.
   [[nodiscard]] std::vector<Ending> wait(std::chrono::seconds limit = std::chrono::seconds(120));
 
  private:
+  void await_stop(int rank) const;
+
   std::vector<pid_t> processes_;  ///< 0 once it has ended
   std::size_t shared_bytes_;
   void* shared_ = nullptr;
