@@ -82,13 +82,17 @@ std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList given, const Coll
   call.mark_root();
   call.add(packing.input(tensor, *layout, "tensor"));
   for (const Device device : devices) {
+    if (device != tensor.device()) call.add_result_row(device, layout->nbytes());
+  }
+  std::size_t row = 0;  // the source's
+  for (const Device device : devices) {
     if (device == tensor.device()) {
       results.push_back(tensor);
       continue;
     }
-    const backend::StreamRef stream = call.first_use(device, layout->nbytes());
-    results.push_back(collectives::allocate_for(arguments.runtime(), layout, {device, stream}));
-    call.add_result_row(device, stream);
+    ++row;
+    results.push_back(collectives::allocate_for(arguments.runtime(), layout, {device, call.first_use(row)}));
+    call.return_to(row);
     call.add(results.back());
   }
   call.launch();

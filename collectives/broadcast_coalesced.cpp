@@ -213,12 +213,16 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceL
   std::vector<collectives::ResultPlace> places;
   const std::size_t bytes = collectives::bytes_together(layouts.all());
   for (const Device device : devices) {
-    if (device != tensors[0].device()) places.push_back({device, call.first_use(device, bytes)});
+    if (device == tensors[0].device()) continue;
+    call.add_result_row(device, bytes);
+    places.push_back({device, {}});
   }
+  // The sources' row comes first.
+  for (std::size_t p = 0; p < places.size(); ++p) places[p].stream = call.first_use(1 + p);
   std::vector<std::vector<Tensor>> made =
       collectives::allocate_together(arguments.runtime(), layouts.all(), places);
   for (std::size_t p = 0; p < places.size(); ++p) {
-    call.add_result_row(places[p].device, places[p].stream);
+    call.return_to(1 + p);
     call.add_all(made[p]);
   }
   call.launch();

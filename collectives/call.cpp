@@ -3,12 +3,12 @@
 
 #include "backend/work_label.hpp"
 #include "thread_current.hpp"
-#include "transport/rounds/process_rounds.hpp"
 #include "transport/select.hpp"
 #include "transport/steps/plan_builder.hpp"
 #include "watching.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -56,22 +56,31 @@ void Call::start_row(transport::LaneId lane) {
   last_storage_ = nullptr;
 }
 
-void Call::add_result_row(backend::StreamRef own, backend::StreamRef stream) {
+void Call::add_result_row(backend::StreamRef own, std::uint64_t bytes) {
+  constexpr std::uint64_t largest_small_result = std::uint64_t{1} << 20U;
   add_row(own);
-  if (stream != own) ready_.back() = root_;
+  if (bytes <= largest_small_result && root_ != transport::host_lane) ready_.back() = root_;
+  next_ += columns();
 }
 
-backend::StreamRef Call::first_use(backend::StreamRef own, std::uint64_t bytes) const {
-  constexpr std::uint64_t limit = std::uint64_t{1} << 20U;
-  if (bytes > limit || root_ == transport::host_lane) return own;
-  const backend::StreamRef root = operands_.lanes[root_];
-  // The root is mostly one of the devices that get results.
-  const std::size_t devices = expected_rows_ > 3 ? expected_rows_ - 1 : 2;
-  const bool comes_by_rounds = transport::team::ProcessRounds::are_likely(*runtime_, devices) &&
-                               options_.transport != TransportKind::nccl &&
-                               options_.transport != TransportKind::staged &&
-                               !runtime_->backend().is_capturing(root);
-  return comes_by_rounds ? own : root;
+backend::StreamRef Call::first_use(std::size_t row) {
+  const bool is_own = ready_[row] == rows_[row] || launch_plan()->process_rounds;
+  return operands_.lanes[is_own ? rows_[row] : root_];
+}
+
+void Call::return_to(std::size_t row) {
+  next_ = row * columns();
+  row_stream_ = stream_of(row);
+  last_storage_ = nullptr;
+}
+
+const std::optional<backend::StreamRef>& Call::capture() {
+  if (!std::exchange(has_asked_for_capture_, true)) {
+    const auto captured = std::ranges::find_if(
+        operands_.lanes, [&](backend::StreamRef lane) { return runtime_->backend().is_capturing(lane); });
+    if (captured != operands_.lanes.end()) capture_ = *captured;
+  }
+  return capture_;
 }
 
 transport::PlanKey Call::key(transport::LaunchMode mode) const {
@@ -80,7 +89,8 @@ transport::PlanKey Call::key(transport::LaunchMode mode) const {
                          request_.shape.size());
   key.add(static_cast<std::uint64_t>(request_.collective) | static_cast<std::uint64_t>(mode) << 8U |
           static_cast<std::uint64_t>(options_.transport) << 16U |
-          static_cast<std::uint64_t>(options_.determinism) << 24U | static_cast<std::uint64_t>(root_) << 32U);
+          static_cast<std::uint64_t>(options_.determinism) << 24U | static_cast<std::uint64_t>(root_) << 32U |
+          std::uint64_t{capture_.has_value()} << 48U);
   key.add(staging_bytes_);
   key.add(operands_.lanes.size());
   for (const backend::StreamRef lane : operands_.lanes) key.add(static_cast<std::uint64_t>(lane.device));
@@ -96,6 +106,7 @@ transport::Problem Call::problem(transport::LaunchMode mode) const {
   problem.mode = mode;
   problem.transport = options_.transport;
   problem.determinism = options_.determinism;
+  problem.is_captured = capture_.has_value();
   problem.staging_bytes = staging_bytes_;
   problem.root = root_;
   for (const backend::StreamRef lane : operands_.lanes) problem.lane_devices.push_back(lane.device);
@@ -119,8 +130,16 @@ std::shared_ptr<const transport::Plan> Call::plan(transport::LaunchMode mode) co
   });
 }
 
+const std::shared_ptr<const transport::Plan>& Call::launch_plan() {
+  if (launch_plan_ == nullptr) {
+    static_cast<void>(capture());
+    launch_plan_ = plan(transport::LaunchMode::eager);
+  }
+  return launch_plan_;
+}
+
 void Call::launch() {
-  last_launched = plan(transport::LaunchMode::eager);
+  last_launched = launch_plan();
   std::optional<transport::team::ProcessTurn> turn;
   if (last_launched->process_rounds) {
     turn = transport::take_turn(*runtime_, *last_launched, operands_);
@@ -141,6 +160,8 @@ void Call::launch() {
   });
   if (turn) {
     transport::launch_rounds(*runtime_, *last_launched, operands_, *turn);
+  } else if (capture()) {
+    transport::launch_captured(*runtime_, last_launched, operands_, *capture());
   } else {
     transport::launch(*runtime_, last_launched, operands_);
   }

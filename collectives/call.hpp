@@ -34,15 +34,15 @@ class Call {
 
   /// Starts a row on `device`, on its current stream, or on `stream`.
   void add_row(Device device);
-  /// Starts a row of results on stream `own` that were allocated for `stream`, as `first_use` returned it.
-  void add_result_row(backend::StreamRef own, backend::StreamRef stream);
-  void add_result_row(Device device, backend::StreamRef stream) {
-    add_result_row(current_stream_ref(*runtime_, device.index()), stream);
-  }
   void add_row(backend::StreamRef stream);
+  /// A row of results of `bytes` bytes, to be used on `own`, which are not there yet. They are allocated when
+  /// all rows have been started, for the stream that `first_use` returns, and added after `return_to`.
+  void add_result_row(backend::StreamRef own, std::uint64_t bytes);
+  void add_result_row(Device device, std::uint64_t bytes) {
+    add_result_row(current_stream_ref(*runtime_, device.index()), bytes);
+  }
   /// Makes room for `rows` rows.
   void reserve(std::size_t rows) {
-    expected_rows_ = rows;
     rows_.reserve(rows);
     ready_.reserve(rows);
     operands_.lanes.reserve(rows);
@@ -63,14 +63,13 @@ class Call {
   }
   /// The root is the row started last.
   void mark_root() { root_ = rows_.back(); }
-  /// The stream to allocate a result of `bytes` bytes, to be used on `own`, for. Small results that the root
+  /// The stream to allocate the results of a row for, which is numbered from 0. Small results that the root
   /// writes are allocated for its stream: their device's stream then need not be waited for, which for eight
   /// devices costs more than the transfer. Large ones, and those that come by rounds, are allocated for their
-  /// own stream, where memory is reused soonest.
-  [[nodiscard]] backend::StreamRef first_use(backend::StreamRef own, std::uint64_t bytes) const;
-  [[nodiscard]] backend::StreamRef first_use(Device device, std::uint64_t bytes) const {
-    return first_use(current_stream_ref(*runtime_, device.index()), bytes);
-  }
+  /// own stream, where memory is reused soonest. So this makes the plan of a launch.
+  [[nodiscard]] backend::StreamRef first_use(std::size_t row);
+  /// Goes back to a row of results: its buffers are added next.
+  void return_to(std::size_t row);
   void set_staging_bytes(std::uint64_t bytes) { staging_bytes_ = bytes; }
   [[nodiscard]] Request& request() noexcept { return request_; }
   /// What the inputs are combined by.
@@ -83,13 +82,17 @@ class Call {
   [[nodiscard]] backend::StreamRef stream_of(std::size_t row) const { return operands_.lanes[rows_[row]]; }
   [[nodiscard]] transport::Operands& operands() noexcept { return operands_; }
 
-  /// The plan, from the cache if it was made before.
+  /// The stream of a lane that is being captured, if one is; asked once, when all lanes are there.
+  [[nodiscard]] const std::optional<backend::StreamRef>& capture();
+  /// The plan, from the cache if it was made before; outside captures, unless `capture` has been asked.
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan(transport::LaunchMode mode) const;
   /// Plans and enqueues; remembers the plan for `last_plan`.
   void launch();
 
  private:
   void start_row(transport::LaneId lane);
+  /// The plan of a launch, found once.
+  [[nodiscard]] const std::shared_ptr<const transport::Plan>& launch_plan();
   /// Whether the next buffer's storage must be told of the row's stream.
   void note_storage(Storage* storage) {
     last_storage_ = storage;
@@ -105,7 +108,6 @@ class Call {
   CollectiveOptions options_;
   Request request_;
   std::uint64_t staging_bytes_ = default_buffer_size;
-  std::size_t expected_rows_ = 0;
   transport::LaneId root_ = transport::host_lane;
   std::vector<transport::LaneId> rows_;
   std::vector<transport::LaneId> ready_;          ///< by row
@@ -113,6 +115,9 @@ class Call {
   const Storage* last_storage_ = nullptr;         ///< of that row
   std::size_t next_ = 0;                          ///< buffer
   transport::Operands operands_;
+  bool has_asked_for_capture_ = false;
+  std::optional<backend::StreamRef> capture_;
+  std::shared_ptr<const transport::Plan> launch_plan_;  ///< nullptr until it is needed
 };
 
 }  // namespace tutti::collectives

@@ -58,10 +58,7 @@ Call make_call(const Arguments& arguments, Packing& packing, TensorList tensors,
 /// What is being captured has not run when the call returns.
 void refuse_waiting_in_capture(const Arguments& arguments, Call& call, Blocking blocking) {
   if (blocking == Blocking::no) return;
-  const bool is_captured = std::ranges::any_of(call.operands().lanes, [&](backend::StreamRef lane) {
-    return arguments.runtime().backend().is_capturing(lane);
-  });
-  if (is_captured) {
+  if (call.capture()) {
     arguments.unsupported(
         "the result goes to the host and options.blocking is yes, expected no: a call that is being captured "
         "cannot wait for its result");

@@ -56,15 +56,21 @@ class ScatterCall {
   }
   void add_chunk(const Tensor& chunk, std::int64_t size, backend::StreamRef stream) {
     call_.add_row(stream);
-    add_part(chunk, size);
+    call_.add(chunk);
+    add_part(size);
   }
-  /// A new chunk, allocated on the stream's device.
-  [[nodiscard]] Tensor make_chunk(backend::StreamRef stream, std::int64_t size) {
-    const LayoutPtr& layout = chunk_layout(size);
-    const backend::StreamRef first_use = call_.first_use(stream, layout->nbytes());
-    Tensor chunk = allocate_for(call_.runtime(), layout, {Device(stream.device), first_use});
-    call_.add_result_row(stream, first_use);
-    add_part(chunk, size);
+  /// A chunk that is made once all have been announced, on the stream's device.
+  void announce_chunk(backend::StreamRef stream, std::int64_t size) {
+    call_.add_result_row(stream, chunk_layout(size)->nbytes());
+    add_part(size);
+  }
+  /// Of the `number`-th of these, from 0.
+  [[nodiscard]] Tensor make_chunk(std::size_t number, std::int64_t size) {
+    const std::size_t row = 1 + number;  // behind the source's
+    Tensor chunk = allocate_for(call_.runtime(), chunk_layout(size),
+                                {Device(call_.stream_of(row).device), call_.first_use(row)});
+    call_.return_to(row);
+    call_.add(chunk);
     return chunk;
   }
   /// A chunk that stays where it is.
@@ -75,8 +81,7 @@ class ScatterCall {
   [[nodiscard]] std::uint64_t bytes_of(std::int64_t size) const {
     return static_cast<std::uint64_t>(size) * cut_.slab_bytes;
   }
-  void add_part(const Tensor& chunk, std::int64_t size) {
-    call_.add(chunk);
+  void add_part(std::int64_t size) {
     call_.request().add_part(offset_, bytes_of(size));
     offset_ += bytes_of(size);
   }
@@ -189,16 +194,22 @@ std::vector<Tensor> scatter(const Tensor& tensor, DeviceList given, ListOf<std::
                                 .streams = streams});
   const Tensor source = packing.input(tensor, *dense_layout(tensor.layout()), "tensor");
   collectives::ScatterCall call(arguments, source, along, devices.size(), options);
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    if (devices[i] == tensor.device()) {
+      call.skip_chunk(sizes[i]);
+    } else {
+      call.announce_chunk(StreamAccess::ref(collectives::stream_for(streams, i, devices[i])), sizes[i]);
+    }
+  }
   std::vector<Tensor> results;
   results.reserve(devices.size());
+  std::size_t made = 0;
   std::int64_t start = 0;
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (devices[i] == tensor.device()) {
       results.push_back(tensor.narrow(along, start, sizes[i]));
-      call.skip_chunk(sizes[i]);
     } else {
-      const backend::StreamRef stream = StreamAccess::ref(collectives::stream_for(streams, i, devices[i]));
-      results.push_back(call.make_chunk(stream, sizes[i]));
+      results.push_back(call.make_chunk(made++, sizes[i]));
     }
     start += sizes[i];
   }

@@ -18,21 +18,14 @@ namespace tutti::collectives {
 
 namespace {
 
-std::uint64_t low_latency_to(Collective collective, const backend::TeamWindowLayout& layout,
-                             BackendKind backend) {
-  return std::min(transport::low_latency_to(collective, layout.lines, backend), layout.most_in_inbox());
-}
-
-/// Which calls go by low-latency rounds. Of all operations all_gather has the lowest limit, and
-/// all_reduce_add the highest.
-std::string explain_low_latency(const backend::TeamWindowLayout& layout, BackendKind backend) {
-  const std::uint64_t gathers = low_latency_to(Collective::all_gather, layout, backend);
-  const std::uint64_t sums = low_latency_to(Collective::all_reduce_add, layout, backend);
-  const std::string limit = gathers == sums
-                                ? fmt::format("{} bytes", gathers)
-                                : fmt::format("{} to {} bytes, depending on the operation", gathers, sums);
+/// Which calls go by low-latency rounds.
+std::string explain_low_latency(std::size_t members, const transport::team::TeamMeans& means) {
+  const auto [least, most] = transport::team::low_latency_limits(members, means);
+  const std::string limit = least == most
+                                ? fmt::format("{} bytes", least)
+                                : fmt::format("{} to {} bytes, depending on the operation", least, most);
   return fmt::format("low-latency rounds, in {} lines, where nobody sends or receives more than {}\n",
-                     layout.lines == backend::TeamLines::wide ? "wide" : "narrow", limit);
+                     means.layout.lines == backend::TeamLines::wide ? "wide" : "narrow", limit);
 }
 
 /// The plan of a call of which all that can be in place is.
@@ -57,13 +50,11 @@ std::string explain(const TeamContext& context) {
                       backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,
                       is_direct ? "" : fmt::format("; p2p not taken: {}", windows.reason()));
   if (is_direct) {
-    const backend::TeamWindowLayout& layout = windows.layout();
-    const BackendKind backend = context.runtime().backend().kind();
-    text += explain_low_latency(layout, backend);
+    text += explain_low_latency(context.team().membership().member_count(), context.means());
     text += fmt::format(
         "beyond that, operands of which members give one another more than {} bytes are read where they "
         "lie\n",
-        transport::round_tuning_of(backend).direct_from);
+        transport::round_tuning_of(context.runtime().backend().kind()).direct_from);
   }
   if (context.means().nccl == nullptr)
     return text + fmt::format("nccl not taken: {}\n", context.means().nccl_refusal);

@@ -87,8 +87,8 @@ struct Problem {
   bool is_outline = false;
   std::vector<int> lane_devices;  ///< operand lanes
   std::vector<LaneId> homes;      ///< of each operand buffer
-  /// The lane whose queued work must be done before a buffer may be touched: its home, or for memory that was
-  /// allocated for first use elsewhere, that lane.
+  /// The lane whose queued work must be done before a buffer may be touched: its home, or for memory that is
+  /// allocated for first use elsewhere, that lane. By rounds of what a process does alone, it is its home.
   std::vector<LaneId> ready;
   LaneId root = host_lane;            ///< the root's lane
   std::vector<Place> places;          ///< pool for the ranges below

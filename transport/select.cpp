@@ -16,6 +16,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 #include <set>
 #include <span>
 #include <string_view>
@@ -231,34 +232,40 @@ void choose_order(Runtime& runtime, Plan& plan) {
                      [&](int a, int b) { return backend.link(a, b).kind == backend::LinkKind::nvlink; });
 }
 
+/// What carries a process's problem but for rounds; the arguments outlive it.
+std::array<Candidate, 3> steps_for(Runtime& runtime, const Problem& problem, P2p& p2p) {
+  return {Candidate{TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
+                    [&] { return nccl_preference(runtime, problem); },
+                    [&] { return nccl::lower(runtime, problem); }},
+          Candidate{TransportKind::p2p, [&] { return p2p.refusal(); }, always, [&] { return p2p.plan(); }},
+          Candidate{TransportKind::staged, always, always,
+                    [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }}};
+}
+
+/// What is taken where rounds cannot be launched.
+Plan select_otherwise(Runtime& runtime, const Problem& problem) {
+  Problem of_own_results = problem;
+  of_own_results.ready = of_own_results.homes;
+  P2p p2p(runtime, of_own_results);
+  Plan plan = choose(steps_for(runtime, of_own_results, p2p), of_own_results, wish_of(of_own_results));
+  plan.reasons.emplace_back("rounds cannot be launched now, on these streams or of this memory");
+  choose_order(runtime, plan);
+  return plan;
+}
+
 Plan select_of_process(Runtime& runtime, const Problem& problem) {
   P2p p2p(runtime, problem);
   team::ProcessRounds rounds(runtime, problem);
   const Wish wish = wish_of(problem);
-  const std::array others{
-      Candidate{TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
-                [&] { return nccl_preference(runtime, problem); },
-                [&] { return nccl::lower(runtime, problem); }},
-      Candidate{TransportKind::p2p, [&] { return p2p.refusal(); }, always, [&] { return p2p.plan(); }},
-      Candidate{TransportKind::staged, always, always,
-                [&] { return lower(problem, std::equal_to<int>{}, TransportKind::staged); }},
-  };
   std::vector<Candidate> candidates;
   if (rounds.are_in_question()) {
     candidates.push_back(
         {TransportKind::p2p,
          [&] { return rounds.refusal([&](int device, int peer) { return p2p.direct(device, peer); }); },
-         [&] { return rounds.preference(); },
-         [&] {
-           Plan otherwise = choose(others, problem, wish);
-           otherwise.reasons.emplace_back(
-               "rounds cannot be launched now, on these streams or of this memory");
-           choose_order(runtime, otherwise);
-           return rounds.plan(std::move(otherwise));
-         },
+         [&] { return rounds.preference(); }, [&] { return rounds.plan(select_otherwise(runtime, problem)); },
          "rounds"});
   }
-  candidates.insert(candidates.end(), others.begin(), others.end());
+  std::ranges::move(steps_for(runtime, problem, p2p), std::back_inserter(candidates));
   Plan plan = choose(candidates, problem, wish);
   if (plan.summary.transport == name_of(TransportKind::p2p) && p2p.bridged_pairs() > 0) {
     plan.reasons.push_back(fmt::format(
@@ -266,7 +273,8 @@ Plan select_of_process(Runtime& runtime, const Problem& problem) {
   }
   if (problem.reduce_kind == ReduceKind::compiled)
     plan.reasons.emplace_back("what is compiled at run time combines: a kernel for each tensor of a sum");
-  if (problem.mode == LaunchMode::eager && !plan.process_rounds) choose_order(runtime, plan);
+  if (problem.mode == LaunchMode::eager && !problem.is_captured && !plan.process_rounds)
+    choose_order(runtime, plan);
   plan.is_provisional = p2p.found_untested() || rounds.are_refused_for_now();
   return plan;
 }

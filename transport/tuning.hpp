@@ -68,6 +68,8 @@ struct LinkTuning {
   return {.lanes = 1, .slot_bytes = 256 << 10};
 }
 
+/// Payloads for which inboxes of one process's rounds have room: larger ones are read where they lie.
+inline constexpr std::uint64_t process_inbox_payload = 1 * mib;
 /// Payloads up to which what one process does alone goes by rounds among its devices: kernels that wait for
 /// one another there, where orders by events cost the host several microseconds. Between two, direct rounds
 /// go on where low latency ends, until copy engines, which reach a higher rate, or NCCL overtake them.
@@ -77,13 +79,13 @@ struct LinkTuning {
 /// and four.
 [[nodiscard]] constexpr std::uint64_t process_rounds_to(Collective collective, std::size_t devices,
                                                         bool is_list) noexcept {
-  if (devices != 2) return 1 * mib;
+  if (devices != 2) return process_inbox_payload;
   return collective == Collective::broadcast && !is_list ? 32 * mib : 64 * mib;
 }
 /// Devices up to which they are taken by themselves: each costs the host a launch, and among more than four
 /// signals with helping threads should cost it less. Measured among two alone.
 inline constexpr std::size_t process_rounds_devices = 4;
-/// Slots of each device's window for them. With inboxes for such payloads a window takes 12 MiB on GPUs that
+/// Slots of each device's window for them. With its inboxes a window takes 12 MiB on GPUs that
 /// are joined by NVLink, and 2.6 MiB on virtual devices.
 inline constexpr std::uint64_t process_window_bytes = 2 * mib;
 

@@ -62,12 +62,12 @@ using TensorLists = ListOf<std::vector<Tensor>>;
 /// thread wait for the kernel before it, and may make NCCL's next launch wait for the thread: then neither
 /// ends. Let such a copy wait until the call has returned, or use `Tensor::copy_`, which holds nobody up.
 /// Between processes, with one device each, this cannot happen. It can in one process where collectives go by
-/// rounds among its devices, up to 64 MiB between two and 1 MiB among three or four (environment variable
-/// `TUTTI_ROUNDS`), whose kernels wait for one another likewise; these also hold multiprocessors, up to 86 of
-/// them from 1 MiB on, until the streams of all operands get there: a kernel that needs a whole device at
-/// once has to wait, and must not be what such a stream waits for. Whose bytes go to others gets at most
-/// eight calls ahead of their streams; above 1 MiB they are read where they lie, and it waits until that has
-/// been done. Windows take 12 MiB of each device's memory for the rest of the process, for each of at most
+/// rounds among its devices: up to 64 MiB between two and 1 MiB among three or four (environment variable
+/// `TUTTI_ROUNDS`). Their kernels wait for one another likewise, and hold multiprocessors, up to 86 from 1
+/// MiB on, until the streams of all operands get there. A kernel that needs a whole device at once has to
+/// wait for them, and must not be what such a stream waits for. Whose bytes go to others gets at most eight
+/// calls ahead of their streams; above 1 MiB they are read where they lie, and it waits until that has been
+/// done. Windows take 12 MiB of each device's memory for the rest of the process, for each of at most
 /// four sets of devices.
 enum class TransportKind : std::uint8_t {
   automatic,  ///< chosen by topology, size, element type, layout and required determinism

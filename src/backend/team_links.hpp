@@ -11,9 +11,9 @@
 /// Messages from one member of a team to another, of which no third one knows.
 ///
 /// From every member to every other there is a *link*. Its messages are taken in the order in which they are
-/// sent. They go in pieces by several *lanes*, each of which has a ring of slots and two flags of its own:
-/// the sender puts a piece into the next slot in the receiver's window, as soon as there is room, with a
-/// label that tells what message it is of, and says how many it has put; the receiver copies it out and says
+/// sent. They go in pieces by several *lanes*, each of which has a ring of slots and two flags of its own.
+/// The sender puts a piece into the next slot in the receiver's window, as soon as there is room, with a
+/// label that tells what message it is of, and says how many it has put. The receiver copies it out and says
 /// how many it has taken. Each member counts both itself, in its counters, so that graphs can be replayed.
 ///
 /// The receiver takes no piece of another message than the one it is asked for, in bytes or element type: it

@@ -175,13 +175,20 @@ TEST_F(ProcessRounds, AreLeftOutOfGraphs) {
   synchronize_devices();
   const std::vector<Stream> streams{Stream(0), Stream(1), Stream(2)};
   const OnStreams current(streams);
-  Graph graph = Graph::capture(streams[0], [&] { broadcast(source, out); });
-  EXPECT_FALSE(went_by_rounds());
+  std::vector<Tensor> results;
+  Graph graph = Graph::capture(streams[0], [&] {
+    broadcast(source, out);
+    EXPECT_FALSE(went_by_rounds());
+    results = broadcast(source, {1, 2});
+    EXPECT_FALSE(went_by_rounds());
+  });
   source.fill_(4);
   synchronize_devices();
   graph.launch(streams[0]);
   streams[0].synchronize();
-  for (const Tensor& result : out) EXPECT_TRUE(holds(result, 4));
+  for (const std::vector<Tensor>& made : {out, results}) {
+    for (const Tensor& result : made) EXPECT_TRUE(holds(result, 4));
+  }
 }
 
 /// Calls on other streams are unrelated, and go by steps meanwhile.
@@ -226,6 +233,32 @@ TEST_F(ProcessRounds, HoldTheRootForNoStreamOfResults) {
   source.fill_(4);
   gate.open();
   for (const Tensor& result : results) EXPECT_TRUE(holds(result, 3));
+}
+
+/// Results are allocated for their own streams, where memory may still be in use: whoever carries them waits.
+TEST_F(ProcessRounds, WriteNoResultBeforeItsMemoryIsFree) {
+  const Tensor source = on(0, 100, 3);
+  synchronize_devices();
+  const std::vector<Stream> streams{Stream(0), Stream(1)};
+  for (const bool by_rounds : {true, false}) {
+    StreamGate others(default_stream(1));
+    if (!by_rounds) static_cast<void>(broadcast(source, {1}));  // on the default streams, and under way
+    const OnStreams current(streams);
+    StreamGate gate(streams[1]);
+    const void* address = nullptr;
+    {
+      const Tensor before = on(1);
+      before.fill_(9);
+      address = before.data();
+    }
+    const std::vector<Tensor> results = broadcast(source, {1});
+    EXPECT_EQ(went_by_rounds(), by_rounds);
+    EXPECT_EQ(results[0].data(), address) << "else this shows nothing";
+    gate.open();
+    EXPECT_TRUE(holds(results[0], 3));
+    others.open();
+    synchronize_devices();
+  }
 }
 
 TEST_F(ProcessRounds, AreNotTakenOnStreamsThatMayGo) {

@@ -273,5 +273,26 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
   }
 }
 
+TEST(RoundChoice, SaysHowFarLowLatencyGoes) {
+  EXPECT_EQ(low_latency_limits(4, gpus(4)).least, 1536 * kib);
+  EXPECT_EQ(low_latency_limits(4, gpus(4)).most, 4 * mib);
+  EXPECT_EQ(low_latency_limits(2, gpus(2)).least, 1 * mib) << "direct rounds overtake them";
+  EXPECT_EQ(low_latency_limits(2, gpus(2)).most, 4 * mib);
+}
+
+TEST(RoundChoice, SaysHowFarSmallInboxesLetLowLatencyGo) {
+  TeamMeans means = gpus(4);
+  means.layout.inbox_bytes = 64 * backend::TeamWindowLayout::alignment;
+  const auto [least, most] = low_latency_limits(4, means);
+  EXPECT_EQ(least, most);
+  EXPECT_LT(most, means.layout.most_in_inbox());
+  // A member receives three parts of four.
+  const std::uint64_t largest = most / 3 * 4;
+  EXPECT_EQ(choose_rounds(one_tensor(Collective::all_gather, 4, largest), means).protocol,
+            Protocol::low_latency);
+  EXPECT_NE(choose_rounds(one_tensor(Collective::all_gather, 4, largest + 64), means).protocol,
+            Protocol::low_latency);
+}
+
 }  // namespace
 }  // namespace tutti::transport::team

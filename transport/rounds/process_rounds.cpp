@@ -18,28 +18,15 @@
 #include <fmt/format.h>
 
 namespace tutti::transport::team {
-namespace {
-
-bool may_be_taken(Runtime& runtime) {
+bool ProcessRounds::are_in_question() const {
   // On virtual devices nothing is gained by them.
   const RoundsChoice choice = Environment::get().rounds;
-  return choice == RoundsChoice::on ||
-         (choice == RoundsChoice::automatic && runtime.backend().kind() != BackendKind::host);
-}
-
-}  // namespace
-
-bool ProcessRounds::are_likely(Runtime& runtime, std::size_t devices) {
-  if (devices < 2 || !may_be_taken(runtime)) return false;
-  return Environment::get().rounds == RoundsChoice::on ||
-         (devices <= process_rounds_devices && runtime.extension<ProcessTeams>().are_all_joined_by_nvlink());
-}
-
-bool ProcessRounds::are_in_question() const {
-  if (!may_be_taken(runtime_)) return false;
+  if (choice == RoundsChoice::off ||
+      (choice == RoundsChoice::automatic && runtime_.backend().kind() == BackendKind::host))
+    return false;
   if (problem_.reduce_kind == ReduceKind::compiled) return false;  // their kernels know what they combine by
   const std::set<int> devices(problem_.lane_devices.begin(), problem_.lane_devices.end());
-  return problem_.mode == LaunchMode::eager && devices.size() > 1 &&
+  return problem_.mode == LaunchMode::eager && !problem_.is_captured && devices.size() > 1 &&
          devices.size() == problem_.lane_devices.size() &&
          std::ranges::find(problem_.homes, host_lane) == problem_.homes.end();
 }
@@ -94,7 +81,7 @@ std::string ProcessRounds::refusal(const Reach& reach) {
         are_all_joined_by_nvlink(runtime_.backend(), problem_.lane_devices))
       return "low latency would divide the 16 bytes of an element";
     if (const std::size_t most = Registrations::most_given / (2 * problem_.lane_devices.size());
-        shape.busiest_member() > 1 * mib && shape.tensors > most)
+        shape.busiest_member() > process_inbox_payload && shape.tensors > most)
       return fmt::format("more than {} tensors are not read where they lie", most);
     const std::uint64_t limit = largest_payload();
     if (const std::uint64_t busiest = shape.busiest_member(); busiest > limit) {

@@ -21,11 +21,8 @@ class ProcessRounds {
  public:
   ProcessRounds(Runtime& runtime, const Problem& problem) : runtime_(runtime), problem_(problem) {}
 
-  /// Whether small calls among `devices` devices will most likely go by rounds, if nothing is captured.
-  [[nodiscard]] static bool are_likely(Runtime& runtime, std::size_t devices);
-
   /// Whether rounds may be thought of: the problem is of several devices, each with one lane, it is launched
-  /// eagerly, and nobody has said that there shall be none.
+  /// eagerly and not captured, and nobody has said that there shall be none.
   [[nodiscard]] bool are_in_question() const;
   /// Why they should not carry it, as far as its size and what joins the devices say; empty: they should.
   [[nodiscard]] std::string preference() const;
@@ -34,7 +31,8 @@ class ProcessRounds {
   [[nodiscard]] std::string refusal(const Reach& reach);
   /// Whether a refusal may not hold another time.
   [[nodiscard]] bool are_refused_for_now() const noexcept { return are_refused_for_now_; }
-  /// The plan, where there is no refusal. `otherwise`: the plan for launches that rounds cannot do.
+  /// The plan, where there is no refusal. `otherwise`: the plan for launches that rounds cannot do, of
+  /// results that are allocated for their own streams.
   [[nodiscard]] Plan plan(Plan otherwise);
 
  private:

@@ -7,7 +7,6 @@
 #include "transport/launching.hpp"
 #include "transport/rounds/team_means.hpp"
 #include "transport/team/deferred_frees.hpp"
-#include "transport/team/device_name.hpp"
 #include "transport/team/live_teams.hpp"
 #include "transport/team/registrations.hpp"
 #include "transport/team/signature.hpp"
@@ -19,7 +18,6 @@
 #include <array>
 #include <chrono>
 #include <exception>
-#include <numeric>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -61,11 +59,13 @@ bool ProcessTeam::may_give(const RoundPlan& plan, std::span<std::byte* const> ad
   const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
   for (std::size_t member = 0; member < plan.given.size(); ++member) {
     CachingAllocator& allocator = runtime_.allocator(team_.membership().devices()[member]);
+    CachingAllocator::Extent segment;  // mostly the next operand's as well
     for (const BufferId buffer : plan.given[member]) {
       const std::byte* const address = addresses[buffer];
-      if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0 ||
-          allocator.segment_of(address).address == nullptr)
-        return false;
+      if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return false;
+      if (address >= segment.address && address < segment.address + segment.bytes) continue;
+      segment = allocator.segment_of(address);
+      if (segment.address == nullptr) return false;
     }
   }
   return true;
@@ -97,15 +97,6 @@ ProcessTeams::ProcessTeams(Runtime& runtime) : runtime_(runtime) {
   // Teams use them until their end, so they have to be there before and go later.
   static_cast<void>(runtime.extension<LiveTeams>());
   static_cast<void>(runtime.extension<DeferredFrees>());
-}
-
-bool ProcessTeams::are_all_joined_by_nvlink() {
-  std::call_once(has_asked_for_nvlink_, [this] {
-    std::vector<int> devices(static_cast<std::size_t>(runtime_.backend().device_count()));
-    std::iota(devices.begin(), devices.end(), 0);
-    are_all_joined_by_nvlink_ = team::are_all_joined_by_nvlink(runtime_.backend(), devices);
-  });
-  return are_all_joined_by_nvlink_;
 }
 
 ProcessTeams::Found ProcessTeams::find_or_make(std::span<const int> devices) {

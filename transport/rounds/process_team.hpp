@@ -93,8 +93,6 @@ class ProcessTeams {
     std::string refusal{};    ///< why there is none
     bool is_for_now = false;  ///< there may be one later
   };
-  /// Whether NVLink joins all devices of the machine.
-  [[nodiscard]] bool are_all_joined_by_nvlink();
   /// The team of `devices`, two or more, ascending.
   [[nodiscard]] Found find_or_make(std::span<const int> devices);
 
@@ -108,8 +106,6 @@ class ProcessTeams {
   [[nodiscard]] Entry make(std::span<const int> devices) const;
 
   Runtime& runtime_;
-  std::once_flag has_asked_for_nvlink_;
-  bool are_all_joined_by_nvlink_ = false;
   std::mutex mutex_;
   std::vector<Entry> entries_;
 };

@@ -2,6 +2,7 @@
 #include "transport/rounds/round_choice.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include <fmt/format.h>
 
@@ -101,6 +102,18 @@ RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexce
   if (!shape.has_rows_apart && std::max(shape.busiest_member(), most_kept(shape)) <= limit)
     return {.protocol = Protocol::low_latency};
   return {.protocol = may_be_direct ? Protocol::direct : Protocol::slots};
+}
+
+LowLatencyLimits low_latency_limits(std::size_t members, const TeamMeans& means) noexcept {
+  LowLatencyLimits limits{.least = std::numeric_limits<std::uint64_t>::max(), .most = 0};
+  for (std::size_t value = 0; value < collective_count; ++value) {
+    const auto collective = static_cast<Collective>(value);
+    if (!moves_tensors(collective) || traits_of(collective).travels_as != collective) continue;
+    const CallShape shape{.collective = collective, .members = members};
+    const std::uint64_t limit = low_latency_limit(shape, means, can_give_all(shape, means));
+    limits = {.least = std::min(limits.least, limit), .most = std::max(limits.most, limit)};
+  }
+  return limits;
 }
 
 std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoice rounds) {

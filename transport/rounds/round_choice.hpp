@@ -53,6 +53,14 @@ struct RoundChoice {
 /// Which rounds carry a call of this shape best, if rounds do.
 [[nodiscard]] RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept;
 
+/// What a member may send or receive in low-latency rounds, of calls on one tensor: of the collective with
+/// the least, and of that with the most. 0 where there are no such rounds.
+struct LowLatencyLimits {
+  std::uint64_t least = 0;
+  std::uint64_t most = 0;
+};
+[[nodiscard]] LowLatencyLimits low_latency_limits(std::size_t members, const TeamMeans& means) noexcept;
+
 /// Why `rounds` have been chosen, for people to read.
 [[nodiscard]] std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoice rounds);
 

@@ -204,28 +204,6 @@ struct CapturedResources {
   std::shared_ptr<const Plan> plan;  // a recorded NCCL call may point into it
 };
 
-void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
-                     backend::StreamRef origin, std::vector<detail::IntrusivePtr<Storage>> temporaries) {
-  auto resources = std::make_shared<CapturedResources>();
-  for (std::size_t buffer = 0; buffer < plan->operand_count; ++buffer) {
-    Storage* const storage = operands.storages[buffer];
-    if (storage == nullptr) continue;
-    storage->add_references(1);
-    resources->storages.push_back(detail::IntrusivePtr<Storage>::adopt(storage));
-  }
-  resources->storages.insert(resources->storages.end(), temporaries.begin(), temporaries.end());
-  resources->plan = plan;
-  runtime.retain_until_graph_destroyed(origin, std::move(resources));
-
-  for (const backend::StreamRef lane : operands.lanes) runtime.order(origin, lane);
-  // A stream of the library's own must not become part of the capture: other threads use it.
-  const std::size_t operand_lanes = operands.lanes.size();
-  for (const LaneId beside : plan->beside) operands.lanes.push_back(operands.lanes[beside]);
-  Launcher(runtime, *plan, operands).run(plan->steps);
-  operands.lanes.resize(operand_lanes);
-  for (const backend::StreamRef lane : operands.lanes) runtime.order(lane, origin);
-}
-
 }  // namespace
 
 SideStreams::SideStreams(Runtime& runtime)
@@ -269,18 +247,10 @@ std::vector<detail::IntrusivePtr<Storage>> allocate_temporaries(Runtime& runtime
 }
 
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands) {
-  if (plan->process_rounds) return launch(runtime, plan->process_rounds->otherwise, operands);
   runtime.release_collected();
-  auto temporaries = allocate_temporaries(runtime, *plan, operands.lanes);
+  const auto temporaries = allocate_temporaries(runtime, *plan, operands.lanes);
   bind_temporaries(operands, temporaries);
   const backend::DeviceScope scope(runtime.backend());
-
-  const auto capturing = std::ranges::find_if(
-      operands.lanes, [&](backend::StreamRef lane) { return runtime.backend().is_capturing(lane); });
-  if (capturing != operands.lanes.end()) {
-    launch_captured(runtime, plan, operands, *capturing, std::move(temporaries));
-    return;
-  }
   bind_side_lanes(runtime, *plan, operands);
   try {
     launch_steps(runtime, *plan, operands);
@@ -291,10 +261,33 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
   record_uses(*plan, operands);
 }
 
+void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
+                     backend::StreamRef origin) {
+  runtime.release_collected();
+  const auto temporaries = allocate_temporaries(runtime, *plan, operands.lanes);
+  bind_temporaries(operands, temporaries);
+  const backend::DeviceScope scope(runtime.backend());
+  auto resources = std::make_shared<CapturedResources>();
+  for (std::size_t buffer = 0; buffer < plan->operand_count; ++buffer) {
+    Storage* const storage = operands.storages[buffer];
+    if (storage == nullptr) continue;
+    storage->add_references(1);
+    resources->storages.push_back(detail::IntrusivePtr<Storage>::adopt(storage));
+  }
+  resources->storages.insert(resources->storages.end(), temporaries.begin(), temporaries.end());
+  resources->plan = plan;
+  runtime.retain_until_graph_destroyed(origin, std::move(resources));
+
+  for (const backend::StreamRef lane : operands.lanes) runtime.order(origin, lane);
+  // A stream of the library's own must not become part of the capture: other threads use it.
+  const std::size_t operand_lanes = operands.lanes.size();
+  for (const LaneId beside : plan->beside) operands.lanes.push_back(operands.lanes[beside]);
+  Launcher(runtime, *plan, operands).run(plan->steps);
+  operands.lanes.resize(operand_lanes);
+  for (const backend::StreamRef lane : operands.lanes) runtime.order(lane, origin);
+}
+
 std::optional<team::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan, const Operands& operands) {
-  const bool is_captured = std::ranges::any_of(
-      operands.lanes, [&](backend::StreamRef lane) { return runtime.backend().is_capturing(lane); });
-  if (is_captured) return std::nullopt;
   if (const team::RoundPlan& rounds = *rounds_of(plan);
       rounds.protocol == team::Protocol::direct &&
       !plan.process_rounds->team->may_give(rounds, operands.addresses))

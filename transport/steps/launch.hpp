@@ -55,15 +55,18 @@ struct Operands {
   ReduceOp operation;  ///< what elements are combined by
 };
 
-/// Enqueues all steps. If the stream of one of the `operands`' lanes is being captured, the others join the
-/// capture before and are joined back afterwards, and what the plan uses stays alive until the graph is
-/// destroyed. Throws OutOfMemoryError before anything is enqueued. Other threads may help (`crew.hpp`), but
-/// it returns when all is enqueued.
+/// Enqueues all steps on the `operands`' lanes, none of which is being captured. Throws OutOfMemoryError
+/// before anything is enqueued. Other threads may help (`crew.hpp`), but it returns when all is enqueued.
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands);
+/// Enqueues them into the graph that the stream of one of the lanes, `origin`, is captured into: the others
+/// join the capture before and are joined back afterwards, and what the plan uses stays alive until the graph
+/// is destroyed. Throws OutOfMemoryError likewise.
+void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
+                     backend::StreamRef origin);
 
-/// For a plan of `process_rounds`: the turn to launch it on the operands' lanes, if that can be done now:
-/// none of them is being captured, none would come to wait for another one's calls, and devices can be given
-/// the memory that is read where it lies. If not, `launch` takes the plan that there is otherwise. Throws
+/// For a plan of `process_rounds`: the turn to launch it on the operands' lanes, none of which is being
+/// captured, if that can be done now: none would come to wait for another one's calls, and devices can be
+/// given the memory that is read where it lies. If not, there is the plan `otherwise`. Throws
 /// OutOfMemoryError.
 [[nodiscard]] std::optional<team::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan,
                                                          const Operands& operands);

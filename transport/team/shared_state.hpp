@@ -14,9 +14,9 @@
 
 namespace tutti::transport::team {
 
-/// What the ranks of a team share, as it lies in memory that all ranks of a host map: an abort word with a
-/// reason of each rank, a status of each rank, the calls of those who come first, two flags of each member,
-/// two mailboxes of each rank, where there are links, the logs of both ends of each, and, where members may
+/// What the ranks of a team share, as it lies in memory that all ranks of a host map. There are an abort word
+/// with a reason of each rank, a status and two mailboxes of each rank, the calls of those who come first,
+/// and two flags of each member; where there are links, the logs of both ends of each; and where members may
 /// read one another's memory, tables of what each rank has registered. Every host has such memory, laid out
 /// alike; what belongs to ranks of other hosts is a mirror there.
 ///
