@@ -129,6 +129,26 @@ TEST_F(NativelyCurrent, IsRestoredByGuards) {
   EXPECT_EQ(native_device(), 0);
 }
 
+TEST_F(NativelyCurrent, IsSeenAtOnceOnThreadsThatHaveNoContext) {
+  using SetCurrent = int (*)(void*);
+  const auto set_context = reinterpret_cast<SetCurrent>(backend::cuda::driver_function("cuCtxSetCurrent"));
+  use(0);
+  use(1);
+  std::thread([&] {
+    EXPECT_EQ(current_device(), 0);
+    for (const int device : {1, 0, 1}) {
+      make_native_device(device);
+      EXPECT_EQ(current_device(), device);
+      EXPECT_EQ(set_context(nullptr), 0);
+      const int told = current_device();
+      EXPECT_EQ(told, native_device());
+      use(1 - told);
+      EXPECT_EQ(current_device(), told);
+      EXPECT_EQ(native_device(), told);
+    }
+  }).join();
+}
+
 /// Whether the device's context, which takes memory there, has been made in this process.
 bool has_context(int device) {
   using GetState = int (*)(int, unsigned*, int*);

@@ -43,8 +43,21 @@ class Contexts {
     known.store(context, std::memory_order_release);  // twice the same where threads race
     return context;
   }
+  /// The same; nullptr if it has not been asked for.
+  [[nodiscard]] void* known_primary(int device) const noexcept {
+    return has_room_for(device) ? primaries_[static_cast<std::size_t>(device)].load(std::memory_order_acquire)
+                                : nullptr;
+  }
   [[nodiscard]] bool has_room_for(int device) const noexcept {
     return static_cast<std::size_t>(device) < primaries_.size();
+  }
+  /// Whether `context` is the one the runtime uses on `device`, which is then kept. None is made to find out.
+  [[nodiscard]] bool is_primary(const void* context, int device) {
+    if (!are_known() || !has_room_for(device)) return false;
+    unsigned flags = 0;
+    int is_active = 0;
+    if (state_ == nullptr || state_(device, &flags, &is_active) != success || is_active == 0) return false;
+    return primary(device) == context;
   }
   /// Of a context that is current. Nothing if the driver does not say.
   [[nodiscard]] std::optional<int> device_of_current() const noexcept {
@@ -68,6 +81,7 @@ class Contexts {
     load(set_current_, "cuCtxSetCurrent");
     load(device_, "cuDeviceGet");
     load(retain_, "cuDevicePrimaryCtxRetain");
+    load(state_, "cuDevicePrimaryCtxGetState");
     load(current_device_, "cuCtxGetDevice");
     load(of_stream_, "cuStreamGetCtx");
   }
@@ -80,6 +94,7 @@ class Contexts {
   int (*set_current_)(void*) = nullptr;
   int (*device_)(int*, int) = nullptr;
   int (*retain_)(void**, int) = nullptr;
+  int (*state_)(int, unsigned*, int*) = nullptr;
   int (*current_device_)(int*) = nullptr;
   int (*of_stream_)(cudaStream_t, void**) = nullptr;
   std::array<std::atomic<void*>, most_devices> primaries_{};
@@ -89,11 +104,24 @@ class Contexts {
 
 thread_local constinit ThreadDevice thread_device;
 
-NativePlace ask_place() {
+NativePlace ThreadDevice::ask() {
+  Contexts& contexts = Contexts::get();
   NativePlace place;
+  place.context = contexts.current();
+  if (place.context != nullptr && place.context == seen_.context) return seen_;
   check(cudaGetDevice(&place.device), "cudaGetDevice");
-  place.context = Contexts::get().current();
+  if (place.context != nullptr) {
+    if (contexts.is_primary(place.context, place.device)) seen_ = place;
+  } else if (void* const primary = contexts.known_primary(place.device);
+             primary != nullptr && contexts.set_current(primary) == cudaSuccess) {
+    place.context = primary;
+    seen_ = place;
+  }
   return place;
+}
+
+NativePlace ask_place() {
+  return thread_device.ask();
 }
 
 bool has_context() noexcept {

@@ -18,7 +18,7 @@ namespace tutti::backend::cuda {
 /// Makes the context that all of CUDA's runtime uses on `device` current for the calling thread, without
 /// changing what the runtime takes where a thread has no context: so `restore_place` can bring that back.
 void enter_context(int device);
-/// Brings back what `ask_place` said. Where the thread had no context it has none again: `cudaSetDevice`
+/// Brings back what `ask_place` said. Where that was no context the thread has none again: `cudaSetDevice`
 /// would make one on the device it was to use, which takes memory of a GPU that the process need never touch.
 void restore_place(const NativePlace& previous) noexcept;
 /// The device of a stream that is no default stream; nothing if the driver knows no such stream.
@@ -41,9 +41,9 @@ class ThreadDevice {
   }
   [[nodiscard]] bool in_scope() const noexcept { return scopes_ > 0; }
 
-  [[nodiscard]] int get() const { return in_scope() ? current_ : ask(); }
+  [[nodiscard]] int get() { return in_scope() ? current_ : ask().device; }
   /// What the caller of the library has current.
-  [[nodiscard]] int callers() const { return in_scope() ? callers_.device : ask(); }
+  [[nodiscard]] int callers() { return in_scope() ? callers_.device : ask().device; }
   /// Until a scope ends, or `restore`.
   void enter(int device) {
     current_ = -1;  // whichever it is if this fails
@@ -62,22 +62,25 @@ class ThreadDevice {
   }
 
  private:
-  [[nodiscard]] static int ask() {
-    int device = 0;
-    check(cudaGetDevice(&device), "cudaGetDevice");
-    return device;
-  }
+  friend NativePlace ask_place();
+
+  /// Asks the driver, and CUDA's runtime only where the current context is not the one that was seen last. A
+  /// thread without a context, of which the runtime takes a microsecond to tell the device, is given that
+  /// device's if the library has it anyway, as any work of the runtime's would do.
+  [[nodiscard]] NativePlace ask();
 
   int scopes_ = 0;
   NativePlace callers_;  ///< known in a scope only, as is the next
   int current_ = 0;
+  NativePlace
+      seen_;  ///< a context that the runtime uses, which keeps its device; of no context if none was seen
 };
 
 extern thread_local constinit ThreadDevice thread_device;
 
 /// Makes a device current for the calling thread and restores the caller's, but in a scope, which does so in
 /// the end: there, those that exist at a time must be of one device. The runtime keeps the current device per
-/// thread, and asking for it costs a few nanoseconds.
+/// thread, and asking for it costs some ten nanoseconds.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
