@@ -5,6 +5,7 @@
 #include "shareable_memory.hpp"
 
 #include <exception>
+#include <mutex>
 #include <vector>
 
 namespace tutti {

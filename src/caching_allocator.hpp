@@ -7,13 +7,13 @@
 #include "event_pool.hpp"
 #include "fork_mark.hpp"
 #include "growth.hpp"
+#include "light_mutex.hpp"
 #include "pending_frees.hpp"
 #include "tutti/memory.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -193,7 +193,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   std::vector<Held> held_;
   std::optional<bool> can_expand_;  ///< guarded by `growth_`; unknown until the device is asked for memory
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
-  std::mutex mutex_;
+  LightMutex mutex_;
   BlockPool pool_;
   PendingFrees pending_;
   GraphPools graph_pools_;

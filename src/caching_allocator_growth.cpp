@@ -12,6 +12,7 @@
 #include <exception>
 #include <functional>
 #include <iterator>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <string>

@@ -4,6 +4,7 @@
 #include "log.hpp"
 
 #include <atomic>
+#include <mutex>
 #include <span>
 #include <vector>
 
