@@ -21,6 +21,9 @@ option(TUTTI_TEST_PCH "Precompile what the tests include of others' headers: the
 mark_as_advanced(TUTTI_TEST_PCH)
 option(TUTTI_TEST_UNITY "Compile each test program in one piece: they build faster" OFF)
 mark_as_advanced(TUTTI_TEST_UNITY)
+# Off by default: processes that share a GPU have it by turns, so what waits for other GPUs may wait for many of them.
+option(TUTTI_TEST_SHARED_GPUS "Let tests of GPUs run beside one another, as ctest -j allows, but for those labelled alone" OFF)
+mark_as_advanced(TUTTI_TEST_SHARED_GPUS)
 # A compiler cache takes part if told that only what is used of these headers counts, and if their times do not.
 if(TUTTI_TEST_PCH AND CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$")
   set(tutti_sloppiness pch_defines,time_macros)
@@ -54,7 +57,8 @@ endfunction()
 #            [BACKENDS host cuda]      default: both
 #            [TRANSPORTS p2p staged nccl]  one run each, with TUTTI_TRANSPORT set; nccl only on cuda; default: one run, unset
 #            [LABELS multi_gpu ...]    multi_gpu marks the cuda runs that need two GPUs or more, kernels those that
-#                                      test kernels (for runs by hand), forks those whose processes fork
+#                                      test kernels (for runs by hand), forks those whose processes fork, alone
+#                                      those that no other process may use the GPUs beside
 #            [ENVIRONMENT NAME=value ...]
 #            [LIBRARIES <target>...]
 #            [OPTIMIZED]               its own code computes much
@@ -172,7 +176,12 @@ function(tutti_test_run test_name)
       FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
   )
   if(arg_BACKEND STREQUAL cuda)
-    set_tests_properties(${test_name} PROPERTIES LABELS "cuda;${arg_LABELS}" RESOURCE_LOCK gpus)
+    set_tests_properties(${test_name} PROPERTIES LABELS "cuda;${arg_LABELS}")
+    if(alone IN_LIST arg_LABELS)
+      set_tests_properties(${test_name} PROPERTIES RUN_SERIAL ON)
+    elseif(NOT TUTTI_TEST_SHARED_GPUS)
+      set_tests_properties(${test_name} PROPERTIES RESOURCE_LOCK gpus)
+    endif()
   else()
     list(REMOVE_ITEM arg_LABELS multi_gpu)
     set_tests_properties(${test_name} PROPERTIES LABELS "${arg_BACKEND};${arg_LABELS}")
@@ -285,7 +294,7 @@ function(tutti_mpi_run test_name)
       FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
       LABELS "${arg_BACKEND};mpi;${arg_LABELS}"
   )
-  if(arg_BACKEND STREQUAL cuda)
+  if(arg_BACKEND STREQUAL cuda AND NOT TUTTI_TEST_SHARED_GPUS)
     set_tests_properties(${test_name} PROPERTIES RESOURCE_LOCK gpus)
   endif()
 endfunction()
