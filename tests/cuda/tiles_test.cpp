@@ -207,23 +207,25 @@ TEST_F(CudaTiles, OrderedSumsGoInAscendingOrderWhateverTheAlignmentAndTheOperati
       using Storage = typename SumOf<T>::Storage;
       for (OrderedReductionSegment& segment : segments) {
         segment.count = toss() ? draw(0, 3) : draw(0, 6000);
-        const std::uint64_t kind = draw(0, 2);  // aligned alike, aligned to the element, not aligned
+        // Aligned alike; to the element; not; inputs alike, and outputs to the element.
+        const std::uint64_t kind = draw(0, 3);
         const std::size_t common = draw(0, 16 / sizeof(Storage) - 1) * sizeof(Storage);
-        const auto make = [&]() -> Array& {
+        const auto make = [&](bool is_input) -> Array& {
           const std::size_t element = draw(0, 16 / sizeof(Storage) - 1) * sizeof(Storage);
-          return make_array(segment.count * sizeof(T), kind == 0   ? common
-                                                       : kind == 1 ? element
-                                                                   : draw(0, 15));
+          const bool is_like_others = kind == 0 || (kind == 3 && is_input);
+          return make_array(segment.count * sizeof(T), is_like_others ? common
+                                                       : kind == 2    ? draw(0, 15)
+                                                                      : element);
         };
         segment.first_input = next_pointer();
-        for (std::uint32_t input = 0; input < task.input_count; ++input) make();
+        for (std::uint32_t input = 0; input < task.input_count; ++input) make(true);
         const test::HostArray expected =
             reduced(task, operation, std::span(pointers_).subspan(segment.first_input), segment.count);
         // The first output is one of the inputs.
         std::vector<Array*> outputs{arrays_[arrays_.size() - draw(1, task.input_count)].get()};
         segment.first_output = next_pointer();
         pointers_.push_back(outputs.front()->begin());
-        for (std::uint32_t output = 1; output < task.output_count; ++output) outputs.push_back(&make());
+        for (std::uint32_t output = 1; output < task.output_count; ++output) outputs.push_back(&make(false));
         for (Array* output : outputs) output->expected() = expected.bytes;
       }
       task.segments = segments;
@@ -239,7 +241,7 @@ TEST_F(CudaTiles, OrderedSumsGoInAscendingOrderWhateverTheAlignmentAndTheOperati
     });
     if (HasFatalFailure()) return;
   }
-  EXPECT_EQ(seen.size(), 3U) << "a path was never taken";
+  EXPECT_EQ(seen.size(), 4U) << "a path was never taken";
   EXPECT_EQ(done.size(), all_reduce_kinds.size()) << "an operation was never done";
 }
 

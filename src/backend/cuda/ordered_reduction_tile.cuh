@@ -153,12 +153,29 @@ struct SumOperands {
   std::byte* const* outputs;
   std::uint32_t input_count;
   std::uint32_t output_count;
+
+  /// A chunk's result, to all outputs: at once, or element by element where these are aligned differently.
+  template <class Op, class Access, class Bits>
+  TUTTI_HOST_DEVICE void store(std::uint64_t offset, const Bits& result, bool are_outputs_aligned) const {
+    for (std::uint32_t output = 0; output < output_count; ++output) {
+      std::byte* const address = outputs[output] + offset;
+      if (are_outputs_aligned) {
+        Access::store(address, result);
+        continue;
+      }
+      const auto chunk = std::bit_cast<SumChunk<Op, Bits>>(result);
+#pragma unroll
+      for (std::uint32_t i = 0; i < SumChunk<Op, Bits>::size; ++i)
+        Access::store(address + i * sizeof(chunk.elements[i]), chunk.elements[i]);
+    }
+  }
 };
 
 /// The sum of the chunks at `offset` of all inputs, in ascending order, stored to all outputs. All inputs of
 /// a chunk are read before any output is written, so that an output may be an input.
 template <class Op, class Bits, class Access>
-TUTTI_HOST_DEVICE inline void sum_chunk(const Op& op, const SumOperands& operands, std::uint64_t offset) {
+TUTTI_HOST_DEVICE inline void sum_chunk(const Op& op, const SumOperands& operands, std::uint64_t offset,
+                                        bool are_outputs_aligned) {
   constexpr std::uint32_t in_flight = Op::inputs_in_flight;
   SumTotals<Op, Bits> totals;
   for (std::uint32_t base = 0; base < operands.input_count; base += in_flight) {
@@ -172,9 +189,7 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const Op& op, const SumOperands& operand
     for (std::uint32_t k = 0; k < in_flight; ++k)
       totals.add(op, loaded[k], base + k, base + k < operands.input_count);
   }
-  const Bits result = totals.result(op, operands.input_count);
-  for (std::uint32_t output = 0; output < operands.output_count; ++output)
-    Access::store(operands.outputs[output] + offset, result);
+  operands.template store<Op, Access>(offset, totals.result(op, operands.input_count), are_outputs_aligned);
 }
 
 /// Sums of so few inputs take several chunks at a time: as many loads in flight as many inputs have.
@@ -185,7 +200,7 @@ inline constexpr std::uint32_t chunks_in_flight = Op::inputs_in_flight / few_inp
 /// Likewise, of few inputs: the chunks at `offset` and at every warp's width behind it, before `end`.
 template <class Op, class Bits, class Access>
 TUTTI_HOST_DEVICE inline void sum_chunks(const Op& op, const SumOperands& operands, std::uint64_t offset,
-                                         std::uint64_t end) {
+                                         std::uint64_t end, bool are_outputs_aligned) {
   constexpr std::uint64_t distance = warp_lanes * sizeof(Bits);
   Bits loaded[chunks_in_flight<Op>][few_inputs] = {};
 #pragma unroll
@@ -203,9 +218,8 @@ TUTTI_HOST_DEVICE inline void sum_chunks(const Op& op, const SumOperands& operan
 #pragma unroll
     for (std::uint32_t k = 0; k < few_inputs; ++k)
       totals.add(op, loaded[chunk][k], k, k < operands.input_count);
-    const Bits result = totals.result(op, operands.input_count);
-    for (std::uint32_t output = 0; output < operands.output_count; ++output)
-      Access::store(operands.outputs[output] + offset + chunk * distance, result);
+    operands.template store<Op, Access>(offset + chunk * distance, totals.result(op, operands.input_count),
+                                        are_outputs_aligned);
   }
 }
 
@@ -271,7 +285,8 @@ TUTTI_HOST_DEVICE inline void sum_tile(const Op& op, const SumEntry& entry, cons
   }
   std::uint64_t vectors_begin = end;
   std::uint64_t vectors_end = end;
-  if (entry.path == ReductionPath::vectors) {
+  const bool are_outputs_aligned = entry.path == ReductionPath::vectors;
+  if (are_outputs_aligned || entry.path == ReductionPath::loads) {
     const auto address = reinterpret_cast<std::uintptr_t>(operands.inputs[0]) + begin * element_bytes;
     const std::uint32_t to_boundary = (vector_bytes - address % vector_bytes) % vector_bytes / element_bytes;
     vectors_begin = begin + to_boundary < end ? begin + to_boundary : end;
@@ -282,9 +297,10 @@ TUTTI_HOST_DEVICE inline void sum_tile(const Op& op, const SumEntry& entry, cons
 #pragma unroll 1
   for (std::uint64_t i = vectors_begin + lane * per_vector; i < vectors_end; i += step) {
     if (takes_chunks) {
-      sum_chunks<Op, uint4, AlignedAccess>(op, operands, i * element_bytes, vectors_end * element_bytes);
+      sum_chunks<Op, uint4, AlignedAccess>(op, operands, i * element_bytes, vectors_end * element_bytes,
+                                           are_outputs_aligned);
     } else {
-      sum_chunk<Op, uint4, AlignedAccess>(op, operands, i * element_bytes);
+      sum_chunk<Op, uint4, AlignedAccess>(op, operands, i * element_bytes, are_outputs_aligned);
     }
   }
   sum_elements<Op, AlignedAccess>(op, operands, begin, vectors_begin, lane);

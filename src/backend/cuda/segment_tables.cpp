@@ -154,16 +154,20 @@ ReductionPath choose_path(const OrderedReduction& task, const OrderedReductionSe
   const auto inputs = task.pointers.subspan(segment.first_input, task.input_count);
   const auto outputs = task.pointers.subspan(segment.first_output, task.output_count);
   const std::uintptr_t first = address_of(inputs.front());
-  std::uintptr_t difference = 0;
   std::uintptr_t common = first;
-  for (const auto& group : {inputs, outputs}) {
-    for (const std::byte* pointer : group) {
+  const auto differences = [&](const auto& pointers) {
+    std::uintptr_t difference = 0;
+    for (const std::byte* pointer : pointers) {
       difference |= first ^ address_of(pointer);
       common |= address_of(pointer);
     }
-  }
+    return difference;
+  };
+  const std::uintptr_t of_inputs = differences(inputs);
+  const std::uintptr_t of_outputs = differences(outputs);
   if ((common & (component_bytes - 1)) != 0) return ReductionPath::bytes;  // a power of two
-  return difference % vector_bytes == 0 ? ReductionPath::vectors : ReductionPath::elements;
+  if (of_inputs % vector_bytes != 0) return ReductionPath::elements;
+  return of_outputs % vector_bytes == 0 ? ReductionPath::vectors : ReductionPath::loads;
 }
 
 }  // namespace

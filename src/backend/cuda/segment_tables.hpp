@@ -52,7 +52,8 @@ static_assert(sizeof(FanOutEntry) == 56);
 /// How a warp adds one tile.
 enum class ReductionPath : std::uint8_t {
   vectors,   ///< all inputs and outputs are equally aligned modulo 16: 16-byte accesses
-  elements,  ///< they are aligned to the element only
+  loads,     ///< all inputs are, and outputs to the element: 16-byte loads, what is stored element by element
+  elements,  ///< inputs are aligned to the element only
   bytes,     ///< not even that
 };
 
