@@ -3,7 +3,6 @@
 
 #include "backend/work_label.hpp"
 #include "collectives/disjoint.hpp"
-#include "transport/rounds/link_launcher.hpp"
 
 #include <algorithm>
 #include <array>
@@ -53,7 +52,7 @@ void LinkCall::add(const Message& message, const Name& tensor_name, const Name& 
                     tensor_name, to_string(tensor.device()), to_string(devices.front()));
   }
   if (message.kind() == Message::Kind::recv) arguments_.writable(tensor, tensor_name);
-  items_.push_back({message, tensor_name, static_cast<std::size_t>(device - devices.begin()), {}});
+  items_.push_back({message, tensor_name, static_cast<std::size_t>(device - devices.begin()), {}, false});
 }
 
 void LinkCall::require_means() const {
@@ -146,8 +145,10 @@ PlanSummary LinkCall::summary() const {
   if (stays) return {.transport = std::string(name_of(TransportKind::p2p)), .algorithm = "copy engines"};
   if (is_by_nccl())
     return {.transport = std::string(name_of(TransportKind::nccl)), .algorithm = "send and receive"};
+  const bool has_direct =
+      std::ranges::any_of(items_, [this](const Item& item) { return !is_local(item) && is_direct(item); });
   return {.transport = std::string(name_of(team_.windows().transport())),
-          .algorithm = "messages through slots"};
+          .algorithm = has_direct ? "direct messages" : "messages through slots"};
 }
 
 std::string LinkCall::messages_in_words() const {
@@ -185,25 +186,60 @@ void LinkCall::run() {
   carry_out([&] { enqueue(made.empty() ? 0 : team_.links().post(made, is_captured())); });
 }
 
+bool LinkCall::is_direct(const Item& item) const {
+  return item.message.tensor().nbytes() > transport::team::direct_messages_from(context_.runtime(), team_);
+}
+
+void LinkCall::offer_memory() {
+  transport::team::Registrations* const registrations = team_.registrations();
+  if (registrations == nullptr || is_by_nccl()) return;
+  // Whatever call comes next follows this one on its streams: segments that it has used are not closed before.
+  const std::uint64_t sequence = team_.calls().last() + 1;
+  bool has_offers = false;
+  for (Item& item : items_) {
+    if (is_local(item) || !is_received(item) || !is_direct(item)) continue;
+    item.is_offered = registrations->add(sequence, item.local, address_of(item.dense), is_captured());
+    has_offers |= item.is_offered;
+  }
+  if (!has_offers) return;
+  team_.waiting().patience().begin(sequence);
+  registrations->wait(sequence);
+}
+
+std::vector<LinkTransfer> LinkCall::transfers() const {
+  std::vector<LinkTransfer> transfers;
+  for (std::size_t i = 0; const LinkHalf& half : halves()) {
+    while (is_local(items_[i])) ++i;
+    const Item& item = items_[i];
+    LinkTransfer& transfer =
+        transfers.emplace_back(LinkTransfer{half, address_of(item.dense), item.dense.nbytes()});
+    if (item.is_offered)
+      transfer.offered = team_.registrations()->find(transfer.address).seen_by(half.peer);
+    ++i;
+  }
+  return transfers;
+}
+
 void LinkCall::enqueue(std::uint64_t number) {
+  try {
+    offer_memory();
+  } catch (...) {
+    keep_memory();  // of copies to stand-ins that have been queued
+    throw;
+  }
   keep_memory();
   const backend::WorkLabel label(this, [](const void* call) {
     const auto* const link_call = static_cast<const LinkCall*>(call);
     return fmt::format("{} of a communicator: {}", link_call->name_, link_call->messages_in_words());
   });
   copy_pairs();
-  std::vector<LinkTransfer> transfers;
-  for (std::size_t i = 0; const LinkHalf& half : halves()) {
-    while (is_local(items_[i])) ++i;
-    transfers.push_back({half, address_of(items_[i].dense), items_[i].dense.nbytes()});
-    ++i;
-  }
-  if (!transfers.empty() && is_by_nccl()) {
-    transport::team::launch_links_by_nccl(context_.runtime(), team_, *context_.means().nccl, number,
-                                          transfers, streams_);
-  } else if (!transfers.empty()) {
-    transport::team::launch_links(context_.runtime(), team_, context_.launcher().launching(), number,
-                                  transfers, streams_);
+  const std::vector<LinkTransfer> far = transfers();
+  if (!far.empty() && is_by_nccl()) {
+    transport::team::launch_links_by_nccl(context_.runtime(), team_, *context_.means().nccl, number, far,
+                                          streams_);
+  } else if (!far.empty()) {
+    transport::team::launch_links(context_.runtime(), team_, context_.launcher().launching(), number, far,
+                                  streams_);
   }
   auto plan = std::make_shared<transport::Plan>();
   plan->summary = summary();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collectives/team_turn.hpp"
+#include "transport/rounds/link_launcher.hpp"
 #include "tutti/message.hpp"
 #include "tutti/tensor.hpp"
 
@@ -33,6 +34,7 @@ class LinkCall final : public TeamTurn {
     Name name;
     std::size_t local;  ///< whose side it is
     Tensor dense;       ///< it, or a stand-in
+    bool is_offered;    ///< its sender may write there
   };
   /// Both sides of a message between two members of this process.
   struct LocalPair {
@@ -52,6 +54,11 @@ class LinkCall final : public TeamTurn {
   void pack();
   void copy_pairs();
   void enqueue(std::uint64_t number);
+  /// Whether the message, to or from another process, is written where it is received, if that can be.
+  [[nodiscard]] bool is_direct(const Item& item) const;
+  /// What is received has its segment opened by the other processes, as far as they can.
+  void offer_memory();
+  [[nodiscard]] std::vector<transport::team::LinkTransfer> transfers() const;
   void keep_memory() const;
   [[nodiscard]] std::vector<transport::team::LinkHalf> halves() const;
   [[nodiscard]] PlanSummary summary() const;

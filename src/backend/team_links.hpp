@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 /// Messages from one member of a team to another, of which no third one knows.
@@ -19,6 +20,13 @@
 /// The receiver takes no piece of another message than the one it is asked for, in bytes or element type: it
 /// waits there, until the host that compares both sides ends the team.
 ///
+/// A message of more than `TeamLinks::direct_from` bytes waits for its receiver. When this comes to it in a
+/// lane it makes an *offer*, in a line in the sender's window, which says for what message it is, and where
+/// in the receiver's memory the sender may write; or nowhere, which means slots. The sender takes the offer
+/// out of the line, writes the lane's share of the message as one piece, and goes on as behind any other:
+/// label, flag, and the receiver's flag that it has been taken. A receiver that gives up takes back its offers,
+/// and waits for those that have been taken up, if not for ever: a sender that writes is soon over.
+///
 /// A member does many messages at once, of many links: whatever piece can move does, and none waits for one
 /// of another link. Lanes do not wait for one another either, so it does not matter whether they are done at
 /// once or one after another.
@@ -28,6 +36,9 @@ struct LinkMessage {
   std::byte* address = nullptr;  ///< own memory: only read, if it is sent
   std::uint64_t bytes = 0;
   std::uint32_t dtype = 0;  ///< a DType: both sides have the same
+  /// Of one that is received: where the sender's device finds `address`, aligned to 16 bytes on GPUs; nullptr:
+  /// nowhere.
+  std::byte* offered = nullptr;
 };
 
 /// The messages of one task on one link, in order: entries of `TeamLinks::messages`.
@@ -48,6 +59,8 @@ struct TeamLinks {
   AbortWord* abort = nullptr;        ///< in registered memory; once it is set, nothing waits any more
   std::uint32_t process = 0;         ///< the calling one's number, for `abort`
   std::uint32_t teams_on_device = 1;
+  /// Above so many bytes messages wait for an offer; the same for all members.
+  std::uint64_t direct_from = std::numeric_limits<std::uint64_t>::max();
   std::span<const LinkPart> parts;
   std::span<const LinkMessage> messages;
 
@@ -59,11 +72,52 @@ struct TeamLinks {
   }
 };
 
+/// What the line of an offer says besides the address, for which message it is; never 0, which lines have that
+/// hold none. On GPUs, too.
+[[nodiscard]] constexpr std::uint64_t offer_for(const LinkMessage& message) noexcept {
+  return message.bytes << 16U | message.dtype;
+}
+
 /// Where a lane is in a part of a task. On GPUs, too.
 struct LinkCursor {
-  std::uint64_t piece = 0;    ///< of the message, which the lane moves next
-  std::uint32_t message = 0;  ///< of the part; all of them: there is nothing left
-  std::uint32_t count = 0;    ///< pieces of the lane before, of all tasks
+  std::uint64_t piece = 0;       ///< of the message, which the lane moves next
+  std::uint32_t message = 0;     ///< of the part; all of them: there is nothing left
+  std::uint32_t count = 0;       ///< pieces of the lane before, of all tasks
+  std::byte* target = nullptr;   ///< where the message is written at once, for the sender; nullptr: in slots
+  std::uint32_t is_located = 0;  ///< whether that is known
+
+  [[nodiscard]] constexpr bool is_direct() const noexcept { return target != nullptr; }
+  /// Of a piece.
+  [[nodiscard]] constexpr std::uint64_t most_bytes(const TeamWindowLayout& layout,
+                                                   const LinkMessage& whole) const noexcept {
+    return is_direct() ? layout.link_share_bytes(whole.bytes) : layout.link_piece_bytes(whole.bytes);
+  }
+  [[nodiscard]] constexpr std::uint64_t offset(const TeamWindowLayout& layout,
+                                               const LinkMessage& whole) const noexcept {
+    const std::uint64_t begin = piece * most_bytes(layout, whole);
+    return begin < whole.bytes ? begin : whole.bytes;
+  }
+  [[nodiscard]] constexpr std::uint64_t bytes(const TeamWindowLayout& layout,
+                                              const LinkMessage& whole) const noexcept {
+    const std::uint64_t most = most_bytes(layout, whole);
+    const std::uint64_t left = whole.bytes - offset(layout, whole);
+    return left < most ? left : most;
+  }
+  /// To the lane's next piece, or message: a message that goes at once is one piece in each lane.
+  constexpr void advance(const TeamWindowLayout& layout, std::uint32_t lane) noexcept {
+    ++count;
+    if (is_direct()) {
+      next_message(lane);
+    } else {
+      piece += layout.link_lanes;
+    }
+  }
+  constexpr void next_message(std::uint32_t lane) noexcept {
+    ++message;
+    piece = lane;
+    target = nullptr;
+    is_located = 0;
+  }
 };
 
 }  // namespace tutti::backend

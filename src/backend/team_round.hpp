@@ -103,8 +103,8 @@ struct alignas(16) LinkLabel {
   std::uint32_t piece_bytes;  ///< of the piece
 };
 
-/// What lies where in a window: flags, labels of links, lines of what is given, inboxes, slots, and slots of
-/// links (`team_links.hpp`). All but slots are zero at first.
+/// What lies where in a window: flags, labels and offers of links, lines of what is given, inboxes, slots, and
+/// slots of links (`team_links.hpp`). All but slots are zero at first.
 struct TeamWindowLayout {
   static constexpr std::size_t alignment = 4096;
   static constexpr std::uint32_t slot_count = 8;
@@ -154,14 +154,19 @@ struct TeamWindowLayout {
     static_assert(link_slots * sizeof(LinkLabel) == sizeof(SharedFlag), "a lane's labels are not a line");
     return link_taken_offset(members, 0) + label * sizeof(LinkLabel);
   }
+  /// Where member `by` puts the offers for what it receives by the lane, in the window of the member that
+  /// sends: a `TeamLine`, in as much room as a flag has.
+  [[nodiscard]] constexpr std::size_t link_offer_offset(std::uint32_t by, std::uint32_t lane) const noexcept {
+    return link_label_offset(members, 0, 0) + (by * link_lanes + lane) * sizeof(SharedFlag);
+  }
   /// Where member `from` tells a reader the first address that it gives in a round, in the reader's window.
   [[nodiscard]] constexpr std::size_t given_line_offset(std::uint32_t from,
                                                         std::uint32_t round) const noexcept {
-    return labels_end() + (std::size_t{round % slot_count} * members + from) * sizeof(TeamLine);
+    return link_offers_end() + (std::size_t{round % slot_count} * members + from) * sizeof(TeamLine);
   }
   [[nodiscard]] constexpr std::size_t inboxes_offset() const noexcept {
     const std::size_t given_lines = std::size_t{slot_count} * members * sizeof(TeamLine);
-    return (labels_end() + given_lines + alignment - 1) / alignment * alignment;
+    return (link_offers_end() + given_lines + alignment - 1) / alignment * alignment;
   }
   [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint32_t round) const noexcept {
     return round % slot_count * inbox_bytes;
@@ -208,6 +213,13 @@ struct TeamWindowLayout {
     const std::uint64_t piece = link_piece_bytes(bytes);
     return bytes == 0 ? 1 : (bytes + piece - 1) / piece;
   }
+  /// Of a message of so many bytes that goes where it is received: the share of each lane that has pieces of
+  /// others of its length. The last lanes may have less, or nothing.
+  [[nodiscard]] constexpr std::uint64_t link_share_bytes(std::uint64_t bytes) const noexcept {
+    const std::uint64_t pieces = link_pieces(bytes);
+    const std::uint64_t lanes = pieces < link_lanes ? pieces : link_lanes;
+    return ((bytes + lanes - 1) / lanes + link_alignment - 1) / link_alignment * link_alignment;
+  }
   [[nodiscard]] constexpr std::size_t bytes() const noexcept {
     return (link_slot_offset(members, 0, 0) + alignment - 1) / alignment * alignment;
   }
@@ -223,8 +235,8 @@ struct TeamWindowLayout {
   }
 
  private:
-  /// Of links; the flags are before them.
-  [[nodiscard]] constexpr std::size_t labels_end() const noexcept { return link_label_offset(members, 0, 0); }
+  /// The flags, and the labels, are before them.
+  [[nodiscard]] constexpr std::size_t link_offers_end() const noexcept { return link_offer_offset(members, 0); }
 };
 
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.

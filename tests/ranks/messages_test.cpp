@@ -89,7 +89,12 @@ TEST(Messages, ThatDifferAreNotReceivedHoweverFarAheadTheirSenderIs) {
   const std::vector<std::pair<Side, Side>> pairs{{usual, {DType::float32, 10}},
                                                  {usual, {DType::int32, 9}},
                                                  {usual, {DType::int32, 0}},
-                                                 {{DType::int32, 0}, usual}};
+                                                 {{DType::int32, 0}, usual},
+                                                 {{DType::int32, 100'000}, {DType::int32, 100'001}},
+                                                 {{DType::int32, 100'001}, {DType::int32, 100'000}},
+                                                 {{DType::int32, 100'000}, {DType::float32, 100'000}},
+                                                 {{DType::int32, 100'000}, usual},
+                                                 {usual, {DType::int32, 100'000}}};
   for (const auto& [sent, received] : pairs) {
     expect_all_right(2, [&, sent = sent, received = received](Exchange& exchange) {
       Communicator communicator = make(exchange, 60s);

@@ -2,9 +2,11 @@
 #include "transport/rounds/link_launcher.hpp"
 
 #include "backend/thread.hpp"
+#include "transport/tuning.hpp"
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <mutex>
 #include <shared_mutex>
 #include <tuple>
@@ -43,7 +45,8 @@ std::vector<MemberTransfers> transfers_by_member(const Membership& membership,
     ++member.parts.back().message_count;
     member.messages.push_back({.address = sorted[i]->address,
                                .bytes = sorted[i]->bytes,
-                               .dtype = static_cast<std::uint32_t>(half.dtype)});
+                               .dtype = static_cast<std::uint32_t>(half.dtype),
+                               .offered = sorted[i]->offered});
   }
   return all;
 }
@@ -61,6 +64,7 @@ void launch_member(Runtime& runtime, Team& team, const MemberTransfers& member,
        .abort = &team.abort().word(),
        .process = static_cast<std::uint32_t>(membership.rank()),
        .teams_on_device = team.live_teams().count_on(membership.devices()[member.local]),
+       .direct_from = direct_messages_from(runtime, team),
        .parts = member.parts,
        .messages = member.messages});
 }
@@ -105,6 +109,11 @@ void mark_streams(Team& team, std::uint64_t number, std::span<const backend::Str
 }
 
 }  // namespace
+
+std::uint64_t direct_messages_from(Runtime& runtime, const Team& team) noexcept {
+  return team.registrations() == nullptr ? std::numeric_limits<std::uint64_t>::max()
+                                         : link_tuning_of(runtime.backend().kind()).direct_from;
+}
 
 void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64_t number,
                   std::span<const LinkTransfer> transfers, std::span<const backend::StreamRef> streams) {

@@ -20,7 +20,13 @@ struct LinkTransfer {
   LinkHalf half;
   std::byte* address = nullptr;
   std::uint64_t bytes = 0;
+  /// Of what is received: where the device of `LinkHalf::peer` finds it; nullptr: nowhere.
+  std::byte* offered = nullptr;
 };
+
+/// Messages of more bytes than so many are written where they are received, if their receiver says where: the
+/// same on all ranks.
+[[nodiscard]] std::uint64_t direct_messages_from(Runtime& runtime, const Team& team) noexcept;
 
 /// Queues what local members send to members of other ranks, and receive from them: one kernel for each local
 /// member that does. `streams`: of the local members. `number`: of the batch as `Links::post` has said; its

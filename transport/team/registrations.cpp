@@ -107,6 +107,7 @@ std::optional<std::uint32_t> Registrations::free_entry() {
 }
 
 void Registrations::trim(std::uint64_t sequence) {
+  if (progress_.has_batches_under_way()) return;  // which are no calls with numbers
   while (segments_.size() > capacity_ / 2) {
     auto oldest = segments_.end();
     for (auto segment = segments_.begin(); segment != segments_.end(); ++segment) {

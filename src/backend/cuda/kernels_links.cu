@@ -24,6 +24,7 @@ struct LinkArguments {
   std::uint32_t part_count;
   std::uint32_t parts_offset;
   std::uint32_t messages_offset;
+  std::uint64_t direct_from;
 };
 static_assert(medium_parameter_table + sizeof(LinkArguments) <= 4096, "more parameters than always work");
 
@@ -90,11 +91,35 @@ struct LinkLane {
   __device__ void settle(const LinkPart& part, LinkCursor& cursor) const {
     while (cursor.message < part.message_count) {
       if (cursor.piece < task.layout.link_pieces(message(part, cursor).bytes)) return;
-      ++cursor.message;
-      cursor.piece = lane;
+      cursor.next_message(lane);
     }
   }
-  [[nodiscard]] __device__ bool can_move(const LinkPart& part, const LinkCursor& cursor) const {
+  [[nodiscard]] __device__ std::byte* offer_to(std::uint32_t sender, std::uint32_t receiver) const {
+    return window(sender) + task.layout.link_offer_offset(receiver, lane);
+  }
+  /// Comes to know where the message goes, as the receiver says. By the thread that has the part; false: not
+  /// yet.
+  [[nodiscard]] __device__ bool locate(const LinkPart& part, LinkCursor& cursor) const {
+    if (cursor.is_located != 0) return true;
+    const LinkMessage& whole = message(part, cursor);
+    if (whole.bytes > task.direct_from) {
+      if (part.is_sent == 0) {
+        store_line(offer_to(part.peer, task.member),
+                   {reinterpret_cast<std::uint64_t>(whole.offered), offer_for(whole)});
+        cursor.target = whole.offered;
+      } else {
+        std::byte* const place = offer_to(task.member, part.peer);
+        const TeamLine offer = load_line_first(place);
+        if (offer.round != offer_for(whole)) return false;
+        store_line(place, {0, 0});  // the next one comes when this message's flag has been seen
+        cursor.target = reinterpret_cast<std::byte*>(offer.data);
+      }
+    }
+    cursor.is_located = 1;
+    return true;
+  }
+  [[nodiscard]] __device__ bool can_move(const LinkPart& part, LinkCursor& cursor) const {
+    if (!locate(part, cursor)) return false;
     const std::size_t offset = part.is_sent != 0 ? task.layout.link_taken_offset(part.peer, lane)
                                                  : task.layout.link_ready_offset(part.peer, lane);
     const std::uint32_t needed =
@@ -112,21 +137,16 @@ struct LinkLane {
     return *reinterpret_cast<LinkLabel*>(window(to) +
                                          task.layout.link_label_offset(from, lane, cursor.count));
   }
-  [[nodiscard]] __device__ std::uint64_t bytes_of_piece(const LinkMessage& whole,
-                                                        const LinkCursor& cursor) const {
-    const std::uint64_t piece_bytes = task.layout.link_piece_bytes(whole.bytes);
-    const std::uint64_t left = whole.bytes - cursor.piece * piece_bytes;
-    return left < piece_bytes ? left : piece_bytes;
-  }
   /// By all threads of the block.
   __device__ void move(const LinkPart& part, const LinkCursor& cursor) const {
     const LinkMessage& whole = message(part, cursor);
-    const std::uint64_t offset = cursor.piece * task.layout.link_piece_bytes(whole.bytes);
-    const std::uint64_t bytes = bytes_of_piece(whole, cursor);
+    const std::uint64_t offset = cursor.offset(task.layout, whole);
+    const std::uint64_t bytes = cursor.bytes(task.layout, whole);
     if (part.is_sent != 0) {
-      copy_link_piece(window(part.peer) + task.layout.link_slot_offset(task.member, lane, cursor.count),
-                      whole.address + offset, bytes);
-    } else {
+      std::byte* const slot =
+          window(part.peer) + task.layout.link_slot_offset(task.member, lane, cursor.count);
+      copy_link_piece(cursor.is_direct() ? cursor.target + offset : slot, whole.address + offset, bytes);
+    } else if (!cursor.is_direct()) {
       copy_link_piece(whole.address + offset,
                       window(task.member) + task.layout.link_slot_offset(part.peer, lane, cursor.count),
                       bytes);
@@ -139,15 +159,28 @@ struct LinkLane {
       label_of(part.peer, task.member, cursor) = {
           .bytes = whole.bytes,
           .dtype = whole.dtype,
-          .piece_bytes = static_cast<std::uint32_t>(bytes_of_piece(whole, cursor))};
+          .piece_bytes = cursor.is_direct() ? 0 : static_cast<std::uint32_t>(cursor.bytes(task.layout, whole))};
     }
-    ++cursor.count;
+    cursor.advance(task.layout, lane);
     const std::size_t offset = part.is_sent != 0 ? task.layout.link_ready_offset(task.member, lane)
                                                  : task.layout.link_taken_offset(task.member, lane);
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
     TeamPart::set(window(part.peer) + offset, cursor.count);
-    cursor.piece += task.layout.link_lanes;
     settle(part, cursor);
+  }
+  /// By the thread that has the part, once the team has been ended: nobody may begin to write to what has been
+  /// offered, and who has begun is waited for.
+  __device__ void take_back(const LinkPart& part, const LinkCursor& cursor) const {
+    constexpr std::uint64_t longest = 100'000'000;  // nanoseconds
+    if (part.is_sent != 0 || cursor.message == part.message_count || !cursor.is_direct()) return;
+    store_line(offer_to(part.peer, task.member), {0, 0});
+    ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
+    const SystemWord flag(*reinterpret_cast<std::uint32_t*>(window(task.member) +
+                                                            task.layout.link_ready_offset(part.peer, lane)));
+    const std::uint64_t begin = nanoseconds();
+    while (!has_reached(flag.load(::cuda::memory_order_acquire), cursor.count + 1) &&
+           nanoseconds() - begin < longest) {
+    }
   }
 
   /// False once the team has been ended.
@@ -171,7 +204,11 @@ struct LinkLane {
       if (__syncthreads_or(moves ? 1 : 0) == 0) {
         const bool is_ended = threadIdx.x == 0 && is_turn_to_look(polls) && is_aborted(task.abort);
         ++polls;
-        if (__syncthreads_or(is_ended ? 1 : 0) != 0) return false;
+        if (__syncthreads_or(is_ended ? 1 : 0) != 0) {
+          for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x)
+            take_back(part(i), states[i].cursor);
+          return false;
+        }
         continue;
       }
       for (std::uint32_t i = 0; i < task.part_count; ++i) {
@@ -220,7 +257,8 @@ cudaError_t launch_links(LaunchSite where, const TeamLinks& task, const TableArg
                        .lanes = lanes,
                        .part_count = static_cast<std::uint32_t>(task.parts.size()),
                        .parts_offset = table.parts_offset,
-                       .messages_offset = table.messages_offset};
+                       .messages_offset = table.messages_offset,
+                       .direct_from = task.direct_from};
   const TeamGrid grid = link_grid(task, lanes, where.multiprocessors);
   return visit_reduction_table(argument, [&]<class Table>(std::type_identity<Table>, const void* blob) {
     void* arguments[] = {const_cast<void*>(blob), &beside};

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,6 +25,36 @@ constexpr int longest_flag_wait = 5;  // milliseconds, after which a waiting tas
 constexpr std::chrono::microseconds first_link_pause{20};
 constexpr std::chrono::microseconds longest_link_pause{1000};
 constexpr int tries_without_pause = 200;
+constexpr std::chrono::milliseconds longest_write_after_end{100};
+
+/// A line in which a receiver says where a message goes, or takes that back, and from which its sender takes it.
+class OfferLine {
+ public:
+  explicit OfferLine(std::byte* place) : line_(*reinterpret_cast<TeamLine*>(place)) {}
+
+  [[nodiscard]] bool is_for(const LinkMessage& message) const {
+    return std::atomic_ref(line_.round).load(std::memory_order_acquire) == offer_for(message);
+  }
+  void make(const LinkMessage& message) const {
+    std::atomic_ref(line_.data)
+        .store(reinterpret_cast<std::uint64_t>(message.offered), std::memory_order_relaxed);
+    std::atomic_ref(line_.round).store(offer_for(message), std::memory_order_release);
+  }
+  /// What is offered, unless it is taken, or taken back, meanwhile.
+  [[nodiscard]] std::optional<std::byte*> take(const LinkMessage& message) const {
+    const auto address =
+        reinterpret_cast<std::byte*>(std::atomic_ref(line_.data).load(std::memory_order_relaxed));
+    std::uint64_t offered = offer_for(message);
+    if (!std::atomic_ref(line_.round).compare_exchange_strong(offered, 0, std::memory_order_acq_rel))
+      return std::nullopt;
+    return address;
+  }
+  /// Whether it had not been taken.
+  [[nodiscard]] bool take_back(const LinkMessage& message) const { return take(message).has_value(); }
+
+ private:
+  TeamLine& line_;
+};
 
 /// What a task is told, kept until it is over.
 struct LinkOrders {
@@ -32,6 +63,7 @@ struct LinkOrders {
   std::uint32_t member;
   std::vector<LinkPart> parts;
   std::vector<LinkMessage> messages;
+  std::uint64_t direct_from;
   std::uint32_t lanes;
   std::shared_ptr<const Allocation> own_window;
   std::byte* own_flags;  ///< where they can be looked at; the bytes never move to another address
@@ -69,9 +101,16 @@ struct LinkOrders {
   void settle(const LinkPart& part, LinkCursor& cursor, std::uint32_t lane) const {
     while (cursor.message < part.message_count) {
       if (cursor.piece < layout.link_pieces(message(part, cursor).bytes)) return;
-      ++cursor.message;
-      cursor.piece = lane;
+      cursor.next_message(lane);
     }
+  }
+  /// Whether it is still to be known where the message goes.
+  [[nodiscard]] bool needs_offer(const LinkPart& part, const LinkCursor& cursor) const {
+    return cursor.is_located == 0 && message(part, cursor).bytes > direct_from;
+  }
+  /// Of what is sent: the offer of its receiver, in this member's window.
+  [[nodiscard]] OfferLine offer(const LinkPart& part, std::uint32_t lane) const {
+    return OfferLine(own_flags + layout.link_offer_offset(part.peer, lane));
   }
   [[nodiscard]] LinkCursor start(const LinkPart& part, std::uint32_t lane) const {
     LinkCursor cursor{.piece = lane, .message = 0, .count = count(part, lane).load()};
@@ -88,8 +127,13 @@ struct LinkOrders {
       for (std::uint32_t lane = 0; lane < lanes; ++lane) {
         const LinkCursor cursor = start(part, lane);
         if (is_over(part, cursor)) continue;
-        if (can_move(part, lane, cursor)) return true;
         is_empty = false;
+        if (needs_offer(part, cursor)) {
+          const bool can_locate = part.is_sent == 0 || offer(part, lane).is_for(message(part, cursor));
+          if (can_locate) return true;
+        } else if (can_move(part, lane, cursor)) {
+          return true;
+        }
       }
     }
     return is_empty;
@@ -125,6 +169,22 @@ class LinkRun {
   }
 
   void run() {
+    try {
+      move_all();
+    } catch (...) {
+      take_offers_back();
+      throw;
+    }
+  }
+
+ private:
+  struct Open {
+    std::size_t part;
+    std::uint32_t lane;
+    LinkCursor cursor;
+  };
+
+  void move_all() {
     int tries = 0;
     std::chrono::microseconds pause = first_link_pause;
     while (!open_.empty()) {
@@ -132,7 +192,7 @@ class LinkRun {
       if (move_what_can()) {
         tries = 0;
         pause = first_link_pause;
-      } else if (open_.size() == 1 && !has_come(open_.front())) {
+      } else if (open_.size() == 1 && open_.front().cursor.is_located != 0 && !has_come(open_.front())) {
         const Open& last = open_.front();
         const LinkPart& part = orders_.parts[last.part];
         static_cast<void>(wait_for_flag(orders_.flag(part, last.lane),
@@ -147,13 +207,6 @@ class LinkRun {
     }
   }
 
- private:
-  struct Open {
-    std::size_t part;
-    std::uint32_t lane;
-    LinkCursor cursor;
-  };
-
   /// Whether there is a piece, if not the right one, or room for one.
   [[nodiscard]] bool has_come(const Open& open) const {
     return orders_.has_come(orders_.parts[open.part], open.lane, open.cursor.count);
@@ -162,7 +215,7 @@ class LinkRun {
   bool move_what_can() {
     bool has_moved = false;
     for (Open& open : open_) {
-      if (!orders_.can_move(orders_.parts[open.part], open.lane, open.cursor)) continue;
+      if (!locate(open) || !orders_.can_move(orders_.parts[open.part], open.lane, open.cursor)) continue;
       move(open);
       has_moved = true;
     }
@@ -174,14 +227,54 @@ class LinkRun {
     return has_moved;
   }
 
+  /// Comes to know where the message goes, as the receiver says. False: not yet.
+  bool locate(Open& open) const {
+    const LinkPart& part = orders_.parts[open.part];
+    LinkCursor& cursor = open.cursor;
+    if (orders_.needs_offer(part, cursor)) {
+      const LinkMessage& message = orders_.message(part, cursor);
+      if (part.is_sent == 0) {
+        peers_line(open).make(message);
+        cursor.target = message.offered;
+      } else if (const auto offered = orders_.offer(part, open.lane).take(message)) {
+        cursor.target = *offered;
+      } else {
+        return false;
+      }
+    }
+    cursor.is_located = 1;
+    return true;
+  }
+  /// Where this member makes its offers, in the sender's window.
+  [[nodiscard]] OfferLine peers_line(const Open& open) const {
+    const LinkPart& part = orders_.parts[open.part];
+    Translation translation(machine_, Mover::kernel, device_);
+    std::byte* const place =
+        orders_.windows[part.peer] + orders_.layout.link_offer_offset(orders_.member, open.lane);
+    return OfferLine(reinterpret_cast<std::byte*>(&translation.flag(place)));
+  }
+  /// Nobody begins to write to what has been offered, and who has begun is waited for.
+  void take_offers_back() const noexcept {
+    const auto deadline = std::chrono::steady_clock::now() + longest_write_after_end;
+    for (const Open& open : open_) {
+      const LinkPart& part = orders_.parts[open.part];
+      if (part.is_sent != 0 || !open.cursor.is_direct()) continue;
+      try {
+        if (peers_line(open).take_back(orders_.message(part, open.cursor))) continue;
+      } catch (const Error&) {
+        continue;  // the sender's window is gone, and so is the sender
+      }
+      while (!has_come(open) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    }
+  }
+
   void move(Open& open) const {
     const LinkPart& part = orders_.parts[open.part];
     const TeamWindowLayout& layout = orders_.layout;
     LinkCursor& cursor = open.cursor;
     const LinkMessage& message = orders_.message(part, cursor);
-    const std::uint64_t piece_bytes = layout.link_piece_bytes(message.bytes);
-    const std::uint64_t offset = cursor.piece * piece_bytes;
-    const std::uint64_t bytes = std::min(piece_bytes, message.bytes - offset);
+    const std::uint64_t offset = cursor.offset(layout, message);
+    const std::uint64_t bytes = cursor.bytes(layout, message);
     // Of this piece alone: memory that the others ask for can move between two pieces.
     Translation translation(machine_, Mover::kernel, device_);
     translation.add(orders_.own_window);
@@ -189,19 +282,21 @@ class LinkRun {
     std::byte* flag = nullptr;
     if (part.is_sent != 0) {
       std::byte* const slot = peer_window + layout.link_slot_offset(orders_.member, open.lane, cursor.count);
-      copy(translation.write(slot, bytes), translation.read(message.address + offset, bytes), bytes);
-      write_label(translation, open, bytes);
+      std::byte* const target = cursor.is_direct() ? cursor.target + offset : slot;
+      copy(translation.write(target, bytes), translation.read(message.address + offset, bytes), bytes);
+      write_label(translation, open, cursor.is_direct() ? 0 : bytes);
       flag = peer_window + layout.link_ready_offset(orders_.member, open.lane);
     } else {
       const std::byte* const slot =
           orders_.windows[orders_.member] + layout.link_slot_offset(part.peer, open.lane, cursor.count);
-      copy(translation.write(message.address + offset, bytes), translation.read(slot, bytes), bytes);
+      if (!cursor.is_direct())
+        copy(translation.write(message.address + offset, bytes), translation.read(slot, bytes), bytes);
       flag = peer_window + layout.link_taken_offset(orders_.member, open.lane);
     }
     if (machine_.faults.any()) translation.corrupt_crossings(Operation::kernel);
-    orders_.count(part, open.lane).store(++cursor.count);
+    cursor.advance(layout, open.lane);
+    orders_.count(part, open.lane).store(cursor.count);
     backend::set_flag(translation.flag(flag), cursor.count);
-    cursor.piece += layout.link_lanes;
     orders_.settle(part, cursor, open.lane);
   }
 
@@ -286,6 +381,7 @@ void Machine::team_links(StreamRef stream, const TeamLinks& task) {
                     .member = task.member,
                     .parts = {task.parts.begin(), task.parts.end()},
                     .messages = {task.messages.begin(), task.messages.end()},
+                    .direct_from = task.direct_from,
                     .lanes = task.lanes_used(),
                     .own_window = find(window, "flags"),
                     .own_flags = nullptr,
