@@ -43,10 +43,17 @@ void call_for_all(TeamContext& context, Collective collective, const ReduceOp& o
 
 }  // namespace
 
+CommunicatorCollectives::CommunicatorCollectives(std::unique_ptr<Impl> impl) noexcept
+    : impl_(std::move(impl)) {}
+CommunicatorCollectives::CommunicatorCollectives(CommunicatorCollectives&&) noexcept = default;
+CommunicatorCollectives& CommunicatorCollectives::operator=(CommunicatorCollectives&&) noexcept = default;
+CommunicatorCollectives::~CommunicatorCollectives() = default;
+
 Communicator::Communicator(Exchange& exchange, const CommunicatorOptions& options)
-    : impl_(std::make_unique<Impl>(exchange, options, false)) {}
-Communicator::Communicator(const CommunicatorOptions& options) : impl_(std::make_unique<Impl>(options)) {}
-Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+    : CommunicatorCollectives(std::make_unique<Impl>(exchange, options, false)) {}
+Communicator::Communicator(const CommunicatorOptions& options)
+    : CommunicatorCollectives(std::make_unique<Impl>(options)) {}
+Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : CommunicatorCollectives(std::move(impl)) {}
 Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
@@ -67,149 +74,156 @@ const std::vector<Device>& Communicator::devices() const noexcept {
   return impl_->context->devices();
 }
 
-void Communicator::broadcast(TensorList tensors, int root, StreamList streams) {
+void CommunicatorCollectives::broadcast(TensorList tensors, int root, StreamList streams) {
   TeamCall call(*impl_->context, Collective::broadcast, streams);
   collectives::broadcast_in_place(call, MemberOperands::one_each(tensors), root);
 }
 
-void Communicator::broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams) {
+void CommunicatorCollectives::broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams) {
   TeamCall call(*impl_->context, Collective::broadcast, streams);
   collectives::broadcast_into(call, Named::one("tensor", tensor), MemberOperands::one_each(out), root);
 }
 
-void Communicator::broadcast_coalesced(TensorLists tensors, int root, StreamList streams) {
+void CommunicatorCollectives::broadcast_coalesced(TensorLists tensors, int root, StreamList streams) {
   TeamCall call(*impl_->context, Collective::broadcast_coalesced, streams);
   collectives::broadcast_in_place(call, MemberOperands::lists(tensors), root);
 }
 
-void Communicator::broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams) {
+void CommunicatorCollectives::broadcast_coalesced(TensorList tensors, TensorLists out, int root,
+                                                  StreamList streams) {
   TeamCall call(*impl_->context, Collective::broadcast_coalesced, streams);
   collectives::broadcast_into(call, {"tensors", tensors}, MemberOperands::lists(out), root);
 }
 
-void Communicator::reduce_add(TensorList inputs, TensorList out, int root, StreamList streams) {
+void CommunicatorCollectives::reduce_add(TensorList inputs, TensorList out, int root, StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce_add, streams);
   collectives::reduce_to_root(call, ReduceOp::sum, MemberOperands::one_each(inputs),
                               MemberOperands::one_each(out), root);
 }
 
-void Communicator::reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams) {
+void CommunicatorCollectives::reduce_add_coalesced(TensorLists inputs, TensorLists out, int root,
+                                                   StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce_add_coalesced, streams);
   collectives::reduce_to_root(call, ReduceOp::sum, MemberOperands::lists(inputs), MemberOperands::lists(out),
                               root);
 }
 
-void Communicator::reduce(TensorList inputs, TensorList out, const ReduceOp& op, int root,
-                          StreamList streams) {
+void CommunicatorCollectives::reduce(TensorList inputs, TensorList out, const ReduceOp& op, int root,
+                                     StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce, streams);
   collectives::reduce_to_root(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
                               root);
 }
 
-void Communicator::reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, int root,
-                                    StreamList streams) {
+void CommunicatorCollectives::reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
+                                               int root, StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce_coalesced, streams);
   collectives::reduce_to_root(call, op, MemberOperands::lists(inputs), MemberOperands::lists(out), root);
 }
 
-void Communicator::all_reduce_add(TensorList inputs, TensorList out, StreamList streams) {
+void CommunicatorCollectives::all_reduce_add(TensorList inputs, TensorList out, StreamList streams) {
   call_for_all(*impl_->context, Collective::all_reduce_add, ReduceOp::sum, MemberOperands::one_each(inputs),
                MemberOperands::one_each(out), streams);
 }
 
-void Communicator::all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
+void CommunicatorCollectives::all_reduce_add_coalesced(TensorLists inputs, TensorLists out,
+                                                       StreamList streams) {
   call_for_all(*impl_->context, Collective::all_reduce_add_coalesced, ReduceOp::sum,
                MemberOperands::lists(inputs), MemberOperands::lists(out), streams);
 }
 
-void Communicator::all_reduce(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams) {
+void CommunicatorCollectives::all_reduce(TensorList inputs, TensorList out, const ReduceOp& op,
+                                         StreamList streams) {
   call_for_all(*impl_->context, Collective::all_reduce, op, MemberOperands::one_each(inputs),
                MemberOperands::one_each(out), streams);
 }
 
-void Communicator::all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
-                                        StreamList streams) {
+void CommunicatorCollectives::all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
+                                                   StreamList streams) {
   call_for_all(*impl_->context, Collective::all_reduce_coalesced, op, MemberOperands::lists(inputs),
                MemberOperands::lists(out), streams);
 }
 
-void Communicator::all_gather(TensorList inputs, TensorList out, StreamList streams) {
+void CommunicatorCollectives::all_gather(TensorList inputs, TensorList out, StreamList streams) {
   call_for_all(*impl_->context, Collective::all_gather, ReduceOp::sum, MemberOperands::one_each(inputs),
                MemberOperands::one_each(out), streams);
 }
 
-void Communicator::all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
+void CommunicatorCollectives::all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
   call_for_all(*impl_->context, Collective::all_gather_coalesced, ReduceOp::sum,
                MemberOperands::lists(inputs), MemberOperands::lists(out), streams);
 }
 
-void Communicator::reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams) {
+void CommunicatorCollectives::reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams) {
   call_for_all(*impl_->context, Collective::reduce_scatter_add, ReduceOp::sum,
                MemberOperands::one_each(inputs), MemberOperands::one_each(out), streams);
 }
 
-void Communicator::reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams) {
+void CommunicatorCollectives::reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op,
+                                             StreamList streams) {
   call_for_all(*impl_->context, Collective::reduce_scatter, op, MemberOperands::one_each(inputs),
                MemberOperands::one_each(out), streams);
 }
 
-void Communicator::reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
-                                            StreamList streams) {
+void CommunicatorCollectives::reduce_scatter_coalesced(TensorLists inputs, TensorLists out,
+                                                       const ReduceOp& op, StreamList streams) {
   call_for_all(*impl_->context, Collective::reduce_scatter_coalesced, op, MemberOperands::lists(inputs),
                MemberOperands::lists(out), streams);
 }
 
-void Communicator::all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes,
-                              StreamList streams) {
+void CommunicatorCollectives::all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes,
+                                         StreamList streams) {
   TeamCall call(*impl_->context, Collective::all_gather, streams);
   collectives::gather_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
                              PartSizes{.sizes = sizes});
 }
 
-void Communicator::gather_along(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, int dim,
-                                StreamList streams) {
+void CommunicatorCollectives::gather_along(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes,
+                                           int dim, StreamList streams) {
   TeamCall call(*impl_->context, Collective::all_gather, streams);
   collectives::gather_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
                              PartSizes{.sizes = sizes, .dim = dim});
 }
 
-void Communicator::reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op,
-                                  ListOf<std::int64_t> sizes, StreamList streams) {
+void CommunicatorCollectives::reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op,
+                                             ListOf<std::int64_t> sizes, StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce_scatter, streams);
   collectives::reduce_and_scatter(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
                                   PartSizes{.sizes = sizes});
 }
 
-void Communicator::reduce_scatter_along(TensorList inputs, TensorList out, const ReduceOp& op,
-                                        ListOf<std::int64_t> sizes, int dim, StreamList streams) {
+void CommunicatorCollectives::reduce_scatter_along(TensorList inputs, TensorList out, const ReduceOp& op,
+                                                   ListOf<std::int64_t> sizes, int dim, StreamList streams) {
   TeamCall call(*impl_->context, Collective::reduce_scatter, streams);
   collectives::reduce_and_scatter(call, op, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
                                   PartSizes{.sizes = sizes, .dim = dim});
 }
 
-void Communicator::all_to_all(TensorList inputs, TensorList out, StreamList streams) {
+void CommunicatorCollectives::all_to_all(TensorList inputs, TensorList out, StreamList streams) {
   call_for_all(*impl_->context, Collective::all_to_all, ReduceOp::sum, MemberOperands::one_each(inputs),
                MemberOperands::one_each(out), streams);
 }
 
-void Communicator::all_to_all_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
+void CommunicatorCollectives::all_to_all_coalesced(TensorLists inputs, TensorLists out, StreamList streams) {
   call_for_all(*impl_->context, Collective::all_to_all_coalesced, ReduceOp::sum,
                MemberOperands::lists(inputs), MemberOperands::lists(out), streams);
 }
 
-void Communicator::all_to_all(TensorList inputs, TensorList out,
-                              ListOf<std::vector<std::int64_t>> input_sizes,
-                              ListOf<std::vector<std::int64_t>> out_sizes, StreamList streams) {
+void CommunicatorCollectives::all_to_all(TensorList inputs, TensorList out,
+                                         ListOf<std::vector<std::int64_t>> input_sizes,
+                                         ListOf<std::vector<std::int64_t>> out_sizes, StreamList streams) {
   TeamCall call(*impl_->context, Collective::all_to_all, streams);
   collectives::exchange_all(call, inputs, out, input_sizes, out_sizes);
 }
 
-void Communicator::scatter(const Tensor& tensor, TensorList out, int root, int dim, StreamList streams) {
+void CommunicatorCollectives::scatter(const Tensor& tensor, TensorList out, int root, int dim,
+                                      StreamList streams) {
   TeamCall call(*impl_->context, Collective::scatter, streams);
   collectives::scatter_from_root(call, tensor, out, root, dim);
 }
 
-void Communicator::gather(TensorList tensors, const Tensor& out, int root, int dim, StreamList streams) {
+void CommunicatorCollectives::gather(TensorList tensors, const Tensor& out, int root, int dim,
+                                     StreamList streams) {
   TeamCall call(*impl_->context, Collective::gather, streams);
   collectives::gather_to_root(call, tensors, out, root, dim);
 }
@@ -240,7 +254,7 @@ void Communicator::batch_send_recv(ListOf<Message> messages, StreamList streams)
   call.run();
 }
 
-void Communicator::barrier(StreamList streams) {
+void CommunicatorCollectives::barrier(StreamList streams) {
   TeamCall call(*impl_->context, Collective::barrier, streams);
   call.begin({});
   call.run();

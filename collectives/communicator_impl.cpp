@@ -58,9 +58,10 @@ void keep(std::unique_ptr<TeamContext> context) {
 
 }  // namespace
 
-Communicator::Impl::Impl(const CommunicatorOptions& options) : context(make_alone(prepared(options))) {}
+CommunicatorCollectives::Impl::Impl(const CommunicatorOptions& options)
+    : context(make_alone(prepared(options))) {}
 
-std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOptions& options) {
+std::vector<Device> CommunicatorCollectives::Impl::checked_devices(const CommunicatorOptions& options) {
   constexpr std::size_t smallest_window = std::size_t{512} << 10U;
   constexpr std::size_t largest_window = std::size_t{1} << 30U;
   const BlockingCall blocks("Communicator");
@@ -102,8 +103,8 @@ std::vector<Device> Communicator::Impl::checked_devices(const CommunicatorOption
   return devices;
 }
 
-Team::Settings Communicator::Impl::checked(Exchange& exchange, const CommunicatorOptions& options,
-                                           bool beside) {
+Team::Settings CommunicatorCollectives::Impl::checked(Exchange& exchange, const CommunicatorOptions& options,
+                                                      bool beside) {
   try {
     return beside ? settings(options) : prepared(options);
   } catch (const std::exception& error) {
@@ -115,13 +116,13 @@ Team::Settings Communicator::Impl::checked(Exchange& exchange, const Communicato
   }
 }
 
-Team::Settings Communicator::Impl::prepared(const CommunicatorOptions& options) {
+Team::Settings CommunicatorCollectives::Impl::prepared(const CommunicatorOptions& options) {
   Team::Settings result = settings(options);
   transport::team::free_deferred(Runtime::get(), result.devices);
   return result;
 }
 
-Communicator::Impl::~Impl() {
+CommunicatorCollectives::Impl::~Impl() {
   if (!is_forked_off()) {
     if (end_work_of_calls()) return;
     log_warning("Communicator: its calls have not come to their end, and keep what they use");
@@ -130,7 +131,7 @@ Communicator::Impl::~Impl() {
   keep(std::move(context));
 }
 
-bool Communicator::Impl::end_work_of_calls() {
+bool CommunicatorCollectives::Impl::end_work_of_calls() {
   BlockingCall::warn("the end of a Communicator");
   using Clock = std::chrono::steady_clock;
   // Calls are complete a moment before their last work is over. Where they are not marked, the streams may
@@ -163,7 +164,7 @@ bool Communicator::Impl::end_work_of_calls() {
   return is_over;
 }
 
-void Communicator::Impl::end_launches() {
+void CommunicatorCollectives::Impl::end_launches() {
   // Nobody watches whether they wait for ranks that have left.
   std::mutex mutex;
   std::condition_variable ends;
@@ -198,7 +199,7 @@ void Communicator::Impl::end_launches() {
   ender.join();
 }
 
-void Communicator::Impl::take_failures() {
+void CommunicatorCollectives::Impl::take_failures() {
   for (std::size_t local = 0; local < context->devices().size(); ++local) {
     try {
       context->launcher().check();  // throws for one device at a time
@@ -210,7 +211,7 @@ void Communicator::Impl::take_failures() {
   }
 }
 
-Team::Settings Communicator::Impl::settings(const CommunicatorOptions& options) {
+Team::Settings CommunicatorCollectives::Impl::settings(const CommunicatorOptions& options) {
   const auto usual = Environment::get().patience;
   const std::chrono::milliseconds patience =
       options.patience.value_or(usual ? *usual : std::max(usual_patience, options.timeout));

@@ -12,7 +12,7 @@
 namespace tutti {
 
 /// What a communicator is made of, from its options to its end.
-class Communicator::Impl {
+class CommunicatorCollectives::Impl {
  public:
   /// `beside`: is made in a call of another communicator's.
   Impl(Exchange& exchange, const CommunicatorOptions& options, bool beside)

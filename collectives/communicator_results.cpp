@@ -159,8 +159,8 @@ std::vector<Tensor> made_for_root(TeamContext& context, Collective collective, c
 
 }  // namespace
 
-std::vector<Tensor> Communicator::made(TensorList inputs, const std::vector<std::int64_t>& sizes,
-                                       std::optional<int> dim) {
+std::vector<Tensor> CommunicatorCollectives::made(TensorList inputs, const std::vector<std::int64_t>& sizes,
+                                                  std::optional<int> dim) {
   TeamCall call(*impl_->context, Collective::all_gather, {});
   call.one_per_member(inputs.size(), "inputs");
   const std::int64_t total = call.check_part_sizes(sizes, "sizes");
@@ -171,8 +171,9 @@ std::vector<Tensor> Communicator::made(TensorList inputs, const std::vector<std:
   return out;
 }
 
-std::vector<Tensor> Communicator::made(const ReduceOp& op, TensorList inputs,
-                                       const std::vector<std::int64_t>& sizes, std::optional<int> dim) {
+std::vector<Tensor> CommunicatorCollectives::made(const ReduceOp& op, TensorList inputs,
+                                                  const std::vector<std::int64_t>& sizes,
+                                                  std::optional<int> dim) {
   TeamCall call(*impl_->context, Collective::reduce_scatter, {});
   call.one_per_member(inputs.size(), "inputs");
   static_cast<void>(call.check_part_sizes(sizes, "sizes"));
@@ -184,8 +185,9 @@ std::vector<Tensor> Communicator::made(const ReduceOp& op, TensorList inputs,
   return out;
 }
 
-std::vector<Tensor> Communicator::made(TensorList inputs, ListOf<std::vector<std::int64_t>> input_sizes,
-                                       ListOf<std::vector<std::int64_t>> out_sizes) {
+std::vector<Tensor> CommunicatorCollectives::made(TensorList inputs,
+                                                  ListOf<std::vector<std::int64_t>> input_sizes,
+                                                  ListOf<std::vector<std::int64_t>> out_sizes) {
   TeamCall call(*impl_->context, Collective::all_to_all, {});
   call.one_per_member(inputs.size(), "inputs");
   call.one_per_member(out_sizes.size(), "out_sizes");
@@ -196,7 +198,8 @@ std::vector<Tensor> Communicator::made(TensorList inputs, ListOf<std::vector<std
   return out;
 }
 
-std::vector<Tensor> Communicator::made(Collective collective, const ReduceOp& op, TensorList inputs) {
+std::vector<Tensor> CommunicatorCollectives::made(Collective collective, const ReduceOp& op,
+                                                  TensorList inputs) {
   std::vector<Tensor> results;
   for (std::vector<Tensor>& of_member :
        made_like(*impl_->context, collective, op, MemberOperands::one_each(inputs)))
@@ -204,41 +207,42 @@ std::vector<Tensor> Communicator::made(Collective collective, const ReduceOp& op
   return results;
 }
 
-std::vector<std::vector<Tensor>> Communicator::made(Collective collective, const ReduceOp& op,
-                                                    TensorLists inputs) {
+std::vector<std::vector<Tensor>> CommunicatorCollectives::made(Collective collective, const ReduceOp& op,
+                                                               TensorLists inputs) {
   return made_like(*impl_->context, collective, op, MemberOperands::lists(inputs));
 }
 
-Tensor Communicator::result_of_root(Collective collective, const ReduceOp& op, TensorList inputs, int root) {
+Tensor CommunicatorCollectives::result_of_root(Collective collective, const ReduceOp& op, TensorList inputs,
+                                               int root) {
   std::vector<Tensor> result =
       made_for_root(*impl_->context, collective, op, MemberOperands::one_each(inputs), root);
   return result.empty() ? Tensor() : std::move(result.front());
 }
 
-std::vector<Tensor> Communicator::results_of_root(Collective collective, const ReduceOp& op,
-                                                  TensorLists inputs, int root) {
+std::vector<Tensor> CommunicatorCollectives::results_of_root(Collective collective, const ReduceOp& op,
+                                                             TensorLists inputs, int root) {
   return made_for_root(*impl_->context, collective, op, MemberOperands::lists(inputs), root);
 }
 
-std::vector<Tensor> Communicator::told_broadcast(const Tensor& tensor, int root) {
+std::vector<Tensor> CommunicatorCollectives::told_broadcast(const Tensor& tensor, int root) {
   const Told told =
       hear_of(*impl_->context, Collective::broadcast, Named::one("tensor", tensor), root).front();
   return having_told(*impl_->context, Collective::broadcast, [&] {
     std::vector<Tensor> out;
-    for (const Device device : devices())
+    for (const Device device : impl_->context->devices())
       out.push_back(empty(told.shape(), {.dtype = told.dtype, .device = device}));
     broadcast(tensor, out, root);
     return out;
   });
 }
 
-std::vector<std::vector<Tensor>> Communicator::told_broadcast_coalesced(const std::vector<Tensor>& tensors,
-                                                                        int root) {
+std::vector<std::vector<Tensor>> CommunicatorCollectives::told_broadcast_coalesced(
+    const std::vector<Tensor>& tensors, int root) {
   const std::vector<Told> told =
       hear_of(*impl_->context, Collective::broadcast_coalesced, Named{"tensors", tensors}, root);
   return having_told(*impl_->context, Collective::broadcast_coalesced, [&] {
     std::vector<std::vector<Tensor>> out;
-    for (const Device device : devices()) {
+    for (const Device device : impl_->context->devices()) {
       std::vector<Tensor>& list = out.emplace_back();
       for (const Told& one : told) list.push_back(empty(one.shape(), {.dtype = one.dtype, .device = device}));
     }
@@ -247,21 +251,22 @@ std::vector<std::vector<Tensor>> Communicator::told_broadcast_coalesced(const st
   });
 }
 
-std::vector<Tensor> Communicator::told_scatter(const Tensor& tensor, int root, int dim) {
+std::vector<Tensor> CommunicatorCollectives::told_scatter(const Tensor& tensor, int root, int dim) {
   TeamContext& context = *impl_->context;
   const Arguments arguments(context.require_own_process().runtime(), name_of(Collective::scatter));
-  const bool is_owner = root >= 0 && root < member_count() &&
+  const bool is_owner = root >= 0 &&
+                        root < static_cast<int>(impl_->context->team().membership().member_count()) &&
                         context.team().membership().is_local(static_cast<std::size_t>(root));
   if (is_owner && tensor.defined()) static_cast<void>(arguments.dimension(dim, tensor.dim()));
   const Told told = hear_of(context, Collective::scatter, Named::one("tensor", tensor), root).front();
   return having_told(context, Collective::scatter, [&] {
     const auto along = static_cast<std::size_t>(arguments.dimension(dim, told.dims));
     const std::vector<std::int64_t> chunks =
-        collectives::equal_chunks(told.sizes[along], static_cast<std::size_t>(member_count()));
+        collectives::equal_chunks(told.sizes[along], impl_->context->team().membership().member_count());
     std::vector<Tensor> out;
-    for (const Device device : devices()) {
+    for (const Device device : impl_->context->devices()) {
       std::vector<std::int64_t> sizes = told.shape();
-      sizes[along] = chunks[static_cast<std::size_t>(first_member()) + out.size()];
+      sizes[along] = chunks[impl_->context->team().membership().first_local() + out.size()];
       out.push_back(empty(sizes, {.dtype = told.dtype, .device = device}));
     }
     scatter(tensor, out, root, dim);
@@ -269,7 +274,7 @@ std::vector<Tensor> Communicator::told_scatter(const Tensor& tensor, int root, i
   });
 }
 
-Tensor Communicator::told_gather(TensorList tensors, int root, int dim) {
+Tensor CommunicatorCollectives::told_gather(TensorList tensors, int root, int dim) {
   TeamContext& context = *impl_->context;
   std::vector<std::int64_t> sizes;
   std::optional<std::size_t> owner;
@@ -291,7 +296,8 @@ Tensor Communicator::told_gather(TensorList tensors, int root, int dim) {
   }
   return having_told(context, Collective::gather, [&] {
     const Tensor out =
-        owner ? empty(sizes, {.dtype = tensors[0].dtype(), .device = devices()[*owner]}) : Tensor();
+        owner ? empty(sizes, {.dtype = tensors[0].dtype(), .device = impl_->context->devices()[*owner]})
+              : Tensor();
     gather(tensors, out, root, dim);
     return out;
   });

@@ -74,6 +74,8 @@ HEADERS = (
     ("list_of", "Lists as arguments"),
 )
 WITHOUT_PAGE = {"tutti", "export"}
+# What stands on another header's page, behind its own.
+PARTS = {"communicator": ("communicator_collectives",)}
 
 
 def relink(text, document, source, folder):
@@ -141,6 +143,7 @@ def gather_documents(source, folder):
 
 def gather_reference(source, folder):
     there = {header.stem for header in (source / "include/tutti").glob("*.hpp")} - WITHOUT_PAGE
+    there -= {part for parts in PARTS.values() for part in parts}
     pages = [page for page in HEADERS if page[0] in there]
     # What has no title yet is called by its name, behind the others.
     pages += [(name, name.replace("_", " ").capitalize()) for name in sorted(there - {name for name, _ in HEADERS})]
@@ -150,7 +153,8 @@ def gather_reference(source, folder):
     index += "| header | |\n|---|---|\n"
     for name, title in pages:
         lead = lead_of((source / f"include/tutti/{name}.hpp").read_text())
-        text = f'# {title}\n\n`#include "tutti/{name}.hpp"`\n\n{lead}\n\n```{{doxygenfile}} {name}.hpp\n```\n'
+        text = f'# {title}\n\n`#include "tutti/{name}.hpp"`\n\n{lead}\n\n'
+        text += "".join(f"```{{doxygenfile}} {part}.hpp\n```\n\n" for part in (name, *PARTS.get(name, ())))
         write(folder / f"reference/{name}.md", text)
         index += f"| [`tutti/{name}.hpp`]({name}.md) | {title} |\n"
     index += "\n```{toctree}\n:hidden:\n\n" + "\n".join(name for name, _ in pages) + "\n```\n"

@@ -18,7 +18,7 @@ namespace tutti::transport::team {
 /// Adds `member` if it is not among them yet.
 void add_once(std::vector<std::uint32_t>& members, LaneId member);
 
-/// A round under construction: all members' parts.
+/// A round under construction, all members' parts: what `plan_rounds` builds with.
 class RoundBuilder {
  public:
   RoundBuilder(const TeamWork& work, std::size_t members, const RoundLimits& limits);

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "tutti/collectives.hpp"
+#include "tutti/export.hpp"
+#include "tutti/list_of.hpp"
+
+#include <concepts>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace tutti {
+
+class Communicator;
+
+/// A process's operands, and so its results: the tensor of its one member, or a tensor for each local member.
+template <class T>
+concept MemberTensors = std::same_as<T, Tensor> || std::same_as<T, std::vector<Tensor>>;
+/// Likewise of coalesced calls: the list of its one member, or a list for each local member.
+template <class T>
+concept MemberLists =
+    std::same_as<T, std::vector<Tensor>> || std::same_as<T, std::vector<std::vector<Tensor>>>;
+
+/// The collectives of a `Communicator`, which has them all and says what holds for each of them. It is not
+/// made by itself.
+class TUTTI_EXPORT CommunicatorCollectives {
+ public:
+  CommunicatorCollectives(const CommunicatorCollectives&) = delete;
+  CommunicatorCollectives& operator=(const CommunicatorCollectives&) = delete;
+
+  /// Copies the root's tensor into all others.
+  void broadcast(TensorList tensors, int root, StreamList streams = {});
+  /// Copies the root's `tensor`, which others need not give, into every `out`; the root's may be `tensor`.
+  /// Ranks may mix the two forms.
+  void broadcast(const Tensor& tensor, TensorList out, int root, StreamList streams = {});
+  /// `broadcast` of many tensors as one operation; `tensors[i]`, `out[i]` are those of local member i. With
+  /// lists of no tensors, which all ranks then give, the coalesced calls do nothing; but they are calls,
+  /// which all ranks make.
+  void broadcast_coalesced(TensorLists tensors, int root, StreamList streams = {});
+  void broadcast_coalesced(TensorList tensors, TensorLists out, int root, StreamList streams = {});
+  /// The elementwise sum of all members' inputs goes to the root's `out`; those of others are not looked at,
+  /// and a process without the root may give none. `out` may be the root's input.
+  void reduce_add(TensorList inputs, TensorList out, int root, StreamList streams = {});
+  void reduce_add_coalesced(TensorLists inputs, TensorLists out, int root, StreamList streams = {});
+  /// `reduce_add` by any operation, which all ranks give alike, factors included; a factor for each is one
+  /// for each member. Throws Error(invalid_argument) too for one that the element type does not have. Cost:
+  /// as of a sum.
+  void reduce(TensorList inputs, TensorList out, const ReduceOp& op, int root, StreamList streams = {});
+  void reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, int root,
+                        StreamList streams = {});
+  /// The sum goes to all. Each `out` may be that member's input.
+  void all_reduce_add(TensorList inputs, TensorList out, StreamList streams = {});
+  void all_reduce_add_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
+  /// Likewise by any operation.
+  void all_reduce(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
+  void all_reduce_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op, StreamList streams = {});
+  /// Every `out` becomes the concatenation of all members' inputs, which are equally long, flat, in order of
+  /// members. An input may be the part of its member's `out` where it belongs.
+  void all_gather(TensorList inputs, TensorList out, StreamList streams = {});
+  /// `all_gather` of many tensors as one operation: out[i][t] becomes the concatenation of all inputs[m][t].
+  void all_gather_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
+  /// The sum of all inputs, flat, is cut into equal parts, one per member; every `out` is that member's part,
+  /// of as many elements. An `out` may be the part of its member's input where it belongs.
+  void reduce_scatter_add(TensorList inputs, TensorList out, StreamList streams = {});
+  /// Likewise by any operation, and of many tensors, each of which is cut.
+  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, StreamList streams = {});
+  void reduce_scatter_coalesced(TensorLists inputs, TensorLists out, const ReduceOp& op,
+                                StreamList streams = {});
+
+  // Parts of unequal lengths, and exchanges of all with all. Sizes are numbers of elements, or lengths along
+  // a dimension; 0 too.
+  /// `all_gather` of inputs of unequal lengths: member m's input has `sizes[m]` elements, and every `out` as
+  /// many as all of them. All ranks give the sizes of all members. Cost: as with equal parts; NCCL, which has
+  /// no call for it, makes a broadcast for each part. Where members read one another's memory, large inputs
+  /// that do not begin at multiples of 16 bytes are copied first: parts in place may lie so.
+  void all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, StreamList streams = {});
+  /// Braces without anything in them are streams.
+  void all_gather(TensorList inputs, TensorList out, std::initializer_list<Stream> streams) {
+    all_gather(inputs, out, StreamList(streams));
+  }
+  /// Joins the inputs along dimension `dim` (negative counts from the end), which all ranks give alike:
+  /// member m's input has size `sizes[m]` there, every `out` the sum of the sizes, and in all other
+  /// dimensions sizes are the same. Cost: as above along the first dimension, and where those before `dim`
+  /// have size 1. Along others, every `out` is put together from a copy that holds one part behind the other,
+  /// which takes as much memory again and a copy within the device; no input lies in an `out` then.
+  template <std::integral Dim>
+  void all_gather(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, Dim dim,
+                  StreamList streams = {}) {
+    gather_along(inputs, out, sizes, static_cast<int>(dim), streams);
+  }
+  /// `reduce_scatter` into parts of unequal lengths, likewise: member m's `out` has `sizes[m]` elements.
+  /// NCCL makes a reduce for each part.
+  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
+                      StreamList streams = {});
+  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op,
+                      std::initializer_list<Stream> streams) {
+    reduce_scatter(inputs, out, op, StreamList(streams));
+  }
+  /// Cuts the result along dimension `dim`, likewise: member m's `out` has size `sizes[m]` there. Along
+  /// others than the first, every input is copied first, part by part.
+  template <std::integral Dim>
+  void reduce_scatter(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
+                      Dim dim, StreamList streams = {}) {
+    reduce_scatter_along(inputs, out, op, sizes, static_cast<int>(dim), streams);
+  }
+  /// Every input, flat, is cut into equal parts, one for each member: part j of member i's input becomes part
+  /// i of member j's `out`, which has as many elements. An `out` may be its member's input. That is copied
+  /// first then, which takes as much memory again, where others read it where it lies or NCCL carries the
+  /// call.
+  void all_to_all(TensorList inputs, TensorList out, StreamList streams = {});
+  /// `all_to_all` of many tensors, each of which is cut, as one operation.
+  void all_to_all_coalesced(TensorLists inputs, TensorLists out, StreamList streams = {});
+  /// `all_to_all` of parts of unequal lengths, without gaps between them: of local member i's input,
+  /// `input_sizes[i][m]` elements go to member m, and `out_sizes[i][m]` elements of its `out` come from
+  /// there. An `out` that is as long as the input may be the input, which is copied unless all sizes are
+  /// equal. Sizes of other ranks' members need not be known: this returns when all ranks have made the call.
+  /// Members that do not agree on what goes from one to the other end the communicator with
+  /// Error(invalid_argument), before anything moves; those of one process are refused as other arguments are.
+  /// Cost: unless all sizes are equal, a plan is made for the sizes, and kept for calls with the same.
+  void all_to_all(TensorList inputs, TensorList out, ListOf<std::vector<std::int64_t>> input_sizes,
+                  ListOf<std::vector<std::int64_t>> out_sizes, StreamList streams = {});
+
+  /// Cuts the root's `tensor` along `dim` (negative counts from the end): member i gets the part that its
+  /// `out` has room for. Processes without the root give an undefined tensor.
+  void scatter(const Tensor& tensor, TensorList out, int root, int dim = 0, StreamList streams = {});
+  /// Joins all members' tensors along `dim` in the root's `out`. Tensors without dimensions are joined to a
+  /// vector with an element for each, as by `tutti::gather`.
+  void gather(TensorList tensors, const Tensor& out, int root, int dim = 0, StreamList streams = {});
+
+  /// Work queued afterwards on these streams, on all ranks, comes after all that was queued on any of them
+  /// before. Like the other calls it returns without waiting.
+  void barrier(StreamList streams = {});
+
+  // With returned results. On the current streams, the calls above with outputs that they make: dense, of the
+  // inputs' element types. `inputs` are a tensor or a vector, as the results are then (`MemberTensors`); of
+  // coalesced calls a list or a vector of lists. Ranks may mix these forms and those above, but for
+  // `broadcast`, `broadcast_coalesced`, `scatter` and `gather`. Errors are those of the calls above.
+
+  /// Like the inputs.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_reduce_add(const Operands& inputs) {
+    return results(Collective::all_reduce_add, ReduceOp::sum, inputs);
+  }
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_reduce(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
+    return results(Collective::all_reduce, op, inputs);
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] Operands all_reduce_add_coalesced(const Operands& inputs) {
+    return lists_of_results(Collective::all_reduce_add_coalesced, ReduceOp::sum, inputs);
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] Operands all_reduce_coalesced(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
+    return lists_of_results(Collective::all_reduce_coalesced, op, inputs);
+  }
+  /// Joined along the first dimension; tensors without dimensions to a vector with an element for each
+  /// member.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_gather(const Operands& inputs) {
+    return results(Collective::all_gather, ReduceOp::sum, inputs);
+  }
+  /// Of unequal lengths: flat.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_gather(const Operands& inputs, const std::vector<std::int64_t>& sizes) {
+    return only<Operands>(made(each(inputs), sizes, std::nullopt));
+  }
+  /// Joined along `dim`.
+  template <MemberTensors Operands, std::integral Dim>
+  [[nodiscard]] Operands all_gather(const Operands& inputs, const std::vector<std::int64_t>& sizes, Dim dim) {
+    return only<Operands>(made(each(inputs), sizes, static_cast<int>(dim)));
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] Operands all_gather_coalesced(const Operands& inputs) {
+    return lists_of_results(Collective::all_gather_coalesced, ReduceOp::sum, inputs);
+  }
+  /// Cut along the first dimension, whose size is a multiple of the number of members.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands reduce_scatter_add(const Operands& inputs) {
+    return results(Collective::reduce_scatter_add, ReduceOp::sum, inputs);
+  }
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op = ReduceOp::sum) {
+    return results(Collective::reduce_scatter, op, inputs);
+  }
+  /// Into parts of unequal lengths: flat.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op,
+                                        const std::vector<std::int64_t>& sizes) {
+    return only<Operands>(made(op, each(inputs), sizes, std::nullopt));
+  }
+  /// Cut along `dim`.
+  template <MemberTensors Operands, std::integral Dim>
+  [[nodiscard]] Operands reduce_scatter(const Operands& inputs, const ReduceOp& op,
+                                        const std::vector<std::int64_t>& sizes, Dim dim) {
+    return only<Operands>(made(op, each(inputs), sizes, static_cast<int>(dim)));
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] Operands reduce_scatter_coalesced(const Operands& inputs,
+                                                  const ReduceOp& op = ReduceOp::sum) {
+    return lists_of_results(Collective::reduce_scatter_coalesced, op, inputs);
+  }
+  /// Like the inputs, which are cut into equal parts.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_to_all(const Operands& inputs) {
+    return results(Collective::all_to_all, ReduceOp::sum, inputs);
+  }
+  /// Of parts of unequal lengths: flat.
+  template <MemberTensors Operands>
+  [[nodiscard]] Operands all_to_all(const Operands& inputs, ListOf<std::vector<std::int64_t>> input_sizes,
+                                    ListOf<std::vector<std::int64_t>> out_sizes) {
+    return only<Operands>(made(each(inputs), input_sizes, out_sizes));
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] Operands all_to_all_coalesced(const Operands& inputs) {
+    return lists_of_results(Collective::all_to_all_coalesced, ReduceOp::sum, inputs);
+  }
+  /// Like the root's input. Processes without the root get an undefined tensor, or no tensors.
+  template <MemberTensors Operands, std::integral Root>
+  [[nodiscard]] Tensor reduce_add(const Operands& inputs, Root root) {
+    return result_of_root(Collective::reduce_add, ReduceOp::sum, each(inputs), static_cast<int>(root));
+  }
+  template <MemberTensors Operands>
+  [[nodiscard]] Tensor reduce(const Operands& inputs, const ReduceOp& op, int root) {
+    return result_of_root(Collective::reduce, op, each(inputs), root);
+  }
+  template <MemberLists Operands, std::integral Root>
+  [[nodiscard]] std::vector<Tensor> reduce_add_coalesced(const Operands& inputs, Root root) {
+    return results_of_root(Collective::reduce_add_coalesced, ReduceOp::sum, lists(inputs),
+                           static_cast<int>(root));
+  }
+  template <MemberLists Operands>
+  [[nodiscard]] std::vector<Tensor> reduce_coalesced(const Operands& inputs, const ReduceOp& op, int root) {
+    return results_of_root(Collective::reduce_coalesced, op, lists(inputs), root);
+  }
+  /// A copy of the root's `tensor` for each local member. Processes without the root give an undefined
+  /// tensor, or none: all learn the sizes from the root, for which the host waits until all ranks have made
+  /// the call. So it is with `scatter` and `gather`. None of them can be captured: Error(unsupported).
+  template <std::same_as<Tensor> Operand, std::integral Root>
+  [[nodiscard]] std::vector<Tensor> broadcast(const Operand& tensor, Root root) {
+    return told_broadcast(tensor, static_cast<int>(root));
+  }
+  template <std::same_as<std::vector<Tensor>> Operands, std::integral Root>
+  [[nodiscard]] std::vector<std::vector<Tensor>> broadcast_coalesced(const Operands& tensors, Root root) {
+    return told_broadcast_coalesced(tensors, static_cast<int>(root));
+  }
+  /// Part m is member m's: ceil(size / members) along `dim` each, the last smaller, empty ones where nothing
+  /// is left, as those of `tutti::scatter`. One for each local member.
+  template <std::same_as<Tensor> Operand, std::integral Root>
+  [[nodiscard]] std::vector<Tensor> scatter(const Operand& tensor, Root root, int dim = 0) {
+    return told_scatter(tensor, static_cast<int>(root), dim);
+  }
+  /// Undefined in processes without the root.
+  template <MemberTensors Operands, std::integral Root>
+  [[nodiscard]] Tensor gather(const Operands& tensors, Root root, int dim = 0) {
+    return told_gather(each(tensors), static_cast<int>(root), dim);
+  }
+
+ private:
+  friend class Communicator;
+  class Impl;
+  explicit CommunicatorCollectives(std::unique_ptr<Impl> impl) noexcept;
+  CommunicatorCollectives(CommunicatorCollectives&&) noexcept;
+  CommunicatorCollectives& operator=(CommunicatorCollectives&&) noexcept;
+  ~CommunicatorCollectives();
+
+  static TensorList each(const Tensor& tensor) { return std::span(&tensor, 1); }
+  static TensorList each(const std::vector<Tensor>& tensors) { return tensors; }
+  static TensorLists lists(const std::vector<Tensor>& list) { return std::span(&list, 1); }
+  static TensorLists lists(const std::vector<std::vector<Tensor>>& lists) { return lists; }
+  /// All, or the only one.
+  template <class Operands, class Made>
+  static Operands only(std::vector<Made> all) {
+    if constexpr (std::same_as<Operands, Made>) {
+      return std::move(all.front());
+    } else {
+      return all;
+    }
+  }
+  template <class Operands>
+  Operands results(Collective collective, const ReduceOp& op, const Operands& inputs) {
+    return only<Operands>(made(collective, op, each(inputs)));
+  }
+  template <class Operands>
+  Operands lists_of_results(Collective collective, const ReduceOp& op, const Operands& inputs) {
+    return only<Operands>(made(collective, op, lists(inputs)));
+  }
+  std::vector<Tensor> made(Collective collective, const ReduceOp& op, TensorList inputs);
+  std::vector<std::vector<Tensor>> made(Collective collective, const ReduceOp& op, TensorLists inputs);
+  void gather_along(TensorList inputs, TensorList out, ListOf<std::int64_t> sizes, int dim,
+                    StreamList streams);
+  void reduce_scatter_along(TensorList inputs, TensorList out, const ReduceOp& op, ListOf<std::int64_t> sizes,
+                            int dim, StreamList streams);
+  std::vector<Tensor> made(TensorList inputs, const std::vector<std::int64_t>& sizes, std::optional<int> dim);
+  std::vector<Tensor> made(const ReduceOp& op, TensorList inputs, const std::vector<std::int64_t>& sizes,
+                           std::optional<int> dim);
+  std::vector<Tensor> made(TensorList inputs, ListOf<std::vector<std::int64_t>> input_sizes,
+                           ListOf<std::vector<std::int64_t>> out_sizes);
+  Tensor result_of_root(Collective collective, const ReduceOp& op, TensorList inputs, int root);
+  std::vector<Tensor> results_of_root(Collective collective, const ReduceOp& op, TensorLists inputs,
+                                      int root);
+  std::vector<Tensor> told_broadcast(const Tensor& tensor, int root);
+  std::vector<std::vector<Tensor>> told_broadcast_coalesced(const std::vector<Tensor>& tensors, int root);
+  std::vector<Tensor> told_scatter(const Tensor& tensor, int root, int dim);
+  Tensor told_gather(TensorList tensors, int root, int dim);
+
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tutti
