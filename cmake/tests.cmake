@@ -22,7 +22,11 @@ mark_as_advanced(TUTTI_TEST_PCH)
 option(TUTTI_TEST_UNITY "Compile each test program in one piece: they build faster" OFF)
 mark_as_advanced(TUTTI_TEST_UNITY)
 # Off by default: processes that share a GPU have it by turns, so what waits for other GPUs may wait for many of them.
-option(TUTTI_TEST_SHARED_GPUS "Let tests of GPUs run beside one another, as ctest -j allows, but for those labelled alone" OFF)
+option(
+  TUTTI_TEST_SHARED_GPUS
+  "Let tests of GPUs run beside one another, as ctest -j allows, but for those labelled alone"
+  OFF
+)
 mark_as_advanced(TUTTI_TEST_SHARED_GPUS)
 # A compiler cache takes part if told that only what is used of these headers counts, and if their times do not.
 if(TUTTI_TEST_PCH AND CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$")

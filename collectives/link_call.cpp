@@ -193,7 +193,8 @@ bool LinkCall::is_direct(const Item& item) const {
 void LinkCall::offer_memory() {
   transport::team::Registrations* const registrations = team_.registrations();
   if (registrations == nullptr || is_by_nccl()) return;
-  // Whatever call comes next follows this one on its streams: segments that it has used are not closed before.
+  // Whatever call comes next follows this one on its streams: segments that it has used are not closed
+  // before.
   const std::uint64_t sequence = team_.calls().last() + 1;
   bool has_offers = false;
   for (Item& item : items_) {
@@ -213,8 +214,7 @@ std::vector<LinkTransfer> LinkCall::transfers() const {
     const Item& item = items_[i];
     LinkTransfer& transfer =
         transfers.emplace_back(LinkTransfer{half, address_of(item.dense), item.dense.nbytes()});
-    if (item.is_offered)
-      transfer.offered = team_.registrations()->find(transfer.address).seen_by(half.peer);
+    if (item.is_offered) transfer.offered = team_.registrations()->find(transfer.address).seen_by(half.peer);
     ++i;
   }
   return transfers;

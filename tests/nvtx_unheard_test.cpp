@@ -24,9 +24,11 @@ TEST(Nvtx, RangesAreCountedAndNothingIsToldWhereNobodyListens) {
   EXPECT_EQ(nvtx::range_pop(), 0);
   EXPECT_EQ(nvtx::range_pop(), -1);
 
-  const bool has_listener =
-      std::getenv("NVTX_INJECTION64_PATH") != nullptr || std::getenv("TUTTI_TRACE") != nullptr;
-  EXPECT_EQ(watching::is_watched(), has_listener);
+  const bool is_traced = std::getenv("TUTTI_TRACE") != nullptr;
+  // A tool that is named hears what it likes.
+  if (std::getenv("NVTX_INJECTION64_PATH") == nullptr || is_traced) {
+    EXPECT_EQ(watching::is_watched(), is_traced);
+  }
 }
 
 }  // namespace

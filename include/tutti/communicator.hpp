@@ -186,9 +186,10 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   //
   // What is sent may be written over, in stream order, when the call is over: the bytes are then with the
   // receiver, or in its slots. Cost: the bytes once to the receiver's device and once there, but for those of
-  // more than 256 KiB (128 KiB on virtual devices), which are written where they are received, if the sender's
-  // process can open that memory (see *Memory* above); through host memory where devices do not reach one
-  // another's, and from host to host through the network as well; in one process a copy. Between hosts, too, messages can be captured: replays need no call of the host's.
+  // more than 256 KiB (128 KiB on virtual devices), which are written where they are received, if the
+  // sender's process can open that memory (see *Memory* above); through host memory where devices do not
+  // reach one another's, and from host to host through the network as well; in one process a copy. Between
+  // hosts, too, messages can be captured: replays need no call of the host's.
   //
   // With `options.transport` nccl messages between processes are sends and receives of NCCL's, once a call of
   // all ranks has gone by it, a broadcast for instance: before, they are Error(unsupported), as all ranks

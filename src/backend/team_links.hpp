@@ -24,8 +24,8 @@
 /// lane it makes an *offer*, in a line in the sender's window, which says for what message it is, and where
 /// in the receiver's memory the sender may write; or nowhere, which means slots. The sender takes the offer
 /// out of the line, writes the lane's share of the message as one piece, and goes on as behind any other:
-/// label, flag, and the receiver's flag that it has been taken. A receiver that gives up takes back its offers,
-/// and waits for those that have been taken up, if not for ever: a sender that writes is soon over.
+/// label, flag, and the receiver's flag that it has been taken. A receiver that gives up takes back its
+/// offers, and waits for those that have been taken up, if not for ever: a sender that writes is soon over.
 ///
 /// A member does many messages at once, of many links: whatever piece can move does, and none waits for one
 /// of another link. Lanes do not wait for one another either, so it does not matter whether they are done at
@@ -36,8 +36,8 @@ struct LinkMessage {
   std::byte* address = nullptr;  ///< own memory: only read, if it is sent
   std::uint64_t bytes = 0;
   std::uint32_t dtype = 0;  ///< a DType: both sides have the same
-  /// Of one that is received: where the sender's device finds `address`, aligned to 16 bytes on GPUs; nullptr:
-  /// nowhere.
+  /// Of one that is received: where the sender's device finds `address`, aligned to 16 bytes on GPUs;
+  /// nullptr: nowhere.
   std::byte* offered = nullptr;
 };
 
@@ -72,8 +72,8 @@ struct TeamLinks {
   }
 };
 
-/// What the line of an offer says besides the address, for which message it is; never 0, which lines have that
-/// hold none. On GPUs, too.
+/// What the line of an offer says besides the address, for which message it is; never 0, which lines have
+/// that hold none. On GPUs, too.
 [[nodiscard]] constexpr std::uint64_t offer_for(const LinkMessage& message) noexcept {
   return message.bytes << 16U | message.dtype;
 }

@@ -103,8 +103,8 @@ struct alignas(16) LinkLabel {
   std::uint32_t piece_bytes;  ///< of the piece
 };
 
-/// What lies where in a window: flags, labels and offers of links, lines of what is given, inboxes, slots, and
-/// slots of links (`team_links.hpp`). All but slots are zero at first.
+/// What lies where in a window: flags, labels and offers of links, lines of what is given, inboxes, slots,
+/// and slots of links (`team_links.hpp`). All but slots are zero at first.
 struct TeamWindowLayout {
   static constexpr std::size_t alignment = 4096;
   static constexpr std::uint32_t slot_count = 8;
@@ -236,7 +236,9 @@ struct TeamWindowLayout {
 
  private:
   /// The flags, and the labels, are before them.
-  [[nodiscard]] constexpr std::size_t link_offers_end() const noexcept { return link_offer_offset(members, 0); }
+  [[nodiscard]] constexpr std::size_t link_offers_end() const noexcept {
+    return link_offer_offset(members, 0);
+  }
 };
 
 /// What a member's device counts, in its own memory, so that graphs can be replayed; all zero at first.

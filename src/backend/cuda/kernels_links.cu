@@ -159,7 +159,8 @@ struct LinkLane {
       label_of(part.peer, task.member, cursor) = {
           .bytes = whole.bytes,
           .dtype = whole.dtype,
-          .piece_bytes = cursor.is_direct() ? 0 : static_cast<std::uint32_t>(cursor.bytes(task.layout, whole))};
+          .piece_bytes =
+              cursor.is_direct() ? 0 : static_cast<std::uint32_t>(cursor.bytes(task.layout, whole))};
     }
     cursor.advance(task.layout, lane);
     const std::size_t offset = part.is_sent != 0 ? task.layout.link_ready_offset(task.member, lane)
@@ -168,8 +169,8 @@ struct LinkLane {
     TeamPart::set(window(part.peer) + offset, cursor.count);
     settle(part, cursor);
   }
-  /// By the thread that has the part, once the team has been ended: nobody may begin to write to what has been
-  /// offered, and who has begun is waited for.
+  /// By the thread that has the part, once the team has been ended: nobody may begin to write to what has
+  /// been offered, and who has begun is waited for.
   __device__ void take_back(const LinkPart& part, const LinkCursor& cursor) const {
     constexpr std::uint64_t longest = 100'000'000;  // nanoseconds
     if (part.is_sent != 0 || cursor.message == part.message_count || !cursor.is_direct()) return;

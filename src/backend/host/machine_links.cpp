@@ -27,7 +27,8 @@ constexpr std::chrono::microseconds longest_link_pause{1000};
 constexpr int tries_without_pause = 200;
 constexpr std::chrono::milliseconds longest_write_after_end{100};
 
-/// A line in which a receiver says where a message goes, or takes that back, and from which its sender takes it.
+/// A line in which a receiver says where a message goes, or takes that back, and from which its sender takes
+/// it.
 class OfferLine {
  public:
   explicit OfferLine(std::byte* place) : line_(*reinterpret_cast<TeamLine*>(place)) {}
