@@ -12,6 +12,9 @@ from pathlib import Path
 LEAD = re.compile(r"((?:^///.*\n)+)\n?(?=namespace tutti\b)", re.MULTILINE)
 HASH = re.compile(r"^template <>\nstruct std::hash<(?:(?!};).*\n)*};\n", re.MULTILINE)
 
+# What is private, up to the next access specifier or the end of the class. Doxygen's XML has it whatever one asks for.
+PRIVATE = re.compile(r"^( *) private:\n(?:(?!\1(?: public| protected|\};)).*\n)*", re.MULTILINE)
+
 # Sphinx cannot read them.
 LAMBDA = re.compile(r" = \[\] \{[^}]*\}\(\);")
 
@@ -23,8 +26,9 @@ def lead_of(text):
 
 
 def without_lead(text):
-    """Also without specialisations of the standard library's templates, of which Doxygen knows no scope, and initialisers
-    that are lambdas."""
+    """Also without what is private, specialisations of the standard library's templates, of which Doxygen knows no scope,
+    and initialisers that are lambdas."""
+    text = PRIVATE.sub(lambda found: "\n" * found[0].count("\n"), text)
     text = LAMBDA.sub(lambda found: ";" + "\n" * found[0].count("\n"), text)
     text = HASH.sub(lambda found: "\n" * found[0].count("\n"), text)
     text = LEAD.sub(lambda found: "\n" * found[0].count("\n"), text)
