@@ -89,8 +89,8 @@ class ReduceOp {
   /// process that take part. It blocks meanwhile, and queues nothing before. The process keeps what it has
   /// compiled. Calls cost a kernel for each tensor where others need one for all of them. A communicator's
   /// call brings the operands to who combines them first, and needs memory for them meanwhile: for as many
-  /// elements as a member's tensor has, or several of them, of 16 MiB in all, that go together; the root of
-  /// a `reduce`, and all in an `all_reduce` of at most 64 KiB, for those of all members. Lists of an
+  /// elements as a member's tensor has, or several of them, of 16 MiB in all, that go together. The root of
+  /// a `reduce`, and all in an `all_reduce` of at most 64 KiB, need it for those of all members. Lists of an
   /// `all_reduce_coalesced` go together where all members can have equal shares; else, and in a
   /// `reduce_coalesced`, tensors of more than 64 KiB go one by one. NCCL may carry these, but combines
   /// nothing. All ranks give the same text.

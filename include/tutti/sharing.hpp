@@ -49,10 +49,10 @@ class TUTTI_EXPORT SharedTensor {
 /// the device that it was shared from: the same GPU, whatever its number here, or the virtual device of that
 /// number.
 ///
-/// Its memory is used on the current stream of its device, and others that `record_stream` names; it is
-/// closed at one of the library's next calls after the last tensor over it is gone and their work is done;
-/// while there are communicators, at a call of `ipc_collect`, or one that does the same, that finds none of
-/// theirs under way. Throws Error(invalid_argument) if `handle` is none, Error(unsupported) if it is of
+/// Its memory is used on the current stream of its device, and others that `record_stream` names. It is
+/// closed at one of the library's next calls after the last tensor over it is gone and their work is done.
+/// While there are communicators, that is a call of `ipc_collect`, or one that does the same, that finds none
+/// of theirs under way. Throws Error(invalid_argument) if `handle` is none, Error(unsupported) if it is of
 /// another backend, and Error(peer_unavailable) if the memory cannot be opened: it is this process's own, the
 /// SharedTensor is gone, or its process, or the GPU is not among this process's devices, or the system
 /// refuses.

@@ -117,8 +117,8 @@ struct RoundLimits {
 
 /// The plan of `work` among `members`, for the `local_count` of them that start at `first_local`.
 ///
-/// Every flow is put once by its source and read by all its targets, but for what stays on a member; every
-/// input of a sum is put once, and added where the output is, in the order of the reduction's inputs: the
+/// Every flow is put once by its source and read by all its targets, but for what stays on a member. Every
+/// input of a sum is put once, and added where the output is, in the order of the reduction's inputs: so the
 /// result does not depend on how the work is cut into rounds. The rounds of a stage are as many as its
 /// largest message needs.
 ///
