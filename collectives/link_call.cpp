@@ -52,7 +52,7 @@ void LinkCall::add(const Message& message, const Name& tensor_name, const Name& 
                     tensor_name, to_string(tensor.device()), to_string(devices.front()));
   }
   if (message.kind() == Message::Kind::recv) arguments_.writable(tensor, tensor_name);
-  items_.push_back({message, tensor_name, static_cast<std::size_t>(device - devices.begin()), {}, false});
+  items_.push_back({message, tensor_name, static_cast<std::size_t>(device - devices.begin()), {}});
 }
 
 void LinkCall::require_means() const {
@@ -148,7 +148,7 @@ PlanSummary LinkCall::summary() const {
   const bool has_direct =
       std::ranges::any_of(items_, [this](const Item& item) { return !is_local(item) && is_direct(item); });
   return {.transport = std::string(name_of(team_.windows().transport())),
-          .algorithm = has_direct ? "direct messages" : "messages through slots"};
+          .algorithm = has_direct ? "messages, large ones direct" : "messages through slots"};
 }
 
 std::string LinkCall::messages_in_words() const {
@@ -190,50 +190,29 @@ bool LinkCall::is_direct(const Item& item) const {
   return item.message.tensor().nbytes() > transport::team::direct_messages_from(context_.runtime(), team_);
 }
 
-void LinkCall::offer_memory() {
-  transport::team::Registrations* const registrations = team_.registrations();
-  if (registrations == nullptr || is_by_nccl()) return;
-  // Whatever call comes next follows this one on its streams: segments that it has used are not closed
-  // before.
-  const std::uint64_t sequence = team_.calls().last() + 1;
-  bool has_offers = false;
-  for (Item& item : items_) {
-    if (is_local(item) || !is_received(item) || !is_direct(item)) continue;
-    item.is_offered = registrations->add(sequence, item.local, address_of(item.dense), is_captured());
-    has_offers |= item.is_offered;
-  }
-  if (!has_offers) return;
-  team_.waiting().patience().begin(sequence);
-  registrations->wait(sequence);
-}
-
-std::vector<LinkTransfer> LinkCall::transfers() const {
+std::vector<LinkTransfer> LinkCall::transfers(std::uint64_t number) const {
+  transport::team::Registrations* const registrations = is_by_nccl() ? nullptr : team_.registrations();
   std::vector<LinkTransfer> transfers;
   for (std::size_t i = 0; const LinkHalf& half : halves()) {
     while (is_local(items_[i])) ++i;
     const Item& item = items_[i];
     LinkTransfer& transfer =
         transfers.emplace_back(LinkTransfer{half, address_of(item.dense), item.dense.nbytes()});
-    if (item.is_offered) transfer.offered = team_.registrations()->find(transfer.address).seen_by(half.peer);
+    if (registrations != nullptr && is_received(item) && is_direct(item))
+      transfer.invited_to = registrations->invite(number, item.local, transfer.address, half.peer);
     ++i;
   }
   return transfers;
 }
 
 void LinkCall::enqueue(std::uint64_t number) {
-  try {
-    offer_memory();
-  } catch (...) {
-    keep_memory();  // of copies to stand-ins that have been queued
-    throw;
-  }
   keep_memory();
   const backend::WorkLabel label(this, [](const void* call) {
     const auto* const link_call = static_cast<const LinkCall*>(call);
     return fmt::format("{} of a communicator: {}", link_call->name_, link_call->messages_in_words());
   });
   copy_pairs();
-  const std::vector<LinkTransfer> far = transfers();
+  const std::vector<LinkTransfer> far = transfers(number);
   if (!far.empty() && is_by_nccl()) {
     transport::team::launch_links_by_nccl(context_.runtime(), team_, *context_.means().nccl, number, far,
                                           streams_);

@@ -34,7 +34,6 @@ class LinkCall final : public TeamTurn {
     Name name;
     std::size_t local;  ///< whose side it is
     Tensor dense;       ///< it, or a stand-in
-    bool is_offered;    ///< its sender may write there
   };
   /// Both sides of a message between two members of this process.
   struct LocalPair {
@@ -56,9 +55,9 @@ class LinkCall final : public TeamTurn {
   void enqueue(std::uint64_t number);
   /// Whether the message, to or from another process, is written where it is received, if that can be.
   [[nodiscard]] bool is_direct(const Item& item) const;
-  /// What is received has its segment opened by the other processes, as far as they can.
-  void offer_memory();
-  [[nodiscard]] std::vector<transport::team::LinkTransfer> transfers() const;
+  /// Of the batch of this number. What is received, if it is large, invites its sender, whose process is
+  /// to open the memory.
+  [[nodiscard]] std::vector<transport::team::LinkTransfer> transfers(std::uint64_t number) const;
   void keep_memory() const;
   [[nodiscard]] std::vector<transport::team::LinkHalf> halves() const;
   [[nodiscard]] PlanSummary summary() const;

@@ -41,7 +41,7 @@ class DeviceCalls {
   /// Makes the calling thread's native current device follow; no-op on virtual devices.
   virtual void set_current_device(int device) = 0;
   /// The same until `leave_device` gets what this returns, on the same thread. What was current then is as it
-  /// was: also a context that is the caller's own, or none, where none is made.
+  /// was: also a context that is the caller's own, or none, where the device has none yet.
   [[nodiscard]] virtual NativePlace enter_device(int /*device*/) { return {}; }
   virtual void leave_device(const NativePlace& /*previous*/) noexcept {}
   /// See `DeviceScope`. No-ops on virtual devices.

@@ -21,11 +21,12 @@
 /// waits there, until the host that compares both sides ends the team.
 ///
 /// A message of more than `TeamLinks::direct_from` bytes waits for its receiver. When this comes to it in a
-/// lane it makes an *offer*, in a line in the sender's window, which says for what message it is, and where
-/// in the receiver's memory the sender may write; or nowhere, which means slots. The sender takes the offer
-/// out of the line, writes the lane's share of the message as one piece, and goes on as behind any other:
-/// label, flag, and the receiver's flag that it has been taken. A receiver that gives up takes back its
-/// offers, and waits for those that have been taken up, if not for ever: a sender that writes is soon over.
+/// lane it makes an *invitation*, in a line in the sender's window, which says for what message it is, and
+/// where in the receiver's memory the sender may write; or nowhere, which means slots. The sender takes the
+/// invitation out of the line, writes the lane's share of the message as one piece, and goes on as behind any
+/// other: label, flag, and the receiver's flag that it has been taken. A receiver that gives up takes back
+/// its invitations, and waits for those that have been taken up, if not for ever: a sender that writes is
+/// soon over.
 ///
 /// A member does many messages at once, of many links: whatever piece can move does, and none waits for one
 /// of another link. Lanes do not wait for one another either, so it does not matter whether they are done at
@@ -38,7 +39,7 @@ struct LinkMessage {
   std::uint32_t dtype = 0;  ///< a DType: both sides have the same
   /// Of one that is received: where the sender's device finds `address`, aligned to 16 bytes on GPUs;
   /// nullptr: nowhere.
-  std::byte* offered = nullptr;
+  std::byte* invited_to = nullptr;
 };
 
 /// The messages of one task on one link, in order: entries of `TeamLinks::messages`.
@@ -59,7 +60,7 @@ struct TeamLinks {
   AbortWord* abort = nullptr;        ///< in registered memory; once it is set, nothing waits any more
   std::uint32_t process = 0;         ///< the calling one's number, for `abort`
   std::uint32_t teams_on_device = 1;
-  /// Above so many bytes messages wait for an offer; the same for all members.
+  /// Above so many bytes messages wait for an invitation; the same for all members.
   std::uint64_t direct_from = std::numeric_limits<std::uint64_t>::max();
   std::span<const LinkPart> parts;
   std::span<const LinkMessage> messages;
@@ -72,9 +73,9 @@ struct TeamLinks {
   }
 };
 
-/// What the line of an offer says besides the address, for which message it is; never 0, which lines have
-/// that hold none. On GPUs, too.
-[[nodiscard]] constexpr std::uint64_t offer_for(const LinkMessage& message) noexcept {
+/// What the line of an invitation says besides the address, for which message it is; never 0, which lines
+/// have that hold none. On GPUs, too.
+[[nodiscard]] constexpr std::uint64_t invitation_for(const LinkMessage& message) noexcept {
   return message.bytes << 16U | message.dtype;
 }
 

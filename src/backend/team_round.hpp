@@ -93,7 +93,7 @@ enum class TeamLines : std::uint8_t {
 /// at once.
 struct alignas(16) TeamLine {
   std::uint64_t data;
-  std::uint64_t round;  ///< of all that the team has made: none comes twice
+  std::uint64_t round;  ///< of all that the team has made: none comes twice; but see `invitation_for`
 };
 
 /// What a piece of a message says of itself (`team_links.hpp`).
@@ -103,8 +103,8 @@ struct alignas(16) LinkLabel {
   std::uint32_t piece_bytes;  ///< of the piece
 };
 
-/// What lies where in a window: flags, labels and offers of links, lines of what is given, inboxes, slots,
-/// and slots of links (`team_links.hpp`). All but slots are zero at first.
+/// What lies where in a window: flags, labels and invitations of links, lines of what is given, inboxes,
+/// slots, and slots of links (`team_links.hpp`). All but slots are zero at first.
 struct TeamWindowLayout {
   static constexpr std::size_t alignment = 4096;
   static constexpr std::uint32_t slot_count = 8;
@@ -154,19 +154,20 @@ struct TeamWindowLayout {
     static_assert(link_slots * sizeof(LinkLabel) == sizeof(SharedFlag), "a lane's labels are not a line");
     return link_taken_offset(members, 0) + label * sizeof(LinkLabel);
   }
-  /// Where member `by` puts the offers for what it receives by the lane, in the window of the member that
+  /// Where member `by` puts the invitations to what it receives by the lane, in the window of the member that
   /// sends: a `TeamLine`, in as much room as a flag has.
-  [[nodiscard]] constexpr std::size_t link_offer_offset(std::uint32_t by, std::uint32_t lane) const noexcept {
+  [[nodiscard]] constexpr std::size_t link_invitation_offset(std::uint32_t by,
+                                                             std::uint32_t lane) const noexcept {
     return link_label_offset(members, 0, 0) + (by * link_lanes + lane) * sizeof(SharedFlag);
   }
   /// Where member `from` tells a reader the first address that it gives in a round, in the reader's window.
   [[nodiscard]] constexpr std::size_t given_line_offset(std::uint32_t from,
                                                         std::uint32_t round) const noexcept {
-    return link_offers_end() + (std::size_t{round % slot_count} * members + from) * sizeof(TeamLine);
+    return link_invitations_end() + (std::size_t{round % slot_count} * members + from) * sizeof(TeamLine);
   }
   [[nodiscard]] constexpr std::size_t inboxes_offset() const noexcept {
     const std::size_t given_lines = std::size_t{slot_count} * members * sizeof(TeamLine);
-    return (link_offers_end() + given_lines + alignment - 1) / alignment * alignment;
+    return (link_invitations_end() + given_lines + alignment - 1) / alignment * alignment;
   }
   [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint32_t round) const noexcept {
     return round % slot_count * inbox_bytes;
@@ -236,8 +237,8 @@ struct TeamWindowLayout {
 
  private:
   /// The flags, and the labels, are before them.
-  [[nodiscard]] constexpr std::size_t link_offers_end() const noexcept {
-    return link_offer_offset(members, 0);
+  [[nodiscard]] constexpr std::size_t link_invitations_end() const noexcept {
+    return link_invitation_offset(members, 0);
   }
 };
 

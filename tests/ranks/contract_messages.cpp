@@ -151,7 +151,8 @@ void check_large(const Group& group) {
   check_letters(group, letters);
   if (group.is_local(0) == group.is_local(last)) return;
   const PlanSummary plan = group.communicator.last_plan();
-  EXPECT_EQ(plan.algorithm, plan.transport == "p2p" ? "direct messages" : "messages through slots");
+  EXPECT_EQ(plan.algorithm,
+            plan.transport == "p2p" ? "messages, large ones direct" : "messages through slots");
 }
 
 void check_beside_collectives(const Group& group) {

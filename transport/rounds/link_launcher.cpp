@@ -46,7 +46,7 @@ std::vector<MemberTransfers> transfers_by_member(const Membership& membership,
     member.messages.push_back({.address = sorted[i]->address,
                                .bytes = sorted[i]->bytes,
                                .dtype = static_cast<std::uint32_t>(half.dtype),
-                               .offered = sorted[i]->offered});
+                               .invited_to = sorted[i]->invited_to});
   }
   return all;
 }

@@ -21,7 +21,7 @@ struct LinkTransfer {
   std::byte* address = nullptr;
   std::uint64_t bytes = 0;
   /// Of what is received: where the device of `LinkHalf::peer` finds it; nullptr: nowhere.
-  std::byte* offered = nullptr;
+  std::byte* invited_to = nullptr;
 };
 
 /// Messages of more bytes than so many are written where they are received, if their receiver says where: the

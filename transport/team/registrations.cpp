@@ -6,11 +6,22 @@
 #include "tutti/error.hpp"
 
 #include <algorithm>
+#include <chrono>
+#include <limits>
+#include <span>
+#include <thread>
 #include <utility>
 
 #include <fmt/format.h>
 
 namespace tutti::transport::team {
+namespace {
+
+constexpr std::uint64_t no_call = std::numeric_limits<std::uint64_t>::max();
+/// A message waits so long for its sender to open a segment, and goes through slots otherwise.
+constexpr std::chrono::milliseconds longest_wait_for_sender{200};
+
+}  // namespace
 
 Registrations::Registrations(Runtime& runtime, const Membership& membership, const SharedState& state,
                              const Progress& progress, Waiting& waiting, CallLog& calls, Abort& abort,
@@ -49,44 +60,80 @@ Registrations::Segments::iterator Registrations::segment_of(const std::byte* add
   return address < found->first + found->second.bytes ? found : segments_.end();
 }
 
-bool Registrations::add(std::uint64_t sequence, std::size_t local, const std::byte* address,
-                        bool is_captured) {
-  const auto refuse = [this](std::string reason) {
-    refusal_ = std::move(reason);
-    return false;
-  };
+Registrations::Segments::iterator Registrations::refuse(std::string reason) {
+  refusal_ = std::move(reason);
+  return segments_.end();
+}
+
+std::optional<Registrations::Segments::iterator> Registrations::segment_for(std::size_t local,
+                                                                            const std::byte* address) {
   const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
   if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0)
     return refuse(fmt::format("it is not aligned to {} bytes", alignment));
+  if (const auto known = segment_of(address); known != segments_.end()) return known;
   const int device = membership_.devices()[local];
-  const std::lock_guard lock(mutex_);
-  auto known = segment_of(address);
-  if (known == segments_.end()) {
-    const CachingAllocator::Extent extent = runtime_.allocator(device).segment_of(address);
-    if (extent.address == nullptr) return refuse("it is not the caching allocator's");
-    if (extent.bytes >= backend::SourcePlace::most_bytes)
-      return refuse(fmt::format("its segment has {} bytes", extent.bytes));
-    if (membership_.rank_count() == 1) return true;
-    if (extent.is_expandable) return refuse("its segment is expandable, which other processes cannot open");
-    const std::optional<std::uint32_t> entry = free_entry();
-    if (!entry) {
-      return refuse(
-          fmt::format("there are {} segments already that others have open or have not had the time to close",
-                      capacity_));
-    }
-    try {
-      enter(*entry, runtime_.backend().share_device_memory(device, extent.address));
-    } catch (const Error& error) {
-      log_warning(fmt::format("Communicator: {}", error.what()));
-      return refuse(error.what());
-    }
-    known = segments_.emplace(extent.address, Segment{.bytes = extent.bytes, .entry = *entry}).first;
+  const CachingAllocator::Extent extent = runtime_.allocator(device).segment_of(address);
+  if (extent.address == nullptr) return refuse("it is not the caching allocator's");
+  if (extent.bytes >= backend::SourcePlace::most_bytes)
+    return refuse(fmt::format("its segment has {} bytes", extent.bytes));
+  if (membership_.rank_count() == 1) return std::nullopt;
+  if (extent.is_expandable) return refuse("its segment is expandable, which other processes cannot open");
+  const std::optional<std::uint32_t> entry = free_entry();
+  if (!entry) {
+    return refuse(fmt::format(
+        "there are {} segments already that others have open or have not had the time to close", capacity_));
   }
-  Segment& segment = known->second;
+  try {
+    enter(*entry, runtime_.backend().share_device_memory(device, extent.address));
+  } catch (const Error& error) {
+    log_warning(fmt::format("Communicator: {}", error.what()));
+    return refuse(error.what());
+  }
+  return segments_.emplace(extent.address, Segment{.bytes = extent.bytes, .entry = *entry}).first;
+}
+
+bool Registrations::add(std::uint64_t sequence, std::size_t local, const std::byte* address,
+                        bool is_captured) {
+  const std::lock_guard lock(mutex_);
+  const std::optional<Segments::iterator> found = segment_for(local, address);
+  if (!found) return true;
+  if (*found == segments_.end()) return false;
+  Segment& segment = (*found)->second;
   segment.last_use = sequence;
   segment.is_kept |= is_captured;
-  if (!segment.is_open) added_.push_back(known->first);
+  if (!segment.is_open) added_.push_back((*found)->first);
   return true;
+}
+
+std::byte* Registrations::invite(std::uint64_t batch, std::size_t local, std::byte* address,
+                                 std::size_t sender) {
+  const bool is_captured = batch == 0;
+  std::span<RegistrationView> views;
+  std::uint64_t version = 0;
+  std::size_t offset = 0;
+  bool waits = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (segments_.size() > capacity_ / 2) trim(no_call);
+    const std::optional<Segments::iterator> found = segment_for(local, address);
+    if (!found || *found == segments_.end()) return nullptr;
+    Segment& segment = (*found)->second;
+    segment.last_batch = std::max(segment.last_batch, batch);
+    segment.is_kept |= is_captured;
+    waits = !std::exchange(segment.was_awaited, true) || is_captured;
+    views = tables_.views_of(tables_.rank, segment.entry);
+    version = table().entries[segment.entry].version.load();
+    offset = static_cast<std::size_t>(address - (*found)->first);
+  }
+  const RegistrationView& view = views[sender];
+  const auto is_followed_by_sender = [&] { return view.version.load() == version; };
+  const auto deadline = std::chrono::steady_clock::now() + longest_wait_for_sender;
+  while (waits && !is_followed_by_sender() && std::chrono::steady_clock::now() < deadline) {
+    runtime_.backend().wait_elsewhere();  // others may wait for what this rank has queued
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+  const std::uint64_t segment = is_followed_by_sender() ? view.address.load() : 0;
+  return segment == 0 ? nullptr : reinterpret_cast<std::byte*>(segment) + offset;
 }
 
 void Registrations::enter(std::uint32_t entry, const backend::MemoryHandle& handle) {
@@ -107,11 +154,11 @@ std::optional<std::uint32_t> Registrations::free_entry() {
 }
 
 void Registrations::trim(std::uint64_t sequence) {
-  if (progress_.has_batches_under_way()) return;  // which are no calls with numbers
   while (segments_.size() > capacity_ / 2) {
     auto oldest = segments_.end();
     for (auto segment = segments_.begin(); segment != segments_.end(); ++segment) {
       if (segment->second.is_kept || segment->second.last_use == sequence) continue;
+      if (segment->second.last_batch > progress_.completed_batches()) continue;
       if (oldest == segments_.end() || segment->second.last_use < oldest->second.last_use) oldest = segment;
     }
     if (oldest == segments_.end() || !progress_.has_completed(membership_.rank(), oldest->second.last_use))

@@ -59,6 +59,12 @@ class Registrations final : public SegmentObserver {
   /// on a GPU, or there is no room. `is_captured`: graphs may use it for as long as it is not freed.
   [[nodiscard]] bool add(std::uint64_t sequence, std::size_t local, const std::byte* address,
                          bool is_captured);
+  /// Where the device of member `sender` of another rank finds `address`, memory of a local member that is
+  /// received into in the batch of this number (`Links::post`); nullptr if it cannot write there. It is given
+  /// a moment to open the segment when that is first asked for, and longer if it is to be captured; then,
+  /// whoever opens it later does so by itself, for the next message.
+  [[nodiscard]] std::byte* invite(std::uint64_t batch, std::size_t local, std::byte* address,
+                                  std::size_t sender);
   /// Why the last `add` that returned false did.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
   /// Waits until all have opened what has been added. Throws Error(transport_failure) if one cannot, and what
@@ -103,10 +109,14 @@ class Registrations final : public SegmentObserver {
   [[nodiscard]] RegistrationTable& table() const noexcept { return tables_.own(); }
   /// The segment that contains `address`; end() if there is none.
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
+  /// Likewise of memory of a local member, which is entered now if others do not know it yet; nothing if
+  /// there need be none, and end() if there cannot be one, of which `refusal` tells. The mutex is held.
+  [[nodiscard]] std::optional<Segments::iterator> segment_for(std::size_t local, const std::byte* address);
+  Segments::iterator refuse(std::string reason);
   /// An entry that may be used. The mutex is held.
   [[nodiscard]] std::optional<std::uint32_t> free_entry();
-  /// Tells the others to close what has not been used for longest, if much is open. The mutex is held, in the
-  /// call.
+  /// Tells the others to close what has not been used for longest, if much is open, but for what the call of
+  /// this number uses. The mutex is held.
   void trim(std::uint64_t sequence);
   void enter(std::uint32_t entry, const backend::MemoryHandle& handle);
   /// Tells the others to close the segment. The mutex is held.

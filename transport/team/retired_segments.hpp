@@ -17,9 +17,11 @@ namespace tutti::transport::team {
 struct RegisteredSegment {
   std::size_t bytes = 0;
   std::uint32_t entry = 0;
-  std::uint64_t last_use = 0;  ///< sequence number of a call
-  bool is_kept = false;        ///< captured calls may use it
-  bool is_open = false;        ///< all others have said so
+  std::uint64_t last_use = 0;    ///< sequence number of a call
+  std::uint64_t last_batch = 0;  ///< number of a batch of messages
+  bool is_kept = false;          ///< captured calls may use it
+  bool is_open = false;          ///< all others have said so
+  bool was_awaited = false;      ///< by a message, to be opened by its sender
 };
 using RegisteredSegments = std::map<const std::byte*, RegisteredSegment>;  ///< by address
 

@@ -43,21 +43,23 @@ class Contexts {
     known.store(context, std::memory_order_release);  // twice the same where threads race
     return context;
   }
-  /// The same; nullptr if it has not been asked for.
+  /// The same; nullptr if it has not been asked for, or has been reset.
   [[nodiscard]] void* known_primary(int device) const noexcept {
-    return has_room_for(device) ? primaries_[static_cast<std::size_t>(device)].load(std::memory_order_acquire)
-                                : nullptr;
+    if (!has_room_for(device)) return nullptr;
+    void* const context = primaries_[static_cast<std::size_t>(device)].load(std::memory_order_acquire);
+    return context != nullptr && is_active(device) ? context : nullptr;
+  }
+  [[nodiscard]] bool is_active(int device) const noexcept {
+    unsigned flags = 0;
+    int active = 0;
+    return state_ != nullptr && state_(device, &flags, &active) == success && active != 0;
   }
   [[nodiscard]] bool has_room_for(int device) const noexcept {
     return static_cast<std::size_t>(device) < primaries_.size();
   }
   /// Whether `context` is the one the runtime uses on `device`, which is then kept. None is made to find out.
   [[nodiscard]] bool is_primary(const void* context, int device) {
-    if (!are_known() || !has_room_for(device)) return false;
-    unsigned flags = 0;
-    int is_active = 0;
-    if (state_ == nullptr || state_(device, &flags, &is_active) != success || is_active == 0) return false;
-    return primary(device) == context;
+    return are_known() && has_room_for(device) && is_active(device) && primary(device) == context;
   }
   /// Of a context that is current. Nothing if the driver does not say.
   [[nodiscard]] std::optional<int> device_of_current() const noexcept {

@@ -94,8 +94,8 @@ struct LinkLane {
       cursor.next_message(lane);
     }
   }
-  [[nodiscard]] __device__ std::byte* offer_to(std::uint32_t sender, std::uint32_t receiver) const {
-    return window(sender) + task.layout.link_offer_offset(receiver, lane);
+  [[nodiscard]] __device__ std::byte* invitation_to(std::uint32_t sender, std::uint32_t receiver) const {
+    return window(sender) + task.layout.link_invitation_offset(receiver, lane);
   }
   /// Comes to know where the message goes, as the receiver says. By the thread that has the part; false: not
   /// yet.
@@ -104,15 +104,20 @@ struct LinkLane {
     const LinkMessage& whole = message(part, cursor);
     if (whole.bytes > task.direct_from) {
       if (part.is_sent == 0) {
-        store_line(offer_to(part.peer, task.member),
-                   {reinterpret_cast<std::uint64_t>(whole.offered), offer_for(whole)});
-        cursor.target = whole.offered;
+        store_line(invitation_to(part.peer, task.member),
+                   {reinterpret_cast<std::uint64_t>(whole.invited_to), invitation_for(whole)});
+        cursor.target = whole.invited_to;
       } else {
-        std::byte* const place = offer_to(task.member, part.peer);
-        const TeamLine offer = load_line_first(place);
-        if (offer.round != offer_for(whole)) return false;
+        // Before it has taken all pieces the receiver may wait for another message, which looks like this
+        // one.
+        const SystemWord taken(*reinterpret_cast<std::uint32_t*>(
+            window(task.member) + task.layout.link_taken_offset(part.peer, lane)));
+        if (taken.load(::cuda::memory_order_acquire) != cursor.count) return false;
+        std::byte* const place = invitation_to(task.member, part.peer);
+        const TeamLine invitation = load_line_first(place);
+        if (invitation.round != invitation_for(whole)) return false;
         store_line(place, {0, 0});  // the next one comes when this message's flag has been seen
-        cursor.target = reinterpret_cast<std::byte*>(offer.data);
+        cursor.target = reinterpret_cast<std::byte*>(invitation.data);
       }
     }
     cursor.is_located = 1;
@@ -129,7 +134,8 @@ struct LinkLane {
     if (part.is_sent != 0) return true;
     const LinkLabel& label = label_of(task.member, part.peer, cursor);
     const LinkMessage& whole = message(part, cursor);
-    return label.bytes == whole.bytes && label.dtype == whole.dtype;
+    return label.bytes == whole.bytes && label.dtype == whole.dtype &&
+           (label.piece_bytes == 0) == (cursor.is_direct() || whole.bytes == 0);
   }
   /// Of the next piece from member `from` to member `to`.
   [[nodiscard]] __device__ LinkLabel& label_of(std::uint32_t to, std::uint32_t from,
@@ -169,12 +175,20 @@ struct LinkLane {
     TeamPart::set(window(part.peer) + offset, cursor.count);
     settle(part, cursor);
   }
-  /// By the thread that has the part, once the team has been ended: nobody may begin to write to what has
-  /// been offered, and who has begun is waited for.
+  /// By the thread that has the part, once the team has been ended, in all of them before `wait_for_writers`:
+  /// nobody begins to write where it has been invited any more, and who does not write says so.
   __device__ void take_back(const LinkPart& part, const LinkCursor& cursor) const {
-    constexpr std::uint64_t longest = 100'000'000;  // nanoseconds
+    if (cursor.message == part.message_count || !cursor.is_direct()) return;
+    if (part.is_sent == 0) return store_line(invitation_to(part.peer, task.member), {0, 0});
+    ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
+    TeamPart::set(window(part.peer) + task.layout.link_ready_offset(task.member, lane), cursor.count + 1);
+  }
+  /// Who has begun is waited for, if not for ever.
+  __device__ void wait_for_writers(const LinkPart& part, const LinkCursor& cursor) const {
     if (part.is_sent != 0 || cursor.message == part.message_count || !cursor.is_direct()) return;
-    store_line(offer_to(part.peer, task.member), {0, 0});
+    constexpr std::uint64_t least = 100'000'000;    // nanoseconds
+    constexpr std::uint64_t longest_of_a_byte = 5;  // nanoseconds, all lanes together
+    const std::uint64_t longest = least + longest_of_a_byte * message(part, cursor).bytes;
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
     const SystemWord flag(*reinterpret_cast<std::uint32_t*>(window(task.member) +
                                                             task.layout.link_ready_offset(part.peer, lane)));
@@ -208,6 +222,8 @@ struct LinkLane {
         if (__syncthreads_or(is_ended ? 1 : 0) != 0) {
           for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x)
             take_back(part(i), states[i].cursor);
+          for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x)
+            wait_for_writers(part(i), states[i].cursor);
           return false;
         }
         continue;

@@ -25,33 +25,35 @@ constexpr int longest_flag_wait = 5;  // milliseconds, after which a waiting tas
 constexpr std::chrono::microseconds first_link_pause{20};
 constexpr std::chrono::microseconds longest_link_pause{1000};
 constexpr int tries_without_pause = 200;
-constexpr std::chrono::milliseconds longest_write_after_end{100};
+constexpr std::uint64_t bytes_of_a_step = std::uint64_t{16} << 20U;
+/// Who writes looks up after each step; this is for those who do not come to it.
+constexpr std::chrono::seconds longest_write_after_end{1};
 
 /// A line in which a receiver says where a message goes, or takes that back, and from which its sender takes
-/// it.
-class OfferLine {
+/// it: one of the two does.
+class InvitationLine {
  public:
-  explicit OfferLine(std::byte* place) : line_(*reinterpret_cast<TeamLine*>(place)) {}
+  explicit InvitationLine(std::byte* place) : line_(*reinterpret_cast<TeamLine*>(place)) {}
 
   [[nodiscard]] bool is_for(const LinkMessage& message) const {
-    return std::atomic_ref(line_.round).load(std::memory_order_acquire) == offer_for(message);
+    return std::atomic_ref(line_.round).load(std::memory_order_acquire) == invitation_for(message);
   }
   void make(const LinkMessage& message) const {
     std::atomic_ref(line_.data)
-        .store(reinterpret_cast<std::uint64_t>(message.offered), std::memory_order_relaxed);
-    std::atomic_ref(line_.round).store(offer_for(message), std::memory_order_release);
+        .store(reinterpret_cast<std::uint64_t>(message.invited_to), std::memory_order_relaxed);
+    std::atomic_ref(line_.round).store(invitation_for(message), std::memory_order_release);
   }
-  /// What is offered, unless it is taken, or taken back, meanwhile.
+  /// Where it is invited; nothing if it is not, or no more. The next invitation comes only when the message's
+  /// flag has been set, so the address stays.
   [[nodiscard]] std::optional<std::byte*> take(const LinkMessage& message) const {
-    const auto address =
-        reinterpret_cast<std::byte*>(std::atomic_ref(line_.data).load(std::memory_order_relaxed));
-    std::uint64_t offered = offer_for(message);
-    if (!std::atomic_ref(line_.round).compare_exchange_strong(offered, 0, std::memory_order_acq_rel))
-      return std::nullopt;
-    return address;
+    if (!take_back(message)) return std::nullopt;
+    return reinterpret_cast<std::byte*>(std::atomic_ref(line_.data).load(std::memory_order_relaxed));
   }
   /// Whether it had not been taken.
-  [[nodiscard]] bool take_back(const LinkMessage& message) const { return take(message).has_value(); }
+  [[nodiscard]] bool take_back(const LinkMessage& message) const {
+    std::uint64_t held = invitation_for(message);
+    return std::atomic_ref(line_.round).compare_exchange_strong(held, 0, std::memory_order_acq_rel);
+  }
 
  private:
   TeamLine& line_;
@@ -93,7 +95,8 @@ struct LinkOrders {
     LinkLabel label;
     std::memcpy(&label, own_flags + layout.link_label_offset(part.peer, lane, cursor.count), sizeof(label));
     const LinkMessage& expected = message(part, cursor);
-    return label.bytes == expected.bytes && label.dtype == expected.dtype;
+    return label.bytes == expected.bytes && label.dtype == expected.dtype &&
+           (label.piece_bytes == 0) == (cursor.is_direct() || expected.bytes == 0);
   }
   [[nodiscard]] const LinkMessage& message(const LinkPart& part, const LinkCursor& cursor) const {
     return messages[part.first_message + cursor.message];
@@ -106,12 +109,18 @@ struct LinkOrders {
     }
   }
   /// Whether it is still to be known where the message goes.
-  [[nodiscard]] bool needs_offer(const LinkPart& part, const LinkCursor& cursor) const {
+  [[nodiscard]] bool needs_invitation(const LinkPart& part, const LinkCursor& cursor) const {
     return cursor.is_located == 0 && message(part, cursor).bytes > direct_from;
   }
-  /// Of what is sent: the offer of its receiver, in this member's window.
-  [[nodiscard]] OfferLine offer(const LinkPart& part, std::uint32_t lane) const {
-    return OfferLine(own_flags + layout.link_offer_offset(part.peer, lane));
+  /// Of what is sent: the invitation by its receiver, in this member's window.
+  [[nodiscard]] InvitationLine invitation(const LinkPart& part, std::uint32_t lane) const {
+    return InvitationLine(own_flags + layout.link_invitation_offset(part.peer, lane));
+  }
+  /// Of what is sent, whether there may be an invitation for it: the receiver has taken all pieces before.
+  /// (Else it may wait for another message, which looks like this one.)
+  [[nodiscard]] bool may_be_invited(const LinkPart& part, std::uint32_t lane,
+                                    const LinkCursor& cursor) const {
+    return flag(part, lane).value.load(std::memory_order_acquire) == cursor.count;
   }
   [[nodiscard]] LinkCursor start(const LinkPart& part, std::uint32_t lane) const {
     LinkCursor cursor{.piece = lane, .message = 0, .count = count(part, lane).load()};
@@ -129,8 +138,9 @@ struct LinkOrders {
         const LinkCursor cursor = start(part, lane);
         if (is_over(part, cursor)) continue;
         is_empty = false;
-        if (needs_offer(part, cursor)) {
-          const bool can_locate = part.is_sent == 0 || offer(part, lane).is_for(message(part, cursor));
+        if (needs_invitation(part, cursor)) {
+          const bool can_locate = part.is_sent == 0 || (may_be_invited(part, lane, cursor) &&
+                                                        invitation(part, lane).is_for(message(part, cursor)));
           if (can_locate) return true;
         } else if (can_move(part, lane, cursor)) {
           return true;
@@ -173,7 +183,7 @@ class LinkRun {
     try {
       move_all();
     } catch (...) {
-      take_offers_back();
+      give_up();
       throw;
     }
   }
@@ -232,40 +242,53 @@ class LinkRun {
   bool locate(Open& open) const {
     const LinkPart& part = orders_.parts[open.part];
     LinkCursor& cursor = open.cursor;
-    if (orders_.needs_offer(part, cursor)) {
+    if (orders_.needs_invitation(part, cursor)) {
       const LinkMessage& message = orders_.message(part, cursor);
       if (part.is_sent == 0) {
-        peers_line(open).make(message);
-        cursor.target = message.offered;
-      } else if (const auto offered = orders_.offer(part, open.lane).take(message)) {
-        cursor.target = *offered;
+        Translation translation(machine_, Mover::kernel, device_);
+        peers_line(open, translation).make(message);
+        cursor.target = message.invited_to;
       } else {
-        return false;
+        if (!orders_.may_be_invited(part, open.lane, cursor)) return false;
+        const std::optional<std::byte*> address = orders_.invitation(part, open.lane).take(message);
+        if (!address) return false;
+        cursor.target = *address;
       }
     }
     cursor.is_located = 1;
     return true;
   }
-  /// Where this member makes its offers, in the sender's window.
-  [[nodiscard]] OfferLine peers_line(const Open& open) const {
+  /// Where this member makes its invitations, in the sender's window.
+  [[nodiscard]] InvitationLine peers_line(const Open& open, Translation& translation) const {
     const LinkPart& part = orders_.parts[open.part];
-    Translation translation(machine_, Mover::kernel, device_);
     std::byte* const place =
-        orders_.windows[part.peer] + orders_.layout.link_offer_offset(orders_.member, open.lane);
-    return OfferLine(reinterpret_cast<std::byte*>(&translation.flag(place)));
+        orders_.windows[part.peer] + orders_.layout.link_invitation_offset(orders_.member, open.lane);
+    return InvitationLine(reinterpret_cast<std::byte*>(&translation.flag(place)));
   }
-  /// Nobody begins to write to what has been offered, and who has begun is waited for.
-  void take_offers_back() const noexcept {
-    const auto deadline = std::chrono::steady_clock::now() + longest_write_after_end;
-    for (const Open& open : open_) {
+  /// What ends the team: nobody begins to write where it has been invited any more, those who have begun
+  /// stop, and say so, and are waited for.
+  void give_up() noexcept {
+    const auto begin = std::chrono::steady_clock::now();
+    std::vector<const Open*> taken;
+    for (Open& open : open_) {
       const LinkPart& part = orders_.parts[open.part];
-      if (part.is_sent != 0 || !open.cursor.is_direct()) continue;
+      if (!open.cursor.is_direct()) continue;
       try {
-        if (peers_line(open).take_back(orders_.message(part, open.cursor))) continue;
-      } catch (const Error&) {
-        continue;  // the sender's window is gone, and so is the sender
+        Translation translation(machine_, Mover::kernel, device_);
+        if (part.is_sent != 0) {
+          std::byte* const flag =
+              orders_.windows[part.peer] + orders_.layout.link_ready_offset(orders_.member, open.lane);
+          backend::set_flag(translation.flag(flag), open.cursor.count + 1);
+        } else if (!peers_line(open, translation).take_back(orders_.message(part, open.cursor))) {
+          taken.push_back(&open);
+        }
+      } catch (...) {
+        continue;  // the other's window is gone, and so is its device
       }
-      while (!has_come(open) && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    }
+    for (const Open* const open : taken) {
+      while (!has_come(*open) && std::chrono::steady_clock::now() - begin < longest_write_after_end)
+        std::this_thread::yield();
     }
   }
 
@@ -284,7 +307,8 @@ class LinkRun {
     if (part.is_sent != 0) {
       std::byte* const slot = peer_window + layout.link_slot_offset(orders_.member, open.lane, cursor.count);
       std::byte* const target = cursor.is_direct() ? cursor.target + offset : slot;
-      copy(translation.write(target, bytes), translation.read(message.address + offset, bytes), bytes);
+      copy_in_steps(translation.write(target, bytes), translation.read(message.address + offset, bytes),
+                    bytes);
       write_label(translation, open, cursor.is_direct() ? 0 : bytes);
       flag = peer_window + layout.link_ready_offset(orders_.member, open.lane);
     } else {
@@ -304,6 +328,14 @@ class LinkRun {
   /// Nothing has no address.
   static void copy(std::byte* target, const std::byte* source, std::uint64_t bytes) {
     if (bytes != 0) std::memcpy(target, source, bytes);
+  }
+
+  /// Stops when the team is ended.
+  void copy_in_steps(std::byte* target, const std::byte* source, std::uint64_t bytes) const {
+    for (std::uint64_t done = 0; done < bytes; done += bytes_of_a_step) {
+      require_running(abort_);
+      copy(target + done, source + done, std::min(bytes_of_a_step, bytes - done));
+    }
   }
 
   void write_label(Translation& translation, const Open& open, std::uint64_t piece_bytes) const {
