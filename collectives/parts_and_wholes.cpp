@@ -130,6 +130,18 @@ void PartsAndWholes::check_whole_along(const Tensor& whole, const Name& name, st
 }
 
 void PartsAndWholes::check_overlaps(std::size_t i) const {
+  MemoryRuns runs;
+  runs.start_outputs();
+  for (std::size_t t = 0; t < out_[i].size(); ++t)
+    runs.add(is_in_place(parts_[i][t], wholes_[i][t], i) ? wholes_[i][t] : out_[i][t]);
+  runs.start_inputs();
+  for (std::size_t t = 0; t < out_[i].size(); ++t) {
+    if (!is_in_place(parts_[i][t], wholes_[i][t], i)) runs.add(inputs_[i][t]);
+  }
+  if (!runs.are_disjoint()) check_overlaps_one_by_one(i);
+}
+
+void PartsAndWholes::check_overlaps_one_by_one(std::size_t i) const {
   std::vector<Tensor> given;
   std::vector<Tensor> written;
   for (std::size_t t = 0; t < out_[i].size(); ++t) {
@@ -146,7 +158,8 @@ void PartsAndWholes::check_overlaps(std::size_t i) const {
   Named outputs = out_.named("out", i);
   inputs.tensors = given;
   outputs.tensors = written;
-  require_disjoint(call_.arguments(), std::span(&inputs, 1), std::span(&outputs, 1), InPlace::forbidden);
+  require_disjoint_one_by_one(call_.arguments(), std::span(&inputs, 1), std::span(&outputs, 1),
+                              InPlace::forbidden, false);
 }
 
 void PartsAndWholes::set() {

@@ -40,6 +40,8 @@ class PartsAndWholes {
   /// A part that is in place belongs to its whole, which then counts as an output: nothing else may overlap
   /// it.
   void check_overlaps(std::size_t i) const;
+  /// The same where that cannot be told from where they begin and end.
+  void check_overlaps_one_by_one(std::size_t i) const;
   void set_input(std::size_t i, std::size_t t);
   void set_output(std::size_t i, std::size_t t);
   [[nodiscard]] bool are_in_rows() const noexcept { return in_rows_.rows > 1; }
