@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parsed_options.hpp"
+#include "support/environment.hpp"
 #include "support/mutations.hpp"
 #include "tutti/version.hpp"
 #include "usage_errors.hpp"
