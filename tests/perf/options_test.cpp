@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "parsed_options.hpp"
+#include "support/environment.hpp"
 #include "support/mutations.hpp"
 #include "tutti/version.hpp"
 #include "usage_errors.hpp"
@@ -251,7 +252,7 @@ TEST(PerfOptions, TakeOrRefuseWhateverIsTyped) {
   test::Random random(1);
   int taken = 0;
   int refused = 0;
-  for (int i = 0; i < 20'000; ++i) {
+  for (std::int64_t i = 0; i < test::scaled(20'000); ++i) {
     std::vector<std::string> typed = random.pick(originals);
     for (std::int64_t change = random.between(1, 3); change > 0; --change) {
       const auto word = static_cast<std::ptrdiff_t>(random.next() % typed.size());
