@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/shared_flag.hpp"
 
+#include "backend/yielding.hpp"
+
 #include <chrono>
 #include <ctime>
 #include <mutex>
 #include <new>
-#include <thread>
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -75,10 +76,7 @@ bool wait_for_flag(SharedFlag& flag, std::uint32_t value, const AbortWord& abort
     if (has_reached(seen, value)) return true;
     const auto now = Clock::now();
     if (now >= deadline) return false;
-    if (now - start < patience) {
-      std::this_thread::yield();
-      continue;
-    }
+    if (now - start < patience && yield_unless_crowded()) continue;
     ++flag.sleepers;
     futex(flag.value, FUTEX_WAIT, seen, &nap);
     --flag.sleepers;

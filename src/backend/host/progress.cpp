@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/progress.hpp"
 
+#include "backend/yielding.hpp"
+
 #include <algorithm>
-#include <thread>
 
 namespace tutti::backend::host {
 
@@ -21,7 +22,7 @@ void Progress::wait(std::uint64_t position, std::chrono::nanoseconds spin) {
   const auto deadline = std::chrono::steady_clock::now() + spin;
   while (std::chrono::steady_clock::now() < deadline) {
     // Yielding, because with more streams than cores the awaited worker may need this one.
-    std::this_thread::yield();
+    if (!yield_unless_crowded()) break;
     if (reached(position)) return;
   }
   std::unique_lock lock(mutex_);

@@ -2,9 +2,9 @@
 #include "backend/host/stream_worker.hpp"
 
 #include "backend/floating_point.hpp"
+#include "backend/yielding.hpp"
 
 #include <array>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -83,8 +83,8 @@ void StreamWorker::loop() {
 
 std::vector<StreamWorker::Entry> StreamWorker::take() {
   const auto deadline = std::chrono::steady_clock::now() + worker_spin;
-  while (!has_mail_.load(std::memory_order_acquire) && std::chrono::steady_clock::now() < deadline) {
-    std::this_thread::yield();
+  while (!has_mail_.load(std::memory_order_acquire) && std::chrono::steady_clock::now() < deadline &&
+         yield_unless_crowded()) {
   }
   std::unique_lock lock(mutex_);
   sleeping_ = true;
