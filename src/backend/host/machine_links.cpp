@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/machine.hpp"
 #include "backend/team_links.hpp"
+#include "backend/yielding.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -209,9 +210,7 @@ class LinkRun {
         static_cast<void>(wait_for_flag(orders_.flag(part, last.lane),
                                         LinkOrders::needed(part, last.cursor.count), abort_,
                                         longest_flag_wait));
-      } else if (++tries < tries_without_pause) {
-        std::this_thread::yield();
-      } else {
+      } else if (++tries >= tries_without_pause || !yield_unless_crowded()) {
         std::this_thread::sleep_for(pause);
         pause = std::min(2 * pause, longest_link_pause);
       }
