@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <span>
@@ -20,6 +21,8 @@ using transport::team::LinkHalf;
 using transport::team::LinkTransfer;
 
 constexpr std::size_t most_messages_named = 4;
+/// Those who have not opened what they are to write to by then send through slots.
+constexpr std::chrono::milliseconds longest_wait_for_senders{200};
 
 }  // namespace
 
@@ -192,14 +195,21 @@ bool LinkCall::is_direct(const Item& item) const {
 
 std::vector<LinkTransfer> LinkCall::transfers(std::uint64_t number) const {
   transport::team::Registrations* const registrations = is_by_nccl() ? nullptr : team_.registrations();
+  const auto is_invited = [&](const Item& item) {
+    return registrations != nullptr && !is_local(item) && is_received(item) && is_direct(item);
+  };
+  for (const Item& item : items_) {
+    if (is_invited(item)) registrations->prepare_invitation(number, item.local, address_of(item.dense));
+  }
+  const auto deadline = std::chrono::steady_clock::now() + longest_wait_for_senders;
   std::vector<LinkTransfer> transfers;
   for (std::size_t i = 0; const LinkHalf& half : halves()) {
     while (is_local(items_[i])) ++i;
     const Item& item = items_[i];
     LinkTransfer& transfer =
         transfers.emplace_back(LinkTransfer{half, address_of(item.dense), item.dense.nbytes()});
-    if (registrations != nullptr && is_received(item) && is_direct(item))
-      transfer.invited_to = registrations->invite(number, item.local, transfer.address, half.peer);
+    if (is_invited(item))
+      transfer.invited_to = registrations->invite(is_captured(), transfer.address, half.peer, deadline);
     ++i;
   }
   return transfers;

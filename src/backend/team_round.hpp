@@ -155,7 +155,7 @@ struct TeamWindowLayout {
     return link_taken_offset(members, 0) + label * sizeof(LinkLabel);
   }
   /// Where member `by` puts the invitations to what it receives by the lane, in the window of the member that
-  /// sends: a `TeamLine`, in as much room as a flag has.
+  /// sends: a `TeamLine`, in as much room as a flag has. Behind it the sender may write which it has taken.
   [[nodiscard]] constexpr std::size_t link_invitation_offset(std::uint32_t by,
                                                              std::uint32_t lane) const noexcept {
     return link_label_offset(members, 0, 0) + (by * link_lanes + lane) * sizeof(SharedFlag);

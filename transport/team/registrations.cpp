@@ -18,8 +18,6 @@ namespace tutti::transport::team {
 namespace {
 
 constexpr std::uint64_t no_call = std::numeric_limits<std::uint64_t>::max();
-/// A message waits so long for its sender to open a segment, and goes through slots otherwise.
-constexpr std::chrono::milliseconds longest_wait_for_sender{200};
 
 }  // namespace
 
@@ -105,30 +103,38 @@ bool Registrations::add(std::uint64_t sequence, std::size_t local, const std::by
   return true;
 }
 
-std::byte* Registrations::invite(std::uint64_t batch, std::size_t local, std::byte* address,
-                                 std::size_t sender) {
-  const bool is_captured = batch == 0;
+void Registrations::prepare_invitation(std::uint64_t batch, std::size_t local, const std::byte* address) {
+  const std::lock_guard lock(mutex_);
+  const std::optional<Segments::iterator> found = segment_for(local, address);
+  if (!found || *found == segments_.end()) return;
+  Segment& segment = (*found)->second;
+  segment.last_use = std::max(segment.last_use, calls_.last());
+  segment.last_batch = std::max(segment.last_batch, batch);
+  segment.is_kept |= batch == 0;
+  trim(no_call);
+}
+
+std::byte* Registrations::invite(bool is_captured, std::byte* address, std::size_t sender,
+                                 std::chrono::steady_clock::time_point deadline) {
   std::span<RegistrationView> views;
   std::uint64_t version = 0;
   std::size_t offset = 0;
   bool waits = false;
   {
     const std::lock_guard lock(mutex_);
-    if (segments_.size() > capacity_ / 2) trim(no_call);
-    const std::optional<Segments::iterator> found = segment_for(local, address);
-    if (!found || *found == segments_.end()) return nullptr;
-    Segment& segment = (*found)->second;
-    segment.last_batch = std::max(segment.last_batch, batch);
-    segment.is_kept |= is_captured;
-    waits = !std::exchange(segment.was_awaited, true) || is_captured;
-    views = tables_.views_of(tables_.rank, segment.entry);
-    version = table().entries[segment.entry].version.load();
-    offset = static_cast<std::size_t>(address - (*found)->first);
+    const auto found = segment_of(address);
+    if (found == segments_.end()) return nullptr;
+    const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
+    if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return nullptr;
+    waits = !std::exchange(found->second.was_awaited, true) || is_captured;
+    views = tables_.views_of(tables_.rank, found->second.entry);
+    version = table().entries[found->second.entry].version.load();
+    offset = static_cast<std::size_t>(address - found->first);
   }
   const RegistrationView& view = views[sender];
   const auto is_followed_by_sender = [&] { return view.version.load() == version; };
-  const auto deadline = std::chrono::steady_clock::now() + longest_wait_for_sender;
   while (waits && !is_followed_by_sender() && std::chrono::steady_clock::now() < deadline) {
+    if (abort_.is_set() || tables_.has_left(tables_.rank_of_member[sender])) break;
     runtime_.backend().wait_elsewhere();  // others may wait for what this rank has queued
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }

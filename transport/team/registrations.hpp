@@ -15,6 +15,7 @@
 #include "transport/team/shared_state.hpp"
 #include "transport/team/waiting.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -59,12 +60,14 @@ class Registrations final : public SegmentObserver {
   /// on a GPU, or there is no room. `is_captured`: graphs may use it for as long as it is not freed.
   [[nodiscard]] bool add(std::uint64_t sequence, std::size_t local, const std::byte* address,
                          bool is_captured);
-  /// Where the device of member `sender` of another rank finds `address`, memory of a local member that is
-  /// received into in the batch of this number (`Links::post`); nullptr if it cannot write there. It is given
-  /// a moment to open the segment when that is first asked for, and longer if it is to be captured; then,
-  /// whoever opens it later does so by itself, for the next message.
-  [[nodiscard]] std::byte* invite(std::uint64_t batch, std::size_t local, std::byte* address,
-                                  std::size_t sender);
+  /// Has the segment of `address`, memory of a local member that is received into in the batch of this number
+  /// (`Links::post`; 0: captured), opened by all others, if it can be. Waits for nobody.
+  void prepare_invitation(std::uint64_t batch, std::size_t local, const std::byte* address);
+  /// After that, where the device of member `sender` of another rank finds `address`; nullptr if it cannot
+  /// write there. It has until `deadline` to open the segment when that is first asked for, and where calls
+  /// are captured: who opens it later does so by itself, for the next message.
+  [[nodiscard]] std::byte* invite(bool is_captured, std::byte* address, std::size_t sender,
+                                  std::chrono::steady_clock::time_point deadline);
   /// Why the last `add` that returned false did.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
   /// Waits until all have opened what has been added. Throws Error(transport_failure) if one cannot, and what

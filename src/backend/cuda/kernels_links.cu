@@ -97,6 +97,10 @@ struct LinkLane {
   [[nodiscard]] __device__ std::byte* invitation_to(std::uint32_t sender, std::uint32_t receiver) const {
     return window(sender) + task.layout.link_invitation_offset(receiver, lane);
   }
+  /// By which the sender says that it has taken the invitation to a lane's piece of this number, from 1.
+  [[nodiscard]] __device__ SystemWord taken_mark(std::uint32_t sender, std::uint32_t receiver) const {
+    return SystemWord(*reinterpret_cast<std::uint32_t*>(invitation_to(sender, receiver) + sizeof(TeamLine)));
+  }
   /// Comes to know where the message goes, as the receiver says. By the thread that has the part; false: not
   /// yet.
   [[nodiscard]] __device__ bool locate(const LinkPart& part, LinkCursor& cursor) const {
@@ -117,6 +121,7 @@ struct LinkLane {
         const TeamLine invitation = load_line_first(place);
         if (invitation.round != invitation_for(whole)) return false;
         store_line(place, {0, 0});  // the next one comes when this message's flag has been seen
+        taken_mark(task.member, part.peer).store(cursor.count + 1, ::cuda::memory_order_relaxed);
         cursor.target = reinterpret_cast<std::byte*>(invitation.data);
       }
     }
@@ -183,18 +188,21 @@ struct LinkLane {
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
     TeamPart::set(window(part.peer) + task.layout.link_ready_offset(task.member, lane), cursor.count + 1);
   }
-  /// Who has begun is waited for, if not for ever.
+  /// Who has begun is waited for, if not for ever; others, who may be about to, for a moment.
   __device__ void wait_for_writers(const LinkPart& part, const LinkCursor& cursor) const {
     if (part.is_sent != 0 || cursor.message == part.message_count || !cursor.is_direct()) return;
-    constexpr std::uint64_t least = 100'000'000;    // nanoseconds
-    constexpr std::uint64_t longest_of_a_byte = 5;  // nanoseconds, all lanes together
-    const std::uint64_t longest = least + longest_of_a_byte * message(part, cursor).bytes;
+    constexpr std::uint64_t moment = 20'000'000;    // nanoseconds
+    constexpr std::uint64_t longest_of_a_byte = 5;  // nanoseconds, of all lanes together
+    const std::uint64_t longest = moment + longest_of_a_byte * message(part, cursor).bytes;
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
     const SystemWord flag(*reinterpret_cast<std::uint32_t*>(window(task.member) +
                                                             task.layout.link_ready_offset(part.peer, lane)));
+    const SystemWord mark = taken_mark(part.peer, task.member);
     const std::uint64_t begin = nanoseconds();
-    while (!has_reached(flag.load(::cuda::memory_order_acquire), cursor.count + 1) &&
-           nanoseconds() - begin < longest) {
+    while (!has_reached(flag.load(::cuda::memory_order_acquire), cursor.count + 1)) {
+      const std::uint64_t waited = nanoseconds() - begin;
+      const bool has_begun = mark.load(::cuda::memory_order_relaxed) == cursor.count + 1;
+      if (waited > (has_begun ? longest : moment)) return;
     }
   }
 

@@ -155,8 +155,9 @@ struct LinkOrders {
 /// One run of a task.
 class LinkRun {
  public:
-  LinkRun(const LinkOrders& orders, const Translation::Machine& machine, int device, const AbortWord& abort)
-      : orders_(orders), machine_(machine), device_(device), abort_(abort) {
+  LinkRun(const LinkOrders& orders, const Translation::Machine& machine, int device, AbortWord& abort,
+          std::uint32_t process)
+      : orders_(orders), machine_(machine), device_(device), abort_(abort), process_(process) {
     for (std::size_t part = 0; part < orders.parts.size(); ++part) {
       for (std::uint32_t lane = 0; lane < orders.lanes; ++lane) {
         const LinkCursor cursor = orders.start(orders.parts[part], lane);
@@ -183,7 +184,11 @@ class LinkRun {
   void run() {
     try {
       move_all();
+    } catch (const Ended&) {
+      give_up();
+      throw;
     } catch (...) {
+      end_team(abort_, process_);  // first, so that nobody takes for complete what is given up
       give_up();
       throw;
     }
@@ -277,6 +282,8 @@ class LinkRun {
         if (part.is_sent != 0) {
           std::byte* const flag =
               orders_.windows[part.peer] + orders_.layout.link_ready_offset(orders_.member, open.lane);
+          write_label(translation, open,
+                      {.bytes = ~std::uint64_t{0}, .dtype = 0, .piece_bytes = 0});  // of none
           backend::set_flag(translation.flag(flag), open.cursor.count + 1);
         } else if (!peers_line(open, translation).take_back(orders_.message(part, open.cursor))) {
           taken.push_back(&open);
@@ -308,7 +315,10 @@ class LinkRun {
       std::byte* const target = cursor.is_direct() ? cursor.target + offset : slot;
       copy_in_steps(translation.write(target, bytes), translation.read(message.address + offset, bytes),
                     bytes);
-      write_label(translation, open, cursor.is_direct() ? 0 : bytes);
+      write_label(translation, open,
+                  {.bytes = message.bytes,
+                   .dtype = message.dtype,
+                   .piece_bytes = cursor.is_direct() ? 0 : static_cast<std::uint32_t>(bytes)});
       flag = peer_window + layout.link_ready_offset(orders_.member, open.lane);
     } else {
       const std::byte* const slot =
@@ -337,12 +347,8 @@ class LinkRun {
     }
   }
 
-  void write_label(Translation& translation, const Open& open, std::uint64_t piece_bytes) const {
+  void write_label(Translation& translation, const Open& open, const LinkLabel& label) const {
     const LinkPart& part = orders_.parts[open.part];
-    const LinkMessage& message = orders_.message(part, open.cursor);
-    const LinkLabel label{.bytes = message.bytes,
-                          .dtype = message.dtype,
-                          .piece_bytes = static_cast<std::uint32_t>(piece_bytes)};
     // A lane's labels lie where a flag could: as with flags, faults of links leave them alone.
     std::byte* const first =
         orders_.windows[part.peer] + orders_.layout.link_label_offset(orders_.member, open.lane, 0);
@@ -354,7 +360,8 @@ class LinkRun {
   const LinkOrders& orders_;
   const Translation::Machine machine_;
   int device_;
-  const AbortWord& abort_;
+  AbortWord& abort_;
+  std::uint32_t process_;
   std::vector<Open> open_;
 };
 
@@ -423,12 +430,13 @@ void Machine::team_links(StreamRef stream, const TeamLinks& task) {
   orders.counts =
       reinterpret_cast<std::uint32_t*>(orders.counters->memory + (after_counters - orders.counters->base));
   const auto kept = std::make_shared<const LinkOrders>(std::move(orders));
-  auto work = accept(stream, Operation::kernel, "team_links",
-                     [this, kept, device = stream.device, &abort = *task.abort](Translation&) {
-                       LinkRun run(*kept, translated_by(), device, abort);
-                       run.find_all();
-                       run.run();
-                     });
+  auto work = accept(
+      stream, Operation::kernel, "team_links",
+      [this, kept, device = stream.device, &abort = *task.abort, process = task.process](Translation&) {
+        LinkRun run(*kept, translated_by(), device, abort, process);
+        run.find_all();
+        run.run();
+      });
   submit(worker_of(stream), std::make_unique<LinksTask>(kept, *task.abort, task.process,
                                                         make_task("team_links", std::move(work))));
   end_kernel(stream);
