@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <vector>
 
 namespace tutti::collectives {
@@ -75,16 +76,17 @@ void MemoryRuns::start_run(std::uintptr_t begin, std::uintptr_t end) {
 }
 
 void MemoryRuns::finish_run() {
-  if (last_.begin != last_.end && runs_.size() < most_runs) runs_.push_back(last_);
+  if (last_.begin != last_.end && count_ < most_runs) runs_[count_++] = last_;
 }
 
 bool MemoryRuns::are_disjoint() {
   finish_run();
-  if (runs_.size() == most_runs) return false;
-  std::ranges::sort(runs_, {}, &Run::begin);
+  if (count_ == most_runs) return false;
+  const std::span<Run> runs = std::span(runs_).first(count_);
+  std::ranges::sort(runs, {}, &Run::begin);
   std::uintptr_t end_of_inputs = 0;
   std::uintptr_t end_of_outputs = 0;
-  for (const Run& run : runs_) {
+  for (const Run& run : runs) {
     const bool is_written = run.is_output || inputs_are_written_;
     if (run.begin < end_of_outputs || (is_written && run.begin < end_of_inputs)) return false;
     std::uintptr_t& end = run.is_output ? end_of_outputs : end_of_inputs;

@@ -3,11 +3,11 @@
 
 #include "collectives/arguments.hpp"
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 /// Outputs must not overlap one another, nor inputs. For thousands of tensors, asking costs more than moving
 /// them: the usual case is recognised while the tensors are checked anyway.
@@ -37,8 +37,6 @@ struct Named {
 /// Tensors allocated one after another make a run or two.
 class MemoryRuns {
  public:
-  MemoryRuns() { runs_.reserve(usual_runs); }
-
   void start_inputs() { start_list(false); }
   void start_outputs() { start_list(true); }
   /// The next tensor of the list started last.
@@ -66,7 +64,6 @@ class MemoryRuns {
 
  private:
   static constexpr std::size_t most_runs = 64;
-  static constexpr std::size_t usual_runs = 4;
 
   struct Run {
     std::uintptr_t begin = 0;
@@ -80,7 +77,8 @@ class MemoryRuns {
   void start_run(std::uintptr_t begin, std::uintptr_t end);
   void finish_run();
 
-  std::vector<Run> runs_;
+  std::array<Run, most_runs> runs_{};
+  std::size_t count_ = 0;
   Run last_;
   bool inputs_are_written_ = false;
 };
