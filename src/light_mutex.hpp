@@ -7,7 +7,7 @@
 namespace tutti {
 
 /// A mutex for what takes tens of nanoseconds. Locking and unlocking one that nobody else wants takes two
-/// atomic operations, and no call: half of what std::mutex takes. Who has to wait looks for a while first,
+/// atomic operations, and no call, of which std::mutex takes two. Who has to wait looks for a while first,
 /// then sleeps. Neither fair nor recursive. After U. Drepper, "Futexes Are Tricky", 2011 (its third mutex).
 class LightMutex {
  public:
