@@ -37,6 +37,15 @@ void pretend_host(int host) {
   setenv("TUTTI_HOST_ID", fmt::format("host {}", host).c_str(), 1);
 }
 
+void expect_end(Communicator& communicator, ErrorCode code, const std::vector<std::string>& fragments) {
+  EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+  EXPECT_TRUE(refuses([&] { communicator.check(); }, code, fragments));
+  EXPECT_TRUE(refuses([&] { communicator.barrier(); }, code, fragments));
+  const int other = communicator.rank() == 0 ? 1 : 0;
+  EXPECT_TRUE(refuses([&] { communicator.send(some_tensor(), other); }, code, fragments));
+  EXPECT_TRUE(refuses([&] { communicator.batch_send_recv({}); }, code, fragments));
+}
+
 void expect_endings(Ranks& ranks, const std::vector<Ending>& expected) {
   EXPECT_EQ(ranks.wait(std::chrono::seconds(60)), expected);
 }

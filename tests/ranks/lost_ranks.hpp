@@ -4,6 +4,7 @@
 #include "support/environment.hpp"
 #include "support/ranks.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/error.hpp"
 #include "tutti/tensor.hpp"
 
 #include <chrono>
@@ -37,6 +38,8 @@ void pretend_host(int host);
 void expect_that_who_leaves_ends_calls(int hosts);
 /// Of four ranks on so many hosts some leave before the last one makes a call that they have made.
 void expect_that_who_leaves_waits_for_late_ranks(int hosts);
+/// The communicator comes to be ended, and says so from then on, whatever is called.
+void expect_end(Communicator& communicator, ErrorCode code, const std::vector<std::string>& fragments);
 void expect_endings(Ranks& ranks, const std::vector<Ending>& expected);
 /// Two ranks on so many hosts make communicators and give them up again.
 void expect_nothing_left_behind(int hosts);

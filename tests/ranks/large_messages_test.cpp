@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ranks/lost_ranks.hpp"
+#include "support/ranks.hpp"
+#include "support/test_tensor.hpp"
+#include "transport/team/agreement.hpp"
+#include "tutti/communicator.hpp"
+#include "tutti/stream.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+/// Messages that are written where they are received.
+namespace tutti::test::ranks {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(Messages, OfOneLargeLengthGoWhereEachIsReceived) {
+  constexpr int messages = 150;
+  constexpr std::int64_t elements = 70'000;  // large on all devices
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    const bool sends = exchange.rank() == 0;
+    const auto value_of = [](int number) { return 1000 + number; };
+    std::vector<Tensor> tensors;
+    for (int number = 0; number < messages; ++number) {
+      const int value = sends ? value_of(number) : 0;
+      tensors.push_back(full({elements}, value, {.dtype = DType::int32, .device = 0}));
+    }
+    synchronize(0);
+    for (int number = 0; number < messages; ++number) {
+      const Tensor& tensor = tensors[static_cast<std::size_t>(number)];
+      if (number % 16 == (sends ? 3 : 11)) std::this_thread::sleep_for(3ms);  // either is first now and then
+      sends ? communicator.send(tensor, 1) : communicator.recv(tensor, 0);
+    }
+    synchronize(0);
+    for (int number = 0; number < messages; ++number)
+      EXPECT_TRUE(holds(tensors[static_cast<std::size_t>(number)], value_of(number))) << number;
+  });
+}
+
+TEST(Messages, ALargeOneIsNotWrittenWhereAnEarlierOneIsMissing) {
+  constexpr std::int64_t elements = 70'000;
+  for (const std::int64_t before : {0, 10}) {
+    expect_all_right(2, [before](Exchange& exchange) {
+      Communicator communicator = make(exchange, 60s);
+      const bool sends = exchange.rank() == 0;
+      const auto tensor_of = [&](std::int64_t count) {
+        return full({count}, sends ? 1 : 2, {.dtype = DType::int32, .device = 0});
+      };
+      const Tensor large = tensor_of(elements);
+      const Tensor small = tensor_of(before);
+      synchronize(0);
+      try {
+        if (sends) {
+          communicator.batch_send_recv({Message::send(small, 1), Message::send(large, 1)});
+        } else {
+          communicator.batch_send_recv({Message::recv(large, 0), Message::recv(small, 0)});
+        }
+      } catch (const Error& error) {  // of whoever comes second
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+      }
+      expect_end(communicator, ErrorCode::invalid_argument, {"message #1 from member 0 to member 1"});
+      try {
+        synchronize(0);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+      }
+      const Stream fresh(0);
+      const StreamGuard guard(fresh);
+      // Shares of GPUs' lanes in which the small one has no piece may have come.
+      const bool is_whole = backend_kind() == BackendKind::host;
+      EXPECT_TRUE(!is_whole || holds(large, sends ? 1 : 2));
+    });
+  }
+}
+
+TEST(Messages, LargeOnesGoOnWithoutARankThatHasLeft) {
+  expect_all_right(3, [](Exchange& exchange) {
+    std::optional<Communicator> communicator = make(exchange, 60s);
+    communicator->barrier();
+    synchronize(0);
+    if (exchange.rank() == 2) {
+      communicator.reset();
+      transport::team::synchronize(exchange);
+      return;
+    }
+    transport::team::synchronize(exchange);
+    const bool sends = exchange.rank() == 0;
+    const Tensor tensor = full({70'000}, sends ? 5 : 0, {.dtype = DType::int32, .device = 0});
+    synchronize(0);
+    for (int i = 0; i < 3; ++i) sends ? communicator->send(tensor, 1) : communicator->recv(tensor, 0);
+    synchronize(0);
+    EXPECT_TRUE(holds(tensor, 5));
+  });
+}
+
+}  // namespace
+}  // namespace tutti::test::ranks
