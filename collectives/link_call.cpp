@@ -148,10 +148,14 @@ PlanSummary LinkCall::summary() const {
   if (stays) return {.transport = std::string(name_of(TransportKind::p2p)), .algorithm = "copy engines"};
   if (is_by_nccl())
     return {.transport = std::string(name_of(TransportKind::nccl)), .algorithm = "send and receive"};
-  const bool has_direct =
-      std::ranges::any_of(items_, [this](const Item& item) { return !is_local(item) && is_direct(item); });
-  return {.transport = std::string(name_of(team_.windows().transport())),
-          .algorithm = has_direct ? "messages, large ones direct" : "messages through slots"};
+  std::uint64_t largest = 0;
+  for (const Item& item : items_) {
+    if (!is_local(item)) largest = std::max<std::uint64_t>(largest, item.message.tensor().nbytes());
+  }
+  const char* algorithm = is_direct(largest)                                ? "messages, large ones direct"
+                          : team_.windows().layout().goes_in_lines(largest) ? "messages in lines"
+                                                                            : "messages through slots";
+  return {.transport = std::string(name_of(team_.windows().transport())), .algorithm = algorithm};
 }
 
 std::string LinkCall::messages_in_words() const {
@@ -186,24 +190,24 @@ void LinkCall::run() {
   pack();
   const std::vector<LinkHalf> made = halves();
   // What fails here ends the team, too: some halves may have got their numbers.
-  carry_out([&] { enqueue(made.empty() ? 0 : team_.links().post(made, is_captured())); });
+  carry_out([&] { enqueue(made.empty() ? 0 : team_.links().post(made, is_captured()), made); });
 }
 
-bool LinkCall::is_direct(const Item& item) const {
-  return item.message.tensor().nbytes() > transport::team::direct_messages_from(context_.runtime(), team_);
+bool LinkCall::is_direct(std::uint64_t bytes) const {
+  return bytes > transport::team::direct_messages_from(context_.runtime(), team_);
 }
 
-std::vector<LinkTransfer> LinkCall::transfers(std::uint64_t number) const {
+std::vector<LinkTransfer> LinkCall::transfers(std::uint64_t number, const std::vector<LinkHalf>& made) const {
   transport::team::Registrations* const registrations = is_by_nccl() ? nullptr : team_.registrations();
   const auto is_invited = [&](const Item& item) {
-    return registrations != nullptr && !is_local(item) && is_received(item) && is_direct(item);
+    return registrations != nullptr && !is_local(item) && is_received(item) && is_direct(item.dense.nbytes());
   };
   for (const Item& item : items_) {
     if (is_invited(item)) registrations->prepare_invitation(number, item.local, address_of(item.dense));
   }
   const auto deadline = std::chrono::steady_clock::now() + longest_wait_for_senders;
   std::vector<LinkTransfer> transfers;
-  for (std::size_t i = 0; const LinkHalf& half : halves()) {
+  for (std::size_t i = 0; const LinkHalf& half : made) {
     while (is_local(items_[i])) ++i;
     const Item& item = items_[i];
     LinkTransfer& transfer =
@@ -215,14 +219,14 @@ std::vector<LinkTransfer> LinkCall::transfers(std::uint64_t number) const {
   return transfers;
 }
 
-void LinkCall::enqueue(std::uint64_t number) {
+void LinkCall::enqueue(std::uint64_t number, const std::vector<LinkHalf>& made) {
   keep_memory();
   const backend::WorkLabel label(this, [](const void* call) {
     const auto* const link_call = static_cast<const LinkCall*>(call);
     return fmt::format("{} of a communicator: {}", link_call->name_, link_call->messages_in_words());
   });
   copy_pairs();
-  const std::vector<LinkTransfer> far = transfers(number);
+  const std::vector<LinkTransfer> far = transfers(number, made);
   if (!far.empty() && is_by_nccl()) {
     transport::team::launch_links_by_nccl(context_.runtime(), team_, *context_.means().nccl, number, far,
                                           streams_);

@@ -52,12 +52,14 @@ class LinkCall final : public TeamTurn {
   void pair_up();
   void pack();
   void copy_pairs();
-  void enqueue(std::uint64_t number);
-  /// Whether the message, to or from another process, is written where it is received, if that can be.
-  [[nodiscard]] bool is_direct(const Item& item) const;
+  void enqueue(std::uint64_t number, const std::vector<transport::team::LinkHalf>& made);
+  /// Whether a message of so many bytes, to or from another process, is written where it is received, if that
+  /// can be.
+  [[nodiscard]] bool is_direct(std::uint64_t bytes) const;
   /// Of the batch of this number. What is received, if it is large, invites its sender, whose process is
   /// to open the memory.
-  [[nodiscard]] std::vector<transport::team::LinkTransfer> transfers(std::uint64_t number) const;
+  [[nodiscard]] std::vector<transport::team::LinkTransfer> transfers(
+      std::uint64_t number, const std::vector<transport::team::LinkHalf>& made) const;
   void keep_memory() const;
   [[nodiscard]] std::vector<transport::team::LinkHalf> halves() const;
   [[nodiscard]] PlanSummary summary() const;

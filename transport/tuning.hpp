@@ -56,18 +56,21 @@ inline constexpr std::uint64_t smallest_staging_chunk = 16 * kib;
 inline constexpr std::size_t signals_from_orders = 7;
 
 /// Messages between two members: how many lanes share a large one, how much of it lies in a slot at most, and
-/// above how many bytes it is written where it is received, for which it waits for the receiver first.
+/// above how many bytes it is written where it is received, for which it waits for the receiver first; and
+/// how many more lanes share a small one, which goes in lines.
 struct LinkTuning {
   std::uint32_t lanes;
   std::uint64_t slot_bytes;
   std::uint64_t direct_from;
+  std::uint32_t line_lanes;
 };
 
-/// On GPUs a lane is a block, which moves little more than 10 GB/s by itself; on virtual devices one thread
-/// does all.
+/// On GPUs a lane is a block, which moves little more than 10 GB/s by itself, or, of lines, a warp; on
+/// virtual devices one thread does all.
 [[nodiscard]] constexpr LinkTuning link_tuning_of(BackendKind backend) noexcept {
-  if (backend == BackendKind::cuda) return {.lanes = 32, .slot_bytes = 32 << 10, .direct_from = 256 << 10};
-  return {.lanes = 1, .slot_bytes = 256 << 10, .direct_from = 128 << 10};
+  if (backend == BackendKind::cuda)
+    return {.lanes = 32, .slot_bytes = 32 << 10, .direct_from = 256 << 10, .line_lanes = 256};
+  return {.lanes = 1, .slot_bytes = 256 << 10, .direct_from = 128 << 10, .line_lanes = 0};
 }
 
 /// Payloads for which inboxes of one process's rounds have room: larger ones are read where they lie.

@@ -33,7 +33,8 @@ struct CommunicatorOptions {
   /// Memory through which a member gives its data to the others, the same on all ranks, 512 KiB to 1 GiB: on
   /// its device, if all devices reach one another's memory, else on every host. On GPUs, low-latency messages
   /// take up to five times as much again: 35 MiB at most, and 9 MiB where NVLink does not join all members or
-  /// one is of a compute capability below 9.0. Messages between two members take up to as much again.
+  /// one is of a compute capability below 9.0. Messages between two members take up to as much again, and on
+  /// GPUs their lines up to as much once more.
   std::size_t window_bytes = std::size_t{8} << 20U;
   /// How data travels; the same on all ranks. Automatic: as `TUTTI_TRANSPORT` says, or the best there is. One
   /// that is named and cannot be had is Error(unsupported): p2p takes access between the devices of all pairs

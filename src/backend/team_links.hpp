@@ -28,6 +28,10 @@
 /// its invitations, and waits for those that have been taken up, if not for ever: a sender that writes is
 /// soon over.
 ///
+/// Small messages go in lines where the layout has lanes for them, each piece with neither flag nor label: a
+/// line has 8 bytes of the message, says for what message it is, and how many pieces the lane has had with
+/// it. So whoever finds all its lines has the piece. Backends without such lanes need not know of them.
+///
 /// A member does many messages at once, of many links: whatever piece can move does, and none waits for one
 /// of another link. Lanes do not wait for one another either, so it does not matter whether they are done at
 /// once or one after another.
@@ -65,11 +69,21 @@ struct TeamLinks {
   std::span<const LinkPart> parts;
   std::span<const LinkMessage> messages;
 
-  /// Lanes that have something to do.
+  /// Lanes that have something to do, but for those of lines.
   [[nodiscard]] std::uint32_t lanes_used() const noexcept {
     std::uint64_t most = 0;
-    for (const LinkMessage& message : messages) most = std::max(most, layout.link_pieces(message.bytes));
+    for (const LinkMessage& message : messages) {
+      if (!layout.goes_in_lines(message.bytes)) most = std::max(most, layout.link_pieces(message.bytes));
+    }
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, layout.link_lanes));
+  }
+  /// Likewise, of those of lines.
+  [[nodiscard]] std::uint32_t line_lanes_used() const noexcept {
+    std::uint64_t most = 0;
+    for (const LinkMessage& message : messages) {
+      if (layout.goes_in_lines(message.bytes)) most = std::max(most, layout.line_pieces(message.bytes));
+    }
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, layout.line_lanes));
   }
 };
 
@@ -77,6 +91,13 @@ struct TeamLinks {
 /// have that hold none. On GPUs, too.
 [[nodiscard]] constexpr std::uint64_t invitation_for(const LinkMessage& message) noexcept {
   return message.bytes << 16U | message.dtype;
+}
+
+/// What each line of a message's piece says besides its bytes, where `count` is that of the lane's pieces
+/// with this one; never 0, which lines have that nobody has written. On GPUs, too.
+[[nodiscard]] constexpr std::uint64_t line_mark(const LinkMessage& message, std::uint32_t count) noexcept {
+  constexpr std::uint64_t is_written = std::uint64_t{1} << 63U;
+  return is_written | (message.bytes << 8U | message.dtype) << 32U | count;
 }
 
 /// Where a lane is in a part of a task. On GPUs, too.

@@ -104,7 +104,7 @@ struct alignas(16) LinkLabel {
 };
 
 /// What lies where in a window: flags, labels and invitations of links, lines of what is given, inboxes,
-/// slots, and slots of links (`team_links.hpp`). All but slots are zero at first.
+/// lines of links, slots, and slots of links (`team_links.hpp`). All but slots are zero at first.
 struct TeamWindowLayout {
   static constexpr std::size_t alignment = 4096;
   static constexpr std::uint32_t slot_count = 8;
@@ -114,6 +114,10 @@ struct TeamWindowLayout {
   static constexpr std::uint64_t link_alignment = 128;
   /// No message goes in smaller pieces, where slots have room for these.
   static constexpr std::uint64_t smallest_link_piece = 4096;
+  /// Pieces that go in lines are multiples of so many bytes, one line for each lane of a warp, and no larger
+  /// than that.
+  static constexpr std::uint64_t smallest_line_piece = 256;
+  static constexpr std::uint64_t largest_line_piece = 1024;
 
   std::uint32_t members = 0;
   std::uint64_t slot_bytes = 0;   ///< a multiple of `alignment`
@@ -121,6 +125,7 @@ struct TeamWindowLayout {
   TeamLines lines = TeamLines::narrow;
   std::uint32_t link_lanes = 0;       ///< of each link; 0: there are none
   std::uint64_t link_slot_bytes = 0;  ///< a multiple of `link_alignment`
+  std::uint32_t line_lanes = 0;  ///< further ones of each link, whose pieces go in lines; 0: there are none
 
   /// Set by member `from`, in the window of a member that reads its slots: the latest round it has put bytes
   /// for.
@@ -137,14 +142,17 @@ struct TeamWindowLayout {
   [[nodiscard]] static constexpr bool is_milestone(std::uint32_t before, std::uint32_t finished) noexcept {
     return before / milestone_distance != finished / milestone_distance;
   }
-  /// Set by member `from` in the window of the member that receives: how many pieces it has put in the lane.
+  /// Lanes of lines are numbered after the others.
+  [[nodiscard]] constexpr std::uint32_t all_link_lanes() const noexcept { return link_lanes + line_lanes; }
+  /// Set by member `from` in the window of the member that receives: how many pieces it has put in the lane,
+  /// which is none of lines.
   [[nodiscard]] constexpr std::size_t link_ready_offset(std::uint32_t from,
                                                         std::uint32_t lane) const noexcept {
     return (2 * members + from * link_lanes + lane) * sizeof(SharedFlag);
   }
   /// Set by member `by` in the window of the member that sends: how many pieces it has taken out of the lane.
   [[nodiscard]] constexpr std::size_t link_taken_offset(std::uint32_t by, std::uint32_t lane) const noexcept {
-    return (2 * members + (members + by) * link_lanes + lane) * sizeof(SharedFlag);
+    return (2 * members + members * link_lanes + by * all_link_lanes() + lane) * sizeof(SharedFlag);
   }
   /// Where member `from` puts the label of the piece of so many pieces before it in the lane, in the window
   /// of the member that receives.
@@ -189,8 +197,20 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr std::uint64_t message_alignment() const noexcept {
     return lines == TeamLines::narrow ? 16 : line_data_bytes();
   }
+  /// What the lines of so many bytes of a piece take.
+  [[nodiscard]] static constexpr std::uint64_t bytes_in_lines(std::uint64_t bytes) noexcept {
+    return bytes / sizeof(TeamLine::data) * sizeof(TeamLine);
+  }
+  /// Where member `from` puts the lines of the piece of so many pieces before it in a lane of lines, in the
+  /// window of the member that receives.
+  [[nodiscard]] constexpr std::size_t link_lines_offset(std::uint32_t from, std::uint32_t lane,
+                                                        std::uint32_t before) const noexcept {
+    const std::size_t piece =
+        (std::size_t{from} * line_lanes + (lane - link_lanes)) * link_slots + before % link_slots;
+    return inboxes_offset() + slot_count * inbox_bytes + piece * bytes_in_lines(largest_line_piece);
+  }
   [[nodiscard]] constexpr std::size_t slots_offset() const noexcept {
-    return inboxes_offset() + slot_count * inbox_bytes;
+    return link_lines_offset(members, link_lanes, 0);
   }
   [[nodiscard]] constexpr std::uint64_t slot_shift(std::uint32_t round) const noexcept {
     return round % slot_count * slot_bytes;
@@ -212,6 +232,24 @@ struct TeamWindowLayout {
   }
   [[nodiscard]] constexpr std::uint64_t link_pieces(std::uint64_t bytes) const noexcept {
     const std::uint64_t piece = link_piece_bytes(bytes);
+    return bytes == 0 ? 1 : (bytes + piece - 1) / piece;
+  }
+  /// Messages of no more bytes go in lines, if there are lanes for them: all of one can be under way at once.
+  [[nodiscard]] constexpr std::uint64_t most_in_lines() const noexcept {
+    return line_lanes * link_slots * largest_line_piece;
+  }
+  [[nodiscard]] constexpr bool goes_in_lines(std::uint64_t bytes) const noexcept {
+    return line_lanes != 0 && bytes <= most_in_lines();
+  }
+  /// Then, how it is cut; as above, piece i goes by lane i modulo their number.
+  [[nodiscard]] constexpr std::uint64_t line_piece_bytes(std::uint64_t bytes) const noexcept {
+    const std::uint64_t share = (bytes + line_lanes - 1) / line_lanes;
+    const std::uint64_t whole = (share + smallest_line_piece - 1) / smallest_line_piece * smallest_line_piece;
+    const std::uint64_t wanted = whole < smallest_line_piece ? smallest_line_piece : whole;
+    return wanted < largest_line_piece ? wanted : largest_line_piece;
+  }
+  [[nodiscard]] constexpr std::uint64_t line_pieces(std::uint64_t bytes) const noexcept {
+    const std::uint64_t piece = line_piece_bytes(bytes);
     return bytes == 0 ? 1 : (bytes + piece - 1) / piece;
   }
   /// Of a message of so many bytes that goes where it is received: the share of each lane that has pieces of
@@ -255,7 +293,8 @@ struct TeamCounters {
   /// Of a team with links, behind this: how many pieces have been sent to each other member by each lane, and
   /// then, how many have been received.
   [[nodiscard]] static constexpr std::size_t bytes_with_links(const TeamWindowLayout& layout) noexcept {
-    return sizeof(TeamCounters) + std::size_t{2} * layout.members * layout.link_lanes * sizeof(std::uint32_t);
+    return sizeof(TeamCounters) +
+           std::size_t{2} * layout.members * layout.all_link_lanes() * sizeof(std::uint32_t);
   }
 };
 

@@ -6,6 +6,7 @@
 #include "tutti/graph.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -141,9 +142,10 @@ void check_single_calls(Group& group) {
 /// small ones, and others of the same length.
 void check_large(const Group& group) {
   const int last = group.members() - 1;
+  const std::int64_t large = backend_kind() == BackendKind::cuda ? 600'001 : 140'001;
   std::vector<Letter> letters;
   for (const Placement placement : {Placement::contiguous, Placement::misaligned, Placement::gapped}) {
-    for (const std::int64_t count : {140'001, 3, 140'001, 131'073, 300'000}) {
+    for (const std::int64_t count : std::array<std::int64_t, 5>{large, 3, large, 131'073, 2 * large}) {
       letters.push_back({0, last, DType::int16, count, 40 + letters.size(), placement});
       letters.push_back({last, 0, DType::int16, count, 40 + letters.size(), placement});
     }

@@ -21,14 +21,15 @@ struct MemberTransfers {
   std::vector<backend::LinkMessage> messages;
 };
 
-/// By link, each in order; nothing for members that do nothing.
+/// By link, each in order, first those on which the member sends: that can begin at once. Nothing for members
+/// that do nothing.
 std::vector<MemberTransfers> transfers_by_member(const Membership& membership,
                                                  std::span<const LinkTransfer> transfers) {
   std::vector<const LinkTransfer*> sorted;
   for (const LinkTransfer& transfer : transfers) sorted.push_back(&transfer);
   const auto link_of = [](const LinkTransfer* transfer) {
     const LinkHalf& half = transfer->half;
-    return std::tuple(half.member, half.peer, half.is_sent);
+    return std::tuple(half.member, !half.is_sent, half.peer);
   };
   std::ranges::stable_sort(sorted, {}, link_of);
   std::vector<MemberTransfers> all;
@@ -111,8 +112,9 @@ void mark_streams(Team& team, std::uint64_t number, std::span<const backend::Str
 }  // namespace
 
 std::uint64_t direct_messages_from(Runtime& runtime, const Team& team) noexcept {
-  return team.registrations() == nullptr ? std::numeric_limits<std::uint64_t>::max()
-                                         : link_tuning_of(runtime.backend().kind()).direct_from;
+  if (team.registrations() == nullptr) return std::numeric_limits<std::uint64_t>::max();
+  return std::max(link_tuning_of(runtime.backend().kind()).direct_from,
+                  team.windows().layout().most_in_lines());
 }
 
 void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64_t number,

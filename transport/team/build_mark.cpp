@@ -31,7 +31,7 @@ constexpr std::uint64_t mixed_sizes(std::uint64_t hash) {
 
 /// What lies in shared memory or is exchanged, as far as sizes tell. What keeps its size and changes its
 /// meaning changes this number: count it up.
-constexpr std::uint64_t meaning = 5;
+constexpr std::uint64_t meaning = 6;
 
 constexpr std::uint64_t layout_of_this_build() {
   std::uint64_t hash =
@@ -41,7 +41,9 @@ constexpr std::uint64_t layout_of_this_build() {
                   backend::MemoryHandle, SharedMemory::Handle>(meaning);
   for (const std::size_t number :
        {LinkLog::history, std::size_t{backend::TeamWindowLayout::link_slots},
-        std::size_t{backend::TeamWindowLayout::smallest_link_piece}, RankStatus::history, Mailbox::capacity,
+        std::size_t{backend::TeamWindowLayout::smallest_link_piece},
+        std::size_t{backend::TeamWindowLayout::smallest_line_piece},
+        std::size_t{backend::TeamWindowLayout::largest_line_piece}, RankStatus::history, Mailbox::capacity,
         RegistrationTable::capacity, std::size_t{backend::TeamWindowLayout::slot_count},
         std::size_t{backend::TeamWindowLayout::alignment},
         std::size_t{std::endian::native == std::endian::little}})

@@ -22,8 +22,9 @@ SharedState::Shape shape_of(const Membership& membership, const TeamSettings& se
           .has_links = membership.rank_count() > 1};
 }
 
-/// Links take no more than as much again as the slots of rounds. There are fewer lanes where slots would be
-/// too small for their flags to be worth it, and none at all in a rank alone, or where nothing is posted.
+/// Slots of links take no more than as much again as those of rounds, and so do their lines. There are fewer
+/// lanes where slots would be too small for their flags to be worth it, and none at all in a rank alone, or
+/// where nothing is posted.
 void lay_out_links(BackendKind backend, const Membership& membership, const TeamSettings& settings,
                    backend::TeamWindowLayout& layout) {
   using Layout = backend::TeamWindowLayout;
@@ -35,6 +36,11 @@ void lay_out_links(BackendKind backend, const Membership& membership, const Team
   const std::uint64_t slot = std::min(tuning.slot_bytes, of_link / lanes);
   layout.link_slot_bytes = slot / Layout::link_alignment * Layout::link_alignment;
   layout.link_lanes = layout.link_slot_bytes == 0 ? 0 : lanes;
+  if (layout.link_lanes == 0) return;
+  constexpr std::uint64_t of_line_lane =
+      Layout::link_slots * Layout::bytes_in_lines(Layout::largest_line_piece);
+  layout.line_lanes = tuning.line_lanes;
+  while (layout.line_lanes * of_line_lane * layout.members > settings.window_bytes) layout.line_lanes /= 2;
 }
 
 backend::TeamWindowLayout window_layout(BackendKind backend, const Membership& membership,

@@ -108,6 +108,7 @@ Windows::~Windows() {
 }
 
 void Windows::use_host_windows(Exchange& exchange) {
+  layout_.line_lanes = 0;  // through host memory, lines would save nothing, of rounds neither
   host_windows_.emplace(runtime_, exchange, layout_.members * layout_.bytes(),
                         membership_.first_on_this_host(), [](std::byte*) {});
   std::vector<std::byte*> all;
@@ -151,7 +152,7 @@ std::string Windows::use_device_windows(Exchange& exchange) {
   free();
   addresses_.clear();
   layout_.lines = backend::TeamLines::narrow;
-  layout_.inbox_bytes = 0;  // through host memory, lines would save nothing
+  layout_.inbox_bytes = 0;
   return complaint;
 }
 

@@ -38,6 +38,15 @@ cudaError_t visit_table(const TableArgument& table, Visitor&& visitor) {
   return visitor(std::type_identity<ParameterTable<large_parameter_table>>{}, table.blob);
 }
 
+/// Calls `visitor` as `visit_table` does; of parameters, only the smaller kinds are there.
+template <class Visitor>
+cudaError_t visit_small_table(const TableArgument& table, Visitor&& visitor) {
+  if (table.in_memory != nullptr) return visitor(std::type_identity<MemoryTable>{}, &table.in_memory);
+  if (table.bytes <= small_parameter_table)
+    return visitor(std::type_identity<ParameterTable<small_parameter_table>>{}, table.blob);
+  return visitor(std::type_identity<ParameterTable<medium_parameter_table>>{}, table.blob);
+}
+
 /// For kernels of reductions, which have only two kinds of tables: of parameters,
 /// `medium_parameter_table` bytes at most.
 template <class Visitor>

@@ -1,31 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/cuda/kernels.hpp"
+#include "backend/cuda/link_lines.cuh"
 #include "backend/cuda/link_table.hpp"
+#include "backend/cuda/link_view.cuh"
 #include "backend/cuda/team_kernel.cuh"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 
 #include <cuda_runtime.h>
 
-/// What a member sends and receives as one kernel.
+/// What a member sends and receives as one kernel: some of its blocks do the lanes of lines
+/// (`link_lines.cuh`), the others do what follows.
 ///
 /// A block does one lane after another. All its threads move a piece together; in between, a thread for each
 /// part asks whether the next piece of that part can move. Nothing waits for one part alone, and all members
 /// do lanes in the same order. A block that waits keeps its place on the device, so this goes on only because
-/// all blocks of all members' grids run at once: `grid_for` makes them as small as those of rounds
+/// all blocks of all members' grids run at once: they are no more than rounds have
 /// (`team_kernel.cuh`, where it is also said why bytes are visible to those who see the flags).
 namespace tutti::backend::cuda {
 namespace {
 
-struct LinkArguments {
-  TeamWindowLayout layout;
-  TeamCounters* counters;
-  std::uint32_t* abort;
-  std::uint32_t member;
-  std::uint32_t lanes;
-  std::uint32_t part_count;
-  std::uint32_t parts_offset;
-  std::uint32_t messages_offset;
-  std::uint64_t direct_from;
-};
 static_assert(medium_parameter_table + sizeof(LinkArguments) <= 4096, "more parameters than always work");
 
 /// Of one part in one lane; only the thread that has the part changes it.
@@ -66,33 +62,23 @@ __device__ void copy_link_piece(std::byte* target, const std::byte* source, std:
   for (std::uint64_t i = done + threadIdx.x; i < bytes; i += blockDim.x) target[i] = source[i];
 }
 
-/// One lane, as it is in this kernel's run.
-struct LinkLane {
-  const LinkArguments& task;
-  const std::byte* table;
-  std::uint32_t lane;
-
-  [[nodiscard]] __device__ std::byte* window(std::uint32_t member) const {
-    return reinterpret_cast<std::byte* const*>(table)[member];
-  }
-  [[nodiscard]] __device__ const LinkPart& part(std::uint32_t index) const {
-    return reinterpret_cast<const LinkPart*>(table + task.parts_offset)[index];
-  }
+/// One lane whose pieces go through slots, or at once to where they are received, by a block.
+struct LinkLane : LinkView {
+  using LinkView::message;
   [[nodiscard]] __device__ const LinkMessage& message(const LinkPart& part, const LinkCursor& cursor) const {
-    const auto* const messages = reinterpret_cast<const LinkMessage*>(table + task.messages_offset);
-    return messages[part.first_message + cursor.message];
-  }
-  [[nodiscard]] __device__ std::uint32_t& count(const LinkPart& part) const {
-    auto* const counts = reinterpret_cast<std::uint32_t*>(task.counters + 1);
-    const std::uint32_t direction = part.is_sent != 0 ? 0 : 1;
-    return counts[(direction * task.layout.members + part.peer) * task.layout.link_lanes + lane];
+    return message(part, cursor.message);
   }
   /// Goes past messages that have no more pieces in the lane.
   __device__ void settle(const LinkPart& part, LinkCursor& cursor) const {
     while (cursor.message < part.message_count) {
-      if (cursor.piece < task.layout.link_pieces(message(part, cursor).bytes)) return;
+      const std::uint64_t bytes = message(part, cursor).bytes;
+      if (!task.layout.goes_in_lines(bytes) && cursor.piece < task.layout.link_pieces(bytes)) return;
       cursor.next_message(lane);
     }
+  }
+  /// In which the sender says how many pieces of the lane it has put.
+  [[nodiscard]] __device__ std::byte* ready_flag(std::uint32_t sender, std::uint32_t receiver) const {
+    return window(receiver) + task.layout.link_ready_offset(sender, lane);
   }
   [[nodiscard]] __device__ std::byte* invitation_to(std::uint32_t sender, std::uint32_t receiver) const {
     return window(sender) + task.layout.link_invitation_offset(receiver, lane);
@@ -114,8 +100,7 @@ struct LinkLane {
       } else {
         // Before it has taken all pieces the receiver may wait for another message, which looks like this
         // one.
-        const SystemWord taken(*reinterpret_cast<std::uint32_t*>(
-            window(task.member) + task.layout.link_taken_offset(part.peer, lane)));
+        const SystemWord taken(*reinterpret_cast<std::uint32_t*>(taken_flag(task.member, part.peer)));
         if (taken.load(::cuda::memory_order_acquire) != cursor.count) return false;
         std::byte* const place = invitation_to(task.member, part.peer);
         const TeamLine invitation = load_line_first(place);
@@ -130,11 +115,11 @@ struct LinkLane {
   }
   [[nodiscard]] __device__ bool can_move(const LinkPart& part, LinkCursor& cursor) const {
     if (!locate(part, cursor)) return false;
-    const std::size_t offset = part.is_sent != 0 ? task.layout.link_taken_offset(part.peer, lane)
-                                                 : task.layout.link_ready_offset(part.peer, lane);
+    std::byte* const place =
+        part.is_sent != 0 ? taken_flag(task.member, part.peer) : ready_flag(part.peer, task.member);
     const std::uint32_t needed =
         part.is_sent != 0 ? cursor.count + 1 - TeamWindowLayout::link_slots : cursor.count + 1;
-    const SystemWord flag(*reinterpret_cast<std::uint32_t*>(window(task.member) + offset));
+    const SystemWord flag(*reinterpret_cast<std::uint32_t*>(place));
     if (!has_reached(flag.load(::cuda::memory_order_acquire), needed)) return false;
     if (part.is_sent != 0) return true;
     const LinkLabel& label = label_of(task.member, part.peer, cursor);
@@ -174,10 +159,9 @@ struct LinkLane {
               cursor.is_direct() ? 0 : static_cast<std::uint32_t>(cursor.bytes(task.layout, whole))};
     }
     cursor.advance(task.layout, lane);
-    const std::size_t offset = part.is_sent != 0 ? task.layout.link_ready_offset(task.member, lane)
-                                                 : task.layout.link_taken_offset(task.member, lane);
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
-    TeamPart::set(window(part.peer) + offset, cursor.count);
+    TeamPart::set(part.is_sent != 0 ? ready_flag(task.member, part.peer) : taken_flag(part.peer, task.member),
+                  cursor.count);
     settle(part, cursor);
   }
   /// By the thread that has the part, once the team has been ended, in all of them before `wait_for_writers`:
@@ -186,7 +170,7 @@ struct LinkLane {
     if (cursor.message == part.message_count || !cursor.is_direct()) return;
     if (part.is_sent == 0) return store_line(invitation_to(part.peer, task.member), {0, 0});
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
-    TeamPart::set(window(part.peer) + task.layout.link_ready_offset(task.member, lane), cursor.count + 1);
+    TeamPart::set(ready_flag(task.member, part.peer), cursor.count + 1);
   }
   /// Who has begun is waited for, if not for ever; others, who may be about to, for a moment.
   __device__ void wait_for_writers(const LinkPart& part, const LinkCursor& cursor) const {
@@ -195,8 +179,7 @@ struct LinkLane {
     constexpr std::uint64_t longest_of_a_byte = 5;  // nanoseconds, of all lanes together
     const std::uint64_t longest = moment + longest_of_a_byte * message(part, cursor).bytes;
     ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
-    const SystemWord flag(*reinterpret_cast<std::uint32_t*>(window(task.member) +
-                                                            task.layout.link_ready_offset(part.peer, lane)));
+    const SystemWord flag(*reinterpret_cast<std::uint32_t*>(ready_flag(part.peer, task.member)));
     const SystemWord mark = taken_mark(part.peer, task.member);
     const std::uint64_t begin = nanoseconds();
     while (!has_reached(flag.load(::cuda::memory_order_acquire), cursor.count + 1)) {
@@ -254,46 +237,86 @@ struct LinkLane {
 template <class Table>
 __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     links_kernel(const __grid_constant__ Table table, const __grid_constant__ LinkArguments task) {
-  extern __shared__ LinkState link_states[];
-  if (__syncthreads_or(load_state(task.counters).gave_up ? 1 : 0) != 0) return;
-  for (std::uint32_t lane = blockIdx.x; lane < task.lanes; lane += gridDim.x) {
-    if (LinkLane{task, table.data(), lane}.run(link_states)) continue;
-    if (threadIdx.x == 0) give_up(task.counters);
+  extern __shared__ __align__(16) std::byte link_states[];
+  if (blockIdx.x < task.lane_blocks) {
+    if (__syncthreads_or(load_state(task.counters).gave_up ? 1 : 0) != 0) return;
+    auto* const states = reinterpret_cast<LinkState*>(link_states);
+    for (std::uint32_t lane = blockIdx.x; lane < task.lanes; lane += task.lane_blocks) {
+      if (LinkLane{task, table.data(), lane}.run(states)) continue;
+      if (threadIdx.x == 0) give_up(task.counters);
+      return;
+    }
+    return;
+  }
+  const std::uint32_t warp = threadIdx.x / warp_lanes;
+  if (warp >= task.line_warps) return;
+  auto* const states = reinterpret_cast<LineState*>(link_states) + warp * task.part_count;
+  const std::uint32_t warps = (gridDim.x - task.lane_blocks) * task.line_warps;
+  for (std::uint32_t piece = (blockIdx.x - task.lane_blocks) * task.line_warps + warp;
+       piece < task.line_lanes; piece += warps) {
+    if (LineLane{task, table.data(), task.layout.link_lanes + piece}.run(states)) continue;
+    if (threadIdx.x % warp_lanes == 0) give_up(task.counters);
     return;
   }
 }
 
-TeamGrid link_grid(const TeamLinks& task, std::uint32_t lanes, int multiprocessors) {
-  TeamShape shape;
-  shape.gets.tile_count = lanes * team_warps_per_block;
-  return grid_for(shape, multiprocessors, task.teams_on_device);
+/// Blocks of both kinds run at once, so a grid has one of each at least.
+struct LinkGrid {
+  std::uint32_t lane_blocks = 0;
+  std::uint32_t line_blocks = 0;
+  std::uint32_t threads = 0;
+  std::uint32_t line_warps = 1;
+  std::size_t shared_bytes = 0;
+};
+
+LinkGrid link_grid(const TeamLinks& task, int multiprocessors) {
+  constexpr std::uint32_t wanted_line_warps = 4;
+  constexpr std::size_t most_shared_bytes = std::size_t{48} << 10U;
+  const std::size_t line_states = task.parts.size() * sizeof(LineState);
+  const std::uint32_t lanes = task.lanes_used();
+  const std::uint32_t line_lanes = task.line_lanes_used();
+  LinkGrid grid;
+  if (lanes + line_lanes == 0) return grid;
+  grid.line_warps = static_cast<std::uint32_t>(std::clamp<std::size_t>(
+      most_shared_bytes / line_states, 1, std::min(wanted_line_warps, std::max(line_lanes, 1U))));
+  const std::uint32_t most = std::max(most_blocks(multiprocessors, task.teams_on_device), 2U);
+  const std::uint32_t wanted = (line_lanes + grid.line_warps - 1) / grid.line_warps;
+  grid.line_blocks = std::min(wanted, lanes == 0 ? most : most / 2);
+  grid.lane_blocks = std::min(lanes, most - grid.line_blocks);
+  grid.threads = lanes != 0 ? team_threads : grid.line_warps * warp_lanes;
+  grid.shared_bytes = std::max(lanes != 0 ? task.parts.size() * sizeof(LinkState) : 0,
+                               line_lanes != 0 ? grid.line_warps * line_states : 0);
+  return grid;
 }
 
 }  // namespace
 
 cudaError_t launch_links(LaunchSite where, const TeamLinks& task, const TableArgument& argument,
                          const LinkTable& table) {
-  const std::uint32_t lanes = task.lanes_used();
-  if (lanes == 0) return cudaSuccess;
+  const LinkGrid grid = link_grid(task, where.multiprocessors);
+  if (grid.lane_blocks + grid.line_blocks == 0) return cudaSuccess;
   LinkArguments beside{.layout = task.layout,
                        .counters = task.counters,
                        .abort = word_of(task.abort->state),
                        .member = task.member,
-                       .lanes = lanes,
+                       .lanes = task.lanes_used(),
+                       .line_lanes = task.line_lanes_used(),
+                       .lane_blocks = grid.lane_blocks,
+                       .line_warps = grid.line_warps,
                        .part_count = static_cast<std::uint32_t>(task.parts.size()),
                        .parts_offset = table.parts_offset,
                        .messages_offset = table.messages_offset,
                        .direct_from = task.direct_from};
-  const TeamGrid grid = link_grid(task, lanes, where.multiprocessors);
-  return visit_reduction_table(argument, [&]<class Table>(std::type_identity<Table>, const void* blob) {
+  return visit_small_table(argument, [&]<class Table>(std::type_identity<Table>, const void* blob) {
     void* arguments[] = {const_cast<void*>(blob), &beside};
-    return cudaLaunchKernel(kernel_address(links_kernel<Table>), dim3(grid.blocks), dim3(team_threads),
-                            arguments, task.parts.size() * sizeof(LinkState), where.stream);
+    return cudaLaunchKernel(kernel_address(links_kernel<Table>), dim3(grid.lane_blocks + grid.line_blocks),
+                            dim3(grid.threads), arguments, grid.shared_bytes, where.stream);
   });
 }
 
 cudaError_t preload_links() {
-  return preload_all({kernel_address(links_kernel<ParameterTable<medium_parameter_table>>),
+  return preload_all({kernel_address(links_kernel<ParameterTable<small_parameter_table>>),
+                      kernel_address(links_kernel<ParameterTable<medium_parameter_table>>),
                       kernel_address(links_kernel<MemoryTable>)});
 }
 

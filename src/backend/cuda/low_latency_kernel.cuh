@@ -98,15 +98,6 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   if (task.counts_done && threadIdx.x == 0) part.count_done(done_before);
 }
 
-/// Calls `visitor` as `visit_table` does; of parameters, only the smaller kinds are there.
-template <class Visitor>
-cudaError_t visit_small_table(const TableArgument& table, Visitor&& visitor) {
-  if (table.in_memory != nullptr) return visitor(std::type_identity<MemoryTable>{}, &table.in_memory);
-  if (table.bytes <= small_parameter_table)
-    return visitor(std::type_identity<ParameterTable<small_parameter_table>>{}, table.blob);
-  return visitor(std::type_identity<ParameterTable<medium_parameter_table>>{}, table.blob);
-}
-
 template <class Gets>
 cudaError_t launch_low_latency(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                const TeamShape& shape) {

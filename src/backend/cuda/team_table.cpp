@@ -13,13 +13,13 @@ namespace {
 constexpr std::uint32_t smallest_copy_tile = 4 * smallest_tile;
 constexpr std::uint32_t smallest_sum_tile = smallest_tile;
 
-std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device) {
+}  // namespace
+
+std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device) noexcept {
   const auto chip = static_cast<std::uint32_t>(std::max(multiprocessors, 1));
   const std::uint32_t share = chip * team_blocks_per_multiprocessor / std::max(teams_on_device, 1U);
   return std::clamp(share, 1U, std::min(chip, most_team_blocks));
 }
-
-}  // namespace
 
 void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   table.bytes = 0;

@@ -76,7 +76,7 @@ struct LinkOrders {
 
   [[nodiscard]] std::atomic_ref<std::uint32_t> count(const LinkPart& part, std::uint32_t lane) const {
     const std::uint32_t direction = part.is_sent != 0 ? 0 : 1;
-    return std::atomic_ref(counts[(direction * layout.members + part.peer) * layout.link_lanes + lane]);
+    return std::atomic_ref(counts[(direction * layout.members + part.peer) * layout.all_link_lanes() + lane]);
   }
   /// The flag that says whether the next piece can move, and what it must have come to.
   [[nodiscard]] SharedFlag& flag(const LinkPart& part, std::uint32_t lane) const {
