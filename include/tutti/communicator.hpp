@@ -170,29 +170,29 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   // Between two members. Only the ranks of these two know of a message: others make no call. The k-th message
   // that a member sends to another is the k-th that the other receives from it; there are no tags. Both give
   // as many elements of the same type: else the communicator ends with Error(invalid_argument), with both
-  // sides, and nothing of the message is written (but on GPUs a later one, if that is like the one that was
-  // expected, may be in part). The sender's stream may have gone on. A captured side goes
-  // with a captured one; replays of graphs that meet another message than theirs wait until the communicator
-  // is aborted.
+  // sides, and nothing of the message is written (but on GPUs a later one may be, if that is like the one
+  // that was expected). The sender's stream may have gone on. A captured side goes with a captured one;
+  // replays of graphs that meet another message than theirs wait until the communicator is aborted.
   //
   // A call has its place among the calls of its own rank, which follow one another on the streams. So where
   // one side waits, the other must come without waiting for it first: two ranks that both send and then
   // receive, in two calls each, wait for one another for ever, if not the messages are small and happen to
-  // fit into slots, on which nothing should rely. `sendrecv` and batches do all their messages at once: in
-  // whatever order they stand, each goes on as soon as its other side is there. The host does not wait for
-  // other ranks, but where launches return only when their kernels have ended, or a device takes no more
-  // launches for now; and for 200 ms at most for the sender's process to open a segment of memory into which
-  // something large is received, the first time and where calls are captured.
+  // fit into the receiver's window, on which nothing should rely. `sendrecv` and batches do all their
+  // messages at once: in whatever order they stand, each goes on as soon as its other side is there. The host
+  // does not wait for other ranks, but where launches return only when their kernels have ended, or a device
+  // takes no more launches for now; and for 200 ms at most for the sender's process to open a segment of
+  // memory into which something large is received, the first time and where calls are captured.
   //
   // A message that takes too long ends the communicator with Error(timeout), which names the partner whose
   // half is missing, or else not complete: in a chain of ranks, that one may be waiting for another.
   //
   // What is sent may be written over, in stream order, when the call is over: the bytes are then with the
-  // receiver, or in its slots. Cost: the bytes once to the receiver's device and once there, but for those of
-  // more than 256 KiB (128 KiB on virtual devices), which are written where they are received, if the
-  // sender's process has that memory open (see *Memory* above); through host memory where devices do not
-  // reach one another's, and from host to host through the network as well; in one process a copy. Between
-  // hosts, too, messages can be captured: replays need no call of the host's.
+  // receiver, or in its window. Cost: the bytes once to the receiver's device, on GPUs twice as many, and
+  // once there, but for those of more than 1 MiB (on GPUs without NVLink 256 KiB, on virtual devices 128
+  // KiB), which are written where they are received, if the sender's process has that memory open (see
+  // *Memory* above); through host memory where devices do not reach one another's, and from host to host
+  // through the network as well; in one process a copy. Between hosts, too, messages can be captured: replays
+  // need no call of the host's.
   //
   // With `options.transport` nccl messages between processes are sends and receives of NCCL's, once a call of
   // all ranks has gone by it, a broadcast for instance: before, they are Error(unsupported), as all ranks

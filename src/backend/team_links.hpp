@@ -30,7 +30,8 @@
 ///
 /// Small messages go in lines where the layout has lanes for them, each piece with neither flag nor label: a
 /// line has 8 bytes of the message, says for what message it is, and how many pieces the lane has had with
-/// it. So whoever finds all its lines has the piece. Backends without such lanes need not know of them.
+/// it. So whoever finds all its lines has the piece. The first of these lanes has a line for each of the
+/// other messages, too. Backends without such lanes need not know of them.
 ///
 /// A member does many messages at once, of many links: whatever piece can move does, and none waits for one
 /// of another link. Lanes do not wait for one another either, so it does not matter whether they are done at
@@ -79,10 +80,10 @@ struct TeamLinks {
   }
   /// Likewise, of those of lines.
   [[nodiscard]] std::uint32_t line_lanes_used() const noexcept {
+    if (layout.line_lanes == 0) return 0;
     std::uint64_t most = 0;
-    for (const LinkMessage& message : messages) {
-      if (layout.goes_in_lines(message.bytes)) most = std::max(most, layout.line_pieces(message.bytes));
-    }
+    for (const LinkMessage& message : messages)
+      most = std::max(most, layout.line_pieces(layout.line_bytes(message.bytes)));
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(most, layout.line_lanes));
   }
 };

@@ -241,7 +241,11 @@ struct TeamWindowLayout {
   [[nodiscard]] constexpr bool goes_in_lines(std::uint64_t bytes) const noexcept {
     return line_lanes != 0 && bytes <= most_in_lines();
   }
-  /// Then, how it is cut; as above, piece i goes by lane i modulo their number.
+  /// What goes in lines of a message of so many bytes: all or nothing.
+  [[nodiscard]] constexpr std::uint64_t line_bytes(std::uint64_t bytes) const noexcept {
+    return goes_in_lines(bytes) ? bytes : 0;
+  }
+  /// How that is cut; as above, piece i goes by lane i modulo their number, and nothing is a piece as well.
   [[nodiscard]] constexpr std::uint64_t line_piece_bytes(std::uint64_t bytes) const noexcept {
     const std::uint64_t share = (bytes + line_lanes - 1) / line_lanes;
     const std::uint64_t whole = (share + smallest_line_piece - 1) / smallest_line_piece * smallest_line_piece;

@@ -91,8 +91,21 @@ TEST(TeamWindowLayout, CutsMessagesThatGoInLinesIntoPiecesThatAreUnderWayAtOnce)
       EXPECT_TRUE(pieces == 1 || (pieces - 1) * piece < bytes) << "the last piece has bytes";
     }
     EXPECT_FALSE(layout.goes_in_lines(most + 1));
+    EXPECT_EQ(layout.line_bytes(most), most);
+    EXPECT_EQ(layout.line_bytes(most + 1), 0U);
+    EXPECT_EQ(layout.line_pieces(0), 1U);
   }
   EXPECT_FALSE((TeamWindowLayout{.members = 2}.goes_in_lines(0)));
+}
+
+TEST(TeamLinks, OfLargeMessagesAloneUseTheFirstLaneOfLinesToo) {
+  const TeamWindowLayout layout{.members = 2, .link_lanes = 4, .link_slot_bytes = 4096, .line_lanes = 8};
+  const std::vector<LinkMessage> small{{.bytes = 1000}, {.bytes = 0}};
+  const std::vector<LinkMessage> large{{.bytes = layout.most_in_lines() + 1}};
+  EXPECT_EQ((TeamLinks{.layout = layout, .messages = small}.lanes_used()), 0U);
+  EXPECT_EQ((TeamLinks{.layout = layout, .messages = small}.line_lanes_used()), 4U);
+  EXPECT_EQ((TeamLinks{.layout = layout, .messages = large}.lanes_used()), 4U);
+  EXPECT_EQ((TeamLinks{.layout = layout, .messages = large}.line_lanes_used()), 1U);
 }
 
 TEST(TeamLinks, MarkLinesOfOtherPiecesAndMessagesOtherwise) {

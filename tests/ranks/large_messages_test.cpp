@@ -4,6 +4,7 @@
 #include "support/test_tensor.hpp"
 #include "transport/team/agreement.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/graph.hpp"
 #include "tutti/stream.hpp"
 
 #include <chrono>
@@ -79,7 +80,7 @@ TEST(Messages, ALargeOneIsNotWrittenWhereAnEarlierOneIsMissing) {
       }
       const Stream fresh(0);
       const StreamGuard guard(fresh);
-      // Shares of GPUs' lanes in which the small one has no piece may have come.
+      // On GPUs it may have come, as another kind of lane has the small one; but no kernel has ended with it.
       const bool is_whole = backend_kind() == BackendKind::host;
       EXPECT_TRUE(!is_whole || holds(large, sends ? 1 : 2));
     });
@@ -103,6 +104,75 @@ TEST(Messages, LargeOnesGoOnWithoutARankThatHasLeft) {
     for (int i = 0; i < 3; ++i) sends ? communicator->send(tensor, 1) : communicator->recv(tensor, 0);
     synchronize(0);
     EXPECT_TRUE(holds(tensor, 5));
+  });
+}
+
+/// A batch of one rank against the same messages of the other, one call after another.
+void exchange_in_turn(Communicator& communicator, bool is_first, std::int64_t count,
+                      std::int64_t last_count) {
+  const auto tensor_of = [](std::int64_t elements, int value) {
+    return full({elements}, value, {.dtype = DType::int32, .device = 0});
+  };
+  const Tensor there = tensor_of(count, is_first ? 1 : 0);
+  const Tensor back = tensor_of(count, is_first ? 0 : 2);
+  const Tensor last = tensor_of(last_count, is_first ? 3 : 0);
+  if (is_first) {
+    communicator.batch_send_recv({Message::send(there, 1), Message::recv(back, 1), Message::send(last, 1)});
+  } else {
+    communicator.recv(there, 0);
+    communicator.send(back, 0);
+    communicator.recv(last, 0);
+  }
+  synchronize(0);
+  EXPECT_TRUE(holds(there, 1));
+  EXPECT_TRUE(holds(back, 2));
+  EXPECT_TRUE(holds(last, 3));
+}
+
+TEST(Messages, OfABatchGoOnWhereTheirPartnerMakesACallForEach) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    for (const std::int64_t count : {20'000, 250'000})
+      exchange_in_turn(communicator, exchange.rank() == 0, count, 2 * large_count());
+  });
+}
+
+TEST(Messages, OfABatchGoOnWhereManyCommunicatorsShareADevice) {
+  expect_all_right(2, [](Exchange& exchange) {
+    // So many that on GPUs no more than a few blocks are left for each.
+    const int others = backend_kind() == BackendKind::cuda ? 19 : 1;
+    std::vector<Communicator> communicators;
+    for (int i = 0; i <= others; ++i) communicators.push_back(make(exchange, 60s));
+    for (const std::int64_t count : {20'000, 250'000, 400'000})
+      exchange_in_turn(communicators.back(), exchange.rank() == 0, count, 2 * large_count());
+  });
+}
+
+TEST(Messages, LargeAndSmallThatAreReplayedInAnotherOrderWaitUntilTheCommunicatorIsAborted) {
+  expect_all_right(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    const bool sends = exchange.rank() == 0;
+    const Stream stream(0);
+    const StreamGuard guard(stream);
+    const auto captured = [&](const Tensor& tensor) {
+      return Graph::capture({stream},
+                            [&] { sends ? communicator.send(tensor, 1) : communicator.recv(tensor, 0); });
+    };
+    const auto tensor_of = [&](std::int64_t count) {
+      return full({count}, sends ? 1 : 2, {.dtype = DType::int32, .device = 0});
+    };
+    const Tensor small = tensor_of(25);
+    const Tensor large = tensor_of(2 * large_count());
+    stream.synchronize();
+    const Graph of_small = captured(small);
+    const Graph of_large = captured(large);
+    (sends ? of_small : of_large).launch(stream);
+    (sends ? of_large : of_small).launch(stream);
+    std::this_thread::sleep_for(300ms);
+    EXPECT_FALSE(stream.query());
+    transport::team::synchronize(exchange);
+    if (sends) communicator.abort("enough");
+    expect_end(communicator, ErrorCode::aborted, {"enough"});
   });
 }
 

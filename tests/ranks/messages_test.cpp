@@ -81,13 +81,13 @@ TEST(Messages, ThatDifferAreNotReceivedHoweverFarAheadTheirSenderIs) {
                                                  {usual, {DType::int32, 9}},
                                                  {usual, {DType::int32, 0}},
                                                  {{DType::int32, 0}, usual},
-                                                 {{DType::int32, 100'000}, {DType::int32, 100'001}},
-                                                 {{DType::int32, 100'001}, {DType::int32, 100'000}},
-                                                 {{DType::int32, 100'000}, {DType::float32, 100'000}},
-                                                 {{DType::int32, 100'000}, usual},
-                                                 {usual, {DType::int32, 100'000}}};
-  for (const auto& [sent, received] : pairs) {
-    expect_all_right(2, [&, sent = sent, received = received](Exchange& exchange) {
+                                                 {{DType::int32, 300'000}, {DType::int32, 300'001}},
+                                                 {{DType::int32, 300'001}, {DType::int32, 300'000}},
+                                                 {{DType::int32, 300'000}, {DType::float32, 300'000}},
+                                                 {{DType::int32, 300'000}, usual},
+                                                 {usual, {DType::int32, 300'000}}};
+  const auto check = [&](const Side& sent, const Side& received, bool are_together) {
+    expect_all_right(2, [&](Exchange& exchange) {
       Communicator communicator = make(exchange, 60s);
       constexpr int before = 30;
       const bool sends = exchange.rank() == 0;
@@ -100,8 +100,12 @@ TEST(Messages, ThatDifferAreNotReceivedHoweverFarAheadTheirSenderIs) {
           sends ? communicator.send(tensor, 1) : communicator.recv(tensor, 0);
         };
         for (int i = 0; i < before; ++i) send_or_receive(filled(usual, 1));
-        send_or_receive(other);
-        send_or_receive(next);
+        if (sends && are_together) {
+          communicator.batch_send_recv({Message::send(other, 1), Message::send(next, 1)});
+        } else {
+          send_or_receive(other);
+          send_or_receive(next);
+        }
       } catch (const Error& error) {  // of whoever comes second
         EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
       }
@@ -118,6 +122,9 @@ TEST(Messages, ThatDifferAreNotReceivedHoweverFarAheadTheirSenderIs) {
       for (const Tensor& tensor : {other, next})
         EXPECT_TRUE(tensor.numel() == 0 || holds(tensor.to(DType::int32), sends ? 1 : 2));
     });
+  };
+  for (const auto& [sent, received] : pairs) {
+    for (const bool are_together : {false, true}) check(sent, received, are_together);
   }
 }
 
@@ -290,7 +297,7 @@ TEST(Messages, AreNotSentToWhoHasLeft) {
 TEST(Messages, ThatHaveBeenSentAreReceivedWhenTheirSenderHasLeft) {
   expect_all_right(2, [](Exchange& exchange) {
     std::optional<Communicator> communicator = make(exchange, 60s);
-    // As many as fit into slots, so the sender has sent all of them; some without bytes.
+    // As many as fit into the window, so the sender has sent all of them; some without bytes.
     constexpr int full_ones = 3;
     std::vector<Tensor> tensors;
     for (int i = 0; i < 4; ++i) {

@@ -82,7 +82,7 @@ std::uint64_t Links::post(const std::vector<LinkHalf>& halves, bool is_captured)
     }
     for (const LinkHalf& half : halves) announce(sides_[index(half)]);
     look_for_ranks_that_left(
-        batch, nullptr);  // what is sent may fit into slots, and then nothing waits for the peer
+        batch, nullptr);  // what is sent may fit into its window, and then nothing waits for the peer
     if (!is_captured) under_way_.push_back(std::move(batch));
   }
   abort_.require_running();

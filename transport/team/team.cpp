@@ -23,12 +23,13 @@ SharedState::Shape shape_of(const Membership& membership, const TeamSettings& se
 }
 
 /// Slots of links take no more than as much again as those of rounds, and so do their lines. There are fewer
-/// lanes where slots would be too small for their flags to be worth it, and none at all in a rank alone, or
-/// where nothing is posted.
+/// lanes where slots would be too small for their flags to be worth it, and none at all in a rank alone,
+/// where nothing is posted, or NCCL carries what is.
 void lay_out_links(BackendKind backend, const Membership& membership, const TeamSettings& settings,
                    backend::TeamWindowLayout& layout) {
   using Layout = backend::TeamWindowLayout;
-  if (membership.rank_count() == 1 || !settings.is_posted) return;
+  if (membership.rank_count() == 1 || !settings.is_posted || settings.transport == TransportKind::nccl)
+    return;
   const LinkTuning tuning = link_tuning_of(backend);
   const std::uint64_t of_link = settings.window_bytes / layout.members / Layout::link_slots;
   std::uint32_t lanes = tuning.lanes;

@@ -131,6 +131,10 @@ void Windows::allocate_counters() {
 
 std::string Windows::use_device_windows(Exchange& exchange) {
   layout_.lines = are_joined_by_nvlink(exchange) ? backend::TeamLines::wide : backend::TeamLines::narrow;
+  // Elsewhere, twice the bytes take longer than what large messages wait for.
+  constexpr std::uint32_t lanes_without_nvlink = 64;
+  if (layout_.lines == backend::TeamLines::narrow)
+    layout_.line_lanes = std::min(layout_.line_lanes, lanes_without_nvlink);
   const std::uint64_t wanted =
       layout_.in_lines(low_latency_to(Collective::all_reduce_add, layout_.lines, runtime_.backend().kind()));
   layout_.inbox_bytes = std::min(round_up(wanted + padding, backend::TeamWindowLayout::alignment),

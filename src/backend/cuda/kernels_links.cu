@@ -14,11 +14,12 @@
 /// What a member sends and receives as one kernel: some of its blocks do the lanes of lines
 /// (`link_lines.cuh`), the others do what follows.
 ///
-/// A block does one lane after another. All its threads move a piece together; in between, a thread for each
-/// part asks whether the next piece of that part can move. Nothing waits for one part alone, and all members
-/// do lanes in the same order. A block that waits keeps its place on the device, so this goes on only because
-/// all blocks of all members' grids run at once: they are no more than rounds have
-/// (`team_kernel.cuh`, where it is also said why bytes are visible to those who see the flags).
+/// A block does its lanes at once. All its threads move a piece together; in between, a thread for each part
+/// of each lane asks whether the next piece of that part can move. So nothing waits for one part alone, or
+/// for another lane. (Where shared memory has no room for the states of all, some lanes come after others, on
+/// all members in the same order.) A block that waits keeps its place on the device, so this goes on only
+/// because all blocks of all members' grids run at once: they are no more than rounds have
+/// (`team_kernel.cuh`; in `team_part.cuh` it is said why bytes are visible to those who see the flags).
 namespace tutti::backend::cuda {
 namespace {
 
@@ -188,51 +189,86 @@ struct LinkLane : LinkView {
       if (waited > (has_begun ? longest : moment)) return;
     }
   }
+};
 
-  /// False once the team has been ended.
+/// Lanes that a block does all at once: `count` of them, `step` apart.
+struct LinkLanes {
+  const LinkArguments& task;
+  const std::byte* table;
+  std::uint32_t first;
+  std::uint32_t step;
+  std::uint32_t count;
+
+  /// False once the team has been ended. `states`: one for each part in each lane.
   [[nodiscard]] __device__ bool run(LinkState* states) const {
-    for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x) {
-      states[i].cursor = {.piece = lane, .message = 0, .count = count(part(i))};
-      settle(part(i), states[i].cursor);
-    }
+    const std::uint32_t all = count * task.part_count;
+    for_own([&](std::uint32_t i) {
+      const LinkLane lane = lane_of(i);
+      const LinkPart& part = part_of(i);
+      states[i].cursor = {.piece = lane.lane, .message = 0, .count = lane.count(part)};
+      lane.settle(part, states[i].cursor);
+    });
     for (std::uint32_t polls = 1;;) {
       bool is_open = false;
       bool moves = false;
-      for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x) {
+      for_own([&](std::uint32_t i) {
         LinkState& state = states[i];
-        const bool is_left = state.cursor.message < part(i).message_count;
-        const bool can = is_left && can_move(part(i), state.cursor);
+        const LinkPart& part = part_of(i);
+        const bool is_left = state.cursor.message < part.message_count;
+        const bool can = is_left && lane_of(i).can_move(part, state.cursor);
         state.can_move = can ? 1 : 0;
         is_open |= is_left;
         moves |= can;
-      }
+      });
       if (__syncthreads_or(is_open ? 1 : 0) == 0) break;
       if (__syncthreads_or(moves ? 1 : 0) == 0) {
         const bool is_ended = threadIdx.x == 0 && is_turn_to_look(polls) && is_aborted(task.abort);
         ++polls;
         if (__syncthreads_or(is_ended ? 1 : 0) != 0) {
-          for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x)
-            take_back(part(i), states[i].cursor);
-          for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x)
-            wait_for_writers(part(i), states[i].cursor);
+          for_own([&](std::uint32_t i) { lane_of(i).take_back(part_of(i), states[i].cursor); });
+          for_own([&](std::uint32_t i) { lane_of(i).wait_for_writers(part_of(i), states[i].cursor); });
           return false;
         }
         continue;
       }
-      for (std::uint32_t i = 0; i < task.part_count; ++i) {
-        if (states[i].can_move != 0) move(part(i), states[i].cursor);
+      for (std::uint32_t i = 0; i < all; ++i) {
+        if (states[i].can_move != 0) lane_of(i).move(part_of(i), states[i].cursor);
       }
       __syncthreads();
-      for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x) {
-        if (states[i].can_move != 0) tell(part(i), states[i].cursor);
-      }
+      for_own([&](std::uint32_t i) {
+        if (states[i].can_move != 0) lane_of(i).tell(part_of(i), states[i].cursor);
+      });
     }
-    for (std::uint32_t i = threadIdx.x; i < task.part_count; i += blockDim.x)
-      count(part(i)) = states[i].cursor.count;
-    __syncthreads();  // before the next lane uses the states
+    for_own([&](std::uint32_t i) { lane_of(i).count(part_of(i)) = states[i].cursor.count; });
+    __syncthreads();  // before other lanes use the states
     return true;
   }
+
+ private:
+  /// Those of the thread.
+  template <class Function>
+  __device__ void for_own(Function&& function) const {
+    for (std::uint32_t i = threadIdx.x; i < count * task.part_count; i += blockDim.x) function(i);
+  }
+  [[nodiscard]] __device__ LinkLane lane_of(std::uint32_t i) const {
+    return {task, table, first + i / task.part_count * step};
+  }
+  [[nodiscard]] __device__ const LinkPart& part_of(std::uint32_t i) const {
+    return lane_of(i).part(i % task.part_count);
+  }
 };
+
+/// Calls `run(first, count)` for the lanes of a block or a warp, the `index`-th of `step`, so many at once as
+/// there is room for; until it returns false, which is the result.
+template <class Run>
+__device__ bool for_lanes(std::uint32_t lanes, std::uint32_t index, std::uint32_t step, std::uint32_t at_once,
+                          Run&& run) {
+  for (std::uint32_t first = index; first < lanes; first += step * at_once) {
+    const std::uint32_t left = (lanes - first + step - 1) / step;
+    if (!run(first, left < at_once ? left : at_once)) return false;
+  }
+  return true;
+}
 
 template <class Table>
 __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
@@ -241,51 +277,74 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   if (blockIdx.x < task.lane_blocks) {
     if (__syncthreads_or(load_state(task.counters).gave_up ? 1 : 0) != 0) return;
     auto* const states = reinterpret_cast<LinkState*>(link_states);
-    for (std::uint32_t lane = blockIdx.x; lane < task.lanes; lane += task.lane_blocks) {
-      if (LinkLane{task, table.data(), lane}.run(states)) continue;
-      if (threadIdx.x == 0) give_up(task.counters);
-      return;
-    }
+    const bool is_over =
+        for_lanes(task.lanes, blockIdx.x, task.lane_blocks, task.lanes_at_once,
+                  [&](std::uint32_t first, std::uint32_t count) {
+                    return LinkLanes{task, table.data(), first, task.lane_blocks, count}.run(states);
+                  });
+    if (!is_over && threadIdx.x == 0) give_up(task.counters);
     return;
   }
   const std::uint32_t warp = threadIdx.x / warp_lanes;
   if (warp >= task.line_warps) return;
-  auto* const states = reinterpret_cast<LineState*>(link_states) + warp * task.part_count;
+  auto* const states = reinterpret_cast<LineState*>(link_states) +
+                       std::size_t{warp} * task.line_lanes_at_once * task.part_count;
   const std::uint32_t warps = (gridDim.x - task.lane_blocks) * task.line_warps;
-  for (std::uint32_t piece = (blockIdx.x - task.lane_blocks) * task.line_warps + warp;
-       piece < task.line_lanes; piece += warps) {
-    if (LineLane{task, table.data(), task.layout.link_lanes + piece}.run(states)) continue;
-    if (threadIdx.x % warp_lanes == 0) give_up(task.counters);
-    return;
-  }
+  const std::uint32_t index = (blockIdx.x - task.lane_blocks) * task.line_warps + warp;
+  const bool is_over = for_lanes(
+      task.line_lanes, index, warps, task.line_lanes_at_once, [&](std::uint32_t first, std::uint32_t count) {
+        return LineLanes{task, table.data(), task.layout.link_lanes + first, warps, count}.run(states);
+      });
+  if (!is_over && threadIdx.x % warp_lanes == 0) give_up(task.counters);
 }
 
-/// Blocks of both kinds run at once, so a grid has one of each at least.
+/// What of a kernel depends on how much there is to do. Blocks of both kinds run at once, so there are two at
+/// least where both are needed: one more than its share where more than 132 teams are on a GPU of as many
+/// multiprocessors.
 struct LinkGrid {
   std::uint32_t lane_blocks = 0;
   std::uint32_t line_blocks = 0;
   std::uint32_t threads = 0;
-  std::uint32_t line_warps = 1;
+  std::uint32_t line_warps = 0;
+  std::uint32_t lanes_at_once = 1;  ///< by a block; all it has, if shared memory has room for their states
+  std::uint32_t line_lanes_at_once = 1;  ///< likewise, by a warp
   std::size_t shared_bytes = 0;
 };
 
+std::uint32_t shares_of(std::uint32_t whole, std::uint32_t parts) {
+  return (whole + parts - 1) / parts;
+}
+
 LinkGrid link_grid(const TeamLinks& task, int multiprocessors) {
-  constexpr std::uint32_t wanted_line_warps = 4;
+  constexpr std::uint32_t fewest_line_warps = 4;
   constexpr std::size_t most_shared_bytes = std::size_t{48} << 10U;
-  const std::size_t line_states = task.parts.size() * sizeof(LineState);
   const std::uint32_t lanes = task.lanes_used();
   const std::uint32_t line_lanes = task.line_lanes_used();
+  const std::uint32_t most =
+      std::max(most_blocks(multiprocessors, task.teams_on_device), lanes != 0 && line_lanes != 0 ? 2U : 1U);
+  const auto at_once = [](std::uint32_t wanted, std::size_t bytes_of_each) {
+    return static_cast<std::uint32_t>(std::clamp<std::size_t>(most_shared_bytes / bytes_of_each, 1, wanted));
+  };
   LinkGrid grid;
-  if (lanes + line_lanes == 0) return grid;
-  grid.line_warps = static_cast<std::uint32_t>(std::clamp<std::size_t>(
-      most_shared_bytes / line_states, 1, std::min(wanted_line_warps, std::max(line_lanes, 1U))));
-  const std::uint32_t most = std::max(most_blocks(multiprocessors, task.teams_on_device), 2U);
-  const std::uint32_t wanted = (line_lanes + grid.line_warps - 1) / grid.line_warps;
-  grid.line_blocks = std::min(wanted, lanes == 0 ? most : most / 2);
-  grid.lane_blocks = std::min(lanes, most - grid.line_blocks);
-  grid.threads = lanes != 0 ? team_threads : grid.line_warps * warp_lanes;
-  grid.shared_bytes = std::max(lanes != 0 ? task.parts.size() * sizeof(LinkState) : 0,
-                               line_lanes != 0 ? grid.line_warps * line_states : 0);
+  if (lanes != 0) {
+    const std::size_t of_lane = task.parts.size() * sizeof(LinkState);
+    grid.lane_blocks = std::min(lanes, line_lanes == 0 ? most : (most + 1) / 2);
+    grid.lanes_at_once = at_once(shares_of(lanes, grid.lane_blocks), of_lane);
+    grid.threads = team_threads;
+    grid.shared_bytes = grid.lanes_at_once * of_lane;
+  }
+  if (line_lanes != 0) {
+    const std::uint32_t left = most - grid.lane_blocks;
+    const std::uint32_t wanted_warps = std::clamp(
+        shares_of(line_lanes, left), std::min(fewest_line_warps, line_lanes), team_warps_per_block);
+    const std::size_t of_lane = task.parts.size() * sizeof(LineState);
+    grid.line_warps = at_once(wanted_warps, of_lane);
+    grid.line_blocks = std::min(shares_of(line_lanes, grid.line_warps), left);
+    grid.line_lanes_at_once =
+        at_once(shares_of(line_lanes, grid.line_blocks * grid.line_warps), grid.line_warps * of_lane);
+    grid.threads = std::max(grid.threads, grid.line_warps * warp_lanes);
+    grid.shared_bytes = std::max(grid.shared_bytes, grid.line_lanes_at_once * grid.line_warps * of_lane);
+  }
   return grid;
 }
 
@@ -293,16 +352,18 @@ LinkGrid link_grid(const TeamLinks& task, int multiprocessors) {
 
 cudaError_t launch_links(LaunchSite where, const TeamLinks& task, const TableArgument& argument,
                          const LinkTable& table) {
+  if (task.messages.empty()) return cudaSuccess;
   const LinkGrid grid = link_grid(task, where.multiprocessors);
-  if (grid.lane_blocks + grid.line_blocks == 0) return cudaSuccess;
   LinkArguments beside{.layout = task.layout,
                        .counters = task.counters,
                        .abort = word_of(task.abort->state),
                        .member = task.member,
                        .lanes = task.lanes_used(),
-                       .line_lanes = task.line_lanes_used(),
                        .lane_blocks = grid.lane_blocks,
+                       .lanes_at_once = grid.lanes_at_once,
+                       .line_lanes = task.line_lanes_used(),
                        .line_warps = grid.line_warps,
+                       .line_lanes_at_once = grid.line_lanes_at_once,
                        .part_count = static_cast<std::uint32_t>(task.parts.size()),
                        .parts_offset = table.parts_offset,
                        .messages_offset = table.messages_offset,

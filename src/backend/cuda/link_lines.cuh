@@ -12,8 +12,10 @@
 
 #include <cuda_runtime.h>
 
-/// Messages that go in lines. A warp does one lane after another, all its parts at once: it waits for none of
-/// them alone.
+/// Messages that go in lines. A warp does all parts of its lanes at once: it waits for none of them alone.
+///
+/// Of messages that do not, the first lane has a piece without bytes: so it keeps the order of all, and what
+/// meets another message than its own does not come to its end.
 ///
 /// No order among lines is needed: whoever reads a piece's mark in a line has read the bytes that came with
 /// it. The receiver says that it has taken a piece when all its threads have read their lines.
@@ -71,9 +73,11 @@ class LinePiece {
       TeamWindowLayout::largest_line_piece / TeamWindowLayout::smallest_line_piece;
   static_assert(TeamWindowLayout::smallest_line_piece == warp_lanes * sizeof(TeamLine::data));
 
-  __device__ LinePiece(const LinkMessage& message, std::uint64_t piece_bytes, std::uint32_t piece) {
+  __device__ LinePiece(const TeamWindowLayout& layout, const LinkMessage& message, std::uint32_t piece) {
+    const std::uint64_t in_lines = layout.line_bytes(message.bytes);
+    const std::uint64_t piece_bytes = layout.line_piece_bytes(in_lines);
     const std::uint64_t begin = piece * piece_bytes;
-    const std::uint64_t left = message.bytes - begin;
+    const std::uint64_t left = in_lines - begin;
     bytes_ = left < piece_bytes ? left : piece_bytes;
     address_ = message.address + begin;
   }
@@ -125,55 +129,6 @@ class LinePiece {
 
 /// One lane of lines, by a warp.
 struct LineLane : LinkView {
-  /// False once the team has been ended. `states`: the warp's own, one for each part.
-  [[nodiscard]] __device__ bool run(LineState* states) const {
-    const std::uint32_t thread = threadIdx.x % warp_lanes;
-    const bool gave_up = load_state(task.counters).gave_up;
-    for (std::uint32_t i = thread; i < task.part_count; i += warp_lanes) states[i] = start(part(i));
-    __syncwarp();
-    if (gave_up) return false;
-    for (std::uint32_t polls = 1;;) {
-      bool is_open = false;
-      bool moves = false;
-      for (std::uint32_t i = 0; i < task.part_count; ++i) {
-        LineState state = states[i];
-        const LinkPart& link = part(i);
-        if (state.message == link.message_count) continue;
-        is_open = true;
-        if (!(link.is_sent != 0 ? send(link, state) : receive(link, state))) continue;
-        moves = true;
-        ++state.count;
-        state.piece += task.layout.line_lanes;
-        settle(link, state);
-        __syncwarp();
-        if (thread == 0) states[i] = state;
-        __syncwarp();
-      }
-      if (!is_open) break;
-      if (moves) continue;
-      if (is_turn_to_look(polls) && __any_sync(~0U, is_aborted(task.abort) ? 1 : 0) != 0) return false;
-      ++polls;
-    }
-    for (std::uint32_t i = thread; i < task.part_count; i += warp_lanes) count(part(i)) = states[i].count;
-    __syncwarp();  // before the next lane uses the states
-    return true;
-  }
-
- private:
-  [[nodiscard]] __device__ std::uint32_t first_piece() const { return lane - task.layout.link_lanes; }
-  /// Goes past messages that have no more pieces in the lane.
-  __device__ void settle(const LinkPart& link, LineState& state) const {
-    while (state.message < link.message_count) {
-      const std::uint64_t bytes = message(link, state.message).bytes;
-      if (task.layout.goes_in_lines(bytes) && state.piece < task.layout.line_pieces(bytes)) return;
-      ++state.message;
-      state.piece = first_piece();
-    }
-  }
-  [[nodiscard]] __device__ std::uint32_t taken_from(const LinkPart& link) const {
-    const SystemWord flag(*reinterpret_cast<std::uint32_t*>(taken_flag(task.member, link.peer)));
-    return flag.load(::cuda::memory_order_acquire);
-  }
   [[nodiscard]] __device__ LineState start(const LinkPart& link) const {
     LineState state{.message = 0,
                     .piece = first_piece(),
@@ -182,8 +137,29 @@ struct LineLane : LinkView {
     settle(link, state);
     return state;
   }
-  [[nodiscard]] __device__ LinePiece piece_of(const LinkMessage& whole, const LineState& state) const {
-    return {whole, task.layout.line_piece_bytes(whole.bytes), state.piece};
+  /// Does the next piece; false if there is no room for it, or it has not come.
+  [[nodiscard]] __device__ bool move(const LinkPart& link, LineState& state) const {
+    if (!(link.is_sent != 0 ? send(link, state) : receive(link, state))) return false;
+    ++state.count;
+    state.piece += task.layout.line_lanes;
+    settle(link, state);
+    return true;
+  }
+
+ private:
+  [[nodiscard]] __device__ std::uint32_t first_piece() const { return lane - task.layout.link_lanes; }
+  /// Goes past messages that have no more pieces in the lane.
+  __device__ void settle(const LinkPart& link, LineState& state) const {
+    while (state.message < link.message_count) {
+      const std::uint64_t bytes = task.layout.line_bytes(message(link, state.message).bytes);
+      if (state.piece < task.layout.line_pieces(bytes)) return;
+      ++state.message;
+      state.piece = first_piece();
+    }
+  }
+  [[nodiscard]] __device__ std::uint32_t taken_from(const LinkPart& link) const {
+    const SystemWord flag(*reinterpret_cast<std::uint32_t*>(taken_flag(task.member, link.peer)));
+    return flag.load(::cuda::memory_order_acquire);
   }
   /// Of the next piece from member `from` to member `to`.
   [[nodiscard]] __device__ std::byte* lines(std::uint32_t to, std::uint32_t from, std::uint32_t count) const {
@@ -197,7 +173,7 @@ struct LineLane : LinkView {
       if (!__all_sync(~0U, has_reached(state.taken, needed) ? 1 : 0)) return false;
     }
     const LinkMessage& whole = message(link, state.message);
-    LinePiece piece = piece_of(whole, state);
+    LinePiece piece(task.layout, whole, state.piece);
     piece.load();
     piece.put(lines(link.peer, task.member, state.count), line_mark(whole, state.count + 1));
     return true;
@@ -205,12 +181,63 @@ struct LineLane : LinkView {
   /// False if it has not come yet.
   [[nodiscard]] __device__ bool receive(const LinkPart& link, const LineState& state) const {
     const LinkMessage& whole = message(link, state.message);
-    LinePiece piece = piece_of(whole, state);
+    LinePiece piece(task.layout, whole, state.piece);
     if (!piece.get(lines(task.member, link.peer, state.count), line_mark(whole, state.count + 1)))
       return false;
     if (threadIdx.x % warp_lanes == 0) TeamPart::set(taken_flag(link.peer, task.member), state.count + 1);
     piece.store();
     return true;
+  }
+};
+
+/// Lanes that a warp does all at once: `count` of them, `step` apart.
+struct LineLanes {
+  const LinkArguments& task;
+  const std::byte* table;
+  std::uint32_t first;
+  std::uint32_t step;
+  std::uint32_t count;
+
+  /// False once the team has been ended. `states`: the warp's own, one for each part in each lane.
+  [[nodiscard]] __device__ bool run(LineState* states) const {
+    const std::uint32_t thread = threadIdx.x % warp_lanes;
+    const std::uint32_t parts = task.part_count;
+    const bool gave_up = load_state(task.counters).gave_up;
+    for (std::uint32_t i = thread; i < count * parts; i += warp_lanes)
+      states[i] = lane(i / parts).start(lane(0).part(i % parts));
+    if (__any_sync(~0U, gave_up ? 1 : 0) != 0) return false;
+    __syncwarp();
+    for (std::uint32_t polls = 1;;) {
+      bool is_open = false;
+      bool moves = false;
+      for (std::uint32_t i = 0, l = 0; l < count; ++l) {
+        const LineLane at = lane(l);
+        for (std::uint32_t p = 0; p < parts; ++p, ++i) {
+          LineState state = states[i];
+          const LinkPart& link = at.part(p);
+          if (state.message == link.message_count) continue;
+          is_open = true;
+          if (!at.move(link, state)) continue;
+          moves = true;
+          __syncwarp();
+          if (thread == 0) states[i] = state;
+          __syncwarp();
+        }
+      }
+      if (!is_open) break;
+      if (moves) continue;
+      if (is_turn_to_look(polls) && __any_sync(~0U, is_aborted(task.abort) ? 1 : 0) != 0) return false;
+      ++polls;
+    }
+    for (std::uint32_t i = thread; i < count * parts; i += warp_lanes)
+      lane(i / parts).count(lane(0).part(i % parts)) = states[i].count;
+    __syncwarp();  // before other lanes use the states
+    return true;
+  }
+
+ private:
+  [[nodiscard]] __device__ LineLane lane(std::uint32_t index) const {
+    return {task, table, first + index * step};
   }
 };
 

@@ -15,10 +15,12 @@ struct LinkArguments {
   TeamCounters* counters;
   std::uint32_t* abort;
   std::uint32_t member;
-  std::uint32_t lanes;        ///< with work, but for those of lines
-  std::uint32_t line_lanes;   ///< likewise, of those of lines
-  std::uint32_t lane_blocks;  ///< the first ones; further blocks have the lanes of lines
-  std::uint32_t line_warps;   ///< of such a block, each of which has a lane at a time
+  std::uint32_t lanes;               ///< with work, but for those of lines
+  std::uint32_t lane_blocks;         ///< the first ones; further blocks have the lanes of lines
+  std::uint32_t lanes_at_once;       ///< by a block
+  std::uint32_t line_lanes;          ///< with work, of lines
+  std::uint32_t line_warps;          ///< of a block that has some
+  std::uint32_t line_lanes_at_once;  ///< by a warp
   std::uint32_t part_count;
   std::uint32_t parts_offset;
   std::uint32_t messages_offset;
