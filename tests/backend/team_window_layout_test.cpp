@@ -100,12 +100,16 @@ TEST(TeamWindowLayout, CutsMessagesThatGoInLinesIntoPiecesThatAreUnderWayAtOnce)
 
 TEST(TeamLinks, OfLargeMessagesAloneUseTheFirstLaneOfLinesToo) {
   const TeamWindowLayout layout{.members = 2, .link_lanes = 4, .link_slot_bytes = 4096, .line_lanes = 8};
-  const std::vector<LinkMessage> small{{.bytes = 1000}, {.bytes = 0}};
-  const std::vector<LinkMessage> large{{.bytes = layout.most_in_lines() + 1}};
-  EXPECT_EQ((TeamLinks{.layout = layout, .messages = small}.lanes_used()), 0U);
-  EXPECT_EQ((TeamLinks{.layout = layout, .messages = small}.line_lanes_used()), 4U);
-  EXPECT_EQ((TeamLinks{.layout = layout, .messages = large}.lanes_used()), 4U);
-  EXPECT_EQ((TeamLinks{.layout = layout, .messages = large}.line_lanes_used()), 1U);
+  const std::vector<LinkMessage> small(2, {.bytes = 1000});
+  const std::vector<LinkMessage> large(1, {.bytes = layout.most_in_lines() + 1});
+  TeamLinks task;
+  task.layout = layout;
+  task.messages = small;
+  EXPECT_EQ(task.lanes_used(), 0U);
+  EXPECT_EQ(task.line_lanes_used(), 4U);
+  task.messages = large;
+  EXPECT_EQ(task.lanes_used(), 4U);
+  EXPECT_EQ(task.line_lanes_used(), 1U);
 }
 
 TEST(TeamLinks, MarkLinesOfOtherPiecesAndMessagesOtherwise) {
