@@ -47,7 +47,7 @@ struct Example {
 constexpr Example examples[] = {
     {"tutti-perf all -b 1K -e 64M -f 4", "Every collective of one process, every byte checked."},
     {"tutti-perf broadcast -b 64M -e 1G -f 4 --peer nccl",
-     "On GPUs: beside plain NCCL calls in the same run."},
+     "On GPUs: beside NCCL in the same run, with plain buffers, registered ones and symmetric windows."},
     {"tutti-perf broadcast_coalesced --tensors resnet50", "The parameters of a network as one operation."},
     {"tutti-perf all --backend host --devices 8 --topology two-islands",
      "Virtual devices, of another topology."},
