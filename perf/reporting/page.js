@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 "use strict";
 // Draws a figure when it comes into view, or is about to be printed: a page may have hundreds.
 const figures = JSON.parse(document.getElementById("figures").textContent);
