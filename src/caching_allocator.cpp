@@ -78,14 +78,16 @@ bool CachingAllocator::free_raw(Segment& segment, const void* address, GraphPool
 void CachingAllocator::free_locked(Block& block, GraphPool keeper) noexcept {
   if (is_watched_) [[unlikely]]
     backend_.memory_given_back(block.address, block.bytes);
-  pool_.release(block);
   if (keeper != GraphPool::none && unmarked(block.segment->graph_pool) != keeper) [[unlikely]] {
-    if (const auto graph = graph_pools_.find(keeper); graph != graph_pools_.end())
+    if (const auto graph = graph_pools_.find(keeper); graph != graph_pools_.end()) {
+      pool_->release(block);
       return graph->second.kept.add(block);
+    }
   }
   if (block.streams.empty()) [[likely]] {
-    pool_.give_back(block);
+    pool_.free(block);
   } else {
+    pool_->release(block);
     pending_.add(block);
   }
 }
@@ -100,7 +102,7 @@ void CachingAllocator::close_graph_pool(GraphPool graph_pool, GraphWork work) no
   const std::lock_guard lock(mutex_);
   const auto graph = graph_pools_.find(graph_pool);
   if (graph == graph_pools_.end()) return;
-  const bool is_used = pool_.has_segments_of(graph_pool) || !graph->second.kept.empty();
+  const bool is_used = pool_->has_segments_of(graph_pool) || !graph->second.kept.empty();
   if (is_used && work == GraphWork::unknown) {
     graph->second.is_gone = true;
   } else {
@@ -109,10 +111,10 @@ void CachingAllocator::close_graph_pool(GraphPool graph_pool, GraphWork work) no
 }
 
 void CachingAllocator::dissolve_locked(GraphPools::iterator graph) noexcept {
-  pool_.dissolve(graph->first);
+  pool_->dissolve(graph->first);
   graph->second.kept.take_all([this](StreamUses& block) {
     if (block.streams.empty()) {
-      pool_.give_back(static_cast<Block&>(block));
+      pool_->give_back(static_cast<Block&>(block));
     } else {
       pending_.add(block);
     }
@@ -129,19 +131,19 @@ void CachingAllocator::record_stream(Block* block, backend::StreamRef stream) {
 
 Block* CachingAllocator::find(const void* address) {
   const std::lock_guard lock(mutex_);
-  return pool_.find(address);
+  return pool_->find(address);
 }
 
 std::optional<CachingAllocator::Extent> CachingAllocator::block_around(const void* address) {
   const std::lock_guard lock(mutex_);
-  if (pool_.segment_around(address) == nullptr) return std::nullopt;
-  const Block* const block = pool_.find(address);
+  if (pool_->segment_around(address) == nullptr) return std::nullopt;
+  const Block* const block = pool_->find(address);
   return block == nullptr ? Extent{} : Extent{block->address, block->bytes};
 }
 
 CachingAllocator::Extent CachingAllocator::segment_of(const void* address) {
   const std::lock_guard lock(mutex_);
-  const Block* const block = pool_.find(address);
+  const Block* const block = pool_->find(address);
   if (block == nullptr) return {};
   const Segment& segment = *block->segment;
   return {segment.address, segment.bytes, segment.is_expandable};
@@ -182,43 +184,43 @@ void CachingAllocator::finish_pending() {
 MemoryStats CachingAllocator::stats() {
   const std::lock_guard lock(mutex_);
   reap_locked();
-  return pool_.stats();
+  return pool_->stats();
 }
 
 std::vector<MemorySegment> CachingAllocator::snapshot() {
   const std::lock_guard lock(mutex_);
   reap_locked();
-  return pool_.snapshot();
+  return pool_->snapshot();
 }
 
 CachingAllocator::Books CachingAllocator::books() {
   const std::lock_guard lock(mutex_);
   reap_locked();
-  return {pool_.stats(), pool_.snapshot()};
+  return {pool_->stats(), pool_->snapshot()};
 }
 
 void CachingAllocator::reset_peak_stats() {
   const std::lock_guard lock(mutex_);
   reap_locked();
-  pool_.counts().reset_peaks();
+  pool_->counts().reset_peaks();
 }
 
 void CachingAllocator::reset_accumulated_stats() {
   const std::lock_guard lock(mutex_);
   reap_locked();
-  pool_.counts().reset_accumulated();
+  pool_->counts().reset_accumulated();
 }
 
 std::size_t CachingAllocator::bytes_active() {
   const std::lock_guard lock(mutex_);
   reap_locked();
-  return pool_.counts().current(Quantity::active_bytes);
+  return pool_->counts().current(Quantity::active_bytes);
 }
 
 void CachingAllocator::reap_locked() {
   if (pending_.empty()) return;
   waits_at_reap_ = HostWaits::counted();  // before the events are asked: what comes later is asked for again
-  pending_.reap([this](StreamUses& block) { pool_.give_back(static_cast<Block&>(block)); });
+  pending_.reap([this](StreamUses& block) { pool_->give_back(static_cast<Block&>(block)); });
 }
 
 void CachingAllocator::set_memory_fraction(double fraction) {

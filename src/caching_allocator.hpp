@@ -3,12 +3,12 @@
 
 #include "allocator_settings.hpp"
 #include "backend/backend.hpp"
-#include "block_pool.hpp"
 #include "event_pool.hpp"
 #include "fork_mark.hpp"
 #include "growth.hpp"
 #include "light_mutex.hpp"
 #include "pending_frees.hpp"
+#include "repeating_pool.hpp"
 #include "tutti/memory.hpp"
 
 #include <cstddef>
@@ -54,9 +54,10 @@ enum class GraphWork : std::uint8_t { done, unknown };
 /// A graph has a private pool, as it uses its memory whenever it is launched: what is allocated there goes
 /// back there, and blocks of others can be left there when they are freed.
 ///
-/// Thread-safe. A hit costs a lock and a few steps, however much is cached, and takes no memory from the
-/// heap; nobody is asked for anything while no freed block waits. Only one thread at a time asks the device
-/// for memory, without holding up hits of others. Threads on different devices share no cache line.
+/// Thread-safe. A hit costs a lock and a few steps, however much is cached, fewer yet if it repeats the one
+/// before (`RepeatingPool`), and takes no memory from the heap; nobody is asked for anything while no freed
+/// block waits. Only one thread at a time asks the device for memory, without holding up hits of others.
+/// Threads on different devices share no cache line.
 class alignas(cache_line_bytes) CachingAllocator {
  public:
   CachingAllocator(backend::Backend& backend, EventPool& events, int device, SegmentIndex* index = nullptr,
@@ -194,7 +195,7 @@ class alignas(cache_line_bytes) CachingAllocator {
   std::optional<bool> can_expand_;  ///< guarded by `growth_`; unknown until the device is asked for memory
   /// Guards everything below. Never held while waiting: what is waited for may need to free a block.
   LightMutex mutex_;
-  BlockPool pool_;
+  RepeatingPool pool_;
   PendingFrees pending_;
   GraphPools graph_pools_;
   std::uint64_t waits_at_reap_ = 0;  ///< `HostWaits` when the events were asked last

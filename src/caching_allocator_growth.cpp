@@ -59,8 +59,8 @@ struct CachingAllocator::Source {
     if (address == nullptr) return nullptr;
     const std::lock_guard lock(allocator.mutex_);
     try {
-      allocator.pool_.add_segment(static_cast<std::byte*>(address), segment_bytes, BlockPool::pool_of(bytes),
-                                  stream, graph_pool);
+      allocator.pool_->add_segment(static_cast<std::byte*>(address), segment_bytes, BlockPool::pool_of(bytes),
+                                   stream, graph_pool);
     } catch (...) {
       allocator.backend_.free_device(allocator.device_, address);
       throw;
@@ -73,7 +73,7 @@ struct CachingAllocator::Source {
       std::optional<BlockPool::Gap> gap;
       {
         const std::lock_guard lock(allocator.mutex_);
-        gap = allocator.pool_.gap_for(bytes, stream, graph_pool);
+        gap = allocator.pool_->gap_for(bytes, stream, graph_pool);
       }
       if (!gap) {
         if (!allocator.add_range(bytes, stream, graph_pool)) return std::nullopt;
@@ -83,7 +83,7 @@ struct CachingAllocator::Source {
       if (!allocator.may_reserve(gap->bytes) || !allocator.map(*gap, page)) return nullptr;
       const std::lock_guard lock(allocator.mutex_);
       try {
-        allocator.pool_.fill(*gap);
+        allocator.pool_->fill(*gap);
       } catch (...) {
         allocator.backend_.unmap_pages(allocator.device_, gap->address, gap->bytes);
         throw;
@@ -95,17 +95,17 @@ struct CachingAllocator::Source {
   /// The best fit of what waits to be freed, which no queued work uses: `most` bytes at most, and none that
   /// would have to be cut and may not be.
   Block* from_held(std::size_t most) {
+    const std::lock_guard lock(allocator.mutex_);
     std::vector<Held>& held = allocator.held_;
     const MemoryPool pool = BlockPool::pool_of(bytes);
     auto best = held.end();
     for (auto one = held.begin(); one != held.end(); ++one) {
       if (one->pool != pool || one->memory.bytes > most) continue;
-      if (!allocator.pool_.may_serve_request(one->memory.bytes, bytes)) continue;
+      if (!allocator.pool_->may_serve_request(one->memory.bytes, bytes)) continue;
       if (best == held.end() || one->memory.bytes < best->memory.bytes) best = one;
     }
     if (best == held.end()) return nullptr;
-    const std::lock_guard lock(allocator.mutex_);
-    allocator.pool_.add_segment(best->memory.address, best->memory.bytes, pool, stream, graph_pool);
+    allocator.pool_->add_segment(best->memory.address, best->memory.bytes, pool, stream, graph_pool);
     *best = held.back();
     held.pop_back();
     return allocator.pool_.take(bytes, stream, graph_pool);
@@ -113,7 +113,7 @@ struct CachingAllocator::Source {
   bool may_wait() { return !allocator.backend_.is_capturing(stream); }
   void count_retry() {
     const std::lock_guard lock(allocator.mutex_);
-    ++allocator.pool_.counts().num_alloc_retries;
+    ++allocator.pool_->counts().num_alloc_retries;
   }
   void reap() {
     const std::lock_guard lock(allocator.mutex_);
@@ -185,7 +185,7 @@ void CachingAllocator::empty_cache() {
 bool CachingAllocator::may_reserve(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (most_bytes_ == SIZE_MAX) return true;
-  const std::size_t reserved = pool_.counts().current(Quantity::reserved_bytes) + held_bytes();
+  const std::size_t reserved = pool_->counts().current(Quantity::reserved_bytes) + held_bytes();
   return reserved < most_bytes_ && bytes <= most_bytes_ - reserved;
 }
 
@@ -196,8 +196,8 @@ void CachingAllocator::collect_garbage(GrowthLock& growth, std::size_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     most = std::min(most, most_bytes_);
-    wanted += pool_.counts().current(Quantity::reserved_bytes);
-    static_cast<void>(pool_.now());  // what is unused is older at every request to the device
+    wanted += pool_->counts().current(Quantity::reserved_bytes);
+    static_cast<void>(pool_->now());  // what is unused is older at every request to the device
   }
   const auto threshold =
       static_cast<std::size_t>(settings_.garbage_collection_threshold * static_cast<double>(most));
@@ -215,8 +215,8 @@ void CachingAllocator::return_cached(GrowthLock& growth, std::size_t bytes) {
   std::vector<GraphPool> gone;
   {
     const std::lock_guard lock(mutex_);
-    moment = pool_.now();
-    devices = pool_.devices_of_cached_segments();
+    moment = pool_->now();
+    devices = pool_->devices_of_cached_segments();
     for (const auto& [graph_pool, graph] : graph_pools_) {
       if (graph.is_gone) gone.push_back(graph_pool);
     }
@@ -252,15 +252,15 @@ void CachingAllocator::return_cached(GrowthLock& growth, std::size_t bytes) {
     const auto may_serve = [&failure](const Segment& segment) {
       return failure ? std::nullopt : std::optional(segment.pool);
     };
-    held_.reserve(held_.size() + pool_.segment_count());  // nothing may fail between here and there
+    held_.reserve(held_.size() + pool_->segment_count());  // nothing may fail between here and there
     std::size_t removed_bytes = 0;
-    for (const Segment& segment : pool_.remove_segments_cached_before(moment, bytes, captured)) {
+    for (const Segment& segment : pool_->remove_segments_cached_before(moment, bytes, captured)) {
       held_.push_back({.memory = {segment.address, segment.bytes}, .pool = may_serve(segment)});
       removed_bytes += segment.bytes;
     }
     // Pages that work may still use stay; nobody else can have the others open.
     if (!failure && removed_bytes < bytes)
-      holes = pool_.empty_pages_cached_before(moment, bytes - removed_bytes, captured);
+      holes = pool_->empty_pages_cached_before(moment, bytes - removed_bytes, captured);
   }
   unmap(growth, holes);
   free_held(growth);
@@ -279,9 +279,9 @@ void CachingAllocator::throw_out_of_memory(std::size_t bytes, std::size_t held) 
   {
     const std::lock_guard lock(mutex_);
     most = most_bytes_;
-    ++pool_.counts().num_ooms;
-    figures.reserved = pool_.counts().current(Quantity::reserved_bytes);
-    figures.allocated = pool_.counts().current(Quantity::allocated_bytes);
+    ++pool_->counts().num_ooms;
+    figures.reserved = pool_->counts().current(Quantity::reserved_bytes);
+    figures.allocated = pool_->counts().current(Quantity::allocated_bytes);
   }
   const MemoryInfo memory = backend_.memory_info(device_);
   figures.requested = bytes;

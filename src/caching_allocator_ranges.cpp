@@ -39,7 +39,7 @@ bool CachingAllocator::add_range(std::size_t bytes, backend::StreamRef stream, G
   if (address == nullptr) return false;
   const std::lock_guard lock(mutex_);
   try {
-    pool_.add_range(static_cast<std::byte*>(address), range_bytes, pool, stream, graph_pool);
+    pool_->add_range(static_cast<std::byte*>(address), range_bytes, pool, stream, graph_pool);
   } catch (...) {
     backend_.release_addresses(device_, address, range_bytes);
     throw;
@@ -75,7 +75,7 @@ void CachingAllocator::unmap(GrowthLock& growth, const std::vector<Block*>& hole
     std::optional<std::span<std::byte>> empty_range;
     {
       const std::lock_guard lock(mutex_);
-      empty_range = pool_.close(*hole);
+      empty_range = pool_->close(*hole);
     }
     if (empty_range) backend_.release_addresses(device_, empty_range->data(), empty_range->size());
   }

@@ -15,6 +15,12 @@ constexpr std::array pooled_counters = {
 
 }  // namespace
 
+void MemoryCounts::repeat_since(const Figures& earlier, MemoryPool pool, std::size_t times) noexcept {
+  Figures& allocated = of(pool).allocated;
+  for (std::size_t index = 0; index < quantities; ++index)
+    allocated[index] += static_cast<std::int64_t>(times) * (allocated[index] - earlier[index]);
+}
+
 MemoryStats MemoryCounts::stats() const noexcept {
   static_assert(pooled_counters.size() == quantities);
   MemoryStats stats;

@@ -27,6 +27,9 @@ enum class Quantity : std::uint8_t {
 /// dozen of them. Not synchronised.
 class MemoryCounts {
  public:
+  static constexpr std::size_t quantities = 9;
+  using Figures = std::array<std::int64_t, quantities>;
+
   void increase(Quantity quantity, MemoryPool pool, std::size_t amount) noexcept {
     const auto index = static_cast<std::size_t>(quantity);
     Counts& counts = of(pool);
@@ -46,6 +49,11 @@ class MemoryCounts {
     return static_cast<std::size_t>(small_.current[index] + large_.current[index]);
   }
 
+  /// What has come so far, of each quantity.
+  [[nodiscard]] const Figures& allocated(MemoryPool pool) noexcept { return of(pool).allocated; }
+  /// What has come since that was `earlier`, and as much has gone, comes and goes `times` times more.
+  void repeat_since(const Figures& earlier, MemoryPool pool, std::size_t times) noexcept;
+
   [[nodiscard]] MemoryStats stats() const noexcept;
   void reset_peaks() noexcept;
   /// What has been allocated and freed so far, and the numbers of events below, are not counted any more.
@@ -57,8 +65,6 @@ class MemoryCounts {
   std::int64_t num_device_free = 0;
 
  private:
-  static constexpr std::size_t quantities = 9;
-  using Figures = std::array<std::int64_t, quantities>;
   struct Counts {
     Figures current{};
     Figures peak{};
