@@ -39,11 +39,12 @@ class TUTTI_EXPORT Event {
   /// Throws Error(invalid_argument) for options that exclude one another.
   explicit Event(EventOptions options);
   /// The event of another process, on the same device, which `ipc_handle` there has named. What either
-  /// process records, both can wait for and query, until both have destroyed the event or ended; a mark is
-  /// never passed if the process that set it ends before the work is done. The process that gave the handle
-  /// has to be there still, and to have the event. Throws Error(invalid_argument) for a handle that this
-  /// process gave itself, or that is none of an event of `device`; Error(peer_unavailable) if it cannot be
-  /// opened; Error(unsupported) where devices cannot share events.
+  /// process records, both can wait for and query, until both have destroyed the event or ended. If a process
+  /// ends before the work is done that is before its mark, the mark counts as reached on virtual devices, as
+  /// nothing will come of that work; on GPUs nothing is promised, as CUDA promises nothing. The process that
+  /// gave the handle has to be there still, and to have the event. Throws Error(invalid_argument) for a
+  /// handle that this process gave itself, or that is none of an event of `device`; Error(peer_unavailable)
+  /// if it cannot be opened; Error(unsupported) where devices cannot share events.
   [[nodiscard]] static Event from_ipc_handle(Device device, const IpcEventHandle& handle);
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;

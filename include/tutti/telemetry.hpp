@@ -29,7 +29,8 @@ namespace tutti {
 [[nodiscard]] TUTTI_EXPORT int temperature(Device device = Device::current());
 /// Of the whole board, in milliwatts; an average over a second or an instant, as GPUs differ.
 [[nodiscard]] TUTTI_EXPORT int power_draw(Device device = Device::current());
-/// Of the multiprocessors, now, in MHz.
+/// Of the multiprocessors, now, in MHz, as NVML tells it; the documentation of a function of this name
+/// elsewhere says Hz.
 [[nodiscard]] TUTTI_EXPORT int clock_rate(Device device = Device::current());
 
 /// A process that uses a GPU.
