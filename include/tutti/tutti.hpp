@@ -32,6 +32,7 @@
 #include "tutti/stream.hpp"
 #include "tutti/stream_sanitizer.hpp"
 #include "tutti/sync_debug.hpp"
+#include "tutti/tcp.hpp"
 #include "tutti/telemetry.hpp"
 #include "tutti/tensor.hpp"
 #include "tutti/topology.hpp"

@@ -2,6 +2,7 @@
 #include "mpi/waiting.hpp"
 
 #include "mpi/checks.hpp"
+#include "ranks_in_words.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -16,18 +17,6 @@
 
 namespace tutti::mpi {
 namespace {
-
-/// "rank 1", "ranks 1, 2 and 5"; of very many, the first.
-std::string in_words(const std::vector<int>& ranks) {
-  constexpr std::size_t most = 16;
-  if (ranks.empty()) return {};
-  if (ranks.size() == 1) return fmt::format("rank {}", ranks.front());
-  if (ranks.size() > most) {
-    return fmt::format("ranks {} and {} others", fmt::join(ranks.begin(), ranks.begin() + most, ", "),
-                       ranks.size() - most);
-  }
-  return fmt::format("ranks {} and {}", fmt::join(ranks.begin(), ranks.end() - 1, ", "), ranks.back());
-}
 
 /// Tells which ranks have come. Part of a collective on a communicator that may be the program's: other
 /// messages are out of the question there, and a barrier would not say who is missing. So every rank is the
@@ -108,7 +97,7 @@ std::string Requests::missing() const {
   }
   std::ranges::sort(ranks);
   ranks.erase(std::ranges::unique(ranks).begin(), ranks.end());
-  return in_words(ranks);
+  return ranks_in_words(ranks);
 }
 
 MPI_Comm duplicate(MPI_Comm comm, std::chrono::milliseconds timeout) {

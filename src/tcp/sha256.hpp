@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace tutti::tcp {
+
+using Digest = std::array<std::byte, 32>;
+
+/// SHA-256, of FIPS 180-4.
+[[nodiscard]] Digest sha256(std::span<const std::byte> message);
+/// HMAC with it, of RFC 2104.
+[[nodiscard]] Digest hmac_sha256(std::span<const std::byte> key, std::span<const std::byte> message);
+/// In a time that does not tell where they differ.
+[[nodiscard]] bool are_equal(const Digest& one, const Digest& other) noexcept;
+
+}  // namespace tutti::tcp

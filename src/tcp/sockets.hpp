@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/descriptor.hpp"
+#include "tutti/tcp.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <poll.h>
+#include <sys/socket.h>
+
+namespace tutti::tcp {
+
+/// Waits for sockets, all in all no longer than a timeout, and looks after other things meanwhile.
+class Wait {
+ public:
+  Wait(std::chrono::milliseconds timeout, const Exchange::Watch& watch)
+      : end_(std::chrono::steady_clock::now() + timeout), watch_(watch) {}
+
+  [[nodiscard]] bool is_over() const noexcept { return std::chrono::steady_clock::now() >= end_; }
+  /// Until one of the sockets is ready, or some ms have gone by; what the watch throws is passed on.
+  void until_ready(std::span<pollfd> sockets) const;
+  void until_ready(const Descriptor& socket, short events) const;
+
+ private:
+  std::chrono::steady_clock::time_point end_;
+  const Exchange::Watch& watch_;
+};
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t length = 0;
+
+  [[nodiscard]] bool is_loopback() const noexcept;
+};
+
+/// All that the name of the rendezvous may stand for. Throws Error(invalid_argument).
+[[nodiscard]] std::vector<Address> addresses_of(const Rendezvous& rendezvous);
+/// "MASTER_ADDR:MASTER_PORT (10.0.0.1:29500)"
+[[nodiscard]] std::string place_of(const Rendezvous& rendezvous);
+/// At the first of the addresses that is one of this host. Throws as the constructor of `Exchange`.
+[[nodiscard]] Descriptor listen_at(const std::vector<Address>& addresses, const Rendezvous& rendezvous);
+/// Closed where nobody listens.
+[[nodiscard]] Descriptor connect_to(const Address& address, const Wait& wait);
+/// A connection that somebody has made, or closed if there is none.
+[[nodiscard]] Descriptor accept_at(const Descriptor& listener);
+
+enum class Progress : std::uint8_t { halfway, complete, closed };
+/// Without waiting; `rest` is what is left afterwards.
+[[nodiscard]] Progress receive(const Descriptor& socket, std::span<std::byte>& rest);
+[[nodiscard]] Progress send(const Descriptor& socket, std::span<const std::byte>& rest);
+/// Waits until all is there; half-way only if the wait is over.
+[[nodiscard]] Progress receive_all(const Descriptor& socket, std::span<std::byte> bytes, const Wait& wait);
+[[nodiscard]] Progress send_all(const Descriptor& socket, std::span<const std::byte> bytes, const Wait& wait);
+
+}  // namespace tutti::tcp

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/descriptor.hpp"
+#include "tutti/tcp.hpp"
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+namespace tutti::test {
+
+inline sockaddr_in loopback(int port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<in_port_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  return address;
+}
+
+/// Somebody else's, on a port of the loopback address that the system has chosen.
+class Listener {
+ public:
+  Listener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const sockaddr_in address = loopback(0);
+    EXPECT_EQ(bind(socket_.number(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+    EXPECT_EQ(listen(socket_.number(), 16), 0);
+  }
+  [[nodiscard]] int port() const {
+    sockaddr_in address{};
+    socklen_t length = sizeof(address);
+    EXPECT_EQ(getsockname(socket_.number(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+    return ntohs(address.sin_port);
+  }
+  [[nodiscard]] const Descriptor& socket_of() const { return socket_; }
+
+ private:
+  Descriptor socket_;
+};
+
+/// Of rank 0; the others' differ in the rank alone.
+inline tcp::Rendezvous local_rendezvous(int size) {
+  tcp::Rendezvous rendezvous;
+  rendezvous.size = size;
+  rendezvous.port = Listener().port();
+  rendezvous.secret = "0123456789abcdef";
+  rendezvous.job = "a test";
+  rendezvous.timeout = std::chrono::seconds(20);
+  return rendezvous;
+}
+
+inline tcp::Rendezvous as_rank(tcp::Rendezvous rendezvous, int rank) {
+  rendezvous.rank = rendezvous.local_rank = rank;
+  return rendezvous;
+}
+
+/// Each on a thread of its own, until all have ended.
+inline void on_threads(const std::vector<std::function<void()>>& work) {
+  std::vector<std::jthread> threads;
+  for (const auto& one : work) threads.emplace_back(one);
+}
+
+/// What rank does, on a thread for each.
+inline void on_ranks(const tcp::Rendezvous& rendezvous,
+                     const std::function<void(const tcp::Rendezvous&)>& work) {
+  std::vector<std::function<void()>> all;
+  for (int rank = 0; rank < rendezvous.size; ++rank)
+    all.emplace_back([=] { work(as_rank(rendezvous, rank)); });
+  on_threads(all);
+}
+
+}  // namespace tutti::test
