@@ -67,7 +67,7 @@ Name Named::name(std::size_t index) const {
 
 void MemoryRuns::start_list(bool is_output) {
   finish_run();
-  last_ = {.is_output = is_output};
+  last_ = {0, 0, false, false, is_output};
 }
 
 void MemoryRuns::start_run(std::uintptr_t begin, std::uintptr_t end) {

@@ -66,20 +66,20 @@ class MemoryRuns {
   static constexpr std::size_t most_runs = 64;
 
   struct Run {
-    std::uintptr_t begin = 0;
-    std::uintptr_t end = 0;
-    bool ascends = false;  ///< both while it is one tensor, neither while it is none
-    bool descends = false;
-    bool is_output = false;
+    std::uintptr_t begin;
+    std::uintptr_t end;
+    bool ascends;  ///< both while it is one tensor, neither while it is none
+    bool descends;
+    bool is_output;
   };
 
   void start_list(bool is_output);
   void start_run(std::uintptr_t begin, std::uintptr_t end);
   void finish_run();
 
-  std::array<Run, most_runs> runs_{};
+  std::array<Run, most_runs> runs_;  ///< the first `count_` of them
   std::size_t count_ = 0;
-  Run last_;
+  Run last_{};
   bool inputs_are_written_ = false;
 };
 

@@ -8,7 +8,6 @@
 #include <array>
 #include <chrono>
 #include <map>
-#include <memory>
 #include <span>
 #include <utility>
 
@@ -26,11 +25,11 @@ constexpr std::chrono::milliseconds longest_wait_for_senders{200};
 
 }  // namespace
 
-std::size_t LinkCall::member(const Item& item) const {
+std::size_t LinkCall::member(const LinkItem& item) const {
   return team_.membership().first_local() + item.local;
 }
 
-bool LinkCall::is_local(const Item& item) const {
+bool LinkCall::is_local(const LinkItem& item) const {
   return team_.membership().is_local(static_cast<std::size_t>(item.message.peer()));
 }
 
@@ -38,7 +37,7 @@ bool LinkCall::is_by_nccl() const {
   return team_.settings().transport == TransportKind::nccl;
 }
 
-bool LinkCall::is_received(const Item& item) const {
+bool LinkCall::is_received(const LinkItem& item) {
   return item.message.kind() == Message::Kind::recv;
 }
 
@@ -59,7 +58,7 @@ void LinkCall::add(const Message& message, const Name& tensor_name, const Name& 
 }
 
 void LinkCall::require_means() const {
-  const bool is_far = std::ranges::any_of(items_, [&](const Item& item) { return !is_local(item); });
+  const bool is_far = std::ranges::any_of(items_, [&](const LinkItem& item) { return !is_local(item); });
   if (!is_far) return;
   if (is_by_nccl()) {
     if (!context_.means().nccl->is_connected()) {
@@ -77,19 +76,29 @@ void LinkCall::require_means() const {
 }
 
 void LinkCall::require_apart() const {
+  MemoryRuns runs;
+  runs.start_inputs();
+  for (const LinkItem& item : items_) {
+    if (!is_received(item)) runs.add(item.message.tensor());
+  }
+  runs.start_outputs();
+  for (const LinkItem& item : items_) {
+    if (is_received(item)) runs.add(item.message.tensor());
+  }
+  if (runs.are_disjoint()) return;
   std::vector<Named> sent;
   std::vector<Named> received;
-  for (const Item& item : items_) {
+  for (const LinkItem& item : items_) {
     (is_received(item) ? received : sent)
         .push_back({item.name.argument, {&item.message.tensor(), 1}, static_cast<int>(item.name.row), true});
   }
-  require_disjoint(arguments_, sent, received, InPlace::forbidden);
+  require_disjoint_one_by_one(arguments_, sent, received, InPlace::forbidden, false);
 }
 
 void LinkCall::pair_up() {
   std::map<std::pair<std::size_t, std::size_t>, std::array<std::vector<std::size_t>, 2>> links;
   for (std::size_t i = 0; i < items_.size(); ++i) {
-    const Item& item = items_[i];
+    const LinkItem& item = items_[i];
     if (!is_local(item)) continue;
     const auto peer = static_cast<std::size_t>(item.message.peer());
     const bool receives = is_received(item);
@@ -105,8 +114,8 @@ void LinkCall::pair_up() {
           sent.size(), link.first, link.second, received.size());
     }
     for (std::size_t i = 0; i < sent.size(); ++i) {
-      const Item& from = items_[sent[i]];
-      const Item& to = items_[received[i]];
+      const LinkItem& from = items_[sent[i]];
+      const LinkItem& to = items_[received[i]];
       arguments_.same_dtype(to.message.tensor(), to.name, from.message.tensor().dtype(), from.name);
       if (to.message.tensor().numel() != from.message.tensor().numel()) {
         arguments_.fail("{} has {} elements, expected {} as {}", to.name, to.message.tensor().numel(),
@@ -118,7 +127,7 @@ void LinkCall::pair_up() {
 }
 
 void LinkCall::pack() {
-  for (Item& item : items_) {
+  for (LinkItem& item : items_) {
     const Tensor& tensor = item.message.tensor();
     if (tensor.is_contiguous()) {
       item.dense = tensor;
@@ -130,37 +139,39 @@ void LinkCall::pack() {
   }
 }
 
-std::vector<LinkHalf> LinkCall::halves() const {
-  std::vector<LinkHalf> halves;
-  for (const Item& item : items_) {
+void LinkCall::collect_transfers() {
+  halves_.clear();
+  transfers_.clear();
+  for (const LinkItem& item : items_) {
     if (is_local(item)) continue;
-    halves.push_back({.member = member(item),
-                      .peer = static_cast<std::size_t>(item.message.peer()),
-                      .is_sent = !is_received(item),
-                      .elements = static_cast<std::uint64_t>(item.dense.numel()),
-                      .dtype = item.dense.dtype()});
+    const LinkHalf& half =
+        halves_.emplace_back(LinkHalf{.member = member(item),
+                                      .peer = static_cast<std::size_t>(item.message.peer()),
+                                      .is_sent = !is_received(item),
+                                      .elements = static_cast<std::uint64_t>(item.dense.numel()),
+                                      .dtype = item.dense.dtype()});
+    transfers_.push_back({.half = half, .address = address_of(item.dense), .bytes = item.dense.nbytes()});
   }
-  return halves;
 }
 
-PlanSummary LinkCall::summary() const {
-  const bool stays = std::ranges::all_of(items_, [this](const Item& item) { return is_local(item); });
-  if (stays) return {.transport = std::string(name_of(TransportKind::p2p)), .algorithm = "copy engines"};
-  if (is_by_nccl())
-    return {.transport = std::string(name_of(TransportKind::nccl)), .algorithm = "send and receive"};
+MessageRoute LinkCall::route() const {
+  bool stays = true;
   std::uint64_t largest = 0;
-  for (const Item& item : items_) {
-    if (!is_local(item)) largest = std::max<std::uint64_t>(largest, item.message.tensor().nbytes());
+  for (const LinkItem& item : items_) {
+    if (is_local(item)) continue;
+    stays = false;
+    largest = std::max<std::uint64_t>(largest, item.message.tensor().nbytes());
   }
-  const char* algorithm = is_direct(largest)                                ? "messages, large ones direct"
-                          : team_.windows().layout().goes_in_lines(largest) ? "messages in lines"
-                                                                            : "messages through slots";
-  return {.transport = std::string(name_of(team_.windows().transport())), .algorithm = algorithm};
+  if (stays) return MessageRoute::inside_process;
+  if (is_by_nccl()) return MessageRoute::by_nccl;
+  if (is_direct(largest)) return MessageRoute::direct;
+  return team_.windows().layout().goes_in_lines(largest) ? MessageRoute::in_lines
+                                                         : MessageRoute::through_slots;
 }
 
 std::string LinkCall::messages_in_words() const {
   std::string text;
-  for (const Item& item : std::span(items_).first(std::min(items_.size(), most_messages_named))) {
+  for (const LinkItem& item : std::span(items_).first(std::min(items_.size(), most_messages_named))) {
     const Tensor& tensor = item.message.tensor();
     text +=
         fmt::format("{}{} {} {} member {}", text.empty() ? "" : ", ", tensor.numel(),
@@ -172,10 +183,10 @@ std::string LinkCall::messages_in_words() const {
 }
 
 watching::WatchedCall LinkCall::watched() const {
-  watching::WatchedCall watched = TeamTurn::watched(summary());
+  watching::WatchedCall watched = TeamTurn::watched(context_.plan_for(route())->summary);
   watched.messages_by = name_;
   watched.messages = messages_in_words();
-  for (const Item& item : items_) watched.bytes += item.message.tensor().nbytes();
+  for (const LinkItem& item : items_) watched.bytes += item.message.tensor().nbytes();
   return watched;
 }
 
@@ -188,63 +199,59 @@ void LinkCall::run() {
   const watching::CallRange range([this] { return watched(); });
   context_.launcher().begin(streams_);
   pack();
-  const std::vector<LinkHalf> made = halves();
+  collect_transfers();
   // What fails here ends the team, too: some halves may have got their numbers.
-  carry_out([&] { enqueue(made.empty() ? 0 : team_.links().post(made, is_captured()), made); });
+  carry_out([&] { enqueue(halves_.empty() ? 0 : team_.links().post(halves_, is_captured())); });
 }
 
 bool LinkCall::is_direct(std::uint64_t bytes) const {
   return bytes > transport::team::direct_messages_from(context_.runtime(), team_);
 }
 
-std::vector<LinkTransfer> LinkCall::transfers(std::uint64_t number, const std::vector<LinkHalf>& made) const {
+void LinkCall::invite(std::uint64_t number) {
   transport::team::Registrations* const registrations = is_by_nccl() ? nullptr : team_.registrations();
-  const auto is_invited = [&](const Item& item) {
-    return registrations != nullptr && !is_local(item) && is_received(item) && is_direct(item.dense.nbytes());
+  const auto is_invited = [&](const LinkTransfer& transfer) {
+    return !transfer.half.is_sent && is_direct(transfer.bytes);
   };
-  for (const Item& item : items_) {
-    if (is_invited(item)) registrations->prepare_invitation(number, item.local, address_of(item.dense));
+  if (registrations == nullptr || std::ranges::none_of(transfers_, is_invited)) return;
+  for (const LinkTransfer& transfer : transfers_) {
+    if (is_invited(transfer)) {
+      registrations->prepare_invitation(number, transfer.half.member - team_.membership().first_local(),
+                                        transfer.address);
+    }
   }
   const auto deadline = std::chrono::steady_clock::now() + longest_wait_for_senders;
-  std::vector<LinkTransfer> transfers;
-  for (std::size_t i = 0; const LinkHalf& half : made) {
-    while (is_local(items_[i])) ++i;
-    const Item& item = items_[i];
-    LinkTransfer& transfer =
-        transfers.emplace_back(LinkTransfer{half, address_of(item.dense), item.dense.nbytes()});
-    if (is_invited(item))
-      transfer.invited_to = registrations->invite(is_captured(), transfer.address, half.peer, deadline);
-    ++i;
+  for (LinkTransfer& transfer : transfers_) {
+    if (is_invited(transfer)) {
+      transfer.invited_to =
+          registrations->invite(is_captured(), transfer.address, transfer.half.peer, deadline);
+    }
   }
-  return transfers;
 }
 
-void LinkCall::enqueue(std::uint64_t number, const std::vector<LinkHalf>& made) {
+void LinkCall::enqueue(std::uint64_t number) {
   keep_memory();
   const backend::WorkLabel label(this, [](const void* call) {
     const auto* const link_call = static_cast<const LinkCall*>(call);
     return fmt::format("{} of a communicator: {}", link_call->name_, link_call->messages_in_words());
   });
   copy_pairs();
-  const std::vector<LinkTransfer> far = transfers(number, made);
-  if (!far.empty() && is_by_nccl()) {
-    transport::team::launch_links_by_nccl(context_.runtime(), team_, *context_.means().nccl, number, far,
-                                          streams_);
-  } else if (!far.empty()) {
-    transport::team::launch_links(context_.runtime(), team_, context_.launcher().launching(), number, far,
-                                  streams_);
+  invite(number);
+  if (!transfers_.empty() && is_by_nccl()) {
+    transport::team::launch_links_by_nccl(context_.runtime(), team_, *context_.means().nccl, number,
+                                          transfers_, streams_);
+  } else if (!transfers_.empty()) {
+    context_.link_launcher().launch(context_.launcher().launching(), number, transfers_, streams_);
   }
-  auto plan = std::make_shared<transport::Plan>();
-  plan->summary = summary();
-  context_.set_last_plan(std::move(plan));
+  context_.set_last_plan(context_.plan_for(route()));
   packing_.unpack();
 }
 
 void LinkCall::copy_pairs() {
   Runtime& runtime = context_.runtime();
   for (const LocalPair& pair : pairs_) {
-    const Item& from = items_[pair.sent];
-    const Item& to = items_[pair.received];
+    const LinkItem& from = items_[pair.sent];
+    const LinkItem& to = items_[pair.received];
     if (from.dense.nbytes() == 0) continue;
     const backend::StreamRef sender = streams_[from.local];
     const backend::StreamRef receiver = streams_[to.local];
@@ -258,7 +265,7 @@ void LinkCall::copy_pairs() {
 
 void LinkCall::keep_memory() const {
   TeamTurn::keep_memory([this](const auto& visit) {
-    for (const Item& item : items_) visit(item.dense, item.local);
+    for (const LinkItem& item : items_) visit(item.dense, item.local);
     // Who sends does the copy.
     for (const LocalPair& pair : pairs_) visit(items_[pair.received].dense, items_[pair.sent].local);
   });

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "collectives/link_scratch.hpp"
 #include "collectives/team_turn.hpp"
 #include "transport/rounds/link_launcher.hpp"
 #include "tutti/message.hpp"
-#include "tutti/tensor.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +20,10 @@ class LinkCall final : public TeamTurn {
  public:
   /// `name`: of the function that is called, for messages of errors.
   LinkCall(TeamContext& context, std::string_view name, StreamList streams)
-      : TeamTurn(context, name, streams) {}
+      : TeamTurn(context, name, streams),
+        items_(context.scratch().links.items),
+        halves_(context.scratch().links.halves),
+        transfers_(context.scratch().links.transfers) {}
 
   /// Adds a message, `names` being those of its tensor and of its other member. Throws
   /// Error(invalid_argument).
@@ -29,21 +32,15 @@ class LinkCall final : public TeamTurn {
   void run();
 
  private:
-  struct Item {
-    Message message;
-    Name name;
-    std::size_t local;  ///< whose side it is
-    Tensor dense;       ///< it, or a stand-in
-  };
   /// Both sides of a message between two members of this process.
   struct LocalPair {
     std::size_t sent;  ///< index of an item
     std::size_t received;
   };
 
-  [[nodiscard]] std::size_t member(const Item& item) const;
-  [[nodiscard]] bool is_local(const Item& item) const;
-  [[nodiscard]] bool is_received(const Item& item) const;
+  [[nodiscard]] std::size_t member(const LinkItem& item) const;
+  [[nodiscard]] bool is_local(const LinkItem& item) const;
+  [[nodiscard]] static bool is_received(const LinkItem& item);
   /// What goes to other processes.
   [[nodiscard]] bool is_by_nccl() const;
   void require_means() const;
@@ -52,23 +49,25 @@ class LinkCall final : public TeamTurn {
   void pair_up();
   void pack();
   void copy_pairs();
-  void enqueue(std::uint64_t number, const std::vector<transport::team::LinkHalf>& made);
+  /// What goes to other ranks, and comes from them.
+  void collect_transfers();
+  /// Of the batch of this number. What is received, if it is large, invites its sender, whose process is
+  /// to open the memory.
+  void invite(std::uint64_t number);
+  void enqueue(std::uint64_t number);
   /// Whether a message of so many bytes, to or from another process, is written where it is received, if that
   /// can be.
   [[nodiscard]] bool is_direct(std::uint64_t bytes) const;
-  /// Of the batch of this number. What is received, if it is large, invites its sender, whose process is
-  /// to open the memory.
-  [[nodiscard]] std::vector<transport::team::LinkTransfer> transfers(
-      std::uint64_t number, const std::vector<transport::team::LinkHalf>& made) const;
   void keep_memory() const;
-  [[nodiscard]] std::vector<transport::team::LinkHalf> halves() const;
-  [[nodiscard]] PlanSummary summary() const;
+  [[nodiscard]] MessageRoute route() const;
   /// "4000 float32 to member 1, 10 int8 from member 2 and 3 more".
   [[nodiscard]] std::string messages_in_words() const;
   [[nodiscard]] watching::WatchedCall watched() const;
   [[nodiscard]] std::string call_in_words() const override { return std::string(name_); }
 
-  std::vector<Item> items_;
+  std::vector<LinkItem>& items_;
+  std::vector<transport::team::LinkHalf>& halves_;
+  std::vector<transport::team::LinkTransfer>& transfers_;
   std::vector<LocalPair> pairs_;
 };
 

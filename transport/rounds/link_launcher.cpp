@@ -14,96 +14,6 @@
 namespace tutti::transport::team {
 namespace {
 
-/// What one local member does.
-struct MemberTransfers {
-  std::size_t local = 0;
-  std::vector<backend::LinkPart> parts;
-  std::vector<backend::LinkMessage> messages;
-};
-
-/// By link, each in order, first those on which the member sends: that can begin at once. Nothing for members
-/// that do nothing.
-std::vector<MemberTransfers> transfers_by_member(const Membership& membership,
-                                                 std::span<const LinkTransfer> transfers) {
-  std::vector<const LinkTransfer*> sorted;
-  for (const LinkTransfer& transfer : transfers) sorted.push_back(&transfer);
-  const auto link_of = [](const LinkTransfer* transfer) {
-    const LinkHalf& half = transfer->half;
-    return std::tuple(half.member, !half.is_sent, half.peer);
-  };
-  std::ranges::stable_sort(sorted, {}, link_of);
-  std::vector<MemberTransfers> all;
-  for (std::size_t i = 0; i < sorted.size(); ++i) {
-    const LinkHalf& half = sorted[i]->half;
-    const bool is_new_member = i == 0 || sorted[i - 1]->half.member != half.member;
-    if (is_new_member) all.emplace_back().local = half.member - membership.first_local();
-    MemberTransfers& member = all.back();
-    if (is_new_member || link_of(sorted[i - 1]) != link_of(sorted[i])) {
-      member.parts.push_back({.peer = static_cast<std::uint32_t>(half.peer),
-                              .is_sent = half.is_sent ? 1U : 0U,
-                              .first_message = static_cast<std::uint32_t>(member.messages.size())});
-    }
-    ++member.parts.back().message_count;
-    member.messages.push_back({.address = sorted[i]->address,
-                               .bytes = sorted[i]->bytes,
-                               .dtype = static_cast<std::uint32_t>(half.dtype),
-                               .invited_to = sorted[i]->invited_to});
-  }
-  return all;
-}
-
-void launch_member(Runtime& runtime, Team& team, const MemberTransfers& member,
-                   std::span<const backend::StreamRef> streams) {
-  const Windows& windows = team.windows();
-  const Membership& membership = team.membership();
-  runtime.backend().team_links(
-      streams[member.local],
-      {.layout = windows.layout(),
-       .windows = windows.seen_by(member.local),
-       .member = static_cast<std::uint32_t>(membership.first_local() + member.local),
-       .counters = windows.counters(member.local),
-       .abort = &team.abort().word(),
-       .process = static_cast<std::uint32_t>(membership.rank()),
-       .teams_on_device = team.live_teams().count_on(membership.devices()[member.local]),
-       .direct_from = direct_messages_from(runtime, team),
-       .parts = member.parts,
-       .messages = member.messages});
-}
-
-/// Where launches return only when kernels have ended: each in a thread of its own. Throws the first failure,
-/// which ends the team: other members' kernels may wait for what has not been launched.
-void launch_each_apart(Runtime& runtime, Team& team, std::span<const MemberTransfers> members,
-                       std::span<const backend::StreamRef> streams) {
-  std::mutex mutex;
-  std::exception_ptr failure;
-  const auto fail = [&] {
-    team.abort().fail("cannot launch its members' kernels", backend::Escaped::current());
-    const std::lock_guard lock(mutex);
-    if (!failure) failure = std::current_exception();
-  };
-  const auto launch = [&](const MemberTransfers& member) {
-    try {
-      launch_member(runtime, team, member, streams);
-    } catch (...) {
-      fail();
-    }
-  };
-  std::vector<backend::Thread> threads;
-  try {
-    threads.reserve(members.size());
-    for (const MemberTransfers& member : members.subspan(1)) {
-      threads.emplace_back(
-          backend::Thread::Role{.name = "tutti-launch", .purpose = "that launches a member's kernels"},
-          [&launch, &member] { launch(member); }, [](const backend::Escaped&) {});
-    }
-  } catch (const std::exception&) {
-    fail();
-  }
-  launch(members.front());
-  for (backend::Thread& thread : threads) thread.join();
-  if (failure) std::rethrow_exception(failure);
-}
-
 void mark_streams(Team& team, std::uint64_t number, std::span<const backend::StreamRef> streams) {
   for (std::size_t local = 0; local < streams.size(); ++local)
     team.progress().mark_batch(local, number, streams[local]);
@@ -117,21 +27,109 @@ std::uint64_t direct_messages_from(Runtime& runtime, const Team& team) noexcept 
                   team.windows().layout().most_in_lines());
 }
 
-void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64_t number,
-                  std::span<const LinkTransfer> transfers, std::span<const backend::StreamRef> streams) {
-  const std::vector<MemberTransfers> members = transfers_by_member(team.membership(), transfers);
+/// By link, each in order, first those on which the member sends: that can begin at once. Nothing for members
+/// that do nothing.
+void LinkLauncher::divide(std::span<const LinkTransfer> transfers) {
+  sorted_.clear();
+  members_.clear();
+  parts_.clear();
+  messages_.clear();
+  for (const LinkTransfer& transfer : transfers) sorted_.push_back(&transfer);
+  const auto link_of = [](const LinkTransfer* transfer) {
+    const LinkHalf& half = transfer->half;
+    return std::tuple(half.member, !half.is_sent, half.peer);
+  };
+  std::ranges::sort(sorted_, {}, [&](const LinkTransfer* transfer) {
+    return std::tuple_cat(link_of(transfer), std::tuple(transfer));
+  });
+  for (std::size_t i = 0; i < sorted_.size(); ++i) {
+    const LinkHalf& half = sorted_[i]->half;
+    const bool is_new_member = i == 0 || sorted_[i - 1]->half.member != half.member;
+    if (is_new_member) {
+      members_.push_back({.local = half.member - team_.membership().first_local(),
+                          .first_part = parts_.size(),
+                          .first_message = messages_.size()});
+    }
+    MemberTransfers& member = members_.back();
+    if (is_new_member || link_of(sorted_[i - 1]) != link_of(sorted_[i])) {
+      parts_.push_back({.peer = static_cast<std::uint32_t>(half.peer),
+                        .is_sent = half.is_sent ? 1U : 0U,
+                        .first_message = static_cast<std::uint32_t>(member.message_count)});
+      ++member.part_count;
+    }
+    ++parts_.back().message_count;
+    messages_.push_back({.address = sorted_[i]->address,
+                         .bytes = sorted_[i]->bytes,
+                         .dtype = static_cast<std::uint32_t>(half.dtype),
+                         .invited_to = sorted_[i]->invited_to});
+    ++member.message_count;
+  }
+}
+
+void LinkLauncher::launch_member(const MemberTransfers& member,
+                                 std::span<const backend::StreamRef> streams) const {
+  const Windows& windows = team_.windows();
+  const Membership& membership = team_.membership();
+  runtime_.backend().team_links(
+      streams[member.local],
+      {.layout = windows.layout(),
+       .windows = windows.seen_by(member.local),
+       .member = static_cast<std::uint32_t>(membership.first_local() + member.local),
+       .counters = windows.counters(member.local),
+       .abort = &team_.abort().word(),
+       .process = static_cast<std::uint32_t>(membership.rank()),
+       .teams_on_device = team_.live_teams().count_on(membership.devices()[member.local]),
+       .direct_from = direct_messages_from(runtime_, team_),
+       .parts = std::span(parts_).subspan(member.first_part, member.part_count),
+       .messages = std::span(messages_).subspan(member.first_message, member.message_count)});
+}
+
+void LinkLauncher::launch_each_apart(std::span<const backend::StreamRef> streams) const {
+  std::mutex mutex;
+  std::exception_ptr failure;
+  const auto fail = [&] {
+    team_.abort().fail("cannot launch its members' kernels", backend::Escaped::current());
+    const std::lock_guard lock(mutex);
+    if (!failure) failure = std::current_exception();
+  };
+  const auto launch = [&](const MemberTransfers& member) {
+    try {
+      launch_member(member, streams);
+    } catch (...) {
+      fail();
+    }
+  };
+  std::vector<backend::Thread> threads;
+  try {
+    threads.reserve(members_.size());
+    for (const MemberTransfers& member : std::span(members_).subspan(1)) {
+      threads.emplace_back(
+          backend::Thread::Role{.name = "tutti-launch", .purpose = "that launches a member's kernels"},
+          [&launch, &member] { launch(member); }, [](const backend::Escaped&) {});
+    }
+  } catch (const std::exception&) {
+    fail();
+  }
+  launch(members_.front());
+  for (backend::Thread& thread : threads) thread.join();
+  if (failure) std::rethrow_exception(failure);
+}
+
+void LinkLauncher::launch(Launching launching, std::uint64_t number, std::span<const LinkTransfer> transfers,
+                          std::span<const backend::StreamRef> streams) {
+  divide(transfers);
   const bool is_captured = number == 0;
   {
     std::unique_lock<std::shared_mutex> gate;
-    if (members.size() > 1) gate = runtime.launch_together();
-    if (members.size() > 1 && launching != Launching::from_one_thread && !is_captured) {
-      launch_each_apart(runtime, team, members, streams);
+    if (members_.size() > 1) gate = runtime_.launch_together();
+    if (members_.size() > 1 && launching != Launching::from_one_thread && !is_captured) {
+      launch_each_apart(streams);
     } else {
-      for (const MemberTransfers& member : members) launch_member(runtime, team, member, streams);
+      for (const MemberTransfers& member : members_) launch_member(member, streams);
     }
   }
-  team.news().announce();
-  if (!is_captured) mark_streams(team, number, streams);
+  team_.news().announce();
+  if (!is_captured) mark_streams(team_, number, streams);
 }
 
 void launch_links_by_nccl(Runtime& runtime, Team& team, TeamNccl& nccl, std::uint64_t number,

@@ -29,11 +29,41 @@ struct LinkTransfer {
 [[nodiscard]] std::uint64_t direct_messages_from(Runtime& runtime, const Team& team) noexcept;
 
 /// Queues what local members send to members of other ranks, and receive from them: one kernel for each local
-/// member that does. `streams`: of the local members. `number`: of the batch as `Links::post` has said; its
-/// streams are marked unless it is 0. Throws what a launch throws: others wait for what has not been
-/// launched.
-void launch_links(Runtime& runtime, Team& team, Launching launching, std::uint64_t number,
-                  std::span<const LinkTransfer> transfers, std::span<const backend::StreamRef> streams);
+/// member that does. Keeps the memory of its lists from one batch to the next. One batch at a time.
+class LinkLauncher {
+ public:
+  LinkLauncher(Runtime& runtime, Team& team) : runtime_(runtime), team_(team) {}
+  LinkLauncher(const LinkLauncher&) = delete;
+  LinkLauncher& operator=(const LinkLauncher&) = delete;
+
+  /// `streams`: of the local members. `number`: of the batch as `Links::post` has said; its streams are
+  /// marked unless it is 0. Throws what a launch throws: others wait for what has not been launched.
+  void launch(Launching launching, std::uint64_t number, std::span<const LinkTransfer> transfers,
+              std::span<const backend::StreamRef> streams);
+
+ private:
+  /// What one local member does: a range of `parts_` and one of `messages_`.
+  struct MemberTransfers {
+    std::size_t local = 0;
+    std::size_t first_part = 0;
+    std::size_t part_count = 0;
+    std::size_t first_message = 0;
+    std::size_t message_count = 0;
+  };
+
+  void divide(std::span<const LinkTransfer> transfers);
+  void launch_member(const MemberTransfers& member, std::span<const backend::StreamRef> streams) const;
+  /// Where launches return only when kernels have ended: each in a thread of its own. Throws the first
+  /// failure, which ends the team: other members' kernels may wait for what has not been launched.
+  void launch_each_apart(std::span<const backend::StreamRef> streams) const;
+
+  Runtime& runtime_;
+  Team& team_;
+  std::vector<const LinkTransfer*> sorted_;  ///< of the batch
+  std::vector<MemberTransfers> members_;     ///< those that do something
+  std::vector<backend::LinkPart> parts_;
+  std::vector<backend::LinkMessage> messages_;
+};
 
 /// Likewise by NCCL, which is connected: as one group of sends and receives, of bytes.
 void launch_links_by_nccl(Runtime& runtime, Team& team, TeamNccl& nccl, std::uint64_t number,

@@ -366,10 +366,10 @@ class LinkRun {
 };
 
 /// Waits for other processes while it works.
+template <class Work>
 class LinksTask final : public Task {
  public:
-  LinksTask(std::shared_ptr<const LinkOrders> orders, AbortWord& abort, std::uint32_t process,
-            std::unique_ptr<Task> work)
+  LinksTask(std::shared_ptr<const LinkOrders> orders, AbortWord& abort, std::uint32_t process, Work work)
       : Task("team_links"),
         orders_(std::move(orders)),
         abort_(abort),
@@ -379,7 +379,7 @@ class LinksTask final : public Task {
   void run() override {
     require_running(abort_);
     try {
-      work_->run();
+      work_();
     } catch (const Ended&) {
       throw;
     } catch (...) {
@@ -389,15 +389,15 @@ class LinksTask final : public Task {
   }
   [[nodiscard]] bool ready() const noexcept override { return abort_.is_set() || orders_->can_start(); }
   [[nodiscard]] std::unique_ptr<Task> clone() const override {
-    return std::make_unique<LinksTask>(orders_, abort_, process_, work_->clone());
+    return std::make_unique<LinksTask>(orders_, abort_, process_, work_);
   }
-  void begin_launch() override { work_->begin_launch(); }
+  void begin_launch() override { work_.begin_launch(); }
 
  private:
   std::shared_ptr<const LinkOrders> orders_;
   AbortWord& abort_;
   std::uint32_t process_;
-  std::unique_ptr<Task> work_;
+  Work work_;
 };
 
 }  // namespace
@@ -437,8 +437,8 @@ void Machine::team_links(StreamRef stream, const TeamLinks& task) {
         run.find_all();
         run.run();
       });
-  submit(worker_of(stream), std::make_unique<LinksTask>(kept, *task.abort, task.process,
-                                                        make_task("team_links", std::move(work))));
+  submit(worker_of(stream),
+         std::make_unique<LinksTask<decltype(work)>>(kept, *task.abort, task.process, std::move(work)));
   end_kernel(stream);
 }
 
