@@ -33,7 +33,7 @@ struct LinkState {
 
 /// By all threads of the block, between two barriers.
 __device__ void copy_link_piece(std::byte* target, const std::byte* source, std::uint64_t bytes) {
-  constexpr std::uint32_t unroll = 4;
+  constexpr std::uint32_t unroll = 8;
   const std::uintptr_t both =
       reinterpret_cast<std::uintptr_t>(target) | reinterpret_cast<std::uintptr_t>(source);
   std::uint64_t done = 0;
@@ -45,11 +45,11 @@ __device__ void copy_link_piece(std::byte* target, const std::byte* source, std:
       uint4 values[unroll];
 #pragma unroll
       for (std::uint32_t u = 0; u < unroll; ++u) {
-        if (i + u * blockDim.x < count) values[u] = from[i + u * blockDim.x];
+        if (i + u * blockDim.x < count) values[u] = __ldcs(from + i + u * blockDim.x);
       }
 #pragma unroll
       for (std::uint32_t u = 0; u < unroll; ++u) {
-        if (i + u * blockDim.x < count) to[i + u * blockDim.x] = values[u];
+        if (i + u * blockDim.x < count) __stcs(to + i + u * blockDim.x, values[u]);
       }
     }
     done = count * sizeof(uint4);
