@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "code_cache.hpp"
 
+#include "blocking_call.hpp"
 #include "environment.hpp"
 #include "tutti/error.hpp"
 
@@ -49,15 +50,15 @@ std::shared_ptr<const backend::CompiledCode> compiled(backend::Backend& backend,
     entry = place;
   }
   const std::lock_guard lock(entry->mutex);
+  if (entry->devices.contains(device)) return entry->code;
+  const BlockingCall blocks("the first use of a compiled function on a device, which has to load it");
   if (entry->code == nullptr) {
     backend::CodeText complete = code;
     complete.compiler = Environment::read().jit_compiler.value_or("");
     entry->code = calls.compile(device, complete);
   }
-  if (!entry->devices.contains(device)) {
-    calls.load(device, *entry->code);
-    entry->devices.insert(device);
-  }
+  calls.load(device, *entry->code);
+  entry->devices.insert(device);
   return entry->code;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tutti/sync_debug.hpp"
 
+#include "support/compiled_reduction.hpp"
 #include "support/errors.hpp"
 #include "tutti/tutti.hpp"
 
@@ -121,6 +122,24 @@ TEST_F(SyncDebug, TellsOfCallablesThatAreWarmedUp) {
         [](const std::vector<Tensor>& inputs) { return std::vector<Tensor>{zeros_like(inputs.front())}; },
         {device_}));
   });
+}
+
+TEST_F(SyncDebug, TellsOfFunctionsThatAreCompiledAndLoaded) {
+  if (!test::can_compile()) GTEST_SKIP() << "nothing can be compiled here";
+  const std::string name = "the first use of a compiled function on a device, which has to load it";
+  const auto expect_blocking_once = [&](const std::function<void()>& call) {
+    expect_refused(name, call);
+    const std::string lines = lines_of(SyncDebugMode::warn, call);
+    EXPECT_NE(lines.find(name + ": the call blocks the calling thread"), std::string::npos) << lines;
+    EXPECT_EQ(lines.find('\n'), lines.size() - 1) << "one line, but: " << lines;
+    EXPECT_EQ(lines_of(SyncDebugMode::warn, call), "");
+  };
+  const JitFunction sum = create_jit_fn("template <typename T> T told_sum(T x, T y) { return x + y; }");
+  expect_blocking_once([&] { sum.prepare({device_, device_}); });
+  EXPECT_EQ(lines_of(SyncDebugMode::warn, [&] { sum({device_, device_}); }), "");
+  const ReduceOp larger =
+      ReduceOp::compiled("template <class T> T told_larger(T a, T b) { return a < b ? b : a; }");
+  expect_blocking_once([&] { static_cast<void>(reduce({device_, device_}, larger, Device(0))); });
 }
 
 TEST_F(SyncDebug, TellsOfMemoryThatGoesBackToItsDevice) {

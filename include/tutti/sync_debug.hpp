@@ -8,7 +8,8 @@
 
 namespace tutti {
 
-/// What happens when a call is about to block the calling thread until a device has got on.
+/// What happens when a call is about to block the calling thread, until a device has got on or code has been
+/// compiled.
 enum class SyncDebugMode : std::uint8_t {
   none,   ///< nothing: "default" in words
   warn,   ///< each such call writes a line, with its name, to the log (see `TUTTI_LOG`)
@@ -31,6 +32,8 @@ enum class SyncDebugMode : std::uint8_t {
 ///  - `empty_cache`, `empty_pinned_cache`, making a `GraphGuard`; allocations that find no memory free and so
 ///    wait for what is in use, or collect what is cached (`garbage_collection_threshold`);
 ///  - `make_graphed_callables`, which warms its callables up;
+///  - the first use of a function of `tutti/jiterator.hpp`, or of a `ReduceOp::compiled`, on a device for an
+///    element type, in `prepare` too: it is compiled, and loaded there;
 ///  - making a `Communicator`; the first collective among devices that have not been used together, which
 ///    tests how they are connected, connects NCCL with them, or finds out how their kernels can be launched;
 ///  - of `tutti/cuda_libraries.hpp`, `current_blas_handle` and `FftPlanCache::plan` where they make
