@@ -220,6 +220,32 @@ TEST_F(CUDAGraphs, KeepASharedPoolAsLongAsOneOfThemLives) {
   EXPECT_EQ(segments(), 0);
 }
 
+TEST_F(CUDAGraphs, TakeTensorsOfOneAnotherWhateverTheirPools) {
+  const StreamGuard guard(stream_);
+  CUDAGraph first;
+  first.capture_begin();
+  Tensor made = graph_numbers(7);
+  first.capture_end();
+  const void* const address = made.data();
+  graph_.capture_begin();
+  target_.copy_(made, Blocking::no);
+  made = Tensor();  // the graph keeps it
+  graph_.capture_end();
+  EXPECT_NE(graph_.pool(), first.pool());
+  for (int round = 0; round < 2; ++round) {
+    target_.fill_(0);
+    first.replay();
+    graph_.replay();
+    stream_.synchronize();
+    EXPECT_TRUE(all_are(target_, 7));
+  }
+  // Also from who captures with the first one's pool.
+  CUDAGraph third;
+  third.capture_begin({.pool = first.pool()});
+  EXPECT_NE(graph_numbers(8).data(), address);
+  third.capture_end();
+}
+
 TEST_F(CUDAGraphs, RefuseAPoolThatAnotherCaptureUses) {
   const GraphPoolHandle pool = graph_pool_handle();
   const StreamGuard guard(stream_);

@@ -58,10 +58,13 @@ struct CaptureOptions {
 /// Memory that is allocated for a captured stream during the capture is the graph's own: when its tensors are
 /// gone, the capture may use it again, and nobody else does before the graph is gone and its launches are
 /// done (`tutti/memory.hpp`), but for graphs that share its pool (`GraphPoolHandle`). Tensors made in a
-/// capture may outlive the graph. Other memory that a launch uses stays with the graph as long if recorded
-/// collectives use it, if `record_stream` names a captured stream, as copies to and from pinned memory do
-/// without waiting, or if the capturing thread lets go of it during the capture. Tensors of other work that
-/// are let go of after the capture are the caller's to keep.
+/// capture may outlive the graph, and other work may use them: so does one graph take what another, with a
+/// pool of its own, has made, and is launched behind it. Memory of a foreign pool is therefore no error in a
+/// capture: nobody could tell a tensor that is to be read there from one that is not. Other memory that a
+/// launch uses stays with the graph as long if recorded collectives use it, if `record_stream` names a
+/// captured stream, as copies to and from pinned memory do without waiting, or if the capturing thread lets
+/// go of it during the capture. Tensors of other work that are let go of after the capture are the caller's
+/// to keep.
 ///
 /// A capture takes its memory from the device, not from what `memory_reserved` says is cached: where that is
 /// most of the device's, call `empty_cache` before.
