@@ -45,6 +45,8 @@ std::vector<Form> forms() {
     add(Collective::broadcast_coalesced, {"tensors[0]", "tensors[3]"}, {"out[0][0]", "out[0][3]"});
     add(Collective::reduce_add, {"inputs[0]", "inputs[1]"}, {"out", "out"});
     add(Collective::reduce_add_coalesced, {"inputs[0][0]", "inputs[1][3]"}, {"out[0]", "out[3]"});
+    add(Collective::reduce, {"inputs[0]", "inputs[1]"}, {"out", "out"});
+    add(Collective::reduce_coalesced, {"inputs[0][0]", "inputs[1][3]"}, {"out[0]", "out[3]"});
     add(Collective::scatter, {"tensor", "tensor"}, {"out[0]", "out[0]"});
     add(Collective::gather, {"tensors[0]", "tensors[1]"}, {"out", "out"});
   }

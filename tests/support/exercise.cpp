@@ -4,6 +4,7 @@
 #include "support/random.hpp"
 #include "support/reference_sum.hpp"
 
+#include <optional>
 #include <stdexcept>
 
 namespace tutti::test {
@@ -77,24 +78,28 @@ void exercise_broadcast_coalesced(Exercise& exercise, const std::vector<Device>&
   };
 }
 
-void exercise_reduce_add(Exercise& exercise, const std::vector<Device>& devices, std::int64_t rows) {
+/// Without an operation: by the function that adds.
+void exercise_reduce(Exercise& exercise, const std::vector<Device>& devices, std::int64_t rows,
+                     const std::optional<ReduceOp>& op) {
   const Device root = devices.front();
   for (const Device device : devices) exercise.inputs.push_back({{rows, 3}, device});
   exercise.outputs = {{{rows, 3}, root}};
-  exercise.write = [](Tensors in, Tensors out, const CollectiveOptions& options) {
-    reduce_add(in, out[0], options);
+  exercise.write = [op](Tensors in, Tensors out, const CollectiveOptions& options) {
+    op ? reduce(in, out[0], *op, options) : reduce_add(in, out[0], options);
   };
-  exercise.make = [root](Tensors in, const CollectiveOptions& options) {
-    return std::vector<Tensor>{reduce_add(in, root, options)};
+  exercise.make = [op, root](Tensors in, const CollectiveOptions& options) {
+    return std::vector<Tensor>{op ? reduce(in, *op, root, options) : reduce_add(in, root, options)};
   };
-  exercise.bind = [](Tensors in, Tensors out, const CollectiveOptions& options) {
-    return persistent_reduce_add(in, out[0], options);
+  exercise.bind = [op](Tensors in, Tensors out, const CollectiveOptions& options) {
+    return op ? persistent_reduce(in, out[0], *op, options) : persistent_reduce_add(in, out[0], options);
   };
-  exercise.expect = [](std::span<const HostArray> in) { return std::vector<HostArray>{reference_sum(in)}; };
+  exercise.expect = [op](std::span<const HostArray> in) {
+    return std::vector<HostArray>{reference_reduction(in, op.value_or(ReduceOp::sum))};
+  };
 }
 
-void exercise_reduce_add_coalesced(Exercise& exercise, const std::vector<Device>& devices,
-                                   std::int64_t rows) {
+void exercise_reduce_coalesced(Exercise& exercise, const std::vector<Device>& devices, std::int64_t rows,
+                               const std::optional<ReduceOp>& op) {
   const Device root = devices.front();
   const std::vector<Sizes> sizes = coalesced_sizes(rows);
   for (const Device device : devices) {
@@ -102,21 +107,27 @@ void exercise_reduce_add_coalesced(Exercise& exercise, const std::vector<Device>
   }
   for (const Sizes& each : sizes) exercise.outputs.push_back({each, root});
   const std::size_t length = sizes.size();
-  exercise.write = [length](Tensors in, Tensors out, const CollectiveOptions& options) {
-    reduce_add_coalesced(in_rows_of(in, length), out, default_buffer_size, options);
+  exercise.write = [op, length](Tensors in, Tensors out, const CollectiveOptions& options) {
+    const TensorRows inputs = in_rows_of(in, length);
+    op ? reduce_coalesced(inputs, out, *op, default_buffer_size, options)
+       : reduce_add_coalesced(inputs, out, default_buffer_size, options);
   };
-  exercise.make = [length, root](Tensors in, const CollectiveOptions& options) {
-    return reduce_add_coalesced(in_rows_of(in, length), root, default_buffer_size, options);
+  exercise.make = [op, length, root](Tensors in, const CollectiveOptions& options) {
+    const TensorRows inputs = in_rows_of(in, length);
+    return op ? reduce_coalesced(inputs, *op, root, default_buffer_size, options)
+              : reduce_add_coalesced(inputs, root, default_buffer_size, options);
   };
-  exercise.bind = [length](Tensors in, Tensors out, const CollectiveOptions& options) {
-    return persistent_reduce_add_coalesced(in_rows_of(in, length), out, default_buffer_size, options);
+  exercise.bind = [op, length](Tensors in, Tensors out, const CollectiveOptions& options) {
+    const TensorRows inputs = in_rows_of(in, length);
+    return op ? persistent_reduce_coalesced(inputs, out, *op, default_buffer_size, options)
+              : persistent_reduce_add_coalesced(inputs, out, default_buffer_size, options);
   };
-  exercise.expect = [length](std::span<const HostArray> in) {
+  exercise.expect = [op, length](std::span<const HostArray> in) {
     std::vector<HostArray> expected;
     for (std::size_t column = 0; column < length; ++column) {
       std::vector<HostArray> terms;
       for (std::size_t i = column; i < in.size(); i += length) terms.push_back(in[i]);
-      expected.push_back(reference_sum(terms));
+      expected.push_back(reference_reduction(terms, op.value_or(ReduceOp::sum)));
     }
     return expected;
   };
@@ -182,10 +193,16 @@ Exercise make_exercise(Collective collective, const std::vector<Device>& devices
       exercise_broadcast_coalesced(exercise, devices, rows);
       break;
     case Collective::reduce_add:
-      exercise_reduce_add(exercise, devices, rows);
+      exercise_reduce(exercise, devices, rows, std::nullopt);
       break;
     case Collective::reduce_add_coalesced:
-      exercise_reduce_add_coalesced(exercise, devices, rows);
+      exercise_reduce_coalesced(exercise, devices, rows, std::nullopt);
+      break;
+    case Collective::reduce:
+      exercise_reduce(exercise, devices, rows, ReduceOp::max);
+      break;
+    case Collective::reduce_coalesced:
+      exercise_reduce_coalesced(exercise, devices, rows, ReduceOp::max);
       break;
     case Collective::scatter:
       exercise_scatter(exercise, devices, rows);
