@@ -19,6 +19,8 @@
 namespace tutti::test {
 namespace {
 
+using Lists = std::vector<std::vector<Tensor>>;
+
 constexpr std::int64_t half = std::int64_t{1} << 31;
 constexpr std::int64_t long_count = half + 1;
 constexpr std::int64_t block_length = std::int64_t{1} << 26;
@@ -153,6 +155,46 @@ TEST_F(LargeCalls, OfACommunicatorMoveEveryElement) {
   expect_number(tensors[0], 1);
 }
 
+TEST_F(LargeCalls, OfListsMoveEveryElement) {
+  Communicator communicator({.devices = {Device(0), Device(1)}, .determinism = Determinism::bitwise});
+  const Tensor other = ones({1}, {.dtype = DType::uint8, .device = Device(1)});
+  const Lists lists{{single, tensors[0]}, {other, tensors[1]}};
+  communicator.reduce_coalesced(lists, lists, ReduceOp::max, 1);
+  expect_blocks(tensors[1], 0,
+                [](std::int64_t block) { return std::max(number_of(block, 0), number_of(block, 1)); });
+  fill_blocks(tensors[1], 1);
+  communicator.all_reduce_coalesced(lists, lists, ReduceOp::sum);
+  for (const Tensor& tensor : tensors) expect_sum(tensor);
+  for (const Tensor& tensor : {single, other})
+    EXPECT_EQ(tensor.to_vector<std::uint8_t>(), std::vector<std::uint8_t>{1});
+  fill_blocks(tensors[0], 0);
+  communicator.broadcast_coalesced(lists, 0);
+  expect_number(tensors[1], 0);
+  fill_blocks(tensors[1], 1);
+  const std::int64_t part = half / 2;
+  const Lists wholes{{tensors[0].narrow(0, 0, half)}, {tensors[1].narrow(0, 0, half)}};
+  const Lists parts{{tensors[0].narrow(0, 0, part)}, {tensors[1].narrow(0, part, part)}};
+  communicator.reduce_scatter_coalesced(wholes, parts, ReduceOp::sum);
+  expect_sum(parts[0][0]);
+  expect_sum(parts[1][0], part);
+  communicator.all_gather_coalesced(parts, wholes);
+  for (const std::vector<Tensor>& whole : wholes) expect_sum(whole[0]);
+  single.fill_(0);
+}
+
+TEST_F(LargeCalls, OfUnequalPartsMoveEveryElement) {
+  Communicator communicator({.devices = {Device(0), Device(1)}, .determinism = Determinism::bitwise});
+  const Tensor other = ones({1}, {.dtype = DType::uint8, .device = Device(1)});
+  // One element stays with each member; all others go to the second.
+  const std::vector<std::vector<std::int64_t>> input_sizes{{1, half}, {0, 1}};
+  const std::vector<std::vector<std::int64_t>> out_sizes{{1, 0}, {half, 1}};
+  communicator.all_to_all({tensors[0], other}, {single, tensors[1]}, input_sizes, out_sizes);
+  EXPECT_EQ(single.to_vector<std::uint8_t>(), std::vector{number_of(0, 0)});
+  expect_number(tensors[1].narrow(0, 0, half), 0, 1);
+  EXPECT_EQ(tensors[1].narrow(0, half, 1).to_vector<std::uint8_t>(), std::vector<std::uint8_t>{1});
+  single.fill_(0);
+}
+
 TEST_F(LargeCalls, InHostMemoryMoveEveryElement) {
   Communicator communicator({.devices = {Device(0), Device(1)},
                              .transport = TransportKind::staged,
@@ -164,6 +206,10 @@ TEST_F(LargeCalls, InHostMemoryMoveEveryElement) {
   expect_number(tensors[1].narrow(0, 1 + part, part), 1, 1 + part);
   expect_number(tensors[0].narrow(0, 1 + part, part), 1, 1);
   expect_number(tensors[1].narrow(0, 1, part), 0, 1 + part);
+  const Lists lists{{exchanged[0]}, {exchanged[1]}};
+  communicator.all_to_all_coalesced(lists, lists);  // undoes it
+  expect_number(tensors[0], 0);
+  expect_number(tensors[1], 1);
   fill_blocks(tensors[0], 3);
   communicator.scatter(tensors[0], {single, tensors[1].narrow(0, 0, half)}, 0);
   expect_number(tensors[1].narrow(0, 0, half), 3, 1);
