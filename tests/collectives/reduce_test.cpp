@@ -2,6 +2,7 @@
 #include "support/collective_test.hpp"
 #include "support/compiled_reduction.hpp"
 #include "support/errors.hpp"
+#include "support/number_formats.hpp"
 #include "support/reference_sum.hpp"
 #include "tutti/persistent.hpp"
 #include "tutti/reduce_types.hpp"
@@ -117,6 +118,22 @@ TEST_P(Reduce, MinimumAndMaximumKeepNansAndTellZerosApart) {
   const auto values = least.to_vector<float>();
   EXPECT_EQ(std::bit_cast<std::uint32_t>(values[0]), 0x7fffffffU);
   EXPECT_TRUE(std::signbit(values[3]) && std::signbit(values[4]));
+}
+
+TEST_P(Reduce, NumbersAtTheEdgesGoByTheRules) {
+  const std::vector<Device> devices = first_devices();
+  for (const DType dtype : all_dtypes) {
+    if (!format_of(dtype).is_floating()) continue;
+    for (const ReduceOp& op : operations_of(dtype, devices.size())) {
+      for (const std::int64_t count : {301, 5'003}) {
+        std::vector<HostArray> arrays;
+        for (std::size_t i = 0; i < devices.size(); ++i)
+          arrays.push_back(special_numbers(dtype, {count}, test_seed() + i));
+        check(arrays, op, devices, devices.back());
+      }
+    }
+    if (HasFailure()) return;
+  }
 }
 
 TEST_P(Reduce, ListsGoAsOneCallInPlaceToo) {

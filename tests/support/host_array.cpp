@@ -5,6 +5,7 @@
 #include "support/random.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <stdexcept>
@@ -79,6 +80,31 @@ HostArray random_numbers(DType dtype, const Sizes& sizes, std::uint64_t seed) {
     const std::uint64_t exponent = format.bias() - 4 + random_at(~seed, start / width) % 8;
     bits = (bits & sign_and_mantissa) | exponent << format.mantissa_bits;
     std::memcpy(array.bytes.data() + start, &bits, width);
+  }
+  return array;
+}
+
+HostArray special_numbers(DType dtype, const Sizes& sizes, std::uint64_t seed) {
+  HostArray array = random_bits(dtype, sizes, seed);
+  const NumberFormat format = format_of(dtype);
+  const std::uint64_t one = 1;
+  const std::uint64_t all_exponents = ((one << format.exponent_bits) - 1) << format.mantissa_bits;
+  const std::uint64_t sign = one << (format.exponent_bits + format.mantissa_bits);
+  const std::array magnitudes{
+      std::uint64_t{0},                                         // zero
+      one,                                                      // the least above it
+      format.bias() << format.mantissa_bits,                    // 1
+      (format.bias() << format.mantissa_bits) + 1,              // the next
+      (format.bias() + 1) << format.mantissa_bits,              // 2
+      all_exponents - 1,                                        // the largest, or a large one
+      all_exponents,                                            // infinity, where there is one
+      all_exponents | ((one << format.mantissa_bits) - 1),      // a quiet NaN, the canonical one
+      all_exponents | one << (format.mantissa_bits - 1) | one,  // another
+  };
+  Random random(seed);
+  for (std::size_t start = 0; start < array.bytes.size(); start += format.bytes()) {
+    const std::uint64_t bits = random.pick(magnitudes) | (random.one_in(2) ? sign : 0);
+    std::memcpy(array.bytes.data() + start, &bits, format.bytes());
   }
   return array;
 }

@@ -31,6 +31,9 @@ struct HostArray {
 /// Numbers whose floating-point sums depend on the order and on the accumulator, but neither overflow nor are
 /// NaN; integers of all magnitudes, so that sums wrap around.
 [[nodiscard]] HostArray random_numbers(DType dtype, const Sizes& sizes, std::uint64_t seed);
+/// Floating-point numbers at the edges of their format: NaNs of several bits, infinities, zeros, the least
+/// and the largest numbers, of both signs, and some between.
+[[nodiscard]] HostArray special_numbers(DType dtype, const Sizes& sizes, std::uint64_t seed);
 
 /// The part `start <= index < start + length` of `dim`, which may be negative.
 [[nodiscard]] HostArray slice(const HostArray& array, int dim, std::int64_t start, std::int64_t length);
