@@ -84,6 +84,7 @@ std::vector<Tensor> broadcast(const Tensor& tensor, DeviceList given, const Coll
   for (const Device device : devices) {
     if (device != tensor.device()) call.add_result_row(device, layout->nbytes());
   }
+  call.join_capture();
   std::size_t row = 0;  // the source's
   for (const Device device : devices) {
     if (device == tensor.device()) {

@@ -217,6 +217,7 @@ std::vector<std::vector<Tensor>> broadcast_coalesced(TensorList tensors, DeviceL
     call.add_result_row(device, bytes);
     places.push_back({device, {}});
   }
+  call.join_capture();
   // The sources' row comes first.
   for (std::size_t p = 0; p < places.size(); ++p) places[p].stream = call.first_use(1 + p);
   std::vector<std::vector<Tensor>> made =

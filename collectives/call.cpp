@@ -83,6 +83,11 @@ const std::optional<backend::StreamRef>& Call::capture() {
   return capture_;
 }
 
+void Call::join_capture() {
+  if (joined_ == nullptr && capture())
+    joined_ = std::make_unique<transport::JoinedLanes>(*runtime_, *capture_, operands_.lanes);
+}
+
 transport::PlanKey Call::key(transport::LaunchMode mode) const {
   constexpr std::size_t plain_numbers = 8;  // four beside the lists, and each list's length
   transport::PlanKey key(plain_numbers + operands_.lanes.size() + rows_.size() + ready_.size() +
@@ -161,7 +166,8 @@ void Call::launch() {
   if (turn) {
     transport::launch_rounds(*runtime_, *last_launched, operands_, *turn);
   } else if (capture()) {
-    transport::launch_captured(*runtime_, last_launched, operands_, *capture());
+    join_capture();
+    transport::launch_captured(*runtime_, last_launched, operands_, *joined_);
   } else {
     transport::launch(*runtime_, last_launched, operands_);
   }

@@ -36,7 +36,8 @@ class Call {
   void add_row(Device device);
   void add_row(backend::StreamRef stream);
   /// A row of results of `bytes` bytes, to be used on `own`, which are not there yet. They are allocated when
-  /// all rows have been started, for the stream that `first_use` returns, and added after `return_to`.
+  /// all rows have been started, after `join_capture`, for the stream that `first_use` returns, and added
+  /// after `return_to`.
   void add_result_row(backend::StreamRef own, std::uint64_t bytes);
   void add_result_row(Device device, std::uint64_t bytes) {
     add_result_row(current_stream_ref(*runtime_, device.index()), bytes);
@@ -84,6 +85,10 @@ class Call {
 
   /// The stream of a lane that is being captured, if one is; asked once, when all lanes are there.
   [[nodiscard]] const std::optional<backend::StreamRef>& capture();
+  /// Makes all lanes part of the capture, if one is being captured. To be called before results are
+  /// allocated, when all lanes are there: their memory is the graph's then, as work that the graph is not
+  /// ordered with may still be using what is cached for the others.
+  void join_capture();
   /// The plan, from the cache if it was made before; outside captures, unless `capture` has been asked.
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan(transport::LaunchMode mode) const;
   /// Plans and enqueues; remembers the plan for `last_plan`.
@@ -117,6 +122,7 @@ class Call {
   transport::Operands operands_;
   bool has_asked_for_capture_ = false;
   std::optional<backend::StreamRef> capture_;
+  std::unique_ptr<transport::JoinedLanes> joined_;      ///< nullptr outside captures
   std::shared_ptr<const transport::Plan> launch_plan_;  ///< nullptr until it is needed
 };
 

@@ -130,6 +130,7 @@ ResultLists made_like(TeamContext& context, Collective collective, const ReduceO
                       const MemberOperands& inputs) {
   TeamCall call(context, collective, {});
   call.one_per_member(inputs.size(), "inputs");
+  call.join_capture();
   ResultLists out(inputs.size());
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t t = 0; t < inputs[i].size(); ++t)
@@ -145,6 +146,7 @@ std::vector<Tensor> made_for_root(TeamContext& context, Collective collective, c
   TeamCall call(context, collective, {});
   call.set_root(root);
   call.one_per_member(inputs.size(), "inputs");
+  call.join_capture();
   ResultLists out(inputs.size());
   const std::optional<std::size_t> owner = call.local_of(call.root());
   if (owner) {
@@ -164,6 +166,7 @@ std::vector<Tensor> CommunicatorCollectives::made(TensorList inputs, const std::
   TeamCall call(*impl_->context, Collective::all_gather, {});
   call.one_per_member(inputs.size(), "inputs");
   const std::int64_t total = call.check_part_sizes(sizes, "sizes");
+  call.join_capture();
   std::vector<Tensor> out;
   for (const Tensor& input : inputs) out.push_back(resized(total, dim, input));
   gather_to_all(call, MemberOperands::one_each(inputs), MemberOperands::one_each(out),
@@ -177,6 +180,7 @@ std::vector<Tensor> CommunicatorCollectives::made(const ReduceOp& op, TensorList
   TeamCall call(*impl_->context, Collective::reduce_scatter, {});
   call.one_per_member(inputs.size(), "inputs");
   static_cast<void>(call.check_part_sizes(sizes, "sizes"));
+  call.join_capture();
   std::vector<Tensor> out;
   for (const Tensor& input : inputs)
     out.push_back(resized(sizes[call.first_local() + out.size()], dim, input));
@@ -191,6 +195,7 @@ std::vector<Tensor> CommunicatorCollectives::made(TensorList inputs,
   TeamCall call(*impl_->context, Collective::all_to_all, {});
   call.one_per_member(inputs.size(), "inputs");
   call.one_per_member(out_sizes.size(), "out_sizes");
+  call.join_capture();
   std::vector<Tensor> out;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     out.push_back(flat(call.check_part_sizes(out_sizes[i], Name("out_sizes", i)), inputs[i]));

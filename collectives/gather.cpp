@@ -155,10 +155,11 @@ Tensor gather(TensorList given, int dim, std::optional<Device> destination,
   collectives::Call call =
       collectives::make_call(arguments, packing, tensors, *layout, along, format, options);
   if (device.is_host()) collectives::refuse_waiting_in_capture(arguments, call, options.blocking);
-  const HostMemory host_memory = device.is_host() ? HostMemory::pinned : HostMemory::pageable;
-  Tensor result = allocate_tensor(layout, device, host_memory, "gather");
   call.add_row(device);
   call.mark_root();
+  call.join_capture();
+  const HostMemory host_memory = device.is_host() ? HostMemory::pinned : HostMemory::pageable;
+  Tensor result = allocate_tensor(layout, device, host_memory, "gather");
   call.add(result);
   std::optional<BlockingCall> blocks;
   if (device.is_host() && options.blocking == Blocking::yes) blocks.emplace("gather");

@@ -115,9 +115,10 @@ Tensor reduce_to(const collectives::ReduceCall& what, TensorList inputs, std::op
   collectives::Packing packing(arguments, collectives::PackingPolicy::copy,
                                {.inputs = inputs, .devices = DeviceList(std::span(&device, 1))});
   collectives::Call call = collectives::make_call(arguments, packing, what, inputs, layout, options);
-  Tensor result = allocate_tensor(layout, device, HostMemory::pageable, name_of(what.collective));
   call.add_row(device);
   call.mark_root();
+  call.join_capture();
+  Tensor result = allocate_tensor(layout, device, HostMemory::pageable, name_of(what.collective));
   call.add(result);
   call.launch();
   return result;

@@ -260,11 +260,12 @@ std::vector<Tensor> reduce_lists_to(const collectives::ReduceCall& what, TensorL
   if (!are_plain) {
     call = collectives::start_packed_call(arguments, packing, what, inputs, layouts, buffer_size, options);
   }
+  call.add_row(device);
+  call.mark_root();
+  call.join_capture();
   const collectives::ResultPlace place{device, current_stream_ref(arguments.runtime(), device.index())};
   std::vector<Tensor> results =
       std::move(collectives::allocate_together(arguments.runtime(), layouts.all(), {&place, 1}).front());
-  call.add_row(device);
-  call.mark_root();
   call.add_all(results);
   collectives::set_shape(call, layouts);
   call.launch();

@@ -201,6 +201,7 @@ std::vector<Tensor> scatter(const Tensor& tensor, DeviceList given, ListOf<std::
       call.announce_chunk(StreamAccess::ref(collectives::stream_for(streams, i, devices[i])), sizes[i]);
     }
   }
+  call.call().join_capture();
   std::vector<Tensor> results;
   results.reserve(devices.size());
   std::size_t made = 0;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/arguments.hpp"
+#include "collectives/communicator_impl.hpp"
+#include "collectives/team_call.hpp"
 #include "runtime.hpp"
 #include "tutti/data_parallel.hpp"
 
 #include <cstddef>
-#include <optional>
 #include <vector>
 
 namespace tutti {
@@ -29,15 +30,18 @@ std::vector<std::vector<Tensor>> replicate(Communicator& communicator, TensorLis
   }
 
   std::vector<std::vector<Tensor>> replicas(devices.size());
-  for (std::size_t local = 0; local < devices.size(); ++local) {
-    if (has_root && local == static_cast<std::size_t>(local_root)) {
-      replicas[local].assign(parameters.begin(), parameters.end());
-      continue;
+  {
+    // Memory is made for the streams that fill it, which are current in the call's turn.
+    collectives::TeamCall call(*communicator.impl_->context, Collective::broadcast_coalesced, streams);
+    call.join_capture();
+    for (std::size_t local = 0; local < devices.size(); ++local) {
+      if (has_root && local == static_cast<std::size_t>(local_root)) {
+        replicas[local].assign(parameters.begin(), parameters.end());
+        continue;
+      }
+      for (const Tensor& parameter : parameters)
+        replicas[local].push_back(empty_like(parameter, {.device = devices[local]}));
     }
-    // Memory is made for the stream that fills it.
-    const StreamGuard guard(streams.empty() ? std::nullopt : std::optional(streams[local]));
-    for (const Tensor& parameter : parameters)
-      replicas[local].push_back(empty_like(parameter, {.device = devices[local]}));
   }
   communicator.broadcast_coalesced(replicas, root, streams);
   return replicas;

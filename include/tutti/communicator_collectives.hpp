@@ -263,6 +263,9 @@ class TUTTI_EXPORT CommunicatorCollectives {
 
  private:
   friend class Communicator;
+  friend TUTTI_EXPORT std::vector<std::vector<Tensor>> replicate(Communicator& communicator,
+                                                                 TensorList parameters, int root,
+                                                                 StreamList streams);
   class Impl;
   explicit CommunicatorCollectives(std::unique_ptr<Impl> impl) noexcept;
   CommunicatorCollectives(CommunicatorCollectives&&) noexcept;

@@ -55,16 +55,16 @@ struct CaptureOptions {
 /// A launch repeats the same operations on the same addresses; values that the host computed, such as shapes,
 /// are constants of the graph. Random numbers are not: each launch draws new ones (`tutti/rng.hpp`).
 ///
-/// Memory that is allocated for a captured stream during the capture is the graph's own: when its tensors are
-/// gone, the capture may use it again, and nobody else does before the graph is gone and its launches are
-/// done (`tutti/memory.hpp`), but for graphs that share its pool (`GraphPoolHandle`). Tensors made in a
-/// capture may outlive the graph, and other work may use them: so does one graph take what another, with a
-/// pool of its own, has made, and is launched behind it. Memory of a foreign pool is therefore no error in a
-/// capture: nobody could tell a tensor that is to be read there from one that is not. Other memory that a
-/// launch uses stays with the graph as long if recorded collectives use it, if `record_stream` names a
-/// captured stream, as copies to and from pinned memory do without waiting, or if the capturing thread lets
-/// go of it during the capture. Tensors of other work that are let go of after the capture are the caller's
-/// to keep.
+/// Memory that is allocated for a captured stream during the capture is the graph's own, that of outputs that
+/// collectives make on other devices too: when its tensors are gone, the capture may use it again, and nobody
+/// else does before the graph is gone and its launches are done (`tutti/memory.hpp`), but for graphs that
+/// share its pool (`GraphPoolHandle`). Tensors made in a capture may outlive the graph, and other work may
+/// use them: so does one graph take what another, with a pool of its own, has made, and is launched behind
+/// it. Memory of a foreign pool is therefore no error in a capture: nobody could tell a tensor that is to be
+/// read there from one that is not. Other memory that a launch uses stays with the graph as long if recorded
+/// collectives use it, if `record_stream` names a captured stream, as copies to and from pinned memory do
+/// without waiting, or if the capturing thread lets go of it during the capture. Tensors of other work that
+/// are let go of after the capture are the caller's to keep.
 ///
 /// A capture takes its memory from the device, not from what `memory_reserved` says is cached: where that is
 /// most of the device's, call `empty_cache` before.

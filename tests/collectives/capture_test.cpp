@@ -3,10 +3,14 @@
 #include "support/collective_test.hpp"
 #include "support/errors.hpp"
 #include "support/exercise.hpp"
+#include "support/memory_books.hpp"
+#include "support/stream_gate.hpp"
 #include "support/stream_order.hpp"
 #include "tutti/graph.hpp"
+#include "tutti/memory.hpp"
 
 #include <functional>
+#include <vector>
 
 /// Calls while one of their streams is being captured: they become part of the graph, or are refused, as
 /// nothing of them would be.
@@ -221,6 +225,99 @@ TEST_F(Capture, OverwritesNoTensorWithWhatCallsMakeAndDrop) {
   graph.launch(origin);
   origin.synchronize();
   for (const Tensor& victim : victims) EXPECT_EQ(victim.to_vector<float>(), std::vector<float>(24, 9.0F));
+}
+
+/// Calls that make their outputs, some of them on another device than that whose stream is captured.
+class CapturedResults : public Capture {
+ protected:
+  using Results = std::vector<Tensor>;
+  using Calls = std::vector<std::function<Results()>>;
+
+  /// One tensor on each device, of 1.5 MiB: more than a root has written without the other device's stream.
+  explicit CapturedResults() {
+    for (const Device device : {root(), other()})
+      inputs_.push_back(full({384, 1024}, 1 + device.index(), {.dtype = DType::float32, .device = device}));
+    synchronize_all();
+  }
+
+  /// Each makes its outputs on `there`, of what is on the other device, or on both.
+  [[nodiscard]] Calls onto(Device there) const {
+    const Tensor& from = inputs_[there == root() ? 1 : 0];
+    const Tensor row = from.narrow(0, 0, 1);
+    const std::vector<Tensor>& all = inputs_;
+    const auto lists = std::vector{std::vector{all[0]}, std::vector{all[1]}};
+    return {[=] { return broadcast(from, {there}); },
+            [=] { return broadcast(row, {there}); },
+            [=] {
+              return broadcast_coalesced({from, row}, {there}).front();
+            },
+            [=] { return broadcast_coalesced({row}, {there}).front(); },
+            [=] { return scatter(from, {there}); },
+            [=] { return scatter(row, {there}); },
+            [=] { return Results{gather(all, 0, there)}; },
+            [=] { return Results{reduce_add(all, there)}; },
+            [=] { return reduce_add_coalesced(lists, there); },
+            [=] { return Results{reduce(all, ReduceOp::max, there)}; },
+            [=] { return reduce_coalesced(lists, ReduceOp::max, there); }};
+  }
+
+  const PooledStreams streams_;
+  std::vector<Tensor> inputs_;
+};
+
+TEST_F(CapturedResults, AreMemoryOfTheGraph) {
+  if (root() == other()) return;  // on a machine with one GPU
+  for (const Device there : {root(), other()}) {
+    for (const auto& call : onto(there)) {
+      static_cast<void>(call());  // the self-test is not for a capture
+      synchronize_all();
+      for (const Device captured : {root(), other()}) {
+        Results results;
+        const Stream origin = current_stream(captured.index());
+        const Graph graph = Graph::capture(origin, [&] { results = call(); });
+        for (const Tensor& result : results) EXPECT_EQ(graph_pool_of(result), graph.pool().id());
+      }
+    }
+  }
+}
+
+/// What is cached for a stream may still be used there, which launches of a graph do not wait for.
+TEST_F(CapturedResults, AreWhereNoWorkIsThatTheGraphDoesNotFollow) {
+  if (root() == other()) return;
+  const Stream origin = current_stream(root().index());
+  for (const auto& call : onto(other())) {
+    const Results expected = call();
+    synchronize_all();
+    StreamGate gate(current_stream(other().index()));
+    for (const Tensor& like : expected) static_cast<void>(full_like(like, 9));  // and its memory is cached
+    Results results;
+    const Graph graph = Graph::capture(origin, [&] { results = call(); });
+    graph.launch(origin);
+    origin.synchronize();
+    gate.open();
+    synchronize_all();
+    ASSERT_EQ(results.size(), expected.size());
+    for (std::size_t i = 0; i < results.size(); ++i)
+      EXPECT_EQ(results[i].to_vector<float>(), expected[i].to_vector<float>());
+  }
+}
+
+/// A call that ends without results leaves the capture as it was.
+TEST_F(CapturedResults, ThatThereIsNoMemoryForLeaveTheCaptureAlone) {
+  const Stream origin = current_stream(root().index());
+  const Tensor out = dense(root());
+  synchronize_all();
+  const double fraction = get_per_process_memory_fraction(other());
+  set_per_process_memory_fraction(0, other());
+  const Graph graph = Graph::capture(origin, [&] {
+    EXPECT_TRUE(refuses([&] { static_cast<void>(reduce_add(inputs_, other())); }, ErrorCode::out_of_memory,
+                        {"out of memory"}));
+    out.fill_(5);
+  });
+  set_per_process_memory_fraction(fraction, other());
+  graph.launch(origin);
+  origin.synchronize();
+  EXPECT_EQ(out.to_vector<float>(), std::vector<float>(24, 5.0F));
 }
 
 class CapturedCalls : public EveryCollective {

@@ -117,6 +117,18 @@ TEST_F(JointCaptures, BringStreamsInAndBack) {
   }
 }
 
+TEST_F(JointCaptures, MayBeginAheadOfTheCall) {
+  const StreamRef third = stream(3, 1);
+  machine_.start(first_);
+  call({first_, second_});
+  ASSERT_TRUE(capture_.begin(Streams{first_, third}));
+  EXPECT_NE(machine_.capture_id(third), 0U);
+  call({first_, third});
+  EXPECT_EQ(capture_.origin(), first_);
+  EXPECT_TRUE(machine_.follows(third, second_));
+  EXPECT_TRUE(machine_.finish(first_));
+}
+
 TEST_F(JointCaptures, DoNotHoldUpStreamsThatHaveJoined) {
   machine_.start(first_);
   call({first_, second_});

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/errors.hpp"
+#include "support/memory_books.hpp"
 #include "support/ranks.hpp"
+#include "support/stream_gate.hpp"
 #include "tutti/communicator.hpp"
+#include "tutti/data_parallel.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
 #include "tutti/graph.hpp"
@@ -12,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -180,6 +184,53 @@ TEST(ReturnedResultsOfOneProcess, AreOneForEachLocalMember) {
               Graph::capture(streams, [&] { static_cast<void>(communicator.broadcast(mine[0], 0)); }));
         },
         ErrorCode::unsupported, {"broadcast", "captured"}));
+  });
+}
+
+/// What is cached for a stream may still be used there, which launches of a graph do not wait for.
+TEST(ReturnedResultsOfOneProcess, AreMemoryOfTheGraphOnAllDevices) {
+  expect_all_right(1, [](Exchange& /*exchange*/) {
+    if (device_count() < 2) return;
+    Communicator communicator({.devices = {Device(0), Device(1)}});
+    const std::vector<Tensor> mine{matrix_of(0, 0), matrix_of(1, 1)};
+    const std::vector<std::vector<Tensor>> lists{{mine[0]}, {mine[1]}};
+    const std::vector<std::int64_t> sizes{2, 2};
+    using Results = std::vector<Tensor>;
+    const std::vector<std::function<Results()>> calls{
+        [&] { return communicator.all_reduce(mine); },
+        [&] { return communicator.all_reduce_coalesced(lists).at(1); },
+        [&] { return Results{communicator.reduce(mine, ReduceOp::max, 1)}; },
+        [&] { return communicator.reduce_coalesced(lists, ReduceOp::max, 1); },
+        [&] { return communicator.all_to_all(mine); },
+        [&] {
+          return communicator.all_gather(mine, {4, 4});
+        },
+        [&] { return communicator.reduce_scatter(mine, ReduceOp::sum, sizes); },
+        [&] {
+          return communicator.all_to_all(mine, {sizes, sizes}, {sizes, sizes});
+        },
+        [&] { return replicate(communicator, {mine[0]}, 0).at(1); }};
+    const Stream origin(0);
+    const Stream joining(1);
+    const StreamGuard on_first(origin);
+    const StreamGuard on_second(joining);
+    for (std::size_t i = 0; i < calls.size(); ++i) {
+      const Results expected = calls[i]();
+      origin.synchronize();
+      joining.synchronize();
+      test::StreamGate gate(joining);
+      static_cast<void>(full_like(expected.back(), 9));  // and its memory is cached
+      Results results;
+      const Graph graph = Graph::capture(origin, [&] { results = calls[i](); });
+      for (const Tensor& result : results)
+        EXPECT_EQ(test::graph_pool_of(result), graph.pool().id()) << "call " << i;
+      graph.launch(origin);
+      origin.synchronize();
+      gate.open();
+      joining.synchronize();
+      ASSERT_EQ(results.size(), expected.size());
+      EXPECT_EQ(results.back().to_vector<float>(), expected.back().to_vector<float>()) << "call " << i;
+    }
   });
 }
 

@@ -126,4 +126,13 @@ testing::AssertionResult books_balance(const MemoryStats& stats, const std::vect
   return testing::AssertionSuccess();
 }
 
+std::uint64_t graph_pool_of(const TensorView& tensor) {
+  const auto* const address = static_cast<const std::byte*>(tensor.data());
+  for (const MemorySegment& segment : memory_snapshot()) {
+    const auto* const first = static_cast<const std::byte*>(segment.address);
+    if (address >= first && address < first + segment.bytes) return segment.graph_pool;
+  }
+  return 0;
+}
+
 }  // namespace tutti::test

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "tutti/memory.hpp"
+#include "tutti/tensor.hpp"
 
+#include <cstdint>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -13,5 +15,9 @@ namespace tutti::test {
 /// gap.
 [[nodiscard]] testing::AssertionResult books_balance(const MemoryStats& stats,
                                                      const std::vector<MemorySegment>& segments);
+
+/// The `MemorySegment::graph_pool` that the tensor's memory is from; 0 if none, as for what is not a
+/// device's.
+[[nodiscard]] std::uint64_t graph_pool_of(const TensorView& tensor);
 
 }  // namespace tutti::test

@@ -25,7 +25,7 @@ class JointCapture {
   /// Whether one of the `streams` is being captured: then they all are when it returns, and each follows the
   /// one at its place in the call before, if that belongs to the same capture. Throws Error(unsupported) if
   /// they are being captured into different graphs, or the call before into another one that has not ended;
-  /// nothing has joined anything then.
+  /// nothing has joined anything then. May be called again for the same call.
   [[nodiscard]] bool begin(std::span<const backend::StreamRef> streams);
   /// Brings streams back that the call has made join, after everything of it has been queued.
   void end();

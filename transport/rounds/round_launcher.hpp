@@ -31,8 +31,11 @@ class RoundLauncher {
   RoundLauncher(const RoundLauncher&) = delete;
   RoundLauncher& operator=(const RoundLauncher&) = delete;
 
-  /// Comes before anything else of a call. Throws what ended the team. Makes `streams`, one per local member,
-  /// follow the calls before. If one of them is being captured, the others join the capture,
+  /// Has all `streams` join the capture that one of them is in, if it is in any, ahead of `begin`: what is
+  /// allocated for them meanwhile is memory of the graph. Throws as that does.
+  void join_capture(std::span<const backend::StreamRef> streams) { is_captured_ = capture_.begin(streams); }
+  /// Comes before anything else of a call but that. Throws what ended the team. Makes `streams`, one per
+  /// local member, follow the calls before. If one of them is being captured, the others join the capture,
   /// and the calls before it are left alone: who launches the graph orders it with them.
   void begin(std::span<const backend::StreamRef> streams);
   /// Whether a call on `streams`, of which none is being captured, makes no stream wait for another: they are

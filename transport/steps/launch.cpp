@@ -262,7 +262,7 @@ void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands&
 }
 
 void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
-                     backend::StreamRef origin) {
+                     JoinedLanes& lanes) {
   runtime.release_collected();
   const auto temporaries = allocate_temporaries(runtime, *plan, operands.lanes);
   bind_temporaries(operands, temporaries);
@@ -276,15 +276,14 @@ void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, 
   }
   resources->storages.insert(resources->storages.end(), temporaries.begin(), temporaries.end());
   resources->plan = plan;
-  runtime.retain_until_graph_destroyed(origin, std::move(resources));
+  runtime.retain_until_graph_destroyed(lanes.origin(), std::move(resources));
 
-  for (const backend::StreamRef lane : operands.lanes) runtime.order(origin, lane);
   // A stream of the library's own must not become part of the capture: other threads use it.
   const std::size_t operand_lanes = operands.lanes.size();
   for (const LaneId beside : plan->beside) operands.lanes.push_back(operands.lanes[beside]);
   Launcher(runtime, *plan, operands).run(plan->steps);
   operands.lanes.resize(operand_lanes);
-  for (const backend::StreamRef lane : operands.lanes) runtime.order(lane, origin);
+  lanes.bring_back();
 }
 
 std::optional<team::ProcessTurn> take_turn(Runtime& runtime, const Plan& plan, const Operands& operands) {

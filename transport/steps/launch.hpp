@@ -4,6 +4,7 @@
 #include "runtime.hpp"
 #include "transport/plan.hpp"
 #include "transport/rounds/process_rounds.hpp"
+#include "transport/steps/joined_lanes.hpp"
 #include "tutti/reduce_op.hpp"
 #include "tutti/tensor.hpp"
 
@@ -58,11 +59,10 @@ struct Operands {
 /// Enqueues all steps on the `operands`' lanes, none of which is being captured. Throws OutOfMemoryError
 /// before anything is enqueued. Other threads may help (`crew.hpp`), but it returns when all is enqueued.
 void launch(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands);
-/// Enqueues them into the graph that the stream of one of the lanes, `origin`, is captured into: the others
-/// join the capture before and are joined back afterwards, and what the plan uses stays alive until the graph
-/// is destroyed. Throws OutOfMemoryError likewise.
+/// Enqueues them into the graph that the operands' `lanes` have joined, and brings these back afterwards.
+/// What the plan uses stays alive until the graph is destroyed. Throws OutOfMemoryError likewise.
 void launch_captured(Runtime& runtime, const std::shared_ptr<const Plan>& plan, Operands& operands,
-                     backend::StreamRef origin);
+                     JoinedLanes& lanes);
 
 /// For a plan of `process_rounds`: the turn to launch it on the operands' lanes, none of which is being
 /// captured, if that can be done now: none would come to wait for another one's calls, and devices can be
