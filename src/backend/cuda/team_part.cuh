@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backend/cuda/device_words.cuh"
+#include "backend/cuda/kernel_table.cuh"
+#include "backend/cuda/team_table.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda/atomic>
+
+#include <cuda_runtime.h>
+
+/// What a kernel of a team is told, and what a member's part in a round does for it: waits for flags and sets
+/// them, gives memory and takes it back. (`team_kernel.cuh` says what is ordered by that.)
+namespace tutti::backend::cuda {
+
+/// What the kernel is told besides the table.
+struct TeamArguments {
+  TeamShape shape;
+  std::uint32_t member;
+  TeamWindowLayout layout;
+  TeamCounters* counters;
+  std::uint32_t* abort;
+  std::uint32_t* done;  ///< nullptr: none
+  std::uint32_t done_value;
+  std::uint32_t round;
+  std::uint32_t finished;
+  std::uint32_t given_count;
+  std::uint32_t most_given;
+  std::uint32_t input_count;
+  std::uint32_t output_count;
+  ReduceArguments reducing;
+  bool is_direct;
+  bool ends_call;
+  bool counts_done;    ///< in `counters`
+  bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
+};
+static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
+
+inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shape) {
+  const TeamRound& last = task.relay != nullptr ? *task.relay : task;
+  return {.shape = shape,
+          .member = task.member,
+          .layout = task.layout,
+          .counters = task.counters,
+          .abort = word_of(task.abort->state),
+          .done = last.done == nullptr ? nullptr : word_of(last.done->value),
+          .done_value = last.done_value,
+          .round = task.round,
+          .finished = last.finished,
+          .given_count = task.given_count,
+          .most_given = task.layout.most_given(),
+          .input_count = task.reductions.input_count,
+          .output_count = task.reductions.output_count,
+          .reducing = reduce_arguments(task.reductions),
+          .is_direct = task.is_direct,
+          .ends_call = last.ends_call,
+          .counts_done = last.counts_done,
+          .tells_at_once = last.finished != last.round};
+}
+
+inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;
+
+__device__ inline std::uint64_t nanoseconds() {
+  std::uint64_t now = 0;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  return now;
+}
+
+/// True once the flag has come to `value`; false once the abort word is seen to be set before, or `gave_up`
+/// from the start. That is looked at only after the flag, so that both can be loaded at once.
+__device__ inline bool wait_for_flag(std::byte* flag, std::uint32_t value, std::uint32_t* abort,
+                                     bool gave_up) {
+  const SystemWord word(*reinterpret_cast<std::uint32_t*>(flag));
+  for (std::uint32_t polls = 1; !has_reached(word.load(::cuda::memory_order_acquire), value); ++polls) {
+    if (gave_up || (is_turn_to_look(polls) && is_aborted(abort))) return false;
+  }
+  return true;
+}
+
+/// What `TeamCounters` says at the beginning of a kernel, read at once.
+struct TeamState {
+  std::uint64_t rounds;
+  bool gave_up;  ///< the same for all threads but in a kernel some of whose blocks have given up
+};
+__device__ inline TeamState load_state(const TeamCounters* counters) {
+  static_assert(offsetof(TeamCounters, gave_up) == offsetof(TeamCounters, rounds) + sizeof(std::uint64_t));
+  const ulonglong2 words = __ldcg(reinterpret_cast<const ulonglong2*>(&counters->rounds));
+  return {words.x, static_cast<std::uint32_t>(words.y) != 0};
+}
+/// All kernels of the team that come later do nothing.
+__device__ inline void give_up(TeamCounters* counters) {
+  DeviceWord(counters->gave_up).store(1, ::cuda::memory_order_relaxed);
+}
+
+/// The part, as it is in this kernel's run.
+struct TeamPart {
+  const TeamArguments& task;
+  const std::byte* table;
+  std::uint32_t base;  ///< rounds of the calls before, modulo 2^32
+
+  [[nodiscard]] __device__ std::byte* window(std::uint32_t member) const {
+    return reinterpret_cast<std::byte* const*>(table)[member];
+  }
+  [[nodiscard]] __device__ std::uint32_t round() const { return base + task.round; }
+
+  /// By one warp, in the round `number` of all that the team has made.
+  __device__ void give(std::uint64_t shift, std::uint64_t number) const {
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    const auto* const given = reinterpret_cast<const std::uint64_t*>(table + task.shape.given_offset());
+    const std::uint32_t count = task.given_count;
+    if (count > 1) {
+      const std::uint64_t at = task.layout.slots_offset() + shift + task.layout.given_offset(task.member);
+      for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count * count; i += warp_lanes)
+        reinterpret_cast<std::uint64_t*>(window(readers[i / count]) + at)[i % count] = given[i];
+      __syncwarp();
+      ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
+    }
+    for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count; i += warp_lanes) {
+      store_line(window(readers[i]) + task.layout.given_line_offset(task.member, round()),
+                 {given[i * count], number});
+    }
+  }
+  /// By one warp of a member that has given up, if others may write to its memory.
+  __device__ void take_back() const {
+    constexpr std::uint64_t longest = 100'000'000;  // nanoseconds
+    if (task.given_count == 0 || task.output_count == 1) return;
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    const std::uint32_t lane = threadIdx.x % warp_lanes;
+    for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes)
+      store_line(window(readers[i]) + task.layout.given_line_offset(task.member, round()), {0, 0});
+    fence();
+    const std::uint64_t begin = nanoseconds();
+    for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes) {
+      const SystemWord flag(
+          *reinterpret_cast<std::uint32_t*>(window(task.member) + task.layout.finished_offset(readers[i])));
+      while (!has_reached(flag.load(::cuda::memory_order_acquire), round()) &&
+             nanoseconds() - begin < longest) {
+      }
+    }
+    __syncwarp();
+  }
+  /// The first address that a source gives in the round `number`, once it has come; nullptr if the abort word
+  /// is set before, or `gave_up`.
+  [[nodiscard]] __device__ const std::byte* wait_for_given(std::uint32_t source, std::uint64_t number,
+                                                           bool gave_up) const {
+    const std::byte* const place = window(task.member) + task.layout.given_line_offset(source, round());
+    TeamLine line = load_line_first(place);
+    for (std::uint32_t polls = 1; line.round != number; ++polls) {
+      if (gave_up || (is_turn_to_look(polls) && is_aborted(task.abort))) return nullptr;
+      line = load_line_first(place);
+    }
+    return reinterpret_cast<const std::byte*>(line.data);
+  }
+  /// By one warp: waits until all readers have finished. The result is the same for all its threads.
+  [[nodiscard]] __device__ bool wait_for_readers() const {
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    bool gave_up = false;
+    for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count; i += warp_lanes) {
+      std::byte* const flag = window(task.member) + task.layout.finished_offset(readers[i]);
+      gave_up |= !wait_for_flag(flag, round(), task.abort, gave_up);
+    }
+    return __all_sync(~0U, !gave_up);
+  }
+
+  // What it tells, one after another: the readers, everyone, its own rank.
+  [[nodiscard]] __device__ std::uint32_t readers_told() const { return task.shape.reader_count; }
+  [[nodiscard]] __device__ std::uint32_t everyone_told() const {
+    return task.shape.reader_count + task.layout.members;
+  }
+  [[nodiscard]] __device__ std::uint32_t all_told() const {
+    return everyone_told() + (task.done != nullptr ? 1 : 0);
+  }
+  /// Whether others look at what this part has written.
+  [[nodiscard]] __device__ bool writes_for_others() const { return !task.is_direct || task.output_count > 1; }
+  /// Whether what the blocks have done comes before what the last of them tells.
+  [[nodiscard]] __device__ bool is_end_ordered() const { return writes_for_others() || task.done != nullptr; }
+  /// By one warp, from what is told first on: the part is over when those have read to whom memory was given.
+  __device__ void end(std::uint32_t begin, bool tells_everyone = true) const {
+    if (writes_for_others()) fence();
+    if (tells_everyone) tell(begin, everyone_told());
+    if (task.given_count != 0 && !wait_for_readers()) {
+      take_back();
+      if (threadIdx.x == 0) give_up(task.counters);
+      return;
+    }
+    if (task.done != nullptr) {
+      if (task.is_direct) fence();
+      tell(everyone_told(), all_told());
+    }
+    if (task.counts_done && threadIdx.x == 0)
+      DeviceWord(*done_word()).store(task.done_value, ::cuda::memory_order_relaxed);
+    close();
+  }
+  static __device__ void fence() {
+    ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
+  }
+  /// By one warp, behind a fence if there is something to order.
+  __device__ void tell(std::uint32_t begin, std::uint32_t end) const {
+    const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
+    for (std::uint32_t i = begin + threadIdx.x; i < end; i += warp_lanes) {
+      std::byte* flag = nullptr;
+      std::uint32_t value = round();
+      if (i < task.shape.reader_count) {
+        flag = window(readers[i]) + task.layout.ready_offset(task.member);
+      } else if (const std::uint32_t other = i - task.shape.reader_count; other < task.layout.members) {
+        flag = window(other) + task.layout.finished_offset(task.member);
+        value = base + task.finished;
+        if (TeamWindowLayout::is_milestone(round() - 1, value))
+          set(window(other) + task.layout.ready_offset(task.member), value);
+      } else {
+        flag = reinterpret_cast<std::byte*>(task.done);
+        value = task.done_value;
+      }
+      set(flag, value);
+    }
+  }
+  /// By one warp, as the kernel begins: what all kernels before have done. Nothing needs to be fenced: they
+  /// are over.
+  __device__ void tell_before() const {
+    const std::uint32_t value = round() - 1;
+    for (std::uint32_t other = threadIdx.x; other < task.layout.members; other += warp_lanes)
+      set(window(other) + task.layout.finished_offset(task.member), value);
+  }
+  /// Whether this kernel tells everyone how far it has come. Otherwise the next one does.
+  [[nodiscard]] __device__ bool tells_at_once() const {
+    return task.tells_at_once || TeamWindowLayout::is_milestone(round() - 1, base + task.finished);
+  }
+  static __device__ void set(std::byte* flag, std::uint32_t value) {
+    SystemWord(*reinterpret_cast<std::uint32_t*>(flag)).store(value, ::cuda::memory_order_relaxed);
+  }
+  /// By the first thread of each block, when all of the block have read the counters: true in the block that
+  /// comes last, which may then write them. What it has counted is looked at when it is needed. Threads have
+  /// read what they have used, so nothing else is ordered by this.
+  [[nodiscard]] __device__ bool has_begun_last() const {
+    if (gridDim.x == 1) return true;
+    return DeviceWord(task.counters->arrived).fetch_add(1, ::cuda::memory_order_relaxed) == gridDim.x - 1;
+  }
+  [[nodiscard]] __device__ std::uint32_t* done_word() const {
+    static_assert(offsetof(TeamCounters, parts_done) % sizeof(std::uint64_t) == 0 &&
+                  offsetof(TeamCounters, done) == offsetof(TeamCounters, parts_done) + sizeof(std::uint32_t));
+    return reinterpret_cast<std::uint32_t*>(&task.counters->parts_done) + 1;
+  }
+  /// By the first thread of each block at its end, where blocks do not end in common: what they add makes one
+  /// step of `done` from `before` to the value that is asked for, once the last has added. None waits for the
+  /// result.
+  __device__ void count_done(std::uint32_t before) const {
+    std::uint64_t share = 1;
+    if (blockIdx.x == 0) {
+      share = static_cast<std::uint64_t>(task.done_value - before) << 32U;
+      share -= gridDim.x - 1;
+    }
+    using DoneWord = ::cuda::atomic_ref<std::uint64_t, ::cuda::thread_scope_device>;
+    static_cast<void>(DoneWord(*reinterpret_cast<std::uint64_t*>(&task.counters->parts_done))
+                          .fetch_add(share, ::cuda::memory_order_relaxed));
+  }
+  /// For the next kernel.
+  __device__ void close() const {
+    if (threadIdx.x != 0) return;
+    task.counters->arrived = 0;
+    if (task.ends_call) task.counters->rounds += task.finished;
+  }
+};
+
+}  // namespace tutti::backend::cuda
