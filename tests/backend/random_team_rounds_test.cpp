@@ -50,9 +50,7 @@ void TeamRounds::add_random_work(TeamCall& call, std::uint32_t round, std::int64
       return add_all_gather(call, round, random_rectangles(budget / 2), any_way());
     default: {
       const DType dtype = team().random().pick(all_dtypes);
-      const auto most = static_cast<std::int64_t>(TeamExercise::numbers_bytes / size_of(dtype));
-      std::vector<std::uint64_t> counts(draw(1, 4));
-      std::ranges::generate(counts, [&] { return draw(0, team().random().one_in(3) ? most : 100); });
+      const std::vector<std::uint64_t> counts = random_counts(dtype, 100);
       const std::uint32_t receiver = any_member();
       Numbers receivers = team().everyone_but(receiver);
       if (team().random().one_in(2)) {
@@ -67,19 +65,9 @@ void TeamRounds::add_random_work(TeamCall& call, std::uint32_t round, std::int64
 }
 
 TEST_P(TeamRounds, DoWhatTheyAreToldWhateverTheShapeAndAlignment) {
-  std::uint32_t rounds = 0;
-  for (std::int64_t i = 0; i < test::scaled(400); ++i) {
-    TeamCall call = call_of(static_cast<std::uint32_t>(draw(1, 6)));
-    for (std::uint32_t round = 1; round <= call.rounds; ++round) {
-      add_random_work(call, round, team().random().one_in(4) ? 200'000 : 6'000);
-      if (HasFatalFailure()) return;
-    }
-    run(call);
-    if (HasFatalFailure()) return;
-    rounds += call.rounds;
-  }
-  team().check();
-  expect_flags(rounds);
+  run_many(400, 1, 6, [this](TeamCall& call, std::uint32_t round) {
+    add_random_work(call, round, team().random().one_in(4) ? 200'000 : 6'000);
+  });
 }
 
 TEST_P(TeamRounds, FollowOneAnotherByTheThousand) {

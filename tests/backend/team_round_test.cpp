@@ -159,56 +159,25 @@ TEST_P(TeamRounds, WriteSumsWhereTheirOwnInputsWereWithLowLatency) {
 
 TEST_P(TeamRounds, HandOnSumsAtOnceOrInARoundOfTheirOwn) {
   if (!has_inboxes()) GTEST_SKIP() << "no low-latency rounds through host memory";
-  std::uint32_t rounds = 0;
-  for (std::int64_t i = 0; i < test::scaled(200); ++i) {
-    TeamCall call = call_of(static_cast<std::uint32_t>(draw(2, 5)));
-    for (std::uint32_t round = 1; round <= call.rounds; ++round) {
-      if (round == call.rounds || team().random().one_in(4)) {
-        add_random_work(call, round, 3'000);
-      } else {
-        const DType dtype = team().random().pick(all_dtypes);
-        const auto most = static_cast<std::int64_t>(TeamExercise::numbers_bytes / size_of(dtype));
-        std::vector<std::uint64_t> counts(draw(1, 4));
-        std::ranges::generate(counts, [&] { return draw(0, team().random().one_in(3) ? most : 200); });
-        const bool is_in_place = team().random().one_in(2);
-        if (team().random().one_in(2)) {
-          team().add_shared_sum(call, round++, dtype, counts, is_in_place);
-        } else {
-          team().add_sum_for_root(call, round++, any_member(), dtype, counts, is_in_place);
-        }
-      }
-      if (HasFatalFailure()) return;
+  run_many(200, 2, 5, [this](TeamCall& call, std::uint32_t& round) {
+    if (round == call.rounds || team().random().one_in(4)) return add_random_work(call, round, 3'000);
+    const DType dtype = team().random().pick(all_dtypes);
+    const std::vector<std::uint64_t> counts = random_counts(dtype, 200);
+    const bool is_in_place = team().random().one_in(2);
+    if (team().random().one_in(2)) {
+      team().add_shared_sum(call, round++, dtype, counts, is_in_place);
+    } else {
+      team().add_sum_for_root(call, round++, any_member(), dtype, counts, is_in_place);
     }
-    run(call);
-    if (HasFatalFailure()) return;
-    rounds += call.rounds;
-  }
-  team().check();
-  expect_flags(rounds);
+  });
 }
 
 TEST_P(TeamRounds, WriteSumsToAllWhoGaveMemory) {
-  std::uint32_t rounds = 0;
-  for (std::int64_t i = 0; i < test::scaled(200); ++i) {
-    TeamCall call = call_of(static_cast<std::uint32_t>(draw(1, 3)));
-    for (std::uint32_t round = 1; round <= call.rounds; ++round) {
-      if (team().random().one_in(3)) {
-        add_random_work(call, round, 3'000);
-      } else {
-        const DType dtype = team().random().pick(all_dtypes);
-        const auto most = static_cast<std::int64_t>(TeamExercise::numbers_bytes / size_of(dtype));
-        std::vector<std::uint64_t> counts(draw(1, 4));
-        std::ranges::generate(counts, [&] { return draw(0, team().random().one_in(3) ? most : 200); });
-        team().add_direct_sum(call, round, dtype, counts, team().random().one_in(2));
-      }
-      if (HasFatalFailure()) return;
-    }
-    run(call);
-    if (HasFatalFailure()) return;
-    rounds += call.rounds;
-  }
-  team().check();
-  expect_flags(rounds);
+  run_many(200, 1, 3, [this](TeamCall& call, std::uint32_t round) {
+    if (team().random().one_in(3)) return add_random_work(call, round, 3'000);
+    const DType dtype = team().random().pick(all_dtypes);
+    team().add_direct_sum(call, round, dtype, random_counts(dtype, 200), team().random().one_in(2));
+  });
 }
 
 TEST_P(TeamRounds, LeaveOutMembersWithoutAPart) {

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -90,6 +91,31 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
     if (team().random().one_in(10)) team().delay(any_member());
     team().enqueue(call);
     team().check_if_full();
+  }
+  /// Runs so many calls, scaled, of `least` to `most` rounds each. `add` is given each of the rounds to add
+  /// work to, and counts on where it takes more of them.
+  void run_many(std::int64_t calls, std::int64_t least, std::int64_t most,
+                const std::function<void(TeamCall& call, std::uint32_t& round)>& add) {
+    std::uint32_t rounds = 0;
+    for (std::int64_t i = 0; i < test::scaled(calls); ++i) {
+      TeamCall call = call_of(static_cast<std::uint32_t>(draw(least, most)));
+      for (std::uint32_t round = 1; round <= call.rounds; ++round) {
+        add(call, round);
+        if (HasFatalFailure()) return;
+      }
+      run(call);
+      if (HasFatalFailure()) return;
+      rounds += call.rounds;
+    }
+    team().check();
+    expect_flags(rounds);
+  }
+  /// Of one to four columns of numbers: up to `few` each, or now and then as many as there may be.
+  std::vector<std::uint64_t> random_counts(DType dtype, std::int64_t few) {
+    const auto most = static_cast<std::int64_t>(TeamExercise::numbers_bytes / size_of(dtype));
+    std::vector<std::uint64_t> counts(draw(1, 4));
+    std::ranges::generate(counts, [&] { return draw(0, team().random().one_in(3) ? most : few); });
+    return counts;
   }
   [[nodiscard]] static bool has_inboxes() { return GetParam() != WindowMemory::pinned; }
   Way any_way() {
