@@ -37,6 +37,22 @@ void pretend_host(int host) {
   setenv("TUTTI_HOST_ID", fmt::format("host {}", host).c_str(), 1);
 }
 
+void expect_named_as_missing(Exchange& exchange, Communicator& communicator, std::chrono::milliseconds limit,
+                             const std::vector<std::string>& fragments) {
+  const Tensor tensor = some_tensor();
+  transport::team::synchronize(exchange);
+  const Stopwatch watch;
+  if (exchange.rank() == 1) {
+    EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
+  } else {
+    const std::string text = failure_of(0, [&] { communicator.all_reduce_add({tensor}, {tensor}); });
+    EXPECT_GE(watch.elapsed(), limit);
+    EXPECT_TRUE(mentions(text, {within(limit), "rank 1 has not made it"}));
+    EXPECT_TRUE(mentions(text, fragments));
+  }
+  EXPECT_LT(watch.elapsed(), limit + slack);
+}
+
 void expect_end(Communicator& communicator, ErrorCode code, const std::vector<std::string>& fragments) {
   EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
   EXPECT_TRUE(refuses([&] { communicator.check(); }, code, fragments));

@@ -19,8 +19,11 @@
 namespace tutti::test::ranks {
 
 inline const std::chrono::milliseconds timeout = patient(std::chrono::milliseconds(1500));
-/// As messages tell of it.
-inline const std::string within_timeout = fmt::format("within {} ms", timeout.count());
+/// As messages tell of a time.
+inline std::string within(std::chrono::milliseconds time) {
+  return fmt::format("within {} ms", time.count());
+}
+inline const std::string within_timeout = within(timeout);
 /// What may come on top: looking around, waking up, on a busy machine.
 inline const std::chrono::milliseconds slack = patient(std::chrono::seconds(3));
 
@@ -38,6 +41,10 @@ void pretend_host(int host);
 void expect_that_who_leaves_ends_calls(int hosts);
 /// Of four ranks on so many hosts some leave before the last one makes a call that they have made.
 void expect_that_who_leaves_waits_for_late_ranks(int hosts);
+/// Rank 1 of two does not make the call that rank 0 makes, which ends when it has waited for `limit`, and
+/// says so; `fragments` besides.
+void expect_named_as_missing(Exchange& exchange, Communicator& communicator, std::chrono::milliseconds limit,
+                             const std::vector<std::string>& fragments);
 /// The communicator comes to be ended, and says so from then on, whatever is called.
 void expect_end(Communicator& communicator, ErrorCode code, const std::vector<std::string>& fragments);
 void expect_endings(Ranks& ranks, const std::vector<Ending>& expected);

@@ -23,7 +23,6 @@
 #include <thread>
 #include <vector>
 
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -299,16 +298,7 @@ TEST(LostRanks, ATimeoutMayBeShort) {
   const std::chrono::milliseconds shortest = patient(50ms);
   expect_all_right(2, [&](Exchange& exchange) {
     Communicator communicator = make(exchange, shortest);
-    const Tensor tensor = some_tensor();
-    transport::team::synchronize(exchange);
-    const Stopwatch watch;
-    if (exchange.rank() == 1) {
-      EXPECT_TRUE(becomes_true([&] { return !communicator.is_running(); }));
-    } else {
-      const std::string text = failure_of(0, [&] { communicator.all_reduce_add({tensor}, {tensor}); });
-      EXPECT_TRUE(mentions(text, {fmt::format("within {} ms", shortest.count()), "rank 1 has not made it"}));
-    }
-    EXPECT_LT(watch.elapsed(), shortest + slack);
+    expect_named_as_missing(exchange, communicator, shortest, {});
   });
 }
 
