@@ -61,7 +61,7 @@ class ScatterCall {
   }
   /// A chunk that is made once all have been announced, on the stream's device.
   void announce_chunk(backend::StreamRef stream, std::int64_t size) {
-    call_.add_result_row(stream, chunk_layout(size)->nbytes());
+    call_.add_result_row(stream, cut_.rows * bytes_of(size));
     add_part(size);
   }
   /// Of the `number`-th of these, from 0.
