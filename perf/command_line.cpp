@@ -50,9 +50,9 @@ that there is no room for are left out.
 
 What there is no memory for, and what is less than an element, is left out, which a line tells, and the run goes on.
 
-Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 the run failed, or something had no memory,
-4 wrong data of a peer alone, 130 interrupted. A reader of the table that goes away, as head does, ends a run without
--J, and is no failure.)";
+Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 4 wrong data of a peer alone, 5 the run
+failed, or something had no memory, 130 interrupted. A reader of the table that goes away, as head does, ends a run
+without -J, and is no failure.)";
 
 /// The names of all operations, in lines that keep to the width of the help.
 std::string operation_lines() {

@@ -22,6 +22,7 @@ constexpr const char* recorded_environment[] = {
     "TUTTI_HOST_ID",
     "TUTTI_NCCL_LIBRARY",
     "TUTTI_SIGNALS",
+    "TUTTI_ROUNDS",
     "TUTTI_LAUNCH_THREADS",
     "TUTTI_LAUNCH_BLOCKING",
     "CUDA_VISIBLE_DEVICES",

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "exit_status.hpp"
 #include "failure.hpp"
 #include "interrupt.hpp"
 #include "processes.hpp"
@@ -197,7 +198,7 @@ class MpiProcesses final : public Processes {
   [[noreturn]] void give_up(const Failure& failure, bool speaks) const {
     if (speaks) speak(failure);
     if (last_act_) last_act_(failure);
-    MPI_Abort(MPI_COMM_WORLD, failure.kind == Failure::Kind::interrupted ? 130 : 3);
+    MPI_Abort(MPI_COMM_WORLD, failure.kind == Failure::Kind::interrupted ? was_interrupted : run_failed);
     std::abort();
   }
 

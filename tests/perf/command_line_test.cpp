@@ -225,7 +225,7 @@ TEST(PerfCommandLine, WhatThereIsNoMemoryForIsLeftOutAndTheRunGoesOn) {
   const std::string json = temporary("memory.json");
   const Outcome outcome = run({"broadcast", "gather", "sendrecv", "all_reduce", "-b", "4K", "-e", "4G", "-f",
                                "1048576", "-n", "1", "--repetitions", "1", "--devices", "2", "-J", json});
-  EXPECT_EQ(outcome.status, 3) << outcome.out;
+  EXPECT_EQ(outcome.status, 5) << outcome.out;
   expect_one_line_about(outcome.error, "5 case(s) not measured for want of memory, first broadcast 4G");
   EXPECT_NE(outcome.error.find("TUTTI_VIRTUAL_MEMORY"), std::string::npos) << outcome.error;
   EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos) << outcome.out;
@@ -242,16 +242,16 @@ TEST(PerfCommandLine, WhatFitsInPlaceOnlyIsMeasuredInPlace) {
   const Outcome outcome = run({"reduce_add", "-b", "64M", "-e", "64M", "-n", "1", "--repetitions", "1",
                                "--buffer-sets", "1", "--devices", "2"});
   unsetenv("TUTTI_VIRTUAL_MEMORY");
-  EXPECT_EQ(outcome.status, 3) << outcome.error;
+  EXPECT_EQ(outcome.status, 5) << outcome.error;
   EXPECT_NE(outcome.out.find("# not measured: reduce_add 64M float32 root 0 out of place: out of memory"),
             std::string::npos)
       << outcome.out;
   EXPECT_NE(outcome.out.find("67108864"), std::string::npos) << outcome.out;
 }
 
-TEST(PerfCommandLine, WhereNothingFitsTheStatusIsThreeToo) {
+TEST(PerfCommandLine, WhereNothingFitsTheRunHasFailed) {
   const Outcome outcome = run({"broadcast", "-b", "4G", "-e", "4G", "-n", "1", "--devices", "2"});
-  EXPECT_EQ(outcome.status, 3) << outcome.out;
+  EXPECT_EQ(outcome.status, 5) << outcome.out;
   expect_one_line_about(outcome.error, "1 case(s) not measured for want of memory");
 }
 
@@ -307,7 +307,7 @@ TEST(PerfCommandLine, AFullDiskUnderTheTableIsAFailure) {
   const Outcome outcome = outcome_of(
       {"/bin/bash", "-c",
        std::getenv("TUTTI_PERF_PROGRAM") + std::string(" broadcast -b 8 -e 8 -n 1 --devices 2 >/dev/full")});
-  EXPECT_EQ(outcome.status, 3);
+  EXPECT_EQ(outcome.status, 5);
   expect_one_line_about(outcome.error, "the standard output could not be written");
 }
 

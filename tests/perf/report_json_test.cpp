@@ -80,9 +80,9 @@ TEST(PerfJson, HasTheRanks) {
 
 TEST(PerfJson, LeaksNoOtherEnvironment) {
   ::setenv("TUTTI_SECRET_TOKEN", "do-not-tell", 1);
-  const char* const told[] = {"NCCL_ALGO",          "NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE",
-                              "NCCL_WIN_ENABLE",    "NCCL_CTA_POLICY",  "NCCL_LOCAL_REGISTER",
-                              "NCCL_GRAPH_REGISTER"};
+  const char* const told[] = {"NCCL_ALGO",           "NCCL_NVLS_ENABLE", "NCCL_CUMEM_ENABLE",
+                              "NCCL_WIN_ENABLE",     "NCCL_CTA_POLICY",  "NCCL_LOCAL_REGISTER",
+                              "NCCL_GRAPH_REGISTER", "TUTTI_ROUNDS"};
   for (const char* const name : told) ::setenv(name, "as found", 1);
   const std::string text = to_json({}, results_of({}), {});
   ::unsetenv("TUTTI_SECRET_TOKEN");
