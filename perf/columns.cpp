@@ -85,9 +85,16 @@ Columns::Columns(const Options& options, bool has_peer, std::size_t width)
   }
   columns_.push_back({Group::latency, Figure::p50, "p50", "(us)", 7});
   columns_.push_back({Group::latency, Figure::p99, "p99", "(us)", 7});
+  if (options.shows_spread) {
+    columns_.push_back({Group::latency, Figure::least, "min", "(us)", 7});
+    columns_.push_back({Group::latency, Figure::most, "max", "(us)", 7});
+    columns_.push_back({Group::latency, Figure::variation, "cv", "(%)", 6});
+  }
   if (has_peer && options.peer == PeerChoice::nccl)
     columns_.push_back({Group::peer, Figure::mode, "-R", "", 2});
   if (has_peer) columns_.push_back({Group::peer, Figure::peer, "peer", "/tutti", 7});
+  if (options.shows_timestamps)
+    columns_.push_back({Group::when, Figure::timestamp, "timestamp", "(UTC)", 19});
   full_width_ = this->width();
   leave_out(width, options.root.has_value());
 }
@@ -109,6 +116,14 @@ std::size_t Columns::turn_of(const Column& column, bool has_one_root) noexcept {
       return column.group == Group::in_place ? 7 : 8;
     case Figure::type:
       return 9;
+    case Figure::least:
+      return 10;
+    case Figure::most:
+      return 11;
+    case Figure::variation:
+      return 12;
+    case Figure::timestamp:
+      return 13;
     default:
       return stays;
   }
@@ -202,6 +217,14 @@ std::string Columns::value(const Column& column, const Row& row) const {
       return format_figure(latency.median);
     case Figure::p99:
       return format_figure(latency.p99);
+    case Figure::least:
+      return format_figure(latency.minimum);
+    case Figure::most:
+      return format_figure(latency.maximum);
+    case Figure::variation:
+      return format_figure(100.0 * latency.variation);
+    case Figure::timestamp:
+      return utc_text(row.finished, "%Y-%m-%d %H:%M:%S");
     case Figure::mode:
       return row.peer_mode;
     case Figure::peer:

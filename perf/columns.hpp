@@ -12,8 +12,8 @@
 namespace tutti::perf {
 
 /// Which columns a table has: those of nccl-tests in their order, then latencies, then what a peer's rows end
-/// with. Each is as wide as what the run will put into it; of what does not fit into the width, the least
-/// telling is left out.
+/// with, and when rows were measured. Each is as wide as what the run will put into it; of what does not fit
+/// into the width, the least telling is left out.
 class Columns {
  public:
   /// `has_peer`: whether rows of a peer are among the table's.
@@ -28,7 +28,7 @@ class Columns {
   [[nodiscard]] std::size_t full_width() const noexcept { return full_width_; }
 
  private:
-  enum class Group : std::uint8_t { what, out_of_place, in_place, latency, peer };
+  enum class Group : std::uint8_t { what, out_of_place, in_place, latency, peer, when };
   enum class Figure : std::uint8_t {
     size,
     count,
@@ -41,8 +41,12 @@ class Columns {
     wrong,
     p50,
     p99,
+    least,
+    most,
+    variation,
     mode,
-    peer
+    peer,
+    timestamp
   };
   struct Column {
     Group group = Group::what;

@@ -40,7 +40,8 @@ AllReduce, all_reduce_perf) and of element types are known. Of an option given s
 constexpr const char* footer =
     R"(Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by its length;
 the median of several batches. p50 and p99 are latencies, from the call to completion on all devices. --latency
-shows the median latency as `time`. Ranks start every batch in step, and its time is the slowest rank's. algbw is
+shows the median latency as `time`. Ranks start every batch in step, and its time is the slowest rank's, unless -a asks
+for another; the foot says which rank that was. algbw is
 size / time; busbw is algbw times (n-1)/n where members have parts of a whole (scatter, all_gather and the like), times
 2(n-1)/n for all_reduce_add, times 1-1/u for unequal parts of u = n(n+1)/2 units, and algbw itself otherwise.
 
@@ -103,14 +104,12 @@ constexpr Foreign foreign[] = {
     {"-m,--agg_iters",
      "calls are not grouped: many tensors in one call are measured by the coalesced operations "
      "(--tensors)"},
-    {"-a,--average", "the time of ranks is the slowest one's, always"},
     {"-p,--parallel_init", "the members of a communicator start at once, always: leave it out"},
     {"-z,--blocking", "the time from a call to its completion is shown by --latency"},
     {"-y,--stream_null", "every device has one stream of its own, always"},
     {"-N,--run_cycles", "batches are repeated with --repetitions"},
     {"-T,--timeout", "end a run with timeout(1): what was measured until then is kept"},
     {"-C,--report_cputime", "times last until all devices are done; --latency shows that of single calls"},
-    {"-S,--report_timestamps", "figures go to a file with -J"},
     {"-F,--csv", "figures go to a file as JSON, with -J"},
     {"-M,--memory", "tensors come from the library's allocator, always"},
     {"-x,--cta_policy", "NCCL is measured as its environment sets it up (--peer nccl)"},
@@ -201,6 +200,15 @@ void declare(CLI::App& app, TypedOptions& typed) {
   timing.value("--cpu", typed.cpus, "N[,N...]",
                "keep the thread that launches on this CPU while times are taken; of several ranks of\n"
                "a host, each on its own (default: where the system puts it)");
+  timing.value(
+      "-a,--average", typed.over_ranks, "HOW",
+      "what becomes of the ranks' times: max, the slowest one's (3, default), min (2), average (1),\n"
+      "rank0 (0)");
+  timing.value("-I,--per_iter_timing", typed.per_iteration, "N",
+               "1: min, max and the coefficient of variation of the latencies, too, in the table, and with\n"
+               "-J each of them in the file (default 0)");
+  timing.value("-K,--per_iter_skip", typed.skipped, "N",
+               "leave the first N latencies out of p50, p99 and the like (default 0)");
   timing.flag("--latency", typed.latency, "show the latency as time, instead of back to back");
   timing.flag("--persistent", typed.persistent, "bind once, launch many times: on GPUs, graph replays");
   timing.value("-G,--cudagraph", typed.graph_launches, "N",
@@ -219,6 +227,8 @@ void declare(CLI::App& app, TypedOptions& typed) {
   check.value("--seed", typed.seed, "N", "varies the data (default 1)");
   check.flag("--inject-corruption", typed.inject_corruption,
              "virtual devices: damage transfers (between ranks: outputs), to see the check find it");
+  check.value("-S,--report_timestamps", typed.timestamps, "N",
+              "1: a row ends with when it was measured (default 0); files always have it");
   check.value("-J,--output_file", typed.json_file, "FILE", "write all figures as JSON");
 
   Group help(app, "Help");

@@ -36,6 +36,10 @@ struct TypedOptions {
   std::string graph_launches = "0";
   std::string peer = "none";
   std::string local_register;
+  std::string per_iteration = "0";
+  std::string skipped = "0";
+  std::string over_ranks = "max";
+  std::string timestamps = "0";
   std::string json_file;
   std::string completion;
   bool wants_manual = false;

@@ -7,6 +7,7 @@
 #include "measurer.hpp"
 #include "tutti/error.hpp"
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -214,7 +215,8 @@ class Driver {
 
   void add(const Operation& operation, const Row& row) {
     results_.rows.push_back(row);
-    listener_.finish_row(operation, row);
+    results_.rows.back().finished = std::chrono::system_clock::now();
+    listener_.finish_row(operation, results_.rows.back());
   }
   void skip(Skipped skipped) {
     listener_.skip_row(skipped);

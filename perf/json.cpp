@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "json.hpp"
 
-#include "reductions.hpp"
+#include "json_rows.hpp"
 #include "tutti/version.hpp"
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 
 namespace tutti::perf {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr const char* recorded_environment[] = {
     "TUTTI_BACKEND",
@@ -113,10 +110,6 @@ Json links_of(const Topology& topology) {
   return links;
 }
 
-std::string_view name_of(ResultForm form) {
-  return form == ResultForm::given ? "out" : "new";
-}
-
 Json settings_of(const Options& options) {
   Json operations = Json::array();
   for (const Operation* operation : options.operations) operations.push_back(operation->name());
@@ -126,69 +119,11 @@ Json settings_of(const Options& options) {
           {"launch", options.launch == LaunchForm::eager ? "eager" : "persistent"},
           {"results", name_of(options.results)},
           {"time", options.headline == Headline::latency ? "latency" : "back_to_back"},
+          {"over_ranks", name_of(options.timing.over_ranks)},
+          {"latencies_skipped", options.timing.skipped},
           {"cpus", options.cpus.empty() ? Json(nullptr) : Json(options.cpus)},
           {"check", options.check},
           {"seed", options.seed}};
-}
-
-Json summary_of(const Summary& summary) {
-  return {{"samples", summary.count},
-          {"min", summary.minimum},
-          {"median", summary.median},
-          {"p99", summary.p99},
-          {"max", summary.maximum}};
-}
-
-Json number_or_null(const std::optional<double>& number) {
-  return number ? Json(*number) : Json(nullptr);
-}
-
-Json text_or_null(const std::string& text) {
-  return text.empty() ? Json(nullptr) : Json(text);
-}
-
-Json measurement_of(const Row& row, const std::optional<Measurement>& measurement, Headline headline) {
-  if (!measurement) return nullptr;
-  const Timing& timing = measurement->timing;
-  Json result = {{"time_us", measurement->microseconds(headline)},
-                 {"algbw_gbps", number_or_null(algorithm_bandwidth(row, *measurement, headline))},
-                 {"busbw_gbps", number_or_null(bus_bandwidth(row, *measurement, headline))},
-                 {"wrong", nullptr},
-                 {"back_to_back_us", summary_of(timing.back_to_back)},
-                 {"iterations", timing.iterations},
-                 {"latency_us", summary_of(timing.latency)}};
-  if (measurement->wrong) result["wrong"] = *measurement->wrong;
-  if (measurement->over_tutti) result["time_over_tutti"] = *measurement->over_tutti;
-  if (!row.peer.empty()) result["fastest"] = measurement->is_fastest_peer;
-  return result;
-}
-
-Json row_of(const Row& row, Headline headline) {
-  Json result = {{"operation", row.operation},
-                 {"by", row.peer.empty() ? "tutti" : row.peer},
-                 {"mode", text_or_null(row.peer_mode)},
-                 {"size", row.bytes},
-                 {"count", row.count},
-                 {"tensors", row.tensors},
-                 {"tensor_list", nullptr},
-                 {"dtype", name_of(row.dtype)},
-                 {"redop", row.redop ? name_of_reduction(*row.redop) : "none"},
-                 {"root", row.root},
-                 {"dim", row.dim},
-                 {"devices", row.device_count},
-                 {"launch", row.launch == LaunchForm::eager ? "eager" : "persistent"},
-                 {"results", name_of(row.results)},
-                 {"buffer_sets", row.buffer_sets},
-                 {"bus_factor", row.bus_factor},
-                 {"transport", row.transport},
-                 {"algorithm", row.algorithm},
-                 {"out_of_place", measurement_of(row, row.out_of_place, headline)},
-                 {"in_place", measurement_of(row, row.in_place, headline)}};
-  if (!row.tensor_list.empty()) result["tensor_list"] = row.tensor_list;
-  if (row.partner >= 0) result["destination"] = row.partner;
-  if (row.leading() && row.leading()->over_tutti) result["time_over_tutti"] = *row.leading()->over_tutti;
-  if (!row.peer.empty()) result["fastest"] = row.leading() && row.leading()->is_fastest_peer;
-  return result;
 }
 
 }  // namespace
@@ -236,7 +171,8 @@ std::string to_json(const Options& options, const Results& results,
     document["summary"]["wrong"] = results.wrong();
     document["summary"]["wrong_by_tutti"] = results.own_wrong();
   }
-  for (const Row& row : results.rows) document["rows"].push_back(row_of(row, options.headline));
+  const Detail detail = options.shows_spread ? Detail::each_latency : Detail::summaries;
+  for (const Row& row : results.rows) document["rows"].push_back(row_of(row, options.headline, detail));
   for (const Skipped& skipped : results.skipped) {
     document["not_measured"].push_back(
         {{"case", skipped.what}, {"cause", name_of(skipped.cause)}, {"reason", skipped.reason}});

@@ -21,6 +21,7 @@ namespace {
 
 constexpr int most_devices_of_a_rank = 16;  ///< that a Communicator takes
 constexpr int any_number = std::numeric_limits<int>::max();
+constexpr int most_skipped = 1'000'000;
 
 [[noreturn]] void refuse(std::string_view option, std::string_view given, std::string_view expected) {
   throw UsageError(fmt::format("{}: '{}' is not valid: expected {}", option, given, expected));
@@ -86,17 +87,32 @@ std::vector<int> parse_cpus(const std::string& text) {
   return cpus;
 }
 
+OverRanks parse_over_ranks(const std::string& text) {
+  constexpr OverRanks all[] = {OverRanks::rank0, OverRanks::average, OverRanks::minimum, OverRanks::maximum};
+  const auto named = std::ranges::find_if(all, [&text](OverRanks how) {
+    return text == name_of(how) || text == fmt::format("{}", static_cast<int>(how));
+  });
+  if (named == std::end(all)) refuse("-a", text, "max, min, average or rank0 (or 3, 2, 1, 0)");
+  return *named;
+}
+
 void parse_launches(const TypedOptions& typed, Options& options) {
   options.timing.iterations = optional_number(typed.iterations, "-n", 1, any_number);
   options.timing.warmup = optional_number(typed.warmup, "-w", 0, any_number);
   options.timing.repetitions = optional_number(typed.repetitions, "--repetitions", 1, any_number);
   options.buffer_sets = optional_number(typed.buffer_sets, "--buffer-sets", 1, 1024);
   options.cpus = parse_cpus(typed.cpus);
+  options.timing.over_ranks = parse_over_ranks(typed.over_ranks);
+  options.timing.skipped = parse_number(typed.skipped, "-K", 0, most_skipped);
   if (typed.latency) options.headline = Headline::latency;
   const int graph_launches = parse_number(typed.graph_launches, "-G", 0, any_number);
   if (graph_launches > 0 && !typed.iterations.empty())
     throw UsageError("-G and -n exclude each other: both are launches per batch");
   if (graph_launches > 0) options.timing.iterations = graph_launches;
+  if (options.timing.skipped >= options.timing.iterations.value_or(any_number)) {
+    throw UsageError(fmt::format("-K: {} of {} latencies are left out, expected fewer",
+                                 options.timing.skipped, *options.timing.iterations));
+  }
   options.replays = graph_launches > 0;
   if (graph_launches > 0 || typed.persistent) options.launch = LaunchForm::persistent;
 }
@@ -317,6 +333,8 @@ Options parse_options(int argc, const char* const* argv, Mode mode) {
     options.tensors = parse_tensors(options.tensors_name, options.dtypes);
   }
   options.seed = parse_seed(typed->seed);
+  options.shows_spread = parse_number(typed->per_iteration, "-I", 0, 1) == 1;
+  options.shows_timestamps = parse_number(typed->timestamps, "-S", 0, 1) == 1;
   options.json_file = typed->json_file;
   if (!options.operations.empty()) require_consistency(*typed, options);
   if (options.command == Command::explain) require_one_plan(*typed, options);

@@ -74,6 +74,8 @@ struct Options {
   PeerChoice peer = PeerChoice::none;
   std::optional<int> peer_mode;  ///< of NCCL, as nccl-tests' -R counts them; nothing: each
   bool inject_corruption = false;
+  bool shows_spread = false;      ///< of latencies: min, max and coefficient of variation
+  bool shows_timestamps = false;  ///< when a row was measured
   std::string json_file;
 };
 

@@ -26,15 +26,6 @@ constexpr const char* cuda_version = "";
 constexpr const char* cuda_version = TUTTI_PERF_CUDA_VERSION;
 #endif
 
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  const std::size_t length = std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%MZ", &parts);
-  return {text.data(), length};
-}
-
 std::string compiler_in_words() {
 #if defined(__clang__)
   return "clang " __clang_version__;
@@ -93,6 +84,15 @@ std::string loaded_nccl() {
 
 }  // namespace
 
+std::string utc_text(std::chrono::system_clock::time_point time, const char* format) {
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  std::array<char, 32> text{};
+  const std::size_t length = std::strftime(text.data(), text.size(), format, &parts);
+  return {text.data(), length};
+}
+
 std::string host_name() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0) return {};
@@ -106,7 +106,7 @@ std::string driver_version_in(const std::string& text) {
 }
 
 Provenance find_provenance(BackendKind backend) {
-  Provenance found{.date = utc_now(),
+  Provenance found{.date = utc_text(std::chrono::system_clock::now(), "%Y-%m-%dT%H:%MZ"),
                    .commit = source_commit,
                    .compiler = compiler_in_words(),
                    .host = host_name(),

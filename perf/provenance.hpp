@@ -3,6 +3,7 @@
 
 #include "tutti/device.hpp"
 
+#include <chrono>
 #include <string>
 
 namespace tutti::perf {
@@ -20,6 +21,9 @@ struct Provenance {
   std::string cuda;          ///< the toolkit the library was built with
   std::string nccl_library;  ///< the file that NCCL has been loaded from
 };
+
+/// UTC, as strftime formats it, in at most 31 letters.
+[[nodiscard]] std::string utc_text(std::chrono::system_clock::time_point time, const char* format);
 
 /// The name this machine has for itself; empty if it tells none.
 [[nodiscard]] std::string host_name();

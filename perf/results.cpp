@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "results.hpp"
 
+#include "reductions.hpp"
+
 #include <algorithm>
 #include <utility>
 
@@ -13,6 +15,17 @@ std::uint64_t Row::wrong() const noexcept {
   if (out_of_place) total += out_of_place->wrong.value_or(0);
   if (in_place) total += in_place->wrong.value_or(0);
   return total;
+}
+
+std::string Row::describe() const {
+  std::string text = peer.empty() ? operation : contender() + ": " + operation;
+  text += tensor_list.empty() ? " " + format_size(bytes) : " " + tensor_list;
+  text += fmt::format(" {}", name_of(dtype));
+  if (redop && *redop != ReduceKind::sum) text += fmt::format(" {}", name_of_reduction(*redop));
+  if (root >= 0) text += fmt::format(" root {}", root);
+  if (partner >= 0) text += fmt::format(" to {}", partner);
+  if (dim != 0) text += fmt::format(" dim {}", dim);
+  return text;
 }
 
 void compare_with_peers(const Row& row, std::vector<Row>& peer_rows, Headline headline) noexcept {

@@ -7,6 +7,7 @@
 #include "timing.hpp"
 #include "tutti/topology.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,6 +30,10 @@ struct Measurement {
   /// The time the table shows, in microseconds.
   [[nodiscard]] double microseconds(Headline headline) const noexcept {
     return headline == Headline::latency ? timing.latency.median : timing.back_to_back.median;
+  }
+  /// Each rank's, in order.
+  [[nodiscard]] const std::vector<double>& of_ranks(Headline headline) const noexcept {
+    return headline == Headline::latency ? timing.latency_of_ranks : timing.back_to_back_of_ranks;
   }
 };
 
@@ -53,11 +58,14 @@ struct Row {
   double bus_factor = 1.0;
   std::string transport;
   std::string algorithm;
+  std::chrono::system_clock::time_point finished{};
   std::optional<Measurement> out_of_place;  ///< or returned, as `results` says
   std::optional<Measurement> in_place;
   /// "" for tutti; "nccl R1".
   [[nodiscard]] std::string contender() const { return peer_mode.empty() ? peer : peer + " " + peer_mode; }
 
+  /// For people: "broadcast 64K float32 root 0", "nccl R1: sendrecv 1M float32 root 0 to 1".
+  [[nodiscard]] std::string describe() const;
   /// The measurement that stands for the row: out of place if there is one, otherwise in place.
   [[nodiscard]] const std::optional<Measurement>& leading() const noexcept {
     return out_of_place ? out_of_place : in_place;

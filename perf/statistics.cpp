@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace tutti::perf {
 
@@ -16,11 +17,18 @@ double quantile(std::span<const double> sorted, double quantile) {
 Summary summarize(std::vector<double> samples) {
   if (samples.empty()) return {};
   std::sort(samples.begin(), samples.end());
+  const auto count = static_cast<double>(samples.size());
+  const double mean = std::accumulate(samples.begin(), samples.end(), 0.0) / count;
+  double squares = 0.0;
+  for (const double sample : samples) squares += (sample - mean) * (sample - mean);
+  const double variation = mean == 0.0 ? 0.0 : std::sqrt(squares / count) / mean;
   return {.count = samples.size(),
           .minimum = samples.front(),
           .median = quantile(samples, 0.5),
           .p99 = quantile(samples, 0.99),
-          .maximum = samples.back()};
+          .maximum = samples.back(),
+          .mean = mean,
+          .variation = variation};
 }
 
 }  // namespace tutti::perf

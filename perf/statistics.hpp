@@ -14,6 +14,8 @@ struct Summary {
   double median = 0.0;
   double p99 = 0.0;
   double maximum = 0.0;
+  double mean = 0.0;
+  double variation = 0.0;  ///< the coefficient of it: standard deviation of the samples over their mean
 };
 
 /// The value below which a share `quantile` (0 to 1) of `sorted` lies, interpolated between neighbours.

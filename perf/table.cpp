@@ -4,6 +4,7 @@
 #include "tutti/version.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include <fmt/format.h>
@@ -24,10 +25,49 @@ std::string commented(std::string_view text) {
   return result;
 }
 
-std::string describe(Headline headline, const Job& job) {
-  const std::string time =
-      headline == Headline::latency ? "latency, from the call to completion" : "back to back";
-  return job.mode == Mode::ranks ? time + " on the slowest rank" : time;
+std::string_view in_words(OverRanks how) noexcept {
+  switch (how) {
+    case OverRanks::rank0:
+      return "on rank 0";
+    case OverRanks::average:
+      return "on average over ranks";
+    case OverRanks::minimum:
+      return "on the fastest rank";
+    case OverRanks::maximum:
+      return "on the slowest rank";
+  }
+  return "";
+}
+
+std::string describe(const Options& options, const Job& job) {
+  std::string time =
+      options.headline == Headline::latency ? "latency, from the call to completion" : "back to back";
+  if (job.mode == Mode::ranks) time += fmt::format(" {}", in_words(options.timing.over_ranks));
+  return time;
+}
+
+/// Which rank took most time, how often, and by how much at most, of tutti's rows; empty for a single rank.
+std::string describe_slowest(const Results& results, Headline headline) {
+  std::vector<int> times(static_cast<std::size_t>(results.job.ranks));
+  double most = 0.0;
+  std::string where;
+  for (const Row& row : results.rows) {
+    if (!row.peer.empty()) continue;
+    for (const auto* const measurement : {&row.out_of_place, &row.in_place}) {
+      if (!*measurement) continue;
+      const std::optional<SlowestRank> slowest = slowest_of((*measurement)->of_ranks(headline));
+      if (!slowest) continue;
+      ++times[static_cast<std::size_t>(slowest->rank)];
+      if (slowest->over_fastest <= most) continue;
+      most = slowest->over_fastest;
+      where = row.describe() + (measurement == &row.in_place ? " in place" : "");
+    }
+  }
+  if (where.empty()) return "";
+  const auto rank = std::ranges::max_element(times);
+  return fmt::format(
+      "# slowest rank: {} in {} of {} measurements; over the fastest one {:.2f}x at most: {}\n",
+      rank - times.begin(), *rank, std::accumulate(times.begin(), times.end(), 0), most, where);
 }
 
 /// How many of what, for the first line.
@@ -115,7 +155,7 @@ std::string format_header(const Options& options, const Results& results, const 
                   describe_devices(results), name_of(options.collective.transport),
                   options.launch == LaunchForm::eager ? "eager" : "persistent",
                   options.results == ResultForm::given ? "" : ", results are new tensors",
-                  describe(options.headline, results.job), options.check ? "on" : "off");
+                  describe(options, results.job), options.check ? "on" : "off");
   text += commented(format_members(results.job) + describe_start(results.job));
   text += commented(to_string(first_of(results.topology, results.devices_shown)));
   if (!options.cpus.empty()) {
@@ -204,6 +244,7 @@ std::string format_footer(const Results& results, const Options& options) {
   } else {
     text += "# wrong elements: not checked\n";
   }
+  text += describe_slowest(results, options.headline);
   const std::optional<double> bandwidth = results.average_bus_bandwidth(options.headline);
   if (bandwidth) return text + fmt::format("# average bus bandwidth: {:.3f} GB/s\n", *bandwidth);
   return text + "# average bus bandwidth: N/A: nothing has gone from device to device\n";

@@ -57,6 +57,14 @@ double slowest(double microseconds, Processes& processes) {
   return microseconds;
 }
 
+/// Without each rank's first ones.
+std::vector<double> medians_of(const std::vector<std::vector<double>>& by_rank, int skipped) {
+  std::vector<double> medians;
+  for (const std::vector<double>& samples : by_rank)
+    medians.push_back(summarize({samples.begin() + skipped, samples.end()}).median);
+  return medians;
+}
+
 /// As many as fit into `budget`, between `least` and `most`.
 int fitting(double budget, double microseconds_each, int least, int most) {
   return static_cast<int>(
@@ -87,17 +95,21 @@ Timing measure(const Launcher& launcher, const TimingPlan& plan, Processes& proc
   for (int repetition = 0; repetition < repetitions; ++repetition) {
     batches.push_back(run_batch(launcher, launches, processes) / static_cast<double>(timing.iterations));
   }
-  processes.maximum(batches);
-  timing.back_to_back = summarize(std::move(batches));
+  const std::vector<std::vector<double>> batches_of_ranks = gather_numbers(batches, processes);
+  timing.back_to_back = summarize(combine(batches_of_ranks, plan.over_ranks));
+  timing.back_to_back_of_ranks = medians_of(batches_of_ranks, 0);
 
   const double each = timing.back_to_back.median;
-  const int samples = plan.iterations.value_or(fitting(total_microseconds, each, 3, most_latencies));
+  const int samples =
+      plan.iterations.value_or(fitting(total_microseconds, each, 3, most_latencies) + plan.skipped);
   std::vector<double> latencies;
   for (int sample = 0; sample < samples; ++sample) {
     latencies.push_back(run_one(launcher, static_cast<std::size_t>(sample), processes));
   }
-  processes.maximum(latencies);
-  timing.latency = summarize(std::move(latencies));
+  const std::vector<std::vector<double>> latencies_of_ranks = gather_numbers(latencies, processes);
+  timing.latencies = combine(latencies_of_ranks, plan.over_ranks);
+  timing.latency = summarize({timing.latencies.begin() + plan.skipped, timing.latencies.end()});
+  timing.latency_of_ranks = medians_of(latencies_of_ranks, plan.skipped);
   return timing;
 }
 

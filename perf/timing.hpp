@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "over_ranks.hpp"
 #include "processes.hpp"
 #include "statistics.hpp"
 
@@ -8,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 /// How times are taken.
 namespace tutti::perf {
@@ -33,13 +35,18 @@ struct TimingPlan {
   std::optional<int> warmup;       ///< launches before the first measurement
   std::optional<int> repetitions;  ///< batches; 5, but fewer of long operations unless `iterations` is given
   std::optional<int> cpu{};        ///< that launches; nothing: where the system puts the thread
+  int skipped = 0;                 ///< latencies that are taken first, and left out of their summary
+  OverRanks over_ranks = OverRanks::maximum;
 };
 
-/// Microseconds per operation, of the slowest rank.
+/// Microseconds per operation: a sample is all ranks', as the plan says.
 struct Timing {
   Summary back_to_back;  ///< batches: enqueue all, wait once, divide by their number; one sample per batch
   Summary latency;       ///< from the call to completion on all devices; one sample per operation
-  std::size_t iterations = 0;  ///< operations in a batch
+  std::size_t iterations = 0;     ///< operations in a batch
+  std::vector<double> latencies;  ///< the samples, as they followed one another; also those left out
+  std::vector<double> back_to_back_of_ranks;  ///< each rank's median
+  std::vector<double> latency_of_ranks;       ///< likewise
 };
 
 /// Warms up, then measures both. All ranks start every batch, and every operation whose latency is taken, in

@@ -21,8 +21,6 @@ TEST(PerfOptions, WhatNcclTestsHasBesidesIsRefusedWithWhatToUse) {
       {{"all_reduce", "--nthreads=4"}, "their number is -g"},
       {{"all_reduce", "-m", "4"}, "--tensors"},
       {{"all_reduce", "--agg_iters", "4"}, "--tensors"},
-      {{"all_reduce", "-a", "1"}, "slowest"},
-      {{"all_reduce", "--average=3"}, "slowest"},
       {{"all_reduce", "--parallel_init", "1"}, "leave it out"},
       {{"all_reduce", "-z1"}, "--latency"},
       {{"all_reduce", "--blocking", "1"}, "--latency"},
@@ -30,7 +28,6 @@ TEST(PerfOptions, WhatNcclTestsHasBesidesIsRefusedWithWhatToUse) {
       {{"all_reduce", "--run_cycles", "3"}, "--repetitions"},
       {{"all_reduce", "--timeout", "3"}, "timeout(1)"},
       {{"all_reduce", "--report_cputime", "1"}, "--latency"},
-      {{"all_reduce", "--report_timestamps", "1"}, "-J"},
       {{"all_reduce", "--csv", "file"}, "-J"},
       {{"all_reduce", "-D", "1"}, "--peer nccl"},
   };

@@ -25,6 +25,14 @@ TEST(PerfStatistics, SummaryDoesNotDependOnOrder) {
   EXPECT_DOUBLE_EQ(summary.maximum, 9);
 }
 
+TEST(PerfStatistics, VariationIsTheStandardDeviationOverTheMean) {
+  const Summary summary = summarize({2, 4, 4, 4, 5, 5, 7, 9});
+  EXPECT_DOUBLE_EQ(summary.mean, 5);
+  EXPECT_DOUBLE_EQ(summary.variation, 2.0 / 5.0);
+  EXPECT_EQ(summarize({7}).variation, 0.0);
+  EXPECT_EQ(summarize({0, 0}).variation, 0.0);
+}
+
 TEST(PerfStatistics, NoSamplesAreAllZero) {
   const Summary summary = summarize({});
   EXPECT_EQ(summary.count, 0U);

@@ -6,7 +6,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
+#include <optional>
 #include <set>
+#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -113,7 +117,13 @@ class WithASlowerRank final : public Processes {
   }
   [[nodiscard]] std::uint64_t sum(std::uint64_t value) override { return value; }
   void broadcast(std::span<std::byte>) override {}
-  [[nodiscard]] std::vector<std::string> gather(const std::string& mine) override { return {mine, mine}; }
+  /// Of numbers.
+  [[nodiscard]] std::vector<std::string> gather(const std::string& mine) override {
+    std::string others = mine;
+    for (std::size_t at = 0; at < others.size(); at += sizeof(other_))
+      std::memcpy(others.data() + at, &other_, sizeof(other_));
+    return {mine, others};
+  }
   void together(const std::function<void()>& work, const Release&) override { work(); }
   [[nodiscard]] std::unique_ptr<Communicator> make_communicator(const CommunicatorOptions&) override {
     return nullptr;
@@ -131,6 +141,56 @@ TEST(PerfTiming, IsTheSlowestRanks) {
   EXPECT_EQ(timing.iterations, 1U);  // chosen by the slowest as well
   EXPECT_EQ(timing.back_to_back.minimum, 70e3);
   EXPECT_EQ(timing.latency.minimum, 70e3);
+}
+
+TEST(PerfTiming, IsWhatIsAskedForOverRanks) {
+  Counted counted;
+  WithASlowerRank processes(1e9);
+  TimingPlan plan{.iterations = 3, .warmup = 1, .repetitions = 2};
+  plan.over_ranks = OverRanks::average;
+  const double average = measure(counted.launcher(), plan, processes).latency.maximum;
+  EXPECT_GE(average, 0.5e9);
+  EXPECT_LT(average, 1e9);
+  for (const OverRanks how : {OverRanks::rank0, OverRanks::minimum}) {
+    plan.over_ranks = how;
+    const Timing timing = measure(counted.launcher(), plan, processes);
+    EXPECT_LT(timing.back_to_back.maximum, 1e9);
+    EXPECT_LT(timing.latency.maximum, 1e9);
+    ASSERT_EQ(timing.latency_of_ranks.size(), 2U);  // whatever is asked for
+    EXPECT_EQ(timing.latency_of_ranks[1], 1e9);
+    EXPECT_EQ(timing.back_to_back_of_ranks[1], 1e9);
+  }
+}
+
+TEST(PerfTiming, LeavesTheFirstLatenciesOutOfTheirSummary) {
+  int launches = 0;
+  Launcher how;
+  how.launch = [&launches](std::size_t) {
+    if (++launches == 1 + 1 + 2 * 4 + 1) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  };
+  how.synchronize = [] {};
+  TimingPlan plan{.iterations = 4, .warmup = 1, .repetitions = 2};
+  EXPECT_GE(measured(how, plan).latency.maximum, 50e3);
+  plan.skipped = 1;
+  launches = 0;
+  const Timing timing = measured(how, plan);
+  EXPECT_EQ(timing.latencies.size(), 4U);
+  EXPECT_GE(timing.latencies.front(), 50e3);
+  EXPECT_EQ(timing.latency.count, 3U);
+  EXPECT_EQ(timing.latency.maximum, std::ranges::max(std::span(timing.latencies).subspan(1)));
+  EXPECT_EQ(timing.latency_of_ranks.front(), timing.latency.median);
+  plan.iterations.reset();
+  const Timing chosen = measured(how, plan);
+  EXPECT_EQ(chosen.latency.count + 1, chosen.latencies.size());
+}
+
+TEST(PerfTiming, TheSlowestRankIsTheFirstOfTheSlowest) {
+  const std::vector<double> times{10, 12, 8, 12};
+  const std::optional<SlowestRank> slowest = slowest_of(times);
+  ASSERT_TRUE(slowest);
+  EXPECT_EQ(slowest->rank, 1);
+  EXPECT_DOUBLE_EQ(slowest->over_fastest, 1.5);
+  EXPECT_FALSE(slowest_of(std::span(times).first(1)));
 }
 
 TEST(PerfTiming, RepeatsSlowOperationsAsOftenAsAskedTo) {
