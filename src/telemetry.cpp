@@ -45,6 +45,15 @@ int clock_rate(Device device) {
   return reading(device, backend::Gauge::clock_rate);
 }
 
+int memory_clock_rate(Device device) {
+  return reading(device, backend::Gauge::memory_clock_rate);
+}
+
+ThrottleReasons throttle_reasons(Device device) {
+  Runtime& runtime = Runtime::get();
+  return runtime.backend().throttle_reasons(index_of(runtime, device, "throttle_reasons"));
+}
+
 std::vector<GpuProcess> get_gpu_processes(Device device) {
   return processes_of(index_of(Runtime::get(), device, "get_gpu_processes"));
 }

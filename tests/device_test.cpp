@@ -154,6 +154,9 @@ TEST(Telemetry, ReadsGaugesOfGpus) {
     EXPECT_LT(power_draw(device), 2'000'000) << "milliwatts";
     EXPECT_GE(clock_rate(device), 100) << "MHz";
     EXPECT_LT(clock_rate(device), 10'000) << "MHz";
+    EXPECT_GE(memory_clock_rate(device), 100) << "MHz";
+    EXPECT_LT(memory_clock_rate(device), 20'000) << "MHz";
+    EXPECT_NO_THROW(static_cast<void>(throttle_reasons(device)));
     const Tensor memory = ones({1000}, {.device = device});
     const std::vector<GpuProcess> processes = get_gpu_processes(device);
     const std::string text = list_gpu_processes(device);
@@ -174,6 +177,8 @@ TEST(Telemetry, SaysThatVirtualDevicesHaveNone) {
   EXPECT_TRUE(refused("temperature", [] { static_cast<void>(temperature()); }));
   EXPECT_TRUE(refused("power_draw", [] { static_cast<void>(power_draw()); }));
   EXPECT_TRUE(refused("clock_rate", [] { static_cast<void>(clock_rate()); }));
+  EXPECT_TRUE(refused("memory_clock_rate", [] { static_cast<void>(memory_clock_rate()); }));
+  EXPECT_TRUE(refused("throttle_reasons", [] { static_cast<void>(throttle_reasons()); }));
   EXPECT_TRUE(refused("list_gpu_processes", [] { static_cast<void>(list_gpu_processes()); }));
   EXPECT_TRUE(refused("list_gpu_processes", [] { static_cast<void>(get_gpu_processes()); }));
 }
@@ -188,6 +193,8 @@ TEST(Telemetry, NamesTheFunctionOfAWrongIndex) {
   EXPECT_TRUE(refused("temperature", [&] { static_cast<void>(temperature(count)); }));
   EXPECT_TRUE(refused("power_draw", [&] { static_cast<void>(power_draw(count)); }));
   EXPECT_TRUE(refused("clock_rate", [&] { static_cast<void>(clock_rate(count)); }));
+  EXPECT_TRUE(refused("memory_clock_rate", [&] { static_cast<void>(memory_clock_rate(count)); }));
+  EXPECT_TRUE(refused("throttle_reasons", [&] { static_cast<void>(throttle_reasons(count)); }));
   EXPECT_TRUE(refused("list_gpu_processes", [&] { static_cast<void>(list_gpu_processes(count)); }));
   EXPECT_TRUE(refused("get_gpu_processes", [&] { static_cast<void>(get_gpu_processes(count)); }));
 }

@@ -32,6 +32,21 @@ namespace tutti {
 /// Of the multiprocessors, now, in MHz, as NVML tells it; the documentation of a function of this name
 /// elsewhere says Hz.
 [[nodiscard]] TUTTI_EXPORT int clock_rate(Device device = Device::current());
+/// Of the memory, now, in MHz.
+[[nodiscard]] TUTTI_EXPORT int memory_clock_rate(Device device = Device::current());
+
+/// What keeps the clocks of a GPU lower than its work would have them. Being idle and clocks that somebody
+/// has set are none of it.
+struct ThrottleReasons {
+  bool power = false;    ///< the board has come to its limit of power
+  bool thermal = false;  ///< the chip or its memory has become too hot
+  bool hardware =
+      false;  ///< the hardware itself has slowed down, to half or less: for heat, or for want of power
+  [[nodiscard]] bool any() const noexcept { return power || thermal || hardware; }
+  friend bool operator==(const ThrottleReasons&, const ThrottleReasons&) = default;
+};
+/// Now.
+[[nodiscard]] TUTTI_EXPORT ThrottleReasons throttle_reasons(Device device = Device::current());
 
 /// A process that uses a GPU.
 struct GpuProcess {

@@ -10,7 +10,14 @@
 namespace tutti::backend {
 
 /// What can be read of a device beside its work; units as in `tutti/telemetry.hpp`.
-enum class Gauge : std::uint8_t { utilization, memory_usage, temperature, power_draw, clock_rate };
+enum class Gauge : std::uint8_t {
+  utilization,
+  memory_usage,
+  temperature,
+  power_draw,
+  clock_rate,
+  memory_clock_rate
+};
 
 /// The function that reads it.
 [[nodiscard]] constexpr std::string_view name_of(Gauge gauge) noexcept {
@@ -25,6 +32,8 @@ enum class Gauge : std::uint8_t { utilization, memory_usage, temperature, power_
       return "power_draw";
     case Gauge::clock_rate:
       return "clock_rate";
+    case Gauge::memory_clock_rate:
+      return "memory_clock_rate";
   }
   return "unknown";
 }
@@ -36,6 +45,7 @@ class TelemetryCalls {
   TelemetryCalls& operator=(const TelemetryCalls&) = delete;
 
   [[nodiscard]] virtual int read_gauge(int device, Gauge gauge) = 0;
+  [[nodiscard]] virtual ThrottleReasons throttle_reasons(int device) = 0;
   [[nodiscard]] virtual std::vector<GpuProcess> processes_on(int device) = 0;
 
  protected:

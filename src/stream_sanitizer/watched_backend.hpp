@@ -87,6 +87,9 @@ class WatchedBackend final : public backend::Backend, public backend::CodeCalls 
   [[nodiscard]] int read_gauge(int device, backend::Gauge gauge) override {
     return inner_->read_gauge(device, gauge);
   }
+  [[nodiscard]] ThrottleReasons throttle_reasons(int device) override {
+    return inner_->throttle_reasons(device);
+  }
   [[nodiscard]] std::vector<GpuProcess> processes_on(int device) override {
     return inner_->processes_on(device);
   }

@@ -61,6 +61,7 @@ class AbsentBackend : public backend::Backend {
   backend::SharedEventHandle share_event(EventHandle) override { unexpected(); }
   EventHandle open_event(int, const backend::SharedEventHandle&) override { unexpected(); }
   int read_gauge(int, backend::Gauge) override { unexpected(); }
+  ThrottleReasons throttle_reasons(int) override { unexpected(); }
   std::vector<GpuProcess> processes_on(int) override { unexpected(); }
   void block_launches() override { unexpected(); }
   bool launches_block() const noexcept override { return false; }

@@ -49,6 +49,7 @@ class CudaBackend final : public Backend, public CodeCalls {
   void synchronize_device(int device) override;
 
   [[nodiscard]] int read_gauge(int device, Gauge gauge) override;
+  [[nodiscard]] ThrottleReasons throttle_reasons(int device) override;
   [[nodiscard]] std::vector<GpuProcess> processes_on(int device) override;
 
   [[nodiscard]] void* allocate_device(int device, std::size_t bytes) override;

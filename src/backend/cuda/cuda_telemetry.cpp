@@ -26,6 +26,14 @@ struct NvmlProcess {
 constexpr unsigned long long unknown_memory = std::numeric_limits<unsigned long long>::max();
 constexpr int sensor_of_chip = 0;
 constexpr int clock_of_multiprocessors = 1;
+constexpr int clock_of_memory = 2;
+
+/// Bits of what NVML calls reasons of clock events, and throttle reasons before.
+constexpr unsigned long long power_cap = 0x4;
+constexpr unsigned long long hardware_slowdown = 0x8;
+constexpr unsigned long long thermal_slowdown = 0x20;
+constexpr unsigned long long hardware_thermal_slowdown = 0x40;
+constexpr unsigned long long power_brake = 0x80;
 
 /// Lives as long as the process: a session takes milliseconds to begin.
 class NvmlReader {
@@ -56,8 +64,20 @@ class NvmlReader {
       case Gauge::clock_rate:
         ask(question, clock_, handle, clock_of_multiprocessors, &value);
         break;
+      case Gauge::memory_clock_rate:
+        ask(question, clock_, handle, clock_of_memory, &value);
+        break;
     }
     return static_cast<int>(value);
+  }
+
+  [[nodiscard]] ThrottleReasons throttle_reasons(const std::string& bus_id, int device) const {
+    const Question question{"throttle_reasons", device};
+    unsigned long long reasons = 0;
+    ask(question, reasons_, find(bus_id, question), &reasons);
+    return {.power = (reasons & (power_cap | power_brake)) != 0,
+            .thermal = (reasons & (thermal_slowdown | hardware_thermal_slowdown)) != 0,
+            .hardware = (reasons & (hardware_slowdown | hardware_thermal_slowdown | power_brake)) != 0};
   }
 
   [[nodiscard]] std::vector<GpuProcess> processes(const std::string& bus_id, int device) const {
@@ -97,7 +117,9 @@ class NvmlReader {
     nvml.load(temperature_, "nvmlDeviceGetTemperature");
     nvml.load(power_, "nvmlDeviceGetPowerUsage");
     nvml.load(clock_, "nvmlDeviceGetClockInfo");
-    // Two names of one form.
+    // Two names of one form each.
+    if (!nvml.load(reasons_, "nvmlDeviceGetCurrentClocksEventReasons"))
+      nvml.load(reasons_, "nvmlDeviceGetCurrentClocksThrottleReasons");
     if (!nvml.load(processes_, "nvmlDeviceGetComputeRunningProcesses_v3"))
       nvml.load(processes_, "nvmlDeviceGetComputeRunningProcesses_v2");
   }
@@ -133,6 +155,7 @@ class NvmlReader {
   int (*temperature_)(NvmlDevice, int, unsigned*) = nullptr;
   int (*power_)(NvmlDevice, unsigned*) = nullptr;
   int (*clock_)(NvmlDevice, int, unsigned*) = nullptr;
+  int (*reasons_)(NvmlDevice, unsigned long long*) = nullptr;
   int (*processes_)(NvmlDevice, unsigned*, NvmlProcess*) = nullptr;
 };
 
@@ -140,6 +163,10 @@ class NvmlReader {
 
 int CudaBackend::read_gauge(int device, Gauge gauge) {
   return NvmlReader::get().read(properties(device).pci_bus_id, device, gauge);
+}
+
+ThrottleReasons CudaBackend::throttle_reasons(int device) {
+  return NvmlReader::get().throttle_reasons(properties(device).pci_bus_id, device);
 }
 
 std::vector<GpuProcess> CudaBackend::processes_on(int device) {

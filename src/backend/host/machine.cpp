@@ -96,6 +96,11 @@ int Machine::read_gauge(int device, Gauge gauge) {
               fmt::format("{}: device {} is a virtual device, expected a GPU", name_of(gauge), device));
 }
 
+ThrottleReasons Machine::throttle_reasons(int device) {
+  throw Error(ErrorCode::unsupported,
+              fmt::format("throttle_reasons: device {} is a virtual device, expected a GPU", device));
+}
+
 std::vector<GpuProcess> Machine::processes_on(int device) {
   throw Error(ErrorCode::unsupported,
               fmt::format("list_gpu_processes: device {} is a virtual device, expected a GPU", device));

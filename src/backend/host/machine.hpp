@@ -51,6 +51,7 @@ class Machine final : public Backend, public CodeCalls, public VirtualMachineCon
 
   // Backend: telemetry, of which there is none.
   [[nodiscard]] int read_gauge(int device, Gauge gauge) override;
+  [[nodiscard]] ThrottleReasons throttle_reasons(int device) override;
   [[nodiscard]] std::vector<GpuProcess> processes_on(int device) override;
 
   // Backend: memory.
