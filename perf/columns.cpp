@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "columns.hpp"
 
+#include "baseline_report.hpp"
 #include "cases.hpp"
 #include "reductions.hpp"
 
@@ -82,6 +83,7 @@ Columns::Columns(const Options& options, bool has_peer, std::size_t width)
     columns_.push_back({placement, Figure::algbw, "algbw", "(GB/s)", 6});
     columns_.push_back({placement, Figure::busbw, "busbw", "(GB/s)", 6});
     columns_.push_back({placement, Figure::wrong, "#wrong", "", 6});
+    if (!options.baseline_file.empty()) columns_.push_back({placement, Figure::change, "change", "(%)", 6});
   }
   columns_.push_back({Group::latency, Figure::p50, "p50", "(us)", 7});
   columns_.push_back({Group::latency, Figure::p99, "p99", "(us)", 7});
@@ -213,6 +215,9 @@ std::string Columns::value(const Column& column, const Row& row) const {
       return or_not_available(measured ? bus_bandwidth(row, *measured, headline_) : std::nullopt);
     case Figure::wrong:
       return measured && measured->wrong ? fmt::format("{}", *measured->wrong) : "N/A";
+    case Figure::change:
+      if (!measured) return "N/A";
+      return measured->baseline_microseconds ? format_change(*measured->over_baseline(headline_)) : "new";
     case Figure::p50:
       return format_figure(latency.median);
     case Figure::p99:

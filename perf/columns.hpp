@@ -39,6 +39,7 @@ class Columns {
     algbw,
     busbw,
     wrong,
+    change,
     p50,
     p99,
     least,

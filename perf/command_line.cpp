@@ -51,9 +51,9 @@ that there is no room for are left out.
 
 What there is no memory for, and what is less than an element, is left out, which a line tells, and the run goes on.
 
-Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 4 wrong data of a peer alone, 5 the run
-failed, or something had no memory, 130 interrupted. A reader of the table that goes away, as head does, ends a run
-without -J, and is no failure.)";
+Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 slower than the baseline, 4 wrong data
+of a peer alone, 5 the run failed, or something had no memory, 130 interrupted. A reader of the table that goes away, as
+head does, ends a run that writes no file, and is no failure.)";
 
 /// The names of all operations, in lines that keep to the width of the help.
 std::string operation_lines() {
@@ -110,7 +110,6 @@ constexpr Foreign foreign[] = {
     {"-N,--run_cycles", "batches are repeated with --repetitions"},
     {"-T,--timeout", "end a run with timeout(1): what was measured until then is kept"},
     {"-C,--report_cputime", "times last until all devices are done; --latency shows that of single calls"},
-    {"-F,--csv", "figures go to a file as JSON, with -J"},
     {"-M,--memory", "tensors come from the library's allocator, always"},
     {"-x,--cta_policy", "NCCL is measured as its environment sets it up (--peer nccl)"},
     {"-D,--device_implementation", "NCCL is measured by its host calls alone (--peer nccl)"},
@@ -230,6 +229,13 @@ void declare(CLI::App& app, TypedOptions& typed) {
   check.value("-S,--report_timestamps", typed.timestamps, "N",
               "1: a row ends with when it was measured (default 0); files always have it");
   check.value("-J,--output_file", typed.json_file, "FILE", "write all figures as JSON");
+  check.value("--csv", typed.csv_file, "FILE",
+              "write the rows as comma-separated values, with a line of names, which are those of -J");
+  check.value("--baseline", typed.baseline, "FILE",
+              "compare with what -J has written before: rows have the change in per cent; exit status 3\n"
+              "where a time is slower than --tolerance allows");
+  check.value("--tolerance", typed.tolerance, "PERCENT",
+              "how much slower than in the baseline a time may be (default 3)");
 
   Group help(app, "Help");
   help.value("--completion", typed.completion, "SHELL", "print a script that completes options: bash or zsh");

@@ -41,6 +41,9 @@ struct TypedOptions {
   std::string over_ranks = "max";
   std::string timestamps = "0";
   std::string json_file;
+  std::string csv_file;
+  std::string baseline;
+  std::string tolerance;
   std::string completion;
   bool wants_manual = false;
   bool latency = false;

@@ -216,6 +216,7 @@ class Driver {
   void add(const Operation& operation, const Row& row) {
     results_.rows.push_back(row);
     results_.rows.back().finished = std::chrono::system_clock::now();
+    if (results_.baseline) results_.baseline->compare(results_.rows.back(), results_.job);
     listener_.finish_row(operation, results_.rows.back());
   }
   void skip(Skipped skipped) {

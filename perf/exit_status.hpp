@@ -9,6 +9,7 @@ enum ExitStatus : int {
   all_right = 0,
   wrong_data = 1,  ///< of tutti's
   bad_usage = 2,
+  is_slower = 3,      ///< than the baseline
   peer_is_wrong = 4,  ///< and tutti is right
   run_failed = 5,     ///< or something had no memory
   was_interrupted = 130

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "json.hpp"
 
+#include "baseline_report.hpp"
 #include "json_rows.hpp"
 #include "tutti/version.hpp"
 
 #include <cstdlib>
+#include <utility>
 
 namespace tutti::perf {
 namespace {
@@ -126,6 +128,21 @@ Json settings_of(const Options& options) {
           {"seed", options.seed}};
 }
 
+Json baseline_of(const Results& results) {
+  const BaselineVerdict verdict = compare_with_baseline(results);
+  Json slower = Json::array();
+  for (const BaselineVerdict::Change& change : verdict.slower)
+    slower.push_back(
+        {{"what", change.what}, {"time_us", change.microseconds}, {"baseline_us", change.before}});
+  return {{"file", results.baseline->file()},
+          {"about", results.baseline->about()},
+          {"tolerance_percent", results.baseline->tolerance()},
+          {"compared", verdict.compared},
+          {"slower", std::move(slower)},
+          {"not_in_baseline", verdict.unaccounted},
+          {"in_baseline_alone", results.baseline->left_over()}};
+}
+
 }  // namespace
 
 std::string to_json(const Options& options, const Results& results,
@@ -152,6 +169,7 @@ std::string to_json(const Options& options, const Results& results,
                    {"nccl", results.topology.nccl},
                    {"nccl_library", text_or_null(results.provenance.nccl_library)},
                    {"peer", nullptr},
+                   {"baseline", nullptr},
                    {"devices_used", results.device_count},
                    {"devices", devices_of(results.topology)},
                    {"links", links_of(results.topology)},
@@ -166,6 +184,7 @@ std::string to_json(const Options& options, const Results& results,
                      {"interrupted", results.interrupted},
                      {"failure", nullptr}}}};
   if (!results.peer.empty()) document["peer"] = results.peer;
+  if (results.baseline) document["baseline"] = baseline_of(results);
   if (!results.failure.empty()) document["summary"]["failure"] = results.failure;
   if (options.check && !results.rows.empty()) {
     document["summary"]["wrong"] = results.wrong();

@@ -36,6 +36,10 @@ Json measurement_of(const Row& row, const std::optional<Measurement>& measuremen
   if (measurement->wrong) result["wrong"] = *measurement->wrong;
   if (measurement->over_tutti) result["time_over_tutti"] = *measurement->over_tutti;
   if (!row.peer.empty()) result["fastest"] = measurement->is_fastest_peer;
+  if (measurement->baseline_microseconds) {
+    result["baseline_us"] = *measurement->baseline_microseconds;
+    result["time_over_baseline"] = *measurement->over_baseline(headline);
+  }
   return result;
 }
 

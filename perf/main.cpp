@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cases.hpp"
+#include "baseline_report.hpp"
 #include "cpu.hpp"
+#include "csv.hpp"
 #include "driver.hpp"
 #include "exit_status.hpp"
+#include "explain_operation.hpp"
 #include "interrupt.hpp"
 #include "json.hpp"
 #include "options.hpp"
@@ -23,7 +25,6 @@
 #include <functional>
 #include <optional>
 #include <span>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -109,6 +110,9 @@ ExitStatus judge(const Results& results, const Output& output) {
     throw UsageError(fmt::format("nothing could be measured: {}",
                                  results.skipped.empty() ? "no case" : results.skipped.front().reason));
   }
+  if (results.baseline) {
+    if (const std::string slower = complaint_of_baseline(results); !slower.empty()) output.complain(slower);
+  }
   if (results.wrong() != 0) output.complain(fmt::format("wrong elements: {}", results.who_is_wrong()));
   return status_of(results);
 }
@@ -126,13 +130,16 @@ int measure(Options options, const std::vector<std::string>& command_line, Proce
   // What fails here must do so on all ranks at once: the ends of peers and communicators wait for one
   // another.
   std::unique_ptr<Peer> peer;
-  std::optional<JsonFile> json_file;
+  std::optional<ResultFile> json_file;
+  std::optional<ResultFile> csv_file;
+  Results results;
   session.together([&] {
     options.timing.cpu = own_cpu(options, session);
     peer = make_peer(options, session);
-    json_file.emplace(output.speaks() ? options.json_file : "");
+    json_file.emplace("-J", output.speaks() ? options.json_file : "");
+    csv_file.emplace("--csv", output.speaks() ? options.csv_file : "");
+    if (output.speaks() && !options.baseline_file.empty()) results.baseline.emplace(options);
   });
-  Results results;
   results.topology = session.topology();
   results.provenance = find_provenance(results.topology.backend);
   results.job = session.job();
@@ -143,11 +150,12 @@ int measure(Options options, const std::vector<std::string>& command_line, Proce
   watch_interrupts();
   const Columns columns(options, peer != nullptr, output_width());
   output.print(format_header(options, results, columns));
-  TablePrinter printer(options, output, columns,
-                       json_file->is_wanted() ? WithoutReader::goes_on : WithoutReader::ends);
+  const bool writes = json_file->is_wanted() || csv_file->is_wanted();
+  TablePrinter printer(options, output, columns, writes ? WithoutReader::goes_on : WithoutReader::ends);
   const auto keep = [&] {
     output.print(format_footer(results, options));
     if (json_file->is_wanted()) json_file->write(to_json(options, results, command_line));
+    if (csv_file->is_wanted()) csv_file->write(to_csv(options, results));
   };
   try {
     const LastAct last_act(processes, [&](const Failure& failure) {
@@ -178,96 +186,6 @@ int measure(Options options, const std::vector<std::string>& command_line, Proce
   return judge(results, output);
 }
 
-/// What `workload` says of the tensors, of one process's or of a communicator's call.
-template <class Workload>
-void describe_tensors(Workload& workload, const Options& options) {
-  workload.bytes = options.explain_bytes;
-  workload.dtype = options.dtypes.front();
-  workload.reduce_kind = options.reductions.front();
-  if (!options.operations.front()->is_coalesced()) return;
-  Case what;
-  what.bytes = options.explain_bytes;
-  if (!options.tensors.empty()) what.tensors = options.tensors.front();
-  what.dtype = options.dtypes.front();
-  for (const TensorSpec& spec : payload_tensors(what, true)) {
-    workload.tensor_bytes.push_back(Layout(*spec.dtype, spec.sizes).nbytes());
-    workload.tensor_dtypes.push_back(*spec.dtype);
-  }
-}
-
-/// Of all ranks: what rank 0 tells, and of the others what their members do.
-std::string explain_together(const Communicator& communicator, const Workload& workload,
-                             Processes& processes) {
-  const std::vector<std::string> all = processes.gather(communicator.explain(workload));
-  std::string text = all.front();
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    std::istringstream lines(all[rank]);
-    for (std::string line; std::getline(lines, line);) {
-      if (line.starts_with("step: ")) text += line + "\n";
-    }
-  }
-  return text;
-}
-
-/// What the operation calls for the reduction that is asked for: sums have collectives of their own.
-Collective explained(const Operation& operation, const Options& options) {
-  const Collective collective = *operation.collective();
-  if (options.reductions.front() == ReduceKind::sum) return collective;
-  switch (collective) {
-    case Collective::reduce_add:
-      return Collective::reduce;
-    case Collective::reduce_add_coalesced:
-      return Collective::reduce_coalesced;
-    case Collective::all_reduce_add:
-      return Collective::all_reduce;
-    case Collective::all_reduce_add_coalesced:
-      return Collective::all_reduce_coalesced;
-    case Collective::reduce_scatter_add:
-      return Collective::reduce_scatter;
-    default:
-      return collective;
-  }
-}
-
-std::string explain_operation(const Options& options, const Session& session, Processes& processes) {
-  const Operation& operation = *options.operations.front();
-  if (const Communicator* const communicator = session.members_of(operation).communicator) {
-    Workload workload{.collective = explained(operation, options),
-                      .root = options.root.value_or(0),
-                      .dim = options.dims.front()};
-    describe_tensors(workload, options);
-    return explain_together(*communicator, workload, processes);
-  }
-  Workload workload{.collective = explained(operation, options),
-                    .devices = session.members().own,
-                    .root = options.root.value_or(0),
-                    .dim = options.dims.front(),
-                    .options = options.collective};
-  describe_tensors(workload, options);
-  return explain(workload);
-}
-
-int explain_operation(const Options& options, Processes& processes, const Output& output) {
-  const Session session(options, processes);
-  const std::string refusal = session.refusal(*options.operations.front());
-  if (!refusal.empty()) throw UsageError(refusal);
-  Case what;
-  what.bytes = options.tensors.empty() ? options.explain_bytes : 0;
-  what.dtype = options.dtypes.front();
-  what.members = session.members();
-  if (const std::string reason = too_small(*options.operations.front(), what); !reason.empty())
-    throw UsageError("explain: " + reason);
-  try {
-    output.print(explain_operation(options, session, processes));
-  } catch (const Error& error) {
-    // What cannot be called, or not by the transport that was asked for.
-    if (error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported)
-      throw UsageError(error.what());
-    throw;
-  }
-  return all_right;
-}
-
 /// What every rank sees, those together that see the same, and how they reach one another.
 std::string topology_of_all(const Session& session) {
   const std::string mine = to_string(session.topology());
@@ -289,14 +207,17 @@ std::string topology_of_all(const Session& session) {
   return text + "\nbetween ranks:\n" + session.members().communicator->explain();
 }
 
-/// Ranks that were told different things would wait for one another. Each may write a JSON file of its own.
+/// Ranks that were told different things would wait for one another. Each may be told files of its own.
 void require_same_arguments(std::span<char* const> arguments, Processes& processes) {
+  constexpr std::string_view long_names[] = {"--output_file", "--csv", "--baseline"};
   std::string mine;
   for (std::size_t i = 1; i < arguments.size(); ++i) {
     const std::string_view argument = arguments[i];
-    if (argument == "-J" || argument == "--output_file") {
+    const std::string_view name = argument.substr(0, argument.find('='));
+    const bool is_file = std::ranges::find(long_names, name) != std::end(long_names);
+    if (argument == "-J" || (is_file && name == argument)) {
       ++i;
-    } else if (!argument.starts_with("-J") && !argument.starts_with("--output_file=")) {
+    } else if (!is_file && !argument.starts_with("-J")) {
       mine += fmt::format(" {}", argument);
     }
   }
@@ -321,7 +242,8 @@ int run(int argc, char** argv, Processes& processes, const Output& output) {
       output.print(topology_of_all(Session(options, processes)));
       return all_right;
     case Command::explain:
-      return explain_operation(options, processes, output);
+      output.print(explain_operation(options, processes));
+      return all_right;
     case Command::tensors:
       output.print(format_tensor_lines(options.tensors.front()));
       return all_right;

@@ -41,7 +41,8 @@ constexpr Choices choices[] = {
     {"--completion", "bash zsh"},
 };
 /// Options whose value may be a file.
-constexpr std::string_view file_options[] = {"--topology", "--tensors", "--output_file"};
+constexpr std::string_view file_options[] = {"--topology", "--tensors", "--output_file", "--csv",
+                                             "--baseline"};
 
 struct Example {
   const char* command;

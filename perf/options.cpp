@@ -4,6 +4,7 @@
 #include "command_line.hpp"
 #include "element_types.hpp"
 #include "nearest.hpp"
+#include "options_report.hpp"
 #include "reductions.hpp"
 #include "tutti/error.hpp"
 #include "tutti/reduce_types.hpp"
@@ -21,11 +22,6 @@ namespace {
 
 constexpr int most_devices_of_a_rank = 16;  ///< that a Communicator takes
 constexpr int any_number = std::numeric_limits<int>::max();
-constexpr int most_skipped = 1'000'000;
-
-[[noreturn]] void refuse(std::string_view option, std::string_view given, std::string_view expected) {
-  throw UsageError(fmt::format("{}: '{}' is not valid: expected {}", option, given, expected));
-}
 
 std::optional<int> optional_number(const std::string& text, std::string_view what, int lowest, int highest) {
   if (text.empty()) return std::nullopt;
@@ -87,32 +83,17 @@ std::vector<int> parse_cpus(const std::string& text) {
   return cpus;
 }
 
-OverRanks parse_over_ranks(const std::string& text) {
-  constexpr OverRanks all[] = {OverRanks::rank0, OverRanks::average, OverRanks::minimum, OverRanks::maximum};
-  const auto named = std::ranges::find_if(all, [&text](OverRanks how) {
-    return text == name_of(how) || text == fmt::format("{}", static_cast<int>(how));
-  });
-  if (named == std::end(all)) refuse("-a", text, "max, min, average or rank0 (or 3, 2, 1, 0)");
-  return *named;
-}
-
 void parse_launches(const TypedOptions& typed, Options& options) {
   options.timing.iterations = optional_number(typed.iterations, "-n", 1, any_number);
   options.timing.warmup = optional_number(typed.warmup, "-w", 0, any_number);
   options.timing.repetitions = optional_number(typed.repetitions, "--repetitions", 1, any_number);
   options.buffer_sets = optional_number(typed.buffer_sets, "--buffer-sets", 1, 1024);
   options.cpus = parse_cpus(typed.cpus);
-  options.timing.over_ranks = parse_over_ranks(typed.over_ranks);
-  options.timing.skipped = parse_number(typed.skipped, "-K", 0, most_skipped);
   if (typed.latency) options.headline = Headline::latency;
   const int graph_launches = parse_number(typed.graph_launches, "-G", 0, any_number);
   if (graph_launches > 0 && !typed.iterations.empty())
     throw UsageError("-G and -n exclude each other: both are launches per batch");
   if (graph_launches > 0) options.timing.iterations = graph_launches;
-  if (options.timing.skipped >= options.timing.iterations.value_or(any_number)) {
-    throw UsageError(fmt::format("-K: {} of {} latencies are left out, expected fewer",
-                                 options.timing.skipped, *options.timing.iterations));
-  }
   options.replays = graph_launches > 0;
   if (graph_launches > 0 || typed.persistent) options.launch = LaunchForm::persistent;
 }
@@ -125,7 +106,7 @@ void parse_devices(const TypedOptions& typed, Options& options) {
                                          options.mode == Mode::ranks ? most_devices_of_a_rank : any_number);
   if (!typed.backend.empty() && typed.backend != "auto" && typed.backend != "cuda" &&
       typed.backend != "host") {
-    refuse("--backend", typed.backend, "auto, cuda or host");
+    refuse_value("--backend", typed.backend, "auto, cuda or host");
   }
   const bool wants_virtual = !typed.virtual_devices.empty() || !typed.topology.empty();
   if (wants_virtual && typed.backend == "cuda") {
@@ -138,7 +119,7 @@ TransportKind parse_transport_option(const std::string& text) {
   try {
     return parse_transport(text);
   } catch (const Error&) {
-    refuse("--transport", text, "auto, p2p, nccl or staged");
+    refuse_value("--transport", text, "auto, p2p, nccl or staged");
   }
 }
 
@@ -149,7 +130,7 @@ std::vector<ReduceKind> parse_reductions(const std::string& text, const Options&
   const auto named =
       std::ranges::find_if(kinds, [&](ReduceKind kind) { return name_of_reduction(kind) == text; });
   if (named == kinds.end())
-    refuse("-o", text, "sum, avg, premul_sum, min, max, prod, band, bor, bxor, absmax or all");
+    refuse_value("-o", text, "sum, avg, premul_sum, min, max, prod, band, bor, bxor, absmax or all");
   const bool is_had =
       std::ranges::any_of(options.dtypes, [&](DType dtype) { return has_operation(dtype, *named); });
   if (!is_had)
@@ -163,12 +144,12 @@ void parse_collective(const TypedOptions& typed, Options& options) {
   if (typed.determinism == "bitwise") {
     options.collective.determinism = Determinism::bitwise;
   } else if (typed.determinism != "fastest") {
-    refuse("--determinism", typed.determinism, "fastest or bitwise");
+    refuse_value("--determinism", typed.determinism, "fastest or bitwise");
   }
   if (typed.results == "new") {
     options.results = ResultForm::returned;
   } else if (typed.results != "out") {
-    refuse("--results", typed.results, "out or new");
+    refuse_value("--results", typed.results, "out or new");
   }
   options.reductions = parse_reductions(typed.reduction, options);
   const bool is_every_root = typed.root == "all" || typed.root == "-1";
@@ -295,7 +276,7 @@ void parse_comparison(const TypedOptions& typed, Options& options) {
   } else if (typed.peer == "mpi") {
     options.peer = PeerChoice::mpi;
   } else if (typed.peer != "none") {
-    refuse("--peer", typed.peer, "nccl or mpi");
+    refuse_value("--peer", typed.peer, "nccl or mpi");
   }
   options.peer_mode = optional_number(typed.local_register, "-R", 0, 2);
   if (options.peer_mode && options.peer != PeerChoice::nccl)
@@ -310,7 +291,7 @@ std::uint64_t parse_seed(const std::string& text) {
   std::uint64_t seed = 0;
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, seed);
-  if (error != std::errc() || rest != end) refuse("--seed", text, "a whole number, 0 to 2^64 - 1");
+  if (error != std::errc() || rest != end) refuse_value("--seed", text, "a whole number, 0 to 2^64 - 1");
   return seed;
 }
 
@@ -333,13 +314,9 @@ Options parse_options(int argc, const char* const* argv, Mode mode) {
     options.tensors = parse_tensors(options.tensors_name, options.dtypes);
   }
   options.seed = parse_seed(typed->seed);
-  options.shows_spread = parse_number(typed->per_iteration, "-I", 0, 1) == 1;
-  options.shows_timestamps = parse_number(typed->timestamps, "-S", 0, 1) == 1;
-  options.json_file = typed->json_file;
   if (!options.operations.empty()) require_consistency(*typed, options);
   if (options.command == Command::explain) require_one_plan(*typed, options);
-  if (options.command != Command::measure && !options.json_file.empty())
-    throw UsageError("-J writes what has been measured: expected an operation to measure");
+  parse_report(*typed, options);
   return options;
 }
 

@@ -77,6 +77,9 @@ struct Options {
   bool shows_spread = false;      ///< of latencies: min, max and coefficient of variation
   bool shows_timestamps = false;  ///< when a row was measured
   std::string json_file;
+  std::string csv_file;
+  std::string baseline_file;  ///< that rows are compared with
+  double tolerance = 3.0;     ///< how much slower than there a time may be, in per cent
 };
 
 /// Throws UsageError for anything that is not understood, impossible or contradictory.

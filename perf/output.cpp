@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -42,33 +43,35 @@ void Progress::show(const std::string& text) const {
   if (visible_) static_cast<void>(std::fputs(fmt::format("\r\033[K{}", text).c_str(), stderr));
 }
 
-JsonFile::JsonFile(const std::string& name) : name_(name) {
+ResultFile::ResultFile(std::string option, std::string name)
+    : option_(std::move(option)), name_(std::move(name)) {
   if (name_.empty()) return;
   const bool was_there = is_file(name_);
   errno = 0;
   file_.open(name_, std::ios::app);
   std::error_code failure;
   const std::uintmax_t bytes = was_there ? std::filesystem::file_size(name_, failure) : 0;
-  // White space, which JSON may begin with where it cannot be taken back.
   if (file_) file_ << '\n' << std::flush;
   if (!file_ || failure)
-    throw UsageError(fmt::format("-J: '{}' cannot be written{}", name_, reason_of_last_failure()));
+    throw UsageError(fmt::format("{}: '{}' cannot be written{}", option_, name_, reason_of_last_failure()));
   shorten_to(bytes);
 }
 
-void JsonFile::write(const std::string& text) {
+void ResultFile::write(const std::string& text) {
   errno = 0;
   shorten_to(0);
   file_ << text << std::flush;
   if (!file_) {
-    throw std::runtime_error(fmt::format("-J: '{}' could not be written{}", name_, reason_of_last_failure()));
+    throw std::runtime_error(
+        fmt::format("{}: '{}' could not be written{}", option_, name_, reason_of_last_failure()));
   }
 }
 
-void JsonFile::shorten_to(std::uintmax_t bytes) {
+void ResultFile::shorten_to(std::uintmax_t bytes) {
   std::error_code failure;
   if (is_file(name_)) std::filesystem::resize_file(name_, bytes, failure);
-  if (failure) throw UsageError(fmt::format("-J: '{}' cannot be written: {}", name_, failure.message()));
+  if (failure)
+    throw UsageError(fmt::format("{}: '{}' cannot be written: {}", option_, name_, failure.message()));
 }
 
 }  // namespace tutti::perf

@@ -39,11 +39,12 @@ class Progress {
 };
 
 /// A file that is written at the end of a run. A name that cannot be written should not cost the run, so the
-/// file is opened before, and takes its first byte then. What it held stays until something takes its place.
-class JsonFile {
+/// file is opened before, and takes its first byte then: white space, which readers of JSON pass over where
+/// it cannot be taken back. What it held stays until something takes its place.
+class ResultFile {
  public:
-  /// An empty name: there is none. Throws UsageError where nothing can be written.
-  explicit JsonFile(const std::string& name);
+  /// `option` has named it. An empty name: there is none. Throws UsageError where nothing can be written.
+  ResultFile(std::string option, std::string name);
 
   [[nodiscard]] bool is_wanted() const noexcept { return !name_.empty(); }
   /// Throws std::runtime_error: by now the disk may be full.
@@ -53,6 +54,7 @@ class JsonFile {
   /// Takes back what was added to a file of `bytes`; other things than files keep it.
   void shorten_to(std::uintmax_t bytes);
 
+  std::string option_;
   std::string name_;
   std::ofstream file_;
 };

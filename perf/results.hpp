@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "baseline.hpp"
 #include "job.hpp"
 #include "options.hpp"
 #include "provenance.hpp"
@@ -27,6 +28,13 @@ struct Measurement {
   std::optional<double> over_tutti;
   bool is_fastest_peer = false;  ///< of the modes of a peer: the one that tutti is compared with
 
+  std::optional<double> baseline_microseconds;  ///< what the same took in the run that is compared with
+
+  /// Its time over that of the baseline; above 1 where it is slower now.
+  [[nodiscard]] std::optional<double> over_baseline(Headline headline) const noexcept {
+    return baseline_microseconds ? std::optional(microseconds(headline) / *baseline_microseconds)
+                                 : std::nullopt;
+  }
   /// The time the table shows, in microseconds.
   [[nodiscard]] double microseconds(Headline headline) const noexcept {
     return headline == Headline::latency ? timing.latency.median : timing.back_to_back.median;
@@ -108,6 +116,7 @@ struct Results {
   std::vector<std::string> peer_modes;  ///< each with what it means
   std::vector<Row> rows;
   std::vector<Skipped> skipped;
+  std::optional<Baseline> baseline;  ///< that rows are compared with; of the rank that prints
   bool interrupted = false;
   std::string failure;  ///< what ended the run early; empty: nothing did
 

@@ -27,6 +27,10 @@ unsigned shift_of(char letter) {
 
 }  // namespace
 
+void refuse_value(std::string_view option, std::string_view given, std::string_view expected) {
+  throw UsageError(fmt::format("{}: '{}' is not valid: expected {}", option, given, expected));
+}
+
 std::size_t parse_size(std::string_view text, std::string_view what) {
   std::size_t value = 0;
   const char* const end = text.data() + text.size();
@@ -53,7 +57,7 @@ int parse_number(std::string_view text, std::string_view what, int lowest, int h
     const std::string range = highest == std::numeric_limits<int>::max()
                                   ? fmt::format("{} or more", lowest)
                                   : fmt::format("{} to {}", lowest, highest);
-    throw UsageError(fmt::format("{}: '{}' is not valid: expected a whole number, {}", what, text, range));
+    refuse_value(what, text, fmt::format("a whole number, {}", range));
   }
   return value;
 }

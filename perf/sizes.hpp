@@ -10,6 +10,8 @@
 /// Sizes and numbers as people type them.
 namespace tutti::perf {
 
+/// Throws UsageError: "-d: 'x' is not valid: expected y".
+[[noreturn]] void refuse_value(std::string_view option, std::string_view given, std::string_view expected);
 /// A whole number with an optional binary suffix K, M or G (either case): "64M" is 67108864. `what` names the
 /// value in the message of the UsageError that anything else throws.
 [[nodiscard]] std::size_t parse_size(std::string_view text, std::string_view what);

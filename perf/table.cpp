@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "table.hpp"
 
+#include "baseline_report.hpp"
 #include "tutti/version.hpp"
 
 #include <algorithm>
@@ -245,6 +246,7 @@ std::string format_footer(const Results& results, const Options& options) {
     text += "# wrong elements: not checked\n";
   }
   text += describe_slowest(results, options.headline);
+  if (results.baseline) text += format_baseline(results);
   const std::optional<double> bandwidth = results.average_bus_bandwidth(options.headline);
   if (bandwidth) return text + fmt::format("# average bus bandwidth: {:.3f} GB/s\n", *bandwidth);
   return text + "# average bus bandwidth: N/A: nothing has gone from device to device\n";

@@ -28,7 +28,6 @@ TEST(PerfOptions, WhatNcclTestsHasBesidesIsRefusedWithWhatToUse) {
       {{"all_reduce", "--run_cycles", "3"}, "--repetitions"},
       {{"all_reduce", "--timeout", "3"}, "timeout(1)"},
       {{"all_reduce", "--report_cputime", "1"}, "--latency"},
-      {{"all_reduce", "--csv", "file"}, "-J"},
       {{"all_reduce", "-D", "1"}, "--peer nccl"},
   };
   for (const auto& [words, mentions] : mistakes) {

@@ -52,5 +52,33 @@ TEST(PerfReportOptions, ColumnsAreAddedByOneAndZero) {
   EXPECT_NE(usage_error_of([] { parsed({"all", "-I", "yes"}); }).find("-I"), std::string::npos);
 }
 
+TEST(PerfReportOptions, FilesAreOfMeasurements) {
+  const Options options =
+      parsed({"all", "-J", "a.json", "--csv", "b.csv", "--baseline", "c.json", "--tolerance", "2.5"});
+  EXPECT_EQ(options.json_file, "a.json");
+  EXPECT_EQ(options.csv_file, "b.csv");
+  EXPECT_EQ(options.baseline_file, "c.json");
+  EXPECT_EQ(options.tolerance, 2.5);
+  EXPECT_EQ(parsed({"all", "--baseline", "c.json"}).tolerance, 3.0);
+  EXPECT_EQ(usage_error_of([] {
+              parsed({"topo", "--csv", "b.csv"});
+            }),
+            "--csv writes what has been measured: expected an operation to measure");
+  EXPECT_EQ(usage_error_of([] {
+              parsed({"explain", "broadcast", "1M", "--baseline", "c.json"});
+            }),
+            "--baseline compares what has been measured: expected an operation to measure");
+  EXPECT_EQ(usage_error_of([] {
+              parsed({"all", "--tolerance", "5"});
+            }),
+            "--tolerance is of a comparison: expected --baseline with it");
+  for (const char* const wrong : {"-1", "x", "3%", "inf", "nan"}) {
+    EXPECT_EQ(usage_error_of([wrong] {
+                parsed({"all", "--baseline", "c.json", "--tolerance", wrong});
+              }),
+              std::string("--tolerance: '") + wrong + "' is not valid: expected per cent, 0 or more");
+  }
+}
+
 }  // namespace
 }  // namespace tutti::perf

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "results.hpp"
+
+#include <string>
+#include <vector>
+
+/// What a comparison with a baseline comes to; `results` have one.
+namespace tutti::perf {
+
+/// Times that have been compared, or would have been.
+struct BaselineVerdict {
+  struct Change {
+    std::string what;  ///< "broadcast 64K float32 root 0 in place"
+    double microseconds = 0.0;
+    double before = 0.0;
+    [[nodiscard]] double percent() const noexcept { return 100.0 * (microseconds / before - 1.0); }
+  };
+  std::size_t compared = 0;
+  std::vector<Change> slower;            ///< of tutti's, by more than the tolerance; the worst first
+  std::vector<std::string> unaccounted;  ///< which the baseline does not have
+};
+[[nodiscard]] BaselineVerdict compare_with_baseline(const Results& results);
+
+/// For the foot of the table, in whole lines.
+[[nodiscard]] std::string format_baseline(const Results& results);
+/// In a line: how many times are slower, and which the most; empty if none is.
+[[nodiscard]] std::string complaint_of_baseline(const Results& results);
+
+/// "+2.1", in per cent, of a time over that of the baseline.
+[[nodiscard]] std::string format_change(double over_baseline);
+
+}  // namespace tutti::perf
