@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "device_watch.hpp"
 #include "operation.hpp"
 
 #include <cstddef>
@@ -17,6 +18,7 @@ struct MemberDevice {
   int device = 0;  ///< the number it has in its process
   std::string name;
   std::string pci_bus_id;  ///< empty for virtual devices
+  DeviceHealth health{};
 };
 
 /// What starting took, in milliseconds, on the slowest rank.

@@ -71,6 +71,13 @@ Json devices_of(const Topology& topology) {
   return devices;
 }
 
+Json state_of(const DeviceState& state) {
+  return {{"sm_clock_mhz", number_or_null(state.sm_clock_mhz)},
+          {"memory_clock_mhz", number_or_null(state.memory_clock_mhz)},
+          {"power_w", number_or_null(state.power_w)},
+          {"temperature_c", number_or_null(state.temperature_c)}};
+}
+
 Json members_of(const Job& job) {
   Json members = Json::array();
   for (const MemberDevice& member : job.members) {
@@ -78,7 +85,11 @@ Json members_of(const Job& job) {
                        {"host", member.host},
                        {"device", member.device},
                        {"name", member.name},
-                       {"pci_bus_id", member.pci_bus_id}});
+                       {"pci_bus_id", member.pci_bus_id},
+                       {"before", state_of(member.health.before)},
+                       {"after", state_of(member.health.after)},
+                       {"throttled", nullptr}});
+    if (member.health.throttled) members.back()["throttled"] = names_of(*member.health.throttled);
   }
   return members;
 }

@@ -15,7 +15,8 @@ namespace tutti::perf {
 /// process that writes, `driver` and `cuda` (the toolkit) of its GPUs; null where unknown or not there.
 ///
 /// `mode` is "single_process" or "ranks". `members` are all devices that take part, each with its rank and
-/// host; `devices` and `links` are those that the process which writes sees. `start_up_ms` and
+/// host, its clocks, power and temperature before and after, and what throttled it meanwhile (all null of
+/// virtual ones); `devices` and `links` are those that the process which writes sees. `start_up_ms` and
 /// `communicator_memory` (bytes of the device where it takes most; `with_nccl` is null where NCCL would carry
 /// nothing) are null in one process. Of each measurement `ranks` has every rank's median time, which rank was
 /// slowest, and its time over the fastest one's; null for a single rank. `cv` is a coefficient of variation.

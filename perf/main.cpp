@@ -147,6 +147,7 @@ int measure(Options options, const std::vector<std::string>& command_line, Proce
   results.devices_shown = session.devices_shown();
   if (peer) describe_peer(*peer, results);
 
+  session.watch().start();
   watch_interrupts();
   const Columns columns(options, peer != nullptr, output_width());
   output.print(format_header(options, results, columns));
@@ -172,7 +173,13 @@ int measure(Options options, const std::vector<std::string>& command_line, Proce
   } catch (const Error& error) {
     results.failure = error.what();  // what was measured until then is worth keeping
   }
-  session.together(keep);
+  session.together([&] {
+    if (results.failure.empty()) {  // else others may be missing
+      const std::vector<DeviceHealth> healths = session.watch().finish(processes);
+      for (std::size_t i = 0; i < healths.size(); ++i) results.job.members[i].health = healths[i];
+    }
+    keep();
+  });
   if (!results.failure.empty()) {
     output.complain(results.failure);
     return run_failed;

@@ -124,7 +124,7 @@ Measurement Measurer::returned(const Operation& operation, const Case& what, Buf
       buffers);
   buffers.fill_all(session_);
   Measurement measurement;
-  measurement.timing = measure(how, options_.timing, session_.processes());
+  measurement.timing = time(how);
   note_last_plan(operation, row);
   if (!options_.check) return measurement;
 
@@ -192,11 +192,17 @@ Launcher Measurer::launcher(std::function<void(std::size_t)> launch, const Buffe
           .rotation = buffers.calls().size()};
 }
 
+Timing Measurer::time(const Launcher& how) const {
+  Timing timing = measure(how, options_.timing, session_.processes());
+  session_.watch().look();
+  return timing;
+}
+
 Measurement Measurer::measure_and_check(const Launcher& how, const BufferSets& buffers) const {
   if (options_.check) buffers.poison_all(session_);
   buffers.fill_all(session_);  // second, because in place an output holds an input
   Measurement measurement;
-  measurement.timing = measure(how, options_.timing, session_.processes());
+  measurement.timing = time(how);
   if (!options_.check || !buffers.have_outputs()) return measurement;
   const bool repeatable = buffers.call(0).repeatable;
   if (!repeatable) buffers.fill_all(session_);

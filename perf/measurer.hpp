@@ -46,6 +46,7 @@ class Measurer {
                                  const BufferSets& buffers) const;
 
   [[nodiscard]] Launcher launcher(std::function<void(std::size_t)> launch, const BufferSets& buffers) const;
+  [[nodiscard]] Timing time(const Launcher& how) const;
   /// The timed launches themselves produce what is checked; only where each of them changes its own inputs,
   /// the call is made once more on fresh ones.
   [[nodiscard]] Measurement measure_and_check(const Launcher& how, const BufferSets& buffers) const;

@@ -106,6 +106,7 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
   }
   set_device(members_.own.front().index());  // device 0 may be another rank's
   describe_members();
+  watch_ = std::make_unique<DeviceWatch>(members_.own);
   settings_.devices = members_.own;
   settings_.transport = options.collective.transport;
   settings_.determinism = options.collective.determinism;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "device_watch.hpp"
 #include "job.hpp"
 #include "members.hpp"
 #include "options.hpp"
@@ -35,6 +36,8 @@ class Session {
   [[nodiscard]] int devices_shown() const noexcept { return devices_shown_; }
   /// Of this process's members, in order.
   [[nodiscard]] const std::vector<Stream>& streams() const noexcept { return streams_; }
+  /// Of this process's devices.
+  [[nodiscard]] DeviceWatch& watch() const noexcept { return *watch_; }
   /// Blocks until all work on these streams is done.
   void synchronize() const;
   /// How many sets of buffers to rotate over so that one operation does not find its data in the caches
@@ -70,6 +73,7 @@ class Session {
   Members members_;
   std::vector<Stream> streams_;
   CommunicatorOptions settings_;
+  std::unique_ptr<DeviceWatch> watch_;
   std::unique_ptr<Communicator> communicator_;
   mutable bool is_calling_ = false;  ///< or has failed in a call
   std::string communicator_refusal_;

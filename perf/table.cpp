@@ -47,6 +47,18 @@ std::string describe(const Options& options, const Job& job) {
   return time;
 }
 
+/// Which devices had their clocks kept down, in a line; empty if none had.
+std::string describe_throttled(const Job& job) {
+  std::vector<std::string> all;
+  for (const MemberDevice& member : job.members) {
+    if (!member.health.throttled || !member.health.throttled->any()) continue;
+    const std::string rank = job.mode == Mode::ranks ? fmt::format("rank {} ", member.rank) : "";
+    all.push_back(fmt::format("{}device {} ({})", rank, member.device,
+                              fmt::join(names_of(*member.health.throttled), ", ")));
+  }
+  return all.empty() ? "" : fmt::format("# throttled: {}\n", fmt::join(all, ", "));
+}
+
 /// Which rank took most time, how often, and by how much at most, of tutti's rows; empty for a single rank.
 std::string describe_slowest(const Results& results, Headline headline) {
   std::vector<int> times(static_cast<std::size_t>(results.job.ranks));
@@ -245,6 +257,7 @@ std::string format_footer(const Results& results, const Options& options) {
   } else {
     text += "# wrong elements: not checked\n";
   }
+  text += describe_throttled(results.job);
   text += describe_slowest(results, options.headline);
   if (results.baseline) text += format_baseline(results);
   const std::optional<double> bandwidth = results.average_bus_bandwidth(options.headline);
