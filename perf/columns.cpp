@@ -98,10 +98,10 @@ Columns::Columns(const Options& options, bool has_peer, std::size_t width)
   if (options.shows_timestamps)
     columns_.push_back({Group::when, Figure::timestamp, "timestamp", "(UTC)", 19});
   full_width_ = this->width();
-  leave_out(width, options.root.has_value());
+  leave_out(width, options);
 }
 
-std::size_t Columns::turn_of(const Column& column, bool has_one_root) noexcept {
+std::size_t Columns::turn_of(const Column& column, const Options& options) noexcept {
   constexpr std::size_t stays = 100;
   switch (column.figure) {
     case Figure::redop:
@@ -109,23 +109,23 @@ std::size_t Columns::turn_of(const Column& column, bool has_one_root) noexcept {
     case Figure::count:
       return 2;
     case Figure::p50:
-      return 3;
+      return options.shows_spread ? 10 : 3;
     case Figure::root:
-      return has_one_root ? 4 : 6;
+      return options.root ? 4 : 6;
     case Figure::p99:
-      return 5;
+      return options.shows_spread ? 11 : 5;
     case Figure::algbw:
       return column.group == Group::in_place ? 7 : 8;
     case Figure::type:
       return 9;
     case Figure::least:
-      return 10;
-    case Figure::most:
-      return 11;
-    case Figure::variation:
       return 12;
-    case Figure::timestamp:
+    case Figure::most:
       return 13;
+    case Figure::variation:
+      return 14;
+    case Figure::timestamp:
+      return 15;
     default:
       return stays;
   }
@@ -135,8 +135,8 @@ std::size_t Columns::width() const {
   return joined(' ', [](const Column&) { return std::string(); }).size();
 }
 
-void Columns::leave_out(std::size_t width, bool has_one_root) {
-  const auto turn = [&](const Column& column) { return turn_of(column, has_one_root); };
+void Columns::leave_out(std::size_t width, const Options& options) {
+  const auto turn = [&](const Column& column) { return turn_of(column, options); };
   while (this->width() > width) {
     const auto next = std::ranges::min_element(columns_, {}, turn);
     if (turn(*next) >= 100) return;

@@ -58,9 +58,9 @@ class Columns {
   };
 
   /// Whether this one goes before others do; a later turn: a larger number. Nothing: it stays.
-  [[nodiscard]] static std::size_t turn_of(const Column& column, bool has_one_root) noexcept;
+  [[nodiscard]] static std::size_t turn_of(const Column& column, const Options& options) noexcept;
   [[nodiscard]] std::size_t width() const;
-  void leave_out(std::size_t width, bool has_one_root);
+  void leave_out(std::size_t width, const Options& options);
   [[nodiscard]] std::string value(const Column& column, const Row& row) const;
   template <class Text>
   [[nodiscard]] std::string joined(char lead, Text&& text) const;

@@ -19,6 +19,7 @@ std::uint64_t Row::wrong() const noexcept {
 
 std::string Row::describe() const {
   std::string text = peer.empty() ? operation : contender() + ": " + operation;
+  if (bytes == 0) return text;  // as of a barrier
   text += tensor_list.empty() ? " " + format_size(bytes) : " " + tensor_list;
   text += fmt::format(" {}", name_of(dtype));
   if (redop && *redop != ReduceKind::sum) text += fmt::format(" {}", name_of_reduction(*redop));

@@ -204,7 +204,11 @@ def median_of(runs):
             return None
         typical = min(every, key=lambda one: abs(one["time_us"] - statistics.median(m["time_us"] for m in every)))
         summaries = {
-            name: {figure: statistics.median(m[name][figure] for m in every) for figure in typical[name]}
+            name: {
+                figure: statistics.median(m[name][figure] for m in every)
+                for figure in typical[name]
+                if figure != "each" and all(figure in m[name] for m in every)  # older files have fewer
+            }
             for name in ("back_to_back_us", "latency_us")
         }
         wrong = [m["wrong"] for m in every if m.get("wrong") is not None]

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "program.hpp"
 
+#include <algorithm>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -241,11 +244,38 @@ TEST(PerfRanksCommandLine, RanksThatWereToldDifferentThingsEnd) {
 }
 
 TEST(PerfRanksCommandLine, RanksMayWriteFilesOfTheirOwn) {
-  for (const std::string option : {"-J ", "-J", "--output_file=", "--output_file "}) {
+  for (const std::string option : {"-J ", "-J", "--output_file=", "--output_file ", "--csv "}) {
     const Outcome outcome = run_with(2, "file=/dev/null; if ((rank == 1)); then file=/dev/zero; fi",
                                      "broadcast -b 8 -e 8 -n 1 " + option + "$file");
     EXPECT_EQ(outcome.status, 0) << option << outcome.error;
   }
+}
+
+TEST(PerfRanksCommandLine, TheSlowestRankIsToldWhateverBecomesOfTheTimes) {
+  const std::string json = temporary("average.json");
+  const Outcome outcome =
+      run(3, {"all_reduce", "-b", "1K", "-e", "1K", "-n", "5", "-a", "1", "-S", "1", "-J", json});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_NE(outcome.out.find("back to back on average over ranks"), std::string::npos) << outcome.out;
+  EXPECT_NE(outcome.out.find("# slowest rank: "), std::string::npos) << outcome.out;
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_EQ(document["settings"]["over_ranks"], "average");
+  const auto& ranks = document["rows"][0]["out_of_place"]["ranks"];
+  const auto times = ranks["time_us"].get<std::vector<double>>();
+  ASSERT_EQ(times.size(), 3U);
+  EXPECT_EQ(times.at(ranks["slowest"].get<std::size_t>()), std::ranges::max(times));
+  EXPECT_EQ(ranks["over_fastest"], std::ranges::max(times) / std::ranges::min(times));
+}
+
+TEST(PerfRanksCommandLine, ASlowerRunEndsWithItsOwnStatus) {
+  const std::string json = temporary("slower.json");
+  ASSERT_EQ(run(2, {"barrier", "-n", "5", "-J", json}).status, 0);
+  auto document = nlohmann::json::parse(content_of(json));
+  document["rows"][0]["out_of_place"]["back_to_back_us"]["median"] = 1e-9;
+  std::ofstream(json) << document;
+  const Outcome outcome = run(2, {"barrier", "-n", "5", "--baseline", json});
+  EXPECT_EQ(outcome.status, 3) << outcome.out << outcome.error;
+  expect_one_line_about(own_lines(outcome.error), "1 of 1 time(s) slower than the baseline by more than 3 %");
 }
 
 TEST(PerfRanksCommandLine, AnInterruptOfOneRankEndsAll) {

@@ -4,6 +4,7 @@
 #include "perf/table.hpp"
 #include "reported_rows.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -43,6 +44,15 @@ TEST(PerfSpread, LatenciesHaveTheirSpreadWhereItIsAskedFor) {
   EXPECT_EQ(last_of(words_of(line), 5), (std::vector<std::string>{"p50", "p99", "min", "max", "cv"}));
   EXPECT_EQ(last_of(words_of(columns.line(row_with_latencies())), 5),
             (std::vector<std::string>{"4.50", "8.86", "2.00", "9.00", "40.00"}));
+}
+
+TEST(PerfSpread, LatenciesStayInAPipeWhereTheirSpreadIsAskedFor) {
+  Options options;
+  options.shows_spread = true;
+  const std::vector<std::string>& left_out = Columns(options, false, 120).left_out();
+  EXPECT_FALSE(left_out.empty());
+  for (const char* const figure : {"p50", "p99", "min", "max", "cv"})
+    EXPECT_EQ(std::ranges::count(left_out, figure), 0) << figure;
 }
 
 TEST(PerfSpread, FilesHaveItAlwaysAndEachLatencyWhereItIsAskedFor) {
