@@ -41,9 +41,9 @@ constexpr const char* footer =
     R"(Times are per operation. `time` is back to back: a batch is enqueued, waited for once and divided by its length;
 the median of several batches. p50 and p99 are latencies, from the call to completion on all devices. --latency
 shows the median latency as `time`. Ranks start every batch in step, and its time is the slowest rank's, unless -a asks
-for another; the foot says which rank that was. algbw is
-size / time; busbw is algbw times (n-1)/n where members have parts of a whole (scatter, all_gather and the like), times
-2(n-1)/n for all_reduce_add, times 1-1/u for unequal parts of u = n(n+1)/2 units, and algbw itself otherwise.
+for another; the foot says which rank was slowest. algbw is size / time; busbw is algbw times (n-1)/n where members have
+parts of a whole (scatter, all_gather and the like), times 2(n-1)/n for all_reduce_add, times 1-1/u for unequal parts of
+u = n(n+1)/2 units, and algbw itself otherwise.
 
 A bandwidth is N/A where nothing goes from device to device. A line above rows tells which transport and algorithm have
 carried them. The table is as wide as the terminal, or as COLUMNS says, and 120 letters in a pipe or a file; columns
@@ -199,13 +199,12 @@ void declare(CLI::App& app, TypedOptions& typed) {
   timing.value("--cpu", typed.cpus, "N[,N...]",
                "keep the thread that launches on this CPU while times are taken; of several ranks of\n"
                "a host, each on its own (default: where the system puts it)");
-  timing.value(
-      "-a,--average", typed.over_ranks, "HOW",
-      "what becomes of the ranks' times: max, the slowest one's (3, default), min (2), average (1),\n"
-      "rank0 (0)");
+  timing.value("-a,--average", typed.over_ranks, "HOW",
+               "of the times of ranks: max, that of the slowest one (3, default), min (2), average (1),\n"
+               "or rank0 (0)");
   timing.value("-I,--per_iter_timing", typed.per_iteration, "N",
-               "1: min, max and the coefficient of variation of the latencies, too, in the table, and with\n"
-               "-J each of them in the file (default 0)");
+               "1: the table has min, max and coefficient of variation of the latencies, too, and the\n"
+               "file of -J each of them (default 0)");
   timing.value("-K,--per_iter_skip", typed.skipped, "N",
                "leave the first N latencies out of p50, p99 and the like (default 0)");
   timing.flag("--latency", typed.latency, "show the latency as time, instead of back to back");
@@ -230,10 +229,10 @@ void declare(CLI::App& app, TypedOptions& typed) {
               "1: a row ends with when it was measured (default 0); files always have it");
   check.value("-J,--output_file", typed.json_file, "FILE", "write all figures as JSON");
   check.value("--csv", typed.csv_file, "FILE",
-              "write the rows as comma-separated values, with a line of names, which are those of -J");
+              "write the rows as comma-separated values, under a line of names, those of -J");
   check.value("--baseline", typed.baseline, "FILE",
-              "compare with what -J has written before: rows have the change in per cent; exit status 3\n"
-              "where a time is slower than --tolerance allows");
+              "compare with what -J has written before: rows have the change in per cent, and the\n"
+              "exit status is 3 where a time is slower than --tolerance allows");
   check.value("--tolerance", typed.tolerance, "PERCENT",
               "how much slower than in the baseline a time may be (default 3)");
 
