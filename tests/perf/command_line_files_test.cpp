@@ -14,7 +14,7 @@ namespace tutti::perf {
 namespace {
 
 /// Of a short run on two virtual devices, with `more` arguments.
-Outcome run(const std::vector<std::string>& more) {
+Outcome short_run(const std::vector<std::string>& more) {
   const char* const path = std::getenv("TUTTI_PERF_PROGRAM");
   std::vector<std::string> words{path != nullptr ? path : "tutti-perf",
                                  "broadcast",
@@ -44,12 +44,12 @@ void stretch(nlohmann::json& document, double factor) {
 TEST(PerfFiles, ARunIsComparedWithAnOlderOne) {
   const std::string before = temporary("before.json");
   const std::string after = temporary("after.json");
-  ASSERT_EQ(run({"-J", before}).status, 0);
+  ASSERT_EQ(short_run({"-J", before}).status, 0);
   auto document = nlohmann::json::parse(content_of(before));
 
   stretch(document, 1e6);
   std::ofstream(before) << document;
-  const Outcome faster = run({"--baseline", before, "-J", after});
+  const Outcome faster = short_run({"--baseline", before, "-J", after});
   EXPECT_EQ(faster.status, 0) << faster.error;
   EXPECT_NE(faster.out.find("4 time(s) compared, 0 slower by more than 3 %\n"), std::string::npos)
       << faster.out;
@@ -58,7 +58,7 @@ TEST(PerfFiles, ARunIsComparedWithAnOlderOne) {
   stretch(document, 1e-12);
   document["rows"][1]["size"] = 4;
   std::ofstream(before) << document;
-  const Outcome slower = run({"--baseline", before, "--tolerance", "50", "-J", after});
+  const Outcome slower = short_run({"--baseline", before, "--tolerance", "50", "-J", after});
   EXPECT_EQ(slower.status, 3) << slower.out;
   expect_one_line_about(slower.error,
                         "2 of 2 time(s) slower than the baseline by more than 50 %, most broadcast");
@@ -71,7 +71,7 @@ TEST(PerfFiles, ARunIsComparedWithAnOlderOne) {
 }
 
 TEST(PerfFiles, ABaselineThatIsNoneIsFoundBeforeTheRun) {
-  const Outcome outcome = run({"--baseline", "/no/such/file"});
+  const Outcome outcome = short_run({"--baseline", "/no/such/file"});
   EXPECT_EQ(outcome.status, 2);
   EXPECT_EQ(outcome.out, "");
   expect_one_line_about(outcome.error, "--baseline: '/no/such/file' cannot be read: No such file");
@@ -79,21 +79,21 @@ TEST(PerfFiles, ABaselineThatIsNoneIsFoundBeforeTheRun) {
 
 TEST(PerfFiles, RowsGoToATableOfTheirOwn) {
   const std::string csv = temporary("rows.csv");
-  const Outcome outcome = run({"--csv", csv});
+  const Outcome outcome = short_run({"--csv", csv});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   const std::string text = content_of(csv);
   unlink(csv.c_str());
   EXPECT_TRUE(text.starts_with("operation,by,mode,size,count,")) << text;
   EXPECT_EQ(std::ranges::count(text, '\n'), 3) << text;
   EXPECT_NE(text.find("\nall_reduce_add,tutti,,1024,256,"), std::string::npos) << text;
-  const Outcome refused = run({"--csv", "/dev/full"});
+  const Outcome refused = short_run({"--csv", "/dev/full"});
   EXPECT_EQ(refused.status, 2);
   expect_one_line_about(refused.error, "--csv: '/dev/full' cannot be written: No space left on device");
 }
 
 TEST(PerfFiles, VirtualDevicesHaveNoClocksAndAreNotThrottled) {
   const std::string json = temporary("devices.json");
-  const Outcome outcome = run({"-J", json, "-S", "1", "-I", "1", "-K", "2"});
+  const Outcome outcome = short_run({"-J", json, "-S", "1", "-I", "1", "-K", "2"});
   EXPECT_EQ(outcome.status, 0) << outcome.error;
   EXPECT_EQ(outcome.out.find("throttled"), std::string::npos) << outcome.out;
   const auto document = nlohmann::json::parse(content_of(json));

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
@@ -17,11 +16,6 @@
 /// How figures differ: from call to call and from rank to rank; and when they were measured.
 namespace tutti::perf {
 namespace {
-
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream stream(line);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
 
 std::vector<std::string> last_of(const std::vector<std::string>& words, std::ptrdiff_t count) {
   return {words.end() - count, words.end()};
@@ -49,7 +43,7 @@ TEST(PerfSpread, LatenciesHaveTheirSpreadWhereItIsAskedFor) {
 TEST(PerfSpread, LatenciesStayInAPipeWhereTheirSpreadIsAskedFor) {
   Options options;
   options.shows_spread = true;
-  const std::vector<std::string>& left_out = Columns(options, false, 120).left_out();
+  const std::vector<std::string> left_out = Columns(options, false, 120).left_out();
   EXPECT_FALSE(left_out.empty());
   for (const char* const figure : {"p50", "p99", "min", "max", "cv"})
     EXPECT_EQ(std::ranges::count(left_out, figure), 0) << figure;

@@ -47,11 +47,6 @@ TEST(PerfReport, WrongElementsAddUpOverPlacementsAndPeers) {
   EXPECT_EQ(results_of({row, peer}).wrong(), 12U);
 }
 
-std::vector<std::string> words_of(const std::string& line) {
-  std::istringstream stream(line);
-  return {std::istream_iterator<std::string>(stream), {}};
-}
-
 /// Of a run with default options, and as much room as it wants.
 Columns columns_of(const Options& options = {}, bool has_peer = false, std::size_t width = 200) {
   return {options, has_peer, width};

@@ -4,11 +4,19 @@
 #include "perf/results.hpp"
 
 #include <cstdint>
+#include <iterator>
+#include <sstream>
+#include <string>
 #include <utility>
 #include <vector>
 
 /// Results as a run may have them.
 namespace tutti::perf {
+
+inline std::vector<std::string> words_of(const std::string& line) {
+  std::istringstream stream(line);
+  return {std::istream_iterator<std::string>(stream), {}};
+}
 
 inline Measurement measured(double microseconds, std::uint64_t wrong = 0) {
   Measurement measurement;
