@@ -31,6 +31,8 @@ TEST(Telemetry, SaysThatNvmlIsNotThere) {
       {"temperature", [] { static_cast<void>(temperature(0)); }},
       {"power_draw", [] { static_cast<void>(power_draw(0)); }},
       {"clock_rate", [] { static_cast<void>(clock_rate(0)); }},
+      {"memory_clock_rate", [] { static_cast<void>(memory_clock_rate(0)); }},
+      {"throttle_reasons", [] { static_cast<void>(throttle_reasons(0)); }},
       {"list_gpu_processes", [] { static_cast<void>(list_gpu_processes(0)); }},
   };
   for (const auto& [name, call] : calls) {
