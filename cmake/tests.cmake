@@ -67,10 +67,12 @@ endfunction()
 #            [LIBRARIES <target>...]
 #            [OPTIMIZED]               its own code computes much
 #            [WAITS]                   it waits more than it computes: for timeouts, for ranks that are stopped
+#            [SHARDS <number>]         so many cuda runs, each with its share of the tests: for those that mostly wait
+#                                      for processes to start CUDA; default: 1
 #            [TIMEOUT <seconds>])      default: 120
 #
 # Builds the GoogleTest program test_<name> and registers one ctest entry for each backend and transport, named
-# <backend>.<name>[.<transport>] and labelled <backend>. A run in which no test passed (all skipped, or none selected)
+# <backend>.<name>[.<transport>] (shards: cuda.<name>.<number>) and labelled <backend>. A run in which no test passed (all skipped, or none selected)
 # counts as a failure. A program that should start once more under other settings gets a tutti_test_run.
 #
 # To ctest, an entry takes two processors, and one that waits takes one: told of twice as many as there are (scripts/test
@@ -80,7 +82,7 @@ function(tutti_test name)
     PARSE_ARGV 1
     arg
     "OPTIMIZED;WAITS"
-    "TIMEOUT"
+    "SHARDS;TIMEOUT"
     "SOURCES;BACKENDS;TRANSPORTS;LABELS;ENVIRONMENT;LIBRARIES"
   )
   if(NOT arg_SOURCES OR arg_UNPARSED_ARGUMENTS)
@@ -116,8 +118,11 @@ function(tutti_test name)
   if(arg_WAITS)
     set(waits WAITS)
   endif()
+  if(NOT arg_SHARDS)
+    set(arg_SHARDS 1)
+  endif()
   foreach(backend IN LISTS arg_BACKENDS)
-    if(NOT arg_TRANSPORTS)
+    if(NOT arg_TRANSPORTS AND (backend STREQUAL host OR arg_SHARDS EQUAL 1))
       tutti_test_run(
         ${backend}.${name}
         ${waits}
@@ -127,6 +132,19 @@ function(tutti_test name)
         ENVIRONMENT ${arg_ENVIRONMENT}
         TIMEOUT ${arg_TIMEOUT}
       )
+    elseif(NOT arg_TRANSPORTS)
+      foreach(shard RANGE 1 ${arg_SHARDS})
+        math(EXPR index "${shard} - 1")
+        tutti_test_run(
+          ${backend}.${name}.${shard}
+          ${waits}
+          TARGET test_${name}
+          BACKEND ${backend}
+          LABELS ${arg_LABELS}
+          ENVIRONMENT ${arg_ENVIRONMENT} GTEST_TOTAL_SHARDS=${arg_SHARDS} GTEST_SHARD_INDEX=${index}
+          TIMEOUT ${arg_TIMEOUT}
+        )
+      endforeach()
     endif()
     foreach(transport IN LISTS arg_TRANSPORTS)
       tutti_test_run(
