@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
@@ -163,6 +164,26 @@ TEST(PerfRanksCommandLine, EveryElementTypeIsRight) {
         run(3, {operation, "-d", "all", "-b", "10000", "-e", "10000", "-n", "1", "--repetitions", "1"});
     EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
   }
+}
+
+TEST(PerfRanksCommandLine, EveryReductionOfEveryElementTypeIsRight) {
+  const std::string json = temporary("reductions.json");
+  const Outcome outcome = run(3, {"reduce", "all_reduce", "reduce_scatter", "-d", "all", "-o", "all", "-b",
+                                  "10000", "-e", "10000", "-n", "1", "--repetitions", "1", "-J", json});
+  EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.error;
+  EXPECT_NE(outcome.out.find("# wrong elements: 0 OK"), std::string::npos) << outcome.out;
+  std::map<std::string, int> rows;
+  const auto document = nlohmann::json::parse(content_of(json));
+  for (const auto& row : document["rows"]) {
+    ++rows[row["redop"]];
+    EXPECT_EQ(row["out_of_place"]["wrong"], 0) << row;
+    EXPECT_EQ(row["in_place"]["wrong"], 0) << row;
+  }
+  // Of each of the three: 14 types, of which one is bool, two are complex, and six have bits.
+  const std::map<std::string, int> expected{{"sum", 3 * 14}, {"avg", 3 * 13}, {"premul_sum", 3 * 13},
+                                            {"min", 3 * 12}, {"max", 3 * 12}, {"prod", 3 * 14},
+                                            {"band", 3 * 6}, {"bor", 3 * 6},  {"bxor", 3 * 6}};
+  EXPECT_EQ(rows, expected);
 }
 
 TEST(PerfRanksCommandLine, MpiIsMeasuredAndCheckedBeside) {
