@@ -4,6 +4,7 @@
 #include "support/reference_sum.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -156,6 +157,15 @@ class CallMaker {
   /// For coalesced calls.
   Sizes small_sizes() { return {random_.between(0, 20), random_.between(0, 12)}; }
 
+  /// None: the function that adds.
+  std::optional<ReduceOp> operation(const std::vector<ReduceOp>& all) {
+    if (random_.one_in(3)) return std::nullopt;
+    return random_.pick(all);
+  }
+  static std::string reduction_name(const std::optional<ReduceOp>& op) {
+    return op ? fmt::format("{} reduce", name_of(op->kind())) : "reduce_add";
+  }
+
   void reduce_once() {
     std::vector<HostArray> values;
     std::vector<Tensor> inputs;
@@ -163,19 +173,23 @@ class CallMaker {
       values.push_back(random_numbers(dtype_, sizes_, random_.next()));
       inputs.push_back(input(values.back(), device));
     }
-    const HostArray sum = reference_sum(values);
+    const std::optional<ReduceOp> op = operation(operations_of(dtype_, inputs.size()));
+    const HostArray expected = reference_reduction(values, op.value_or(ReduceOp::sum));
     if (random_.one_in(3)) {
-      launch("reduce_add",
-             [&](const CollectiveOptions& options) { expect(reduce_add(inputs, root_, options), sum); });
+      launch(reduction_name(op), [&](const CollectiveOptions& options) {
+        expect(op ? reduce(inputs, *op, root_, options) : reduce_add(inputs, root_, options), expected);
+      });
       return;
     }
     Tensor out = inputs.back();
     if (random_.one_in(2)) {
-      out = output(sum, root_);
+      out = output(expected, root_);
     } else {
-      expect(out, sum);  // in place
+      expect(out, expected);  // in place
     }
-    launch("reduce_add into", [&](const CollectiveOptions& options) { reduce_add(inputs, out, options); });
+    launch(reduction_name(op) + " into", [&](const CollectiveOptions& options) {
+      op ? reduce(inputs, out, *op, options) : reduce_add(inputs, out, options);
+    });
   }
 
   void reduce_many() {
@@ -192,25 +206,32 @@ class CallMaker {
         rows.back().push_back(input(columns[t].back(), device));
       }
     }
-    std::vector<HostArray> sums;
-    for (const std::vector<HostArray>& column : columns) sums.push_back(reference_sum(column));
+    std::vector<DType> dtypes;
+    for (const auto& [dtype, sizes] : shapes) dtypes.push_back(dtype);
+    const std::optional<ReduceOp> op = operation(operations_of(dtypes, rows.size()));
+    std::vector<HostArray> expected;
+    for (const std::vector<HostArray>& column : columns)
+      expected.push_back(reference_reduction(column, op.value_or(ReduceOp::sum)));
     const auto buffer_size = static_cast<std::size_t>(random_.between(0, 1 << 16));
     if (random_.one_in(3)) {
-      launch("reduce_add_coalesced", [&](const CollectiveOptions& options) {
-        const std::vector<Tensor> results = reduce_add_coalesced(rows, root_, buffer_size, options);
-        for (std::size_t t = 0; t < results.size(); ++t) expect(results[t], sums[t]);
+      launch(reduction_name(op) + "_coalesced", [&](const CollectiveOptions& options) {
+        const std::vector<Tensor> results = op ? reduce_coalesced(rows, *op, root_, buffer_size, options)
+                                               : reduce_add_coalesced(rows, root_, buffer_size, options);
+        for (std::size_t t = 0; t < results.size(); ++t) expect(results[t], expected[t]);
       });
       return;
     }
     std::vector<Tensor> out;
     if (random_.one_in(2)) {
-      for (const HostArray& sum : sums) out.push_back(output(sum, root_));
+      for (const HostArray& each : expected) out.push_back(output(each, root_));
     } else {
       const auto row = static_cast<std::size_t>(random_.between(0, std::ssize(rows) - 1));
-      out = some_in_place(rows[row], sums, devices_[row]);
+      out = some_in_place(rows[row], expected, devices_[row]);
     }
-    launch("reduce_add_coalesced into",
-           [&](const CollectiveOptions& options) { reduce_add_coalesced(rows, out, buffer_size, options); });
+    launch(reduction_name(op) + "_coalesced into", [&](const CollectiveOptions& options) {
+      op ? reduce_coalesced(rows, out, *op, buffer_size, options)
+         : reduce_add_coalesced(rows, out, buffer_size, options);
+    });
   }
 
   void scatter_once() {

@@ -4,6 +4,7 @@
 #include "support/compiled_reduction.hpp"
 #include "support/number_formats.hpp"
 #include "tutti/error.hpp"
+#include "tutti/reduce_types.hpp"
 
 #include <algorithm>
 #include <array>
@@ -308,6 +309,18 @@ std::vector<ReduceOp> operations_of(DType dtype, std::size_t inputs) {
   for (std::size_t i = 0; i < inputs; ++i)
     factors.push_back(static_cast<double>(i) * (is_floating ? 0.7 : 5.0) - 1.0);
   operations.push_back(ReduceOp::premul_sum(factors));
+  return operations;
+}
+
+std::vector<ReduceOp> operations_of(std::span<const DType> dtypes, std::size_t inputs) {
+  // Factors for integers are whole.
+  const auto integers =
+      std::ranges::find_if(dtypes, [](DType dtype) { return !format_of(dtype).is_floating(); });
+  std::vector<ReduceOp> operations =
+      operations_of(integers == dtypes.end() ? DType::float32 : *integers, inputs);
+  std::erase_if(operations, [&](const ReduceOp& op) {
+    return !std::ranges::all_of(dtypes, [&](DType dtype) { return has_operation(dtype, op.kind()); });
+  });
   return operations;
 }
 

@@ -19,6 +19,8 @@ namespace tutti::test {
 [[nodiscard]] HostArray reference_reduction(std::span<const HostArray> inputs, const ReduceOp& operation);
 /// One of each kind that the element type has, and factors for each of so many inputs.
 [[nodiscard]] std::vector<ReduceOp> operations_of(DType dtype, std::size_t inputs);
+/// Those that all these element types have.
+[[nodiscard]] std::vector<ReduceOp> operations_of(std::span<const DType> dtypes, std::size_t inputs);
 
 /// The value of a float of 8 or 16 bits, from the definition of its format.
 [[nodiscard]] float decode_small_float(DType dtype, std::uint32_t bits);
