@@ -2,6 +2,7 @@
 #include "ranks/checks.hpp"
 
 #include "ranks/contract_exchanges.hpp"
+#include "ranks/contract_lists.hpp"
 #include "support/reference_sum.hpp"
 #include "support/test_tensor.hpp"
 
@@ -60,11 +61,10 @@ namespace {
 
 /// Makes the call on inputs and outputs, and then expects what the operation comes to.
 template <class Call>
-Check start_reduce_by(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes, int root,
-                      bool in_place, std::uint64_t seed, Call call) {
-  const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
+Check start_reduce_by(const Group& group, const ReduceOp& op, const std::vector<HostArray>& inputs, int root,
+                      bool in_place, Call call) {
   const HostArray expected = reference_reduction(inputs, op);
-  const Operands operands(group, inputs, sizes);
+  const Operands operands(group, inputs, expected.sizes);
   call(tensors_of(operands.mine), tensors_of(operands.outputs(in_place)));
   return [=] {
     for (int i = 0; i < group.locals(); ++i) {
@@ -78,11 +78,10 @@ Check start_reduce_by(const Group& group, const ReduceOp& op, DType dtype, const
 }
 
 template <class Call>
-Check start_all_reduce_by(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes,
-                          bool in_place, std::uint64_t seed, Call call) {
-  const auto inputs = numbers_for(group.members(), dtype, sizes, seed);
+Check start_all_reduce_by(const Group& group, const ReduceOp& op, const std::vector<HostArray>& inputs,
+                          bool in_place, Call call) {
   const HostArray expected = reference_reduction(inputs, op);
-  const Operands operands(group, inputs, sizes);
+  const Operands operands(group, inputs, expected.sizes);
   call(tensors_of(operands.mine), tensors_of(operands.outputs(in_place)));
   return [=] {
     for (const TestTensor& tensor : operands.outputs(in_place))
@@ -91,10 +90,10 @@ Check start_all_reduce_by(const Group& group, const ReduceOp& op, DType dtype, c
 }
 
 template <class Call>
-Check start_reduce_scatter_by(const Group& group, const ReduceOp& op, DType dtype, std::int64_t count,
-                              std::uint64_t seed, Call call) {
-  const auto inputs = numbers_for(group.members(), dtype, {count * group.members()}, seed);
+Check start_reduce_scatter_by(const Group& group, const ReduceOp& op, const std::vector<HostArray>& inputs,
+                              Call call) {
   const HostArray expected = reference_reduction(inputs, op);
+  const std::int64_t count = expected.numel() / group.members();
   const Operands operands(group, inputs, {count});
   call(tensors_of(operands.mine), tensors_of(operands.out));
   return [=] {
@@ -111,14 +110,14 @@ Check start_reduce_scatter_by(const Group& group, const ReduceOp& op, DType dtyp
 
 Check start_reduce(const Group& group, DType dtype, const Sizes& sizes, int root, bool in_place,
                    std::uint64_t seed) {
-  return start_reduce_by(group, ReduceOp::sum, dtype, sizes, root, in_place, seed,
-                         [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
+  return start_reduce_by(group, ReduceOp::sum, numbers_for(group.members(), dtype, sizes, seed), root,
+                         in_place, [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
                            group.communicator.reduce_add(inputs, out, root);
                          });
 }
-Check start_reduce(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes, int root,
-                   bool in_place, std::uint64_t seed) {
-  return start_reduce_by(group, op, dtype, sizes, root, in_place, seed,
+Check start_reduce(const Group& group, const ReduceOp& op, const std::vector<HostArray>& arrays, int root,
+                   bool in_place) {
+  return start_reduce_by(group, op, arrays, root, in_place,
                          [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
                            group.communicator.reduce(inputs, out, op, root);
                          });
@@ -126,28 +125,28 @@ Check start_reduce(const Group& group, const ReduceOp& op, DType dtype, const Si
 
 Check start_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place,
                        std::uint64_t seed) {
-  return start_all_reduce_by(group, ReduceOp::sum, dtype, sizes, in_place, seed,
+  return start_all_reduce_by(group, ReduceOp::sum, numbers_for(group.members(), dtype, sizes, seed), in_place,
                              [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
                                group.communicator.all_reduce_add(inputs, out);
                              });
 }
-Check start_all_reduce(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes, bool in_place,
-                       std::uint64_t seed) {
-  return start_all_reduce_by(group, op, dtype, sizes, in_place, seed,
+Check start_all_reduce(const Group& group, const ReduceOp& op, const std::vector<HostArray>& arrays,
+                       bool in_place) {
+  return start_all_reduce_by(group, op, arrays, in_place,
                              [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
                                group.communicator.all_reduce(inputs, out, op);
                              });
 }
 
 Check start_reduce_scatter(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed) {
-  return start_reduce_scatter_by(group, ReduceOp::sum, dtype, count, seed,
+  return start_reduce_scatter_by(group, ReduceOp::sum,
+                                 numbers_for(group.members(), dtype, {count * group.members()}, seed),
                                  [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
                                    group.communicator.reduce_scatter_add(inputs, out);
                                  });
 }
-Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype, std::int64_t count,
-                           std::uint64_t seed) {
-  return start_reduce_scatter_by(group, op, dtype, count, seed,
+Check start_reduce_scatter(const Group& group, const ReduceOp& op, const std::vector<HostArray>& arrays) {
+  return start_reduce_scatter_by(group, op, arrays,
                                  [&](const std::vector<Tensor>& inputs, const std::vector<Tensor>& out) {
                                    group.communicator.reduce_scatter(inputs, out, op);
                                  });
@@ -224,7 +223,16 @@ Check start_random_call(const Group& group, Random& random, std::uint64_t seed) 
                       .placement = random.pick(std::array{Placement::contiguous, Placement::misaligned,
                                                           Placement::gapped, Placement::transposed})};
   };
-  switch (random.between(0, 13)) {
+  const auto columns = [&] {
+    std::vector<Column> drawn;
+    for (std::int64_t left = random.between(0, 6); left > 0; --left)
+      drawn.push_back({random.one_in(2) ? dtype : random.pick(all_dtypes), random.between(0, count)});
+    return drawn;
+  };
+  const auto op_of = [&](const std::vector<Column>& lists) {
+    return random.pick(operations_for(lists, group.members()));
+  };
+  switch (random.between(0, 19)) {
     case 0:
       return start_broadcast(group, dtype, {count}, root, seed);
     case 1:
@@ -253,6 +261,24 @@ Check start_random_call(const Group& group, Random& random, std::uint64_t seed) 
       return start_all_gather(group, dtype, along(), seed);
     case 12:
       return start_reduce_scatter(group, op(), dtype, along(), seed);
+    case 13: {
+      const std::vector<Column> lists = columns();
+      return start_reduce_coalesced(group, op_of(lists), lists, root, random.one_in(2), seed);
+    }
+    case 14: {
+      const std::vector<Column> lists = columns();
+      return start_all_reduce_coalesced(group, op_of(lists), lists, random.one_in(2), seed);
+    }
+    case 15: {
+      const std::vector<Column> lists = columns();
+      return start_reduce_scatter_coalesced(group, op_of(lists), lists, random.one_in(2), seed);
+    }
+    case 16:
+      return start_broadcast_coalesced(group, columns(), root, seed);
+    case 17:
+      return start_all_gather_coalesced(group, columns(), random.one_in(2), seed);
+    case 18:
+      return start_all_to_all_coalesced(group, columns(), seed);
     default: {
       Sizes sizes;
       for (int dim = 0; dim < 3; ++dim) sizes.push_back(random.between(0, 9));

@@ -48,13 +48,26 @@ void every_call_can_be_captured(Group& group);
                                  std::uint64_t seed);
 [[nodiscard]] Check start_all_reduce(const Group& group, DType dtype, const Sizes& sizes, bool in_place,
                                      std::uint64_t seed);
-// The same by any operation.
-[[nodiscard]] Check start_reduce(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes,
-                                 int root, bool in_place, std::uint64_t seed);
-[[nodiscard]] Check start_all_reduce(const Group& group, const ReduceOp& op, DType dtype, const Sizes& sizes,
-                                     bool in_place, std::uint64_t seed);
-[[nodiscard]] Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype,
-                                         std::int64_t count, std::uint64_t seed);
+// The same by any operation, of all members' inputs or of random numbers.
+[[nodiscard]] Check start_reduce(const Group& group, const ReduceOp& op, const std::vector<HostArray>& inputs,
+                                 int root, bool in_place);
+[[nodiscard]] Check start_all_reduce(const Group& group, const ReduceOp& op,
+                                     const std::vector<HostArray>& inputs, bool in_place);
+[[nodiscard]] Check start_reduce_scatter(const Group& group, const ReduceOp& op,
+                                         const std::vector<HostArray>& inputs);
+[[nodiscard]] inline Check start_reduce(const Group& group, const ReduceOp& op, DType dtype,
+                                        const Sizes& sizes, int root, bool in_place, std::uint64_t seed) {
+  return start_reduce(group, op, numbers_for(group.members(), dtype, sizes, seed), root, in_place);
+}
+[[nodiscard]] inline Check start_all_reduce(const Group& group, const ReduceOp& op, DType dtype,
+                                            const Sizes& sizes, bool in_place, std::uint64_t seed) {
+  return start_all_reduce(group, op, numbers_for(group.members(), dtype, sizes, seed), in_place);
+}
+[[nodiscard]] inline Check start_reduce_scatter(const Group& group, const ReduceOp& op, DType dtype,
+                                                std::int64_t count, std::uint64_t seed) {
+  return start_reduce_scatter(group, op,
+                              numbers_for(group.members(), dtype, {count * group.members()}, seed));
+}
 [[nodiscard]] Check start_all_gather(const Group& group, DType dtype, std::int64_t count, std::uint64_t seed);
 [[nodiscard]] Check start_reduce_scatter(const Group& group, DType dtype, std::int64_t count,
                                          std::uint64_t seed);

@@ -6,6 +6,7 @@
 #include "ranks/contract_exchanges.hpp"
 #include "ranks/contract_explain.hpp"
 #include "ranks/contract_in_place.hpp"
+#include "ranks/contract_lists.hpp"
 #include "ranks/contract_memory.hpp"
 #include "ranks/contract_messages.hpp"
 #include "ranks/contract_reductions.hpp"
@@ -377,9 +378,11 @@ const std::vector<Rule>& contract() {
       {"SumsAreThoseOfOneProcessBitForBit", check<sums_are_those_of_one_process_bit_for_bit>},
       {"EveryOperationIsThatOfOneProcessBitForBit",
        check<every_operation_is_that_of_one_process_bit_for_bit>},
+      {"NumbersAtTheEdgesGoByTheRules", check<numbers_at_the_edges_go_by_the_rules>},
       {"ACompiledOperationGoesThroughMembersInOrder",
        check<a_compiled_operation_goes_through_members_in_order>},
       {"FlatListsGoAsOneCall", check<flat_lists_go_as_one_call>},
+      {"EveryOperationTakesLists", check<every_operation_takes_lists>},
       {"AllToAllHandsEveryPartToItsMember", check<all_to_all_hands_every_part_to_its_member>},
       {"AllToAllTakesLists", check<all_to_all_takes_lists>},
       {"PartsMayBeOfUnequalLengths", check<parts_may_be_of_unequal_lengths>},

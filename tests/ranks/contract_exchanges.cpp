@@ -194,26 +194,31 @@ void all_to_all_hands_every_part_to_its_member(Group& group) {
     start_all_to_all(group, dtype, 77, InPlaceOf::none, ++seed)();
 }
 
-void all_to_all_takes_lists(Group& group) {
+Check start_all_to_all_coalesced(const Group& group, const std::vector<Column>& columns, std::uint64_t seed) {
   const auto members = static_cast<std::size_t>(group.members());
   std::vector<std::vector<Tensor>> inputs(static_cast<std::size_t>(group.locals()));
   std::vector<std::vector<Tensor>> out = inputs;
-  std::vector<Exchanged> columns;
-  for (const auto& [dtype, count] : std::vector<std::pair<DType, std::int64_t>>{
-           {DType::float32, 12}, {DType::int8, 0}, {DType::float64, 20'001}, {DType::bfloat16, 7}}) {
+  std::vector<Exchanged> operands;
+  for (const auto& [dtype, count] : columns) {
     const std::vector<Sizes> counts(members, Sizes(members, count));
-    const Exchanged& column = columns.emplace_back(
-        group, arrays_of(dtype, counts, 2100 + columns.size()), counts,
-        columns.size() % 2 == 0 ? InPlaceOf::none : InPlaceOf::every_second, Placement::contiguous);
+    const Exchanged& column = operands.emplace_back(
+        group, arrays_of(dtype, counts, 100 * seed + operands.size()), counts,
+        operands.size() % 2 == 0 ? InPlaceOf::none : InPlaceOf::every_second, Placement::contiguous);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       inputs[i].push_back(column.mine[i]);
       out[i].push_back(column.out[i]);
     }
   }
   group.communicator.all_to_all_coalesced(inputs, out);
-  for (const Exchanged& column : columns) column.check();
-  group.communicator.all_to_all_coalesced(std::vector<std::vector<Tensor>>(inputs.size()),
-                                          std::vector<std::vector<Tensor>>(inputs.size()));
+  return [operands] {
+    for (const Exchanged& column : operands) column.check();
+  };
+}
+
+void all_to_all_takes_lists(Group& group) {
+  start_all_to_all_coalesced(
+      group, {{DType::float32, 12}, {DType::int8, 0}, {DType::float64, 20'001}, {DType::bfloat16, 7}}, 21)();
+  start_all_to_all_coalesced(group, {}, 22)();
 }
 
 void parts_may_be_of_unequal_lengths(Group& group) {

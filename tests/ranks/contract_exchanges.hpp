@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ranks/checks.hpp"
+#include "ranks/contract_lists.hpp"
 #include "support/test_tensor.hpp"
 
 #include <cstdint>
@@ -20,6 +21,9 @@ enum class InPlaceOf : std::uint8_t { none, every_second, all };
 /// as they receive.
 [[nodiscard]] Check start_all_to_all(const Group& group, DType dtype, const std::vector<Sizes>& counts,
                                      InPlaceOf in_place, std::uint64_t seed);
+/// Of lists, whose second, fourth, … tensors are in place for every second member.
+[[nodiscard]] Check start_all_to_all_coalesced(const Group& group, const std::vector<Column>& columns,
+                                               std::uint64_t seed);
 // Of members' parts of so many elements.
 [[nodiscard]] Check start_all_gather(const Group& group, DType dtype, const Sizes& counts, InPlaceOf in_place,
                                      std::uint64_t seed);

@@ -20,7 +20,7 @@ namespace tutti::test::ranks {
 namespace {
 
 /// Large enough to be read where they lie.
-constexpr std::int64_t count = 150'001;
+constexpr std::int64_t large_count = 150'001;
 
 /// Memory that is not the caching allocator's, or does not begin at a multiple of 16 bytes.
 enum class Memory { of_the_user, misaligned, ordinary };
@@ -66,8 +66,8 @@ void expect_all(const std::vector<Tensor>& tensors, std::int32_t number) {
 void large_operands_may_lie_anywhere(Group& group) {
   const std::int32_t members = group.members();
   for (int round = 0; round < 6; ++round) {
-    std::vector<Tensor> numbers = mixed_zeros(group, count, round);
-    std::vector<Tensor> sums = mixed_zeros(group, count, round + 1);
+    std::vector<Tensor> numbers = mixed_zeros(group, large_count, round);
+    std::vector<Tensor> sums = mixed_zeros(group, large_count, round + 1);
     fill(numbers, [&](int own) { return group.member(own) + 1; });
     group.communicator.all_reduce_add(numbers, sums);
     expect_all(sums, members * (members + 1) / 2);
@@ -79,7 +79,7 @@ void large_operands_may_lie_anywhere(Group& group) {
     expect_all(numbers, round % members + round);
 
     const int root = (round + 1) % members;
-    std::vector<Tensor> all = mixed_zeros(group, count * members, round);
+    std::vector<Tensor> all = mixed_zeros(group, large_count * members, round);
     fill(numbers, [&](int) { return 7; });
     group.communicator.all_gather(numbers, all);
     expect_all(all, 7);
@@ -96,9 +96,9 @@ void large_operands_may_lie_anywhere(Group& group) {
 
 void operands_may_be_written_right_after_a_large_call(Group& group) {
   // Their readers may be slow; what they read is what there was when the call was made.
-  std::vector<Tensor> numbers = mixed_zeros(group, count, 2);
-  std::vector<Tensor> seen = mixed_zeros(group, count, 2);
-  std::vector<Tensor> sums = mixed_zeros(group, count, 2);
+  std::vector<Tensor> numbers = mixed_zeros(group, large_count, 2);
+  std::vector<Tensor> seen = mixed_zeros(group, large_count, 2);
+  std::vector<Tensor> sums = mixed_zeros(group, large_count, 2);
   std::vector<std::vector<Tensor>> copies;
   for (int round = 1; round <= 20; ++round) {
     fill(numbers, [&](int) { return round; });
@@ -111,7 +111,7 @@ void operands_may_be_written_right_after_a_large_call(Group& group) {
     auto& kept = copies.emplace_back();
     for (const std::vector<Tensor>* tensors : {&seen, &sums}) {
       for (const Tensor& tensor : *tensors) {
-        kept.push_back(zeros({count}, {.dtype = DType::int32, .device = tensor.device()}));
+        kept.push_back(zeros({large_count}, {.dtype = DType::int32, .device = tensor.device()}));
         kept.back().copy_(tensor);
       }
     }
@@ -133,7 +133,7 @@ void memory_of_large_operands_goes_back_to_the_device(Group& group) {
   empty_cache();
   const std::vector<std::size_t> before = free_bytes();
   for (int round = 0; round < 5; ++round) {
-    std::vector<Tensor> numbers = mixed_zeros(group, 2 * count + 100 * round, 2);
+    std::vector<Tensor> numbers = mixed_zeros(group, 2 * large_count + 100 * round, 2);
     fill(numbers, [&](int) { return round; });
     group.communicator.all_reduce_add(numbers, numbers);
     group.communicator.broadcast(numbers, 0);
@@ -156,9 +156,9 @@ void memory_is_opened_and_closed_while_others_wait(Group& group) {
   for (int round = 0; round < 3; ++round) {
     const int root = round % group.members();
     const bool is_root = group.is_local(root);
-    std::vector<Tensor> numbers = mixed_zeros(group, count, 2);
+    std::vector<Tensor> numbers = mixed_zeros(group, large_count, 2);
     {
-      std::vector<Tensor> earlier = mixed_zeros(group, 3 * count, 2);
+      std::vector<Tensor> earlier = mixed_zeros(group, 3 * large_count, 2);
       fill(earlier, [&](int) { return round; });
       group.communicator.broadcast(earlier, root);
       expect_all(earlier, round);
@@ -168,8 +168,8 @@ void memory_is_opened_and_closed_while_others_wait(Group& group) {
       while (std::chrono::steady_clock::now() - begin < std::chrono::milliseconds(30))
         std::this_thread::yield();
       empty_cache();
-      numbers = mixed_zeros(group, count + 5000 * (round + 1), 2);
-      for (Tensor& tensor : numbers) tensor = tensor.narrow(0, 0, count);
+      numbers = mixed_zeros(group, large_count + 5000 * (round + 1), 2);
+      for (Tensor& tensor : numbers) tensor = tensor.narrow(0, 0, large_count);
       fill(numbers, [&](int) { return 50 + round; });
     }
     group.communicator.broadcast(numbers, root);
