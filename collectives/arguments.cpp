@@ -26,6 +26,10 @@ void Arguments::known_transport(TransportKind transport) const {
   fail("options.transport is {}, expected automatic, p2p, nccl or staged", static_cast<int>(transport));
 }
 
+void Arguments::enough_multiprocessors(std::optional<int> given, int least) const {
+  if (given && *given < least) fail("options.multiprocessors is {}, expected at least {}", *given, least);
+}
+
 void Arguments::not_empty(std::size_t count, const Name& name) const {
   if (count == 0) fail("{} is empty, expected at least one entry", name);
 }

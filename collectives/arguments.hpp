@@ -91,6 +91,7 @@ class Arguments {
   Arguments(Runtime& runtime, std::string_view function, const CollectiveOptions& options)
       : Arguments(runtime, function) {
     known_transport(options.transport);
+    enough_multiprocessors(options.multiprocessors, 0);
   }
 
   [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
@@ -110,6 +111,7 @@ class Arguments {
 
   /// `options.transport` is an enumerator.
   void known_transport(TransportKind transport) const;
+  void enough_multiprocessors(std::optional<int> given, int least) const;
   void not_empty(std::size_t count, const Name& name) const;
   /// The devices, the current one by its index; in `memory`, if it is among them.
   [[nodiscard]] DeviceList resolved(DeviceList devices, std::vector<Device>& memory) const;

@@ -89,7 +89,7 @@ void Call::join_capture() {
 }
 
 transport::PlanKey Call::key(transport::LaunchMode mode) const {
-  constexpr std::size_t plain_numbers = 8;  // four beside the lists, and each list's length
+  constexpr std::size_t plain_numbers = 9;  // five beside the lists, and each list's length
   transport::PlanKey key(plain_numbers + operands_.lanes.size() + rows_.size() + ready_.size() +
                          request_.shape.size());
   key.add(static_cast<std::uint64_t>(request_.collective) | static_cast<std::uint64_t>(mode) << 8U |
@@ -97,6 +97,7 @@ transport::PlanKey Call::key(transport::LaunchMode mode) const {
           static_cast<std::uint64_t>(options_.determinism) << 24U | static_cast<std::uint64_t>(root_) << 32U |
           std::uint64_t{capture_.has_value()} << 48U);
   key.add(staging_bytes_);
+  key.add(transport::most_multiprocessors_of(options_.multiprocessors));
   key.add(operands_.lanes.size());
   for (const backend::StreamRef lane : operands_.lanes) key.add(static_cast<std::uint64_t>(lane.device));
   key.add_all(rows_);
@@ -111,6 +112,7 @@ transport::Problem Call::problem(transport::LaunchMode mode) const {
   problem.mode = mode;
   problem.transport = options_.transport;
   problem.determinism = options_.determinism;
+  problem.most_multiprocessors = transport::most_multiprocessors_of(options_.multiprocessors);
   problem.is_captured = capture_.has_value();
   problem.staging_bytes = staging_bytes_;
   problem.root = root_;

@@ -34,6 +34,11 @@ using collectives::TeamCall;
 using collectives::TeamContext;
 using transport::team::Team;
 
+std::optional<int> multiprocessors_of(const Team::Settings& settings) {
+  if (settings.most_multiprocessors == backend::all_multiprocessors) return std::nullopt;
+  return static_cast<int>(settings.most_multiprocessors);
+}
+
 /// A call in which all members have inputs and outputs.
 void call_for_all(TeamContext& context, Collective collective, const ReduceOp& op,
                   const MemberOperands& inputs, const MemberOperands& out, StreamList streams) {
@@ -295,7 +300,8 @@ std::optional<Communicator> Communicator::split(std::optional<int> color, int ke
                                     .patience = settings.patience,
                                     .window_bytes = settings.window_bytes,
                                     .transport = is_open ? TransportKind::automatic : settings.transport,
-                                    .determinism = settings.determinism};
+                                    .determinism = settings.determinism,
+                                    .multiprocessors = multiprocessors_of(settings)};
   return Communicator(std::make_unique<Impl>(part, options, true));
 }
 

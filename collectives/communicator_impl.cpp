@@ -71,6 +71,7 @@ std::vector<Device> CommunicatorCollectives::Impl::checked_devices(const Communi
   for (Device& device : devices) device = resolved(arguments.runtime(), device);
   arguments.existing_devices(devices, "options.devices");
   arguments.known_transport(options.transport);
+  arguments.enough_multiprocessors(options.multiprocessors, 1);
   for (std::size_t i = 0; i < devices.size(); ++i) {
     if (std::find(devices.begin(), devices.begin() + static_cast<std::ptrdiff_t>(i), devices[i]) !=
         devices.begin() + static_cast<std::ptrdiff_t>(i)) {
@@ -220,6 +221,7 @@ Team::Settings CommunicatorCollectives::Impl::settings(const CommunicatorOptions
                           .window_bytes = options.window_bytes,
                           .transport = options.transport,
                           .determinism = options.determinism,
+                          .most_multiprocessors = transport::most_multiprocessors_of(options.multiprocessors),
                           .devices = {}};
   const TransportKind from_environment = Environment::get().transport;
   if (settings.transport == TransportKind::automatic && from_environment != TransportKind::automatic) {

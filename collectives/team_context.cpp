@@ -73,6 +73,7 @@ transport::Problem TeamContext::outline_of(const Request& request, std::size_t r
   problem.transport = team_.settings().transport;
   problem.transport_source = team_.settings().transport_source;
   problem.determinism = team_.settings().determinism;
+  problem.most_multiprocessors = team_.settings().most_multiprocessors;
   problem.is_of_team = true;
   problem.root = static_cast<transport::LaneId>(root);
   problem.shape = {.collective = traits_of(request.collective).travels_as,

@@ -173,6 +173,9 @@ void declare(CLI::App& app, TypedOptions& typed) {
                    "counted through all");
   operations.value("--dim", typed.dim, "N", "scatter and gather: dimension 0 (default), 1, or all");
   operations.value("--transport", typed.transport, "NAME", "auto, p2p, nccl or staged (default auto)");
+  operations.value("--multiprocessors", typed.multiprocessors, "N",
+                   "that kernels of a call may hold on each device (default: as many as make it fastest);\n"
+                   "0, of copies of one process: none, copy engines alone");
   operations.value("--determinism", typed.determinism, "NAME",
                    "fastest (default), or bitwise: the same bits on every transport");
   operations.value("--results", typed.results, "FORM",

@@ -21,6 +21,7 @@ struct TypedOptions {
   std::string devices_used;
   std::string dim;
   std::string transport = "auto";
+  std::string multiprocessors;
   std::string determinism = "fastest";
   std::string results = "out";
   std::string check = "1";

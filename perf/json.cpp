@@ -128,6 +128,8 @@ Json settings_of(const Options& options) {
   for (const Operation* operation : options.operations) operations.push_back(operation->name());
   return {{"operations", std::move(operations)},
           {"transport", name_of(options.collective.transport)},
+          {"multiprocessors",
+           options.collective.multiprocessors ? Json(*options.collective.multiprocessors) : Json(nullptr)},
           {"determinism", options.collective.determinism == Determinism::bitwise ? "bitwise" : "fastest"},
           {"launch", options.launch == LaunchForm::eager ? "eager" : "persistent"},
           {"results", name_of(options.results)},

@@ -141,6 +141,12 @@ std::vector<ReduceKind> parse_reductions(const std::string& text, const Options&
 
 void parse_collective(const TypedOptions& typed, Options& options) {
   options.collective.transport = parse_transport_option(typed.transport);
+  options.collective.multiprocessors =
+      optional_number(typed.multiprocessors, "--multiprocessors", 0, std::numeric_limits<int>::max());
+  if (options.collective.multiprocessors == 0 &&
+      std::ranges::any_of(options.operations, &Operation::needs_communicator)) {
+    throw UsageError("--multiprocessors 0: kernels carry what a communicator does, expected at least 1");
+  }
   if (typed.determinism == "bitwise") {
     options.collective.determinism = Determinism::bitwise;
   } else if (typed.determinism != "fastest") {

@@ -110,6 +110,7 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
   settings_.devices = members_.own;
   settings_.transport = options.collective.transport;
   settings_.determinism = options.collective.determinism;
+  settings_.multiprocessors = options.collective.multiprocessors;
   if (processes.are_ranks()) {
     join_ranks(options);
   } else if (std::ranges::any_of(options.operations, &Operation::needs_communicator)) {

@@ -74,6 +74,7 @@ struct Binding {
   const std::vector<backend::StreamRef>& lanes;  ///< by LaneId; no stream for those of other processes
   backend::Reducing reducing{};                  ///< what elements are combined by
   const TeamBinding* team = nullptr;             ///< of a team's plan
+  std::uint32_t most_multiprocessors = backend::all_multiprocessors;  ///< as the plan's
 
   [[nodiscard]] std::byte* at(Place place) const noexcept { return addresses[place.buffer] + place.offset; }
 };
@@ -144,10 +145,11 @@ struct ProcessRoundsUse {
 struct Plan {
   PlanSummary summary;
   std::vector<std::string> reasons;  ///< why this transport and not the others, one line each
-  bool is_provisional = false;       ///< made without knowing all it depends on: not to be kept
-  std::vector<int> lane_devices;     ///< by lane
-  std::vector<LaneId> beside;        ///< by side lane: the operand lane it lies beside, on the same device
-  std::vector<LaneId> homes;         ///< of operands, then of temporaries
+  std::uint32_t most_multiprocessors = backend::all_multiprocessors;  ///< for its kernels, as of its problem
+  bool is_provisional = false;    ///< made without knowing all it depends on: not to be kept
+  std::vector<int> lane_devices;  ///< by lane
+  std::vector<LaneId> beside;     ///< by side lane: the operand lane it lies beside, on the same device
+  std::vector<LaneId> homes;      ///< of operands, then of temporaries
   std::size_t operand_count = 0;
   LaneId home_lane = 0;  ///< where a persistent launch starts and ends: the root's, or the first used
   LaneId hub_lane = 0;   ///< the same if it has work in the body, else the first that has

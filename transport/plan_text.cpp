@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -22,8 +23,8 @@ class Text {
   explicit Text(const Plan& plan) : plan_(plan) {}
 
   std::string whole() {
-    std::string result =
-        fmt::format("transport: {}\nalgorithm: {}\n", plan_.summary.transport, plan_.summary.algorithm);
+    std::string result = fmt::format("transport: {}\nalgorithm: {}\nmultiprocessors: {}\n",
+                                     plan_.summary.transport, plan_.summary.algorithm, multiprocessors());
     for (const std::string& reason : plan_.reasons) result += fmt::format("because: {}\n", reason);
     for (const PlannedStep& planned : plan_.steps) {
       if (planned.phase == Phase::body) std::visit([this](const auto& step) { add(step); }, planned.step);
@@ -51,6 +52,27 @@ class Text {
     std::uint64_t bytes = 0;
     std::size_t launches = 0;
   };
+
+  /// How many of each device's the work may hold at a time.
+  [[nodiscard]] std::string multiprocessors() const {
+    const bool is_bounded = plan_.most_multiprocessors != backend::all_multiprocessors;
+    bool has_kernels = false;
+    for (const PlannedStep& planned : plan_.steps) {
+      if (std::holds_alternative<AcceleratedStep>(planned.step))
+        return is_bounded ? fmt::format("at most {}, which NCCL is told", plan_.most_multiprocessors)
+                          : "one for each channel that NCCL opens";
+      if (const auto* const rounds = std::get_if<RoundsStep>(&planned.step)) {
+        if (rounds->rounds->round_count == 0) continue;
+        return fmt::format("as many as there is work for, at most {}",
+                           std::min(plan_.most_multiprocessors, backend::most_team_blocks));
+      }
+      has_kernels |= std::holds_alternative<FanOutStep>(planned.step) ||
+                     std::holds_alternative<ReductionStep>(planned.step);
+    }
+    if (!has_kernels) return "none";
+    return is_bounded ? fmt::format("as many as there is work for, at most {}", plan_.most_multiprocessors)
+                      : "as many as there is work for";
+  }
 
   /// Which devices the members are, and when rounds are not what is launched.
   [[nodiscard]] std::string way_of_process() const {

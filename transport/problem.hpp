@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/operations.hpp"
 #include "environment.hpp"
 #include "transport/shape.hpp"
 #include "tutti/collectives.hpp"
@@ -9,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -72,13 +74,20 @@ enum class LaunchMode : std::uint8_t {
   persistent,  ///< steps are recorded once and replayed as one graph
 };
 
+/// Of the option of calls and communicators: nothing means all.
+[[nodiscard]] inline std::uint32_t most_multiprocessors_of(std::optional<int> option) noexcept {
+  return option ? static_cast<std::uint32_t>(*option) : backend::all_multiprocessors;
+}
+
 struct Problem {
   Collective collective = Collective::broadcast;
   LaunchMode mode = LaunchMode::eager;
   TransportKind transport = TransportKind::automatic;
   TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;
-  ReduceKind reduce_kind = ReduceKind::sum;           ///< of the reductions
+  ReduceKind reduce_kind = ReduceKind::sum;  ///< of the reductions
+  /// That kernels of the call may hold at a time on each device; 0: there are to be none.
+  std::uint32_t most_multiprocessors = backend::all_multiprocessors;
   std::uint64_t staging_bytes = default_buffer_size;  ///< bound on staging memory per device
   /// Lanes are the members of a team, of which some may be remote; its calls come in one order on all ranks.
   bool is_of_team = false;
@@ -102,6 +111,9 @@ struct Problem {
   /// written where as much was given to that lane. Only their own rank knows.
   bool is_exchanged_in_place = false;
 
+  [[nodiscard]] bool is_bounded() const noexcept {
+    return most_multiprocessors != backend::all_multiprocessors;
+  }
   /// Bytes read once: of all flows, or of the results of the reductions.
   [[nodiscard]] std::uint64_t bytes() const noexcept {
     std::uint64_t total = 0;

@@ -112,8 +112,23 @@ std::string always() {
   return {};
 }
 
+/// Why nothing can carry the problem with the multiprocessors it may have; empty: something can.
+std::string refusal_of_bound(const Problem& problem) {
+  if (!problem.is_bounded()) return {};
+  if (problem.reduce_kind == ReduceKind::compiled && !problem.reductions.empty())
+    return "kernels that are compiled at run time take as many as there are";
+  if (problem.most_multiprocessors == 0 && !problem.reductions.empty()) return "sums are made by kernels";
+  return {};
+}
+
+/// Of NCCL in one process, whose communicators calls share.
+std::string nccl_refusal_of_bound(const Problem& problem) {
+  return problem.is_bounded() ? "it takes as many multiprocessors as it likes" : "";
+}
+
 /// NCCL comes before steps where it has been measured to be faster, and is out of the question elsewhere.
 std::string nccl_preference(Runtime& runtime, const Problem& problem) {
+  if (std::string refusal = nccl_refusal_of_bound(problem); !refusal.empty()) return refusal;
   if (std::string absent = nccl::absence(runtime); !absent.empty()) return absent;
   if (traits_of(problem.collective).has_own_sizes) {
     return "copy engines and kernels are faster for it";
@@ -143,6 +158,7 @@ std::string team_nccl_refusal_of_calls(const Problem& problem, const TeamMeans& 
 /// Why one that can should not.
 std::string team_nccl_preference(const Problem& problem, const TeamMeans& team) {
   if (team.spans_hosts) return {};  // it alone reaches from GPU to GPU
+  if (problem.is_bounded()) return nccl_refusal_of_bound(problem);
   // Making its connections cannot be captured.
   if (problem.is_captured && !team.nccl->is_connected())
     return "the call is captured before the first one that goes by NCCL";
@@ -234,7 +250,11 @@ void choose_order(Runtime& runtime, Plan& plan) {
 
 /// What carries a process's problem but for rounds; the arguments outlive it.
 std::array<Candidate, 3> steps_for(Runtime& runtime, const Problem& problem, P2p& p2p) {
-  return {Candidate{TransportKind::nccl, [&] { return nccl::refusal(runtime, problem); },
+  return {Candidate{TransportKind::nccl,
+                    [&] {
+                      std::string refusal = nccl_refusal_of_bound(problem);
+                      return refusal.empty() ? nccl::refusal(runtime, problem) : refusal;
+                    },
                     [&] { return nccl_preference(runtime, problem); },
                     [&] { return nccl::lower(runtime, problem); }},
           Candidate{TransportKind::p2p, [&] { return p2p.refusal(); }, always, [&] { return p2p.plan(); }},
@@ -254,11 +274,16 @@ Plan select_otherwise(Runtime& runtime, const Problem& problem) {
 }
 
 Plan select_of_process(Runtime& runtime, const Problem& problem) {
+  if (const std::string refusal = refusal_of_bound(problem); !refusal.empty()) {
+    throw Error(ErrorCode::unsupported,
+                fmt::format("{}: options.multiprocessors is {}, but {}", name_of(problem.collective),
+                            problem.most_multiprocessors, refusal));
+  }
   P2p p2p(runtime, problem);
   team::ProcessRounds rounds(runtime, problem);
   const Wish wish = wish_of(problem);
   std::vector<Candidate> candidates;
-  if (rounds.are_in_question()) {
+  if (rounds.are_in_question() && problem.most_multiprocessors != 0) {
     candidates.push_back(
         {TransportKind::p2p,
          [&] { return rounds.refusal([&](int device, int peer) { return p2p.direct(device, peer); }); },

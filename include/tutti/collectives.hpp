@@ -93,6 +93,13 @@ struct CollectiveOptions {
   /// binding: the call throws Error(unsupported), with the reason, if that transport cannot carry it.
   TransportKind transport = TransportKind::automatic;
   Determinism determinism = Determinism::fastest;
+  /// How many multiprocessors the call's kernels may hold at a time on each device, so that other work has
+  /// the rest; more than there are means all. Nothing: as many as make it fastest (`explain` says how many).
+  /// 0: none, only copy engines move bytes between devices; then sums are Error(unsupported). NCCL takes as
+  /// many as it likes, and is not chosen where this is given; to name it is Error(unsupported), and so are
+  /// compiled operations. Not bounded are copies of strided operands to dense stand-ins and back on their own
+  /// devices.
+  std::optional<int> multiprocessors{};
   /// For outputs on the host: `yes` returns when they are complete; with `no` they are complete for work
   /// queued later on the stream that is current on the first input's device at the call. Pageable and strided
   /// outputs are always waited for.

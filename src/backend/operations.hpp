@@ -13,6 +13,9 @@
 /// What the seam's operations are told.
 namespace tutti::backend {
 
+/// Of a device, for kernels that take as many as they have work for.
+inline constexpr std::uint32_t all_multiprocessors = ~std::uint32_t{0};
+
 /// How a value or bytes travel in `copy`; the kernels behind `fan_out` are a different, finer tool.
 struct Copy2D {
   std::byte* target = nullptr;
@@ -42,6 +45,8 @@ struct FanOutSegment {
 struct FanOut {
   std::span<const FanOutSegment> segments;
   std::span<std::byte* const> pointers;  ///< sources are only read
+  std::uint32_t most_multiprocessors =
+      all_multiprocessors;  ///< that the kernel may hold at a time, at least 1
 };
 
 /// By which operation elements are combined. A plan leaves it open, as it does addresses.
@@ -73,6 +78,7 @@ struct OrderedReduction {
   std::uint32_t output_count = 1;  ///< per segment
   std::span<const OrderedReductionSegment> segments;
   std::span<std::byte* const> pointers;
+  std::uint32_t most_multiprocessors = all_multiprocessors;  ///< as of a `FanOut`
 };
 
 /// An elementwise copy with conversion between two strided arrays of one shape (strides in elements, not

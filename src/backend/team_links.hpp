@@ -65,6 +65,7 @@ struct TeamLinks {
   AbortWord* abort = nullptr;        ///< in registered memory; once it is set, nothing waits any more
   std::uint32_t process = 0;         ///< the calling one's number, for `abort`
   std::uint32_t teams_on_device = 1;
+  std::uint32_t most_multiprocessors = all_multiprocessors;  ///< as of a `FanOut`
   /// Above so many bytes messages wait for an invitation; the same for all members.
   std::uint64_t direct_from = std::numeric_limits<std::uint64_t>::max();
   std::span<const LinkPart> parts;

@@ -302,6 +302,10 @@ struct TeamCounters {
   }
 };
 
+/// Multiprocessors of a GPU that a part takes at most, a block on each: a thousand warps in all are enough
+/// loads in flight to keep NVLink busy.
+inline constexpr std::uint32_t most_team_blocks = 86;
+
 /// One member's part in one round. In the addresses of `puts`' targets, slots and inboxes are those of round
 /// 0: the round's own are found when it runs. `copies`' sources and `reductions`' inputs are places
 /// (`SourcePlace`).
@@ -324,6 +328,7 @@ struct TeamRound {
   AbortWord* abort = nullptr;         ///< in registered memory; once it is set, nothing waits any more
   std::uint32_t process = 0;          ///< the calling one's number, for `abort`
   std::uint32_t teams_on_device = 1;  ///< whose rounds may wait there at once
+  std::uint32_t most_multiprocessors = all_multiprocessors;  ///< as of a `FanOut`
 
   std::uint32_t round = 1;     ///< of the call, from 1
   std::uint32_t finished = 1;  ///< up to which of the call's rounds the member has come afterwards

@@ -100,6 +100,8 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast_coalesced", "--tensors", "/no/such/list"}, "/no/such/list"},
       {{"broadcast", "--transport", "pigeon"},
        "--transport: 'pigeon' is not valid: expected auto, p2p, nccl or staged"},
+      {{"broadcast", "--multiprocessors", "-1"}, "--multiprocessors: '-1'"},
+      {{"all_reduce", "--multiprocessors", "0"}, "--multiprocessors 0"},
       {{"broadcast", "--backend", "rocm"}, "--backend: 'rocm'"},
       {{"broadcast", "--backend", "cuda", "--devices", "4"}, "--devices"},
       {{"broadcast", "--devices", "0"}, "--devices: '0'"},

@@ -201,7 +201,7 @@ std::vector<Workload> workloads(int members) {
 }
 
 std::string first_lines_for(const PlanSummary& plan) {
-  return fmt::format("transport: {}\nalgorithm: {}\n", plan.transport, plan.algorithm);
+  return fmt::format("transport: {}\nalgorithm: {}\nmultiprocessors: ", plan.transport, plan.algorithm);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
@@ -37,6 +38,7 @@ class Connecting {
         id_(id),
         devices_(team.membership().devices()),
         first_local_(team.membership().first_local()),
+        most_multiprocessors_(team.settings().most_multiprocessors),
         members_(team.membership().member_count()),
         communicators_(devices_.size()) {}
 
@@ -84,8 +86,19 @@ class Connecting {
       log_warning(error.what());
       return ncclUnhandledCudaError;
     }
-    return nccl_.comm_init_rank(&communicators_[local], static_cast<int>(members_), id_,
-                                static_cast<int>(first_local_ + local));
+    const auto members = static_cast<int>(members_);
+    const auto rank = static_cast<int>(first_local_ + local);
+    if (most_multiprocessors_ == backend::all_multiprocessors)
+      return nccl_.comm_init_rank(&communicators_[local], members, id_, rank);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
+    if (nccl_.comm_init_rank_config != nullptr) {
+      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+      config.maxCTAs = static_cast<int>(most_multiprocessors_);
+      return nccl_.comm_init_rank_config(&communicators_[local], members, id_, rank, &config);
+    }
+#endif
+    log_warning("options.multiprocessors is given, which NCCL can be told of from 2.17 on");
+    return ncclInvalidUsage;
   }
 
   Runtime& runtime_;
@@ -93,6 +106,7 @@ class Connecting {
   ncclUniqueId id_;
   std::vector<int> devices_;
   std::size_t first_local_;
+  std::uint32_t most_multiprocessors_;
   std::size_t members_;
   std::vector<ncclComm_t> communicators_;
   ncclResult_t outcome_ = ncclSuccess;

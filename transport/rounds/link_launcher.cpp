@@ -79,6 +79,7 @@ void LinkLauncher::launch_member(const MemberTransfers& member,
        .abort = &team_.abort().word(),
        .process = static_cast<std::uint32_t>(membership.rank()),
        .teams_on_device = team_.live_teams().count_on(membership.devices()[member.local]),
+       .most_multiprocessors = team_.settings().most_multiprocessors,
        .direct_from = direct_messages_from(runtime_, team_),
        .parts = std::span(parts_).subspan(member.first_part, member.part_count),
        .messages = std::span(messages_).subspan(member.first_message, member.message_count)});

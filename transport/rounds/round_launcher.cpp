@@ -147,7 +147,8 @@ void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan, const 
   if (plan.round_count == 0) return finish(sequence, lanes);
   std::unique_lock<std::shared_mutex> gate;
   if (plan.parts.size() > 1) gate = runtime_.launch_together();
-  const Launch launch{sequence, plan, binding.addresses, streams, binding.reducing};
+  const Launch launch{
+      sequence, plan, binding.addresses, streams, binding.reducing, binding.most_multiprocessors};
   if (runtime_.backend().is_watched())
     tell_of_rounds(runtime_.backend(), plan, team_.windows().layout(), binding.addresses, streams);
   if (launching_ == Launching::from_one_thread || is_captured_) {
@@ -240,6 +241,7 @@ void RoundLauncher::prepare(Task& task, const Launch& launch, std::size_t local,
                 .abort = &team_.abort().word(),
                 .process = static_cast<std::uint32_t>(team_.membership().rank()),
                 .teams_on_device = team_.live_teams().count_on(team_.membership().devices()[local]),
+                .most_multiprocessors = launch.most_multiprocessors,
                 .round = part.round,
                 .finished = part.finished,
                 .ends_call = index + 1 == plan.parts[local].size(),

@@ -105,6 +105,7 @@ class RoundLauncher {
     std::span<std::byte* const> addresses;
     std::span<const backend::StreamRef> streams;
     backend::Reducing reducing;
+    std::uint32_t most_multiprocessors;
   };
   /// All parts of local members, in one thread.
   void launch_in_turn(const Launch& launch);

@@ -93,6 +93,7 @@ class FlowLowering {
   }
 
   void emit_direct() {
+    if (problem_.most_multiprocessors == 0) return emit_copies(direct_);
     std::uint64_t bytes = 0;
     bool fans_out = false;
     std::set<LaneId> sources;
@@ -108,7 +109,7 @@ class FlowLowering {
       emit_split();
     } else if (!small && !fans_out && bytes / direct_.size() >= copy_engine_limit(sources.size()) &&
                has_wide_rows()) {
-      emit_copies();
+      emit_copies(direct_);
     } else if (sources.size() > 1 && targets.size() == 1 && pulls_all(*targets.begin())) {
       emit_kernel(*targets.begin(), direct_);
       words_.insert("root pull");
@@ -190,19 +191,22 @@ class FlowLowering {
 
   /// The sending device pushes, one copy after another: a single copy fills its links. What stays on the
   /// device does not hold them up.
-  void emit_copies() {
+  void emit_copies(std::span<const Leg> legs) {
     std::set<LaneId> senders;
-    for (const Leg& leg : direct_) {
-      if (!is_local(leg)) senders.insert(lane_of(leg.flow.source));
+    for (const Leg& leg : legs) {
+      if (!std::ranges::all_of(leg.targets, [&](Place target) { return is_at_home(leg, target); }))
+        senders.insert(lane_of(leg.flow.source));
     }
     std::map<LaneId, LaneId> side_lanes;
-    for (const Leg& leg : direct_) {
-      LaneId lane = lane_of(leg.flow.source);
-      if (is_local(leg) && senders.contains(lane)) {
-        if (!side_lanes.contains(lane)) side_lanes[lane] = builder_.side_lane(lane);
-        lane = side_lanes[lane];
+    for (const Leg& leg : legs) {
+      for (const Place& target : leg.targets) {
+        LaneId lane = lane_of(leg.flow.source);
+        if (is_at_home(leg, target) && senders.contains(lane)) {
+          if (!side_lanes.contains(lane)) side_lanes[lane] = builder_.side_lane(lane);
+          lane = side_lanes[lane];
+        }
+        builder_.copy(copy_of(leg.flow, lane, target));
       }
-      builder_.copy(copy_of(leg.flow, lane, leg.targets.front()));
     }
     words_.insert("copy engines");
   }
@@ -210,7 +214,6 @@ class FlowLowering {
   [[nodiscard]] bool is_at_home(const Leg& leg, Place target) const {
     return device_of(leg.flow.source) == device_of(target);
   }
-  [[nodiscard]] bool is_local(const Leg& leg) const { return is_at_home(leg, leg.targets.front()); }
 
   [[nodiscard]] bool pulls_all(LaneId lane) const {
     return std::ranges::all_of(direct_, [&](const Leg& leg) {
@@ -251,7 +254,7 @@ class FlowLowering {
 
   /// Each leader's kernel is queued behind the copies from pinned memory on its own lane.
   void emit_relays() {
-    emit_pushes(relays_);
+    problem_.most_multiprocessors == 0 ? emit_copies(relays_) : emit_pushes(relays_);
     words_.insert("island relay");
   }
 

@@ -47,11 +47,9 @@ class Launcher {
       : runtime_(runtime),
         backend_(runtime.backend()),
         combination_(ReduceOpAccess::combination(operands.operation)),
-        binding_{backend_,
-                 operands.addresses,
-                 operands.lanes,
-                 {operands.operation.kind(), operands.operation.factors()},
-                 team},
+        binding_{backend_,       operands.addresses,
+                 operands.lanes, {operands.operation.kind(), operands.operation.factors()},
+                 team,           plan.most_multiprocessors},
         marks_(runtime, plan.mark_count) {}
 
   void run(const std::vector<PlannedStep>& steps) {
@@ -80,7 +78,9 @@ class Launcher {
                                       .rows = step.rows});
   }
   void enqueue(const FanOutStep& step) {
-    backend_.fan_out(stream(step.lane), {.segments = step.segments, .pointers = resolve(step.pointers)});
+    backend_.fan_out(stream(step.lane), {.segments = step.segments,
+                                         .pointers = resolve(step.pointers),
+                                         .most_multiprocessors = binding_.most_multiprocessors});
   }
   void enqueue(const ReductionStep& step) {
     if (combination_ != nullptr) return combine(step);
@@ -89,7 +89,8 @@ class Launcher {
                                                    .input_count = step.input_count,
                                                    .output_count = 1,
                                                    .segments = step.segments,
-                                                   .pointers = resolve(step.pointers)});
+                                                   .pointers = resolve(step.pointers),
+                                                   .most_multiprocessors = binding_.most_multiprocessors});
   }
   void enqueue(const AcceleratedStep& step) { step.work->enqueue(binding_); }
   void enqueue(const RoundsStep& step) {

@@ -242,6 +242,7 @@ Plan PlanBuilder::finish(std::string transport, std::string algorithm) {
     throw Error(ErrorCode::internal, "PlanBuilder::finish: a kernel was started and not launched");
   }
   plan_.summary = {std::move(transport), std::move(algorithm)};
+  plan_.most_multiprocessors = problem_.most_multiprocessors;
   plan_.used_lanes.assign(used_.begin(), used_.end());
   if (!used_.empty()) plan_.hub_lane = used_.contains(problem_.root) ? problem_.root : *used_.begin();
   plan_.home_lane = problem_.root < problem_.lane_devices.size() ? problem_.root : plan_.hub_lane;

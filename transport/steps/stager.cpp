@@ -74,7 +74,8 @@ void Stager::emit_chunk() {
   const LaneId producer = builder_.problem().lane_of(chunk_.front().piece.move.source);
   StagingRing& ring = rings_.try_emplace(producer, builder_, chunk_bytes_).first->second;
   const Place slot = ring.acquire(producer);
-  const bool single = chunk_.size() == 1;  // one rectangle is a copy engine's work, a list is a kernel's
+  // One rectangle is a copy engine's work, a list is a kernel's, if there may be one.
+  const bool by_copies = chunk_.size() == 1 || builder_.problem().most_multiprocessors == 0;
 
   const auto staged_at = [&](const Staged& staged) {
     return Place{slot.buffer, slot.offset + staged.slot_offset};
@@ -83,7 +84,7 @@ void Stager::emit_chunk() {
     Move down = staged.piece.move;
     down.target_pitch = down.row_bytes;  // rows lie without gaps in the slot
     const Place target = staged_at(staged);
-    if (single) {
+    if (by_copies) {
       builder_.copy(
           {producer, target, down.source, down.row_bytes, down.rows, down.target_pitch, down.source_pitch});
     } else {
@@ -101,7 +102,7 @@ void Stager::emit_chunk() {
       up.source = staged_at(staged);
       up.source_pitch = up.row_bytes;
       const Place target{staged.targets[i].buffer, staged.targets[i].offset + staged.piece.target_offset};
-      if (single) {
+      if (by_copies) {
         builder_.copy(
             {consumers[i], target, up.source, up.row_bytes, up.rows, up.target_pitch, up.source_pitch});
       } else {

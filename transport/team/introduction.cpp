@@ -31,6 +31,7 @@ struct Introduction {
   TransportKind transport = TransportKind::automatic;
   TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;
+  std::uint32_t most_multiprocessors = backend::all_multiprocessors;
   BackendKind backend = BackendKind::host;
 };
 
@@ -50,6 +51,12 @@ const std::array common_settings{
     Common{"options.determinism",
            [](const Introduction& from) {
              return std::string(from.determinism == Determinism::bitwise ? "bitwise" : "fastest");
+           }},
+    Common{"options.multiprocessors",
+           [](const Introduction& from) {
+             return from.most_multiprocessors == backend::all_multiprocessors
+                        ? std::string("not given")
+                        : fmt::to_string(from.most_multiprocessors);
            }},
     Common{"the backend", [](const Introduction& from) { return std::string(name_of(from.backend)); }},
 };
@@ -112,6 +119,7 @@ std::vector<Introduction> exchange_introductions(Runtime& runtime, Joining& exch
                                     .transport = settings.transport,
                                     .transport_source = settings.transport_source,
                                     .determinism = settings.determinism,
+                                    .most_multiprocessors = settings.most_multiprocessors,
                                     .backend = runtime.backend().kind()});
   // All see the same introductions, so all throw.
   for (std::size_t rank = 0; rank < introductions.size(); ++rank) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/descriptor_port.hpp"
+#include "backend/operations.hpp"
 #include "environment.hpp"
 #include "runtime.hpp"
 #include "transport/team/joining.hpp"
@@ -12,6 +13,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,7 +30,9 @@ struct TeamSettings {
   TransportKind transport = TransportKind::automatic;
   TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;  ///< decides plans
-  std::vector<int> devices;                        ///< this rank's members
+  /// That kernels of a call may hold at a time on each device, at least 1.
+  std::uint32_t most_multiprocessors = backend::all_multiprocessors;
+  std::vector<int> devices;  ///< this rank's members
   /// Whether calls are posted. If not, they are numbered alone: there is one rank, whose calls are never
   /// late, and which gives no addresses.
   bool is_posted = true;

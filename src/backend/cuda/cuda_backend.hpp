@@ -159,7 +159,8 @@ class CudaBackend final : public Backend, public CodeCalls {
   /// Loads the kernels to a device, the first time. Whatever makes work for a device possible calls it, so
   /// that it is done before any work is queued there.
   void prepare(int device);
-  [[nodiscard]] LaunchSite site(StreamRef stream, const char* work);
+  [[nodiscard]] LaunchSite site(StreamRef stream, const char* work,
+                                std::uint32_t most_multiprocessors = all_multiprocessors);
   /// Throws if `status` is a failure, or if one that could not be thrown before is waiting.
   void check_work(cudaError_t status, const char* call, int device);
   /// The same for a call about an event, which does not know its device.

@@ -9,11 +9,13 @@
 
 namespace tutti::backend::cuda {
 
-LaunchSite CudaBackend::site(StreamRef stream, const char* work) {
+LaunchSite CudaBackend::site(StreamRef stream, const char* work, std::uint32_t most_multiprocessors) {
   prepare(stream.device);
   DeviceState& state = at(stream.device);
   state.last_work.store(work, std::memory_order_relaxed);
-  return {native(stream), state.properties.multiprocessor_count};
+  const int all = state.properties.multiprocessor_count;
+  const bool is_bounded = most_multiprocessors < static_cast<std::uint32_t>(all);
+  return {native(stream), is_bounded ? static_cast<int>(most_multiprocessors) : all, is_bounded};
 }
 
 void CudaBackend::copy(StreamRef stream, const Copy2D& copy) {
@@ -79,7 +81,7 @@ void CudaBackend::launch_table(StreamRef stream, const char* work, const TableBl
 void CudaBackend::fan_out(StreamRef stream, const FanOut& task) {
   thread_local SegmentTable table;
   const CurrentDevice current(stream.device);
-  const LaunchSite where = site(stream, "a fan-out");
+  const LaunchSite where = site(stream, "a fan-out", task.most_multiprocessors);
   build_table(task, where.multiprocessors, table);
   if (table.shape.tile_count == 0) return;
   launch_table(stream, "fan-out kernel", table, parameter_table_limit_,
@@ -89,7 +91,7 @@ void CudaBackend::fan_out(StreamRef stream, const FanOut& task) {
 void CudaBackend::ordered_reduction(StreamRef stream, const OrderedReduction& task) {
   thread_local SegmentTable table;
   const CurrentDevice current(stream.device);
-  const LaunchSite where = site(stream, "an ordered sum");
+  const LaunchSite where = site(stream, "an ordered sum", task.most_multiprocessors);
   build_table(task, where.multiprocessors, table);
   if (table.shape.tile_count == 0) return;
   if (task.reducing.kind != ReduceKind::sum) {
@@ -106,7 +108,7 @@ void CudaBackend::ordered_reduction(StreamRef stream, const OrderedReduction& ta
 void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   thread_local TeamTable table;
   const CurrentDevice current(stream.device);
-  LaunchSite where = site(stream, "a team round");
+  LaunchSite where = site(stream, "a team round", task.most_multiprocessors);
   // In graphs, only where what comes before, a table's copy included, is known to be a team's kernel on the
   // same device.
   const bool is_captured = is_capturing(stream);
@@ -141,7 +143,7 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
 void CudaBackend::team_links(StreamRef stream, const TeamLinks& task) {
   thread_local LinkTable table;
   const CurrentDevice current(stream.device);
-  const LaunchSite where = site(stream, "messages between members");
+  const LaunchSite where = site(stream, "messages between members", task.most_multiprocessors);
   build_table(task, table);
   launch_table(stream, "link kernel", table, medium_parameter_table,
                [&](const TableArgument& argument) { return launch_links(where, task, argument, table); });

@@ -65,15 +65,15 @@ struct TileLaunch {
 };
 
 /// Few tiles spread over many multiprocessors; many tiles get a grid that fills the chip once.
-inline TileLaunch launch_for(std::uint32_t tile_count, int multiprocessors,
+inline TileLaunch launch_for(std::uint32_t tile_count, const LaunchSite& where,
                              unsigned blocks_per_multiprocessor) {
   constexpr unsigned small_block = 128;
-  const auto chip = static_cast<unsigned>(multiprocessors);
+  const auto chip = static_cast<unsigned>(where.multiprocessors);
   const bool few = tile_count <= small_block / warp_lanes * chip;
   const unsigned block = few ? small_block : static_cast<unsigned>(threads_per_block);
   const unsigned warps = block / warp_lanes;
   const unsigned wanted = tile_count / warps + (tile_count % warps != 0 ? 1U : 0U);
-  const unsigned most = chip * blocks_per_multiprocessor;
+  const unsigned most = chip * (where.is_bounded ? 1 : blocks_per_multiprocessor);
   return {dim3(wanted < most ? wanted : most), dim3(block)};
 }
 

@@ -18,7 +18,8 @@ namespace tutti::backend::cuda {
 
 struct LaunchSite {
   cudaStream_t stream = nullptr;
-  int multiprocessors = 1;
+  int multiprocessors = 1;  ///< of the device, or as many as the kernel may hold at a time
+  bool is_bounded = false;  ///< the latter: then a grid has no more blocks than that
   /// By programmatic dependent launch: what a launch costs the device overlaps the end of the kernel before.
   /// Kernels of teams only.
   bool is_dependent = false;

@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(threads_per_block, blocks_per_multiprocessor)
 
 cudaError_t launch_fan_out(LaunchSite where, const TableArgument& table, const TableShape& shape) {
   if (shape.tile_count == 0) return cudaSuccess;
-  const TileLaunch launch = launch_for(shape.tile_count, where.multiprocessors, blocks_per_multiprocessor);
+  const TileLaunch launch = launch_for(shape.tile_count, where, blocks_per_multiprocessor);
   return visit_table(table, [&]<class Table>(std::type_identity<Table>, const void* argument) {
     void* arguments[] = {const_cast<void*>(argument), const_cast<TableShape*>(&shape)};
     return cudaLaunchKernel(kernel_address(fan_out_kernel<Table>), launch.grid, launch.block, arguments, 0,

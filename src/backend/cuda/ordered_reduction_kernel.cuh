@@ -47,8 +47,7 @@ __global__ void __launch_bounds__(threads_per_block, sum_blocks_per_multiprocess
 
 inline cudaError_t launch_sum_kernel(const void* kernel, LaunchSite where, const OrderedReduction& task,
                                      const void* table, const TableShape& shape) {
-  const TileLaunch launch =
-      launch_for(shape.tile_count, where.multiprocessors, sum_blocks_per_multiprocessor);
+  const TileLaunch launch = launch_for(shape.tile_count, where, sum_blocks_per_multiprocessor);
   SumArguments beside{task.input_count, task.output_count, reduce_arguments(task)};
   void* arguments[] = {const_cast<void*>(table), const_cast<TableShape*>(&shape), &beside};
   return cudaLaunchKernel(kernel, launch.grid, launch.block, arguments, 0, where.stream);

@@ -49,8 +49,6 @@ struct TeamTable : TableBlob {
 /// registers that sums need, two such blocks fit on a multiprocessor.
 inline constexpr std::uint32_t team_warps_per_block = 12;
 inline constexpr std::uint32_t team_blocks_per_multiprocessor = 2;
-/// A thousand warps in all: enough loads in flight to keep NVLink busy.
-inline constexpr std::uint32_t most_team_blocks = 86;
 
 struct TeamGrid {
   std::uint32_t blocks = 1;
