@@ -23,8 +23,8 @@ OP is one of these, several, or all:
 In one process sendrecv is copies between all pairs of devices: latency at the smallest size, bandwidth at the largest;
 between ranks messages, from each member to the next one. Of the unequal ones the parts of n members are as long as
 1 to n units; of an exchange each member's own is the shortest. One process drives all devices. Started by mpirun,
-every process is a rank with -g devices; rank 0 prints. Between ranks all operations are those of a Communicator. In
-one process those that are no free functions are: of one that joins all its devices, 16 at most.
+torchrun or srun, every process is a rank with -g devices; rank 0 prints. Between ranks all operations are those of a
+Communicator. In one process those that are no free functions are: of one that joins all its devices, 16 at most.
   tutti-perf topo              devices, links and the peer-to-peer self-test
   tutti-perf explain OP SIZE   which transport and algorithm a call takes (in place, if it can), and why
   tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file

@@ -23,9 +23,9 @@ struct MemberDevice {
 
 /// What starting took, in milliseconds, on the slowest rank.
 struct StartUp {
-  double devices = 0.0;           ///< from the end of MPI_Init until they can be used: with CUDA's contexts
-  double communicator = 0.0;      ///< creating it
-  double first_collective = 0.0;  ///< from the end of MPI_Init until one is complete
+  double devices = 0.0;       ///< from when the ranks have met until they can be used: with CUDA's contexts
+  double communicator = 0.0;  ///< creating it
+  double first_collective = 0.0;  ///< from when the ranks have met until one is complete
 };
 
 /// What a communicator takes of its devices, in bytes, on the one where it takes most.

@@ -13,14 +13,14 @@ struct Variables {
   int fewest;  ///< fewer processes than these do not count as launched
 };
 
-// Slurm's are those of a step: a batch script has SLURM_NTASKS and SLURM_PROCID too, and is alone. A step of
-// one task is often an interactive shell.
-constexpr Variables known[] = {
+constexpr Variables of_mpi[] = {
     {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", 1},
     {"PMI_SIZE", "PMI_RANK", 1},
     {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", 1},
-    {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", 2},
 };
+// Slurm's are those of a step: a batch script has SLURM_NTASKS and SLURM_PROCID too, and is alone. A step of
+// one task is often an interactive shell.
+constexpr Variables of_slurm = {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", 2};
 
 std::optional<int> number(const char* text) {
   if (text == nullptr) return std::nullopt;
@@ -34,13 +34,28 @@ std::optional<int> number(const char* text) {
 }  // namespace
 
 LaunchedAs launched_as(const std::function<const char*(const char*)>& variable) {
-  for (const Variables& names : known) {
+  const auto has = [&](const char* name) {
+    const char* const value = variable(name);
+    return value != nullptr && *value != '\0';
+  };
+  const auto has_all = [&](const Variables& names) {
     const std::optional<int> size = number(variable(names.size));
-    const std::optional<int> rank = number(variable(names.rank));
-    if (size && rank && *size >= names.fewest) return {true, size, rank};
+    return size && number(variable(names.rank)) && *size >= names.fewest;
+  };
+  const auto by = [&](Meeting meeting, const Variables& names) {
+    return LaunchedAs{meeting, number(variable(names.size)), number(variable(names.rank))};
+  };
+  constexpr Variables of_torchrun = {"WORLD_SIZE", "RANK", 1};
+  const bool are_set = has("RANK") && has("WORLD_SIZE");
+  if (are_set && has("TORCHELASTIC_RUN_ID")) return by(Meeting::tcp, of_torchrun);
+  for (const Variables& names : of_mpi) {
+    if (has_all(names)) return by(Meeting::mpi, names);
   }
-  const std::optional<int> rank = number(variable("PMIX_RANK"));
-  return {rank.has_value(), std::nullopt, rank};
+  if (const std::optional<int> rank = number(variable("PMIX_RANK")))
+    return {Meeting::mpi, std::nullopt, rank};
+  // A script's; containers often have these two of one process.
+  if (are_set && number(variable("WORLD_SIZE")) != 1) return by(Meeting::tcp, of_torchrun);
+  return has_all(of_slurm) ? by(Meeting::tcp, of_slurm) : LaunchedAs{};
 }
 
 }  // namespace tutti::perf

@@ -39,6 +39,8 @@ std::unique_ptr<Peer> make_peer(const Options& options, const Session& session) 
     case PeerChoice::nccl:
       return make_nccl_peer(session, options.peer_mode);
     case PeerChoice::mpi:
+      if (!session.processes().have_mpi())
+        throw UsageError("--peer mpi measures MPI's own collectives: start the ranks with mpirun");
       return make_mpi_peer(session);
     case PeerChoice::none:
       break;
@@ -260,13 +262,26 @@ int run(int argc, char** argv, Processes& processes, const Output& output) {
   return measure(options, {argv, argv + argc}, processes, output);
 }
 
+std::unique_ptr<Processes> make_processes(const LaunchedAs& launched) {
+  switch (launched.meeting) {
+    case Meeting::mpi:
+      return make_mpi_processes(launched);
+    case Meeting::tcp:
+      return make_tcp_processes();
+    case Meeting::none:
+      break;
+  }
+  return make_single_process();
+}
+
 int run_alone_or_together(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has seen enough is found where something is printed
   const LaunchedAs launched = launched_as([](const char* name) { return std::getenv(name); });
   const Output output(launched.rank.value_or(0) == 0);
-  return guarded(output, [&] {
-    const std::unique_ptr<Processes> processes =
-        launched.by_launcher ? make_mpi_processes(launched) : make_single_process();
+  // Ranks that do not find one another have each seen something else.
+  const Output joining(output.speaks() || launched.meeting == Meeting::tcp);
+  return guarded(joining, [&] {
+    const std::unique_ptr<Processes> processes = make_processes(launched);
     return guarded(output, [&] {
       int status = run_failed;
       processes->together([&] { status = run(argc, argv, *processes, output); });

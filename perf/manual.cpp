@@ -57,6 +57,8 @@ constexpr Example examples[] = {
      "Virtual devices, of another topology."},
     {"mpirun -np 8 tutti-perf all_reduce_add -J ranks.json",
      "A process per device; rank 0 prints and writes."},
+    {"torchrun --no-python --nproc-per-node 8 tutti-perf all_reduce_add",
+     "The same without MPI; srun does it, too."},
     {"tutti-perf explain broadcast 64M", "Which transport and algorithm, and why."},
 };
 

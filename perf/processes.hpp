@@ -32,6 +32,8 @@ class Processes {
   [[nodiscard]] virtual int size() const = 0;
   /// Whether a launcher started them: then even a single one is a rank.
   [[nodiscard]] virtual bool are_ranks() const = 0;
+  /// Whether MPI has been initialised.
+  [[nodiscard]] virtual bool have_mpi() const { return false; }
   [[nodiscard]] double milliseconds_since_start() const {
     return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
   }
@@ -71,5 +73,8 @@ class Processes {
 /// Initialises MPI and, at its end, finalises it. Throws UsageError without MPI, or where the library sees
 /// other processes than the launcher started.
 [[nodiscard]] std::unique_ptr<Processes> make_mpi_processes(const LaunchedAs& launched);
+/// Brings those together that torchrun or Slurm has started, as their environment tells. Throws UsageError
+/// for what that has wrong, and Error where they do not come together, with the rank that has seen it.
+[[nodiscard]] std::unique_ptr<Processes> make_tcp_processes();
 
 }  // namespace tutti::perf

@@ -103,8 +103,8 @@ std::string describe_start(const Job& job) {
   std::string text;
   if (job.start_up) {
     text += fmt::format(
-        "start-up: devices ready {:.1f} ms after MPI_Init, communicator {:.1f} ms, first collective "
-        "complete {:.1f} ms after MPI_Init\n",
+        "start-up: devices ready {:.1f} ms after ranks have met, communicator {:.1f} ms, first collective "
+        "complete {:.1f} ms after\n",
         job.start_up->devices, job.start_up->communicator, job.start_up->first_collective);
   }
   if (job.memory) {

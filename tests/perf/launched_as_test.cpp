@@ -17,36 +17,61 @@ LaunchedAs launched_with(const std::map<std::string, std::string>& environment) 
 }
 
 TEST(PerfLaunchedAs, NothingIsAlone) {
-  EXPECT_FALSE(launched_with({}).by_launcher);
+  EXPECT_EQ(launched_with({}).meeting, Meeting::none);
 }
 
 TEST(PerfLaunchedAs, KnowsWhatLaunchersTell) {
-  const std::pair<const char*, const char*> launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-                                                           {"PMI_SIZE", "PMI_RANK"},
-                                                           {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"},
-                                                           {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
-  for (const auto& [size, rank] : launchers) {
+  const struct {
+    const char* size;
+    const char* rank;
+    Meeting meeting;
+  } launchers[] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", Meeting::mpi},
+                   {"PMI_SIZE", "PMI_RANK", Meeting::mpi},
+                   {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", Meeting::mpi},
+                   {"WORLD_SIZE", "RANK", Meeting::tcp},
+                   {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", Meeting::tcp}};
+  for (const auto& [size, rank, meeting] : launchers) {
     const LaunchedAs launched = launched_with({{size, "4"}, {rank, "3"}});
-    EXPECT_TRUE(launched.by_launcher) << size;
+    EXPECT_EQ(launched.meeting, meeting) << size;
     EXPECT_EQ(launched.size, 4) << size;
     EXPECT_EQ(launched.rank, 3) << size;
   }
-  EXPECT_TRUE(launched_with({{"PMIX_RANK", "1"}}).by_launcher);
+  EXPECT_EQ(launched_with({{"PMIX_RANK", "1"}}).meeting, Meeting::mpi);
   EXPECT_EQ(launched_with({{"PMIX_RANK", "1"}}).rank, 1);
 }
 
-TEST(PerfLaunchedAs, ASingleRankOfMpirunIsARank) {
-  EXPECT_TRUE(launched_with({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}}).by_launcher);
+TEST(PerfLaunchedAs, ASingleRankOfALauncherIsARank) {
+  EXPECT_EQ(launched_with({{"OMPI_COMM_WORLD_SIZE", "1"}, {"OMPI_COMM_WORLD_RANK", "0"}}).meeting,
+            Meeting::mpi);
+  const std::map<std::string, std::string> script = {{"WORLD_SIZE", "1"}, {"RANK", "0"}};
+  EXPECT_EQ(launched_with(script).meeting, Meeting::none);  // containers often have these
+  std::map<std::string, std::string> torchrun = script;
+  torchrun["TORCHELASTIC_RUN_ID"] = "none";
+  EXPECT_EQ(launched_with(torchrun).meeting, Meeting::tcp);
+}
+
+TEST(PerfLaunchedAs, OfSeveralLaunchersTheInnermostCounts) {
+  std::map<std::string, std::string> all = {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}};
+  EXPECT_EQ(launched_with(all).size, 2);
+  all["PMIX_RANK"] = "1";
+  EXPECT_EQ(launched_with(all).meeting, Meeting::mpi);
+  all["WORLD_SIZE"] = "8";
+  all["RANK"] = "7";
+  EXPECT_EQ(launched_with(all).meeting, Meeting::mpi);
+  all["TORCHELASTIC_RUN_ID"] = "4711";
+  EXPECT_EQ(launched_with(all).meeting, Meeting::tcp);
+  EXPECT_EQ(launched_with(all).rank, 7);
 }
 
 TEST(PerfLaunchedAs, ABatchScriptAndAnInteractiveStepAreAlone) {
-  EXPECT_FALSE(launched_with({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}).by_launcher);
-  EXPECT_FALSE(launched_with({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}).by_launcher);
+  EXPECT_EQ(launched_with({{"SLURM_NTASKS", "8"}, {"SLURM_PROCID", "0"}}).meeting, Meeting::none);
+  EXPECT_EQ(launched_with({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}).meeting, Meeting::none);
 }
 
 TEST(PerfLaunchedAs, NonsenseIsNoLauncher) {
-  EXPECT_FALSE(launched_with({{"PMI_SIZE", "many"}, {"PMI_RANK", "0"}}).by_launcher);
-  EXPECT_FALSE(launched_with({{"PMI_SIZE", "4"}, {"PMI_RANK", ""}}).by_launcher);
+  EXPECT_EQ(launched_with({{"PMI_SIZE", "many"}, {"PMI_RANK", "0"}}).meeting, Meeting::none);
+  EXPECT_EQ(launched_with({{"PMI_SIZE", "4"}, {"PMI_RANK", ""}}).meeting, Meeting::none);
+  EXPECT_EQ(launched_with({{"RANK", "1"}}).meeting, Meeting::none);
 }
 
 }  // namespace

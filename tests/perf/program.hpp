@@ -73,8 +73,14 @@ class Program {
     close(opened);
   }
 
-  std::string out_file_ = temporary("out");
-  std::string error_file_ = temporary("error");
+  /// Several programs run at a time.
+  static std::string file_of_its_own(const std::string& name) {
+    static int count = 0;
+    return temporary(name + std::to_string(++count));
+  }
+
+  std::string out_file_ = file_of_its_own("out");
+  std::string error_file_ = file_of_its_own("error");
   pid_t pid_ = -1;
 };
 
