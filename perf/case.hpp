@@ -24,6 +24,7 @@ struct Case {
   int root = 0;     ///< source of a broadcast, scatter or copy, destination of a reduce or gather: a member
   int partner = 0;  ///< destination of a copy
   int dim = 0;      ///< 0: a one-dimensional tensor; 1: the rows of a two-dimensional one are cut
+  int first_element = 0;            ///< where tensors begin in memory that is aligned
   OperandMemory* memory = nullptr;  ///< where tensors lie; nullptr: where the library allocates them
   std::uint64_t seed = 0;
   CollectiveOptions options;

@@ -39,6 +39,7 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
   base.members = members;
   base.seed = options.seed;
   base.options = options.collective;
+  base.first_element = options.first_element;
   std::vector<Case> cases;
   const auto add_sizes = [&](Case what) {
     if (!what.tensors.empty()) {
@@ -100,9 +101,13 @@ std::size_t payload_bytes(const Operation& operation, const Case& what) {
 
 std::size_t operand_bytes(const Operation& operation, const Case& what) {
   constexpr std::size_t unit = OperandMemory::alignment;
+  const auto bytes_of = [&what](const TensorSpec& spec) {
+    return Layout(*spec.dtype, spec.sizes).nbytes() +
+           static_cast<std::size_t>(what.first_element) * size_of(*spec.dtype);
+  };
   std::size_t bytes = 0;
   for (const TensorSpec& spec : payload_tensors(what, operation.is_coalesced()))
-    bytes += std::max<std::size_t>((Layout(*spec.dtype, spec.sizes).nbytes() + unit - 1) / unit, 1) * unit;
+    bytes += std::max<std::size_t>((bytes_of(spec) + unit - 1) / unit, 1) * unit;
   return 2 * bytes;  // no member has more than an input and an output of each
 }
 

@@ -52,7 +52,7 @@ that there is no room for are left out.
 What there is no memory for, and what is less than an element, is left out, which a line tells, and the run goes on.
 
 Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 slower than the baseline, 4 wrong data
-of a peer alone, 5 the run failed, or something had no memory, 130 interrupted. A reader of the table that goes away, as
+of a peer alone, 5 the run failed, or something had no memory, 6 a row took longer than -T, 130 interrupted. A reader of the table that goes away, as
 head does, ends a run that writes no file, and is no failure.)";
 
 /// The names of all operations, in lines that keep to the width of the help.
@@ -101,20 +101,13 @@ struct Foreign {
 };
 constexpr Foreign foreign[] = {
     {"-t,--nthreads", "one thread drives all devices of a process: their number is -g"},
-    {"-m,--agg_iters",
-     "calls are not grouped: many tensors in one call are measured by the coalesced operations "
-     "(--tensors)"},
     {"-p,--parallel_init", "the members of a communicator start at once, always: leave it out"},
     {"-z,--blocking", "the time from a call to its completion is shown by --latency"},
     {"-y,--stream_null", "every device has one stream of its own, always"},
-    {"-N,--run_cycles", "batches are repeated with --repetitions"},
-    {"-T,--timeout", "end a run with timeout(1): what was measured until then is kept"},
     {"-C,--report_cputime", "times last until all devices are done; --latency shows that of single calls"},
-    {"-M,--memory", "tensors come from the library's allocator, always"},
     {"-x,--cta_policy", "NCCL is measured as its environment sets it up (--peer nccl)"},
     {"-D,--device_implementation", "NCCL is measured by its host calls alone (--peer nccl)"},
     {"-V,--device_cta_count", "NCCL is measured by its host calls alone (--peer nccl)"},
-    {"-u,--unalign", "tensors are aligned as the library's allocator does it"},
 };
 
 void refuse_foreign(CLI::App& app) {
@@ -192,13 +185,26 @@ void declare(CLI::App& app, TypedOptions& typed) {
                 "of virtual devices: island, two-islands, pcie, pcie-p2p or a JSON file;\n"
                 "implies --backend host");
 
+  devices.value("--groups", typed.groups, "N",
+                "that many groups of consecutive ranks, which measure at the same time, each by itself\n"
+                "(default 1)");
+
   Group timing(app, "Timing");
   timing.value("-n,--iters", typed.iterations, "N",
                "launches per batch (default: as many as take 50 ms, at most 200)");
   timing.value("-w,--warmup_iters", typed.warmup, "N", "launches before measuring (default: up to 5)");
+  timing.value("-m,--agg_iters", typed.calls_of_a_launch, "N",
+               "calls of a launch, one after another: times are divided by them (default 1); with -G of\n"
+               "a communicator's calls, how many are in a graph");
+  timing.value("-N,--run_cycles", typed.cycles, "N",
+               "measure all sizes N times (default 1); 0: until Ctrl-C");
+  timing.value("-T,--timeout", typed.row_timeout, "SECONDS",
+               "end the run, with status 6, when a row takes longer (default 0: it may)");
   timing.value("--repetitions", typed.repetitions, "N", "batches (default 5, fewer of slow operations)");
   timing.value("--buffer-sets", typed.buffer_sets, "N",
                "sets of buffers to rotate over (default: beyond the caches)");
+  timing.value("-u,--unalign", typed.first_element, "N",
+               "tensors begin with element N of memory that is aligned (default 0)");
   timing.value("--cpu", typed.cpus, "N[,N...]",
                "keep the thread that launches on this CPU while times are taken; of several ranks of\n"
                "a host, each on its own (default: where the system puts it)");
@@ -230,6 +236,8 @@ void declare(CLI::App& app, TypedOptions& typed) {
              "virtual devices: damage transfers (between ranks: outputs), to see the check find it");
   check.value("-S,--report_timestamps", typed.timestamps, "N",
               "1: a row ends with when it was measured (default 0); files always have it");
+  check.value("-M,--memory", typed.memory_report, "N",
+              "1: report the memory that buffers, communicator and the rest take (default 0)");
   check.value("-J,--output_file", typed.json_file, "FILE", "write all figures as JSON");
   check.value("--csv", typed.csv_file, "FILE",
               "write the rows as comma-separated values, under a line of names, those of -J");

@@ -37,6 +37,12 @@ struct TypedOptions {
   std::string graph_launches = "0";
   std::string peer = "none";
   std::string local_register;
+  std::string cycles = "1";
+  std::string row_timeout = "0";
+  std::string calls_of_a_launch = "1";
+  std::string memory_report = "0";
+  std::string first_element = "0";
+  std::string groups = "1";
   std::string per_iteration = "0";
   std::string skipped = "0";
   std::string over_ranks = "max";

@@ -5,6 +5,7 @@
 #include "cases.hpp"
 #include "interrupt.hpp"
 #include "measurer.hpp"
+#include "row_deadline.hpp"
 #include "tutti/error.hpp"
 
 #include <chrono>
@@ -26,7 +27,13 @@ class Driver {
         peer_(peer),
         results_(results),
         listener_(listener),
+        deadline_(options.row_timeout, [&session](const std::string& reason) { session.abort(reason); }),
         measurer_(options, session) {}
+
+  void start_cycle(int cycle) {
+    cycle_ = cycle;
+    listener_.start_cycle(cycle);
+  }
 
   /// What the peer has not, here and in all that follows.
   void skip_modes() {
@@ -63,7 +70,7 @@ class Driver {
         continue;
       }
       listener_.start_row(operation, what);
-      measure_case(operation, what);
+      deadline_.hold(describe(operation, what), [&] { measure_case(operation, what); });
     }
     listener_.finish_operation(operation);
   }
@@ -160,7 +167,14 @@ class Driver {
   /// of them; the others of the run may still be measured.
   std::optional<Skipped> attempt(const std::string& what, const std::function<void()>& work) {
     try {
-      session_.together(work);
+      session_.together([&work] {
+        try {
+          work();
+        } catch (const Error&) {
+          if (const auto late = overtime()) throw TimedOut(late->message);  // that is why
+          throw;
+        }
+      });
       return std::nullopt;
     } catch (const Error& error) {
       if (error.code() == ErrorCode::unsupported) return Skipped{what, error.what(), Skipped::Cause::refused};
@@ -178,6 +192,7 @@ class Driver {
   [[nodiscard]] Row empty_row(const Operation& operation, const Case& what) const {
     Row row;
     row.operation = operation.name();
+    row.cycle = cycle_;
     row.tensor_list = what.tensors.empty() ? "" : options_.tensors_name;
     row.dtype = what.dtype;
     if (operation.sums()) row.redop = what.reduce_kind;
@@ -220,6 +235,8 @@ class Driver {
     listener_.finish_row(operation, results_.rows.back());
   }
   void skip(Skipped skipped) {
+    // What is so in the first cycle, is so in all.
+    if (cycle_ > 1 && skipped.cause != Skipped::Cause::out_of_memory) return;
     listener_.skip_row(skipped);
     results_.skipped.push_back(std::move(skipped));
   }
@@ -229,6 +246,8 @@ class Driver {
   Peer* peer_;
   Results& results_;
   Listener& listener_;
+  int cycle_ = 1;
+  RowDeadline deadline_;
   Measurer measurer_;
 };
 
@@ -239,7 +258,11 @@ void run_measurements(const Options& options, Session& session, Peer* peer, Resu
   Driver driver(options, session, peer, results, listener);
   driver.skip_modes();
   driver.foresee();
-  for (const Operation* operation : options.operations) driver.measure_operation(*operation);
+  for (int cycle = 1; options.cycles == 0 || cycle <= options.cycles; ++cycle) {
+    driver.start_cycle(cycle);
+    for (const Operation* operation : options.operations) driver.measure_operation(*operation);
+    if (results.rows.empty()) return;  // nor will there be any
+  }
 }
 
 }  // namespace tutti::perf

@@ -19,6 +19,8 @@ class Listener {
   Listener& operator=(const Listener&) = delete;
   virtual ~Listener() = default;
 
+  /// All is measured once more: the first time is 1.
+  virtual void start_cycle(int cycle) = 0;
   /// The rows that follow belong to this operation.
   virtual void start_operation(const Operation& operation) = 0;
   /// About to measure; may take a while.

@@ -12,6 +12,7 @@ enum ExitStatus : int {
   is_slower = 3,      ///< than the baseline
   peer_is_wrong = 4,  ///< and tutti is right
   run_failed = 5,     ///< or something had no memory
+  timed_out = 6,      ///< a row has taken longer than it may
   was_interrupted = 130
 };
 

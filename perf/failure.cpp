@@ -13,7 +13,8 @@ namespace {
 
 int importance(const std::optional<Failure>& failure) {
   if (!failure) return 0;
-  if (failure->kind == Failure::Kind::interrupted) return 3;
+  if (failure->kind == Failure::Kind::interrupted) return 4;
+  if (failure->kind == Failure::Kind::timed_out) return 3;
   return failure->is(ErrorCode::aborted) ? 1 : 2;
 }
 
@@ -24,6 +25,8 @@ Failure failure_of(const std::exception_ptr& exception) {
     std::rethrow_exception(exception);
   } catch (const Interrupted& interrupted) {
     return {Failure::Kind::interrupted, ErrorCode::internal, interrupted.what()};
+  } catch (const TimedOut& late) {
+    return {Failure::Kind::timed_out, ErrorCode::internal, late.what()};
   } catch (const UsageError& error) {
     return {Failure::Kind::usage, ErrorCode::internal, error.what()};
   } catch (const Error& error) {
@@ -39,6 +42,8 @@ void raise(const Failure& failure) {
   switch (failure.kind) {
     case Failure::Kind::interrupted:
       throw Interrupted();
+    case Failure::Kind::timed_out:
+      throw TimedOut(failure.message);
     case Failure::Kind::usage:
       throw UsageError(failure.message);
     case Failure::Kind::error:

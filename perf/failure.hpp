@@ -14,7 +14,7 @@
 namespace tutti::perf {
 
 struct Failure {
-  enum class Kind : std::uint8_t { error, usage, interrupted, other };
+  enum class Kind : std::uint8_t { error, usage, interrupted, timed_out, other };
   Kind kind = Kind::other;
   ErrorCode code = ErrorCode::internal;  ///< of an `error`
   std::string message;
@@ -31,9 +31,9 @@ struct Failure {
 [[nodiscard]] std::string encode(const Failure& failure);
 [[nodiscard]] Failure decode_failure(std::string_view bytes);
 
-/// The one failure to report of those of all ranks, at least one: an interrupt before anything else, a cause
-/// before what it led to on the others, then the lowest rank's. Its message names the rank, unless all say
-/// the same.
+/// The one failure to report of those of all ranks, at least one: an interrupt before anything else, then a
+/// row that takes too long, a cause before what it led to on the others, then the lowest rank's. Its message
+/// names the rank, unless all say the same.
 [[nodiscard]] Failure first_cause(const std::vector<std::optional<Failure>>& by_rank);
 
 }  // namespace tutti::perf

@@ -15,6 +15,10 @@ constexpr std::int64_t nanoseconds_of_one_wish = 1'000'000'000;
 std::atomic<std::int64_t> interrupted_at = 0;
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);  // as signal handlers need it
 
+/// Likewise of overtime, and why: written before.
+std::atomic<std::int64_t> overtime_since = 0;
+std::string overtime_message;
+
 std::int64_t now() noexcept {
   timespec time{};
   clock_gettime(CLOCK_MONOTONIC, &time);
@@ -38,6 +42,18 @@ void watch_interrupts() {
 
 void check_interrupt() {
   if (interrupted_at.load(std::memory_order_relaxed) != 0) throw Interrupted();
+  if (overtime_since.load(std::memory_order_acquire) != 0) throw TimedOut(overtime_message);
+}
+
+void note_overtime(const std::string& message) {
+  overtime_message = message;
+  overtime_since.store(now(), std::memory_order_release);
+}
+
+std::optional<Overtime> overtime() {
+  const std::int64_t since = overtime_since.load(std::memory_order_acquire);
+  if (since == 0) return std::nullopt;
+  return Overtime{overtime_message, std::chrono::nanoseconds(now() - since)};
 }
 
 std::optional<std::chrono::nanoseconds> time_since_interrupt() {

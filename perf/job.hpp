@@ -38,11 +38,14 @@ struct CommunicatorMemory {
 struct Job {
   Mode mode = Mode::single_process;
   int ranks = 1;
+  int groups = 1;  ///< of consecutive ranks, which measure at the same time
   int devices_per_rank = 1;
   std::vector<MemberDevice> members;
   std::optional<StartUp> start_up;           ///< of ranks
   std::optional<CommunicatorMemory> memory;  ///< of ranks
 
+  [[nodiscard]] int ranks_of_group() const noexcept { return ranks / groups; }
+  [[nodiscard]] int group_of(int rank) const noexcept { return rank / ranks_of_group(); }
   /// Without repetitions, in order of ranks.
   [[nodiscard]] std::vector<std::string> hosts() const;
   /// How many ranks of its host come before a rank, and how many there are with it.

@@ -31,7 +31,14 @@ constexpr auto patience_after_signal = 700ms;
 constexpr auto least_patience = 200ms;
 /// With others that have not been heard of in the communicator either.
 constexpr auto patience_with_missing = 300ms;
+/// With others that do not end a row that takes too long.
+constexpr auto patience_after_overtime = 2s;
 constexpr auto between_looks = 10ms;
+
+ExitStatus status_after(const Failure& failure) {
+  if (failure.kind == Failure::Kind::interrupted) return was_interrupted;
+  return failure.kind == Failure::Kind::timed_out ? timed_out : run_failed;
+}
 
 /// Thrown on every rank by the same meeting. It leaves every `together` inside the outermost one that work
 /// failed in: the rank that failed there is not in these.
@@ -71,6 +78,8 @@ class JoinedProcesses::Patience {
     if (const auto gone = processes_.ranks_ ? processes_.ranks_->gone() : std::nullopt) lose(*gone);
     if (is_too_long(now - begin_))
       processes_.give_up(own_.value_or(failure_of(std::make_exception_ptr(Interrupted()))), !has_spoken_);
+    if (const auto late = overtime(); late && late->since > patience_after_overtime)
+      processes_.give_up(failure_of(std::make_exception_ptr(TimedOut(late->message))), !has_spoken_);
     // Want of memory is no end: what is left out for it is told in the table.
     if (own_ && !own_->is(ErrorCode::out_of_memory) && !has_spoken_ && now - begin_ > silence) {
       processes_.speak(*own_);
@@ -212,7 +221,7 @@ void JoinedProcesses::speak(const Failure& failure) const {
 void JoinedProcesses::give_up(const Failure& failure, bool speaks) {
   if (speaks) speak(failure);
   if (last_act_) last_act_(failure);
-  end_job(failure.kind == Failure::Kind::interrupted ? was_interrupted : run_failed);
+  end_job(status_after(failure));
   std::abort();
 }
 

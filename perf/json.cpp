@@ -108,6 +108,15 @@ Json memory_of(const Job& job) {
   return memory;
 }
 
+Json report_of(const std::optional<MemoryReport>& memory) {
+  if (!memory) return nullptr;
+  return {{"total", memory->total},
+          {"taken", memory->taken},
+          {"in_use", memory->in_use},
+          {"reserved", memory->reserved},
+          {"elsewhere", memory->elsewhere}};
+}
+
 Json links_of(const Topology& topology) {
   Json links = Json::array();
   for (const std::vector<PeerLink>& row : topology.peers) {
@@ -138,6 +147,9 @@ Json settings_of(const Options& options) {
           {"latencies_skipped", options.timing.skipped},
           {"cpus", options.cpus.empty() ? Json(nullptr) : Json(options.cpus)},
           {"check", options.check},
+          {"calls_of_a_launch", options.calls_of_a_launch},
+          {"first_element", options.first_element},
+          {"groups", options.groups},
           {"seed", options.seed}};
 }
 
@@ -178,6 +190,7 @@ std::string to_json(const Options& options, const Results& results,
                    {"members", members_of(results.job)},
                    {"start_up_ms", start_up_of(results.job)},
                    {"communicator_memory", memory_of(results.job)},
+                   {"memory", report_of(results.memory)},
                    {"backend", name_of(results.topology.backend)},
                    {"nccl", results.topology.nccl},
                    {"nccl_library", text_or_null(results.provenance.nccl_library)},

@@ -73,6 +73,7 @@ Json row_of(const Row& row, Headline headline, Detail detail) {
                  {"launch", row.launch == LaunchForm::eager ? "eager" : "persistent"},
                  {"results", name_of(row.results)},
                  {"buffer_sets", row.buffer_sets},
+                 {"cycle", row.cycle},
                  {"bus_factor", row.bus_factor},
                  {"transport", row.transport},
                  {"algorithm", row.algorithm},

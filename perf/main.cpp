@@ -93,6 +93,9 @@ int guarded(const Output& output, const std::function<int()>& work) {
   } catch (const UsageError& error) {
     output.complain(error.what());
     return bad_usage;
+  } catch (const TimedOut& late) {
+    output.complain(late.what());
+    return timed_out;
   } catch (const Interrupted& interrupted) {
     output.complain(interrupted.what());
     return was_interrupted;
@@ -160,6 +163,7 @@ int measure(Options options, const std::vector<std::string>& command_line, Proce
     if (json_file->is_wanted()) json_file->write(to_json(options, results, command_line));
     if (csv_file->is_wanted()) csv_file->write(to_csv(options, results));
   };
+  bool is_late = false;
   try {
     const LastAct last_act(processes, [&](const Failure& failure) {
       results.interrupted = failure.kind == Failure::Kind::interrupted;
@@ -172,6 +176,9 @@ int measure(Options options, const std::vector<std::string>& command_line, Proce
     run_measurements(options, session, peer.get(), results, printer);
   } catch (const Interrupted&) {
     results.interrupted = true;
+  } catch (const TimedOut& late) {
+    results.failure = late.what();
+    is_late = true;
   } catch (const Error& error) {
     results.failure = error.what();  // what was measured until then is worth keeping
   }
@@ -179,16 +186,18 @@ int measure(Options options, const std::vector<std::string>& command_line, Proce
     if (results.failure.empty()) {  // else others may be missing
       const std::vector<DeviceHealth> healths = session.watch().finish(processes);
       for (std::size_t i = 0; i < healths.size(); ++i) results.job.members[i].health = healths[i];
+      if (options.reports_memory) results.memory = session.memory();
     }
     keep();
   });
   if (!results.failure.empty()) {
     output.complain(results.failure);
-    return run_failed;
+    return is_late ? timed_out : run_failed;
   }
   double reader_left = printer.wants_more() ? 0.0 : 1.0;
   processes.maximum({&reader_left, 1});
-  if (results.interrupted && reader_left == 0.0) {
+  const bool was_to_end = options.cycles == 0 && !results.rows.empty();  // by nothing else
+  if (results.interrupted && reader_left == 0.0 && !was_to_end) {
     output.complain(fmt::format("interrupted after {} row(s)", results.rows.size()));
     return was_interrupted;
   }

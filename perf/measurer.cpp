@@ -16,7 +16,8 @@
 namespace tutti::perf {
 namespace {
 
-/// How many operations one graph holds, of a peer or between ranks: as NCCL's own benchmark does it.
+/// How many operations one graph holds, of a peer or between ranks, unless -m says: as NCCL's own benchmark
+/// does it.
 constexpr std::size_t operations_per_graph = 20;
 
 /// From now on every transfer between virtual devices of this process is damaged, until the object is gone.
@@ -34,9 +35,11 @@ class Corruption {
   ~Corruption() { virtual_devices::clear_faults(); }
 };
 
-std::vector<const Call*> calls_of_a_graph(const BufferSets& buffers) {
+std::vector<const Call*> calls_of_a_graph(const BufferSets& buffers, const Options& options) {
   std::vector<const Call*> calls;
-  const std::size_t count = std::max(operations_per_graph, buffers.calls().size());
+  const std::size_t count = options.calls_of_a_launch > 1
+                                ? static_cast<std::size_t>(options.calls_of_a_launch)
+                                : std::max(operations_per_graph, buffers.calls().size());
   for (std::size_t index = 0; index < count; ++index) calls.push_back(&buffers.call(index));
   return calls;
 }
@@ -48,7 +51,8 @@ Measurement Measurer::tutti(const Operation& operation, const Case& what, Placem
   if (placement == Placement::returned) return returned(operation, what, buffers, row);
   if (row.launch == LaunchForm::eager) {
     const Measurement measurement = measure_and_check(
-        launcher([&](std::size_t index) { operation.run(buffers.call(index), what); }, buffers), buffers);
+        launcher_of_calls([&](std::size_t index) { operation.run(buffers.call(index), what); }, buffers),
+        buffers);
     note_last_plan(operation, row);
     return measurement;
   }
@@ -84,7 +88,8 @@ Measurement Measurer::bound(const Operation& operation, const Case& what, const 
   row.transport = bound.front().summary().transport;
   row.algorithm = bound.front().summary().algorithm;
   return measure_and_check(
-      launcher([&bound](std::size_t index) { bound[index % bound.size()].launch(); }, buffers), buffers);
+      launcher_of_calls([&bound](std::size_t index) { bound[index % bound.size()].launch(); }, buffers),
+      buffers);
 }
 
 Measurement Measurer::replayed(const Operation& operation, const Case& what, const BufferSets& buffers,
@@ -93,7 +98,7 @@ Measurement Measurer::replayed(const Operation& operation, const Case& what, con
   std::vector<Stream> streams;
   for (const Device device : buffers.call(0).devices) streams.push_back(current_stream(device.index()));
   const Stream& stream = streams.front();
-  const std::vector<const Call*> calls = calls_of_a_graph(buffers);
+  const std::vector<const Call*> calls = calls_of_a_graph(buffers, options_);
   const auto capture = [&](std::span<const Call* const> captured) {
     std::optional<Graph> graph;
     session_.call([&] {
@@ -165,23 +170,27 @@ Measurement Measurer::peer(Peer& peer, std::size_t mode, const Operation& operat
 
 Measurement Measurer::peer(Peer& peer, std::size_t mode, const Operation& operation,
                            const BufferSets& buffers) const {
-  Launcher how =
-      launcher([&](std::size_t index) { peer.enqueue(mode, operation, buffers.call(index)); }, buffers);
-  how.interruptible = !session_.processes().are_ranks();
-  if (options_.launch == LaunchForm::eager || operation.is_copy()) return measure_and_check(how, buffers);
+  const auto run = [&](Launcher how) {
+    how.interruptible = !session_.processes().are_ranks();
+    return measure_and_check(how, buffers);
+  };
+  if (options_.launch == LaunchForm::eager || operation.is_copy()) {
+    return run(launcher_of_calls(
+        [&](std::size_t index) { peer.enqueue(mode, operation, buffers.call(index)); }, buffers));
+  }
   if (!is_replayed(operation)) {
     // As what tutti has bound: a launch for each call.
     std::vector<std::function<void()>> launches;
     for (const Call& call : buffers.calls()) launches.push_back(peer.record(mode, operation, {&call}));
-    how.launch = [&launches](std::size_t index) { launches[index % launches.size()](); };
-    return measure_and_check(how, buffers);
+    return run(
+        launcher_of_calls([&launches](std::size_t index) { launches[index % launches.size()](); }, buffers));
   }
-  const std::vector<const Call*> calls = calls_of_a_graph(buffers);
-  how.launch = [launch = peer.record(mode, operation, calls)](std::size_t) { launch(); };
+  const std::vector<const Call*> calls = calls_of_a_graph(buffers, options_);
+  Launcher how = launcher([launch = peer.record(mode, operation, calls)](std::size_t) { launch(); }, buffers);
   how.launch_one = peer.record(mode, operation, {calls.front()});
   how.operations_per_launch = calls.size();
   how.rotation = 1;
-  return measure_and_check(how, buffers);
+  return run(how);
 }
 
 Launcher Measurer::launcher(std::function<void(std::size_t)> launch, const BufferSets& buffers) const {
@@ -190,6 +199,19 @@ Launcher Measurer::launcher(std::function<void(std::size_t)> launch, const Buffe
           .launch_one = {},
           .synchronize = [this] { session_.synchronize(); },
           .rotation = buffers.calls().size()};
+}
+
+Launcher Measurer::launcher_of_calls(std::function<void(std::size_t)> call, const BufferSets& buffers) const {
+  const auto calls = static_cast<std::size_t>(options_.calls_of_a_launch);
+  if (calls == 1) return launcher(std::move(call), buffers);
+  Launcher how = launcher(
+      [call, calls](std::size_t index) {
+        for (std::size_t i = 0; i < calls; ++i) call(index * calls + i);
+      },
+      buffers);
+  how.launch_one = [this, call] { session_.call([&] { call(0); }); };
+  how.operations_per_launch = calls;
+  return how;
 }
 
 Timing Measurer::time(const Launcher& how) const {

@@ -46,6 +46,9 @@ class Measurer {
                                  const BufferSets& buffers) const;
 
   [[nodiscard]] Launcher launcher(std::function<void(std::size_t)> launch, const BufferSets& buffers) const;
+  /// Launches as many calls as the options say.
+  [[nodiscard]] Launcher launcher_of_calls(std::function<void(std::size_t)> call,
+                                           const BufferSets& buffers) const;
   [[nodiscard]] Timing time(const Launcher& how) const;
   /// The timed launches themselves produce what is checked; only where each of them changes its own inputs,
   /// the call is made once more on fresh ones.

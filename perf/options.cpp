@@ -5,6 +5,7 @@
 #include "element_types.hpp"
 #include "nearest.hpp"
 #include "options_report.hpp"
+#include "options_runs.hpp"
 #include "reductions.hpp"
 #include "tutti/error.hpp"
 #include "tutti/reduce_types.hpp"
@@ -322,6 +323,7 @@ Options parse_options(int argc, const char* const* argv, Mode mode) {
   options.seed = parse_seed(typed->seed);
   if (!options.operations.empty()) require_consistency(*typed, options);
   if (options.command == Command::explain) require_one_plan(*typed, options);
+  parse_runs(*typed, options);
   parse_report(*typed, options);
   return options;
 }

@@ -7,6 +7,7 @@
 #include "timing.hpp"
 #include "tutti/collectives.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -76,6 +77,12 @@ struct Options {
   bool inject_corruption = false;
   bool shows_spread = false;      ///< of latencies: min, max and coefficient of variation
   bool shows_timestamps = false;  ///< when a row was measured
+  int cycles = 1;                 ///< how often all is measured; 0: until interrupted
+  std::optional<std::chrono::seconds> row_timeout;
+  int calls_of_a_launch = 1;    ///< one after another
+  int first_element = 0;        ///< of operands, in memory that begins aligned
+  int groups = 1;               ///< of ranks, which measure at the same time
+  bool reports_memory = false;  ///< at the end
   std::string json_file;
   std::string csv_file;
   std::string baseline_file;  ///< that rows are compared with

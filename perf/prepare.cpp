@@ -11,10 +11,18 @@
 namespace tutti::perf {
 namespace {
 
-Tensor make_tensor(const TensorSpec& spec, const Case& what, int member) {
+Tensor make_aligned_tensor(const TensorSpec& spec, const Case& what, int member) {
   const std::size_t own = what.members.own_index(member);
   if (what.memory != nullptr) return what.memory->make(spec.sizes, *spec.dtype, own);
   return empty(spec.sizes, {.dtype = *spec.dtype, .device = what.members.own[own]});
+}
+
+Tensor make_tensor(const TensorSpec& spec, const Case& what, int member) {
+  if (what.first_element == 0) return make_aligned_tensor(spec, what, member);
+  const std::int64_t elements = Layout(*spec.dtype, spec.sizes).numel();
+  return make_aligned_tensor({{elements + what.first_element}, spec.dtype}, what, member)
+      .narrow(0, what.first_element, elements)
+      .view(spec.sizes);
 }
 
 std::vector<Tensor> make_list(const std::vector<TensorSpec>& specs, const Case& what, int member) {
@@ -26,7 +34,8 @@ std::vector<Tensor> make_list(const std::vector<TensorSpec>& specs, const Case& 
 /// A list for every own member. Lists of many tensors are laid out as a program gets them that replicates its
 /// parameters: in one process by `broadcast_coalesced`, between processes by every process for itself.
 Lists make_lists(const std::vector<TensorSpec>& specs, const Case& what) {
-  const bool replicates = specs.size() > 1 && what.members.communicator == nullptr && what.memory == nullptr;
+  const bool replicates = specs.size() > 1 && what.members.communicator == nullptr &&
+                          what.memory == nullptr && what.first_element == 0;
   const std::vector<Tensor> originals =
       replicates ? make_list(specs, what, what.root) : std::vector<Tensor>();
   Lists lists;

@@ -3,6 +3,7 @@
 
 #include "baseline.hpp"
 #include "job.hpp"
+#include "memory_report.hpp"
 #include "options.hpp"
 #include "provenance.hpp"
 #include "timing.hpp"
@@ -47,6 +48,7 @@ struct Measurement {
 
 /// One line of the table.
 struct Row {
+  int cycle = 1;
   std::string operation;
   std::string peer;       ///< empty: tutti
   std::string peer_mode;  ///< how that was used; empty where there is one way
@@ -116,7 +118,8 @@ struct Results {
   std::vector<std::string> peer_modes;  ///< each with what it means
   std::vector<Row> rows;
   std::vector<Skipped> skipped;
-  std::optional<Baseline> baseline;  ///< that rows are compared with; of the rank that prints
+  std::optional<Baseline> baseline;    ///< that rows are compared with; of the rank that prints
+  std::optional<MemoryReport> memory;  ///< where it is asked for
   bool interrupted = false;
   std::string failure;  ///< what ended the run early; empty: nothing did
 

@@ -107,6 +107,7 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
   set_device(members_.own.front().index());  // device 0 may be another rank's
   describe_members();
   watch_ = std::make_unique<DeviceWatch>(members_.own);
+  memory_watch_.emplace(members_.own);
   settings_.devices = members_.own;
   settings_.transport = options.collective.transport;
   settings_.determinism = options.collective.determinism;
@@ -156,10 +157,15 @@ void Session::choose_devices(const Options& options) {
   devices_shown_ = has_own_devices(used, available) ? used : on_host * used;
   members_.own.clear();
   for (int device = first; device < first + used; ++device) members_.own.emplace_back(device);
-  members_.count = used * processes_.size();
-  members_.first_own = used * processes_.rank();
   job_.ranks = processes_.size();
+  job_.groups = options.groups;
   job_.devices_per_rank = used;
+  if (job_.ranks % job_.groups != 0) {
+    throw UsageError(
+        fmt::format("--groups: {} of {} ranks, expected as many ranks in each", job_.groups, job_.ranks));
+  }
+  members_.count = used * job_.ranks_of_group();
+  members_.first_own = used * (processes_.rank() % job_.ranks_of_group());
 }
 
 void Session::describe_members() {
@@ -199,13 +205,12 @@ void Session::join_ranks(const Options& options) {
   taken.start();
   const double before = processes_.milliseconds_since_start();
   try {
-    communicator_ = processes_.make_communicator(settings_);
+    join();
   } catch (const Error& error) {
     if (error.code() == ErrorCode::unsupported)
       throw UsageError(error.what());  // a transport, or several hosts
     throw;
   }
-  members_.communicator = communicator_.get();
   const double joined = processes_.milliseconds_since_start();
   taken.stop();
   job_.memory = CommunicatorMemory{.created = taken.most(), .with_nccl = {}};
@@ -215,7 +220,7 @@ void Session::join_ranks(const Options& options) {
     for (const Device device : members_.own) numbers.push_back(ones({count}, {.device = device}));
     synchronize();
     taken.start();
-    communicator_->all_reduce_add(numbers, numbers);
+    members_.communicator->all_reduce_add(numbers, numbers);
     synchronize();
     const double complete = processes_.milliseconds_since_start();
     taken.stop();
@@ -234,7 +239,7 @@ void Session::join_ranks(const Options& options) {
 /// An all_reduce_add of so many bytes.
 bool Session::nccl_would_carry(std::size_t bytes) const {
   return topology_.backend == BackendKind::cuda &&
-         communicator_->explain({.collective = Collective::all_reduce_add, .bytes = bytes})
+         members_.communicator->explain({.collective = Collective::all_reduce_add, .bytes = bytes})
              .starts_with("transport: nccl\n");
 }
 
@@ -265,7 +270,7 @@ std::string Session::refusal(const Operation& operation) const {
 }
 
 PlanSummary Session::last_plan(const Operation& operation) const {
-  return operation.needs_communicator() ? communicator_->last_plan() : tutti::last_plan();
+  return operation.needs_communicator() ? members_.communicator->last_plan() : tutti::last_plan();
 }
 
 void Session::together(const std::function<void()>& work) const {
@@ -273,8 +278,31 @@ void Session::together(const std::function<void()>& work) const {
   processes_.together(work, [this](const Failure& failure) {
     // Want of memory is told in the next meeting, unless others wait for this rank elsewhere.
     const bool is_awaited = is_calling_ || !failure.is(ErrorCode::out_of_memory);
-    if (communicator_ && is_awaited) communicator_->abort(failure.message);
+    if (is_awaited) abort(failure.message);
   });
+}
+
+void Session::abort(const std::string& reason) const {
+  const std::scoped_lock lock(communicators_);
+  if (group_) group_->abort(reason);
+  if (communicator_) communicator_->abort(reason);
+}
+
+void Session::join() {
+  auto all = processes_.make_communicator(settings_);
+  std::unique_ptr<Communicator> group;
+  if (job_.groups > 1) group = std::make_unique<Communicator>(*all->split(job_.group_of(processes_.rank())));
+  const std::scoped_lock lock(communicators_);
+  communicator_ = std::move(all);
+  group_ = std::move(group);
+  members_.communicator = group_ ? group_.get() : communicator_.get();
+}
+
+void Session::part() {
+  const std::scoped_lock lock(communicators_);
+  members_.communicator = nullptr;
+  group_.reset();
+  communicator_.reset();
 }
 
 void Session::recover() {
@@ -282,10 +310,8 @@ void Session::recover() {
   processes_.maximum({&has_ended, 1});
   together([&] {
     if (processes_.are_ranks() && has_ended != 0.0) {
-      members_.communicator = nullptr;
-      communicator_.reset();
-      communicator_ = processes_.make_communicator(settings_);
-      members_.communicator = communicator_.get();
+      part();
+      join();
     }
     synchronize();
   });

@@ -4,6 +4,7 @@
 #include "device_watch.hpp"
 #include "job.hpp"
 #include "members.hpp"
+#include "memory_report.hpp"
 #include "options.hpp"
 #include "processes.hpp"
 #include "tutti/communicator.hpp"
@@ -11,6 +12,8 @@
 #include "tutti/topology.hpp"
 
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +30,8 @@ class Session {
   [[nodiscard]] Processes& processes() const noexcept { return processes_; }
   [[nodiscard]] const Topology& topology() const noexcept { return topology_; }
   [[nodiscard]] const Members& members() const noexcept { return members_; }
+  /// What has been taken since there is a session. Collective.
+  [[nodiscard]] MemoryReport memory() const { return memory_watch_->report(processes_); }
   /// With the communicator only if the operation is a communicator's.
   [[nodiscard]] Members members_of(const Operation& operation) const;
   /// Why the operation cannot be had here; empty if it can.
@@ -56,6 +61,8 @@ class Session {
     calls();
     is_calling_ = false;
   }
+  /// Ends what the communicator has under way; by any thread.
+  void abort(const std::string& reason) const;
   /// On all ranks after `together` has thrown Error(out_of_memory): makes the communicator anew if that has
   /// ended it. Throws as `together`.
   void recover();
@@ -66,6 +73,9 @@ class Session {
   void join_ranks(const Options& options);
   [[nodiscard]] bool nccl_would_carry(std::size_t bytes) const;
   void join_own_devices();
+  /// All ranks, and in groups if there are several.
+  void join();
+  void part();
   void describe_members();
 
   Processes& processes_;
@@ -74,8 +84,11 @@ class Session {
   std::vector<Stream> streams_;
   CommunicatorOptions settings_;
   std::unique_ptr<DeviceWatch> watch_;
+  std::optional<MemoryWatch> memory_watch_;
+  mutable std::mutex communicators_;  ///< held where they are made, ended and aborted
   std::unique_ptr<Communicator> communicator_;
-  mutable bool is_calling_ = false;  ///< or has failed in a call
+  std::unique_ptr<Communicator> group_;  ///< of this rank, if there are several
+  mutable bool is_calling_ = false;      ///< or has failed in a call
   std::string communicator_refusal_;
   Job job_;
   int devices_shown_ = 0;

@@ -170,6 +170,16 @@ std::string format_header(const Options& options, const Results& results, const 
                   options.results == ResultForm::given ? "" : ", results are new tensors",
                   describe(options, results.job), options.check ? "on" : "off");
   text += commented(format_members(results.job) + describe_start(results.job));
+  if (results.job.groups > 1) {
+    text += fmt::format(
+        "# {} groups of {} ranks measure at the same time: bus bandwidths are of one, times of the "
+        "slowest\n",
+        results.job.groups, results.job.ranks_of_group());
+  }
+  if (options.calls_of_a_launch > 1)
+    text += fmt::format("# a launch is {} calls: times are divided by them\n", options.calls_of_a_launch);
+  if (options.first_element > 0)
+    text += fmt::format("# tensors begin with element {} of memory that is aligned\n", options.first_element);
   text += commented(to_string(first_of(results.topology, results.devices_shown)));
   if (!options.cpus.empty()) {
     text += fmt::format("# launched from CPU {}{} while times are taken\n", fmt::join(options.cpus, ", "),
@@ -257,6 +267,7 @@ std::string format_footer(const Results& results, const Options& options) {
   } else {
     text += "# wrong elements: not checked\n";
   }
+  if (results.memory) text += format_memory(*results.memory);
   text += describe_throttled(results.job);
   text += describe_slowest(results, options.headline);
   if (results.baseline) text += format_baseline(results);

@@ -14,6 +14,10 @@ void TablePrinter::start_operation(const Operation& operation) {
                                     : format_column_titles(std::string(operation.name()), columns_));
 }
 
+void TablePrinter::start_cycle(int cycle) {
+  if (options_.cycles != 1) output_.print(fmt::format("#\n# cycle {}\n", cycle));
+}
+
 void TablePrinter::start_row(const Operation& operation, const Case& what) {
   progress_.show(fmt::format("{} {} {} ...", operation.name(), name_of(what.dtype),
                              what.tensors.empty() ? format_size(what.bytes) : options_.tensors_name));

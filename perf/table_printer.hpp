@@ -25,6 +25,7 @@ class TablePrinter final : public Listener {
         without_reader_(without_reader),
         progress_(output.speaks()) {}
 
+  void start_cycle(int cycle) override;
   void start_operation(const Operation& operation) override;
   void start_row(const Operation& operation, const Case& what) override;
   void finish_row(const Operation& operation, const Row& row) override;

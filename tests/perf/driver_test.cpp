@@ -146,6 +146,7 @@ class ManyModes final : public Peer {
 
 class Quiet final : public Listener {
  public:
+  void start_cycle(int) override {}
   void start_operation(const Operation&) override {}
   void start_row(const Operation&, const Case&) override {}
   void finish_row(const Operation&, const Row&) override {}

@@ -175,6 +175,35 @@ TEST(PerfLaunchers, AnInterruptKeepsWhatWasMeasured) {
   expect_mention(ranks[0].error(), "interrupted after ");
 }
 
+TEST(PerfLaunchers, GroupsOfRanksMeasureAtTheSameTime) {
+  const std::string json = temporary("groups.json");
+  const Ranks ranks(4, {"all_reduce_add", "gather", "-b", "4K", "-e", "4K", "-n", "2", "--groups", "2", "-r",
+                        "all", "-J", json});
+  EXPECT_EQ(ranks.wait(), std::vector<int>(4, all_right)) << ranks[0].error();
+  expect_mention(ranks[0].out(), "# 2 groups of 2 ranks measure at the same time");
+  const auto document = nlohmann::json::parse(content_of(json));
+  EXPECT_EQ(document["settings"]["groups"], 2);
+  EXPECT_EQ(document["rows"].size(), 3U);  // of two roots
+  for (const auto& row : document["rows"]) {
+    EXPECT_EQ(row["devices"], 2);
+    EXPECT_EQ(row["out_of_place"]["wrong"], 0);
+  }
+  unlink(json.c_str());
+  const Ranks uneven(3, {"all_reduce_add", "--groups", "2"});
+  EXPECT_EQ(uneven.wait(), std::vector<int>(3, bad_usage));
+  expect_mention(uneven[0].error(), "--groups: 2 of 3 ranks, expected as many ranks in each");
+}
+
+TEST(PerfLaunchers, ARowInWhichARankStopsEndsInTime) {
+  const Ranks ranks(2, {"all_reduce_add", "-b", "1M", "-e", "1M", "-N", "0", "-T", "2"});
+  ranks[0].wait_for("# cycle 2");
+  ranks[1].signal(SIGSTOP);
+  EXPECT_EQ(ranks[0].wait(), timed_out) << ranks[0].error();
+  expect_mention(ranks[0].error(), "-T: all_reduce_add 1M float32 has taken more than 2 s");
+  ranks[1].signal(SIGKILL);
+  EXPECT_EQ(ranks[1].wait(), -1);
+}
+
 TEST(PerfLaunchers, ARankThatIsKilledIsMissed) {
   const Ranks ranks(3, {"all_reduce_add", "-b", "8", "-e", "64M", "-f", "2"});
   ranks[0].wait_for("float32");

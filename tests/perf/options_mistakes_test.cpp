@@ -19,14 +19,10 @@ TEST(PerfOptions, WhatNcclTestsHasBesidesIsRefusedWithWhatToUse) {
   const Mistake mistakes[] = {
       {{"all_reduce", "-t", "4"}, "-t,--nthreads of nccl-tests is no option here: "},
       {{"all_reduce", "--nthreads=4"}, "their number is -g"},
-      {{"all_reduce", "-m", "4"}, "--tensors"},
-      {{"all_reduce", "--agg_iters", "4"}, "--tensors"},
       {{"all_reduce", "--parallel_init", "1"}, "leave it out"},
       {{"all_reduce", "-z1"}, "--latency"},
       {{"all_reduce", "--blocking", "1"}, "--latency"},
       {{"all_reduce", "--stream_null", "1"}, "stream"},
-      {{"all_reduce", "--run_cycles", "3"}, "--repetitions"},
-      {{"all_reduce", "--timeout", "3"}, "timeout(1)"},
       {{"all_reduce", "--report_cputime", "1"}, "--latency"},
       {{"all_reduce", "-D", "1"}, "--peer nccl"},
   };
