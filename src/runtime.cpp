@@ -108,6 +108,27 @@ std::unique_ptr<Runtime> boot() {
   return boot_virtual_machine(virtual_devices::VirtualMachine::from_environment());
 }
 
+// Not inlined are what `get` and `require_device` seldom come to: every call would save registers for them.
+
+[[gnu::noinline]] Runtime& start() {
+  if (is_forked_off.load()) {
+    throw Error(
+        ErrorCode::unsupported,
+        "tutti: this process was forked from one that was using devices already, expected a fork before "
+        "their first use, or exec after it");
+  }
+  const Booting booting;
+  Runtime* const runtime = current_runtime.load(std::memory_order_acquire);
+  return runtime != nullptr ? *runtime : enter(boot());
+}
+
+[[noreturn, gnu::noinline]] void refuse_device(Device device, int device_count, std::string_view function) {
+  const std::string given = device.is_host() ? "the host" : std::to_string(device.index());
+  const std::string expected =
+      device_count == 0 ? "but there are no devices" : fmt::format("expected 0 to {}", device_count - 1);
+  throw Error(ErrorCode::invalid_argument, fmt::format("{}: device is {}, {}", function, given, expected));
+}
+
 }  // namespace
 
 struct Runtime::StreamPool {
@@ -122,17 +143,8 @@ struct Runtime::StreamPool {
 };
 
 Runtime& Runtime::get() {
-  if (Runtime* runtime = get_if_initialized()) [[likely]]
-    return *runtime;
-  if (is_forked_off.load()) {
-    throw Error(
-        ErrorCode::unsupported,
-        "tutti: this process was forked from one that was using devices already, expected a fork before "
-        "their first use, or exec after it");
-  }
-  const Booting booting;
   Runtime* const runtime = get_if_initialized();
-  return runtime != nullptr ? *runtime : enter(boot());
+  return runtime != nullptr ? *runtime : start();
 }
 
 int Runtime::count_devices() {
@@ -243,11 +255,8 @@ void Runtime::enable_peer_access(int device, int peer) {
 }
 
 void Runtime::require_device(Device device, std::string_view function) const {
-  if (device.index() >= 0 && device.index() < device_count_) return;
-  const std::string given = device.is_host() ? "the host" : std::to_string(device.index());
-  const std::string expected =
-      device_count_ == 0 ? "but there are no devices" : fmt::format("expected 0 to {}", device_count_ - 1);
-  throw Error(ErrorCode::invalid_argument, fmt::format("{}: device is {}, {}", function, given, expected));
+  if (device.index() < 0 || device.index() >= device_count_) [[unlikely]]
+    refuse_device(device, device_count_, function);
 }
 
 void Runtime::wait_event(backend::StreamRef stream, backend::EventHandle event) {
