@@ -23,8 +23,8 @@ TEST(LightMutex, IsTakenByOneAtATime) {
   EXPECT_FALSE(mutex.try_lock());
 }
 
-/// Some hold it for so long that the others fall asleep.
-TEST(LightMutex, OrdersWhatThreadsDoAndWakesAllThatSleep) {
+/// Some hold it for so long that the others come to nap.
+TEST(LightMutex, OrdersWhatThreadsDoAlsoIfTheySleep) {
   constexpr std::size_t threads = 4;
   constexpr std::size_t turns = 2000;
   LightMutex mutex;
