@@ -42,12 +42,7 @@ void TeamCall::set_root(int root) {
 }
 
 void TeamCall::set_operation(const ReduceOp& operation) {
-  if (const std::uint32_t most = team_.settings().most_multiprocessors;
-      most != backend::all_multiprocessors && operation.kind() == ReduceKind::compiled) {
-    arguments_.unsupported(
-        "options.multiprocessors is {}, but kernels that are compiled at run time take as many as there are",
-        most);
-  }
+  if (operation.kind() == ReduceKind::compiled) context_.require_unbounded(arguments_);
   request_.reduce_kind = operation.kind();
   operands_.operation = operation;
   signature_.reduce_kind = operation.kind();

@@ -40,8 +40,10 @@ class RowCopies {
       row += rows;
     }
   }
-  void queue(backend::Backend& backend, backend::StreamRef stream) const {
-    if (!segments_.empty()) backend.fan_out(stream, {.segments = segments_, .pointers = pointers_});
+  void queue(backend::Backend& backend, backend::StreamRef stream, std::uint32_t most_multiprocessors) const {
+    if (segments_.empty()) return;
+    backend.fan_out(
+        stream, {.segments = segments_, .pointers = pointers_, .most_multiprocessors = most_multiprocessors});
   }
 
  private:
@@ -105,7 +107,7 @@ void TeamCall::copy_rows(RowsTo to, std::size_t local, const Tensor& whole, cons
     part += bytes;
     in_whole += copy.row_bytes;
   }
-  copies.queue(context_.runtime().backend(), streams_[local]);
+  copies.queue(context_.runtime().backend(), streams_[local], team_.settings().most_multiprocessors);
 }
 
 void TeamCall::fill_wholes() {
@@ -132,7 +134,7 @@ void TeamCall::copy_inputs_in_place() {
     input = copy;
   }
   for (std::size_t local = 0; local < copies.size(); ++local)
-    copies[local].queue(context_.runtime().backend(), streams_[local]);
+    copies[local].queue(context_.runtime().backend(), streams_[local], team_.settings().most_multiprocessors);
 }
 
 const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId buffer) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/backend.hpp"
+#include "collectives/arguments.hpp"
 #include "collectives/link_scratch.hpp"
 #include "collectives/request.hpp"
 #include "runtime.hpp"
@@ -64,6 +65,9 @@ class TeamContext {
 
   /// Throws Error(unsupported) in a forked child. Returns itself.
   TeamContext& require_own_process();
+  /// Throws Error(unsupported), by `arguments`, if the communicator's options bound how many multiprocessors
+  /// a kernel may hold: for kernels that are compiled at run time, which take as many as there are.
+  void require_unbounded(const Arguments& arguments) const;
 
   [[nodiscard]] Runtime& runtime() const noexcept { return runtime_; }
   /// Of the local members.

@@ -63,6 +63,8 @@ std::string explain(const TeamContext& context) {
                                   : "";
   if (context.team().membership().spans_hosts() || context.team().settings().transport == TransportKind::nccl)
     return text + fmt::format("nccl: all calls that it can carry{}\n", no_sums);
+  if (context.team().settings().most_multiprocessors != backend::all_multiprocessors)
+    return text + "nccl not taken: it takes as many multiprocessors as it likes\n";
   text += fmt::format("nccl: the rest{}, where it can\n", no_sums);
   constexpr std::uint64_t no_limit = ~std::uint64_t{0};
   for (std::size_t value = 0; value < collective_count; ++value) {
@@ -110,6 +112,7 @@ std::string explain(const TeamContext& context, const Workload& workload) {
   }
   if (request.reduce_kind != ReduceKind::compiled || !traits_of(workload.collective).reduces)
     return explain_plan(context, request, root);
+  context.require_unbounded(arguments);
   std::string text;
   for (const CompiledStep& step : compiled_steps(request, members, root))
     text += fmt::format("step: {}\n{}", in_words(step),

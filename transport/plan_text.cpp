@@ -69,7 +69,7 @@ class Text {
       has_kernels |= std::holds_alternative<FanOutStep>(planned.step) ||
                      std::holds_alternative<ReductionStep>(planned.step);
     }
-    if (!has_kernels) return "none";
+    if (!has_kernels) return "none between devices";
     return is_bounded ? fmt::format("as many as there is work for, at most {}", plan_.most_multiprocessors)
                       : "as many as there is work for";
   }

@@ -93,7 +93,7 @@ struct CollectiveOptions {
   /// binding: the call throws Error(unsupported), with the reason, if that transport cannot carry it.
   TransportKind transport = TransportKind::automatic;
   Determinism determinism = Determinism::fastest;
-  /// How many multiprocessors the call's kernels may hold at a time on each device, so that other work has
+  /// How many multiprocessors each of the call's kernels may hold at a time, so that other work has
   /// the rest; more than there are means all. Nothing: as many as make it fastest (`explain` says how many).
   /// 0: none, only copy engines move bytes between devices; then sums are Error(unsupported). NCCL takes as
   /// many as it likes, and is not chosen where this is given; to name it is Error(unsupported), and so are

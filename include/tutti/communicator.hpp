@@ -132,8 +132,8 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// Collective: all processes of the exchange make it together. The exchange is not used afterwards. Throws
   /// on all ranks if one cannot take part: invalid_argument on a rank whose options are no good,
   /// peer_unavailable on the others; invalid_argument on all if they differ in what all must give alike
-  /// (`window_bytes`, `transport`, `determinism`, the backend); unsupported if they are on several hosts that
-  /// have no network; timeout, saying what other ranks have not done, if they do not come.
+  /// (`window_bytes`, `transport`, `determinism`, `multiprocessors`, the backend); unsupported if they are on
+  /// several hosts that have no network; timeout, saying what other ranks have not done, if they do not come.
   explicit Communicator(Exchange& exchange, const CommunicatorOptions& options = {});
   /// Of this process's devices alone.
   explicit Communicator(const CommunicatorOptions& options);

@@ -78,7 +78,7 @@ TEST_P(Multiprocessors, MayBeNoneWhereNothingIsAddedUp) {
   expect_right(options);
   for (const TransportKind transport : {TransportKind::automatic, TransportKind::staged}) {
     const std::string text = explained(transport);
-    EXPECT_TRUE(has(text, "\nmultiprocessors: none\n")) << text;
+    EXPECT_TRUE(has(text, "\nmultiprocessors: none between devices\n")) << text;
     EXPECT_FALSE(has(text, "kernel")) << text;
   }
 }
@@ -93,6 +93,25 @@ TEST_P(Multiprocessors, AreNotBoundedByNcclNorFewerThanNone) {
                       {"options.multiprocessors is -1", "expected at least 0"}));
   EXPECT_TRUE(refuses(calling({.transport = TransportKind::nccl, .multiprocessors = 4}),
                       ErrorCode::unsupported, {"nccl", "as many multiprocessors as it likes"}));
+}
+
+/// What is copied on within a device follows what has been copied there.
+TEST(MultiprocessorsOfCopies, MayBeNoneWhereADeviceHasSeveralOutputs) {
+  if (device_count() < 2) GTEST_SKIP() << "needs two devices";
+  const std::vector<Device> all = first_devices();
+  const Device last = all.back();
+  const Device before = all[all.size() - 2];
+  const std::vector<Device> places{last, last, before};
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    const HostArray values = random_bits(DType::float32, {100'000}, seed);
+    for (const Device source : {Device::host(), all.front()}) {
+      const TestTensor tensor(values, source, Placement::contiguous,
+                              source.is_host() ? HostMemory::pinned : HostMemory::pageable);
+      const std::vector<Tensor> results = broadcast(tensor.tensor(), places, {.multiprocessors = 0});
+      for (std::size_t i = 0; i < places.size(); ++i)
+        EXPECT_TRUE(holds(results[i], places[i], values)) << seed;
+    }
+  }
 }
 
 TEST(MultiprocessorsOfCompiledOperations, CannotBeBounded) {

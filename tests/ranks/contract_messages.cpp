@@ -138,8 +138,8 @@ void check_single_calls(Group& group) {
   EXPECT_TRUE(sent.untouched());
 }
 
-/// Elements of 4 bytes, so many that messages of them are large.
-std::int64_t large_count() {
+/// So many elements of 4 bytes make a large message.
+std::int64_t large_messages_from() {
   return backend_kind() == BackendKind::cuda ? 300'000 : 70'000;
 }
 
@@ -147,7 +147,7 @@ std::int64_t large_count() {
 /// small ones, and others of the same length.
 void check_large(const Group& group) {
   const int last = group.members() - 1;
-  const std::int64_t large = 2 * large_count() + 1;
+  const std::int64_t large = 2 * large_messages_from() + 1;
   std::vector<Letter> letters;
   for (const Placement placement : {Placement::contiguous, Placement::misaligned, Placement::gapped}) {
     for (const std::int64_t count : std::array<std::int64_t, 5>{large, 3, large, 131'073, 2 * large}) {
@@ -224,7 +224,7 @@ void messages_go_from_member_to_member(Group& group) {
 void messages_can_be_captured(Group& group) {
   // Of what goes between hosts, graphs replay no calls of all ranks.
   const bool sums_too = group.communicator.explain().find(" hosts:") == std::string::npos;
-  const auto letters = letters_of_all(group, {300, large_count()}, DType::int32, 900);
+  const auto letters = letters_of_all(group, {300, large_messages_from()}, DType::int32, 900);
   std::vector<Stream> streams;
   for (int i = 0; i < group.locals(); ++i) streams.emplace_back(group.device(i).index());
   std::optional<Letters> captured(std::in_place, group, letters);

@@ -49,9 +49,7 @@ const char* resolve_all(void* library, Functions& functions) {
   find("ncclAllReduce", functions.all_reduce);
   find("ncclAllGather", functions.all_gather);
   find("ncclReduceScatter", functions.reduce_scatter);
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
-  static_cast<void>(resolve(library, "ncclCommInitRankConfig", functions.comm_init_rank_config));
-#endif
+  find("ncclCommInitRankConfig", functions.comm_init_rank_config);
   return missing;
 }
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -90,15 +91,10 @@ class Connecting {
     const auto rank = static_cast<int>(first_local_ + local);
     if (most_multiprocessors_ == backend::all_multiprocessors)
       return nccl_.comm_init_rank(&communicators_[local], members, id_, rank);
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
-    if (nccl_.comm_init_rank_config != nullptr) {
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      config.maxCTAs = static_cast<int>(most_multiprocessors_);
-      return nccl_.comm_init_rank_config(&communicators_[local], members, id_, rank, &config);
-    }
-#endif
-    log_warning("options.multiprocessors is given, which NCCL can be told of from 2.17 on");
-    return ncclInvalidUsage;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    // For messages it makes a power of two of them, and not the next lower one.
+    config.maxCTAs = static_cast<int>(std::bit_floor(most_multiprocessors_));
+    return nccl_.comm_init_rank_config(&communicators_[local], members, id_, rank, &config);
   }
 
   Runtime& runtime_;

@@ -32,7 +32,7 @@ class RoundLauncher {
   RoundLauncher& operator=(const RoundLauncher&) = delete;
 
   /// Has all `streams` join the capture that one of them is in, if it is in any, ahead of `begin`: what is
-  /// allocated for them meanwhile is memory of the graph. Throws as that does.
+  /// allocated for them meanwhile is memory of the graph.
   void join_capture(std::span<const backend::StreamRef> streams) { is_captured_ = capture_.begin(streams); }
   /// Comes before anything else of a call but that. Throws what ended the team. Makes `streams`, one per
   /// local member, follow the calls before. If one of them is being captured, the others join the capture,

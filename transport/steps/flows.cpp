@@ -93,7 +93,7 @@ class FlowLowering {
   }
 
   void emit_direct() {
-    if (problem_.most_multiprocessors == 0) return emit_copies(direct_);
+    if (problem_.most_multiprocessors == 0) return emit_copies(direct_, host_copies_);
     std::uint64_t bytes = 0;
     bool fans_out = false;
     std::set<LaneId> sources;
@@ -109,7 +109,7 @@ class FlowLowering {
       emit_split();
     } else if (!small && !fans_out && bytes / direct_.size() >= copy_engine_limit(sources.size()) &&
                has_wide_rows()) {
-      emit_copies(direct_);
+      emit_copies(direct_, false);
     } else if (sources.size() > 1 && targets.size() == 1 && pulls_all(*targets.begin())) {
       emit_kernel(*targets.begin(), direct_);
       words_.insert("root pull");
@@ -190,8 +190,8 @@ class FlowLowering {
   }
 
   /// The sending device pushes, one copy after another: a single copy fills its links. What stays on the
-  /// device does not hold them up.
-  void emit_copies(std::span<const Leg> legs) {
+  /// device does not hold them up. `follow_copies`: sources may be what the plan has copied before.
+  void emit_copies(std::span<const Leg> legs, bool follow_copies) {
     std::set<LaneId> senders;
     for (const Leg& leg : legs) {
       if (!std::ranges::all_of(leg.targets, [&](Place target) { return is_at_home(leg, target); }))
@@ -202,7 +202,10 @@ class FlowLowering {
       for (const Place& target : leg.targets) {
         LaneId lane = lane_of(leg.flow.source);
         if (is_at_home(leg, target) && senders.contains(lane)) {
-          if (!side_lanes.contains(lane)) side_lanes[lane] = builder_.side_lane(lane);
+          if (!side_lanes.contains(lane)) {
+            side_lanes[lane] = builder_.side_lane(lane);
+            if (follow_copies) builder_.order(lane, side_lanes[lane]);
+          }
           lane = side_lanes[lane];
         }
         builder_.copy(copy_of(leg.flow, lane, target));
@@ -254,7 +257,7 @@ class FlowLowering {
 
   /// Each leader's kernel is queued behind the copies from pinned memory on its own lane.
   void emit_relays() {
-    problem_.most_multiprocessors == 0 ? emit_copies(relays_) : emit_pushes(relays_);
+    problem_.most_multiprocessors == 0 ? emit_copies(relays_, true) : emit_pushes(relays_);
     words_.insert("island relay");
   }
 

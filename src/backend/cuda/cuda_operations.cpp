@@ -108,7 +108,7 @@ void CudaBackend::ordered_reduction(StreamRef stream, const OrderedReduction& ta
 void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   thread_local TeamTable table;
   const CurrentDevice current(stream.device);
-  LaunchSite where = site(stream, "a team round", task.most_multiprocessors);
+  LaunchSite where = site(stream, "a team round");
   // In graphs, only where what comes before, a table's copy included, is known to be a team's kernel on the
   // same device.
   const bool is_captured = is_capturing(stream);
@@ -143,7 +143,7 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
 void CudaBackend::team_links(StreamRef stream, const TeamLinks& task) {
   thread_local LinkTable table;
   const CurrentDevice current(stream.device);
-  const LaunchSite where = site(stream, "messages between members", task.most_multiprocessors);
+  const LaunchSite where = site(stream, "messages between members");
   build_table(task, table);
   launch_table(stream, "link kernel", table, medium_parameter_table,
                [&](const TableArgument& argument) { return launch_links(where, task, argument, table); });

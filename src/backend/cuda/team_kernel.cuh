@@ -231,7 +231,8 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
 inline cudaError_t launch_team_kernel(const void* kernel, LaunchSite where, const TeamRound& task,
                                       const void* table, const TeamShape& shape,
                                       std::size_t shared_bytes_per_warp = 0) {
-  const TeamGrid grid = grid_for(shape, where.multiprocessors, task.teams_on_device);
+  const TeamGrid grid =
+      grid_for(shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors);
   TeamArguments arguments_beside = team_arguments(task, shape);
   void* arguments[] = {const_cast<void*>(table), &arguments_beside};
   cudaLaunchAttribute dependent{};

@@ -15,10 +15,11 @@ constexpr std::uint32_t smallest_sum_tile = smallest_tile;
 
 }  // namespace
 
-std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device) noexcept {
+std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device,
+                          std::uint32_t most_multiprocessors) noexcept {
   const auto chip = static_cast<std::uint32_t>(std::max(multiprocessors, 1));
   const std::uint32_t share = chip * team_blocks_per_multiprocessor / std::max(teams_on_device, 1U);
-  return std::clamp(share, 1U, std::min(chip, most_team_blocks));
+  return std::clamp(share, 1U, std::min({chip, most_team_blocks, most_multiprocessors}));
 }
 
 void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
@@ -34,7 +35,8 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
 
   std::ranges::copy(task.given, reinterpret_cast<std::byte**>(extend(table, task.given.size_bytes())));
 
-  const std::uint32_t warps = most_blocks(multiprocessors, task.teams_on_device) * team_warps_per_block;
+  const std::uint32_t warps =
+      most_blocks(multiprocessors, task.teams_on_device, task.most_multiprocessors) * team_warps_per_block;
   const Cut low_latency_cut{.exact_bytes = low_latency_tile(task.layout.lines)};
   const Cut copies_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_copy_tile};
   const Cut sums_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_sum_tile};
@@ -51,11 +53,12 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   shape.relay_gets = append_table(relay.copies, copies_cut, table);
 }
 
-TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t teams_on_device) noexcept {
+TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t teams_on_device,
+                  std::uint32_t most_multiprocessors) noexcept {
   const std::uint32_t tiles =
       std::max({shape.puts.tile_count, shape.gets.tile_count, shape.relay_gets.tile_count, 1U});
   const std::uint32_t blocks = tiles / team_warps_per_block + (tiles % team_warps_per_block != 0 ? 1U : 0U);
-  return {std::min(blocks, most_blocks(multiprocessors, teams_on_device)),
+  return {std::min(blocks, most_blocks(multiprocessors, teams_on_device, most_multiprocessors)),
           std::min(tiles, team_warps_per_block)};
 }
 

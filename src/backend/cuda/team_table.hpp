@@ -57,11 +57,12 @@ struct TeamGrid {
 
 /// Fills `table` for `task`. Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
 void build_table(const TeamRound& task, int multiprocessors, TeamTable& table);
-/// Blocks of a grid: no more than multiprocessors, or than leave room for as many of each other team on the
-/// device.
-[[nodiscard]] std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device) noexcept;
+/// Blocks of a grid: no more than multiprocessors, or than the task may hold, or than leave room for as many
+/// of each other team on the device.
+[[nodiscard]] std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device,
+                                        std::uint32_t most_multiprocessors) noexcept;
 /// One warp for each tile as far as that goes.
-[[nodiscard]] TeamGrid grid_for(const TeamShape& shape, int multiprocessors,
-                                std::uint32_t teams_on_device) noexcept;
+[[nodiscard]] TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t teams_on_device,
+                                std::uint32_t most_multiprocessors = all_multiprocessors) noexcept;
 
 }  // namespace tutti::backend::cuda
