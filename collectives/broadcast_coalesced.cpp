@@ -68,8 +68,10 @@ bool add_targets(const Arguments& arguments, TensorList tensors, TensorLists out
         are_plain = false;
         check_target(arguments, tensors[t], t, output, d, device);
       }
+      const bool is_left_alone = is_root && is_plain && is_source(tensors[t], output);
+      if (is_left_alone) call.leave_alone();
       // Of one row only: a second output on the same memory meets the input, and is looked into.
-      if (is_root && is_plain && is_source(tensors[t], output) && row_in_place.value_or(d) == d) {
+      if (is_left_alone && row_in_place.value_or(d) == d) {
         row_in_place = d;
         runs.add_in_place();
       } else {
@@ -126,23 +128,12 @@ Call start_packed_call(const Arguments& arguments, Packing& packing, TensorList 
     for (std::size_t t = 0; t < tensors.size(); ++t) {
       const Tensor& output = out[d][t];
       // A source is left alone: what is unpacked into it would be a stand-in that nothing was sent to.
-      call.add(is_source(tensors[t], output) ? output
-                                             : packing.output(output, layouts[t], Name("out", d, t), stream));
+      const bool is_left_alone = is_source(tensors[t], output);
+      if (is_left_alone) call.leave_alone();
+      call.add(is_left_alone ? output : packing.output(output, layouts[t], Name("out", d, t), stream));
     }
   }
   return call;
-}
-
-/// The buffers of outputs that are their sources.
-std::vector<std::uint64_t> find_in_place(TensorList tensors, TensorLists out) {
-  std::vector<std::uint64_t> found;
-  for (std::size_t d = 0; d < out.size(); ++d) {
-    if (out[d][0].device() != tensors[0].device()) continue;
-    for (std::size_t t = 0; t < tensors.size(); ++t) {
-      if (is_source(tensors[t], out[d][t])) found.push_back((d + 1) * tensors.size() + t);
-    }
-  }
-  return found;
 }
 
 }  // namespace
@@ -165,8 +156,6 @@ Call prepare_broadcast_coalesced(const Arguments& arguments, Packing& packing, T
     require_disjoint_one_by_one(arguments, inputs, outputs, InPlace::same_index, are_plain);
   }
   if (!are_plain) call = start_packed_call(arguments, packing, tensors, out, buffer_size, options);
-  const std::vector<std::uint64_t> in_place = find_in_place(tensors, out);
-  for (const std::uint64_t output : in_place) call.request().leave_alone(output);
   return call;
 }
 

@@ -49,8 +49,7 @@ void Call::add_row(backend::StreamRef stream) {
 }
 
 void Call::start_row(transport::LaneId lane) {
-  rows_.push_back(lane);
-  ready_.push_back(lane);
+  rows_.push_back({.lane = lane, .ready = lane});
   operands_.addresses.resize(next_ + columns());
   operands_.storages.resize(next_ + columns());
   last_storage_ = nullptr;
@@ -59,13 +58,14 @@ void Call::start_row(transport::LaneId lane) {
 void Call::add_result_row(backend::StreamRef own, std::uint64_t bytes) {
   constexpr std::uint64_t largest_small_result = std::uint64_t{1} << 20U;
   add_row(own);
-  if (bytes <= largest_small_result && root_ != transport::host_lane) ready_.back() = root_;
+  if (bytes <= largest_small_result && root_ != transport::host_lane) rows_.back().ready = root_;
   next_ += columns();
 }
 
 backend::StreamRef Call::first_use(std::size_t row) {
-  const bool is_own = ready_[row] == rows_[row] || launch_plan()->process_rounds;
-  return operands_.lanes[is_own ? rows_[row] : root_];
+  const auto [lane, ready] = rows_[row];
+  const bool is_own = ready == lane || launch_plan()->process_rounds;
+  return operands_.lanes[is_own ? lane : root_];
 }
 
 void Call::return_to(std::size_t row) {
@@ -89,9 +89,8 @@ void Call::join_capture() {
 }
 
 transport::PlanKey Call::key(transport::LaunchMode mode) const {
-  constexpr std::size_t plain_numbers = 9;  // five beside the lists, and each list's length
-  transport::PlanKey key(plain_numbers + operands_.lanes.size() + rows_.size() + ready_.size() +
-                         request_.shape.size());
+  constexpr std::size_t plain_numbers = 5;  // three beside the lists, and each list's length
+  transport::PlanKey key(plain_numbers + operands_.lanes.size() + rows_.size() + request_.words());
   key.add(static_cast<std::uint64_t>(request_.collective) | static_cast<std::uint64_t>(mode) << 8U |
           static_cast<std::uint64_t>(options_.transport) << 16U |
           static_cast<std::uint64_t>(options_.determinism) << 24U | static_cast<std::uint64_t>(root_) << 32U |
@@ -100,8 +99,8 @@ transport::PlanKey Call::key(transport::LaunchMode mode) const {
   key.add(transport::most_multiprocessors_of(options_.multiprocessors));
   key.add(operands_.lanes.size());
   for (const backend::StreamRef lane : operands_.lanes) key.add(static_cast<std::uint64_t>(lane.device));
-  key.add_all(rows_);
-  key.add_all(ready_);
+  key.add(rows_.size());
+  for (const auto [lane, ready] : rows_) key.add(std::uint64_t{lane} | std::uint64_t{ready} << 32U);
   request_.add_to(key);
   return key;
 }
@@ -118,9 +117,11 @@ transport::Problem Call::problem(transport::LaunchMode mode) const {
   problem.root = root_;
   for (const backend::StreamRef lane : operands_.lanes) problem.lane_devices.push_back(lane.device);
   problem.homes.reserve(rows_.size() * columns());
-  for (const transport::LaneId row : rows_) problem.homes.insert(problem.homes.end(), columns(), row);
-  problem.ready.reserve(problem.homes.size());
-  for (const transport::LaneId row : ready_) problem.ready.insert(problem.ready.end(), columns(), row);
+  problem.ready.reserve(rows_.size() * columns());
+  for (const auto [lane, ready] : rows_) {
+    problem.homes.insert(problem.homes.end(), columns(), lane);
+    problem.ready.insert(problem.ready.end(), columns(), ready);
+  }
   describe(request_, problem);
   return problem;
 }

@@ -45,7 +45,6 @@ class Call {
   /// Makes room for `rows` rows.
   void reserve(std::size_t rows) {
     rows_.reserve(rows);
-    ready_.reserve(rows);
     operands_.lanes.reserve(rows);
     operands_.addresses.reserve(rows * columns());
     operands_.storages.reserve(rows * columns());
@@ -58,12 +57,14 @@ class Call {
     if (storage != last_storage_) note_storage(storage);
     ++next_;
   }
+  /// The next buffer is an output that stays as it is.
+  void leave_alone() { request_.leave_alone(next_); }
   /// Adds all buffers of the row.
   void add_all(std::span<const Tensor> tensors) {
     for (const Tensor& tensor : tensors) add(tensor);
   }
   /// The root is the row started last.
-  void mark_root() { root_ = rows_.back(); }
+  void mark_root() { root_ = rows_.back().lane; }
   /// The stream to allocate the results of a row for, which is numbered from 0. Small results that the root
   /// writes are allocated for its stream: their device's stream then need not be waited for, which for eight
   /// devices costs more than the transfer. Large ones, and those that come by rounds, are allocated for their
@@ -80,7 +81,9 @@ class Call {
   }
 
   /// The stream of the row started `row`-th, which is not on the host.
-  [[nodiscard]] backend::StreamRef stream_of(std::size_t row) const { return operands_.lanes[rows_[row]]; }
+  [[nodiscard]] backend::StreamRef stream_of(std::size_t row) const {
+    return operands_.lanes[rows_[row].lane];
+  }
   [[nodiscard]] transport::Operands& operands() noexcept { return operands_; }
 
   /// The stream of a lane that is being captured, if one is; asked once, when all lanes are there.
@@ -95,6 +98,11 @@ class Call {
   void launch();
 
  private:
+  struct Row {
+    transport::LaneId lane = 0;
+    transport::LaneId ready = 0;  ///< whose stream the row's memory was allocated for
+  };
+
   void start_row(transport::LaneId lane);
   /// The plan of a launch, found once.
   [[nodiscard]] const std::shared_ptr<const transport::Plan>& launch_plan();
@@ -114,8 +122,7 @@ class Call {
   Request request_;
   std::uint64_t staging_bytes_ = default_buffer_size;
   transport::LaneId root_ = transport::host_lane;
-  std::vector<transport::LaneId> rows_;
-  std::vector<transport::LaneId> ready_;          ///< by row
+  std::vector<Row> rows_;
   std::optional<backend::StreamRef> row_stream_;  ///< of the row started last; none on the host
   const Storage* last_storage_ = nullptr;         ///< of that row
   std::size_t next_ = 0;                          ///< buffer

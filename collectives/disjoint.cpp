@@ -67,12 +67,12 @@ Name Named::name(std::size_t index) const {
 
 void MemoryRuns::start_list(bool is_output) {
   finish_run();
-  last_ = {0, 0, false, false, is_output};
+  last_ = {0, 0, 0, false, false, is_output};
 }
 
-void MemoryRuns::start_run(std::uintptr_t begin, std::uintptr_t end) {
+void MemoryRuns::start_run(std::uintptr_t begin, std::uintptr_t end, int device) {
   finish_run();
-  last_ = {begin, end, true, true, last_.is_output};
+  last_ = {begin, end, device, true, true, last_.is_output};
 }
 
 void MemoryRuns::finish_run() {

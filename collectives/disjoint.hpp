@@ -33,8 +33,9 @@ struct Named {
   [[nodiscard]] Name name(std::size_t index) const;
 };
 
-/// The memory of lists of tensors as runs: consecutive tensors whose addresses only ascend, or only descend.
-/// Tensors allocated one after another make a run or two.
+/// The memory of lists of tensors as runs: consecutive tensors of a device whose addresses only ascend, or
+/// only descend. Tensors allocated one after another make a run or two; those of other devices lie elsewhere,
+/// and what is in between is no memory of theirs.
 class MemoryRuns {
  public:
   void start_inputs() { start_list(false); }
@@ -44,14 +45,16 @@ class MemoryRuns {
     const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data());
     const std::uintptr_t end = begin + tensor.layout()->span_bytes();
     if (begin == end) return;
-    if (last_.ascends && begin >= last_.end) {
+    const int device = tensor.device().index();
+    const bool goes_on = device == last_.device;
+    if (goes_on && last_.ascends && begin >= last_.end) {
       last_.end = end;
       last_.descends = false;
-    } else if (last_.descends && end <= last_.begin) {
+    } else if (goes_on && last_.descends && end <= last_.begin) {
       last_.begin = begin;
       last_.ascends = false;
     } else {
-      start_run(begin, end);
+      start_run(begin, end, device);
     }
   }
   /// Takes the place of `add` for an output that is exactly an input, as it may be. No two such outputs may
@@ -68,13 +71,14 @@ class MemoryRuns {
   struct Run {
     std::uintptr_t begin;
     std::uintptr_t end;
+    int device;
     bool ascends;  ///< both while it is one tensor, neither while it is none
     bool descends;
     bool is_output;
   };
 
   void start_list(bool is_output);
-  void start_run(std::uintptr_t begin, std::uintptr_t end);
+  void start_run(std::uintptr_t begin, std::uintptr_t end, int device);
   void finish_run();
 
   std::array<Run, most_runs> runs_;  ///< the first `count_` of them

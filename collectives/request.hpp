@@ -64,6 +64,8 @@ struct Request {
   /// Of the tensors: of one member's, where all have such; of the whole, where it is scattered or gathered,
   /// or its parts differ in length.
   [[nodiscard]] std::uint64_t bytes() const;
+  /// How many numbers `add_to` adds.
+  [[nodiscard]] std::size_t words() const noexcept { return 4 + shape.size() + parts.size(); }
   void add_to(transport::PlanKey& key) const {
     key.add(static_cast<std::uint64_t>(reduce_kind));
     key.add(columns);  // how much of the shape is about them

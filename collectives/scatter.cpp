@@ -120,8 +120,6 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
   const auto size_of_chunk = [along](const Tensor& chunk) {
     return chunk.sizes()[static_cast<std::size_t>(along)];
   };
-  std::vector<Device> devices;
-  devices.reserve(out.size());
   std::int64_t sum = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
     const Name name{"out", i};
@@ -135,13 +133,16 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
           "the sizes of out along dimension {} add up to more than 2^63 - 1, expected {} as tensor", along,
           tensor.size(along));
     }
-    devices.push_back(out[i].device());
   }
   if (sum != tensor.size(along)) {
     arguments.fail("the sizes of out along dimension {} add up to {}, expected {} as tensor", along, sum,
                    tensor.size(along));
   }
-  arguments.streams(streams, devices, "output");
+  if (!streams.empty()) {
+    std::vector<Device> devices;
+    for (const Tensor& chunk : out) devices.push_back(chunk.device());
+    arguments.streams(streams, devices, "output");
+  }
   const std::array inputs{Named::one("tensor", tensor)};
   const std::array outputs{Named{"out", out}};
   require_disjoint(arguments, inputs, outputs, InPlace::forbidden);
@@ -149,7 +150,7 @@ Call prepare_scatter(const Arguments& arguments, Packing& packing, const Tensor&
   const Tensor source = packing.input(tensor, *dense_layout(tensor.layout()), "tensor");
   ScatterCall call(arguments, source, along, out.size(), options);
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const Stream stream = stream_for(streams, i, devices[i]);
+    const Stream stream = stream_for(streams, i, out[i].device());
     const std::int64_t size = size_of_chunk(out[i]);
     call.add_chunk(packing.output(out[i], *call.chunk_layout(size), Name("out", i), stream), size,
                    StreamAccess::ref(stream));
