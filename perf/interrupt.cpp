@@ -50,6 +50,10 @@ void note_overtime(const std::string& message) {
   overtime_since.store(now(), std::memory_order_release);
 }
 
+void forget_overtime() {
+  overtime_since = 0;
+}
+
 std::optional<Overtime> overtime() {
   const std::int64_t since = overtime_since.load(std::memory_order_acquire);
   if (since == 0) return std::nullopt;

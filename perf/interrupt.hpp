@@ -26,6 +26,8 @@ class TimedOut : public std::runtime_error {
 void watch_interrupts();
 /// From now on `check_interrupt` throws TimedOut with this message. May be called once, by any thread.
 void note_overtime(const std::string& message);
+/// The row has ended.
+void forget_overtime();
 /// Throws Interrupted if a signal was noted, and TimedOut if it is overtime. A few nanoseconds.
 void check_interrupt();
 /// The message and how long ago it was noted; nothing if it is not overtime.

@@ -179,6 +179,7 @@ int measure(Options options, const std::vector<std::string>& command_line, Proce
   } catch (const TimedOut& late) {
     results.failure = late.what();
     is_late = true;
+    forget_overtime();  // the ranks have agreed on it
   } catch (const Error& error) {
     results.failure = error.what();  // what was measured until then is worth keeping
   }

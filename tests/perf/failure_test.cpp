@@ -16,6 +16,7 @@ Failure error(ErrorCode code, const std::string& message) {
 TEST(PerfFailure, SurvivesBeingTold) {
   const std::exception_ptr exceptions[] = {std::make_exception_ptr(UsageError("-x: no")),
                                            std::make_exception_ptr(Interrupted()),
+                                           std::make_exception_ptr(TimedOut("-T: too long")),
                                            std::make_exception_ptr(Error(ErrorCode::out_of_memory, "full")),
                                            std::make_exception_ptr(std::runtime_error(""))};
   for (const std::exception_ptr& exception : exceptions) {
@@ -48,7 +49,9 @@ TEST(PerfFailure, CausesComeBeforeWhatTheyLedTo) {
   const Failure cause = error(ErrorCode::device_failure, "broken");
   EXPECT_EQ(first_cause({aborted, aborted, cause, cause}).message, "rank 2: broken");
   const Failure interrupted{Failure::Kind::interrupted, ErrorCode::internal, "interrupted"};
-  EXPECT_EQ(first_cause({aborted, cause, interrupted}).kind, Failure::Kind::interrupted);
+  const Failure late{Failure::Kind::timed_out, ErrorCode::internal, "-T: too long"};
+  EXPECT_EQ(first_cause({aborted, cause, late}).kind, Failure::Kind::timed_out);
+  EXPECT_EQ(first_cause({aborted, late, interrupted}).kind, Failure::Kind::interrupted);
 }
 
 }  // namespace

@@ -31,6 +31,16 @@ TEST(InterruptDeathTest, SignalsWithinASecondAreTheSameWish) {
   EXPECT_EXIT(hear(SIGINT, SIGTERM, std::chrono::milliseconds(10)), testing::ExitedWithCode(0), "noted");
 }
 
+TEST(PerfOvertime, IsFoundByTheNextCheckUntilItIsForgotten) {
+  EXPECT_FALSE(overtime());
+  note_overtime("-T: too long");
+  EXPECT_THROW(check_interrupt(), TimedOut);
+  EXPECT_EQ(overtime()->message, "-T: too long");
+  forget_overtime();
+  EXPECT_NO_THROW(check_interrupt());
+  EXPECT_FALSE(overtime());
+}
+
 TEST(InterruptDeathTest, ALaterSignalEndsTheProcess) {
   EXPECT_EXIT(hear(SIGINT, SIGINT, std::chrono::milliseconds(1100)), testing::KilledBySignal(SIGINT), "");
 }

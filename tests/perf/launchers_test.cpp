@@ -195,11 +195,12 @@ TEST(PerfLaunchers, GroupsOfRanksMeasureAtTheSameTime) {
 }
 
 TEST(PerfLaunchers, ARowInWhichARankStopsEndsInTime) {
-  const Ranks ranks(2, {"all_reduce_add", "-b", "1M", "-e", "1M", "-N", "0", "-T", "2"});
+  const Ranks ranks(
+      2, {"all_reduce_add", "-b", "1K", "-e", "1K", "-n", "1", "--repetitions", "1", "-N", "0", "-T", "5"});
   ranks[0].wait_for("# cycle 2");
   ranks[1].signal(SIGSTOP);
   EXPECT_EQ(ranks[0].wait(), timed_out) << ranks[0].error();
-  expect_mention(ranks[0].error(), "-T: all_reduce_add 1M float32 has taken more than 2 s");
+  expect_mention(ranks[0].error(), "-T: all_reduce_add 1K float32 has taken more than 5 s");
   ranks[1].signal(SIGKILL);
   EXPECT_EQ(ranks[1].wait(), -1);
 }
