@@ -70,8 +70,8 @@ class CopyOverlap : public testing::TestWithParam<Way> {
 };
 
 INSTANTIATE_TEST_SUITE_P(BothWays, CopyOverlap, testing::Values(Way::to_device, Way::from_device),
-                         [](const auto& info) {
-                           return std::string(info.param == Way::to_device ? "ToDevice" : "FromDevice");
+                         [](const auto& parameters) {
+                           return std::string(parameters.param == Way::to_device ? "ToDevice" : "FromDevice");
                          });
 
 TEST_P(CopyOverlap, TakesLessThanComputingAndCopyingInTurn) {
