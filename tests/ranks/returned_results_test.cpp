@@ -210,6 +210,8 @@ TEST(ReturnedResultsOfOneProcess, AreMemoryOfTheGraphOnAllDevices) {
           return communicator.all_to_all(mine, {sizes, sizes}, {sizes, sizes});
         },
         [&] { return replicate(communicator, {mine[0]}, 0).at(1); }};
+    synchronize(0);  // what the streams below do not follow
+    synchronize(1);
     const Stream origin(0);
     const Stream joining(1);
     const StreamGuard on_first(origin);
