@@ -15,9 +15,9 @@ namespace {
 
 using test::BlockPoolTest;
 using test::books_balance;
+using test::first_stream;
 using test::mebibyte;
 using test::other_stream;
-using test::stream;
 
 /// A pool that does not cut blocks of 64 MiB and more.
 class UncutBlocksTest : public testing::Test {
@@ -25,8 +25,8 @@ class UncutBlocksTest : public testing::Test {
   Block& fresh(std::size_t bytes) {
     next_address_ += std::uintptr_t{1} << 32;
     pool_.add_segment(reinterpret_cast<std::byte*>(next_address_), BlockPool::segment_bytes(bytes),
-                      BlockPool::pool_of(bytes), stream);
-    return *pool_.take(bytes, stream);
+                      BlockPool::pool_of(bytes), first_stream);
+    return *pool_.take(bytes, first_stream);
   }
   void give_back(Block& block) {
     pool_.release(block);
@@ -42,14 +42,14 @@ class UncutBlocksTest : public testing::Test {
 TEST_F(UncutBlocksTest, ServeOnlyWhatTheyHardlyExceed) {
   Block& uncut = fresh(100 * mebibyte);
   give_back(uncut);
-  EXPECT_EQ(pool_.take(50 * mebibyte, stream), nullptr) << "it would be cut, or largely unused";
-  EXPECT_EQ(pool_.take(70 * mebibyte, stream), nullptr) << "30 MiB would be unused";
-  EXPECT_EQ(pool_.take(90 * mebibyte, stream), &uncut);
+  EXPECT_EQ(pool_.take(50 * mebibyte, first_stream), nullptr) << "it would be cut, or largely unused";
+  EXPECT_EQ(pool_.take(70 * mebibyte, first_stream), nullptr) << "30 MiB would be unused";
+  EXPECT_EQ(pool_.take(90 * mebibyte, first_stream), &uncut);
   EXPECT_EQ(uncut.bytes, 100 * mebibyte);
   give_back(uncut);
   Block& shorter = fresh(60 * mebibyte);
   give_back(shorter);
-  EXPECT_EQ(pool_.take(20 * mebibyte, stream), &shorter);
+  EXPECT_EQ(pool_.take(20 * mebibyte, first_stream), &shorter);
   EXPECT_EQ(shorter.bytes, 20 * mebibyte);
   EXPECT_TRUE(books_balance(pool_.stats(), pool_.snapshot()));
 }
@@ -102,14 +102,15 @@ TEST_F(BlockPoolTest, FindsTheBlockInUseAroundAnAddress) {
 TEST_F(BlockPoolTest, KeepsTheMemoryOfGraphsApart) {
   const GraphPool graph{1};
   Block& ordinary = take(4096);
-  Block& graphs = take(4096, stream, graph);
+  Block& graphs = take(4096, first_stream, graph);
   EXPECT_NE(ordinary.segment, graphs.segment);
   const std::byte* const address = graphs.address;
   give_back(ordinary);
   give_back(graphs);
   EXPECT_NE(take(4096).address, address);
-  EXPECT_EQ(pool_.take(4096, stream, GraphPool{2}), nullptr);
-  EXPECT_EQ(take(4096, stream, graph).address, address) << "within the graph its own order keeps it safe";
+  EXPECT_EQ(pool_.take(4096, first_stream, GraphPool{2}), nullptr);
+  EXPECT_EQ(take(4096, first_stream, graph).address, address)
+      << "within the graph its own order keeps it safe";
   EXPECT_TRUE(pool_.has_segments_of(graph));
   EXPECT_FALSE(pool_.has_segments_of(GraphPool{2}));
   for (const MemorySegment& segment : pool_.snapshot())
@@ -118,7 +119,7 @@ TEST_F(BlockPoolTest, KeepsTheMemoryOfGraphsApart) {
 
 TEST_F(BlockPoolTest, GivesUpNoSegmentOfAGraphBeforeItIsDissolved) {
   const GraphPool graph{1};
-  give_back(take(4096, stream, graph));
+  give_back(take(4096, first_stream, graph));
   EXPECT_TRUE(pool_.remove_segments_cached_before(pool_.now()).empty());
   pool_.dissolve(graph);
   EXPECT_EQ(pool_.remove_segments_cached_before(pool_.now()).size(), 1U);
@@ -127,10 +128,10 @@ TEST_F(BlockPoolTest, GivesUpNoSegmentOfAGraphBeforeItIsDissolved) {
 TEST_F(BlockPoolTest, ServesEverybodyWithWhatADissolvedGraphHad) {
   const GraphPool graph{1};
   const GraphPool other{2};
-  Block& in_use = take(4096, stream, graph);
-  Block& large = take(3 * mebibyte, stream, graph);
+  Block& in_use = take(4096, first_stream, graph);
+  Block& large = take(3 * mebibyte, first_stream, graph);
   Block& of_other_stream = take(4096, other_stream, graph);
-  Block& of_other_graph = take(4096, stream, other);
+  Block& of_other_graph = take(4096, first_stream, other);
   const std::byte* const addresses[] = {large.address, of_other_stream.address};
   give_back(large);
   give_back(of_other_stream);

@@ -41,9 +41,9 @@ namespace {
 
 using test::BlockPoolTest;
 using test::books_balance;
+using test::first_stream;
 using test::mebibyte;
 using test::other_stream;
-using test::stream;
 using test::stream_of;
 
 TEST_F(BlockPoolTest, RoundsRequestsUpTo512Bytes) {
@@ -107,11 +107,11 @@ TEST_F(BlockPoolTest, TakesTheBestFit) {
 }
 
 TEST_F(BlockPoolTest, ServesEachStreamFromItsOwnSegments) {
-  Block& mine = take(4096, stream);
+  Block& mine = take(4096, first_stream);
   give_back(mine);
   Block& theirs = take(4096, other_stream);
   EXPECT_NE(theirs.segment, mine.segment);
-  EXPECT_EQ(&take(4096, stream), &mine);
+  EXPECT_EQ(&take(4096, first_stream), &mine);
   const Block& same_handle = take(4096, stream_of(1, 1));
   EXPECT_NE(same_handle.segment, mine.segment) << "equal handles on different devices are different streams";
 }
@@ -156,7 +156,7 @@ TEST_F(BlockPoolTest, GivesUpOnlyWholeSegments) {
   ASSERT_EQ(removed.size(), 1U);
   EXPECT_EQ(removed[0].address, address);
   EXPECT_EQ(removed[0].bytes, 40 * mebibyte);
-  EXPECT_EQ(removed[0].stream, stream);
+  EXPECT_EQ(removed[0].stream, first_stream);
   give_back(part);
   EXPECT_EQ(pool_.remove_segments_cached_before(pool_.now()).size(), 1U);
   EXPECT_EQ(pool_.stats().reserved_bytes.all.current, 0);
@@ -168,7 +168,7 @@ TEST_F(BlockPoolTest, KeepsSegmentsThatWereCachedLater) {
   Block& late = take(40 * mebibyte);
   EXPECT_TRUE(pool_.devices_of_cached_segments().empty());
   give_back(early);
-  EXPECT_EQ(pool_.devices_of_cached_segments(), std::vector<int>{stream.device});
+  EXPECT_EQ(pool_.devices_of_cached_segments(), std::vector<int>{first_stream.device});
   Block& again = take(20 * mebibyte);
   const BlockPool::Moment moment = pool_.now();
   give_back(again);
@@ -222,7 +222,7 @@ TEST_F(BlockPoolTest, FindsTheBestFitAmongManySizes) {
     for (const std::size_t size : sizes_cached()) {
       if (size >= request) best = std::min(best, size);
     }
-    Block* const block = pool_.take(request, stream);
+    Block* const block = pool_.take(request, first_stream);
     if (best == SIZE_MAX) {
       EXPECT_EQ(block, nullptr);
     } else {

@@ -17,9 +17,9 @@
 namespace tutti {
 namespace {
 
+using test::first_stream;
 using test::mebibyte;
 using test::other_stream;
-using test::stream;
 using test::stream_of;
 
 /// Everything that can be seen of a pool.
@@ -56,7 +56,8 @@ class Twins {
 
   explicit Twins(Segments segments) : segments_(segments) {}
 
-  Taken take(std::size_t bytes, backend::StreamRef of = stream, GraphPool graph_pool = GraphPool::none) {
+  Taken take(std::size_t bytes, backend::StreamRef of = first_stream,
+             GraphPool graph_pool = GraphPool::none) {
     Taken taken{plain_.take(bytes, of, graph_pool), repeating_.take(bytes, of, graph_pool)};
     if (taken.plain == nullptr && taken.repeating == nullptr) {
       both([&](BlockPool& pool) { grow(pool, bytes, of, graph_pool); });
@@ -74,7 +75,7 @@ class Twins {
     repeating_.free(*taken.repeating);
   }
   /// `times` times, in a row.
-  void repeat(int times, std::size_t bytes, backend::StreamRef of = stream,
+  void repeat(int times, std::size_t bytes, backend::StreamRef of = first_stream,
               GraphPool graph_pool = GraphPool::none) {
     for (int time = 0; time < times; ++time) free(take(bytes, of, graph_pool));
   }
@@ -141,7 +142,7 @@ TEST_P(RepeatingPoolTest, CountsEveryRepeat) {
     twins_.expect_alike();
     twins_.free(in_use);
     twins_.repeat(times, 15 * mebibyte, other_stream);
-    twins_.repeat(times, 15 * mebibyte, stream, GraphPool{7});
+    twins_.repeat(times, 15 * mebibyte, first_stream, GraphPool{7});
   }
 }
 

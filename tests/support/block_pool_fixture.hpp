@@ -17,13 +17,14 @@ inline constexpr std::size_t mebibyte = std::size_t{1} << 20;
 [[nodiscard]] inline backend::StreamRef stream_of(int device, std::uintptr_t handle) {
   return {reinterpret_cast<backend::StreamHandle>(handle), device};
 }
-inline const backend::StreamRef stream = stream_of(0, 1);
+inline const backend::StreamRef first_stream = stream_of(0, 1);
 inline const backend::StreamRef other_stream = stream_of(0, 2);
 
 /// A pool over addresses that are never touched.
 class BlockPoolTest : public testing::Test {
  protected:
-  Block& take(std::size_t bytes, backend::StreamRef of = stream, GraphPool graph_pool = GraphPool::none) {
+  Block& take(std::size_t bytes, backend::StreamRef of = first_stream,
+              GraphPool graph_pool = GraphPool::none) {
     Block* block = pool_.take(bytes, of, graph_pool);
     if (block == nullptr) {
       next_address_ += 64 * mebibyte;
