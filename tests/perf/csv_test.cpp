@@ -46,9 +46,9 @@ TEST(PerfCsv, HasALineForEachRowUnderTheNamesOfTheDocument) {
   const auto rows = rows_of(to_csv({}, results));
   const auto document = nlohmann::json::parse(to_json({}, results, {}))["rows"][0];
   ASSERT_EQ(rows.size(), 2U);
-  EXPECT_EQ(rows[0].at("operation"), document["operation"]);
+  EXPECT_EQ(rows[0].at("operation"), document["operation"].get<std::string>());
   EXPECT_EQ(rows[0].at("size"), document["size"].dump());
-  EXPECT_EQ(rows[0].at("algorithm"), document["algorithm"]);
+  EXPECT_EQ(rows[0].at("algorithm"), document["algorithm"].get<std::string>());
   EXPECT_EQ(rows[0].at("out_of_place.time_us"), document["out_of_place"]["time_us"].dump());
   EXPECT_EQ(rows[0].at("out_of_place.latency_us.p99"), document["out_of_place"]["latency_us"]["p99"].dump());
   EXPECT_EQ(rows[0].at("out_of_place.ranks.time_us"), "100.0;104.0");

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 /// tutti-perf as torchrun, a script or Slurm starts its ranks: by their variables, without MPI.
@@ -42,7 +43,7 @@ Variables with(Variables variables, const Variables& more) {
 
 std::unique_ptr<Program> start(const Variables& variables, const Words& words) {
   Words command{"/usr/bin/env"};
-  for (const auto& [name, value] : variables) command.push_back(name + "=" + value);
+  for (const auto& [name, value] : variables) command.push_back(fmt::format("{}={}", name, value));
   command.emplace_back(std::getenv("TUTTI_PERF_PROGRAM"));
   command.insert(command.end(), words.begin(), words.end());
   return std::make_unique<Program>(command);
