@@ -42,9 +42,9 @@ struct CommunicatorOptions {
   TransportKind transport = TransportKind::automatic;
   /// Bitwise: NCCL, which adds in an order of its own, carries no sums. The same on all ranks.
   Determinism determinism = Determinism::fastest;
-  /// How many multiprocessors the kernels of a call may hold at a time on each device, at least 1, the same
-  /// on all ranks; as for `CollectiveOptions::multiprocessors`, but that between hosts, and where NCCL is
-  /// named, NCCL is told. A batch with large messages takes 2 at least.
+  /// How many multiprocessors each kernel of a call may hold at a time, at least 1, the same on all ranks; as
+  /// for `CollectiveOptions::multiprocessors`, but that between hosts, and where NCCL is named, NCCL is told.
+  /// A batch with large messages takes 2 at least.
   std::optional<int> multiprocessors{};
 };
 

@@ -34,8 +34,8 @@
 /// other messages, too. Backends without such lanes need not know of them.
 ///
 /// A member does many messages at once, of many links: whatever piece can move does, and none waits for one
-/// of another link. Lanes do not wait for one another either, so it does not matter whether they are done at
-/// once or one after another.
+/// of another link. Nor does a lane wait for another one: who does them one after another keeps what it sends
+/// in a later lane waiting for what it receives in an earlier one, which the other side may send only then.
 namespace tutti::backend {
 
 struct LinkMessage {
