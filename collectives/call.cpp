@@ -4,7 +4,7 @@
 #include "backend/work_label.hpp"
 #include "thread_current.hpp"
 #include "transport/select.hpp"
-#include "transport/steps/plan_builder.hpp"
+#include "transport/plan_builder.hpp"
 #include "watching.hpp"
 
 #include <algorithm>

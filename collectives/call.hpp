@@ -7,7 +7,7 @@
 #include "transport/plan.hpp"
 #include "transport/plan_cache.hpp"
 #include "transport/problem.hpp"
-#include "transport/steps/launch.hpp"
+#include "transport/launch.hpp"
 #include "tutti/collectives.hpp"
 
 #include <cstdint>

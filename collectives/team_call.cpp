@@ -3,7 +3,7 @@
 
 #include "backend/work_label.hpp"
 #include "transport/select.hpp"
-#include "transport/steps/launch.hpp"
+#include "transport/launch.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 #include "transport/rounds/link_launcher.hpp"
 #include "transport/rounds/round_choice.hpp"
 #include "transport/rounds/round_launcher.hpp"
-#include "transport/steps/launch.hpp"
+#include "transport/launch.hpp"
 #include "transport/team/signature.hpp"
 #include "transport/team/team.hpp"
 #include "tutti/device.hpp"

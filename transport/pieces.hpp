@@ -2,7 +2,7 @@
 #pragma once
 
 #include "transport/problem.hpp"
-#include "transport/steps/plan_builder.hpp"
+#include "transport/plan_builder.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -6,7 +6,7 @@
 #include "support/test_tensor.hpp"
 #include "transport/select.hpp"
 #include "transport/steps/crew.hpp"
-#include "transport/steps/launch.hpp"
+#include "transport/launch.hpp"
 #include "transport/steps/signals.hpp"
 #include "tutti/collectives.hpp"
 #include "tutti/stream.hpp"

@@ -4,8 +4,8 @@
 #include "runtime.hpp"
 #include "transport/plan.hpp"
 #include "transport/problem.hpp"
+#include "transport/reach.hpp"
 #include "transport/rounds/process_team.hpp"
-#include "transport/steps/lowering.hpp"
 
 #include <memory>
 #include <mutex>

@@ -4,7 +4,7 @@
 #include "backend/operations.hpp"
 #include "transport/problem.hpp"
 #include "transport/rounds/round_plan.hpp"
-#include "transport/steps/plan_builder.hpp"
+#include "transport/plan_builder.hpp"
 
 #include <cstddef>
 #include <cstdint>

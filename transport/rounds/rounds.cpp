@@ -3,7 +3,7 @@
 
 #include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/round_stages.hpp"
-#include "transport/steps/plan_builder.hpp"
+#include "transport/plan_builder.hpp"
 #include "transport/tuning.hpp"
 
 #include <cstddef>

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/steps/plan_builder.hpp"
+#include "transport/plan_builder.hpp"
+#include "transport/reach.hpp"
 
-#include <functional>
 #include <string>
 
 /// The algorithms behind the p2p and staged transports. Both carry a problem the same way, and differ in
 /// which devices may touch which memory.
 namespace tutti::transport {
-
-/// Whether a device may read and write another's memory; true for itself.
-using Reach = std::function<bool(int device, int peer)>;
 
 /// Adds the steps that carry all flows of the builder's problem. Returns the algorithm in words.
 ///

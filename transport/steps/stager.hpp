@@ -2,7 +2,7 @@
 #pragma once
 
 #include "transport/pieces.hpp"
-#include "transport/steps/plan_builder.hpp"
+#include "transport/plan_builder.hpp"
 
 #include <cstdint>
 #include <map>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/steps/plan_builder.hpp"
+#include "transport/plan_builder.hpp"
 
 #include "tutti/error.hpp"
 

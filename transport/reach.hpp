@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+namespace tutti::transport {
+
+/// Whether a device may read and write another's memory; true for itself.
+using Reach = std::function<bool(int device, int peer)>;
+
+}  // namespace tutti::transport
