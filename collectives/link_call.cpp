@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <map>
 #include <span>
 #include <utility>
@@ -17,11 +16,8 @@ namespace tutti::collectives {
 namespace {
 
 using transport::team::LinkHalf;
-using transport::team::LinkTransfer;
 
 constexpr std::size_t most_messages_named = 4;
-/// Those who have not opened what they are to write to by then send through slots.
-constexpr std::chrono::milliseconds longest_wait_for_senders{200};
 
 }  // namespace
 
@@ -31,10 +27,6 @@ std::size_t LinkCall::member(const LinkItem& item) const {
 
 bool LinkCall::is_local(const LinkItem& item) const {
   return team_.membership().is_local(static_cast<std::size_t>(item.message.peer()));
-}
-
-bool LinkCall::is_by_nccl() const {
-  return team_.settings().transport == TransportKind::nccl;
 }
 
 bool LinkCall::is_received(const LinkItem& item) {
@@ -60,19 +52,8 @@ void LinkCall::add(const Message& message, const Name& tensor_name, const Name& 
 void LinkCall::require_means() const {
   const bool is_far = std::ranges::any_of(items_, [&](const LinkItem& item) { return !is_local(item); });
   if (!is_far) return;
-  if (is_by_nccl()) {
-    if (!context_.means().nccl->is_connected()) {
-      arguments_.unsupported(
-          "nccl was asked for{}, which all ranks connect in the first call that they all make by it, "
-          "expected such a call before, for instance a broadcast",
-          in_words(team_.settings().transport_source));
-    }
-    return;
-  }
-  if (team_.windows().layout().link_lanes == 0) {
-    arguments_.unsupported("options.window_bytes is {}, expected more for {} members",
-                           team_.settings().window_bytes, team_.membership().member_count());
-  }
+  if (const std::string refusal = context_.messages().refusal(); !refusal.empty())
+    arguments_.unsupported("{}", refusal);
 }
 
 void LinkCall::require_apart() const {
@@ -154,19 +135,14 @@ void LinkCall::collect_transfers() {
   }
 }
 
-MessageRoute LinkCall::route() const {
-  bool stays = true;
-  std::uint64_t largest = 0;
+transport::MessageShape LinkCall::shape() const {
+  transport::MessageShape shape;
   for (const LinkItem& item : items_) {
     if (is_local(item)) continue;
-    stays = false;
-    largest = std::max<std::uint64_t>(largest, item.message.tensor().nbytes());
+    ++shape.count;
+    shape.largest = std::max<std::uint64_t>(shape.largest, item.message.tensor().nbytes());
   }
-  if (stays) return MessageRoute::inside_process;
-  if (is_by_nccl()) return MessageRoute::by_nccl;
-  if (is_direct(largest)) return MessageRoute::direct;
-  return team_.windows().layout().goes_in_lines(largest) ? MessageRoute::in_lines
-                                                         : MessageRoute::through_slots;
+  return shape;
 }
 
 std::string LinkCall::messages_in_words() const {
@@ -183,7 +159,7 @@ std::string LinkCall::messages_in_words() const {
 }
 
 watching::WatchedCall LinkCall::watched() const {
-  watching::WatchedCall watched = TeamTurn::watched(context_.plan_for(route())->summary);
+  watching::WatchedCall watched = TeamTurn::watched(plan()->summary);
   watched.messages_by = name_;
   watched.messages = messages_in_words();
   for (const LinkItem& item : items_) watched.bytes += item.message.tensor().nbytes();
@@ -204,31 +180,6 @@ void LinkCall::run() {
   carry_out([&] { enqueue(halves_.empty() ? 0 : team_.links().post(halves_, is_captured())); });
 }
 
-bool LinkCall::is_direct(std::uint64_t bytes) const {
-  return bytes > transport::team::direct_messages_from(context_.runtime(), team_);
-}
-
-void LinkCall::invite(std::uint64_t number) {
-  transport::team::Registrations* const registrations = is_by_nccl() ? nullptr : team_.registrations();
-  const auto is_invited = [&](const LinkTransfer& transfer) {
-    return !transfer.half.is_sent && is_direct(transfer.bytes);
-  };
-  if (registrations == nullptr || std::ranges::none_of(transfers_, is_invited)) return;
-  for (const LinkTransfer& transfer : transfers_) {
-    if (is_invited(transfer)) {
-      registrations->prepare_invitation(number, transfer.half.member - team_.membership().first_local(),
-                                        transfer.address);
-    }
-  }
-  const auto deadline = std::chrono::steady_clock::now() + longest_wait_for_senders;
-  for (LinkTransfer& transfer : transfers_) {
-    if (is_invited(transfer)) {
-      transfer.invited_to =
-          registrations->invite(is_captured(), transfer.address, transfer.half.peer, deadline);
-    }
-  }
-}
-
 void LinkCall::enqueue(std::uint64_t number) {
   keep_memory();
   const backend::WorkLabel label(this, [](const void* call) {
@@ -236,14 +187,9 @@ void LinkCall::enqueue(std::uint64_t number) {
     return fmt::format("{} of a communicator: {}", link_call->name_, link_call->messages_in_words());
   });
   copy_pairs();
-  invite(number);
-  if (!transfers_.empty() && is_by_nccl()) {
-    transport::team::launch_links_by_nccl(context_.runtime(), team_, *context_.means().nccl, number,
-                                          transfers_, streams_);
-  } else if (!transfers_.empty()) {
-    context_.link_launcher().launch(context_.launcher().launching(), number, transfers_, streams_);
-  }
-  context_.set_last_plan(context_.plan_for(route()));
+  if (!transfers_.empty())
+    context_.messages().launch(context_.launcher().launching(), number, transfers_, streams_);
+  context_.set_last_plan(plan());
   packing_.unpack();
 }
 

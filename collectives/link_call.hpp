@@ -3,11 +3,12 @@
 
 #include "collectives/link_scratch.hpp"
 #include "collectives/team_turn.hpp"
-#include "transport/rounds/link_launcher.hpp"
+#include "transport/messages.hpp"
 #include "tutti/message.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,8 +42,6 @@ class LinkCall final : public TeamTurn {
   [[nodiscard]] std::size_t member(const LinkItem& item) const;
   [[nodiscard]] bool is_local(const LinkItem& item) const;
   [[nodiscard]] static bool is_received(const LinkItem& item);
-  /// What goes to other processes.
-  [[nodiscard]] bool is_by_nccl() const;
   void require_means() const;
   void require_apart() const;
   /// The sides of messages inside this process, in order.
@@ -51,15 +50,13 @@ class LinkCall final : public TeamTurn {
   void copy_pairs();
   /// What goes to other ranks, and comes from them.
   void collect_transfers();
-  /// Of the batch of this number. What is received, if it is large, invites its sender, whose process is
-  /// to open the memory.
-  void invite(std::uint64_t number);
   void enqueue(std::uint64_t number);
-  /// Whether a message of so many bytes, to or from another process, is written where it is received, if that
-  /// can be.
-  [[nodiscard]] bool is_direct(std::uint64_t bytes) const;
   void keep_memory() const;
-  [[nodiscard]] MessageRoute route() const;
+  /// Of what goes to other processes, and comes from them.
+  [[nodiscard]] transport::MessageShape shape() const;
+  [[nodiscard]] const std::shared_ptr<const transport::Plan>& plan() const {
+    return context_.messages().plan_for(shape());
+  }
   /// "4000 float32 to member 1, 10 int8 from member 2 and 3 more".
   [[nodiscard]] std::string messages_in_words() const;
   [[nodiscard]] watching::WatchedCall watched() const;

@@ -130,7 +130,16 @@ void TeamCall::copy_inputs_in_place() {
   for (const auto& [local, column] : in_place_) {
     Tensor& input = inputs_[local * columns() + column];
     const Tensor copy = tutti::empty(input.sizes(), {.dtype = input.dtype(), .device = input.device()});
-    copies[local].add({.target = address_of(copy), .source = address_of(input), .row_bytes = input.nbytes()});
+    // Of equal parts the member's own stays where it is, and nobody takes it from the copy.
+    const std::uint64_t kept = request_.parts.empty() ? input.nbytes() / members() : 0;
+    const std::uint64_t before = kept * (first_local() + local);
+    const auto add = [&](std::uint64_t begin, std::uint64_t end) {
+      copies[local].add({.target = address_of(copy) + begin,
+                         .source = address_of(input) + begin,
+                         .row_bytes = end - begin});
+    };
+    add(0, before);
+    add(before + kept, input.nbytes());
     input = copy;
   }
   for (std::size_t local = 0; local < copies.size(); ++local)

@@ -13,35 +13,12 @@
 #include <fmt/format.h>
 
 namespace tutti::collectives {
-namespace {
-
-PlanSummary summary_of(MessageRoute route, TransportKind by_windows) {
-  const auto summary = [](TransportKind transport, const char* algorithm) {
-    return PlanSummary{.transport = std::string(name_of(transport)), .algorithm = algorithm};
-  };
-  switch (route) {
-    case MessageRoute::inside_process:
-      return summary(TransportKind::p2p, "copy engines");
-    case MessageRoute::by_nccl:
-      return summary(TransportKind::nccl, "send and receive");
-    case MessageRoute::direct:
-      return summary(by_windows, "messages, large ones direct");
-    case MessageRoute::in_lines:
-      return summary(by_windows, "messages in lines");
-    case MessageRoute::through_slots:
-      break;
-  }
-  return summary(by_windows, "messages through slots");
-}
-
-}  // namespace
-
 TeamContext::TeamContext(Exchange& exchange, const transport::team::Team::Settings& settings)
     : devices_(settings.devices.begin(), settings.devices.end()),
       team_(runtime_, exchange, settings),
       launcher_(runtime_, team_),
-      link_launcher_(runtime_, team_),
-      means_(transport::team::means_of(team_, runtime_.backend().kind())) {
+      means_(transport::team::means_of(team_, runtime_.backend().kind())),
+      messages_(runtime_, team_, means_) {
   const TransportKind transport = team_.settings().transport;
   const TransportSource source = team_.settings().transport_source;
   if (transport != TransportKind::automatic && transport != TransportKind::nccl) {
@@ -102,7 +79,7 @@ transport::Plan TeamContext::plan(const Request& request, transport::Problem pro
   }
   problem.ready = problem.homes;
   describe(request, problem);
-  return transport::select(runtime_, problem, &means_);
+  return transport::select(problem, means_);
 }
 
 transport::Plan TeamContext::make_plan(const Request& request, std::size_t root) const {
@@ -121,16 +98,6 @@ std::shared_ptr<const transport::Plan> TeamContext::plan_for(const Request& requ
     problem.is_captured = is_captured;
     return plan(request, std::move(problem));
   });
-}
-
-const std::shared_ptr<const transport::Plan>& TeamContext::plan_for(MessageRoute route) {
-  std::shared_ptr<const transport::Plan>& kept = message_plans_[static_cast<std::size_t>(route)];
-  if (kept == nullptr) {
-    auto plan = std::make_shared<transport::Plan>();
-    plan->summary = summary_of(route, team_.windows().transport());
-    kept = std::move(plan);
-  }
-  return kept;
 }
 
 }  // namespace tutti::collectives

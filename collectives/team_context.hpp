@@ -6,13 +6,13 @@
 #include "collectives/link_scratch.hpp"
 #include "collectives/request.hpp"
 #include "runtime.hpp"
+#include "transport/launch.hpp"
+#include "transport/messages.hpp"
 #include "transport/plan.hpp"
 #include "transport/plan_cache.hpp"
 #include "transport/problem.hpp"
-#include "transport/rounds/link_launcher.hpp"
 #include "transport/rounds/round_choice.hpp"
 #include "transport/rounds/round_launcher.hpp"
-#include "transport/launch.hpp"
 #include "transport/team/signature.hpp"
 #include "transport/team/team.hpp"
 #include "tutti/device.hpp"
@@ -20,7 +20,6 @@
 #include "tutti/tensor.hpp"
 #include "watching.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -52,10 +51,6 @@ struct TeamScratch {
   LinkScratch links;             ///< of messages
 };
 
-/// How the largest of the messages from and to other ranks travels, if a batch has any.
-enum class MessageRoute : std::uint8_t { inside_process, by_nccl, direct, in_lines, through_slots };
-inline constexpr std::size_t message_route_count = 5;
-
 /// What the calls of one communicator share: its team, who launches the team's rounds, and the plans that
 /// have been made for it. Calls of several threads take turns by the team's lock.
 class TeamContext {
@@ -75,7 +70,7 @@ class TeamContext {
   [[nodiscard]] transport::team::Team& team() noexcept { return team_; }
   [[nodiscard]] const transport::team::Team& team() const noexcept { return team_; }
   [[nodiscard]] transport::team::RoundLauncher& launcher() noexcept { return launcher_; }
-  [[nodiscard]] transport::team::LinkLauncher& link_launcher() noexcept { return link_launcher_; }
+  [[nodiscard]] transport::MessageLauncher& messages() noexcept { return messages_; }
   [[nodiscard]] const transport::team::TeamMeans& means() const noexcept { return means_; }
   [[nodiscard]] TeamScratch& scratch() noexcept { return scratch_; }
   /// For who watches: unlike those of the process's other teams.
@@ -87,8 +82,6 @@ class TeamContext {
   [[nodiscard]] transport::Plan make_plan(const Request& request, std::size_t root) const;
   /// The plan of the call that is being made, from the cache if it was made before.
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(const Request& request, std::size_t root);
-  /// The plan of messages that go so, which has a summary and no steps.
-  [[nodiscard]] const std::shared_ptr<const transport::Plan>& plan_for(MessageRoute route);
 
   void set_last_plan(std::shared_ptr<const transport::Plan> plan) noexcept { last_plan_ = std::move(plan); }
   /// Of the last call; empty strings before the first.
@@ -104,12 +97,10 @@ class TeamContext {
   std::vector<Device> devices_;
   transport::team::Team team_;
   transport::team::RoundLauncher launcher_;
-  transport::team::LinkLauncher link_launcher_;
   transport::team::TeamMeans means_;
+  transport::MessageLauncher messages_;
   transport::PlanCache plans_;
   transport::PlanKey key_;  ///< of the call that is being made; keeps its memory
-  /// By route; nullptr: not asked for yet.
-  std::array<std::shared_ptr<const transport::Plan>, message_route_count> message_plans_;
   std::shared_ptr<const transport::Plan> last_plan_;
   TeamScratch scratch_;
   std::uint64_t number_ = watching::number_team();

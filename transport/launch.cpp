@@ -178,9 +178,8 @@ void launch_rounds(Runtime& runtime, const Plan& plan, Operands& operands, team:
   bind_temporaries(operands, turn.temporaries);
   operands.lanes.swap(turn.streams);
   try {
-    plan.process_rounds->team->launch(operands.lanes, [&](const TeamBinding& call) {
-      PlanLauncher(runtime, plan, operands, &call).run();
-    });
+    plan.process_rounds->team->launch(
+        operands.lanes, [&](const TeamBinding& call) { PlanLauncher(runtime, plan, operands, &call).run(); });
   } catch (...) {
     record_all_uses(operands);
     throw;

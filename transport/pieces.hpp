@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "transport/problem.hpp"
 #include "transport/plan_builder.hpp"
+#include "transport/problem.hpp"
 
 #include <algorithm>
 #include <cstdint>

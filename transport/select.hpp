@@ -2,6 +2,7 @@
 #pragma once
 
 #include "runtime.hpp"
+#include "transport/messages.hpp"
 #include "transport/plan.hpp"
 #include "transport/problem.hpp"
 #include "transport/rounds/round_choice.hpp"
@@ -11,17 +12,27 @@
 namespace tutti::transport {
 
 /// Chooses a transport for `problem` and has it make the plan. The plan's `reasons` say why this one and not
-/// the others. `team`: of a team's problem, what the team can do; none for what a process does alone.
+/// the others.
 ///
-/// The order of choice is a table: NCCL, rounds, and for what a process does alone steps by p2p, then staged;
-/// the first that is viable and whose turn it is wins. A transport that the caller or `TUTTI_TRANSPORT`
-/// names is binding: throws Error(unsupported), with the reason, if it cannot carry the problem. Runs the P2P
-/// self-test for pairs not tested yet.
-[[nodiscard]] Plan select(Runtime& runtime, const Problem& problem, const team::TeamMeans* team = nullptr);
+/// The order of choice is a table (`candidates.hpp`): rounds among the process's own devices, NCCL, then
+/// steps by p2p, then staged; the first that is viable and whose turn it is wins. A transport that the caller
+/// or `TUTTI_TRANSPORT` names is binding: throws Error(unsupported), with the reason, if it cannot carry the
+/// problem. Runs the P2P self-test for pairs not tested yet.
+[[nodiscard]] Plan select(Runtime& runtime, const Problem& problem);
+
+/// Likewise for a problem of a team, by what the team can do: NCCL, then rounds.
+[[nodiscard]] Plan select(const Problem& problem, const team::TeamMeans& team);
 
 /// Throws Error(unsupported) for a team's problem that `select` could plan in no way, whatever its flows and
 /// reductions, which may not be known yet.
 void require_possible(const Problem& problem, const team::TeamMeans& team);
+
+/// Likewise for messages: by NCCL where it is `wished` for, else direct, in lines, or through slots, the
+/// first that can carry the largest.
+[[nodiscard]] MessageRoute select(const MessageShape& messages, const team::TeamMeans& team,
+                                  TransportKind wished) noexcept;
+/// What is said of messages that go so; a plan without steps.
+[[nodiscard]] Plan plan_of(MessageRoute route, const team::TeamMeans& team);
 
 /// The plan in words: summary, reasons and steps, several lines.
 [[nodiscard]] std::string to_text(const Plan& plan);

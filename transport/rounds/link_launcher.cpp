@@ -2,31 +2,14 @@
 #include "transport/rounds/link_launcher.hpp"
 
 #include "backend/thread.hpp"
-#include "transport/tuning.hpp"
 
 #include <algorithm>
 #include <exception>
-#include <limits>
 #include <mutex>
 #include <shared_mutex>
 #include <tuple>
 
 namespace tutti::transport::team {
-namespace {
-
-void mark_streams(Team& team, std::uint64_t number, std::span<const backend::StreamRef> streams) {
-  for (std::size_t local = 0; local < streams.size(); ++local)
-    team.progress().mark_batch(local, number, streams[local]);
-}
-
-}  // namespace
-
-std::uint64_t direct_messages_from(Runtime& runtime, const Team& team) noexcept {
-  if (team.registrations() == nullptr) return std::numeric_limits<std::uint64_t>::max();
-  return std::max(link_tuning_of(runtime.backend().kind()).direct_from,
-                  team.windows().layout().most_in_lines());
-}
-
 /// By link, each in order, first those on which the member sends: that can begin at once. Nothing for members
 /// that do nothing.
 void LinkLauncher::divide(std::span<const LinkTransfer> transfers) {
@@ -80,7 +63,7 @@ void LinkLauncher::launch_member(const MemberTransfers& member,
        .process = static_cast<std::uint32_t>(membership.rank()),
        .teams_on_device = team_.live_teams().count_on(membership.devices()[member.local]),
        .most_multiprocessors = team_.settings().most_multiprocessors,
-       .direct_from = direct_messages_from(runtime_, team_),
+       .direct_from = direct_from_,
        .parts = std::span(parts_).subspan(member.first_part, member.part_count),
        .messages = std::span(messages_).subspan(member.first_message, member.message_count)});
 }
@@ -116,10 +99,11 @@ void LinkLauncher::launch_each_apart(std::span<const backend::StreamRef> streams
   if (failure) std::rethrow_exception(failure);
 }
 
-void LinkLauncher::launch(Launching launching, std::uint64_t number, std::span<const LinkTransfer> transfers,
+void LinkLauncher::launch(Launching launching, bool is_captured, std::uint64_t direct_from,
+                          std::span<const LinkTransfer> transfers,
                           std::span<const backend::StreamRef> streams) {
+  direct_from_ = direct_from;
   divide(transfers);
-  const bool is_captured = number == 0;
   {
     std::unique_lock<std::shared_mutex> gate;
     if (members_.size() > 1) gate = runtime_.launch_together();
@@ -130,31 +114,6 @@ void LinkLauncher::launch(Launching launching, std::uint64_t number, std::span<c
     }
   }
   team_.news().announce();
-  if (!is_captured) mark_streams(team_, number, streams);
-}
-
-void launch_links_by_nccl(Runtime& runtime, Team& team, TeamNccl& nccl, std::uint64_t number,
-                          std::span<const LinkTransfer> transfers,
-                          const std::vector<backend::StreamRef>& streams) {
-  nccl::CallList list;
-  std::vector<std::byte*> addresses;
-  for (const LinkTransfer& transfer : transfers) {
-    if (transfer.bytes == 0) continue;  // on both sides
-    const LinkHalf& half = transfer.half;
-    nccl::Call call{.function = half.is_sent ? nccl::Function::send : nccl::Function::receive,
-                    .lane = static_cast<LaneId>(half.member - team.membership().first_local()),
-                    .rank = static_cast<int>(half.member),
-                    .peer = static_cast<int>(half.peer),
-                    .count = transfer.bytes};
-    (half.is_sent ? call.source : call.target) = Place{.buffer = static_cast<BufferId>(addresses.size())};
-    addresses.push_back(transfer.address);
-    list.calls.push_back(call);
-  }
-  list.group_ends.push_back(list.calls.size());
-  if (!list.calls.empty()) {
-    nccl.enqueue(list, {.backend = runtime.backend(), .addresses = addresses, .lanes = streams});
-  }
-  if (number != 0) mark_streams(team, number, streams);
 }
 
 }  // namespace tutti::transport::team

@@ -4,7 +4,6 @@
 #include "backend/team_links.hpp"
 #include "runtime.hpp"
 #include "transport/launching.hpp"
-#include "transport/nccl/team_nccl.hpp"
 #include "transport/team/links.hpp"
 #include "transport/team/team.hpp"
 
@@ -24,10 +23,6 @@ struct LinkTransfer {
   std::byte* invited_to = nullptr;
 };
 
-/// Messages of more bytes than so many are written where they are received, if their receiver says where: the
-/// same on all ranks.
-[[nodiscard]] std::uint64_t direct_messages_from(Runtime& runtime, const Team& team) noexcept;
-
 /// Queues what local members send to members of other ranks, and receive from them: one kernel for each local
 /// member that does. Keeps the memory of its lists from one batch to the next. One batch at a time.
 class LinkLauncher {
@@ -36,10 +31,11 @@ class LinkLauncher {
   LinkLauncher(const LinkLauncher&) = delete;
   LinkLauncher& operator=(const LinkLauncher&) = delete;
 
-  /// `streams`: of the local members. `number`: of the batch as `Links::post` has said; its streams are
-  /// marked unless it is 0. Throws what a launch throws: others wait for what has not been launched.
-  void launch(Launching launching, std::uint64_t number, std::span<const LinkTransfer> transfers,
-              std::span<const backend::StreamRef> streams);
+  /// `streams`: of the local members. Messages of more bytes than `direct_from` are written where they are
+  /// received, if their receiver says where: the same on all ranks. Throws what a launch throws: others wait
+  /// for what has not been launched.
+  void launch(Launching launching, bool is_captured, std::uint64_t direct_from,
+              std::span<const LinkTransfer> transfers, std::span<const backend::StreamRef> streams);
 
  private:
   /// What one local member does: a range of `parts_` and one of `messages_`.
@@ -59,15 +55,11 @@ class LinkLauncher {
 
   Runtime& runtime_;
   Team& team_;
+  std::uint64_t direct_from_ = 0;            ///< of the batch
   std::vector<const LinkTransfer*> sorted_;  ///< of the batch
   std::vector<MemberTransfers> members_;     ///< those that do something
   std::vector<backend::LinkPart> parts_;
   std::vector<backend::LinkMessage> messages_;
 };
-
-/// Likewise by NCCL, which is connected: as one group of sends and receives, of bytes.
-void launch_links_by_nccl(Runtime& runtime, Team& team, TeamNccl& nccl, std::uint64_t number,
-                          std::span<const LinkTransfer> transfers,
-                          const std::vector<backend::StreamRef>& streams);
 
 }  // namespace tutti::transport::team

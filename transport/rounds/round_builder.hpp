@@ -2,9 +2,9 @@
 #pragma once
 
 #include "backend/operations.hpp"
+#include "transport/plan_builder.hpp"
 #include "transport/problem.hpp"
 #include "transport/rounds/round_plan.hpp"
-#include "transport/plan_builder.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -90,6 +90,11 @@ std::string reason_against_direct(const CallShape& shape, const TeamMeans& means
 
 }  // namespace
 
+std::uint64_t direct_messages_from(const TeamMeans& means) noexcept {
+  if (means.most_given == 0) return std::numeric_limits<std::uint64_t>::max();
+  return std::max(link_tuning_of(means.backend).direct_from, means.layout.most_in_lines());
+}
+
 std::uint64_t message_bytes(const TeamMeans& means) noexcept {
   return std::min(round_tuning_of(means.backend).message_bytes, means.layout.slot_bytes);
 }

@@ -50,6 +50,10 @@ struct RoundChoice {
 /// Messages through slots are cut into pieces of so many bytes.
 [[nodiscard]] std::uint64_t message_bytes(const TeamMeans& means) noexcept;
 
+/// Messages from one member to another of more bytes than so many are written where they are received, if
+/// that can be: the same on all ranks.
+[[nodiscard]] std::uint64_t direct_messages_from(const TeamMeans& means) noexcept;
+
 /// Which rounds carry a call of this shape best, if rounds do.
 [[nodiscard]] RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexcept;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/rounds.hpp"
 
+#include "transport/plan_builder.hpp"
 #include "transport/rounds/round_plan.hpp"
 #include "transport/rounds/round_stages.hpp"
-#include "transport/plan_builder.hpp"
 #include "transport/tuning.hpp"
 
 #include <cstddef>

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "runtime.hpp"
+#include "transport/launching.hpp"
+#include "transport/plan.hpp"
+#include "transport/rounds/link_launcher.hpp"
+#include "transport/rounds/round_choice.hpp"
+#include "transport/team/team.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace tutti::transport {
+
+/// How the largest of the messages from and to other processes travels, if a batch has any.
+enum class MessageRoute : std::uint8_t { inside_process, by_nccl, direct, in_lines, through_slots };
+inline constexpr std::size_t message_route_count = 5;
+
+/// The messages of a batch that leave this process or come from another, as far as their way depends on them.
+struct MessageShape {
+  std::size_t count = 0;
+  std::uint64_t largest = 0;  ///< bytes
+};
+
+/// How the messages of one team travel, and who queues them. One batch at a time.
+class MessageLauncher {
+ public:
+  /// The arguments outlive it.
+  MessageLauncher(Runtime& runtime, team::Team& team, const team::TeamMeans& means)
+      : runtime_(runtime), team_(team), means_(means), links_(runtime, team) {}
+  MessageLauncher(const MessageLauncher&) = delete;
+  MessageLauncher& operator=(const MessageLauncher&) = delete;
+
+  /// Why nothing can go to other processes as matters stand; empty if it can.
+  [[nodiscard]] std::string refusal() const;
+  /// The plan of such messages, which has a summary and no steps.
+  [[nodiscard]] const std::shared_ptr<const Plan>& plan_for(const MessageShape& messages);
+
+  /// Queues what local members send to members of other processes and receive from them on the local members'
+  /// `streams`. `number`: of the batch as `team::Links::post` has said; its streams are marked unless it is
+  /// 0, which is a captured one's. Waits for senders of large messages for a moment. Throws what a launch
+  /// throws: others wait for what has not been launched.
+  void launch(Launching launching, std::uint64_t number, std::span<team::LinkTransfer> transfers,
+              const std::vector<backend::StreamRef>& streams);
+
+ private:
+  [[nodiscard]] bool is_by_nccl() const noexcept { return team_.settings().transport == TransportKind::nccl; }
+  /// Has the senders of large messages, whose processes are to open the memory, told where it lies.
+  void invite(std::uint64_t number, std::span<team::LinkTransfer> transfers);
+  void launch_by_nccl(std::span<const team::LinkTransfer> transfers,
+                      const std::vector<backend::StreamRef>& streams);
+
+  Runtime& runtime_;
+  team::Team& team_;
+  const team::TeamMeans& means_;
+  team::LinkLauncher links_;
+  /// By route; nullptr: not asked for yet.
+  std::array<std::shared_ptr<const Plan>, message_route_count> plans_;
+};
+
+}  // namespace tutti::transport
