@@ -77,15 +77,20 @@ TEST(PerfTiming, WarmsUpEverySetOfBuffers) {
 TEST(PerfTiming, DividesByTheOperationsOfALaunch) {
   Counted counted;
   Launcher how = counted.launcher();
-  how.launch = [](std::size_t) { std::this_thread::sleep_for(std::chrono::milliseconds(10)); };
+  how.launch = [&counted](std::size_t) {
+    ++counted.launches;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  };
   how.launch_one = [&counted] { ++counted.single; };
   how.operations_per_launch = 10;
+  const auto start = std::chrono::steady_clock::now();
   const Timing timing = measured(how, {.iterations = 3, .warmup = 1, .repetitions = 3});
+  const std::chrono::duration<double, std::micro> taken = std::chrono::steady_clock::now() - start;
   EXPECT_EQ(timing.iterations, 30U);
-  EXPECT_GE(timing.back_to_back.minimum, 1000.0);  // 10 ms for 10 operations
-  EXPECT_LT(timing.back_to_back.minimum, 9000.0);  // and not for each
-  EXPECT_EQ(counted.single, 3);
-  EXPECT_LT(timing.latency.minimum, 1000.0);
+  EXPECT_GE(timing.back_to_back.minimum, 1000.0);                        // 10 ms for 10 operations
+  EXPECT_LE(timing.back_to_back.minimum * (3 * 3 * 10), taken.count());  // and not for each
+  EXPECT_EQ(counted.launches, 1 + 1 + 3 * 3);
+  EXPECT_EQ(counted.single, 3);  // latencies are of these alone
 }
 
 TEST(PerfTiming, LimitsTheTimeSpentOnSlowOperations) {
@@ -102,7 +107,8 @@ TEST(PerfTiming, LimitsTheTimeSpentOnSlowOperations) {
   EXPECT_LT(counted.launches, 20);
 }
 
-/// As if there were another rank that takes `other` microseconds for everything.
+/// As if there were another rank that takes `other` microseconds for everything: longer than this one,
+/// however often other programs keep that from its processor.
 class WithASlowerRank final : public Processes {
  public:
   explicit WithASlowerRank(double other) : other_(other) {}
@@ -112,9 +118,7 @@ class WithASlowerRank final : public Processes {
   [[nodiscard]] int size() const override { return 2; }
   [[nodiscard]] bool are_ranks() const override { return true; }
   void barrier() override { ++barriers_; }
-  void maximum(std::span<double> values) override {
-    for (double& value : values) value = std::max(value, other_);
-  }
+  void maximum(std::span<double> values) override { std::ranges::fill(values, other_); }
   [[nodiscard]] std::uint64_t sum(std::uint64_t value) override { return value; }
   void broadcast(std::span<std::byte>) override {}
   /// Of numbers.
