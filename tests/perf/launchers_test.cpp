@@ -123,24 +123,25 @@ TEST(PerfLaunchers, AMistakeOfOneRankIsSaidOnce) {
 
 TEST(PerfLaunchers, AnotherSecretIsSaidByBoth) {
   const int port = test::Listener().port();
-  const Variables patient = {{"TUTTI_JOIN_TIMEOUT", "2"}};
+  const Variables patient = {{"TUTTI_JOIN_TIMEOUT", "5"}};  // time for the other one to start
   const Ranks ranks({with(of_torchrun(0, 2, port), patient),
                      with(of_torchrun(1, 2, port), {{"TUTTI_SECRET", "fedcba9876543210"}})},
                     {"broadcast"});
   EXPECT_EQ(ranks.wait(), (std::vector<int>{run_failed, bad_usage}));
-  expect_mention(ranks[0].error(), "tutti-perf: rank 0: after 2 s, rank 1 has not come to 127.0.0.1:");
+  expect_mention(ranks[0].error(), "tutti-perf: rank 0: after 5 s, rank 1 has not come to 127.0.0.1:");
   expect_mention(ranks[0].error(), "had another secret (TUTTI_SECRET)");
   expect_mention(ranks[1].error(), "another secret than rank 1 (TUTTI_SECRET)");
 }
 
 TEST(PerfLaunchers, RanksThatDoNotComeAreNamed) {
   const int port = test::Listener().port();
-  const Variables patient = {{"TUTTI_JOIN_TIMEOUT", "1"}};
+  const Variables patient = {{"TUTTI_JOIN_TIMEOUT", "5"}};  // time for the other one to start
+  const Variables hasty = {{"TUTTI_JOIN_TIMEOUT", "1"}};
   const Ranks first({with(of_torchrun(0, 3, port), patient), with(of_torchrun(1, 3, port), patient)},
                     {"topo"});
   EXPECT_EQ(first.wait(), std::vector<int>(2, run_failed));
   for (const auto& rank : first.all()) expect_mention(rank->error(), "rank 2 has not come");
-  const Ranks last({with(of_torchrun(2, 3, port), patient)}, {"topo"});
+  const Ranks last({with(of_torchrun(2, 3, port), hasty)}, {"topo"});
   EXPECT_EQ(last.wait(), std::vector<int>{run_failed});
   expect_mention(last[0].error(), "rank 0 does not listen at 127.0.0.1:" + std::to_string(port));
 }

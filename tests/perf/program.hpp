@@ -54,9 +54,9 @@ class Program {
   void signal(int number) const { kill(pid_, number); }
   [[nodiscard]] std::string out() const { return content_of(out_file_); }
   [[nodiscard]] std::string error() const { return content_of(error_file_); }
-  /// Until it has printed `text`, or half a minute.
+  /// Until it has printed `text`, or has ended.
   void wait_for(const std::string& text) const {
-    for (int tries = 0; tries < 600 && out().find(text) == std::string::npos; ++tries)
+    while (!has_ended() && out().find(text) == std::string::npos)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   /// Waits for the end; the exit status, or -1 if a signal ended it.
@@ -67,6 +67,12 @@ class Program {
   }
 
  private:
+  /// Leaves its status to `wait`.
+  [[nodiscard]] bool has_ended() const {
+    siginfo_t ended{};
+    return waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+           ended.si_pid != 0;
+  }
   static void redirect(const std::string& file, int descriptor) {
     const int opened = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
     dup2(opened, descriptor);

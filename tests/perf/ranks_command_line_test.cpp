@@ -37,11 +37,19 @@ Outcome run(int ranks, const std::vector<std::string>& words) {
   return outcome_of(on_ranks(ranks, command));
 }
 
-/// After `before`, a line of shell in which $rank is known.
+/// The command of a rank: after `before`, a line of shell in which $rank is known, tutti-perf with `words`.
+std::vector<std::string> after(const std::string& before, const std::string& words) {
+  return {"/bin/bash", "-c",
+          "rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; " + before + "; exec " + variable("TUTTI_PERF_PROGRAM") +
+              " " + words};
+}
 Outcome run_with(int ranks, const std::string& before, const std::string& words) {
-  return outcome_of(on_ranks(ranks, {"/bin/bash", "-c",
-                                     "rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; " + before + "; exec " +
-                                         variable("TUTTI_PERF_PROGRAM") + " " + words}));
+  return outcome_of(on_ranks(ranks, after(before, words)));
+}
+
+/// Such a line: the number of rank 1's process goes to `file`.
+std::string writes_process_of_rank_1(const std::string& file) {
+  return "if ((rank == 1)); then echo $$ >" + file + "; fi";
 }
 
 /// What tutti-perf said; launchers add words of their own about processes that exit with a status other than
@@ -300,11 +308,14 @@ TEST(PerfRanksCommandLine, ASlowerRunEndsWithItsOwnStatus) {
 }
 
 TEST(PerfRanksCommandLine, AnInterruptOfOneRankEndsAll) {
-  const Outcome outcome = run_with(3, "if ((rank == 1)); then (sleep 2; kill -INT $$) & fi",
-                                   "all -b 1M -e 4M -d all -r all --peer mpi");
-  EXPECT_EQ(outcome.status, 130) << outcome.error;
-  expect_one_line_about(own_lines(outcome.error), "interrupted");
-  EXPECT_NE(outcome.out.find("# interrupted"), std::string::npos) << outcome.out;
+  const std::string one = temporary("one");
+  const Program program(
+      on_ranks(3, after(writes_process_of_rank_1(one), "all -b 1M -e 4M -d all -r all --peer mpi")));
+  program.wait_for(" 1048576 ");
+  kill(std::stoi(content_of(one)), SIGINT);
+  EXPECT_EQ(program.wait(), 130) << program.error();
+  expect_one_line_about(own_lines(program.error()), "interrupted");
+  EXPECT_NE(program.out().find("# interrupted"), std::string::npos) << program.out();
 }
 
 TEST(PerfRanksCommandLine, WhatWasMeasuredBeforeARankWasLostIsKept) {
@@ -312,9 +323,7 @@ TEST(PerfRanksCommandLine, WhatWasMeasuredBeforeARankWasLostIsKept) {
   const std::string json = temporary("killed.json");
   setenv("OMPI_MCA_odls_base_sigkill_timeout", "2", 1);  // time to speak, on a busy machine too
   const Program program(
-      on_ranks(3, {"/bin/bash", "-c",
-                   "if ((${OMPI_COMM_WORLD_RANK:-$PMI_RANK} == 1)); then echo $$ >" + victim + "; fi; exec " +
-                       variable("TUTTI_PERF_PROGRAM") + " all -b 1K -e 64M -d all -r all -J " + json}));
+      on_ranks(3, after(writes_process_of_rank_1(victim), "all -b 1K -e 64M -d all -r all -J " + json)));
   unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
   program.wait_for(" 4096 ");
   kill(std::stoi(content_of(victim)), SIGKILL);
