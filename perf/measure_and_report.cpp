@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "measure_and_report.hpp"
+
+#include "baseline_report.hpp"
+#include "cpu.hpp"
+#include "csv.hpp"
+#include "driver.hpp"
+#include "exit_status.hpp"
+#include "guarded.hpp"
+#include "interrupt.hpp"
+#include "json.hpp"
+#include "peer.hpp"
+#include "provenance.hpp"
+#include "session.hpp"
+#include "table.hpp"
+#include "table_printer.hpp"
+#include "tutti/error.hpp"
+#include "usage_error.hpp"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace tutti::perf {
+namespace {
+
+std::unique_ptr<Peer> make_peer(const Options& options, const Session& session) {
+  switch (options.peer) {
+    case PeerChoice::nccl:
+      return make_nccl_peer(session, options.peer_mode);
+    case PeerChoice::mpi:
+      if (!session.processes().have_mpi())
+        throw UsageError("--peer mpi measures MPI's own collectives: start the ranks with mpirun");
+      return make_mpi_peer(session);
+    case PeerChoice::none:
+      break;
+  }
+  return nullptr;
+}
+
+void describe_peer(const Peer& peer, Results& results) {
+  results.peer = peer.describe();
+  for (const PeerMode& mode : peer.modes()) {
+    if (!mode.name.empty()) results.peer_modes.push_back(fmt::format("{}: {}", mode.name, mode.about));
+  }
+}
+
+/// That this rank is told to launch from.
+std::optional<int> own_cpu(const Options& options, const Session& session) {
+  if (options.cpus.empty()) return std::nullopt;
+  const Job::Place place = session.job().place_on_host(session.processes().rank());
+  if (options.cpus.size() != static_cast<std::size_t>(place.all)) {
+    throw UsageError(fmt::format("--cpu: {} given, expected one for each of {} process(es) on the host",
+                                 options.cpus.size(), place.all));
+  }
+  const int cpu = options.cpus[static_cast<std::size_t>(place.before)];
+  const std::vector<int> usable = usable_cpus();
+  if (std::ranges::find(usable, cpu) == usable.end()) {
+    throw UsageError(fmt::format("--cpu: {} is none that this process may use: expected one of {}", cpu,
+                                 fmt::join(usable, ", ")));
+  }
+  return cpu;
+}
+
+/// Set as long as the object is there.
+class LastAct {
+ public:
+  LastAct(Processes& processes, Processes::LastAct last_act) : processes_(processes) {
+    processes_.set_last_act(std::move(last_act));
+  }
+  LastAct(const LastAct&) = delete;
+  LastAct& operator=(const LastAct&) = delete;
+  ~LastAct() { processes_.set_last_act({}); }
+
+ private:
+  Processes& processes_;
+};
+
+/// Says what is wrong with a run that has come to its end.
+ExitStatus judge(const Results& results, const Output& output) {
+  const auto unfit = std::ranges::find(results.skipped, Skipped::Cause::out_of_memory, &Skipped::cause);
+  if (unfit != results.skipped.end()) {
+    output.complain(fmt::format("{} case(s) not measured for want of memory, first {}: {}",
+                                results.out_of_memory(), unfit->what, unfit->reason));
+  } else if (results.rows.empty() && !results.interrupted) {
+    throw UsageError(fmt::format("nothing could be measured: {}",
+                                 results.skipped.empty() ? "no case" : results.skipped.front().reason));
+  }
+  if (results.baseline) {
+    if (const std::string slower = complaint_of_baseline(results); !slower.empty()) output.complain(slower);
+  }
+  if (results.wrong() != 0) output.complain(fmt::format("wrong elements: {}", results.who_is_wrong()));
+  return status_of(results);
+}
+
+}  // namespace
+
+int measure_and_report(Options options, const std::vector<std::string>& command_line, Processes& processes,
+                       const Output& output) {
+  Session session(options, processes);
+  const bool is_host = session.topology().backend == BackendKind::host;
+  if (options.inject_corruption && !is_host) {
+    throw UsageError("--inject-corruption needs virtual devices (--backend host)");
+  }
+  if (session.members().count < 2 && options.operations == std::vector{&copy_operation()}) {
+    throw UsageError("sendrecv needs two devices or more");
+  }
+  // What fails here must do so on all ranks at once: the ends of peers and communicators wait for one
+  // another.
+  std::unique_ptr<Peer> peer;
+  std::optional<ResultFile> json_file;
+  std::optional<ResultFile> csv_file;
+  Results results;
+  session.together([&] {
+    options.timing.cpu = own_cpu(options, session);
+    peer = make_peer(options, session);
+    json_file.emplace("-J", output.speaks() ? options.json_file : "");
+    csv_file.emplace("--csv", output.speaks() ? options.csv_file : "");
+    if (output.speaks() && !options.baseline_file.empty()) results.baseline.emplace(options);
+  });
+  results.topology = session.topology();
+  results.provenance = find_provenance(results.topology.backend);
+  results.job = session.job();
+  results.device_count = session.members().count;
+  results.devices_shown = session.devices_shown();
+  if (peer) describe_peer(*peer, results);
+
+  session.watch().start();
+  watch_interrupts();
+  const Columns columns(options, peer != nullptr, output_width());
+  output.print(format_header(options, results, columns));
+  const bool writes = json_file->is_wanted() || csv_file->is_wanted();
+  TablePrinter printer(options, output, columns, writes ? WithoutReader::goes_on : WithoutReader::ends);
+  const auto keep = [&] {
+    output.print(format_footer(results, options));
+    if (json_file->is_wanted()) json_file->write(to_json(options, results, command_line));
+    if (csv_file->is_wanted()) csv_file->write(to_csv(options, results));
+  };
+  bool is_late = false;
+  try {
+    const LastAct last_act(processes, [&](const Failure& failure) {
+      results.interrupted = failure.kind == Failure::Kind::interrupted;
+      if (!results.interrupted) results.failure = failure.message;
+      static_cast<void>(guarded(output, [&] {
+        keep();
+        return run_failed;
+      }));
+    });
+    run_measurements(options, session, peer.get(), results, printer);
+  } catch (const Interrupted&) {
+    results.interrupted = true;
+  } catch (const TimedOut& late) {
+    results.failure = late.what();
+    is_late = true;
+    forget_overtime();  // the ranks have agreed on it
+  } catch (const Error& error) {
+    results.failure = error.what();  // what was measured until then is worth keeping
+  }
+  session.together([&] {
+    if (results.failure.empty()) {  // else others may be missing
+      const std::vector<DeviceHealth> healths = session.watch().finish(processes);
+      for (std::size_t i = 0; i < healths.size(); ++i) results.job.members[i].health = healths[i];
+      if (options.reports_memory) results.memory = session.memory();
+    }
+    keep();
+  });
+  if (!results.failure.empty()) {
+    output.complain(results.failure);
+    return is_late ? timed_out : run_failed;
+  }
+  double reader_left = printer.wants_more() ? 0.0 : 1.0;
+  processes.maximum({&reader_left, 1});
+  const bool was_to_end = options.cycles == 0 && !results.rows.empty();  // by nothing else
+  if (results.interrupted && reader_left == 0.0 && !was_to_end) {
+    output.complain(fmt::format("interrupted after {} row(s)", results.rows.size()));
+    return was_interrupted;
+  }
+  return judge(results, output);
+}
+
+}  // namespace tutti::perf
