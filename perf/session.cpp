@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session.hpp"
 
+#include "device_choice.hpp"
+#include "library_start.hpp"
+#include "memory_taken.hpp"
 #include "provenance.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
@@ -8,9 +11,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <sstream>
-#include <string_view>
 
 #include <fmt/format.h>
 
@@ -21,77 +22,11 @@ constexpr int most_buffer_sets = 32;
 /// Of the call in which NCCL starts. Larger ones go no other way.
 constexpr std::size_t most_bytes_of_a_trial = std::size_t{64} << 20U;
 
-void set_environment(const char* name, const std::string& value) {
-  if (!value.empty()) setenv(name, value.c_str(), 1);
-}
-
-/// An error that begins with a variable begins with the option whose value the variable has passed on.
-std::string with_option_named(std::string error, const Options& options) {
-  const auto rename = [&error](std::string_view variable, std::string_view option) {
-    if (error.starts_with(variable)) error.replace(0, variable.size(), option);
-  };
-  if (!options.virtual_topology.empty()) rename("TUTTI_VIRTUAL_TOPOLOGY: ", "--topology: ");
-  if (options.backend == "cuda") rename("TUTTI_BACKEND is ", "--backend is ");
-  if (options.virtual_devices) rename("TUTTI_VIRTUAL_DEVICES: ", "--devices: ");
-  return error;
-}
-
-/// How much less is free on each of a rank's devices, of which other ranks may take as well, after some of
-/// what happens: that between `start` and `stop`. Collective.
-class MemoryTaken {
- public:
-  MemoryTaken(const std::vector<Device>& devices, Processes& processes)
-      : devices_(devices), processes_(processes), taken_(devices.size()) {}
-
-  void start() {
-    add_free(1.0);
-    processes_.barrier();
-  }
-  void stop() {
-    processes_.barrier();
-    add_free(-1.0);
-  }
-  /// In bytes, of all ranks' devices.
-  [[nodiscard]] std::size_t most() const {
-    double most = std::ranges::max(taken_);
-    processes_.maximum({&most, 1});
-    return static_cast<std::size_t>(std::max(most, 0.0));
-  }
-
- private:
-  void add_free(double sign) {
-    for (std::size_t i = 0; i < devices_.size(); ++i)
-      taken_[i] += sign * static_cast<double>(mem_get_info(devices_[i].index()).free);
-  }
-
-  const std::vector<Device>& devices_;
-  Processes& processes_;
-  std::vector<double> taken_;
-};
-
-/// Launchers either show each rank its own devices or all ranks of a host the same.
-bool has_own_devices(int used, int available) {
-  return backend_kind() == BackendKind::host || used == available;
-}
-
-/// A rank's first device.
-int first_device(int used, int available, int rank, const std::vector<std::string>& hosts) {
-  if (has_own_devices(used, available)) return 0;
-  const std::string& host = hosts[static_cast<std::size_t>(rank)];
-  const auto on_host = static_cast<int>(std::ranges::count(hosts, host));
-  const auto before = static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank, host));
-  if (on_host * used > available) {
-    throw UsageError(fmt::format("-g: {} device(s) for each of {} ranks on {} asked for, but there are {}",
-                                 used, on_host, host, available));
-  }
-  return before * used;
-}
-
 }  // namespace
 
 Session::Session(const Options& options, Processes& processes) : processes_(processes) {
   job_.mode = processes.are_ranks() ? Mode::ranks : Mode::single_process;
-  start_library(options);
+  topology_ = start_library(options, processes.are_ranks());
   choose_devices(options);
   if (options.root && *options.root >= members_.count) {
     throw UsageError(fmt::format("-r: root {} is not one of the {} {} (0 to {})", *options.root,
@@ -119,30 +54,6 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
   }
 }
 
-void Session::start_library(const Options& options) {
-  // The library reads these when it is first used, which is below.
-  set_environment("TUTTI_BACKEND", options.backend);
-  set_environment("TUTTI_VIRTUAL_TOPOLOGY", options.virtual_topology);
-  if (options.virtual_devices)
-    set_environment("TUTTI_VIRTUAL_DEVICES", fmt::format("{}", *options.virtual_devices));
-  // A rank has few devices; every virtual one it does not use would cost threads.
-  const bool limits = processes_.are_ranks() && std::getenv("TUTTI_VIRTUAL_TOPOLOGY") == nullptr &&
-                      std::getenv("TUTTI_VIRTUAL_DEVICES") == nullptr;
-  if (limits) set_environment("TUTTI_VIRTUAL_DEVICES", fmt::format("{}", options.devices_used.value_or(1)));
-  try {
-    init();
-    if (limits) unsetenv("TUTTI_VIRTUAL_DEVICES");  // results record what was asked for
-    // A rank's devices are seldom each other's peers, and a test would take memory on all that it sees.
-    if (!processes_.are_ranks()) self_test_peers();
-    topology_ = discover_topology();
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::unsupported) {
-      throw UsageError(with_option_named(error.what(), options));  // an unusable backend or topology
-    }
-    throw;
-  }
-}
-
 void Session::choose_devices(const Options& options) {
   const int available = tutti::device_count();
   const int used = options.devices_used.value_or(processes_.are_ranks() ? 1 : available);
@@ -150,13 +61,11 @@ void Session::choose_devices(const Options& options) {
     throw UsageError(fmt::format("-g: {} devices asked for, but there are {} on backend {}", used, available,
                                  name_of(topology_.backend)));
   }
-  const std::vector<std::string> hosts = processes_.gather(host_name());
-  const int first = first_device(used, available, processes_.rank(), hosts);
-  const auto on_host =
-      static_cast<int>(std::ranges::count(hosts, hosts[static_cast<std::size_t>(processes_.rank())]));
-  devices_shown_ = has_own_devices(used, available) ? used : on_host * used;
+  const DeviceChoice choice =
+      devices_of_rank(used, available, topology_.backend, processes_.rank(), processes_.gather(host_name()));
+  devices_shown_ = choice.shown;
   members_.own.clear();
-  for (int device = first; device < first + used; ++device) members_.own.emplace_back(device);
+  for (int device = choice.first; device < choice.first + used; ++device) members_.own.emplace_back(device);
   job_.ranks = processes_.size();
   job_.groups = options.groups;
   job_.devices_per_rank = used;

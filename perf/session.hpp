@@ -68,7 +68,6 @@ class Session {
   void recover();
 
  private:
-  void start_library(const Options& options);
   void choose_devices(const Options& options);
   void join_ranks(const Options& options);
   [[nodiscard]] bool nccl_would_carry(std::size_t bytes) const;
