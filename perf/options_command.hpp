@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "command_line.hpp"
+#include "options.hpp"
+
+namespace tutti::perf {
+
+/// What is to be done, and with which operations. The mode of `options` is known. Throws UsageError.
+void parse_command(const TypedOptions& typed, Options& options);
+
+/// Of `explain`, which shows one plan, of a call: called when the types, reductions, roots, dimensions and
+/// launches of `options` are known. Throws UsageError.
+void require_one_plan(const TypedOptions& typed, const Options& options);
+
+}  // namespace tutti::perf
