@@ -1,248 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "values.hpp"
 
-#include "reductions.hpp"
+#include "integer_values.hpp"
+#include "positions.hpp"
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <complex>
 #include <concepts>
 #include <cstring>
-#include <type_traits>
 #include <vector>
 
 namespace tutti::perf {
 namespace {
 
-constexpr std::uint64_t golden_ratio = 0x9e3779b97f4a7c15ULL;
-
-/// The upper bits are well mixed; one multiplication, because checking must keep up with GiB.
-constexpr std::uint64_t hash(std::uint64_t position, std::uint64_t salt) noexcept {
-  return (position + salt) * golden_ratio;
-}
-
-/// Consecutive positions of the array.
-struct Run {
-  std::uint64_t position;
-  std::size_t count;
-};
-
-// --- Pattern::bits
-// ---------------------------------------------------------------------------------------------------
-
 template <std::unsigned_integral Word>
-void fill_bits(std::uint64_t salt, Run run, Word* target) {
+void fill_bits(std::uint64_t salt, Positions positions, Word* target) {
   constexpr unsigned shift = 64 - 8 * sizeof(Word);
-  for (std::size_t k = 0; k < run.count; ++k)
-    target[k] = static_cast<Word>(hash(run.position + k, salt) >> shift);
+  for (std::size_t k = 0; k < positions.count; ++k)
+    target[k] = static_cast<Word>(hash(positions.first + k, salt) >> shift);
 }
 
-void fill_bits_of(const Content& content, Run run, void* target) {
+void fill_bits_of(const Content& content, Positions positions, void* target) {
   const std::uint64_t salt = mix_seed(content.seed, static_cast<std::uint64_t>(content.first_source));
   if (content.dtype == DType::boolean) {
     auto* const flags = static_cast<std::uint8_t*>(target);
-    for (std::size_t k = 0; k < run.count; ++k) {
-      flags[k] = static_cast<std::uint8_t>(hash(run.position + k, salt) >> 63U);
+    for (std::size_t k = 0; k < positions.count; ++k) {
+      flags[k] = static_cast<std::uint8_t>(hash(positions.first + k, salt) >> 63U);
     }
     return;
   }
   switch (size_of(content.dtype)) {
     case 1:
-      return fill_bits(salt, run, static_cast<std::uint8_t*>(target));
+      return fill_bits(salt, positions, static_cast<std::uint8_t*>(target));
     case 2:
-      return fill_bits(salt, run, static_cast<std::uint16_t*>(target));
+      return fill_bits(salt, positions, static_cast<std::uint16_t*>(target));
     case 4:
-      return fill_bits(salt, run, static_cast<std::uint32_t*>(target));
+      return fill_bits(salt, positions, static_cast<std::uint32_t*>(target));
     case 8:
-      return fill_bits(salt, run, static_cast<std::uint64_t*>(target));
+      return fill_bits(salt, positions, static_cast<std::uint64_t*>(target));
     default:
-      return fill_bits(salt, {run.position * 2, run.count * 2}, static_cast<std::uint64_t*>(target));
+      return fill_bits(salt, {positions.first * 2, positions.count * 2}, static_cast<std::uint64_t*>(target));
   }
-}
-
-// --- Pattern::integers
-// -----------------------------------------------------------------------------------------------
-
-/// A real number type or half of a complex one.
-template <class T>
-struct Component {
-  using Type = T;
-  static constexpr std::size_t per_element = 1;
-};
-template <class T>
-struct Component<std::complex<T>> {
-  using Type = T;
-  static constexpr std::size_t per_element = 2;
-};
-
-/// Every integer from 0 to this one is a value of T, and sums up to it are exact.
-template <class T>
-constexpr std::uint64_t largest_integer = std::uint64_t{1} << 20U;
-template <>
-constexpr std::uint64_t largest_integer<Float8E5M2> = 8;
-template <>
-constexpr std::uint64_t largest_integer<Float8E4M3> = 16;
-template <>
-constexpr std::uint64_t largest_integer<BFloat16> = 256;
-template <>
-constexpr std::uint64_t largest_integer<Float16> = 2048;
-template <>
-constexpr std::uint64_t largest_integer<std::int8_t> = 127;
-template <>
-constexpr std::uint64_t largest_integer<std::uint8_t> = 255;
-template <>
-constexpr std::uint64_t largest_integer<std::int16_t> = 32767;
-
-/// Sources take turns: under a logical or, a one from each would hide what another one lacks.
-template <>
-constexpr std::uint64_t largest_integer<bool> = 0;
-
-template <class T>
-T encode(std::uint64_t value) {
-  if constexpr (std::is_arithmetic_v<T>) {
-    return static_cast<T>(value);
-  } else {
-    static const std::vector<T> table = [] {
-      std::vector<T> values;
-      for (std::uint64_t k = 0; k <= largest_integer<T>; ++k) values.push_back(T(static_cast<float>(k)));
-      return values;
-    }();
-    return table[value];
-  }
-}
-
-/// What one source contributes at one position.
-class SourceValues {
- public:
-  SourceValues(const Content& content, int source, std::uint64_t largest)
-      : salt_(mix_seed(content.seed, static_cast<std::uint64_t>(source))),
-        mask_(std::bit_floor(largest / most_summed(content) + 1) - 1),
-        shared_salt_(content.seed),
-        source_(static_cast<std::uint64_t>(source)),
-        turns_(static_cast<std::uint64_t>(content.all_sources) + 1),
-        is_factor_(content.reduce_kind == ReduceKind::prod) {}
-
-  /// Where the element type is too small for a one from every source, at most one source has a one at each
-  /// position.
-  [[nodiscard]] bool takes_turns() const noexcept { return mask_ == 0 || is_factor_; }
-  [[nodiscard]] std::uint64_t at(std::uint64_t position) const noexcept {
-    return (hash(position, salt_) >> 40U) & mask_;
-  }
-  /// Likewise at most one factor is a two, and the others are ones.
-  [[nodiscard]] std::uint64_t turn_at(std::uint64_t position) const noexcept {
-    const std::uint64_t turn = (hash(position, shared_salt_) >> 40U) % turns_ == source_ ? 1 : 0;
-    return is_factor_ ? 1 + turn : turn;
-  }
-
- private:
-  /// How often the largest value may be added.
-  [[nodiscard]] static std::uint64_t most_summed(const Content& content) noexcept {
-    const bool is_doubled = content.reduce_kind == ReduceKind::premul_sum;
-    return static_cast<std::uint64_t>(content.all_sources) * (is_doubled ? premul_factor : 1);
-  }
-
-  std::uint64_t salt_;
-  std::uint64_t mask_;
-  std::uint64_t shared_salt_;
-  std::uint64_t source_;
-  std::uint64_t turns_;
-  bool is_factor_;
-};
-
-/// Puts a source's values to those of the sources before it by `combine`.
-template <class Combine>
-void take_source(const SourceValues& values, Run run, std::uint32_t* totals, Combine combine) {
-  if (values.takes_turns()) {
-    for (std::size_t k = 0; k < run.count; ++k)
-      totals[k] = combine(totals[k], static_cast<std::uint32_t>(values.turn_at(run.position + k)));
-  } else {
-    for (std::size_t k = 0; k < run.count; ++k)
-      totals[k] = combine(totals[k], static_cast<std::uint32_t>(values.at(run.position + k)));
-  }
-}
-void take_source(const SourceValues& values, Run run, std::uint32_t* totals, ReduceKind kind, bool is_first) {
-  using Number = std::uint32_t;
-  if (is_first) return take_source(values, run, totals, [](Number, Number b) { return b; });
-  switch (kind) {
-    case ReduceKind::min:
-      return take_source(values, run, totals, [](Number a, Number b) { return std::min(a, b); });
-    case ReduceKind::max:
-    case ReduceKind::compiled:  // absmax: no value is negative
-      return take_source(values, run, totals, [](Number a, Number b) { return std::max(a, b); });
-    case ReduceKind::prod:
-      return take_source(values, run, totals, [](Number a, Number b) { return a * b; });
-    case ReduceKind::band:
-      return take_source(values, run, totals, [](Number a, Number b) { return a & b; });
-    case ReduceKind::bor:
-      return take_source(values, run, totals, [](Number a, Number b) { return a | b; });
-    case ReduceKind::bxor:
-      return take_source(values, run, totals, [](Number a, Number b) { return a ^ b; });
-    case ReduceKind::sum:
-    case ReduceKind::avg:
-    case ReduceKind::premul_sum:
-      return take_source(values, run, totals, [](Number a, Number b) { return a + b; });
-  }
-}
-
-/// A total of `count` sources divided by that, as accumulators do it.
-template <class T>
-T encode_mean(std::uint32_t total, int count) {
-  if constexpr (std::is_integral_v<T>) {
-    return encode<T>(total / static_cast<std::uint32_t>(count));
-  } else {
-    using Accumulator = std::conditional_t<std::is_same_v<T, double>, double, float>;
-    return T(static_cast<Accumulator>(total) / static_cast<Accumulator>(count));
-  }
-}
-
-template <class T>
-T encode_total(const Content& content, std::uint32_t total) {
-  if (content.is_input) return encode<T>(total);
-  if (content.reduce_kind == ReduceKind::avg) return encode_mean<T>(total, content.source_count);
-  if (content.reduce_kind == ReduceKind::premul_sum) return encode<T>(total * premul_factor);
-  return encode<T>(total);
-}
-
-template <class T>
-void fill_integers(const Content& content, Run run, T* target) {
-  constexpr std::size_t block = 1024;  // totals stay in the first-level cache
-  std::array<std::uint32_t, block> totals;
-  for (std::size_t done = 0; done < run.count; done += block) {
-    const Run part{run.position + done, std::min(block, run.count - done)};
-    for (int source = content.first_source; source < content.first_source + content.source_count; ++source) {
-      take_source(SourceValues(content, source, largest_integer<T>), part, totals.data(), content.reduce_kind,
-                  source == content.first_source);
-    }
-    for (std::size_t k = 0; k < part.count; ++k) target[done + k] = encode_total<T>(content, totals[k]);
-  }
-}
-
-/// Products of complex numbers mix their parts: there the numbers are real ones.
-template <class Part>
-void fill_real_numbers(const Content& content, Run run, Part* target) {
-  constexpr std::size_t block = 1024;
-  std::array<Part, block> reals;
-  for (std::size_t done = 0; done < run.count; done += block) {
-    const Run part{run.position + done, std::min(block, run.count - done)};
-    fill_integers(content, part, reals.data());
-    for (std::size_t k = 0; k < part.count; ++k) {
-      target[2 * (done + k)] = reals[k];
-      target[2 * (done + k) + 1] = Part{};
-    }
-  }
-}
-
-void fill_integers_of(const Content& content, Run run, void* target) {
-  visit_dtype(content.dtype, [&]<class T>() {
-    constexpr std::size_t parts = Component<T>::per_element;
-    if constexpr (parts == 2) {
-      if (content.reduce_kind == ReduceKind::prod)
-        return fill_real_numbers(content, run, static_cast<typename Component<T>::Type*>(target));
-    }
-    fill_integers(content, {run.position * parts, run.count * parts},
-                  static_cast<typename Component<T>::Type*>(target));
-  });
 }
 
 }  // namespace
@@ -259,13 +56,13 @@ void generate(const Content& content, std::int64_t first, std::int64_t count, vo
     const std::int64_t column = first % content.row_length;
     const std::int64_t in_row = std::min(count, content.row_length - column);
     const std::int64_t position = content.offset + first / content.row_length * content.row_stride + column;
-    const Run run{static_cast<std::uint64_t>(position), static_cast<std::size_t>(in_row)};
+    const Positions positions{static_cast<std::uint64_t>(position), static_cast<std::size_t>(in_row)};
     if (content.pattern == Pattern::bits) {
-      fill_bits_of(content, run, bytes);
+      fill_bits_of(content, positions, bytes);
     } else {
-      fill_integers_of(content, run, bytes);
+      fill_integers(content, positions, bytes);
     }
-    bytes += run.count * size_of(content.dtype);
+    bytes += positions.count * size_of(content.dtype);
     first += in_row;
     count -= in_row;
   }
