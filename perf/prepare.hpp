@@ -2,14 +2,12 @@
 #pragma once
 
 #include "operation.hpp"
+#include "payload.hpp"
 
 /// The buffers of one call, for the collectives of one process and those between processes alike: this
 /// process's part of them.
 namespace tutti::perf {
 
-/// Whether members have parts of one length, or of lengths from 1 to n, times as much as makes up the
-/// payload: some are empty where there is little.
-enum class Parts : std::uint8_t { equal, unequal };
 /// Of a collective. `parts`: of one that moves flat parts of one tensor; else they are equal.
 [[nodiscard]] Call prepare_collective(Collective collective, const Case& what, Placement placement,
                                       Parts parts = Parts::equal);
