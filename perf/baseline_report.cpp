@@ -10,7 +10,7 @@
 namespace tutti::perf {
 namespace {
 
-std::string describe(const BaselineVerdict::Change& change) {
+std::string in_words(const BaselineVerdict::Change& change) {
   return fmt::format("{}: {} us, was {} ({} %)", change.what, format_figure(change.microseconds),
                      format_figure(change.before), format_change(change.microseconds / change.before));
 }
@@ -27,7 +27,7 @@ BaselineVerdict compare_with_baseline(const Results& results) {
   for (const Row& row : results.rows) {
     for (const auto* const measured : {&row.out_of_place, &row.in_place}) {
       if (!*measured) continue;
-      const std::string what = row.describe() + (measured == &row.in_place ? " in place" : "");
+      const std::string what = row.in_words() + (measured == &row.in_place ? " in place" : "");
       if (!(*measured)->baseline_microseconds) {
         verdict.unaccounted.push_back(what);
         continue;
@@ -50,7 +50,7 @@ std::string format_baseline(const Results& results) {
       fmt::format("# baseline {} ({}): {} time(s) compared, {} slower by more than {} %\n", baseline.file(),
                   baseline.about(), verdict.compared, verdict.slower.size(), baseline.tolerance());
   for (const BaselineVerdict::Change& change : verdict.slower)
-    text += fmt::format("#   slower: {}\n", describe(change));
+    text += fmt::format("#   slower: {}\n", in_words(change));
   if (!verdict.unaccounted.empty()) {
     text += fmt::format("#   not in the baseline: {} time(s), first {}\n", verdict.unaccounted.size(),
                         verdict.unaccounted.front());
@@ -65,7 +65,7 @@ std::string complaint_of_baseline(const Results& results) {
   if (verdict.slower.empty()) return "";
   return fmt::format("{} of {} time(s) slower than the baseline by more than {} %, most {}",
                      verdict.slower.size(), verdict.compared, results.baseline->tolerance(),
-                     describe(verdict.slower.front()));
+                     in_words(verdict.slower.front()));
 }
 
 }  // namespace tutti::perf

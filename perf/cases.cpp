@@ -80,7 +80,7 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
   return cases;
 }
 
-std::string describe(const Operation& operation, const Case& what) {
+std::string in_words(const Operation& operation, const Case& what) {
   std::string text(operation.name());
   if (!operation.moves_tensors()) return text;
   if (what.tensors.empty()) text += fmt::format(" {}", format_size(what.bytes));

@@ -16,7 +16,7 @@ namespace tutti::perf {
                                          const Members& members);
 
 /// For people: "broadcast 64K float32 root 0".
-[[nodiscard]] std::string describe(const Operation& operation, const Case& what);
+[[nodiscard]] std::string in_words(const Operation& operation, const Case& what);
 
 /// The payload of a case, in bytes.
 [[nodiscard]] std::size_t payload_bytes(const Operation& operation, const Case& what);

@@ -66,11 +66,11 @@ class Driver {
     }
     for (const Case& what : cases_of(operation, options_, session_.members_of(operation))) {
       if (const std::string reason = too_small(operation, what); !reason.empty()) {
-        skip({describe(operation, what), reason, Skipped::Cause::too_small});
+        skip({in_words(operation, what), reason, Skipped::Cause::too_small});
         continue;
       }
       listener_.start_row(operation, what);
-      deadline_.hold(describe(operation, what), [&] { measure_case(operation, what); });
+      deadline_.hold(in_words(operation, what), [&] { measure_case(operation, what); });
     }
     listener_.finish_operation(operation);
   }
@@ -102,7 +102,7 @@ class Driver {
       }
     }
     if (!row.leading()) {
-      skipped.front().what = describe(operation, what);
+      skipped.front().what = in_words(operation, what);
       return skip(skipped.front());
     }
     for (const Skipped& left_out : skipped) skip(left_out);
@@ -120,14 +120,14 @@ class Driver {
   void measure_peer(const Operation& operation, const Case& what, Placement placement,
                     const BufferSets& buffers, PeerSide& side) {
     if (side.refused) return;
-    side.refused = attempt(describe(operation, what) + " by the peer", [&] {
+    side.refused = attempt(in_words(operation, what) + " by the peer", [&] {
       if (const std::string refusal = peer_->refusal(operation, buffers.call(0)); !refusal.empty())
         throw Error(ErrorCode::unsupported, refusal);
     });
     for (std::size_t mode = 0; mode < side.rows.size() && !side.refused; ++mode) {
       const PeerMode described = peer_->modes()[mode];
       if (!described.refusal.empty() || side.skipped[mode]) continue;
-      side.skipped[mode] = attempt(describe(operation, what) + " by " + contender(described), [&] {
+      side.skipped[mode] = attempt(in_words(operation, what) + " by " + contender(described), [&] {
         part_of(side.rows[mode], placement) =
             measurer_.peer(*peer_, mode, operation, what, placement, buffers);
       });
@@ -160,7 +160,7 @@ class Driver {
     return placements;
   }
   static std::string placed(const Operation& operation, const Case& what, Placement placement) {
-    return describe(operation, what) + (placement == Placement::in_place ? " in place" : " out of place");
+    return in_words(operation, what) + (placement == Placement::in_place ? " in place" : " out of place");
   }
 
   /// Runs `work` on all ranks. What one transport cannot carry, or there is no memory for, is left out by all

@@ -74,7 +74,7 @@ std::string explained_by(const Session& session, const Options& options, Process
     return explain_together(*communicator, workload, processes);
   }
   Workload workload{.collective = explained(operation, options),
-                    .devices = session.members().own,
+                    .devices = session.members().local,
                     .root = options.root.value_or(0),
                     .dim = options.dims.front(),
                     .options = options.collective};

@@ -41,8 +41,8 @@ std::unique_ptr<Peer> make_peer(const Options& options, const Session& session) 
   return nullptr;
 }
 
-void describe_peer(const Peer& peer, Results& results) {
-  results.peer = peer.describe();
+void note_peer(const Peer& peer, Results& results) {
+  results.peer = peer.name_and_version();
   for (const PeerMode& mode : peer.modes()) {
     if (!mode.name.empty()) results.peer_modes.push_back(fmt::format("{}: {}", mode.name, mode.about));
   }
@@ -126,7 +126,7 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
   results.job = session.job();
   results.device_count = session.members().count;
   results.devices_shown = session.devices_shown();
-  if (peer) describe_peer(*peer, results);
+  if (peer) note_peer(*peer, results);
 
   session.watch().start();
   watch_interrupts();

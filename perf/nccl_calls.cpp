@@ -55,8 +55,8 @@ std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
 void NcclCalls::enqueue(const Operation& operation, const Call& call) {
   check(nccl_.group_start(), "ncclGroupStart");
   for (std::size_t tensor = 0; tensor < call.tensors; ++tensor) {
-    for (std::size_t own = 0; own < streams_.size(); ++own) {
-      const Part part{call, operation.is_coalesced(), own, tensor};
+    for (std::size_t local = 0; local < streams_.size(); ++local) {
+      const Part part{call, operation.is_coalesced(), local, tensor};
       if (operation.is_copy()) {
         enqueue_copy(part);
       } else if (operation.goes_around()) {
@@ -69,9 +69,9 @@ void NcclCalls::enqueue(const Operation& operation, const Call& call) {
   check(nccl_.group_end(), "ncclGroupEnd");
 }
 
-ncclRedOp_t NcclCalls::operation_of(ReduceKind kind, std::size_t own, ncclDataType_t type) {
+ncclRedOp_t NcclCalls::operation_of(ReduceKind kind, std::size_t local, ncclDataType_t type) {
   if (kind != ReduceKind::premul_sum) return own_operation_of(kind).value();
-  return communicators_.premultiplied_sum(own, type, factor_of(type));
+  return communicators_.premultiplied_sum(local, type, factor_of(type));
 }
 
 void NcclCalls::send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const {
@@ -86,9 +86,9 @@ void NcclCalls::receive(std::byte* data, std::size_t bytes, std::size_t at, int 
 
 void NcclCalls::enqueue_one(Collective collective, const Part& part) {
   const Call& call = part.call;
-  const bool is_root = members_.number_of(part.own) == call.root;
-  ncclComm_t const communicator = communicators_[part.own];
-  cudaStream_t const stream = this->stream(part.own);
+  const bool is_root = members_.number_of(part.local) == call.root;
+  ncclComm_t const communicator = communicators_[part.local];
+  cudaStream_t const stream = this->stream(part.local);
   switch (collective) {
     case Collective::broadcast: {
       const Tensor& copy = part.each(call.outputs);
@@ -99,7 +99,7 @@ void NcclCalls::enqueue_one(Collective collective, const Part& part) {
     }
     case Collective::reduce_add: {
       const Summand summand(part.each(call.inputs));
-      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.own, summand.type);
+      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.local, summand.type);
       void* const sum = is_root ? part.root(call.outputs).data() : nullptr;
       check(nccl_.reduce(summand.data, sum, summand.count, summand.type, operation, call.root, communicator,
                          stream),
@@ -108,7 +108,7 @@ void NcclCalls::enqueue_one(Collective collective, const Part& part) {
     }
     case Collective::all_reduce_add: {
       const Summand summand(part.each(call.inputs));
-      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.own, summand.type);
+      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.local, summand.type);
       check(nccl_.all_reduce(summand.data, part.each(call.outputs).data(), summand.count, summand.type,
                              operation, communicator, stream),
             "ncclAllReduce");
@@ -127,7 +127,7 @@ void NcclCalls::enqueue_one(Collective collective, const Part& part) {
     case Collective::reduce_scatter_add: {
       if (!call.sizes.empty()) return reduce_unequal(part);
       const Summand summand(part.each(call.inputs));
-      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.own, summand.type);
+      const ncclRedOp_t operation = operation_of(call.reduce_kind, part.local, summand.type);
       check(nccl_.reduce_scatter(summand.data, part.each(call.outputs).data(),
                                  summand.count / static_cast<std::size_t>(members_.count), summand.type,
                                  operation, communicator, stream),
@@ -145,17 +145,17 @@ void NcclCalls::enqueue_one(Collective collective, const Part& part) {
 
 void NcclCalls::enqueue_copy(const Part& part) const {
   const Call& call = part.call;
-  const int member = members_.number_of(part.own);
-  if (member == call.root) send(bytes_of(call.inputs[0][0]), call.bytes, part.own, call.partner);
-  if (member == call.partner) receive(bytes_of(call.outputs[0][0]), call.bytes, part.own, call.root);
+  const int member = members_.number_of(part.local);
+  if (member == call.root) send(bytes_of(call.inputs[0][0]), call.bytes, part.local, call.partner);
+  if (member == call.partner) receive(bytes_of(call.outputs[0][0]), call.bytes, part.local, call.root);
 }
 
 void NcclCalls::pass_on(const Part& part) const {
-  const int member = members_.number_of(part.own);
+  const int member = members_.number_of(part.local);
   const Tensor& input = part.each(part.call.inputs);
   const Tensor& out = part.each(part.call.outputs);
-  send(bytes_of(input), input.nbytes(), part.own, members_.after(member));
-  receive(bytes_of(out), out.nbytes(), part.own, members_.before(member));
+  send(bytes_of(input), input.nbytes(), part.local, members_.after(member));
+  receive(bytes_of(out), out.nbytes(), part.local, members_.before(member));
 }
 
 void NcclCalls::exchange(const Part& part) const {
@@ -167,12 +167,12 @@ void NcclCalls::exchange(const Part& part) const {
   for (std::size_t member = 0; member < static_cast<std::size_t>(members_.count); ++member) {
     const auto bytes_of_part = [&](const std::vector<std::vector<std::int64_t>>& sizes) {
       if (sizes.empty()) return input.nbytes() / static_cast<std::size_t>(members_.count);
-      return static_cast<std::size_t>(sizes[part.own][member]) * size_of(input.dtype());
+      return static_cast<std::size_t>(sizes[part.local][member]) * size_of(input.dtype());
     };
     const std::size_t to = bytes_of_part(call.input_sizes);
     const std::size_t from = bytes_of_part(call.out_sizes);
-    send(bytes_of(input) + sent, to, part.own, static_cast<int>(member));
-    receive(bytes_of(out) + received, from, part.own, static_cast<int>(member));
+    send(bytes_of(input) + sent, to, part.local, static_cast<int>(member));
+    receive(bytes_of(out) + received, from, part.local, static_cast<int>(member));
     sent += to;
     received += from;
   }
@@ -184,10 +184,10 @@ void NcclCalls::gather_unequal(const Part& part) const {
   for (int member = 0; member < members_.count; ++member) {
     const std::size_t bytes =
         static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]) * size_of(input.dtype());
-    const bool is_own = members_.number_of(part.own) == member;
+    const bool is_own = members_.number_of(part.local) == member;
     if (bytes != 0) {
       check(nccl_.broadcast(is_own ? bytes_of(input) : place, place, bytes, ncclUint8, member,
-                            communicators_[part.own], stream(part.own)),
+                            communicators_[part.local], stream(part.local)),
             "ncclBroadcast");
     }
     place += bytes;
@@ -198,14 +198,14 @@ void NcclCalls::reduce_unequal(const Part& part) {
   const Tensor& input = part.each(part.call.inputs);
   const Tensor& out = part.each(part.call.outputs);
   const SummedType summed = summed_type(input.dtype()).value();
-  const ncclRedOp_t operation = operation_of(part.call.reduce_kind, part.own, summed.type);
+  const ncclRedOp_t operation = operation_of(part.call.reduce_kind, part.local, summed.type);
   const std::byte* place = bytes_of(input);
   for (int member = 0; member < members_.count; ++member) {
     const auto elements = static_cast<std::size_t>(part.call.sizes[static_cast<std::size_t>(member)]);
-    const bool is_own = members_.number_of(part.own) == member;
+    const bool is_own = members_.number_of(part.local) == member;
     if (elements != 0) {
       check(nccl_.reduce(place, is_own ? out.data() : nullptr, elements * summed.per_element, summed.type,
-                         operation, member, communicators_[part.own], stream(part.own)),
+                         operation, member, communicators_[part.local], stream(part.local)),
             "ncclReduce");
     }
     place += elements * size_of(input.dtype());
@@ -216,20 +216,20 @@ void NcclCalls::scatter(const Part& part, bool is_root) const {
   const Call& call = part.call;
   const std::byte* chunk = is_root ? bytes_of(call.inputs[0][0]) : nullptr;
   for (std::size_t member = 0; is_root && member < call.part_bytes.size(); ++member) {
-    send(chunk, call.part_bytes[member], part.own, static_cast<int>(member));
+    send(chunk, call.part_bytes[member], part.local, static_cast<int>(member));
     chunk += call.part_bytes[member];
   }
   const Tensor& own = part.each(call.outputs);
-  receive(bytes_of(own), own.nbytes(), part.own, call.root);
+  receive(bytes_of(own), own.nbytes(), part.local, call.root);
 }
 
 void NcclCalls::gather(const Part& part, bool is_root) const {
   const Call& call = part.call;
   const Tensor& own = part.each(call.inputs);
-  send(bytes_of(own), own.nbytes(), part.own, call.root);
+  send(bytes_of(own), own.nbytes(), part.local, call.root);
   std::byte* chunk = is_root ? bytes_of(call.outputs[0][0]) : nullptr;
   for (std::size_t member = 0; is_root && member < call.part_bytes.size(); ++member) {
-    receive(chunk, call.part_bytes[member], part.own, static_cast<int>(member));
+    receive(chunk, call.part_bytes[member], part.local, static_cast<int>(member));
     chunk += call.part_bytes[member];
   }
 }

@@ -27,16 +27,16 @@ class NcclCalls {
   void enqueue(const Operation& operation, const Call& call);
 
  private:
-  /// One own member's part in one tensor of a call.
+  /// One local member's part in one tensor of a call.
   struct Part {
     const Call& call;
     bool coalesced;
-    std::size_t own;
+    std::size_t local;
     std::size_t tensor;
 
     /// The member's tensor, where every member has one.
     [[nodiscard]] const Tensor& each(const Lists& lists) const {
-      return coalesced ? lists[own][tensor] : lists[0][own];
+      return coalesced ? lists[local][tensor] : lists[0][local];
     }
     /// The root's, where it alone has one.
     [[nodiscard]] const Tensor& root(const Lists& lists) const {
@@ -48,7 +48,7 @@ class NcclCalls {
   void check(ncclResult_t result, const char* what) const { nccl_.check(result, what); }
   void send(const std::byte* data, std::size_t bytes, std::size_t from, int to) const;
   void receive(std::byte* data, std::size_t bytes, std::size_t at, int from) const;
-  [[nodiscard]] ncclRedOp_t operation_of(ReduceKind kind, std::size_t own, ncclDataType_t type);
+  [[nodiscard]] ncclRedOp_t operation_of(ReduceKind kind, std::size_t local, ncclDataType_t type);
   void enqueue_one(Collective collective, const Part& part);
   void enqueue_copy(const Part& part) const;
   /// To the next member, from the one before.

@@ -14,9 +14,10 @@ void NcclCommunicators::make() {
   session_.processes().broadcast(std::as_writable_bytes(std::span(&id, 1)));
   std::vector<ncclComm_t> made(session_.streams().size(), nullptr);
   nccl_.check(nccl_.group_start(), "ncclGroupStart");
-  for (std::size_t own = 0; own < made.size(); ++own) {
-    const DeviceGuard guard(session_.streams()[own].device());
-    nccl_.check(nccl_.init_rank(&made[own], members.count, id, members.number_of(own)), "ncclCommInitRank");
+  for (std::size_t local = 0; local < made.size(); ++local) {
+    const DeviceGuard guard(session_.streams()[local].device());
+    nccl_.check(nccl_.init_rank(&made[local], members.count, id, members.number_of(local)),
+                "ncclCommInitRank");
   }
   nccl_.check(nccl_.group_end(), "ncclGroupEnd");
   communicators_ = std::move(made);
@@ -24,7 +25,7 @@ void NcclCommunicators::make() {
 
 void NcclCommunicators::end() noexcept {
   for (const Premultiplied& made : premultiplied_)
-    static_cast<void>(nccl_.destroy_operation(made.operation, communicators_[made.own]));
+    static_cast<void>(nccl_.destroy_operation(made.operation, communicators_[made.local]));
   premultiplied_.clear();
   for (ncclComm_t communicator : communicators_) static_cast<void>(nccl_.destroy(communicator));
   communicators_.clear();
@@ -36,17 +37,17 @@ void NcclCommunicators::abandon() noexcept {
   communicators_.clear();
 }
 
-ncclRedOp_t NcclCommunicators::premultiplied_sum(std::size_t own, ncclDataType_t type,
+ncclRedOp_t NcclCommunicators::premultiplied_sum(std::size_t local, ncclDataType_t type,
                                                  std::span<const std::byte> factor) {
   const auto known = std::ranges::find_if(
-      premultiplied_, [&](const Premultiplied& made) { return made.own == own && made.type == type; });
+      premultiplied_, [&](const Premultiplied& made) { return made.local == local && made.type == type; });
   if (known != premultiplied_.end()) return known->operation;
   std::vector<std::byte> element(factor.begin(), factor.end());  // NCCL takes it from what may change
   ncclRedOp_t operation = ncclSum;
-  nccl_.check(
-      nccl_.create_premul_sum(&operation, element.data(), type, ncclScalarHostImmediate, communicators_[own]),
-      "ncclRedOpCreatePreMulSum");
-  premultiplied_.push_back({own, type, operation});
+  nccl_.check(nccl_.create_premul_sum(&operation, element.data(), type, ncclScalarHostImmediate,
+                                      communicators_[local]),
+              "ncclRedOpCreatePreMulSum");
+  premultiplied_.push_back({local, type, operation});
   return operation;
 }
 

@@ -10,7 +10,7 @@
 
 namespace tutti::perf {
 
-/// NCCL's communicators of a session's own members, together with those of all ranks. Each way of calling
+/// NCCL's communicators of a session's local members, together with those of all ranks. Each way of calling
 /// NCCL has communicators of its own: what NCCL remembers of memory, and a failure to register some, stay
 /// with them.
 class NcclCommunicators {
@@ -29,15 +29,15 @@ class NcclCommunicators {
   void abandon() noexcept;
 
   [[nodiscard]] bool are_made() const noexcept { return !communicators_.empty(); }
-  [[nodiscard]] ncclComm_t operator[](std::size_t own) const { return communicators_[own]; }
+  [[nodiscard]] ncclComm_t operator[](std::size_t local) const { return communicators_[local]; }
   /// Multiplies with an element of `type` at `factor`, then sums. The factor is the same in every call.
-  [[nodiscard]] ncclRedOp_t premultiplied_sum(std::size_t own, ncclDataType_t type,
+  [[nodiscard]] ncclRedOp_t premultiplied_sum(std::size_t local, ncclDataType_t type,
                                               std::span<const std::byte> factor);
 
  private:
   /// NCCL has this reduction made for each communicator and element type.
   struct Premultiplied {
-    std::size_t own;
+    std::size_t local;
     ncclDataType_t type;
     ncclRedOp_t operation;
   };

@@ -68,10 +68,10 @@ void NcclMemory::trim() {
 
 void NcclMemory::allocate(std::size_t bytes) {
   ncclResult_t failure = ncclSuccess;
-  for (std::size_t own = 0; own < pieces_.size() && failure == ncclSuccess; ++own) {
-    const DeviceGuard guard(session_.streams()[own].device());
-    failure = nccl_.allocate(&pieces_[own].memory, bytes);
-    if (failure != ncclSuccess) pieces_[own].memory = nullptr;
+  for (std::size_t local = 0; local < pieces_.size() && failure == ncclSuccess; ++local) {
+    const DeviceGuard guard(session_.streams()[local].device());
+    failure = nccl_.allocate(&pieces_[local].memory, bytes);
+    if (failure != ncclSuccess) pieces_[local].memory = nullptr;
   }
   // All ranks or none go on to what waits for the others.
   if (anywhere(failure != ncclSuccess)) {
@@ -86,11 +86,11 @@ void NcclMemory::allocate(std::size_t bytes) {
 }
 
 void NcclMemory::tell_communicators() {
-  const ncclResult_t result = in_group([this](std::size_t own) {
-    Piece& piece = pieces_[own];
-    return are_windows()
-               ? nccl_.add_window(communicators_[own], piece.memory, bytes_, &piece.handle, symmetric_window)
-               : nccl_.add_buffer(communicators_[own], piece.memory, bytes_, &piece.handle);
+  const ncclResult_t result = in_group([this](std::size_t local) {
+    Piece& piece = pieces_[local];
+    return are_windows() ? nccl_.add_window(communicators_[local], piece.memory, bytes_, &piece.handle,
+                                            symmetric_window)
+                         : nccl_.add_buffer(communicators_[local], piece.memory, bytes_, &piece.handle);
   });
   const bool are_known = std::ranges::all_of(pieces_, [this](const Piece& piece) { return is_known(piece); });
   if (!anywhere(result != ncclSuccess || !are_known)) return;
@@ -136,11 +136,11 @@ void NcclMemory::release() {
 void NcclMemory::end_use() noexcept {
   try {
     session_.synchronize();
-    static_cast<void>(in_group([this](std::size_t own) {
-      void* const handle = std::exchange(pieces_[own].handle, nullptr);
+    static_cast<void>(in_group([this](std::size_t local) {
+      void* const handle = std::exchange(pieces_[local].handle, nullptr);
       if (handle == nullptr) return ncclSuccess;
-      return are_windows() ? nccl_.remove_window(communicators_[own], handle)
-                           : nccl_.remove_buffer(communicators_[own], handle);
+      return are_windows() ? nccl_.remove_window(communicators_[local], handle)
+                           : nccl_.remove_buffer(communicators_[local], handle);
     }));
   } catch (const Error&) {
     // The device has failed: so has the run, with a better word on it.
@@ -149,11 +149,11 @@ void NcclMemory::end_use() noexcept {
 }
 
 void NcclMemory::free_all() noexcept {
-  for (std::size_t own = 0; own < pieces_.size(); ++own) {
-    const Piece piece = std::exchange(pieces_[own], {});
+  for (std::size_t local = 0; local < pieces_.size(); ++local) {
+    const Piece piece = std::exchange(pieces_[local], {});
     if (piece.memory == nullptr) continue;
     try {
-      const DeviceGuard guard(session_.streams()[own].device());
+      const DeviceGuard guard(session_.streams()[local].device());
       static_cast<void>(nccl_.free(piece.memory));
     } catch (const Error&) {
       // As above.
@@ -165,9 +165,9 @@ void NcclMemory::free_all() noexcept {
 template <class Work>
 ncclResult_t NcclMemory::in_group(Work&& work) const {
   ncclResult_t result = nccl_.group_start();
-  for (std::size_t own = 0; own < pieces_.size(); ++own) {
-    const DeviceGuard guard(session_.streams()[own].device());
-    const ncclResult_t one = work(own);
+  for (std::size_t local = 0; local < pieces_.size(); ++local) {
+    const DeviceGuard guard(session_.streams()[local].device());
+    const ncclResult_t one = work(local);
     if (result == ncclSuccess) result = one;
   }
   const ncclResult_t ended = nccl_.group_end();
@@ -185,15 +185,15 @@ void NcclMemory::start_set(std::size_t set) {
   for (Piece& piece : pieces_) piece.used = 0;
 }
 
-Tensor NcclMemory::make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t own) {
-  Piece& piece = pieces_[own];
+Tensor NcclMemory::make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t local) {
+  Piece& piece = pieces_[local];
   const std::size_t bytes = Layout(dtype, sizes).nbytes();
   const std::size_t taken = std::max<std::size_t>((bytes + alignment - 1) / alignment, 1) * alignment;
   if (piece.used + taken > bytes_of_set_)
     throw Error(ErrorCode::internal, "--peer nccl: a call has more operands than were foreseen");
   std::byte* const memory = static_cast<std::byte*>(piece.memory) + set_ * bytes_of_set_ + piece.used;
   piece.used += taken;
-  return Tensor(TensorView(memory, dtype, sizes, session_.members().own[own]));
+  return Tensor(TensorView(memory, dtype, sizes, session_.members().local[local]));
 }
 
 }  // namespace tutti::perf

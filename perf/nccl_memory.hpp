@@ -47,7 +47,7 @@ class NcclMemory final : public OperandMemory {
   void release();
 
   void start_set(std::size_t set) override;
-  [[nodiscard]] Tensor make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t own) override;
+  [[nodiscard]] Tensor make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t local) override;
 
  private:
   struct Piece {

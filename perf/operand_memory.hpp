@@ -23,8 +23,10 @@ class OperandMemory {
   /// What is made from now on is of set `set` of buffers, counted from 0. Of every set the same tensors are
   /// made, first those that all members have.
   virtual void start_set(std::size_t set) = 0;
-  /// A dense tensor for own member `own`, whose contents are unspecified. It does not outlive this object.
-  [[nodiscard]] virtual Tensor make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t own) = 0;
+  /// A dense tensor for local member `local`, whose contents are unspecified. It does not outlive this
+  /// object.
+  [[nodiscard]] virtual Tensor make(const std::vector<std::int64_t>& sizes, DType dtype,
+                                    std::size_t local) = 0;
 };
 
 }  // namespace tutti::perf

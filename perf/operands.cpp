@@ -7,9 +7,9 @@ namespace tutti::perf {
 namespace {
 
 Tensor make_aligned_tensor(const TensorSpec& spec, const Case& what, int member) {
-  const std::size_t own = what.members.own_index(member);
-  if (what.memory != nullptr) return what.memory->make(spec.sizes, *spec.dtype, own);
-  return empty(spec.sizes, {.dtype = *spec.dtype, .device = what.members.own[own]});
+  const std::size_t local = what.members.local_of(member);
+  if (what.memory != nullptr) return what.memory->make(spec.sizes, *spec.dtype, local);
+  return empty(spec.sizes, {.dtype = *spec.dtype, .device = what.members.local[local]});
 }
 
 }  // namespace
@@ -34,11 +34,11 @@ Lists make_lists(const std::vector<TensorSpec>& specs, const Case& what) {
   const std::vector<Tensor> originals =
       replicates ? make_list(specs, what, what.root) : std::vector<Tensor>();
   Lists lists;
-  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
-    const int member = what.members.number_of(own);
+  for (std::size_t local = 0; local < what.members.local.size(); ++local) {
+    const int member = what.members.number_of(local);
     if (replicates && member != what.root) {
       // Staged works on every topology and needs no communicator.
-      lists.push_back(broadcast_coalesced(originals, {what.members.own[own]}, default_buffer_size,
+      lists.push_back(broadcast_coalesced(originals, {what.members.local[local]}, default_buffer_size,
                                           {.transport = TransportKind::staged})[0]);
     } else {
       lists.push_back(make_list(specs, what, member));
@@ -86,7 +86,7 @@ Content columns_of(Content content, std::int64_t start, std::int64_t length, std
 Call call_of(const Case& what, const std::vector<TensorSpec>& specs) {
   Call call;
   call.root = what.root;
-  call.devices = what.members.own;
+  call.devices = what.members.local;
   call.dim = what.dim;
   call.reduce_kind = what.reduce_kind;
   call.tensors = specs.size();

@@ -16,8 +16,8 @@ namespace tutti::perf {
 [[nodiscard]] Tensor make_tensor(const TensorSpec& spec, const Case& what, int member);
 [[nodiscard]] std::vector<Tensor> make_list(const std::vector<TensorSpec>& specs, const Case& what,
                                             int member);
-/// A list for every own member. Lists of many tensors are laid out as a program gets them that replicates its
-/// parameters: in one process by `broadcast_coalesced`, between processes by every process for itself.
+/// A list for every local member. Lists of many tensors are laid out as a program gets them that replicates
+/// its parameters: in one process by `broadcast_coalesced`, between processes by every process for itself.
 [[nodiscard]] Lists make_lists(const std::vector<TensorSpec>& specs, const Case& what);
 
 /// What source `source` holds of tensor `index`, whole; `all_sources` sources may be summed.

@@ -23,7 +23,7 @@ struct Buffer {
   Content content;
 };
 
-/// Tensors as the collectives take and return them: of a coalesced operation one list per own member,
+/// Tensors as the collectives take and return them: of a coalesced operation one list per local member,
 /// otherwise one list.
 using Lists = std::vector<std::vector<Tensor>>;
 
@@ -38,7 +38,7 @@ struct Call {
   std::int64_t count = 0;               ///< elements of the payload
   std::size_t tensors = 1;              ///< of the payload
   std::vector<std::size_t> part_bytes;  ///< scatter and gather: the chunk of every member
-  /// Of unequal parts, in elements by member: all members' parts, or of an exchange, by own member, what it
+  /// Of unequal parts, in elements by member: all members' parts, or of an exchange, by local member, what it
   /// sends to each and receives from each.
   std::vector<std::int64_t> sizes;
   std::vector<std::vector<std::int64_t>> input_sizes;

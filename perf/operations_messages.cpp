@@ -41,10 +41,10 @@ class MessagesAround final : public IntoGivenOutputs {
       return;
     }
     std::vector<Message> messages;
-    for (std::size_t own = 0; own < inputs.size(); ++own) {
-      const int member = what.members.number_of(own);
-      messages.push_back(Message::send(inputs[own], what.members.after(member)));
-      messages.push_back(Message::recv(outputs[own], what.members.before(member)));
+    for (std::size_t local = 0; local < inputs.size(); ++local) {
+      const int member = what.members.number_of(local);
+      messages.push_back(Message::send(inputs[local], what.members.after(member)));
+      messages.push_back(Message::recv(outputs[local], what.members.before(member)));
     }
     what.members.communicator->batch_send_recv(messages);
   }

@@ -71,7 +71,7 @@ Lists at_root(const Call& call, Result result) {
   return lists;
 }
 
-/// A root that is not the first own member finds its tensor at its own place.
+/// A root that is not the first local member finds its tensor at its own place.
 void reduce(Communicator& communicator, const Call& call, const Case& what) {
   std::vector<Tensor> out(call.outputs.size() > 1 ? call.outputs.size() - 1 : 0);
   if (!call.outputs.empty()) out.push_back(call.outputs.back()[0]);

@@ -31,8 +31,8 @@ class Peer {
 
   /// In the table.
   [[nodiscard]] virtual std::string_view name() const = 0;
-  /// Name and version.
-  [[nodiscard]] virtual std::string describe() const = 0;
+  /// Such as "NCCL 2.28.3 (libnccl.so.2)".
+  [[nodiscard]] virtual std::string name_and_version() const = 0;
   /// Why it cannot do this; empty if it can.
   [[nodiscard]] virtual std::string refusal(const Operation& operation, const Call& call) const = 0;
   /// Each is measured, and the fastest is what tutti is compared with. At least one; always as many.

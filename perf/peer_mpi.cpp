@@ -19,7 +19,7 @@ class HostMemory final : public OperandMemory {
  public:
   void start_set(std::size_t /*set*/) override {}
   [[nodiscard]] Tensor make(const std::vector<std::int64_t>& sizes, DType dtype,
-                            std::size_t /*own*/) override {
+                            std::size_t /*local*/) override {
     return empty(sizes, {.dtype = dtype, .device = Device::host()});
   }
 };
@@ -27,7 +27,7 @@ class HostMemory final : public OperandMemory {
 class MpiPeer final : public Peer {
  public:
   [[nodiscard]] std::string_view name() const override { return "mpi"; }
-  [[nodiscard]] std::string describe() const override {
+  [[nodiscard]] std::string name_and_version() const override {
     std::array<char, MPI_MAX_LIBRARY_VERSION_STRING> text{};
     int length = 0;
     MPI_Get_library_version(text.data(), &length);

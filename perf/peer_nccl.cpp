@@ -78,7 +78,7 @@ class NcclPeer final : public Peer {
   }
 
   [[nodiscard]] std::string_view name() const override { return "nccl"; }
-  [[nodiscard]] std::string describe() const override {
+  [[nodiscard]] std::string name_and_version() const override {
     return fmt::format("NCCL {} ({})", nccl_.version_text(), nccl_.path());
   }
   [[nodiscard]] std::string refusal(const Operation& operation, const Call& call) const override {

@@ -16,22 +16,22 @@ namespace {
 Call prepare_broadcast(const Case& what, Placement placement, bool coalesced) {
   const std::vector<TensorSpec> specs = payload_tensors(what, coalesced);
   Call call = call_of(what, specs);
-  const bool has_root = what.members.owns(what.root);
+  const bool has_root = what.members.is_local(what.root);
   const Lists copies = placement == Placement::returned ? Lists() : make_lists(specs, what);
   std::vector<Tensor> sources;
   if (has_root) {
-    sources = placement == Placement::in_place ? copies[what.members.own_index(what.root)]
+    sources = placement == Placement::in_place ? copies[what.members.local_of(what.root)]
                                                : make_list(specs, what, what.root);
   }
   for (std::size_t t = 0; t < specs.size(); ++t) {
     const Content content = whole_content(specs[t], what, t, Pattern::bits);
     if (has_root) call.add_input(0, sources[t], content);
-    for (std::size_t own = 0; own < what.members.own.size(); ++own) {
-      const std::size_t list = coalesced ? own : 0;
-      if (placement == Placement::in_place && what.members.number_of(own) == what.root) {
+    for (std::size_t local = 0; local < what.members.local.size(); ++local) {
+      const std::size_t list = coalesced ? local : 0;
+      if (placement == Placement::in_place && what.members.number_of(local) == what.root) {
         call.add_aliasing_output(list, sources[t], content);
       } else {
-        add_result(call, list, placement, placement == Placement::returned ? Tensor() : copies[own][t],
+        add_result(call, list, placement, placement == Placement::returned ? Tensor() : copies[local][t],
                    content);
       }
     }
@@ -46,16 +46,16 @@ Call prepare_reduce(const Case& what, Placement placement, bool coalesced) {
   call.repeatable = placement != Placement::in_place;  // there every call adds to the last one's sum
   const Lists inputs = make_lists(specs, what);
   for (std::size_t t = 0; t < specs.size(); ++t) {
-    for (std::size_t own = 0; own < inputs.size(); ++own) {
-      call.add_input(coalesced ? own : 0, inputs[own][t],
-                     summand(specs[t], what, t, what.members.number_of(own)));
+    for (std::size_t local = 0; local < inputs.size(); ++local) {
+      call.add_input(coalesced ? local : 0, inputs[local][t],
+                     summand(specs[t], what, t, what.members.number_of(local)));
     }
-    if (!what.members.owns(what.root)) continue;
+    if (!what.members.is_local(what.root)) continue;
     const Content sum = sum_of_all(specs[t], what, t);
-    // A communicator takes the lists of own members, of which only the root's is looked at.
-    const std::size_t list = what.members.communicator == nullptr ? 0 : what.members.own_index(what.root);
+    // A communicator takes the lists of local members, of which only the root's is looked at.
+    const std::size_t list = what.members.communicator == nullptr ? 0 : what.members.local_of(what.root);
     if (placement == Placement::in_place) {
-      call.add_aliasing_output(list, inputs[what.members.own_index(what.root)][t], sum);
+      call.add_aliasing_output(list, inputs[what.members.local_of(what.root)][t], sum);
     } else {
       add_result(call, list, placement,
                  placement == Placement::returned ? Tensor() : make_tensor(specs[t], what, what.root), sum);
@@ -73,13 +73,13 @@ Call prepare_all_reduce(const Case& what, Placement placement, bool coalesced) {
   const Lists sums = placement == Placement::out_of_place ? make_lists(specs, what) : inputs;
   for (std::size_t t = 0; t < specs.size(); ++t) {
     const Content sum = sum_of_all(specs[t], what, t);
-    for (std::size_t own = 0; own < inputs.size(); ++own) {
-      const std::size_t list = coalesced ? own : 0;
-      call.add_input(list, inputs[own][t], summand(specs[t], what, t, what.members.number_of(own)));
+    for (std::size_t local = 0; local < inputs.size(); ++local) {
+      const std::size_t list = coalesced ? local : 0;
+      call.add_input(list, inputs[local][t], summand(specs[t], what, t, what.members.number_of(local)));
       if (placement == Placement::in_place) {
-        call.add_aliasing_output(list, inputs[own][t], sum);
+        call.add_aliasing_output(list, inputs[local][t], sum);
       } else {
-        add_result(call, list, placement, sums[own][t], sum);
+        add_result(call, list, placement, sums[local][t], sum);
       }
     }
   }
@@ -131,8 +131,8 @@ Call prepare_around(const Case& what) {
   const auto values = [&](int from) {
     return columns_of(content, from * call.count, call.count, call.count);
   };
-  for (std::size_t own = 0; own < what.members.own.size(); ++own) {
-    const int member = what.members.number_of(own);
+  for (std::size_t local = 0; local < what.members.local.size(); ++local) {
+    const int member = what.members.number_of(local);
     call.add_input(0, make_tensor(spec, what, member), values(member));
     call.add_output(0, make_tensor(spec, what, member), values(what.members.before(member)));
   }

@@ -43,11 +43,11 @@ Call prepare_chunks(const Case& what, Placement placement, Whole whole) {
     TensorSpec shape = spec;
     shape.sizes.back() = chunk.length;
     call.part_bytes.push_back(Layout(*shape.dtype, shape.sizes).nbytes());
-    if (!what.members.owns(member)) continue;
+    if (!what.members.is_local(member)) continue;
     add(whole == Whole::output, shape, columns_of(content, chunk.start, chunk.length, spec.sizes.back()),
         member);
   }
-  if (what.members.owns(what.root)) add(whole == Whole::input, spec, content, what.root);
+  if (what.members.is_local(what.root)) add(whole == Whole::input, spec, content, what.root);
   return call;
 }
 
@@ -58,9 +58,9 @@ Call prepare_all_gather(const Case& what, Placement placement, Cut cut) {
   for (std::size_t t = 0; t < payloads.size(); ++t) {
     const Payload& payload = payloads[t];
     const Content content = whole_content(payload.whole(), what, t, Pattern::bits);
-    for (std::size_t own = 0; own < what.members.own.size(); ++own) {
-      const std::size_t list = cut.coalesced ? own : 0;
-      const int member = what.members.number_of(own);
+    for (std::size_t local = 0; local < what.members.local.size(); ++local) {
+      const std::size_t list = cut.coalesced ? local : 0;
+      const int member = what.members.number_of(local);
       const bool is_returned = placement == Placement::returned;
       const Tensor out = is_returned ? Tensor() : make_tensor(payload.whole(), what, member);
       const std::int64_t start = payload.start(member);
@@ -81,9 +81,9 @@ Call prepare_reduce_scatter(const Case& what, Placement placement, Cut cut) {
   call.repeatable = placement != Placement::in_place;
   for (std::size_t t = 0; t < payloads.size(); ++t) {
     const Payload& payload = payloads[t];
-    for (std::size_t own = 0; own < what.members.own.size(); ++own) {
-      const std::size_t list = cut.coalesced ? own : 0;
-      const int member = what.members.number_of(own);
+    for (std::size_t local = 0; local < what.members.local.size(); ++local) {
+      const std::size_t list = cut.coalesced ? local : 0;
+      const int member = what.members.number_of(local);
       const std::int64_t start = payload.start(member);
       const std::int64_t elements = payload.size(member);
       const Tensor input = make_tensor(payload.whole(), what, member);
@@ -113,9 +113,9 @@ Call prepare_all_to_all(const Case& what, Placement placement, Cut cut) {
     const auto values = [&](int from, std::int64_t start, std::int64_t length) {
       return columns_of(content, from * payload.elements() + start, length, payload.elements());
     };
-    for (std::size_t own = 0; own < what.members.own.size(); ++own) {
-      const std::size_t list = cut.coalesced ? own : 0;
-      const int member = what.members.number_of(own);
+    for (std::size_t local = 0; local < what.members.local.size(); ++local) {
+      const std::size_t list = cut.coalesced ? local : 0;
+      const int member = what.members.number_of(local);
       const Tensor input = make_tensor(payload.whole(), what, member);
       const bool is_returned = placement == Placement::returned;
       const Tensor out =

@@ -17,7 +17,7 @@ std::uint64_t Row::wrong() const noexcept {
   return total;
 }
 
-std::string Row::describe() const {
+std::string Row::in_words() const {
   std::string text = peer.empty() ? operation : contender() + ": " + operation;
   if (bytes == 0) return text;  // as of a barrier
   text += tensor_list.empty() ? " " + format_size(bytes) : " " + tensor_list;

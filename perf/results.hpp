@@ -75,7 +75,7 @@ struct Row {
   [[nodiscard]] std::string contender() const { return peer_mode.empty() ? peer : peer + " " + peer_mode; }
 
   /// For people: "broadcast 64K float32 root 0", "nccl R1: sendrecv 1M float32 root 0 to 1".
-  [[nodiscard]] std::string describe() const;
+  [[nodiscard]] std::string in_words() const;
   /// The measurement that stands for the row: out of place if there is one, otherwise in place.
   [[nodiscard]] const std::optional<Measurement>& leading() const noexcept {
     return out_of_place ? out_of_place : in_place;

@@ -33,24 +33,24 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
                                  members_.count, processes.are_ranks() ? "members" : "devices",
                                  members_.count - 1));
   }
-  for (const Device device : members_.own) {
+  for (const Device device : members_.local) {
     streams_.emplace_back(device.index());
     set_stream(streams_.back());
     const std::size_t free = mem_get_info(device.index()).free;
     free_bytes_ = streams_.size() == 1 ? free : std::min(free_bytes_, free);
   }
-  set_device(members_.own.front().index());  // device 0 may be another rank's
-  describe_members();
-  watch_ = std::make_unique<DeviceWatch>(members_.own);
-  memory_watch_.emplace(members_.own);
-  settings_.devices = members_.own;
+  set_device(members_.local.front().index());  // device 0 may be another rank's
+  gather_members();
+  watch_ = std::make_unique<DeviceWatch>(members_.local);
+  memory_watch_.emplace(members_.local);
+  settings_.devices = members_.local;
   settings_.transport = options.collective.transport;
   settings_.determinism = options.collective.determinism;
   settings_.multiprocessors = options.collective.multiprocessors;
   if (processes.are_ranks()) {
     join_ranks(options);
   } else if (std::ranges::any_of(options.operations, &Operation::needs_communicator)) {
-    join_own_devices();
+    join_local_devices();
   }
 }
 
@@ -64,8 +64,8 @@ void Session::choose_devices(const Options& options) {
   const DeviceChoice choice =
       devices_of_rank(used, available, topology_.backend, processes_.rank(), processes_.gather(host_name()));
   devices_shown_ = choice.shown;
-  members_.own.clear();
-  for (int device = choice.first; device < choice.first + used; ++device) members_.own.emplace_back(device);
+  members_.local.clear();
+  for (int device = choice.first; device < choice.first + used; ++device) members_.local.emplace_back(device);
   job_.ranks = processes_.size();
   job_.groups = options.groups;
   job_.devices_per_rank = used;
@@ -74,12 +74,12 @@ void Session::choose_devices(const Options& options) {
         fmt::format("--groups: {} of {} ranks, expected as many ranks in each", job_.groups, job_.ranks));
   }
   members_.count = used * job_.ranks_of_group();
-  members_.first_own = used * (processes_.rank() % job_.ranks_of_group());
+  members_.first_local = used * (processes_.rank() % job_.ranks_of_group());
 }
 
-void Session::describe_members() {
+void Session::gather_members() {
   std::string mine;
-  for (const Device device : members_.own) {
+  for (const Device device : members_.local) {
     const DeviceProperties& properties = topology_.devices[static_cast<std::size_t>(device.index())];
     mine +=
         fmt::format("{}\n{}\n{}\n{}\n", host_name(), device.index(), properties.name, properties.pci_bus_id);
@@ -97,7 +97,7 @@ void Session::describe_members() {
   }
 }
 
-void Session::join_own_devices() {
+void Session::join_local_devices() {
   try {
     communicator_ = std::make_unique<Communicator>(settings_);
     members_.communicator = communicator_.get();
@@ -109,8 +109,8 @@ void Session::join_own_devices() {
 }
 
 void Session::join_ranks(const Options& options) {
-  for (const Device device : members_.own) tutti::synchronize(device.index());  // makes CUDA's context
-  MemoryTaken taken(members_.own, processes_);
+  for (const Device device : members_.local) tutti::synchronize(device.index());  // makes CUDA's context
+  MemoryTaken taken(members_.local, processes_);
   taken.start();
   const double before = processes_.milliseconds_since_start();
   try {
@@ -126,7 +126,7 @@ void Session::join_ranks(const Options& options) {
 
   const auto reduce = [&](std::int64_t count) {
     std::vector<Tensor> numbers;
-    for (const Device device : members_.own) numbers.push_back(ones({count}, {.device = device}));
+    for (const Device device : members_.local) numbers.push_back(ones({count}, {.device = device}));
     synchronize();
     taken.start();
     members_.communicator->all_reduce_add(numbers, numbers);

@@ -71,11 +71,11 @@ class Session {
   void choose_devices(const Options& options);
   void join_ranks(const Options& options);
   [[nodiscard]] bool nccl_would_carry(std::size_t bytes) const;
-  void join_own_devices();
+  void join_local_devices();
   /// All ranks, and in groups if there are several.
   void join();
   void part();
-  void describe_members();
+  void gather_members();
 
   Processes& processes_;
   Topology topology_;

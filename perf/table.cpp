@@ -40,7 +40,7 @@ std::string_view in_words(OverRanks how) noexcept {
   return "";
 }
 
-std::string describe(const Options& options, const Job& job) {
+std::string time_in_words(const Options& options, const Job& job) {
   std::string time =
       options.headline == Headline::latency ? "latency, from the call to completion" : "back to back";
   if (job.mode == Mode::ranks) time += fmt::format(" {}", in_words(options.timing.over_ranks));
@@ -48,7 +48,7 @@ std::string describe(const Options& options, const Job& job) {
 }
 
 /// Which devices had their clocks kept down, in a line; empty if none had.
-std::string describe_throttled(const Job& job) {
+std::string format_throttled(const Job& job) {
   std::vector<std::string> all;
   for (const MemberDevice& member : job.members) {
     if (!member.health.throttled || !member.health.throttled->any()) continue;
@@ -60,7 +60,7 @@ std::string describe_throttled(const Job& job) {
 }
 
 /// Which rank took most time, how often, and by how much at most, of tutti's rows; empty for a single rank.
-std::string describe_slowest(const Results& results, Headline headline) {
+std::string format_slowest(const Results& results, Headline headline) {
   std::vector<int> times(static_cast<std::size_t>(results.job.ranks));
   double most = 0.0;
   std::string where;
@@ -73,7 +73,7 @@ std::string describe_slowest(const Results& results, Headline headline) {
       ++times[static_cast<std::size_t>(slowest->rank)];
       if (slowest->over_fastest <= most) continue;
       most = slowest->over_fastest;
-      where = row.describe() + (measurement == &row.in_place ? " in place" : "");
+      where = row.in_words() + (measurement == &row.in_place ? " in place" : "");
     }
   }
   if (where.empty()) return "";
@@ -84,7 +84,7 @@ std::string describe_slowest(const Results& results, Headline headline) {
 }
 
 /// How many of what, for the first line.
-std::string describe_devices(const Results& results) {
+std::string format_devices(const Results& results) {
   const std::string_view kind = results.topology.backend == BackendKind::host ? "virtual" : "cuda";
   if (results.job.mode == Mode::single_process) {
     return fmt::format("{} {} device(s)", results.device_count, kind);
@@ -99,7 +99,7 @@ std::size_t mebibytes(std::size_t bytes) {
 }
 
 /// What starting took.
-std::string describe_start(const Job& job) {
+std::string format_start(const Job& job) {
   std::string text;
   if (job.start_up) {
     text += fmt::format(
@@ -165,11 +165,11 @@ std::string format_members(const Job& job) {
 std::string format_header(const Options& options, const Results& results, const Columns& columns) {
   std::string text =
       fmt::format("# tutti-perf {}: {}, transport {}, {}{}, time is {}, check {}\n", tutti::version(),
-                  describe_devices(results), name_of(options.collective.transport),
+                  format_devices(results), name_of(options.collective.transport),
                   options.launch == LaunchForm::eager ? "eager" : "persistent",
                   options.results == ResultForm::given ? "" : ", results are new tensors",
-                  describe(options, results.job), options.check ? "on" : "off");
-  text += commented(format_members(results.job) + describe_start(results.job));
+                  time_in_words(options, results.job), options.check ? "on" : "off");
+  text += commented(format_members(results.job) + format_start(results.job));
   if (results.job.groups > 1) {
     text += fmt::format(
         "# {} groups of {} ranks measure at the same time: bus bandwidths are of one, times of the "
@@ -268,8 +268,8 @@ std::string format_footer(const Results& results, const Options& options) {
     text += "# wrong elements: not checked\n";
   }
   if (results.memory) text += format_memory(*results.memory);
-  text += describe_throttled(results.job);
-  text += describe_slowest(results, options.headline);
+  text += format_throttled(results.job);
+  text += format_slowest(results, options.headline);
   if (results.baseline) text += format_baseline(results);
   const std::optional<double> bandwidth = results.average_bus_bandwidth(options.headline);
   if (bandwidth) return text + fmt::format("# average bus bandwidth: {:.3f} GB/s\n", *bandwidth);

@@ -27,11 +27,11 @@ class CountingMemory final : public OperandMemory {
     used_.clear();
     places_.clear();
   }
-  [[nodiscard]] Tensor make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t own) override {
+  [[nodiscard]] Tensor make(const std::vector<std::int64_t>& sizes, DType dtype, std::size_t local) override {
     const Tensor tensor =
-        empty(sizes, {.dtype = dtype, .device = device_of_ ? own_device(own) : Device::host()});
-    places_[own].push_back(used_[own]);
-    used_[own] += std::max<std::size_t>((tensor.nbytes() + alignment - 1) / alignment, 1) * alignment;
+        empty(sizes, {.dtype = dtype, .device = device_of_ ? local_device(local) : Device::host()});
+    places_[local].push_back(used_[local]);
+    used_[local] += std::max<std::size_t>((tensor.nbytes() + alignment - 1) / alignment, 1) * alignment;
     made_.insert(tensor.data());
     return tensor;
   }
@@ -43,7 +43,7 @@ class CountingMemory final : public OperandMemory {
   [[nodiscard]] bool has_made(const void* data) const { return made_.count(data) != 0; }
 
  private:
-  static Device own_device(std::size_t own) { return Device(static_cast<int>(own)); }
+  static Device local_device(std::size_t local) { return Device(static_cast<int>(local)); }
 
   bool device_of_ = false;
   std::size_t set_ = 0;
@@ -64,24 +64,24 @@ TEST(PerfOperandMemory, HoldsWhatACallTakesAtTheSamePlaceInEachMember) {
           what.memory = &memory;
           what.root = count - 1;
           what.members.count = count;
-          what.members.own.clear();
-          for (int member = 0; member < count; ++member) what.members.own.emplace_back(member);
+          what.members.local.clear();
+          for (int member = 0; member < count; ++member) what.members.local.emplace_back(member);
           for (const Placement placement : {Placement::out_of_place, Placement::in_place}) {
             if (!operation->has(placement)) continue;
             memory.start_set(0);
             const Call call = operation->prepare(what, placement);
-            const std::string about = describe(*operation, what) + ", " + std::to_string(count);
+            const std::string about = in_words(*operation, what) + ", " + std::to_string(count);
             std::size_t common = memory.places().at(0).size();
-            for (const auto& [own, places] : memory.places()) common = std::min(common, places.size());
+            for (const auto& [local, places] : memory.places()) common = std::min(common, places.size());
             EXPECT_GT(common, 0U) << about;
-            for (const auto& [own, places] : memory.places()) {
+            for (const auto& [local, places] : memory.places()) {
               if (placement == Placement::in_place) {
                 EXPECT_EQ(places.size(), common) << about;
               }
-              EXPECT_LE(memory.used().at(own), operand_bytes(*operation, what)) << about;
+              EXPECT_LE(memory.used().at(local), operand_bytes(*operation, what)) << about;
               EXPECT_TRUE(std::equal(places.begin(), places.begin() + static_cast<std::ptrdiff_t>(common),
                                      memory.places().at(0).begin()))
-                  << about << " of member " << own;
+                  << about << " of member " << local;
             }
           }
         }
@@ -96,7 +96,7 @@ class ManyModes final : public Peer {
   explicit ManyModes(const Session& session) : session_(session) { memory_.lie_on_devices(); }
 
   [[nodiscard]] std::string_view name() const override { return "other"; }
-  [[nodiscard]] std::string describe() const override { return "Other 1.0"; }
+  [[nodiscard]] std::string name_and_version() const override { return "Other 1.0"; }
   [[nodiscard]] std::string refusal(const Operation& operation, const Call&) const override {
     return operation.has_root() ? "" : "only from roots";
   }
@@ -224,7 +224,7 @@ class Foreseeing final : public Peer {
   explicit Foreseeing(const Session&) {}
 
   [[nodiscard]] std::string_view name() const override { return "other"; }
-  [[nodiscard]] std::string describe() const override { return "Other 1.0"; }
+  [[nodiscard]] std::string name_and_version() const override { return "Other 1.0"; }
   [[nodiscard]] std::string refusal(const Operation&, const Call&) const override {
     EXPECT_EQ(foreseen_, (std::vector<std::size_t>{2 * 2 * 1024, 2 * 2 * 4096}));
     return "of no use here";
@@ -257,7 +257,7 @@ class Recording final : public Peer {
   explicit Recording(const Session& session) : session_(session) {}
 
   [[nodiscard]] std::string_view name() const override { return "other"; }
-  [[nodiscard]] std::string describe() const override { return "Other 1.0"; }
+  [[nodiscard]] std::string name_and_version() const override { return "Other 1.0"; }
   [[nodiscard]] std::string refusal(const Operation&, const Call&) const override { return ""; }
   void enqueue(std::size_t, const Operation&, const Call&) override { FAIL() << "calls are recorded"; }
   [[nodiscard]] std::function<void()> record(std::size_t, const Operation& operation,
