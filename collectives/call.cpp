@@ -3,8 +3,8 @@
 
 #include "backend/work_label.hpp"
 #include "thread_current.hpp"
-#include "transport/select.hpp"
 #include "transport/plan_builder.hpp"
+#include "transport/select.hpp"
 #include "watching.hpp"
 
 #include <algorithm>

@@ -4,10 +4,10 @@
 #include "collectives/request.hpp"
 #include "runtime.hpp"
 #include "storage.hpp"
+#include "transport/launch.hpp"
 #include "transport/plan.hpp"
 #include "transport/plan_cache.hpp"
 #include "transport/problem.hpp"
-#include "transport/launch.hpp"
 #include "tutti/collectives.hpp"
 
 #include <cstdint>

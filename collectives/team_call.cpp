@@ -2,8 +2,8 @@
 #include "collectives/team_call.hpp"
 
 #include "backend/work_label.hpp"
-#include "transport/select.hpp"
 #include "transport/launch.hpp"
+#include "transport/select.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>

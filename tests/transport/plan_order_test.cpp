@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/random.hpp"
-#include "transport/steps/lowering.hpp"
 #include "transport/plan_builder.hpp"
+#include "transport/steps/lowering.hpp"
 
 #include <algorithm>
 #include <cstddef>

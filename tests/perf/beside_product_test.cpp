@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "perf/exit_status.hpp"
+#include "program.hpp"
+#include "tutti/device.hpp"
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace tutti::perf {
+namespace {
+
+Outcome run(std::vector<std::string> words) {
+  words.insert(words.begin(), std::getenv("TUTTI_BESIDE_PRODUCT"));
+  return outcome_of(std::move(words));
+}
+
+TEST(BesideProduct, MeasuresAndChecksEveryCollectiveAndBound) {
+  const std::string file = temporary("beside.json");
+  const Outcome outcome = run({"-b", "1M", "-n", "512", "-r", "1", "-t", "2", "-J", file});
+  if (backend_kind() != BackendKind::cuda || device_count() < 2) {
+    EXPECT_EQ(outcome.status, bad_usage);
+    EXPECT_NE(outcome.error.find("GPUs, expected 2 or more"), std::string::npos) << outcome.error;
+    return;
+  }
+  EXPECT_EQ(outcome.status, all_right) << outcome.error;
+  const nlohmann::json document = nlohmann::json::parse(content_of(file), nullptr, false);
+  unlink(file.c_str());
+  std::set<std::string> operations;
+  for (const auto& row : document["rows"]) {
+    operations.insert(row["operation"].get<std::string>());
+    EXPECT_EQ(row["wrong"], 0);
+    for (const char* const side : {"collective", "product"}) {
+      EXPECT_GT(row[side]["alone_us"].get<double>(), 0);
+      EXPECT_GT(row[side]["beside_us"].get<double>(), 0);
+    }
+  }
+  EXPECT_EQ(operations, (std::set<std::string>{"all_gather", "all_reduce_add", "broadcast"}));
+}
+
+TEST(BesideProduct, AWrongOptionIsToldOf) {
+  const Outcome outcome = run({"-n", "4"});
+  EXPECT_EQ(outcome.status, bad_usage);
+  EXPECT_NE(outcome.error.find("-n"), std::string::npos) << outcome.error;
+}
+
+}  // namespace
+}  // namespace tutti::perf
