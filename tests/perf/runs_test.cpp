@@ -69,8 +69,9 @@ TEST(PerfRuns, LaunchesOfSeveralCallsAreDividedByThem) {
   for (const std::vector<std::string>& more :
        {std::vector<std::string>{}, std::vector<std::string>{"--persistent"},
         std::vector<std::string>{"-G", "3"}}) {
-    std::vector<std::string> words{"reduce_add", "all_reduce_add", "-b", "4K", "-e", "4K", "-m",
-                                   "4",          "--repetitions",  "1"};
+    std::vector<std::string> words{
+        "reduce_add", "all_reduce_add", "-b", "4K", "-e", "4K", "-m", "4", "--repetitions",
+        "1",          "--buffer-sets",  "8"};
     if (more != std::vector<std::string>{"-G", "3"}) words.insert(words.end(), {"-n", "3"});
     words.insert(words.end(), more.begin(), more.end());
     const Written run_of_four = run(words);
@@ -79,6 +80,7 @@ TEST(PerfRuns, LaunchesOfSeveralCallsAreDividedByThem) {
     ASSERT_EQ(run_of_four.document["rows"].size(), 2U);
     for (const auto& row : run_of_four.document["rows"]) {
       EXPECT_EQ(row["out_of_place"]["iterations"], 12) << row;
+      EXPECT_EQ(row["out_of_place"]["wrong"], 0) << row;
       EXPECT_EQ(row["in_place"]["wrong"], 0) << row;
     }
   }
