@@ -26,17 +26,16 @@ Registrations::Registrations(Runtime& runtime, const Membership& membership, con
                              LiveTeams& live_teams, std::size_t capacity)
     : runtime_(runtime),
       membership_(membership),
-      tables_(state.registration_tables(membership)),
-      capacity_(capacity),
+      entries_(state.registration_tables(membership), calls, capacity),
       progress_(progress),
       waiting_(waiting),
       calls_(calls),
       abort_(abort),
-      retired_(std::make_shared<RetiredSegments>(tables_)) {
+      retired_(std::make_shared<RetiredSegments>(entries_.tables())) {
   try {
     for (const int device : membership_.devices()) runtime_.allocator(device).add_observer(*this);
     if (membership_.rank_count() == 1) return;
-    peers_.emplace(runtime, membership, tables_, calls, abort, live_teams);
+    peers_.emplace(runtime, membership, entries_.tables(), calls, abort, live_teams);
   } catch (...) {
     stop_observing();
     throw;
@@ -76,13 +75,15 @@ std::optional<Registrations::Segments::iterator> Registrations::segment_for(std:
     return refuse(fmt::format("its segment has {} bytes", extent.bytes));
   if (membership_.rank_count() == 1) return std::nullopt;
   if (extent.is_expandable) return refuse("its segment is expandable, which other processes cannot open");
-  const std::optional<std::uint32_t> entry = free_entry();
+  const std::optional<std::uint32_t> entry = entries_.unused();
   if (!entry) {
-    return refuse(fmt::format(
-        "there are {} segments already that others have open or have not had the time to close", capacity_));
+    return refuse(
+        fmt::format("there are {} segments already that others have open or have not had the time to close",
+                    entries_.capacity()));
   }
+  retired_->forget(*entry);
   try {
-    enter(*entry, runtime_.backend().share_device_memory(device, extent.address));
+    entries_.open(*entry, runtime_.backend().share_device_memory(device, extent.address));
   } catch (const Error& error) {
     log_warning(fmt::format("Communicator: {}", error.what()));
     return refuse(error.what());
@@ -127,14 +128,15 @@ std::byte* Registrations::invite(bool is_captured, std::byte* address, std::size
     const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
     if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return nullptr;
     waits = !std::exchange(found->second.was_awaited, true) || is_captured;
-    views = tables_.views_of(tables_.rank, found->second.entry);
-    version = table().entries[found->second.entry].version.load();
+    views = entries_.views_of(found->second.entry);
+    version = entries_.version_of(found->second.entry);
     offset = static_cast<std::size_t>(address - found->first);
   }
+  const RegistrationTables& tables = entries_.tables();
   const RegistrationView& view = views[sender];
   const auto is_followed_by_sender = [&] { return view.version.load() == version; };
   while (waits && !is_followed_by_sender() && std::chrono::steady_clock::now() < deadline) {
-    if (abort_.is_set() || tables_.has_left(tables_.rank_of_member[sender])) break;
+    if (abort_.is_set() || tables.has_left(tables.rank_of_member[sender])) break;
     runtime_.backend().wait_elsewhere();  // others may wait for what this rank has queued
     std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
@@ -142,25 +144,8 @@ std::byte* Registrations::invite(bool is_captured, std::byte* address, std::size
   return segment == 0 ? nullptr : reinterpret_cast<std::byte*>(segment) + offset;
 }
 
-void Registrations::enter(std::uint32_t entry, const backend::MemoryHandle& handle) {
-  RegistrationTable::Entry& shown = table().entries[entry];
-  shown.handle = handle;
-  ++shown.version;
-  if (table().used.load() <= entry) table().used.store(entry + 1);
-  ring_all();
-}
-
-std::optional<std::uint32_t> Registrations::free_entry() {
-  for (std::uint32_t entry = 0; entry < capacity_; ++entry) {
-    if (RegistrationTable::is_open(table().entries[entry].version.load()) || !is_followed(entry)) continue;
-    retired_->forget(entry);
-    return entry;
-  }
-  return std::nullopt;
-}
-
 void Registrations::trim(std::uint64_t sequence) {
-  while (segments_.size() > capacity_ / 2) {
+  while (segments_.size() > entries_.capacity() / 2) {
     auto oldest = segments_.end();
     for (auto segment = segments_.begin(); segment != segments_.end(); ++segment) {
       if (segment->second.is_kept || segment->second.last_use == sequence) continue;
@@ -175,37 +160,12 @@ void Registrations::trim(std::uint64_t sequence) {
 
 void Registrations::retire(Segments::iterator segment) noexcept {
   std::erase(added_, segment->first);
-  ++table().entries[segment->second.entry].version;
+  entries_.close(segment->second.entry);
   retired_->add(segments_.extract(segment));
-  ring_all();
-}
-
-void Registrations::ring_all() noexcept {
-  for (std::size_t rank = 0; rank < tables_.registrations.size(); ++rank) {
-    if (rank != tables_.rank) backend::ring(tables_.registrations[rank].bell);
-  }
-}
-
-bool Registrations::is_followed(std::uint32_t entry) const noexcept {
-  const bool is_open = RegistrationTable::is_open(table().entries[entry].version.load());
-  // Whoever leaves closes everything.
-  return !tables_.any_behind(entry, [&](std::size_t rank) { return is_open || !tables_.has_left(rank); });
-}
-
-bool Registrations::closes_nothing(std::size_t rank) const {
-  return calls_.closes_nothing(rank) || tables_.registrations[rank].is_held_up.load();
-}
-
-bool Registrations::is_held_for_long(std::uint32_t entry) const {
-  return tables_.any_behind(entry, [this](std::size_t rank) { return closes_nothing(rank); });
 }
 
 bool Registrations::stays_open() const {
-  if (abort_.is_set()) return false;
-  for (std::size_t rank = 0; rank < tables_.registrations.size(); ++rank) {
-    if (rank != tables_.rank && !tables_.has_left(rank) && closes_nothing(rank)) return true;
-  }
-  return false;
+  return !abort_.is_set() && entries_.would_be_held_for_long();
 }
 
 void Registrations::wait(std::uint64_t sequence) {
@@ -223,23 +183,11 @@ void Registrations::wait(std::uint64_t sequence) {
       segment = &segments_.at(address);
     }
     if (segment->is_open) continue;
-    waiting_.wait_for(sequence, [&] { return is_followed(segment->entry); });
-    if (const std::string failure = failure_of(segment->entry); !failure.empty())
+    waiting_.wait_for(sequence, [&] { return entries_.is_followed(segment->entry); });
+    if (const std::string failure = entries_.failure_of(segment->entry); !failure.empty())
       throw Error(ErrorCode::transport_failure, failure);
     segment->is_open = true;
   }
-}
-
-std::string Registrations::failure_of(std::uint32_t entry) const {
-  const RegistrationTables& tables = tables_;
-  const std::span<const RegistrationView> views = tables.views_of(tables.rank, entry);
-  for (std::size_t member = 0; member < views.size(); ++member) {
-    if (membership_.is_local(member) || views[member].address.load() != 0) continue;
-    const std::size_t rank = tables.rank_of_member[member];
-    return fmt::format("rank {} cannot open memory of rank {}: {}", rank, tables.rank,
-                       tables.registrations[rank].failure.data());
-  }
-  return {};
 }
 
 Registrations::Given Registrations::find(std::byte* address) {
@@ -247,7 +195,7 @@ Registrations::Given Registrations::find(std::byte* address) {
   Given given(address);
   if (const auto segment = segment_of(address); segment != segments_.end()) {
     given.registrations_ = this;
-    given.views_ = tables_.views_of(tables_.rank, segment->second.entry).data();
+    given.views_ = entries_.views_of(segment->second.entry).data();
     given.offset_ = static_cast<std::size_t>(address - segment->first);
   }
   return given;
@@ -275,8 +223,8 @@ void Registrations::will_free(const std::byte* address) noexcept {
 SegmentObserver::Hold Registrations::hold_on(const std::byte* address) noexcept {
   if (keep_or_retire(address)) return Hold::lasting;
   return retired_->hold_on(
-      address, [this](std::size_t rank) { return tables_.has_left(rank); },
-      [this](std::uint32_t entry) { return abort_.is_set() || is_held_for_long(entry); });
+      address, [this](std::size_t rank) { return entries_.tables().has_left(rank); },
+      [this](std::uint32_t entry) { return abort_.is_set() || entries_.is_held_for_long(entry); });
 }
 
 void Registrations::leave() noexcept {

@@ -10,6 +10,7 @@
 #include "transport/team/membership.hpp"
 #include "transport/team/peer_segments.hpp"
 #include "transport/team/progress.hpp"
+#include "transport/team/registration_entries.hpp"
 #include "transport/team/registration_tables.hpp"
 #include "transport/team/retired_segments.hpp"
 #include "transport/team/shared_state.hpp"
@@ -109,40 +110,27 @@ class Registrations final : public SegmentObserver {
   using Segment = RegisteredSegment;
   using Segments = RegisteredSegments;
 
-  [[nodiscard]] RegistrationTable& table() const noexcept { return tables_.own(); }
   /// The segment that contains `address`; end() if there is none.
   [[nodiscard]] Segments::iterator segment_of(const std::byte* address);
   /// Likewise of memory of a local member, which is entered now if others do not know it yet; nothing if
   /// there need be none, and end() if there cannot be one, of which `refusal` tells. The mutex is held.
   [[nodiscard]] std::optional<Segments::iterator> segment_for(std::size_t local, const std::byte* address);
   Segments::iterator refuse(std::string reason);
-  /// An entry that may be used. The mutex is held.
-  [[nodiscard]] std::optional<std::uint32_t> free_entry();
   /// Tells the others to close what has not been used for longest, if much is open, but for what the call of
   /// this number uses. The mutex is held.
   void trim(std::uint64_t sequence);
-  void enter(std::uint32_t entry, const backend::MemoryHandle& handle);
   /// Tells the others to close the segment. The mutex is held.
   void retire(Segments::iterator segment) noexcept;
-  void ring_all() noexcept;
-  /// Whether all other ranks have followed the entry to its version, or are gone.
-  [[nodiscard]] bool is_followed(std::uint32_t entry) const noexcept;
-  [[nodiscard]] bool closes_nothing(std::size_t rank) const;
-  /// Whether a rank that has not followed the entry closes nothing for now.
-  [[nodiscard]] bool is_held_for_long(std::uint32_t entry) const;
   /// Whether what the allocator gives up keeps its entry, as somebody would not close it for now: if it comes
   /// to be used again, it need not be opened once more, and no entry is used up.
   [[nodiscard]] bool stays_open() const;
   /// Retires the segment, which no work uses any more, unless it stays open. Whether it does.
   [[nodiscard]] bool keep_or_retire(const std::byte* address) noexcept;
-  [[nodiscard]] std::string failure_of(std::uint32_t entry) const;
-
   void stop_observing() noexcept;
 
   Runtime& runtime_;
   const Membership& membership_;
-  const RegistrationTables tables_;
-  const std::size_t capacity_;
+  RegistrationEntries entries_;
   const Progress& progress_;
   Waiting& waiting_;
   CallLog& calls_;
