@@ -225,14 +225,10 @@ struct TeamWindowLayout {
   /// How a message of so many bytes is cut: both sides know them, and nothing else of one another. Piece i
   /// goes by lane i modulo their number. A message without bytes is one piece without bytes.
   [[nodiscard]] constexpr std::uint64_t link_piece_bytes(std::uint64_t bytes) const noexcept {
-    const std::uint64_t share = (bytes + link_lanes - 1) / link_lanes;
-    const std::uint64_t whole = (share + smallest_link_piece - 1) / smallest_link_piece * smallest_link_piece;
-    const std::uint64_t wanted = whole < smallest_link_piece ? smallest_link_piece : whole;
-    return wanted < link_slot_bytes ? wanted : link_slot_bytes;
+    return piece_bytes(bytes, link_lanes, smallest_link_piece, link_slot_bytes);
   }
   [[nodiscard]] constexpr std::uint64_t link_pieces(std::uint64_t bytes) const noexcept {
-    const std::uint64_t piece = link_piece_bytes(bytes);
-    return bytes == 0 ? 1 : (bytes + piece - 1) / piece;
+    return pieces_of(bytes, link_piece_bytes(bytes));
   }
   /// Messages of no more bytes go in lines, if there are lanes for them: all of one can be under way at once.
   [[nodiscard]] constexpr std::uint64_t most_in_lines() const noexcept {
@@ -247,14 +243,10 @@ struct TeamWindowLayout {
   }
   /// How that is cut; as above, piece i goes by lane i modulo their number, and nothing is a piece as well.
   [[nodiscard]] constexpr std::uint64_t line_piece_bytes(std::uint64_t bytes) const noexcept {
-    const std::uint64_t share = (bytes + line_lanes - 1) / line_lanes;
-    const std::uint64_t whole = (share + smallest_line_piece - 1) / smallest_line_piece * smallest_line_piece;
-    const std::uint64_t wanted = whole < smallest_line_piece ? smallest_line_piece : whole;
-    return wanted < largest_line_piece ? wanted : largest_line_piece;
+    return piece_bytes(bytes, line_lanes, smallest_line_piece, largest_line_piece);
   }
   [[nodiscard]] constexpr std::uint64_t line_pieces(std::uint64_t bytes) const noexcept {
-    const std::uint64_t piece = line_piece_bytes(bytes);
-    return bytes == 0 ? 1 : (bytes + piece - 1) / piece;
+    return pieces_of(bytes, line_piece_bytes(bytes));
   }
   /// Of a message of so many bytes that goes where it is received: the share of each lane that has pieces of
   /// others of its length. The last lanes may have less, or nothing.
@@ -278,6 +270,19 @@ struct TeamWindowLayout {
   }
 
  private:
+  /// What each lane gets if all get the same, in whole multiples of `smallest`, but no more than `largest`.
+  [[nodiscard]] static constexpr std::uint64_t piece_bytes(std::uint64_t bytes, std::uint32_t lanes,
+                                                           std::uint64_t smallest,
+                                                           std::uint64_t largest) noexcept {
+    const std::uint64_t share = (bytes + lanes - 1) / lanes;
+    const std::uint64_t whole = (share + smallest - 1) / smallest * smallest;
+    const std::uint64_t wanted = whole < smallest ? smallest : whole;
+    return wanted < largest ? wanted : largest;
+  }
+  /// How many pieces of that length there are: one at least.
+  [[nodiscard]] static constexpr std::uint64_t pieces_of(std::uint64_t bytes, std::uint64_t piece) noexcept {
+    return bytes == 0 ? 1 : (bytes + piece - 1) / piece;
+  }
   /// The flags, and the labels, are before them.
   [[nodiscard]] constexpr std::size_t link_invitations_end() const noexcept {
     return link_invitation_offset(members, 0);
