@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_compiled_steps.hpp"
 
+#include "transport/pieces.hpp"
+#include "transport/tuning.hpp"
 #include "tutti/dtype.hpp"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
@@ -74,7 +77,8 @@ class CompiledSteps {
   [[nodiscard]] std::size_t end_of_gather(std::size_t first) const {
     std::uint64_t bytes = 0;
     std::size_t end = first;
-    while (end < whole_.columns && bytes_of(end) <= compiled_gathers_to - bytes) bytes += bytes_of(end++);
+    while (end < whole_.columns && bytes_of(end) <= transport::compiled_gathers_to - bytes)
+      bytes += bytes_of(end++);
     return end;
   }
 
@@ -84,23 +88,18 @@ class CompiledSteps {
     std::uint64_t bytes = 0;
     std::size_t end = first;
     while (end < whole_.columns && elements_of(end) % members_ == 0 &&
-           bytes_of(end) <= compiled_batches_to - bytes)
+           bytes_of(end) <= transport::compiled_batches_to - bytes)
       bytes += bytes_of(end++);
     return end;
   }
 
-  /// As even as may be, but for the last ones, so that all begin at addresses for the widest accesses.
+  /// In elements, by member.
   [[nodiscard]] std::vector<std::uint64_t> even_shares(std::size_t column) const {
-    constexpr std::uint64_t widest = 16;
-    const std::uint64_t step = std::max<std::uint64_t>(1, widest / width_of(column));
-    const std::uint64_t all = elements_of(column);
-    const std::uint64_t each = ((all + members_ - 1) / members_ + step - 1) / step * step;
+    const std::array sizes{elements_of(column)};
+    const std::uint64_t alignment = transport::compiled_split_alignment / width_of(column);
     std::vector<std::uint64_t> shares;
-    std::uint64_t left = all;
-    for (std::size_t member = 0; member < members_; ++member) {
-      shares.push_back(std::min(each, left));
-      left -= shares.back();
-    }
+    for (const auto& slices : transport::split_evenly(sizes, members_, alignment))
+      shares.push_back(slices.empty() ? 0 : slices.front().end - slices.front().begin);
     return shares;
   }
 

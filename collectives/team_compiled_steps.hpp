@@ -14,12 +14,6 @@
 /// combine by, so that the operands are brought to who combines them, as they are, and combined there.
 namespace tutti::collectives {
 
-/// Tensors of members are gathered on all members where they are at most so large in all.
-inline constexpr std::uint64_t compiled_gathers_to = std::uint64_t{64} << 10U;
-/// Tensors that all members share out evenly go together while they are at most so large in all: one alone
-/// may be larger. Meanwhile each member has operands of as many bytes.
-inline constexpr std::uint64_t compiled_batches_to = std::uint64_t{16} << 20U;
-
 /// One step of such a reduction, of some of its columns.
 struct CompiledStep {
   enum class Kind : std::uint8_t {
