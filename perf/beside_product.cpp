@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "beside_bench.hpp"
 #include "contention.hpp"
 #include "output.hpp"
 #include "provenance.hpp"
 #include "sizes.hpp"
-#include "tutti/cuda_libraries.hpp"
 #include "tutti/tutti.hpp"
 #include "usage_error.hpp"
 
@@ -12,8 +12,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <exception>
-#include <functional>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -21,7 +19,6 @@
 #include <vector>
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 /// What a collective and a matrix product on the same devices cost one another, by how many multiprocessors
 /// the collective's kernels may hold.
@@ -34,57 +31,6 @@ struct Given {
   int runs = 5;
   double milliseconds = 30;
   std::string json_file;
-};
-
-/// A product of two square matrices of bfloat16 on a stream of its own: what a layer of a model takes.
-class Product {
- public:
-  Product(Device device, std::int64_t order)
-      : stream_(device),
-        order_(order),
-        left_(randn({order, order}, {.dtype = DType::bfloat16, .device = device})),
-        right_(randn({order, order}, {.dtype = DType::bfloat16, .device = device})),
-        result_(empty({order, order}, {.dtype = DType::bfloat16, .device = device})) {
-    synchronize(device);
-  }
-
-  [[nodiscard]] const Stream& stream() const noexcept { return stream_; }
-  [[nodiscard]] const Tensor& result() const noexcept { return result_; }
-
-  void enqueue() const {
-    const StreamGuard guard(stream_);
-    const float one = 1;
-    const float zero = 0;
-    const int n = static_cast<int>(order_);
-    const cublasStatus_t status =
-        cublasGemmEx(current_blas_handle(stream_.device()), CUBLAS_OP_N, CUBLAS_OP_N, n, n, n, &one,
-                     left_.data(), CUDA_R_16BF, n, right_.data(), CUDA_R_16BF, n, &zero, result_.data(),
-                     CUDA_R_16BF, n, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT);
-    if (status != CUBLAS_STATUS_SUCCESS)
-      throw Error(ErrorCode::device_failure, fmt::format("cublasGemmEx: {}", cublasGetStatusString(status)));
-  }
-
- private:
-  Stream stream_;
-  std::int64_t order_;
-  Tensor left_;
-  Tensor right_;
-  Tensor result_;
-};
-
-std::vector<std::vector<std::byte>> bytes_of_all(const std::vector<Tensor>& tensors) {
-  std::vector<std::vector<std::byte>> all;
-  for (const Tensor& tensor : tensors) all.push_back(tensor.to_bytes());
-  return all;
-}
-
-/// One collective of all devices, with its bound.
-struct Measured {
-  std::string operation;
-  std::optional<int> multiprocessors;
-  Contender contender;
-  std::vector<Tensor> outputs;
-  std::vector<std::vector<std::byte>> expected;  ///< of the outputs
 };
 
 struct Row {
@@ -100,97 +46,11 @@ std::string bound_in_words(std::optional<int> multiprocessors) {
   return *multiprocessors == 0 ? "none: copy engines" : fmt::format("{}", *multiprocessors);
 }
 
-/// The devices, their operands, and what is made of these.
-class Bench {
- public:
-  explicit Bench(const Given& given, std::uint64_t bytes) {
-    const auto elements = static_cast<std::int64_t>(bytes / size_of(DType::float32));
-    for (int device = 0; device < device_count(); ++device) {
-      devices_.emplace_back(device);
-      products_.push_back(std::make_unique<Product>(Device(device), given.order));
-      streams_.emplace_back(Device(device), -1);
-      const TensorOptions options{.device = Device(device)};
-      // Whole numbers, so that every order of adding comes to the same.
-      inputs_.push_back(tutti::full({elements}, device + 1, options));
-      sums_.push_back(tutti::empty({elements}, options));
-      gathered_.push_back(tutti::empty({elements / device_count() * device_count()}, options));
-      parts_.push_back(inputs_.back().narrow(0, 0, elements / device_count()));
-      copies_.push_back(tutti::empty({elements}, options));
-    }
-    for (const Device device : devices_) synchronize(device);
-  }
-
-  [[nodiscard]] Contender product() const {
-    Contender contender;
-    for (const auto& product : products_) contender.streams.push_back(product->stream());
-    contender.enqueue = [this] {
-      for (const auto& product : products_) product->enqueue();
-    };
-    return contender;
-  }
-  [[nodiscard]] std::vector<std::vector<std::byte>> products() const {
-    std::vector<std::vector<std::byte>> all;
-    for (const auto& product : products_) all.push_back(product->result().to_bytes());
-    return all;
-  }
-
-  /// Calls `visit(Measured)` for each collective and bound. There is one communicator at a time, as each
-  /// takes its share of the devices.
-  template <class Visitor>
-  void for_each_collective(const Visitor& visit) {
-    for (const std::optional<int> bound : {std::optional<int>{}, {64}, {32}, {16}, {8}, {4}, {2}}) {
-      Communicator communicator({.devices = devices_, .multiprocessors = bound});
-      visit(Measured{"all_reduce_add",
-                     bound,
-                     {streams_, [&] { communicator.all_reduce_add(inputs_, sums_, streams_); }},
-                     sums_,
-                     all_of(sum_of_inputs())});
-      visit(Measured{"all_gather",
-                     bound,
-                     {streams_, [&] { communicator.all_gather(parts_, gathered_, streams_); }},
-                     gathered_,
-                     all_of(gathered_inputs())});
-    }
-    for (const std::optional<int> bound : {std::optional<int>{}, {16}, {0}}) {
-      visit(Measured{"broadcast",
-                     bound,
-                     {streams_, [&] { broadcast_inputs(bound); }},
-                     copies_,
-                     all_of(inputs_[0].to_bytes())});
-    }
-  }
-
- private:
-  [[nodiscard]] std::vector<std::vector<std::byte>> all_of(const std::vector<std::byte>& bytes) const {
-    return std::vector<std::vector<std::byte>>(devices_.size(), bytes);
-  }
-  [[nodiscard]] std::vector<std::byte> sum_of_inputs() const {
-    const double count = static_cast<double>(devices_.size());
-    return tutti::full(inputs_[0].sizes(), count * (count + 1) / 2).to_bytes();
-  }
-  [[nodiscard]] std::vector<std::byte> gathered_inputs() const {
-    std::vector<std::byte> all;
-    for (const Tensor& part : parts_) {
-      const std::vector<std::byte> bytes = part.to_bytes();
-      all.insert(all.end(), bytes.begin(), bytes.end());
-    }
-    return all;
-  }
-  void broadcast_inputs(std::optional<int> bound) const {
-    std::vector<std::unique_ptr<StreamGuard>> guards;
-    for (const Stream& stream : streams_) guards.push_back(std::make_unique<StreamGuard>(stream));
-    tutti::broadcast(inputs_[0], copies_, {.multiprocessors = bound});
-  }
-
-  std::vector<Device> devices_;
-  std::vector<std::unique_ptr<Product>> products_;
-  std::vector<Stream> streams_;
-  std::vector<Tensor> inputs_;
-  std::vector<Tensor> parts_;  ///< of the inputs
-  std::vector<Tensor> sums_;
-  std::vector<Tensor> gathered_;
-  std::vector<Tensor> copies_;
-};
+std::vector<std::vector<std::byte>> bytes_of_all(const std::vector<Tensor>& tensors) {
+  std::vector<std::vector<std::byte>> all;
+  for (const Tensor& tensor : tensors) all.push_back(tensor.to_bytes());
+  return all;
+}
 
 Row measure(const Measured& collective, const Bench& bench,
             const std::vector<std::vector<std::byte>>& products_alone, const Given& given) {
@@ -252,7 +112,7 @@ int run(const Given& given) {
   if (gpus < 2) throw UsageError(fmt::format("there are {} GPUs, expected 2 or more", gpus));
   ResultFile file("-J", given.json_file);
   const Output output(true);
-  Bench bench(given, bytes);
+  Bench bench(given.order, bytes);
   bench.product().enqueue();
   for (int device = 0; device < device_count(); ++device) synchronize(Device(device));
   const std::vector<std::vector<std::byte>> products_alone = bench.products();
@@ -279,6 +139,7 @@ int run(int argc, char** argv) {
       "Measures what collectives of all GPUs of this process and matrix products on the same GPUs cost one "
       "another,\n"
       "by how many multiprocessors the collectives' kernels may hold, and checks all results.\n"
+      "The collectives are queued on streams of higher priority.\n"
       "Prints a Markdown table, in microseconds.",
       "tutti-beside-product");
   app.add_option("-b", given.bytes, "payload of a device, such as 64M")->capture_default_str();
