@@ -34,10 +34,7 @@ struct Functions {
   decltype(&::ncclAllReduce) all_reduce = nullptr;
   decltype(&::ncclAllGather) all_gather = nullptr;
   decltype(&::ncclReduceScatter) reduce_scatter = nullptr;
-#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
-  decltype(&::ncclCommInitRankConfig) comm_init_rank_config =
-      nullptr;  ///< nullptr where the library is older
-#endif
+  decltype(&::ncclCommInitRankConfig) comm_init_rank_config = nullptr;
 };
 
 /// Makes the call on its lane's stream; what is added up is summed.
