@@ -17,7 +17,6 @@ constexpr int warm_up_units = 3;
 constexpr int most_units = 4096;
 /// Of work that is to cover other work, in terms of what it takes alone.
 constexpr double cover = 2;
-constexpr int most_tries = 4;
 
 void wait_for(const Contender& contender) {
   for (const Stream& stream : contender.streams) stream.synchronize();
@@ -98,10 +97,11 @@ ContendedTimes measure_contention(const Contender& measured, const Contender& ot
   for (int run = 0; run < runs; ++run) {
     alone.push_back(time_alone(measured, units));
     int other_units = units_for(cover * alone.back() * units, other_unit);
-    std::optional<double> time;
-    for (int attempt = 0; attempt < most_tries && !time; ++attempt) {
-      time = time_beside(measured, units, other, other_units);
+    std::optional<double> time = time_beside(measured, units, other, other_units);
+    // The host may be slow to queue what is measured: more of the other work gives it time.
+    while (!time && other_units < most_units) {
       other_units = std::min(2 * other_units, most_units);
+      time = time_beside(measured, units, other, other_units);
     }
     if (!time) {
       throw Error(
