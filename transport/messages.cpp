@@ -23,8 +23,7 @@ std::string MessageLauncher::refusal() const {
   if (is_by_nccl() && !means_.nccl->is_connected()) {
     return fmt::format(
         "nccl was asked for{}, which all ranks connect in the first call that they all make by it, expected "
-        "such "
-        "a call before, for instance a broadcast",
+        "such a call before, for instance a broadcast",
         in_words(team_.settings().transport_source));
   }
   if (!is_by_nccl() && means_.layout.link_lanes == 0) {

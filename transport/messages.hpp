@@ -3,13 +3,13 @@
 
 #include "runtime.hpp"
 #include "transport/launching.hpp"
+#include "transport/message_route.hpp"
 #include "transport/plan.hpp"
 #include "transport/rounds/link_launcher.hpp"
 #include "transport/rounds/round_choice.hpp"
 #include "transport/team/team.hpp"
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,16 +17,6 @@
 #include <vector>
 
 namespace tutti::transport {
-
-/// How the largest of the messages from and to other processes travels, if a batch has any.
-enum class MessageRoute : std::uint8_t { inside_process, by_nccl, direct, in_lines, through_slots };
-inline constexpr std::size_t message_route_count = 5;
-
-/// The messages of a batch that leave this process or come from another, as far as their way depends on them.
-struct MessageShape {
-  std::size_t count = 0;
-  std::uint64_t largest = 0;  ///< bytes
-};
 
 /// How the messages of one team travel, and who queues them. One batch at a time.
 class MessageLauncher {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime.hpp"
-#include "transport/messages.hpp"
+#include "transport/message_route.hpp"
 #include "transport/plan.hpp"
 #include "transport/problem.hpp"
 #include "transport/rounds/round_choice.hpp"
