@@ -242,8 +242,8 @@ inline constexpr std::uint64_t compiled_gathers_to = 64 * kib;
 /// may be larger. Likewise: each member has operands of as many bytes meanwhile. Measured between two virtual
 /// devices is that they go together: 100 tensors of 256 KiB take 16 to 23 ms, and 115 to 190 one by one.
 inline constexpr std::uint64_t compiled_batches_to = 16 * mib;
-/// Shares of one alone are cut at multiples of this: at 16 bytes, the widest accesses, most tensors have
-/// equal ones, which travel without sizes for each pair of members.
+/// Shares of one alone are cut at multiples of this, 16 bytes, the widest accesses: more tensors have equal
+/// ones than at `split_alignment`, which travel without sizes for each pair of members.
 inline constexpr std::uint64_t compiled_split_alignment = 16;
 
 }  // namespace tutti::transport
