@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "beside_bench.hpp"
 #include "contention.hpp"
+#include "exit_status.hpp"
+#include "guarded.hpp"
 #include "output.hpp"
 #include "provenance.hpp"
 #include "sizes.hpp"
@@ -10,8 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -106,12 +106,11 @@ nlohmann::json json_of(const std::vector<Row>& rows, const Given& given, std::ui
   return document;
 }
 
-int run(const Given& given) {
+int run(const Given& given, const Output& output) {
   const std::uint64_t bytes = parse_size(given.bytes, "-b");
   const int gpus = backend_kind() == BackendKind::cuda ? device_count() : 0;
   if (gpus < 2) throw UsageError(fmt::format("there are {} GPUs, expected 2 or more", gpus));
   ResultFile file("-J", given.json_file);
-  const Output output(true);
   Bench bench(given.order, bytes);
   bench.product().enqueue();
   for (int device = 0; device < device_count(); ++device) synchronize(Device(device));
@@ -130,7 +129,7 @@ int run(const Given& given) {
     output.print(line_of(rows.back()));
   });
   if (file.is_wanted()) file.write(json_of(rows, given, bytes).dump(2) + "\n");
-  return wrong == 0 ? 0 : 1;
+  return wrong == 0 ? all_right : wrong_data;
 }
 
 int run(int argc, char** argv) {
@@ -155,16 +154,11 @@ int run(int argc, char** argv) {
   app.add_option("-J", given.json_file, "also write what was measured to this file, as JSON");
   try {
     app.parse(argc, argv);
-    return run(given);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "tutti-beside-product: {}\n", error.what());
-    return 2;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tutti-beside-product: {}\n", error.what());
-    return 5;
+    return app.exit(error) == 0 ? all_right : bad_usage;
   }
+  const Output output(true, app.get_name());
+  return guarded(output, [&] { return run(given, output); });
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ void Output::print(const std::string& text) const {
 }
 
 void Output::complain(const std::string& text) const {
-  if (speaks_) static_cast<void>(std::fputs(fmt::format("tutti-perf: {}\n", text).c_str(), stderr));
+  if (speaks_) static_cast<void>(std::fputs(fmt::format("{}: {}\n", program_, text).c_str(), stderr));
 }
 
 Progress::Progress(bool speaks) : visible_(speaks && isatty(STDERR_FILENO) == 1) {}

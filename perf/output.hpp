@@ -4,13 +4,15 @@
 #include <cstdint>
 #include <fstream>
 #include <string>
+#include <utility>
 
 namespace tutti::perf {
 
 /// What people read, of which only rank 0 says anything.
 class Output {
  public:
-  explicit Output(bool speaks) : speaks_(speaks) {}
+  explicit Output(bool speaks, std::string program = "tutti-perf")
+      : speaks_(speaks), program_(std::move(program)) {}
   [[nodiscard]] bool speaks() const noexcept { return speaks_; }
   /// What cannot be written to a full disk is no reason to stop measuring.
   void print(const std::string& text) const;
@@ -23,6 +25,7 @@ class Output {
 
  private:
   bool speaks_;
+  std::string program_;
   mutable bool is_broken_ = false;
   mutable bool has_lost_its_reader_ = false;
 };
