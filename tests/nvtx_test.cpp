@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdlib>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -37,8 +38,19 @@ std::string heard() {
     if (library == nullptr) throw std::runtime_error("nobody has loaded the listener");
     return reinterpret_cast<Take>(dlsym(library, "listener_take"));
   }();
-  std::array<char, 65536> text{};
-  return {text.data(), take(text.data(), text.size())};
+  std::string all;
+  std::array<char, 4096> text{};
+  while (const std::size_t length = take(text.data(), text.size())) all.append(text.data(), length);
+  return all;
+}
+
+/// The same, without what others have told: compute-sanitizer, for one, has thousands of ranges of its own.
+std::string heard_of_tutti() {
+  std::istringstream lines(heard());
+  std::string all;
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("tutti ")) all += line + '\n';
+  return all;
 }
 
 std::string range_of(std::string_view operation, std::size_t bytes, std::string_view transport) {
@@ -53,8 +65,7 @@ class NvtxListener : public testing::Test {
   void SetUp() override {
     ASSERT_EQ(listener_named, 0);
     nvtx::mark("begin");  // what comes before it, of other libraries too, is of no interest
-    while (!heard().empty()) {
-    }
+    static_cast<void>(heard());
   }
 
   const std::vector<Device> devices_ = test::first_devices(3);
@@ -94,7 +105,7 @@ TEST_F(NvtxListener, HearsEveryCollectiveOfAProcessAsARange) {
   const std::vector<Tensor> out = tensors();
   const std::vector<std::vector<Tensor>> out_lists = lists();
   const auto expect = [](std::string_view operation, std::size_t bytes) {
-    EXPECT_EQ(heard(), range_of(operation, bytes, last_plan().transport));
+    EXPECT_EQ(heard_of_tutti(), range_of(operation, bytes, last_plan().transport));
   };
   static_cast<void>(broadcast(source, devices_));
   expect("broadcast", tensor_bytes);
@@ -119,10 +130,10 @@ TEST_F(NvtxListener, HearsEveryCollectiveOfAProcessAsARange) {
 TEST_F(NvtxListener, HearsEveryLaunchOfAPersistentCollective) {
   PersistentCollective call = persistent_broadcast(tensor(devices_[0]), tensors());
   for (const Device device : devices_) synchronize(device);
-  EXPECT_EQ(heard(), "");
+  EXPECT_EQ(heard_of_tutti(), "");
   for (int launch = 0; launch < 2; ++launch) {
     call.launch();
-    EXPECT_EQ(heard(), range_of("broadcast", tensor_bytes, call.summary().transport));
+    EXPECT_EQ(heard_of_tutti(), range_of("broadcast", tensor_bytes, call.summary().transport));
   }
 }
 
@@ -139,7 +150,7 @@ TEST_F(NvtxListener, HearsWhatIsCaptured) {
   broadcast(out[0], out);
   graph.capture_end();
   for (std::size_t i = devices_.size(); i-- > 0;) set_stream(before[i]);
-  EXPECT_EQ(heard(), range_of("broadcast", tensor_bytes, last_plan().transport));
+  EXPECT_EQ(heard_of_tutti(), range_of("broadcast", tensor_bytes, last_plan().transport));
 }
 
 /// What a call's range tells: the bytes of the whole that is scattered or gathered, or else of what a member
@@ -168,12 +179,12 @@ TEST_F(NvtxListener, HearsEveryCollectiveOfATeamAsARange) {
     method->call(team, operands, method->root, {});
     const std::size_t bytes = told_bytes(collective, operands);
     EXPECT_GT(bytes, 0U);
-    EXPECT_EQ(heard(), range_of(name_of(collective), bytes, team.last_plan().transport));
+    EXPECT_EQ(heard_of_tutti(), range_of(name_of(collective), bytes, team.last_plan().transport));
   }
   team.barrier();
-  EXPECT_EQ(heard(), range_of("barrier", 0, team.last_plan().transport));
+  EXPECT_EQ(heard_of_tutti(), range_of("barrier", 0, team.last_plan().transport));
   static_cast<void>(team.split(0));
-  EXPECT_EQ(heard(), "tutti push split | 0\ntutti pop\n");
+  EXPECT_EQ(heard_of_tutti(), "tutti push split | 0\ntutti pop\n");
 }
 
 }  // namespace

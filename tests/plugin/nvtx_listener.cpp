@@ -87,7 +87,7 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExpor
 __attribute__((visibility("default"))) std::size_t listener_take(char* text, std::size_t size) {
   const std::lock_guard lock(mutex);
   const std::size_t length = heard.copy(text, size);
-  heard.clear();
+  heard.erase(0, length);
   return length;
 }
 
