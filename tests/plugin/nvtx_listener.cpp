@@ -83,7 +83,7 @@ __attribute__((visibility("default"))) int InitializeInjectionNvtx2(NvtxGetExpor
   return 1;
 }
 
-/// Copies what has been heard since the last time into `text`, cut at `size`; returns its length.
+/// Takes the first `size` bytes, or fewer, of what has been heard into `text`; returns how many.
 __attribute__((visibility("default"))) std::size_t listener_take(char* text, std::size_t size) {
   const std::lock_guard lock(mutex);
   const std::size_t length = heard.copy(text, size);
