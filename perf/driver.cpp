@@ -164,22 +164,27 @@ class Driver {
     return in_words(operation, what) + (placement == Placement::in_place ? " in place" : " out of place");
   }
 
+  static bool can_be_left_out(const Error& error) {
+    return error.code() == ErrorCode::unsupported || error.code() == ErrorCode::out_of_memory;
+  }
+
   /// Runs `work` on all ranks. What one transport cannot carry, or there is no memory for, is left out by all
-  /// of them; the others of the run may still be measured.
+  /// of them; the others of the run may still be measured. Other failures tell what was measured.
   std::optional<Skipped> attempt(const std::string& what, const std::function<void()>& work) {
     try {
-      session_.together([&work] {
+      session_.together([&] {
         try {
           work();
-        } catch (const Error&) {
+        } catch (const Error& error) {
           if (const auto late = overtime()) throw TimedOut(late->message);  // that is why
-          throw;
+          if (can_be_left_out(error)) throw;
+          throw Error(error.code(), fmt::format("{}: {}", what, error.what()), error.native_code());
         }
       });
       return std::nullopt;
     } catch (const Error& error) {
+      if (!can_be_left_out(error)) throw;
       if (error.code() == ErrorCode::unsupported) return Skipped{what, error.what(), Skipped::Cause::refused};
-      if (error.code() != ErrorCode::out_of_memory) throw;
       session_.recover();
       return Skipped{what, error.what(), Skipped::Cause::out_of_memory};
     }

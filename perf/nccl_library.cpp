@@ -58,6 +58,7 @@ NcclLibrary::NcclLibrary() {
   load("ncclRecv", receive);
   load("ncclRedOpCreatePreMulSum", create_premul_sum);
   load("ncclRedOpDestroy", destroy_operation);
+  find_nccl_function(library, "ncclGetLastError", last_error);
   find_nccl_function(library, "ncclMemAlloc", allocate);
   find_nccl_function(library, "ncclMemFree", free);
   find_nccl_function(library, "ncclCommRegister", add_buffer);
@@ -74,8 +75,10 @@ std::string NcclLibrary::version_text() const {
 
 void NcclLibrary::check(ncclResult_t result, const char* what) const {
   if (result == ncclSuccess) return;
-  throw Error(ErrorCode::transport_failure, fmt::format("--peer nccl: {}: {}", what, error_string(result)),
-              static_cast<int>(result));
+  std::string message = fmt::format("--peer nccl: {}: {}", what, error_string(result));
+  const char* const cause = last_error != nullptr ? last_error(nullptr) : nullptr;
+  if (cause != nullptr && *cause != '\0') message += fmt::format(" ({})", cause);
+  throw Error(ErrorCode::transport_failure, message, static_cast<int>(result));
 }
 
 }  // namespace tutti::perf

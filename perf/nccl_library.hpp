@@ -12,6 +12,7 @@ namespace tutti::perf {
 struct NcclLibrary {
   decltype(&::ncclGetVersion) get_version = nullptr;
   decltype(&::ncclGetErrorString) error_string = nullptr;
+  decltype(&::ncclGetLastError) last_error = nullptr;  ///< nullptr where there is none
   decltype(&::ncclGetUniqueId) get_unique_id = nullptr;
   decltype(&::ncclCommInitRank) init_rank = nullptr;
   decltype(&::ncclCommDestroy) destroy = nullptr;

@@ -4,6 +4,7 @@
 #include "perf/cases.hpp"
 #include "perf/exit_status.hpp"
 #include "tutti/error.hpp"
+#include "tutti/virtual_devices.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -306,6 +307,46 @@ TEST(PerfDriver, WhatAPeerCannotDoIsToldOnceForAllItsModes) {
   EXPECT_EQ(results.rows.size(), 1U);
   ASSERT_EQ(results.skipped.size(), 2U);
   EXPECT_EQ(results.skipped[1].reason, "only from roots");
+}
+
+/// Fails in place of its first call.
+class Failing final : public Peer {
+ public:
+  explicit Failing(const Session&) {}
+
+  [[nodiscard]] std::string_view name() const override { return "other"; }
+  [[nodiscard]] std::string name_and_version() const override { return "Other 1.0"; }
+  [[nodiscard]] std::string refusal(const Operation&, const Call&) const override { return ""; }
+  void enqueue(std::size_t, const Operation&, const Call&) override {
+    throw Error(ErrorCode::transport_failure, "a cable is loose", 7);
+  }
+  [[nodiscard]] std::function<void()> record(std::size_t, const Operation&,
+                                             const std::vector<const Call*>&) override {
+    return [] { FAIL() << "calls are plain"; };
+  }
+};
+
+/// What a run ends with that cannot go on.
+std::string end_of_a_run(const std::vector<const char*>& words, ErrorCode code) {
+  try {
+    const RunBeside<Failing> run(words);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), code);
+    return error.what();
+  }
+  return "nothing failed";
+}
+
+TEST(PerfDriver, WhatEndsARunTellsWhatWasMeasured) {
+  const std::vector<const char*> words{"broadcast", "--backend", "host", "-g", "2",  "-b", "4K",
+                                       "-e",        "4K",        "-n",   "1",  "-w", "0"};
+  EXPECT_EQ(end_of_a_run(words, ErrorCode::transport_failure),
+            "broadcast 4K float32 root 0 by other: a cable is loose");
+  virtual_devices::inject({.operation = virtual_devices::Operation::copy,
+                           .kind = virtual_devices::FaultKind::fail_asynchronously});
+  const std::string own = end_of_a_run(words, ErrorCode::device_failure);
+  virtual_devices::clear_faults();
+  EXPECT_TRUE(own.starts_with("broadcast 4K float32 root 0 out of place: ")) << own;
 }
 
 }  // namespace
