@@ -57,6 +57,15 @@ bool have_storages_of_their_own(std::span<const Named> inputs, std::span<const N
   return std::ranges::all_of(inputs, all_new) && std::ranges::all_of(outputs, all_new);
 }
 
+/// The input that an output may be exactly, where it is known at once: that at its index, between two lists
+/// of one length. No two outputs have the same one.
+const Tensor* counterpart(std::span<const Named> inputs, std::span<const Named> outputs, std::size_t index,
+                          InPlace in_place) {
+  if (in_place == InPlace::forbidden || inputs.size() != 1 || outputs.size() != 1) return nullptr;
+  const std::span<const Tensor> tensors = inputs[0].tensors;
+  return tensors.size() == outputs[0].tensors.size() ? &tensors[index] : nullptr;
+}
+
 }  // namespace
 
 Name Named::name(std::size_t index) const {
@@ -97,6 +106,10 @@ bool MemoryRuns::are_disjoint() {
 
 void require_disjoint(const Arguments& arguments, std::span<const Named> inputs,
                       std::span<const Named> outputs, InPlace in_place) {
+  const bool is_pair = inputs.size() == 1 && outputs.size() == 1 && inputs[0].tensors.size() == 1 &&
+                       outputs[0].tensors.size() == 1;
+  if (is_pair && lie_apart(inputs[0].tensors[0], outputs[0].tensors[0])) return;
+
   MemoryRuns runs;
   for (const Named& list : inputs) {
     runs.start_inputs();
@@ -104,7 +117,15 @@ void require_disjoint(const Arguments& arguments, std::span<const Named> inputs,
   }
   for (const Named& list : outputs) {
     runs.start_outputs();
-    for (const Tensor& tensor : list.tensors) runs.add(tensor);
+    for (std::size_t i = 0; i < list.tensors.size(); ++i) {
+      const Tensor& output = list.tensors[i];
+      const Tensor* const same = counterpart(inputs, outputs, i, in_place);
+      if (same != nullptr && same->data() == output.data() && is_same_memory(*same, output)) {
+        runs.add_in_place();
+      } else {
+        runs.add(output);
+      }
+    }
   }
   if (!runs.are_disjoint()) require_disjoint_one_by_one(arguments, inputs, outputs, in_place, false);
 }

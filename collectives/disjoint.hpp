@@ -33,6 +33,14 @@ struct Named {
   [[nodiscard]] Name name(std::size_t index) const;
 };
 
+/// Whether all that one tensor reaches lies before, or behind, all of the other.
+[[nodiscard]] inline bool lie_apart(const Tensor& a, const Tensor& b) noexcept {
+  const auto begin_of_a = reinterpret_cast<std::uintptr_t>(a.data());
+  const auto begin_of_b = reinterpret_cast<std::uintptr_t>(b.data());
+  return begin_of_a + a.layout()->span_bytes() <= begin_of_b ||
+         begin_of_b + b.layout()->span_bytes() <= begin_of_a;
+}
+
 /// The memory of lists of tensors as runs: consecutive tensors of a device whose addresses only ascend, or
 /// only descend. Tensors allocated one after another make a run or two; those of other devices lie elsewhere,
 /// and what is in between is no memory of theirs.

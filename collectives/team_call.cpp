@@ -83,6 +83,7 @@ void TeamCall::check_alike(const MemberOperands& operands, std::string_view argu
                       first.size(), argument);
     }
     for (std::size_t t = 0; t < tensors.size(); ++t) {
+      if (is_plain_as(first[t], tensors[t], context_.devices()[i])) continue;
       const Name name = operands.name(argument, i, t);
       on_member(tensors[t], name, i);
       if (i == 0) continue;
@@ -100,6 +101,7 @@ void TeamCall::check_alike(const MemberOperands& operands, std::string_view argu
 
 void TeamCall::check_output(const Tensor& out, const Name& name, std::size_t local, const Tensor& like,
                             const Name& like_name) const {
+  if (is_plain_as(like, out, context_.devices()[local]) && !out.is_read_only()) return;
   on_member(out, name, local);
   arguments_.same_dtype(out, name, like.dtype(), like_name);
   arguments_.same_sizes(out, name, like.sizes(), like_name);

@@ -131,6 +131,18 @@ std::vector<BadCall> sum_lines() {
                     return Rows{{tensor, tensor}, {tensor, tensor}};
                   },
                   {"out[0][", "overlaps"}),
+      sum_at_root("OneOutputInPlaceAndOneOverIt",
+                  [](Scene& scene) {
+                    const auto [first, second] = overlapping(scene, 0);
+                    return Rows{{first, good(scene, 0)}, {first, second}};
+                  },
+                  {"out[0][", "overlaps"}),
+      sum_at_root("OutputInPlaceOverAnotherInput",
+                  [](Scene& scene) {
+                    const auto [first, second] = overlapping(scene, 0);
+                    return Rows{{first, second}, {first, good(scene, 0)}};
+                  },
+                  {"out[0][0]", "inputs[0][1]", "overlaps"}),
       sum_at_root("OutputsOverlap",
                   [](Scene& scene) {
                     const auto [first, second] = overlapping(scene, 0);
