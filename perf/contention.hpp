@@ -25,8 +25,9 @@ struct ContendedTimes {
 
 /// Measures `measured` alone, and beside as much of `other` as covers it, on the same devices in the same
 /// order. Each is the median of `runs` runs of so many units that they take some `run_us` microseconds. Warms
-/// both up before. Throws Error(internal) if the other work, however much is queued, ends before what is
-/// measured does: then the devices do not run both at once.
+/// both up before. A unit of `other` has to take the devices longer than the host takes to queue it. Throws
+/// Error(internal) if the other work, however much is queued, ends before what is measured does: then the
+/// devices do not run both at once.
 [[nodiscard]] ContendedTimes measure_contention(const Contender& measured, const Contender& other, int runs,
                                                 double run_us);
 
