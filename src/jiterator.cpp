@@ -31,6 +31,10 @@ std::uint64_t word_of(const JitScalar& scalar) {
   return std::bit_cast<std::uint64_t>(std::get<double>(scalar.value()));
 }
 
+bool is_among(std::span<const JitArgument> arguments, std::string_view name) {
+  return std::ranges::find(arguments, name, &JitArgument::name) != arguments.end();
+}
+
 /// The sizes that all inputs are broadcast to.
 std::vector<std::int64_t> common_sizes(const std::vector<Tensor>& inputs, std::string_view function) {
   std::size_t rank = 0;
@@ -61,6 +65,7 @@ class JitProgram {
              std::string_view function)
       : source_(std::move(source)),
         name_(jit_function_name(source_, function)),
+        label_("jitted function " + name_),
         outputs_(outputs),
         returns_output_(returns_output),
         defaults_(std::move(defaults)) {
@@ -73,10 +78,8 @@ class JitProgram {
       refuse(fmt::format("defaults has {} entries, expected {} at most", defaults_.size(), most_jit_scalars));
     for (std::size_t i = 0; i < defaults_.size(); ++i) {
       const std::string& name = defaults_[i].name;
-      const auto is_before = [&name](const JitArgument& other) { return other.name == name; };
-      const auto before = std::span(defaults_).first(i);
       if (name.empty()) refuse(fmt::format("defaults[{}] has no name, expected one", i));
-      if (std::ranges::any_of(before, is_before))
+      if (is_among(std::span(defaults_).first(i), name))
         refuse(fmt::format("defaults[{}] is \"{}\", expected a name that is not given twice", i, name));
     }
   }
@@ -90,12 +93,12 @@ class JitProgram {
                                         const JitArguments& scalars) const {
     require_inputs(inputs);
     const JitArguments arguments = with_defaults(scalars);
-    const std::vector<std::int64_t> sizes = common_sizes(inputs, name_);
+    const std::vector<std::int64_t> sizes = common_sizes(inputs, label_);
     const Device device = inputs.front().device();
     const DType dtype = inputs.front().dtype();
     std::vector<Tensor> outputs;
     for (std::size_t i = 0; i < outputs_; ++i)
-      outputs.push_back(allocate_tensor(make_layout(dtype, sizes), device, HostMemory::pageable, name_));
+      outputs.push_back(allocate_tensor(make_layout(dtype, sizes), device, HostMemory::pageable, label_));
     if (outputs.front().numel() == 0) return outputs;
 
     const ElementwisePlaces places{inputs.size(), outputs_, arguments.size()};
@@ -149,13 +152,13 @@ class JitProgram {
 
   void require_inputs(const std::vector<Tensor>& inputs) const {
     const auto refuse = [this](const std::string& reason) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("jitted function {}: {}", name_, reason));
+      throw Error(ErrorCode::invalid_argument, fmt::format("{}: {}", label_, reason));
     };
     if (inputs.empty() || inputs.size() > most_jit_inputs)
       refuse(fmt::format("{} inputs are given, expected 1 to {}", inputs.size(), most_jit_inputs));
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Tensor& input = inputs[i];
-      require_defined(input, name_, fmt::format("inputs[{}]", i));
+      require_defined(input, label_, fmt::format("inputs[{}]", i));
       const Tensor& first = inputs.front();
       if (input.device().is_host()) refuse(fmt::format("inputs[{}] is on the host, expected a device", i));
       if (input.device() != first.device() || input.dtype() != first.dtype()) {
@@ -164,27 +167,29 @@ class JitProgram {
                            to_string(first.device())));
       }
     }
-    Runtime::get().require_device(inputs.front().device(), name_);
-    require_jit_dtype(inputs.front().dtype(), name_);
+    Runtime::get().require_device(inputs.front().device(), label_);
+    require_jit_dtype(inputs.front().dtype(), label_);
   }
 
   [[nodiscard]] JitArguments with_defaults(const JitArguments& scalars) const {
     JitArguments arguments = defaults_;
-    for (const JitArgument& scalar : scalars) {
-      const auto known = std::ranges::find(arguments, scalar.name, &JitArgument::name);
-      if (known == arguments.end()) {
+    for (std::size_t i = 0; i < scalars.size(); ++i) {
+      const std::string& name = scalars[i].name;
+      const auto refuse = [&](std::string_view expected) {
         throw Error(ErrorCode::invalid_argument,
-                    fmt::format("jitted function {}: scalars has \"{}\", expected names that it was created "
-                                "with",
-                                name_, scalar.name));
-      }
-      known->value = scalar.value;
+                    fmt::format("{}: scalars[{}] is \"{}\", expected {}", label_, i, name, expected));
+      };
+      const auto known = std::ranges::find(arguments, name, &JitArgument::name);
+      if (known == arguments.end()) refuse("a name that it was created with");
+      if (is_among(std::span(scalars).first(i), name)) refuse("a name that is not given twice");
+      known->value = scalars[i].value;
     }
     return arguments;
   }
 
   const std::string source_;
   const std::string name_;
+  const std::string label_;  ///< what messages call it
   const std::size_t outputs_;
   const bool returns_output_;
   const JitArguments defaults_;

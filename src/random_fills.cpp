@@ -145,33 +145,41 @@ void fill_with_integers(const Tensor& tensor, std::int64_t low, std::int64_t hig
        function);
 }
 
-}  // namespace
-
-void uniform_(const Tensor& tensor, double low, double high) {
-  require_fillable(tensor, "uniform_");
-  const double largest = largest_of(tensor, "uniform_");
-  require_within(low, largest, "uniform_", "low", tensor.dtype());
-  require_within(high, largest, "uniform_", "high", tensor.dtype());
+void fill_uniformly(const Tensor& tensor, double low, double high, std::string_view function) {
+  require_fillable(tensor, function);
+  const double largest = largest_of(tensor, function);
+  require_within(low, largest, function, "low", tensor.dtype());
+  require_within(high, largest, function, "high", tensor.dtype());
   const backend::FloatingPointScope scope;
   if (low > high || is_too_wide(low, high, largest, tensor.dtype())) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("uniform_: low is {} and high is {}, expected low <= high and high - low <= {}",
-                            low, high, largest));
+                fmt::format("{}: low is {} and high is {}, expected low <= high and high - low <= {}",
+                            function, low, high, largest));
   }
-  fill(tensor, {.distribution = backend::Distribution::uniform, .first = low, .second = high}, "uniform_");
+  fill(tensor, {.distribution = backend::Distribution::uniform, .first = low, .second = high}, function);
+}
+
+void fill_normally(const Tensor& tensor, double mean, double standard_deviation, std::string_view function) {
+  require_fillable(tensor, function);
+  const double largest = largest_of(tensor, function);
+  require_within(mean, largest, function, "mean", tensor.dtype());
+  require_within(standard_deviation, largest, function, "standard_deviation", tensor.dtype());
+  if (standard_deviation < 0.0) {
+    throw Error(ErrorCode::invalid_argument, fmt::format("{}: standard_deviation is {}, expected 0 or more",
+                                                         function, standard_deviation));
+  }
+  fill(tensor, {.distribution = backend::Distribution::normal, .first = mean, .second = standard_deviation},
+       function);
+}
+
+}  // namespace
+
+void uniform_(const Tensor& tensor, double low, double high) {
+  fill_uniformly(tensor, low, high, "uniform_");
 }
 
 void normal_(const Tensor& tensor, double mean, double standard_deviation) {
-  require_fillable(tensor, "normal_");
-  const double largest = largest_of(tensor, "normal_");
-  require_within(mean, largest, "normal_", "mean", tensor.dtype());
-  require_within(standard_deviation, largest, "normal_", "standard_deviation", tensor.dtype());
-  if (standard_deviation < 0.0) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("normal_: standard_deviation is {}, expected 0 or more", standard_deviation));
-  }
-  fill(tensor, {.distribution = backend::Distribution::normal, .first = mean, .second = standard_deviation},
-       "normal_");
+  fill_normally(tensor, mean, standard_deviation, "normal_");
 }
 
 void random_(const Tensor& tensor, std::int64_t low, std::int64_t high) {
@@ -197,37 +205,37 @@ void bernoulli_(const Tensor& tensor, double probability) {
 }
 
 Tensor rand(IntList sizes, const TensorOptions& options) {
-  Tensor result = empty(sizes, options);
-  uniform_(result);
+  Tensor result = make_empty(sizes, options, "rand");
+  fill_uniformly(result, 0.0, 1.0, "rand");
   return result;
 }
 
 Tensor randn(IntList sizes, const TensorOptions& options) {
-  Tensor result = empty(sizes, options);
-  normal_(result);
+  Tensor result = make_empty(sizes, options, "randn");
+  fill_normally(result, 0.0, 1.0, "randn");
   return result;
 }
 
 Tensor randint(std::int64_t low, std::int64_t high, IntList sizes, const TensorOptions& options) {
-  Tensor result = empty(sizes, options);
+  Tensor result = make_empty(sizes, options, "randint");
   fill_with_integers(result, low, high, "randint");
   return result;
 }
 
 Tensor rand_like(const Tensor& other, const LikeOptions& options) {
-  Tensor result = empty_like(other, options);
-  uniform_(result);
+  Tensor result = make_like(other, options, "rand_like");
+  fill_uniformly(result, 0.0, 1.0, "rand_like");
   return result;
 }
 
 Tensor randn_like(const Tensor& other, const LikeOptions& options) {
-  Tensor result = empty_like(other, options);
-  normal_(result);
+  Tensor result = make_like(other, options, "randn_like");
+  fill_normally(result, 0.0, 1.0, "randn_like");
   return result;
 }
 
 Tensor randint_like(const Tensor& other, std::int64_t low, std::int64_t high, const LikeOptions& options) {
-  Tensor result = empty_like(other, options);
+  Tensor result = make_like(other, options, "randint_like");
   fill_with_integers(result, low, high, "randint_like");
   return result;
 }

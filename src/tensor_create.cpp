@@ -25,18 +25,28 @@ LayoutPtr layout_for(std::string_view function, DType dtype, IntList sizes,
   }
 }
 
-Tensor make_empty(IntList sizes, const TensorOptions& options, std::string_view function) {
-  const Device device = options.device.is_current() ? Device(current_device()) : options.device;
-  return allocate_tensor(layout_for(function, options.dtype, sizes, options.format), device,
-                         options.host_memory, function);
-}
-
 /// A tensor with `layout`'s sizes, or with others, and otherwise as `options` say, or else like `other`.
 Tensor make_like(const Tensor& other, LayoutPtr layout, const LikeOptions& options,
                  std::string_view function) {
   const Device wanted = options.device.value_or(other.device());
   const Device device = wanted.is_current() ? Device(current_device()) : wanted;
   return allocate_tensor(std::move(layout), device, options.host_memory, function);
+}
+
+Tensor make_new(const Tensor& other, IntList sizes, const LikeOptions& options, std::string_view function) {
+  require_defined(other, function, "the tensor");
+  return make_like(other,
+                   layout_for(function, options.dtype.value_or(other.dtype()), sizes,
+                              options.format.value_or(MemoryFormat::contiguous)),
+                   options, function);
+}
+
+}  // namespace
+
+Tensor make_empty(IntList sizes, const TensorOptions& options, std::string_view function) {
+  const Device device = options.device.is_current() ? Device(current_device()) : options.device;
+  return allocate_tensor(layout_for(function, options.dtype, sizes, options.format), device,
+                         options.host_memory, function);
 }
 
 Tensor make_like(const Tensor& other, const LikeOptions& options, std::string_view function) {
@@ -50,16 +60,6 @@ Tensor make_like(const Tensor& other, const LikeOptions& options, std::string_vi
   }
   return make_like(other, std::move(layout), options, function);
 }
-
-Tensor make_new(const Tensor& other, IntList sizes, const LikeOptions& options, std::string_view function) {
-  require_defined(other, function, "the tensor");
-  return make_like(other,
-                   layout_for(function, options.dtype.value_or(other.dtype()), sizes,
-                              options.format.value_or(MemoryFormat::contiguous)),
-                   options, function);
-}
-
-}  // namespace
 
 Tensor allocate_tensor(LayoutPtr layout, Device device, HostMemory host_memory, std::string_view function) {
   const std::size_t bytes = layout->nbytes();

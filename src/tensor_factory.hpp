@@ -13,6 +13,11 @@ namespace tutti {
 [[nodiscard]] Tensor allocate_tensor(LayoutPtr layout, Device device, HostMemory host_memory,
                                      std::string_view function);
 
+/// What `tutti::empty` and `tutti::empty_like` make, for functions that fill it and name themselves in
+/// errors.
+[[nodiscard]] Tensor make_empty(IntList sizes, const TensorOptions& options, std::string_view function);
+[[nodiscard]] Tensor make_like(const Tensor& other, const LikeOptions& options, std::string_view function);
+
 /// While the current stream of the device `place` is being captured: keeps `temporary`, which the caller of
 /// the library does not know of, until the graph is destroyed. Else nothing, as for the host.
 void keep_if_captured(const Tensor& temporary, Device place);

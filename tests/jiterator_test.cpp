@@ -207,7 +207,17 @@ TEST_F(Jiterator, SaysWhatTheCompilerSays) {
       [&] {
         axpy({on_device({1}), on_device({1})}, {{"beta", 1}});
       },
-      ErrorCode::invalid_argument, {"axpy: scalars has \"beta\""}));
+      ErrorCode::invalid_argument, {"jitted function axpy: scalars[0] is \"beta\"", "created with"}));
+  EXPECT_TRUE(refuses(
+      [&] {
+        axpy({on_device({1}), on_device({1})}, {{"alpha", 1}, {"alpha", 2}});
+      },
+      ErrorCode::invalid_argument, {"jitted function axpy: scalars[1] is \"alpha\"", "not given twice"}));
+  EXPECT_TRUE(refuses(
+      [&] {
+        axpy({on_device({1, 2}), on_device({1, 2, 3})});
+      },
+      ErrorCode::invalid_argument, {"jitted function axpy: inputs[1] has sizes [3]"}));
   EXPECT_TRUE(refuses(
       [&] {
         axpy({on_device({1}), on_device({1}, DType::float64)});

@@ -163,7 +163,19 @@ TEST(RngCreation, MakesFilledTensors) {
   const Tensor integers = randint_like(normal_made, 0, 2, {.dtype = DType::uint8});
   EXPECT_EQ(integers.numel(), 21);
   for (const std::uint8_t value : integers.to_vector<std::uint8_t>()) EXPECT_LT(value, 2);
-  EXPECT_TRUE(refuses([] { static_cast<void>(rand({2}, {})); }, ErrorCode::invalid_argument, {"host"}));
+}
+
+TEST(RngCreation, NamesItselfInErrors) {
+  const auto invalid = ErrorCode::invalid_argument;
+  EXPECT_TRUE(
+      refuses([] { static_cast<void>(rand({2}, {})); }, invalid, {"rand: the tensor is on the host"}));
+  EXPECT_TRUE(refuses([] { static_cast<void>(randn({-1}, {})); }, invalid, {"randn: sizes[0] is -1"}));
+  EXPECT_TRUE(refuses([] { static_cast<void>(randint(0, 2, {2}, {.device = 0})); }, invalid,
+                      {"randint: the tensor holds float32"}));
+  EXPECT_TRUE(refuses([] { static_cast<void>(rand_like(Tensor())); }, invalid, {"rand_like: other"}));
+  EXPECT_TRUE(
+      refuses([] { static_cast<void>(randn_like(zeros({2}))); }, invalid, {"randn_like: the tensor"}));
+  EXPECT_TRUE(refuses([] { static_cast<void>(randint_like(Tensor(), 0, 2)); }, invalid, {"randint_like"}));
 }
 
 }  // namespace

@@ -57,9 +57,9 @@ class TUTTI_EXPORT JitFunction {
   /// The first call for an element type compiles the text, which may take seconds, and blocks meanwhile;
   /// the process keeps what it has compiled. It may be captured into graphs.
   ///
-  /// Throws Error(invalid_argument) for inputs that do not fit and names that are not known, and with the
-  /// compiler's words for a text that it refuses; Error(unsupported) for other element types, and where there
-  /// is no compiler: on GPUs NVRTC (`libnvrtc.so`, which comes with CUDA), on virtual devices
+  /// Throws Error(invalid_argument) for inputs that do not fit, names that are not known or given twice, and
+  /// with the compiler's words for a text that it refuses; Error(unsupported) for other element types, and
+  /// where there is no compiler: on GPUs NVRTC (`libnvrtc.so`, which comes with CUDA), on virtual devices
   /// `TUTTI_JIT_CXX`, or the first of `c++`, `g++` and `clang++` that `PATH` finds.
   Tensor operator()(const std::vector<Tensor>& inputs, const JitArguments& scalars = {}) const;
   /// Has it compiled and loaded to the device, so that a call on inputs like these, whatever their sizes,
@@ -102,8 +102,9 @@ class TUTTI_EXPORT MultiOutputJitFunction {
 /// Functions that it calls may stand before it. Of the standard library there is what CUDA's device code has
 /// as well: the mathematical functions, by their names alone. For float16 and bfloat16 the type is float, and
 /// results are rounded to nearest. Products and sums are not contracted: so what is made of these and of
-/// quotients and square roots is the same on GPUs and on virtual devices, bit by bit. Nothing of the text may
-/// be used that begins with `tutti_`.
+/// quotients and square roots is the same on GPUs and on virtual devices, bit by bit. What C++ leaves
+/// undefined, an integer divided by zero for instance, ends the process on virtual devices, and gives
+/// anything on GPUs. Nothing of the text may be used that begins with `tutti_`.
 ///
 /// Nothing is compiled yet. Throws Error(invalid_argument) if there is no function template in the text, for
 /// scalars without a name or with the same one.

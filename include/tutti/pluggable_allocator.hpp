@@ -61,7 +61,9 @@ TUTTI_EXPORT void change_current_allocator(const CUDAPluggableAllocator& allocat
 /// backend. Aligned to 512 bytes at least; nullptr if the device has no more. On GPUs it is `cudaMalloc`.
 /// Throws Error(invalid_argument) for an unknown device.
 [[nodiscard]] TUTTI_EXPORT void* device_malloc(std::size_t bytes, Device device = Device::current());
-/// Gives it back, at once: nothing queued may still use it. nullptr is allowed.
+/// Gives it back, at once: nothing queued may still use it. nullptr is allowed. What was not obtained from
+/// `device` surfaces as a failure there, as one of queued work does. Throws Error(invalid_argument) for an
+/// unknown device.
 TUTTI_EXPORT void device_free(void* address, Device device);
 
 }  // namespace tutti
