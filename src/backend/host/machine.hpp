@@ -29,6 +29,8 @@
 
 namespace tutti::backend::host {
 
+class RoundCount;
+
 /// A running virtual machine: the host implementation of the seam.
 ///
 /// Construct with a checked description. The destructor completes all queued work first.

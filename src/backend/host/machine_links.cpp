@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/machine.hpp"
+#include "backend/host/team_part.hpp"
 #include "backend/team_links.hpp"
 #include "backend/yielding.hpp"
 
