@@ -57,13 +57,13 @@ bool have_storages_of_their_own(std::span<const Named> inputs, std::span<const N
   return std::ranges::all_of(inputs, all_new) && std::ranges::all_of(outputs, all_new);
 }
 
-/// The input that an output may be exactly, where it is known at once: that at its index, between two lists
-/// of one length. No two outputs have the same one.
-const Tensor* counterpart(std::span<const Named> inputs, std::span<const Named> outputs, std::size_t index,
-                          InPlace in_place) {
-  if (in_place == InPlace::forbidden || inputs.size() != 1 || outputs.size() != 1) return nullptr;
+/// The inputs that outputs may be exactly, by index, where they are known at once: between two lists of one
+/// length. No two outputs have the same one.
+std::span<const Tensor> counterparts(std::span<const Named> inputs, std::span<const Named> outputs,
+                                     InPlace in_place) {
+  if (in_place == InPlace::forbidden || inputs.size() != 1 || outputs.size() != 1) return {};
   const std::span<const Tensor> tensors = inputs[0].tensors;
-  return tensors.size() == outputs[0].tensors.size() ? &tensors[index] : nullptr;
+  return tensors.size() == outputs[0].tensors.size() ? tensors : std::span<const Tensor>();
 }
 
 }  // namespace
@@ -115,12 +115,12 @@ void require_disjoint(const Arguments& arguments, std::span<const Named> inputs,
     runs.start_inputs();
     for (const Tensor& tensor : list.tensors) runs.add(tensor);
   }
+  const std::span<const Tensor> same = counterparts(inputs, outputs, in_place);
   for (const Named& list : outputs) {
     runs.start_outputs();
     for (std::size_t i = 0; i < list.tensors.size(); ++i) {
       const Tensor& output = list.tensors[i];
-      const Tensor* const same = counterpart(inputs, outputs, i, in_place);
-      if (same != nullptr && same->data() == output.data() && is_same_memory(*same, output)) {
+      if (!same.empty() && is_same_memory(same[i], output)) {
         runs.add_in_place();
       } else {
         runs.add(output);
