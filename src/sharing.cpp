@@ -93,16 +93,6 @@ WholeAllocation allocation_around(Runtime& runtime, const Tensor& tensor) {
   return {data - (data - info.base), info.bytes};
 }
 
-const Tensor& shareable(const Tensor& tensor) {
-  require_defined(tensor, "SharedTensor", "tensor");
-  if (tensor.device().is_host()) {
-    throw Error(ErrorCode::invalid_argument, "SharedTensor: tensor is on the host, expected it on a device");
-  }
-  if (tensor.numel() == 0)
-    throw Error(ErrorCode::invalid_argument, "SharedTensor: tensor has no elements, expected some");
-  return tensor;
-}
-
 [[noreturn]] void refuse_handle(const std::string& reason) {
   throw Error(ErrorCode::invalid_argument,
               fmt::format("open_shared_tensor: handle {}, expected what SharedTensor::handle gave", reason));
@@ -174,6 +164,21 @@ class OpenedStorage final : public Storage {
   std::mutex mutex_;
   LateReleases::Ones last_;
 };
+
+const Tensor& shareable(const Tensor& tensor) {
+  require_defined(tensor, "SharedTensor", "tensor");
+  if (tensor.device().is_host()) {
+    throw Error(ErrorCode::invalid_argument, "SharedTensor: tensor is on the host, expected it on a device");
+  }
+  if (tensor.numel() == 0)
+    throw Error(ErrorCode::invalid_argument, "SharedTensor: tensor has no elements, expected some");
+  if (dynamic_cast<const OpenedStorage*>(tensor.storage().get()) != nullptr) {
+    throw Error(ErrorCode::unsupported,
+                "SharedTensor: tensor is another process's, expected this process's own: pass on the handle "
+                "that it was opened by");
+  }
+  return tensor;
+}
 
 SharedTensorWords words_of(std::span<const std::byte> handle) {
   SharedTensorWords words;

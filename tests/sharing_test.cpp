@@ -87,6 +87,8 @@ TEST(Sharing, GivesAnotherProcessTheSameMemory) {
               (std::vector<std::int64_t>{6, 20}));
     EXPECT_EQ(opened.strides()[0], 50);
     const Tensor again = open_shared_tensor(handle.span());
+    EXPECT_TRUE(refuses([&] { SharedTensor{opened}; }, ErrorCode::unsupported,
+                        {"SharedTensor: tensor is another process's", "pass on the handle"}));
     if (exchange.rank() == 1) {
       EXPECT_EQ(opened.to_vector<float>(), std::vector<float>(120, 2));
       opened.fill_(7);
