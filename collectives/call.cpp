@@ -84,8 +84,9 @@ const std::optional<backend::StreamRef>& Call::capture() {
 }
 
 void Call::join_capture() {
-  if (joined_ == nullptr && capture())
-    joined_ = std::make_unique<transport::JoinedLanes>(*runtime_, *capture_, operands_.lanes);
+  if (joined_ != nullptr || !capture()) return;
+  require_no_default_stream(*runtime_, operands_.lanes, name_of(request_.collective));
+  joined_ = std::make_unique<transport::JoinedLanes>(*runtime_, *capture_, operands_.lanes);
 }
 
 transport::PlanKey Call::key(transport::LaunchMode mode) const {

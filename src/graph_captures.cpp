@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <fmt/format.h>
+
 namespace tutti {
 
 thread_local constinit GraphCaptures::OpenHere GraphCaptures::open_here;
@@ -49,6 +51,19 @@ GraphPool GraphCaptures::pool_of(backend::StreamRef stream) {
     return GraphPool::none;
   const std::shared_ptr<GraphResources> resources = of(stream);
   return resources == nullptr ? GraphPool::none : resources->pool();
+}
+
+void require_no_default_stream(Runtime& runtime, std::span<const backend::StreamRef> streams,
+                               std::string_view function) {
+  for (const backend::StreamRef stream : streams) {
+    if (stream != runtime.backend().default_stream(stream.device)) continue;
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{}: a stream of the call is being captured, and the one on device {} is the default "
+                    "stream, which cannot be part of a capture, expected another one: make one current "
+                    "there before",
+                    function, stream.device));
+  }
 }
 
 bool graph_keeps(Storage& storage, backend::StreamRef stream) {

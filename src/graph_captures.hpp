@@ -10,6 +10,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <string_view>
 
 namespace tutti {
 
@@ -83,6 +85,12 @@ class GraphCaptures {
   std::mutex mutex_;
   std::map<std::uint64_t, std::weak_ptr<GraphResources>> by_capture_;
 };
+
+/// For `streams` of which some are being captured, and which the others are to join. Throws
+/// Error(unsupported), in the name of `function`, if one is a default stream, which cannot: the capture goes
+/// on.
+void require_no_default_stream(Runtime& runtime, std::span<const backend::StreamRef> streams,
+                               std::string_view function);
 
 /// Where `stream` is being captured: has the graph keep `storage`, whose memory each of its runs uses.
 /// Whether it does.

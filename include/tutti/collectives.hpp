@@ -43,11 +43,11 @@
 /// of none.
 ///
 /// Calls may be captured into a graph when the current stream of one participating device is being captured;
-/// the others join the capture, and outputs that are made are memory of the graph on every device
-/// (`tutti/graph.hpp`). Their operands must need no stand-ins: be dense and laid out alike (`gather`: like
-/// the output), and what is on the host pinned. Nor can they wait for an output on the host: that takes
-/// `Blocking::no`. Otherwise they throw Error(unsupported), with nothing enqueued. Links are tested and NCCL
-/// is connected at first use, which waits for devices: make one such call before the capture.
+/// the others join the capture, which default streams cannot, and outputs that are made are memory of the
+/// graph on every device (`tutti/graph.hpp`). Their operands must need no stand-ins: be dense and laid out
+/// alike (`gather`: like the output), and what is on the host pinned. Nor can they wait for an output on the
+/// host: that takes `Blocking::no`. Otherwise they throw Error(unsupported), with nothing enqueued. Links are
+/// tested and NCCL is connected at first use, which waits for devices: make one such call before the capture.
 namespace tutti {
 
 using DeviceList = ListOf<Device>;

@@ -71,11 +71,11 @@ namespace tutti {
 ///
 /// # Graphs
 /// Calls may be captured into graphs, by all ranks alike; their operands must be contiguous. If one of a
-/// call's streams is being captured, the others join the capture, and outputs that the call makes are memory
-/// of the graph. After each call they come back to that stream, which waits for them there. To capture calls
-/// that go on by themselves on every device, have all streams join first, as `Graph::capture` of several
-/// does. What has joined stays part of the capture until that ends: work that the caller queues there
-/// afterwards is the caller's to bring back.
+/// call's streams is being captured, the others join the capture, which default streams cannot, and outputs
+/// that the call makes are memory of the graph. After each call they come back to that stream, which waits
+/// for them there. To capture calls that go on by themselves on every device, have all streams join first, as
+/// `Graph::capture` of several does. What has joined stays part of the capture until that ends: work that the
+/// caller queues there afterwards is the caller's to bring back.
 ///
 /// One graph takes calls at a time: a call throws Error(unsupported) where another graph that holds calls is
 /// still being captured. Launches of such a graph and other calls on the same members follow one another in

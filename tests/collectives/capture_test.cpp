@@ -327,6 +327,22 @@ class CapturedCalls : public EveryCollective {
 };
 TUTTI_FOR_EVERY_COLLECTIVE(CapturedCalls);
 
+TEST_P(CapturedCalls, OnADefaultStreamAreRefusedAndLeaveTheCaptureAlone) {
+  const Exercise run = make_exercise(collective(), first_devices(), 5);
+  const std::vector<Tensor> inputs = make_inputs(run, run.values(0));
+  const std::vector<TestTensor> outputs = make_poisoned_outputs(run);
+  synchronize_all();
+  const Stream stream(run.inputs.front().device);
+  const Graph graph = Graph::capture(stream, [&] {
+    EXPECT_TRUE(refuses([&] { write(run, inputs, tensors_of(outputs)); }, ErrorCode::unsupported,
+                        {std::string(name_of(collective())) + ": ", "is the default stream"}));
+    inputs.front().copy_(inputs.front());
+  });
+  graph.launch(stream);
+  synchronize_all();
+  for (const TestTensor& output : outputs) EXPECT_TRUE(output.untouched());
+}
+
 TEST_P(CapturedCalls, AreReplayedWithNewInputs) {
   const PooledStreams streams;
   for (const std::int64_t rows : {std::int64_t{5}, std::int64_t{20'003}}) {

@@ -61,6 +61,7 @@ class CapturingBackend final : public test::AbsentBackend {
     for (const auto& [other, count] : mark.seen) own.seen[other] = std::max(own.seen[other], count);
   }
   std::uint64_t capture_id(StreamRef stream) override { return at(stream).capture; }
+  StreamRef default_stream(int device) override { return {nullptr, device}; }
 
  private:
   /// How far each stream had got, as a stream or event knows of it.
@@ -193,6 +194,18 @@ TEST_F(JointCaptures, AreOfOneGraph) {
       ErrorCode::unsupported, {"members 0 and 1", "different graphs"}));
   EXPECT_TRUE(machine_.finish(first_));
   EXPECT_TRUE(machine_.finish(second_));
+}
+
+TEST_F(JointCaptures, HaveNoDefaultStream) {
+  machine_.start(first_);
+  const StreamRef default_stream = runtime_.backend().default_stream(1);
+  EXPECT_TRUE(test::refuses(
+      [&] {
+        static_cast<void>(capture_.begin(Streams{first_, default_stream}));
+      },
+      ErrorCode::unsupported, {"Communicator: ", "on device 1 is the default stream"}));
+  call({first_, second_});
+  EXPECT_TRUE(machine_.finish(first_));
 }
 
 TEST_F(JointCaptures, HoldCallsOfOneGraphAtATime) {

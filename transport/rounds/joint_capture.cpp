@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/rounds/joint_capture.hpp"
 
+#include "graph_captures.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -26,6 +27,8 @@ bool JointCapture::begin(std::span<const backend::StreamRef> streams) {
                             "different graphs, and a call can only be part of one",
                             first - captures_.begin(), other - captures_.begin()));
   }
+
+  require_no_default_stream(runtime_, streams, "Communicator");
 
   if (capture_ != *first) start_anew(*first);
   current_.assign(streams.begin(), streams.end());

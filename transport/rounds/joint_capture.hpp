@@ -24,8 +24,9 @@ class JointCapture {
 
   /// Whether one of the `streams` is being captured: then they all are when it returns, and each follows the
   /// one at its place in the call before, if that belongs to the same capture. Throws Error(unsupported) if
-  /// they are being captured into different graphs, or the call before into another one that has not ended;
-  /// nothing has joined anything then. May be called again for the same call.
+  /// they are being captured into different graphs, one is a default stream, or the call before is captured
+  /// into another graph that has not ended; nothing has joined anything then. May be called again for the
+  /// same call.
   [[nodiscard]] bool begin(std::span<const backend::StreamRef> streams);
   /// Brings streams back that the call has made join, after everything of it has been queued.
   void end();
