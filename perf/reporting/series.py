@@ -45,12 +45,12 @@ class Line:
 
 @dataclass
 class Chart:
-    """One operation's lines: of one mode, element type, dimension and root."""
+    """One operation's lines: of one mode, element type, dimension, reduction and root."""
 
     mode: str
     operation: str
     dtype: str
-    variant: str  # "dimension 1", "root 3" or empty
+    variant: str  # "dimension 1", "min, root 3" or empty
     lines: list = field(default_factory=list)
 
     @property

@@ -54,7 +54,7 @@ def behind(charts):
         for (_, _, in_place, size), ratio in fastest.items():
             if 1 / ratio > BEHIND:
                 place = " in place" if in_place else ""
-                slow.append((1 / ratio, f"`{chart.operation}` {format_size(size)}{place}"))
+                slow.append((1 / ratio, f"`{chart.title}` {format_size(size)}{place}"))
     if not every:
         return ""
     if not slow:
@@ -66,8 +66,9 @@ def behind(charts):
 
 
 def sweep(run, form):
-    """The table of one run and form: a line for each contender of each operation."""
-    charts = [chart for chart in charts_of([run]) if chart.dtype == "float32" and not chart.variant]
+    """The table of one run and form: a line for each contender of each operation, and of each of its reductions."""
+    of_others = re.compile(r"\b(dimension|root) ")
+    charts = [chart for chart in charts_of([run]) if chart.dtype == "float32" and not of_others.search(chart.variant)]
     for chart in charts:
         chart.lines = [line for line in chart.lines if line.form == form]
     charts = [chart for chart in charts if chart.lines]
@@ -78,7 +79,7 @@ def sweep(run, form):
     for chart in charts:
         for line in sorted(chart.lines, key=lambda line: line.by != TUTTI):
             cells = {point.size: format_figure(point.time) + (" wrong" if point.wrong else "") for point in line.points}
-            name = f"`{chart.operation}`" if line.by == TUTTI else f"{line.contender}, same run"
+            name = f"`{chart.title}`" if line.by == TUTTI else f"{line.contender}, same run"
             text += row([name, *(cells.get(size, "") for size in sizes)])
     return f"{text}\n{behind(charts)}"
 
