@@ -141,7 +141,7 @@ class Text {
       targets.insert(place(step.pointers[segment.first_output].buffer));
       bytes += segment.count * size_of(step.dtype);
     }
-    line(fmt::format("kernel on {} ({}): sum of {} {} inputs on {} -> {}", executor(step.lane),
+    line(fmt::format("kernel on {} ({}): reduction of {} {} inputs on {} -> {}", executor(step.lane),
                      pieces(step.segments.size()), step.input_count, name_of(step.dtype), places(sources),
                      places(targets)),
          bytes);
@@ -167,7 +167,7 @@ class Text {
     if (added > 0 && part.input_count == 1) {
       line(fmt::format("{} keeps", takes), added);
     } else if (added > 0) {
-      line(fmt::format("{} adds {} {} inputs{}", takes, part.input_count, name_of(part.dtype),
+      line(fmt::format("{} reduces {} {} inputs{}", takes, part.input_count, name_of(part.dtype),
                        part.output_count > 1 ? ", for all" : ""),
            added);
     }

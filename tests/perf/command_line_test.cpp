@@ -347,10 +347,11 @@ TEST(PerfCommandLine, TopologyAndPlansAreShown) {
   EXPECT_NE(chunks.out.find("device:0 -> device:2, 22369616 bytes"), std::string::npos) << chunks.out;
   const Outcome uneven = run({"explain", "gather", "1001", "-d", "int8", "--devices", "3"});
   EXPECT_NE(uneven.out.find(" 1001 bytes"), std::string::npos) << uneven.out;
-  const Outcome sums = run({"explain", "all_reduce_add", "64M", "--devices", "3"});
-  EXPECT_EQ(sums.status, 0) << sums.error;
-  EXPECT_NE(sums.out.find("member 2 takes from members 0, 1 and adds 3 float32 inputs"), std::string::npos)
-      << sums.out;
+  const Outcome minima = run({"explain", "all_reduce", "64M", "-o", "min", "--devices", "3"});
+  EXPECT_EQ(minima.status, 0) << minima.error;
+  EXPECT_NE(minima.out.find("member 2 takes from members 0, 1 and reduces 3 float32 inputs"),
+            std::string::npos)
+      << minima.out;
 }
 
 TEST(PerfCommandLine, WhatNeedsACommunicatorIsLeftOutWhereThereIsNone) {
