@@ -49,6 +49,8 @@ void parse_report(const TypedOptions& typed, Options& options) {
   options.shows_timestamps = parse_number(typed.timestamps, "-S", 0, 1) == 1;
   options.json_file = typed.json_file;
   options.csv_file = typed.csv_file;
+  if (!options.csv_file.empty() && options.csv_file == options.json_file)
+    throw UsageError(fmt::format("-J and --csv are both '{}', expected a file for each", options.csv_file));
   options.baseline_file = typed.baseline;
   if (!typed.tolerance.empty()) {
     if (typed.baseline.empty())

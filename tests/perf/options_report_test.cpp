@@ -69,6 +69,10 @@ TEST(PerfReportOptions, FilesAreOfMeasurements) {
             }),
             "--baseline compares what has been measured: expected an operation to measure");
   EXPECT_EQ(usage_error_of([] {
+              parsed({"all", "-J", "a.json", "--csv", "a.json"});
+            }),
+            "-J and --csv are both 'a.json', expected a file for each");
+  EXPECT_EQ(usage_error_of([] {
               parsed({"all", "--tolerance", "5"});
             }),
             "--tolerance is of a comparison: expected --baseline with it");
