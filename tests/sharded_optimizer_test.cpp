@@ -198,6 +198,8 @@ TEST_F(ShardedOptimizerTest, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refuses_lists(lists, {"parameters[0][1] has element type float64, expected float32"}));
   EXPECT_THROW(optimizer.step([](const ParameterShard&) { throw std::runtime_error("no"); }),
                std::runtime_error);
+  EXPECT_TRUE(refuses([&] { optimizer.step([](const ParameterShard&) {}); }, ErrorCode::invalid_argument,
+                      {"ShardedOptimizer::step", "has not returned"}));
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ class ShardedOptimizer::Impl {
   }
   [[nodiscard]] const std::vector<ParameterShard>& shards() const noexcept { return shards_; }
 
-  void step(const Update& update) const;
+  void step(const Update& update);
   void zero_gradients() const {
     for (const Buffers& each : buffers_) {
       each.flat_gradients.fill_(0);
@@ -74,6 +74,7 @@ class ShardedOptimizer::Impl {
   const ReduceOp operation_;
   std::vector<Buffers> buffers_;
   std::vector<ParameterShard> shards_;
+  bool is_updating_ = false;  ///< for good if an update throws
 };
 
 ShardedOptimizer::Impl::Impl(Communicator& communicator, TensorLists parameters,
@@ -134,11 +135,10 @@ void ShardedOptimizer::Impl::keep_memory() const {
   }
 }
 
-void ShardedOptimizer::Impl::step(const Update& update) const {
-  if (!update) {
-    const Arguments arguments(Runtime::get(), "ShardedOptimizer::step");
-    arguments.fail("update is empty, expected a function");
-  }
+void ShardedOptimizer::Impl::step(const Update& update) {
+  const Arguments arguments(Runtime::get(), "ShardedOptimizer::step");
+  if (!update) arguments.fail("update is empty, expected a function");
+  if (is_updating_) arguments.fail("the update of a step before has not returned, expected no further step");
   std::vector<Tensor> gradients;
   std::vector<Tensor> parameters;
   std::vector<Tensor> own_gradients;
@@ -151,10 +151,12 @@ void ShardedOptimizer::Impl::step(const Update& update) const {
   }
   communicator_.reduce_scatter(gradients, own_gradients, operation_);
   keep_memory();
+  is_updating_ = true;
   for (const ParameterShard& shard : shards_) {
     const DeviceGuard guard(shard.parameters.device());
     update(shard);
   }
+  is_updating_ = false;
   communicator_.all_gather(own_parameters, parameters);
 }
 

@@ -71,10 +71,10 @@ struct ParameterShard {
 ///
 /// # Errors
 /// Bad arguments throw Error(invalid_argument) and queue nothing. What the communicator or the update throws
-/// is passed on. A step whose update threw can neither be finished nor taken again: this rank has not made
-/// its all_gather, for which others wait as for one that is late, its shards may have been updated, and their
-/// gradients are sums already. Destroy the object and, where there are other ranks, have the communicator's
-/// `abort` tell them.
+/// is passed on. Where the update threw, this rank has not made its all_gather, for which others wait as for
+/// one that is late, its shards may have been updated, and their gradients are sums already: each further
+/// step is Error(invalid_argument). Destroy the object and, where there are other ranks, have the
+/// communicator's `abort` tell them.
 ///
 /// # Cost
 /// Each member sends and receives as much as in an all-reduce of the parameters' bytes. Memory for each
