@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/host/kernels.hpp"
 #include "blocking_call.hpp"
+#include "graph_captures.hpp"
 #include "overlap.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
@@ -9,6 +10,7 @@
 #include "tutti/tensor.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -180,6 +182,24 @@ void copy_through(std::vector<PinnedPiece>& pieces, const backend::Copy2D& task,
   }
 }
 
+/// A copy between devices is queued on the source's stream, which waits for the target's. Throws where that
+/// would end a capture that one of them is part of.
+void require_one_capture(const Tensor& target, const Tensor& source) {
+  if (target.device().is_host() || source.device().is_host()) return;
+  Runtime& runtime = Runtime::get();
+  const std::array streams{current_stream_ref(runtime, source.device().index()),
+                           current_stream_ref(runtime, target.device().index())};
+  const bool is_from_capture = runtime.backend().is_capturing(streams[0]);
+  const bool is_to_capture = runtime.backend().is_capturing(streams[1]);
+  if (!is_from_capture && !is_to_capture) return;
+  require_no_default_stream(runtime, streams, "Tensor::copy_");
+  if (is_to_capture) return;
+  throw Error(ErrorCode::unsupported,
+              fmt::format("Tensor::copy_: the current stream of {} is being captured, and that of {} is not, "
+                          "expected it to have joined the capture: have it wait for the former before",
+                          to_string(source.device()), to_string(target.device())));
+}
+
 /// Moves bytes between the host and a device, or between two devices; the layouts are alike and dense.
 void copy_across(const Tensor& target, const Tensor& source, Blocking blocking) {
   Runtime& runtime = Runtime::get();
@@ -246,6 +266,7 @@ const Tensor& Tensor::copy_(const Tensor& source, Blocking blocking) const {
     copy_within(view_, source);
     return *this;
   }
+  require_one_capture(*this, source);
   const LayoutPtr travelling = travelling_layout(*this, source);
   const Tensor departing = in_layout(source, travelling);
   const Tensor arriving = in_layout(*this, travelling);

@@ -82,6 +82,30 @@ TEST_F(Graphs, HoldTheWorkOfSeveralStreams) {
   EXPECT_EQ(sum.to_vector<std::int32_t>(), std::vector<std::int32_t>(1000, 5));
 }
 
+TEST_F(Graphs, HoldCopiesToOtherDevicesWhoseStreamsHaveJoined) {
+  if (device_count() < 2) GTEST_SKIP() << "takes two devices";
+  const Tensor there = zeros({1000}, {.dtype = DType::int32, .device = Device(1)});
+  const auto copies = [&] { there.copy_(number_); };
+  synchronize(1);
+  EXPECT_TRUE(test::refuses([&] { static_cast<void>(Graph::capture(stream_, copies)); },
+                            ErrorCode::unsupported,
+                            {"Tensor::copy_: ", "on device 1 is the default stream"}));
+  const Stream other(1);
+  const StreamGuard guard(other);
+  const Graph graph = Graph::capture(stream_, [&] {
+    EXPECT_TRUE(test::refuses(copies, ErrorCode::unsupported, {"Tensor::copy_: ", "device:1 is not"}));
+    other.wait_stream(stream_);
+    copies();
+    copy_.copy_(there);
+  });
+  {
+    const StreamGuard here(stream_);
+    number_.fill_(9);
+    graph.launch(stream_);
+  }
+  expect_copied(9);
+}
+
 TEST_F(Graphs, OfSeveralStreamsLeaveNothingCapturedWhenTheyFail) {
   const Stream other(0);
   synchronize(0);

@@ -185,6 +185,8 @@ class TUTTI_EXPORT Tensor {
   /// pageable; with pinned memory and Blocking::no it returns at once, and the pinned tensor may be let go of
   /// at once. Values on the host that are not dense are gathered at the call, or arrive before it returns.
   /// Host to host the call copies itself.
+  /// Between devices, no default stream can take part in a capture. Where the source's stream is being
+  /// captured, the target's has joined before; the source's joins by itself. Else Error(unsupported).
   const Tensor& copy_(const Tensor& source, Blocking blocking = Blocking::yes) const;
   /// *this* if already dense in `format`, else a copy that is.
   [[nodiscard]] Tensor contiguous(MemoryFormat format = MemoryFormat::contiguous) const;
