@@ -155,7 +155,7 @@ Measurement Measurer::returned(const Operation& operation, const Case& what, Buf
 Measurement Measurer::peer(Peer& peer, std::size_t mode, const Operation& operation, const Case& what,
                            Placement placement, const BufferSets& buffers) const {
   const std::size_t sets = buffers.calls().size();
-  OperandMemory* const memory = peer.memory(mode, sets, operand_bytes(operation, what));
+  OperandMemory* const memory = peer.memory(mode, operation, what, sets);
   if (memory == nullptr) return this->peer(peer, mode, operation, buffers);
   Case elsewhere = what;
   elsewhere.memory = memory;

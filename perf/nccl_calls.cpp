@@ -52,6 +52,13 @@ std::string NcclCalls::refusal(const Operation& operation, const Call& call) {
   return "";
 }
 
+NcclCallKind NcclCalls::kind_of(const Operation& operation) {
+  const bool sends = operation.is_copy() || operation.goes_around() ||
+                     operation.travels_as(Collective::all_to_all) ||
+                     operation.travels_as(Collective::scatter) || operation.travels_as(Collective::gather);
+  return sends ? NcclCallKind::messages : NcclCallKind::collective;
+}
+
 void NcclCalls::enqueue(const Operation& operation, const Call& call) {
   check(nccl_.group_start(), "ncclGroupStart");
   for (std::size_t tensor = 0; tensor < call.tensors; ++tensor) {

@@ -24,6 +24,7 @@ class NcclCalls {
 
   /// Why NCCL cannot do this; empty if it can.
   [[nodiscard]] static std::string refusal(const Operation& operation, const Call& call);
+  [[nodiscard]] static NcclCallKind kind_of(const Operation& operation);
   void enqueue(const Operation& operation, const Call& call);
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "nccl_communicators.hpp"
 
+#include "nccl_defects.hpp"
 #include "tutti/device.hpp"
 
 #include <algorithm>
@@ -29,12 +30,22 @@ void NcclCommunicators::end() noexcept {
   premultiplied_.clear();
   for (ncclComm_t communicator : communicators_) static_cast<void>(nccl_.destroy(communicator));
   communicators_.clear();
+  sends_ = false;
 }
 
 void NcclCommunicators::abandon() noexcept {
   premultiplied_.clear();
   for (ncclComm_t communicator : communicators_) static_cast<void>(nccl_.abort(communicator));
   communicators_.clear();
+  sends_ = false;
+}
+
+bool NcclCommunicators::can_make(NcclCallKind kind) const {
+  return kind == NcclCallKind::messages || !sends_ || !loses_addresses_after_messages(nccl_.version());
+}
+
+void NcclCommunicators::expect(NcclCallKind kind) noexcept {
+  sends_ = sends_ || kind == NcclCallKind::messages;
 }
 
 ncclRedOp_t NcclCommunicators::premultiplied_sum(std::size_t local, ncclDataType_t type,

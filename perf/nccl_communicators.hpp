@@ -5,10 +5,17 @@
 #include "session.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
 namespace tutti::perf {
+
+/// What an operation is to NCCL.
+enum class NcclCallKind : std::uint8_t {
+  messages,  ///< ncclSend and ncclRecv
+  collective,
+};
 
 /// NCCL's communicators of a session's local members, together with those of all ranks. Each way of calling
 /// NCCL has communicators of its own: what NCCL remembers of memory, and a failure to register some, stay
@@ -28,6 +35,10 @@ class NcclCommunicators {
   /// The same after NCCL has failed in them.
   void abandon() noexcept;
 
+  /// Whether they can make such calls after those that have been expected of them, in memory they know.
+  [[nodiscard]] bool can_make(NcclCallKind kind) const;
+  /// Such calls are going to be made. There are communicators.
+  void expect(NcclCallKind kind) noexcept;
   [[nodiscard]] bool are_made() const noexcept { return !communicators_.empty(); }
   [[nodiscard]] ncclComm_t operator[](std::size_t local) const { return communicators_[local]; }
   /// Multiplies with an element of `type` at `factor`, then sums. The factor is the same in every call.
@@ -46,6 +57,7 @@ class NcclCommunicators {
   const Session& session_;
   std::vector<ncclComm_t> communicators_;
   std::vector<Premultiplied> premultiplied_;
+  bool sends_ = false;  ///< messages have been expected
 };
 
 }  // namespace tutti::perf

@@ -67,9 +67,14 @@ NcclLibrary::NcclLibrary() {
   find_nccl_function(library, "ncclCommWindowDeregister", remove_window);
 }
 
-std::string NcclLibrary::version_text() const {
+int NcclLibrary::version() const {
   int version = 0;
   check(get_version(&version), "ncclGetVersion");
+  return version;
+}
+
+std::string NcclLibrary::version_text() const {
+  const int version = this->version();
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 

@@ -41,6 +41,8 @@ struct NcclLibrary {
   /// Throws UsageError if there is none, or one without a function that is needed.
   NcclLibrary();
 
+  /// Such as 22803.
+  [[nodiscard]] int version() const;
   /// Such as "2.28.3".
   [[nodiscard]] std::string version_text() const;
   /// The file that has been loaded.

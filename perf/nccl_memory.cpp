@@ -52,14 +52,16 @@ void NcclMemory::foresee(std::size_t bytes) noexcept {
   foreseen_ = std::max(foreseen_, bytes);
 }
 
-void NcclMemory::reserve(std::size_t sets, std::size_t bytes_of_set) {
+void NcclMemory::reserve(std::size_t sets, std::size_t bytes_of_set, NcclCallKind kind) {
   if (!refusal_.empty()) throw Error(ErrorCode::unsupported, refusal_);
   bytes_of_set_ = bytes_of_set;
-  if (sets * bytes_of_set <= bytes_) return;
-  release();
-  allocate(whole_units(std::max(sets * bytes_of_set, foreseen_)));
-  communicators_.make();
-  tell_communicators();
+  if (sets * bytes_of_set > bytes_ || !communicators_.can_make(kind)) {
+    release();
+    allocate(whole_units(std::max(sets * bytes_of_set, foreseen_)));
+    communicators_.make();
+    tell_communicators();
+  }
+  communicators_.expect(kind);
 }
 
 void NcclMemory::trim() {

@@ -32,14 +32,16 @@ class NcclMemory final : public OperandMemory {
              IsOnDevice is_on_device = lies_on_device);
   ~NcclMemory() override;
 
+  [[nodiscard]] bool are_windows() const noexcept { return kind_ == Kind::windows; }
   /// Why there is none; empty if there is, or as long as nobody knows.
   [[nodiscard]] const std::string& refusal() const noexcept { return refusal_; }
   /// That so much will be needed, and is worth keeping from the first use on. The same on all ranks.
   void foresee(std::size_t bytes) noexcept;
-  /// Has room for `sets` sets of `bytes_of_set` in each member. The same on all ranks, collective: all throw
-  /// Error(unsupported) or Error(out_of_memory) where one cannot. What was made before is gone, as are the
-  /// communicators and what refers to them, if there was less room.
-  void reserve(std::size_t sets, std::size_t bytes_of_set);
+  /// Has room for `sets` sets of `bytes_of_set` in each member, for such calls. The same on all ranks,
+  /// collective: all throw Error(unsupported) or Error(out_of_memory) where one cannot. What was made before
+  /// is gone, as are the communicators and what refers to them, if there was less room, or if this NCCL
+  /// cannot make such calls after those that were made there.
+  void reserve(std::size_t sets, std::size_t bytes_of_set, NcclCallKind kind);
   /// Gives the memory back, and ends the communicators, if there is more of it than is worth keeping for the
   /// next ones. Collective.
   void trim();
@@ -57,7 +59,6 @@ class NcclMemory final : public OperandMemory {
   };
 
   [[nodiscard]] static bool lies_on_device(const void* memory);
-  [[nodiscard]] bool are_windows() const noexcept { return kind_ == Kind::windows; }
   void allocate(std::size_t bytes);
   void tell_communicators();
   /// Whether what NCCL returned tells of the kind of memory that is wanted.

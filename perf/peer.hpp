@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "case.hpp"
 #include "operand_memory.hpp"
 #include "operation.hpp"
 #include "session.hpp"
@@ -40,12 +41,12 @@ class Peer {
   /// That a call will want `sets` sets of `bytes_of_set` in each member: what memory a peer has of its own it
   /// may get at once for all of them. On all ranks alike, before the first call.
   virtual void foresee(std::size_t /*sets*/, std::size_t /*bytes_of_set*/) {}
-  /// Where operands lie in this mode, with room for `sets` sets of `bytes_of_set` in each member. It is
-  /// valid, as are its tensors, until the next call. nullptr: the very buffers tutti has. Collective: all
+  /// Where operands of the operation lie in this mode, with room for `sets` sets of them in each member. It
+  /// is valid, as are its tensors, until the next call. nullptr: the very buffers tutti has. Collective: all
   /// ranks throw, or none; Error(unsupported) where the mode is not to be had, which `modes` then says as
-  /// well, Error(out_of_memory).
-  [[nodiscard]] virtual OperandMemory* memory(std::size_t /*mode*/, std::size_t /*sets*/,
-                                              std::size_t /*bytes_of_set*/) {
+  /// well, or not for this operation, Error(out_of_memory).
+  [[nodiscard]] virtual OperandMemory* memory(std::size_t /*mode*/, const Operation& /*operation*/,
+                                              const Case& /*what*/, std::size_t /*sets*/) {
     return nullptr;
   }
   /// Gives back memory that others may need. No tensor of it is in use. Collective.

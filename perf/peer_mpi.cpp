@@ -34,8 +34,8 @@ class MpiPeer final : public Peer {
     const std::string version(text.data(), static_cast<std::size_t>(length));
     return version.substr(0, version.find_first_of(",\n"));
   }
-  [[nodiscard]] OperandMemory* memory(std::size_t /*mode*/, std::size_t /*sets*/,
-                                      std::size_t /*bytes_of_set*/) override {
+  [[nodiscard]] OperandMemory* memory(std::size_t /*mode*/, const Operation& /*operation*/,
+                                      const Case& /*what*/, std::size_t /*sets*/) override {
     return &memory_;
   }
   [[nodiscard]] std::string refusal(const Operation& operation, const Call& call) const override {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cases.hpp"
 #include "nccl_calls.hpp"
 #include "nccl_communicators.hpp"
+#include "nccl_defects.hpp"
 #include "nccl_graphs.hpp"
 #include "nccl_library.hpp"
 #include "nccl_memory.hpp"
 #include "peer.hpp"
 #include "tutti/device.hpp"
+#include "tutti/error.hpp"
 #include "usage_error.hpp"
 
 #include <algorithm>
@@ -95,15 +98,21 @@ class NcclPeer final : public Peer {
         way->memory()->foresee(sets * bytes_of_set);
     }
   }
-  [[nodiscard]] OperandMemory* memory(std::size_t mode, std::size_t sets, std::size_t bytes_of_set) override {
+  [[nodiscard]] OperandMemory* memory(std::size_t mode, const Operation& operation, const Case& what,
+                                      std::size_t sets) override {
     NcclMemory* const memory = ways_[mode]->memory();
     if (memory == nullptr) return nullptr;
+    const std::size_t bytes_of_set = operand_bytes(operation, what);
+    if (memory->are_windows()) {
+      const std::string defect = defect_of_windows(nccl_.version(), operation, what);
+      if (!defect.empty()) throw Error(ErrorCode::unsupported, defect);
+    }
     if (sets * bytes_of_set > most_kept_) {  // then there is no room for others'
       for (const auto& way : ways_) {
         if (way->memory() != nullptr) way->memory()->release();
       }
     }
-    memory->reserve(sets, bytes_of_set);
+    memory->reserve(sets, bytes_of_set, NcclCalls::kind_of(operation));
     return memory;
   }
   void trim() override {

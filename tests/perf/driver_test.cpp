@@ -108,10 +108,11 @@ class ManyModes final : public Peer {
             {"absent", "", "there is no such mode"},
             {"unknown", "", unknown_}};
   }
-  [[nodiscard]] OperandMemory* memory(std::size_t mode, std::size_t sets, std::size_t bytes_of_set) override {
+  [[nodiscard]] OperandMemory* memory(std::size_t mode, const Operation& operation, const Case& what,
+                                      std::size_t sets) override {
     mode_ = mode;
     EXPECT_EQ(sets, 2U);
-    EXPECT_EQ(bytes_of_set, 2U * 4096U);
+    EXPECT_EQ(operand_bytes(operation, what), 2U * 4096U);
     if (mode == 4) {
       unknown_ = "not between these devices";
       throw Error(ErrorCode::unsupported, unknown_);

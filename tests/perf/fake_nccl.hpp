@@ -25,6 +25,7 @@ struct FakeNccl {
   int registrations = 0;  ///< ever
   int registrations_outside_groups = 0;
   int allocations_left = 1000;  ///< before there is no memory
+  int version = 22803;          ///< of one that is not old
   bool registers_buffers = true;
   bool has_windows = true;  ///< between these devices
   bool refuses_windows = false;

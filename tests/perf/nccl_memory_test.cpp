@@ -18,6 +18,7 @@ namespace tutti::perf {
 namespace {
 
 constexpr std::size_t mebibyte = std::size_t{1} << 20U;
+constexpr NcclCallKind collective = NcclCallKind::collective;
 
 std::string file_of(const char* variable) {
   const char* const file = std::getenv(variable);
@@ -59,7 +60,7 @@ TEST_F(PerfNcclMemory, OfWindowsIsSymmetricAndAsLargeInEveryMember) {
     NcclMemory memory = memory_of(NcclMemory::Kind::windows);
     EXPECT_EQ(memory.refusal(), "");
     EXPECT_FALSE(communicators_.are_made());
-    memory.reserve(3, mebibyte);
+    memory.reserve(3, mebibyte, collective);
     ASSERT_EQ(fake_.windows.size(), 2U);
     EXPECT_EQ(fake_.registrations_outside_groups, 0);
     for (std::size_t own = 0; own < 2; ++own) {
@@ -95,15 +96,16 @@ TEST_F(PerfNcclMemory, IsAllThatItsCommunicatorsEverKnow) {
   for (const auto kind : {NcclMemory::Kind::buffers, NcclMemory::Kind::windows}) {
     fake_ = {};
     NcclMemory memory = memory_of(kind);
-    memory.reserve(1, mebibyte);
-    memory.reserve(1, 3 * mebibyte);  // the library refuses a second registration by the same communicator
+    memory.reserve(1, mebibyte, collective);
+    memory.reserve(1, 3 * mebibyte,
+                   collective);  // the library refuses a second registration by the same communicator
     EXPECT_EQ(fake_.communicators_made, 4U);
     EXPECT_EQ(fake_.communicators.size(), 2U);
     memory.release();
     EXPECT_FALSE(communicators_.are_made());
     EXPECT_TRUE(fake_.communicators.empty());
     EXPECT_TRUE(fake_.memory.empty());
-    memory.reserve(1, mebibyte);
+    memory.reserve(1, mebibyte, collective);
     EXPECT_EQ(fake_.communicators_made, 6U);
     EXPECT_EQ(fake_.aborts, 0);
     EXPECT_EQ(fake_.frees_under_communicators, 0);
@@ -115,7 +117,7 @@ TEST_F(PerfNcclMemory, IsGotOnceForAllThatIsForeseen) {
   memory.foresee(200 * mebibyte);
   memory.foresee(mebibyte);
   for (const std::size_t bytes : {std::size_t{1024}, 100 * mebibyte, 200 * mebibyte}) {
-    memory.reserve(1, bytes);
+    memory.reserve(1, bytes, collective);
     memory.trim();
   }
   EXPECT_EQ(fake_.registrations, 2);
@@ -126,19 +128,45 @@ TEST_F(PerfNcclMemory, IsGotOnceForAllThatIsForeseen) {
 
 TEST_F(PerfNcclMemory, IsKeptAsLongAsItIsLargeEnoughAndNotLarge) {
   NcclMemory memory = memory_of(NcclMemory::Kind::buffers);
-  memory.reserve(2, mebibyte);
-  memory.reserve(32, 1024);
+  memory.reserve(2, mebibyte, collective);
+  memory.reserve(32, 1024, collective);
   memory.trim();
   EXPECT_EQ(fake_.registrations, 2);
   EXPECT_EQ(fake_.buffers.size(), 2U);
   EXPECT_TRUE(fake_.windows.empty());
-  memory.reserve(1, 100 * mebibyte);
+  memory.reserve(1, 100 * mebibyte, collective);
   EXPECT_EQ(fake_.registrations, 4);
   EXPECT_EQ(fake_.buffers.size(), 2U);
   EXPECT_EQ(fake_.memory.size(), 2U);
   memory.trim();
   EXPECT_TRUE(fake_.buffers.empty());
   EXPECT_TRUE(fake_.memory.empty());
+}
+
+TEST_F(PerfNcclMemory, IsGotAnewForCollectivesAfterMessagesWhereTheseWouldBeLost) {
+  for (const int version : {22204, 22304, 22809, 22902, 23007}) {
+    fake_ = {};
+    fake_.version = version;
+    const std::size_t anew = version == 22304 || version == 22809 ? 2 : 0;
+    NcclMemory memory = memory_of(NcclMemory::Kind::buffers);
+    std::size_t made = 2;
+    for (const auto kind : {collective, NcclCallKind::messages, NcclCallKind::messages}) {
+      memory.reserve(1, mebibyte, kind);
+      EXPECT_EQ(fake_.communicators_made, made) << version;
+    }
+    for (int time = 0; time < 2; ++time) {
+      memory.reserve(1, mebibyte, collective);
+      EXPECT_EQ(fake_.communicators_made, made + anew) << version;
+    }
+    // Messages that are the first calls in new memory are not forgotten.
+    memory.reserve(1, 8 * mebibyte, NcclCallKind::messages);
+    made += anew + 2;
+    EXPECT_EQ(fake_.communicators_made, made) << version;
+    memory.reserve(1, mebibyte, collective);
+    EXPECT_EQ(fake_.communicators_made, made + anew) << version;
+    EXPECT_EQ(fake_.frees_under_communicators, 0);
+    EXPECT_EQ(fake_.memory.size(), 2U);
+  }
 }
 
 TEST_F(PerfNcclMemory, IsRefusedForGoodWhereDevicesHaveNoWindows) {
@@ -151,7 +179,7 @@ TEST_F(PerfNcclMemory, IsRefusedForGoodWhereDevicesHaveNoWindows) {
     NcclMemory memory = memory_of(NcclMemory::Kind::windows, way != Way::gives_a_buffers_handle);
     for (int attempt = 0; attempt < 2; ++attempt) {
       try {
-        memory.reserve(1, 1024);
+        memory.reserve(1, 1024, collective);
         ADD_FAILURE() << "there is none";
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), ErrorCode::unsupported);
@@ -173,7 +201,7 @@ TEST_F(PerfNcclMemory, IsRefusedForGoodWhereNoBuffersAreRegistered) {
   fake_.registers_buffers = false;
   setenv("NCCL_LOCAL_REGISTER", "0", 1);
   NcclMemory memory = memory_of(NcclMemory::Kind::buffers);
-  EXPECT_THROW(memory.reserve(1, 1024), Error);
+  EXPECT_THROW(memory.reserve(1, 1024, collective), Error);
   unsetenv("NCCL_LOCAL_REGISTER");
   EXPECT_EQ(memory.refusal(), "NCCL 2.28.3 registers no buffers: NCCL_LOCAL_REGISTER is 0");
   EXPECT_TRUE(fake_.memory.empty());
@@ -183,7 +211,7 @@ TEST_F(PerfNcclMemory, IsTriedAgainWhereThereWasTooLittle) {
   NcclMemory memory = memory_of(NcclMemory::Kind::windows);
   fake_.allocations_left = 1;
   try {
-    memory.reserve(1, 1024);
+    memory.reserve(1, 1024, collective);
     ADD_FAILURE() << "there is too little";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
@@ -191,7 +219,7 @@ TEST_F(PerfNcclMemory, IsTriedAgainWhereThereWasTooLittle) {
   EXPECT_TRUE(fake_.memory.empty());
   EXPECT_EQ(memory.refusal(), "");
   fake_.allocations_left = 2;
-  memory.reserve(1, 1024);
+  memory.reserve(1, 1024, collective);
   EXPECT_EQ(fake_.windows.size(), 2U);
 }
 
