@@ -62,7 +62,11 @@ std::string format_baseline(const Results& results) {
 
 std::string complaint_of_baseline(const Results& results) {
   const BaselineVerdict verdict = compare_with_baseline(results);
-  if (verdict.slower.empty()) return "";
+  if (verdict.is_passed()) return "";
+  if (verdict.compared == 0) {
+    return fmt::format("nothing that was measured is in the baseline '{}', expected a time at least",
+                       results.baseline->file());
+  }
   return fmt::format("{} of {} time(s) slower than the baseline by more than {} %, most {}",
                      verdict.slower.size(), verdict.compared, results.baseline->tolerance(),
                      in_words(verdict.slower.front()));

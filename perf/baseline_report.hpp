@@ -20,12 +20,16 @@ struct BaselineVerdict {
   std::size_t compared = 0;
   std::vector<Change> slower;            ///< of tutti's, by more than the tolerance; the worst first
   std::vector<std::string> unaccounted;  ///< which the baseline does not have
+
+  /// A comparison of nothing says nothing.
+  [[nodiscard]] bool is_passed() const noexcept { return compared > 0 && slower.empty(); }
 };
 [[nodiscard]] BaselineVerdict compare_with_baseline(const Results& results);
 
 /// For the foot of the table, in whole lines.
 [[nodiscard]] std::string format_baseline(const Results& results);
-/// In a line: how many times are slower, and which the most; empty if none is.
+/// In a line: how many times are slower, and which the most, or that none could be compared; empty if it is
+/// passed.
 [[nodiscard]] std::string complaint_of_baseline(const Results& results);
 
 /// "+2.1", in per cent, of a time over that of the baseline.

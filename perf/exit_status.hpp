@@ -9,7 +9,7 @@ enum ExitStatus : int {
   all_right = 0,
   wrong_data = 1,  ///< of tutti's
   bad_usage = 2,
-  is_slower = 3,      ///< than the baseline
+  is_slower = 3,      ///< than the baseline, or nothing of it could be compared
   peer_is_wrong = 4,  ///< and tutti is right
   run_failed = 5,     ///< or something had no memory
   timed_out = 6,      ///< a row has taken longer than it may

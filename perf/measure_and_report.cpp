@@ -90,7 +90,8 @@ ExitStatus judge(const Results& results, const Output& output) {
                                  results.skipped.empty() ? "no case" : results.skipped.front().reason));
   }
   if (results.baseline) {
-    if (const std::string slower = complaint_of_baseline(results); !slower.empty()) output.complain(slower);
+    if (const std::string complaint = complaint_of_baseline(results); !complaint.empty())
+      output.complain(complaint);
   }
   if (results.wrong() != 0) output.complain(fmt::format("wrong elements: {}", results.who_is_wrong()));
   return status_of(results);
