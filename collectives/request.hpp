@@ -6,6 +6,7 @@
 #include "tutti/collective.hpp"
 #include "tutti/reduce_op.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -46,6 +47,11 @@ struct Request {
   /// The same of a team of so many members.
   void leave_alone_in_team(std::size_t members, std::size_t member, std::size_t column) {
     leave_alone((members + member) * columns + column);
+  }
+  /// Whether some of that output of copies stays as it is.
+  [[nodiscard]] bool is_left_alone(std::uint64_t output) const {
+    return !traits_of(collective).reduces &&
+           std::binary_search(shape.begin() + static_cast<std::ptrdiff_t>(columns), shape.end(), output);
   }
   void add_summed(std::uint64_t elements, DType dtype) {
     if (shape.empty()) shape.reserve(2 * columns);

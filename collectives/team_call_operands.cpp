@@ -157,7 +157,7 @@ const std::byte* TeamCall::add_stand_in(std::size_t local, transport::BufferId b
       shareable(runtime.captures().pool_of(stream)), runtime, stream.device, operand.nbytes(), stream);
   void* const memory = storage->data();
   const Tensor stand_in(std::move(storage), TensorView(memory, operand.layout(), context_.devices()[local]));
-  if (!is_output) {
+  if (!is_output || request_.is_left_alone(buffer)) {
     context_.runtime().backend().copy(
         streams_[local],
         {.target = address_of(stand_in), .source = address_of(operand), .row_bytes = operand.nbytes()});

@@ -111,6 +111,9 @@ struct RoundTuning {
   /// Messages above this size are read where they lie, if they can be: that saves a copy, but whoever gives
   /// the memory must wait for its readers.
   std::uint64_t direct_from;
+  /// Messages of an exchange above this size are written where they go instead: what is read both ways shares
+  /// the link with the requests.
+  std::uint64_t written_from;
 };
 
 /// On GPUs every round is a launch, which costs as much as moving a megabyte; on virtual devices it is two
@@ -121,13 +124,15 @@ struct RoundTuning {
                                                     .sums_relayed_from_sent = 4 * kib,
                                                     .root_sums_relayed_from = 4 * kib,
                                                     .copies_relayed_from_sent = 4 * kib,
-                                                    .direct_from = 64 * kib}
+                                                    .direct_from = 64 * kib,
+                                                    .written_from = 256 * kib}
                                       : RoundTuning{.message_bytes = 1024 * kib,
                                                     .shared_sums_from = 512 * kib,
                                                     .sums_relayed_from_sent = 640 * kib,
                                                     .root_sums_relayed_from = 2048 * kib,
                                                     .copies_relayed_from_sent = 1024 * kib,
-                                                    .direct_from = 512 * kib};
+                                                    .direct_from = 512 * kib,
+                                                    .written_from = 4 * mib};
 }
 
 /// Rounds in which every member sends and receives at most so much are low-latency rounds, where there are

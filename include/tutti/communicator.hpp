@@ -60,14 +60,14 @@ namespace tutti {
 ///
 /// # Memory
 /// Tensors may be dropped right after the call. Where members reach one another's device memory, large
-/// operands are read where they lie, and sums for all written there: the stream of the member that owns an
-/// operand waits until the others are done with it. The other processes open the caching allocator's segment
-/// around it when they first need it, whatever they are doing otherwise. When the segment is to be freed (by
-/// `empty_cache`, or when memory is short), they close it as soon as they have no calls under way, of this
-/// communicator or another. They do not close it while one of their communicators lives of which calls have
-/// been captured. Freeing waits for them for a second at most, and else leaves the segment for the next time.
-/// Memory of other origin, or on GPUs not aligned to 16 bytes, is copied first, which takes as much memory
-/// again; where there is none, the communicator ends.
+/// operands are read where they lie, and sums for all and large exchanges written there: the stream of the
+/// member that owns an operand waits until the others are done with it. The other processes open the caching
+/// allocator's segment around it when they first need it, whatever they are doing otherwise. When the segment
+/// is to be freed (by `empty_cache`, or when memory is short), they close it as soon as they have no calls
+/// under way, of this communicator or another. They do not close it while one of their communicators lives of
+/// which calls have been captured. Freeing waits for them for a second at most, and else leaves the segment
+/// for the next time. Memory of other origin, or on GPUs not aligned to 16 bytes, is copied before that or
+/// after, which takes as much memory again; where there is none, the communicator ends.
 ///
 /// # Graphs
 /// Calls may be captured into graphs, by all ranks alike; their operands must be contiguous. If one of a

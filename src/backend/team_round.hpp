@@ -25,8 +25,8 @@
 /// *gives* the others addresses of its own memory, as they know it: it leaves them in its readers' slots of
 /// the round, once everyone has finished the round that used the slots before. (The first one may come in a
 /// line, which says of which round it is: then there is nothing to tell.) The readers may also write to that
-/// memory, what they add. At the end a member waits until all its readers have finished, so that what comes
-/// next on its stream may read and write there.
+/// memory, what they add, or in place of reading what they copy. At the end a member waits until all its
+/// readers have finished, so that what comes next on its stream may read and write there.
 ///
 /// Small messages come sooner in a *low-latency* round: a member writes them into its readers' *inboxes*, a
 /// second ring in each window, in lines, which say of which round they are. Readers look at the lines
@@ -341,10 +341,13 @@ struct TeamRound {
 
   bool is_low_latency = false;             ///< through inboxes instead of slots
   bool is_direct = false;                  ///< nobody puts: sources give, as does who has readers
+  bool writes_given = false;               ///< of a direct round: members write to what others give
   FanOut puts;                             ///< from own memory into the own slot, or into readers' inboxes
-  std::span<const std::uint32_t> readers;  ///< members who read it
-  std::span<const std::uint32_t> sources;  ///< members whose messages are read
-  FanOut copies;                           ///< to own memory
+  std::span<const std::uint32_t> readers;  ///< members who read it; directly, to whom it gives
+  std::span<const std::uint32_t> sources;  ///< members whose messages are read; directly, who give
+  /// To own memory. In a direct round targets are places as well (`SourcePlace`): those of a segment are all
+  /// in own memory, or there is one, in what another member gives.
+  FanOut copies;
   /// To own memory, and where there are several outputs, to what others give; or else `copies`.
   OrderedReduction reductions;
 

@@ -22,8 +22,9 @@ void add_part(Touches& touches, const backend::TeamRound& part) {
     add_place(touches, part.copies.pointers[copy.source], copy.row_bytes, copy.source_pitch, copy.rows,
               false);
     for (std::uint32_t i = 0; i < copy.target_count; ++i) {
-      add_rows(touches, part.copies.pointers[copy.first_target + i], copy.row_bytes, copy.target_pitch,
-               copy.rows, true);
+      const auto add = part.is_direct ? add_place : add_rows;
+      add(touches, part.copies.pointers[copy.first_target + i], copy.row_bytes, copy.target_pitch, copy.rows,
+          true);
     }
   }
   for (const backend::OrderedReductionSegment& sum : part.reductions.segments) {

@@ -28,6 +28,7 @@ struct TeamPart {
   std::uint32_t round = 1;
   bool is_low_latency = false;
   bool is_direct = false;
+  bool writes_given = false;
   std::vector<FanOutSegment> puts;
   std::vector<std::byte*> put_pointers;
   Numbers readers;
@@ -66,8 +67,8 @@ struct Rectangle {
 
 enum class WindowMemory : std::uint8_t { device, device_with_wide_lines, pinned };
 enum class SumAlignment : std::uint8_t { alike, element, none };
-/// How bytes come to those who read them.
-enum class Way : std::uint8_t { slots, direct, low_latency };
+/// How bytes come to those who read them; or, written, who get them.
+enum class Way : std::uint8_t { slots, direct, written, low_latency };
 
 class TeamExercise {
  public:
@@ -94,7 +95,8 @@ class TeamExercise {
   // What a round of a call does. The bytes come from anywhere in the writer's input; where they should come
   // to is written down.
   /// `writer` puts the rectangles into its slot or into the readers' inboxes, or gives their addresses, and
-  /// the readers copy them. With low latency a rectangle is a single row of as many bytes.
+  /// the readers copy them; or the readers give addresses, and `writer` copies there. With low latency a
+  /// rectangle is a single row of as many bytes.
   void add_message(TeamCall& call, std::uint32_t round, std::uint32_t writer, const Numbers& readers,
                    std::span<const Rectangle> rectangles, Way way = Way::slots);
   /// The receivers add so many elements of all members' inputs, segment by segment.
@@ -132,7 +134,8 @@ class TeamExercise {
   /// Gives the readers of `member`'s part an address near `memory`, which is its own. Returns what readers
   /// have in their tables for `memory`.
   std::byte* give(TeamPart& part, std::uint32_t member, std::byte* memory) const;
-  static void copy(TeamPart& part, std::byte* slot, std::byte* target, std::uint64_t bytes);
+  /// `place` is what the part has in its tables, `target` memory of its member's.
+  static void copy(TeamPart& part, std::byte* place, std::byte* target, std::uint64_t bytes);
 
   /// Enqueues all parts, round by round; the members of a round in any order.
   void enqueue(const TeamCall& call);

@@ -97,21 +97,26 @@ std::byte* TeamExercise::give(TeamPart& part, std::uint32_t member, std::byte* m
   return SourcePlace::given(number, rest);
 }
 
-void TeamExercise::copy(TeamPart& part, std::byte* slot, std::byte* target, std::uint64_t bytes) {
+void TeamExercise::copy(TeamPart& part, std::byte* place, std::byte* target, std::uint64_t bytes) {
   const auto first = static_cast<std::uint32_t>(part.copy_pointers.size());
   part.copies.push_back({.row_bytes = bytes, .source = first, .first_target = first + 1, .target_count = 1});
-  part.copy_pointers.insert(part.copy_pointers.end(), {slot, target});
+  part.copy_pointers.insert(part.copy_pointers.end(),
+                            {place, part.is_direct ? SourcePlace::own(target) : target});
 }
 
 void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_t writer,
                                const Numbers& readers, std::span<const Rectangle> rectangles, Way way) {
+  const bool is_written = way == Way::written;
+  const bool is_direct = is_written || way == Way::direct;
   TeamPart& own = call.part(writer, round);
-  own.readers = readers;
-  own.is_direct = way == Way::direct;
+  (is_written ? own.sources : own.readers) = readers;
+  own.is_direct = is_direct;
+  own.writes_given = is_written;
   for (const std::uint32_t reader : readers) {
     TeamPart& part = call.part(reader, round);
-    part.sources.push_back(writer);
-    part.is_direct = way == Way::direct;
+    (is_written ? part.readers : part.sources).push_back(writer);
+    part.is_direct = is_direct;
+    part.writes_given = is_written;
   }
   const auto random_pitch = [&](const Rectangle& rectangle) {
     return rectangle.row_bytes + (random_.one_in(2) ? 0 : random_.next() % 40);
@@ -125,7 +130,9 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
     const std::size_t bytes = rectangle.rows * rectangle.row_bytes;
     const bool alike = random_.one_in(2);
     std::vector<std::byte*> sources;  // in the readers' tables
-    if (way == Way::direct) {
+    if (is_written) {
+      sources.assign(readers.size(), SourcePlace::own(input(writer) + begin));
+    } else if (is_direct) {
       sources.assign(readers.size(), give(call.part(writer, round), writer, input(writer) + begin));
     } else if (way == Way::low_latency) {
       sources = send(call, round, writer, readers, input(writer) + begin, bytes);
@@ -147,21 +154,24 @@ void TeamExercise::add_message(TeamCall& call, std::uint32_t round, std::uint32_
     for (std::size_t i = 0; i < readers.size(); ++i) {
       const std::uint32_t reader = readers[i];
       Member& member = members_[reader];
-      TeamPart& part = call.part(reader, round);
+      TeamPart& part = call.part(is_written ? writer : reader, round);
       const std::size_t target_pitch = random_pitch(rectangle);
       const auto first = static_cast<std::uint32_t>(part.copy_pointers.size());
       part.copies.push_back({.row_bytes = rectangle.row_bytes,
-                             .source_pitch = way == Way::direct ? source_pitch : rectangle.row_bytes,
+                             .source_pitch = is_direct ? source_pitch : rectangle.row_bytes,
                              .target_pitch = target_pitch,
                              .rows = rectangle.rows,
                              .source = first,
                              .first_target = first + 1,
-                             .target_count = random_.one_in(4) ? 2U : 1U});
+                             .target_count = !is_written && random_.one_in(4) ? 2U : 1U});
       part.copy_pointers.push_back(sources[i]);
       for (std::uint32_t target = 0; target < part.copies.back().target_count; ++target) {
         const std::size_t offset =
             output_place(member, extent(rectangle, target_pitch), alike ? vector_bytes : 1, begin);
-        part.copy_pointers.push_back(member.output + offset);
+        std::byte* const place = member.output + offset;
+        part.copy_pointers.push_back(is_written  ? give(call.part(reader, round), reader, place)
+                                     : is_direct ? SourcePlace::own(place)
+                                                 : place);
         copy_rows(member.expected.data() + offset, target_pitch, members_[writer].input_bytes.data() + begin,
                   source_pitch, rectangle);
       }
@@ -318,7 +328,7 @@ void TeamExercise::add_direct_sum(TeamCall& call, std::uint32_t round, DType dty
                                   std::span<const std::uint64_t> counts, bool is_in_place) {
   for (std::uint32_t member = 0; member < members(); ++member) {
     TeamPart& part = call.part(member, round);
-    part.is_direct = true;
+    part.is_direct = part.writes_given = true;
     part.readers = part.sources = everyone_but(member);
     part.dtype = dtype;
     part.input_count = part.output_count = members();

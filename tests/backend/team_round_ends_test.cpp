@@ -87,47 +87,60 @@ TEST_P(TeamRounds, WaitForReadersUntilSomebodyGivesUp) {
 
 TEST_P(TeamRounds, WhoComesWhenOthersHaveGivenUpWritesNothingToThem) {
   constexpr std::uint64_t bytes = 1000;
-  const std::uint32_t late = members() - 1;
-  TeamCall call = call_of(1);
-  std::vector<std::byte*> inputs;
-  std::vector<std::byte*> outputs;
-  for (std::uint32_t member = 0; member < members(); ++member) {
-    inputs.push_back(team().allocate(member, members() * bytes));
-    outputs.push_back(team().allocate(member, members() * bytes));
-    machine().fill(team().stream(member),
-                   {.target = outputs[member], .count = members() * bytes, .value = {std::byte{0xee}}});
-    TeamPart& part = call.part(member, 1);
-    part.is_direct = true;
-    part.readers = part.sources = team().everyone_but(member);
-    part.dtype = DType::uint8;
-    part.input_count = part.output_count = members();
-  }
-  for (std::uint32_t adder = 0; adder < members(); ++adder) {
-    TeamPart& part = call.part(adder, 1);
-    part.sums.push_back({.count = bytes, .first_input = 0, .first_output = members()});
-    for (const auto& memory : {inputs, outputs}) {
-      for (std::uint32_t member = 0; member < members(); ++member) {
-        std::byte* const place = memory[member] + adder * bytes;
-        part.sum_pointers.push_back(member == adder ? SourcePlace::own(place)
-                                                    : team().give(call.part(member, 1), member, place));
+  for (const bool adds : {true, false}) {
+    start();
+    const std::uint32_t late = members() - 1;
+    TeamCall call = call_of(1);
+    std::vector<std::byte*> inputs;
+    std::vector<std::byte*> outputs;
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      inputs.push_back(team().allocate(member, members() * bytes));
+      outputs.push_back(team().allocate(member, members() * bytes));
+      machine().fill(team().stream(member),
+                     {.target = outputs[member], .count = members() * bytes, .value = {std::byte{0xee}}});
+      TeamPart& part = call.part(member, 1);
+      part.is_direct = part.writes_given = true;
+      part.readers = part.sources = team().everyone_but(member);
+      part.dtype = DType::uint8;
+      part.input_count = part.output_count = members();
+    }
+    for (std::uint32_t writer = 0; writer < members(); ++writer) {
+      TeamPart& part = call.part(writer, 1);
+      const auto place_in = [&](const std::vector<std::byte*>& memory, std::uint32_t member) {
+        std::byte* const place = memory[member] + writer * bytes;
+        return member == writer ? SourcePlace::own(place) : team().give(call.part(member, 1), member, place);
+      };
+      if (adds) {
+        part.sums.push_back({.count = bytes, .first_input = 0, .first_output = members()});
+        for (const auto& memory : {inputs, outputs}) {
+          for (std::uint32_t member = 0; member < members(); ++member)
+            part.sum_pointers.push_back(place_in(memory, member));
+        }
+      } else {
+        for (std::uint32_t member = 0; member < members(); ++member) {
+          part.copies.push_back(
+              {.row_bytes = bytes, .source = 2 * member, .first_target = 2 * member + 1, .target_count = 1});
+          part.copy_pointers.push_back(SourcePlace::own(inputs[writer]));
+          part.copy_pointers.push_back(place_in(outputs, member));
+        }
       }
     }
+    for (std::uint32_t member = 0; member < late; ++member) team().enqueue(call, member);
+    expect_to_wait();
+    give_up();
+    team().enqueue(call, late);
+    team().synchronize(late);
+    auto* const seen = static_cast<std::byte*>(machine().allocate_pinned(members() * bytes));
+    for (std::uint32_t member = 0; member < late; ++member) {
+      machine().copy(team().stream(member),
+                     {.target = seen, .source = outputs[member], .row_bytes = members() * bytes});
+      machine().synchronize_stream(team().stream(member));
+      const std::span theirs(seen + late * bytes, bytes);  // what the one who is late would write
+      EXPECT_TRUE(std::ranges::all_of(theirs, [](std::byte byte) { return byte == std::byte{0xee}; }))
+          << "of member " << member << (adds ? ", a sum" : ", a copy");
+    }
+    machine().free_pinned(seen);
   }
-  for (std::uint32_t member = 0; member < late; ++member) team().enqueue(call, member);
-  expect_to_wait();
-  give_up();
-  team().enqueue(call, late);
-  team().synchronize(late);
-  auto* const seen = static_cast<std::byte*>(machine().allocate_pinned(members() * bytes));
-  for (std::uint32_t member = 0; member < late; ++member) {
-    machine().copy(team().stream(member),
-                   {.target = seen, .source = outputs[member], .row_bytes = members() * bytes});
-    machine().synchronize_stream(team().stream(member));
-    const std::span theirs(seen + late * bytes, bytes);  // what the one who is late would add
-    EXPECT_TRUE(std::ranges::all_of(theirs, [](std::byte byte) { return byte == std::byte{0xee}; }))
-        << "of member " << member;
-  }
-  machine().free_pinned(seen);
 }
 
 TEST_P(TeamRounds, WaitForSourcesUntilSomebodyGivesUp) {

@@ -59,6 +59,44 @@ TEST_P(TeamRounds, GivenMemoryIsFreeWhenItsReadersHaveFinished) {
   team().check();
 }
 
+TEST_P(TeamRounds, GivenMemoryHasWhatIsWrittenWhenItsWritersHaveFinished) {
+  // What comes next on a giver's stream reads what slow writers have written, and overwrites it.
+  constexpr std::uint64_t bytes = 20'000;
+  for (std::int64_t i = 0; i < test::scaled(50); ++i) {
+    const std::uint32_t giver = any_member();
+    const Numbers writers = team().everyone_but(giver);
+    std::byte* const memory = team().allocate(giver, writers.size() * bytes);
+    TeamCall call = call_of(1);
+    TeamPart& own = call.part(giver, 1);
+    own.is_direct = own.writes_given = true;
+    own.readers = writers;
+    std::vector<std::byte*> kept;
+    for (std::size_t w = 0; w < writers.size(); ++w) {
+      const auto pattern = team().input_bytes(writers[w]).subspan(draw(0, 100'000), bytes);
+      std::byte* const source =
+          team().input(writers[w]) + (pattern.data() - team().input_bytes(writers[w]).data());
+      TeamPart& part = call.part(writers[w], 1);
+      part.is_direct = part.writes_given = true;
+      part.sources = {giver};
+      part.copies = {{.row_bytes = bytes, .source = 0, .first_target = 1, .target_count = 1}};
+      part.copy_pointers = {SourcePlace::own(source),
+                            team().give(call.part(giver, 1), giver, memory + w * bytes)};
+      kept.push_back(team().expect(giver, pattern));
+    }
+    for (const std::uint32_t writer : writers) team().delay(writer);
+    team().enqueue(call);
+    for (std::size_t w = 0; w < writers.size(); ++w) {
+      machine().copy(team().stream(giver),
+                     {.target = kept[w], .source = memory + w * bytes, .row_bytes = bytes});
+    }
+    machine().fill(team().stream(giver),
+                   {.target = memory, .count = writers.size() * bytes, .value = {std::byte{0xee}}});
+    team().check_if_full();
+    if (HasFatalFailure()) return;
+  }
+  team().check();
+}
+
 TEST_P(TeamRounds, TakeTablesOfEverySize) {
   // From tables in a kernel's parameters to ones in device memory.
   for (const std::size_t segments :

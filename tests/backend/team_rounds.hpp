@@ -119,7 +119,7 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
   }
   [[nodiscard]] static bool has_inboxes() { return GetParam() != WindowMemory::pinned; }
   Way any_way() {
-    return static_cast<Way>(draw(0, static_cast<int>(has_inboxes() ? Way::low_latency : Way::direct)));
+    return static_cast<Way>(draw(0, static_cast<int>(has_inboxes() ? Way::low_latency : Way::written)));
   }
   /// Everyone sends everyone so many bytes.
   void add_all_gather(TeamCall& call, std::uint32_t round, std::span<const Rectangle> rectangles, Way way) {

@@ -406,6 +406,7 @@ const std::vector<Rule>& contract() {
        check<reduce_scatter_takes_outputs_that_are_in_their_place>},
       {"LargeCallsAreAllRight", check<large_calls_are_all_right>, Determinism::fastest},
       {"LargeOperandsMayLieAnywhere", check<large_operands_may_lie_anywhere>},
+      {"LargeExchangesInPlaceMayLieAnywhere", check<large_exchanges_in_place_may_lie_anywhere>},
       {"OperandsMayBeWrittenRightAfterALargeCall", check<operands_may_be_written_right_after_a_large_call>},
       {"MemoryOfLargeOperandsGoesBackToTheDevice", check<memory_of_large_operands_goes_back_to_the_device>},
       in_short(

@@ -94,6 +94,36 @@ void large_operands_may_lie_anywhere(Group& group) {
   }
 }
 
+void large_exchanges_in_place_may_lie_anywhere(Group& group) {
+  const std::int32_t members = group.members();
+  // Large enough to be written where they go: parts of more than 4 MiB, or 256 KiB of virtual devices.
+  const std::int64_t count = backend_kind() == BackendKind::cuda ? 2'100'003 : 65'541;
+  const auto number = [&](std::int32_t member, std::int32_t part) { return 100 * member + part + 1; };
+  for (int round = 0; round < 3; ++round) {
+    std::vector<Tensor> tensors = mixed_zeros(group, count * members, round);
+    const auto part_of = [&](int own, std::int32_t part) {
+      return tensors[static_cast<std::size_t>(own)].narrow(0, part * count, count);
+    };
+    for (int own = 0; own < group.locals(); ++own) {
+      for (std::int32_t part = 0; part < members; ++part)
+        part_of(own, part).fill_(number(group.member(own), part));
+    }
+    group.communicator.all_to_all(tensors, tensors);
+    for (int own = 0; own < group.locals(); ++own) {
+      for (std::int32_t part = 0; part < members; ++part)
+        expect_all({part_of(own, part)}, number(part, group.member(own)));
+    }
+
+    std::vector<Tensor> parts;
+    for (int own = 0; own < group.locals(); ++own) parts.push_back(part_of(own, group.member(own)));
+    group.communicator.all_gather(parts, tensors);
+    for (int own = 0; own < group.locals(); ++own) {
+      for (std::int32_t part = 0; part < members; ++part)
+        expect_all({part_of(own, part)}, number(part, part));
+    }
+  }
+}
+
 void operands_may_be_written_right_after_a_large_call(Group& group) {
   // Their readers may be slow; what they read is what there was when the call was made.
   std::vector<Tensor> numbers = mixed_zeros(group, large_count, 2);

@@ -169,6 +169,23 @@ TEST(RoundChoice, OnlyWhatCanBeGivenIsReadWhereItLies) {
   EXPECT_EQ(choose_rounds(too_large, means).protocol, Protocol::slots);
 }
 
+TEST(RoundChoice, ExchangesAreWrittenAboveASizeAndTheRestIsRead) {
+  const auto is_written = [](Collective collective, std::uint64_t payload) {
+    const RoundChoice choice = choose_rounds(one_tensor(collective, 2, payload), gpus(2));
+    EXPECT_EQ(choice.protocol, Protocol::direct);
+    return choice.is_written;
+  };
+  const std::uint64_t from =
+      2 * round_tuning_of(BackendKind::cuda).written_from;  // half of it leaves a member
+  EXPECT_FALSE(is_written(Collective::all_to_all, from));
+  EXPECT_TRUE(is_written(Collective::all_to_all, from + 64));
+  for (const Collective collective :
+       {Collective::broadcast, Collective::all_gather, Collective::scatter, Collective::gather,
+        Collective::reduce_scatter_add, Collective::all_reduce_add}) {
+    EXPECT_FALSE(is_written(collective, 4 * from));
+  }
+}
+
 TEST(RoundChoice, SlotsAreLeftToNcclWhereMessagesWouldBeCut) {
   TeamMeans means = gpus(4);
   means.most_given = 0;

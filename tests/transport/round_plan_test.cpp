@@ -140,6 +140,41 @@ TEST(RoundPlan, WhoAddsWritesAllOutputsWhereTheyLie) {
   }
 }
 
+TEST(RoundPlan, WhoHasASourceWritesItToOutputsThatOthersGive) {
+  Work gather(3);
+  for (LaneId member = 0; member < 3; ++member)
+    gather.flow({member, 0},
+                {gather.output(0, member * bytes), gather.output(1, member * bytes),
+                 gather.output(2, member * bytes)},
+                bytes);
+  RoundLimits direct = limits;
+  direct.protocol = Protocol::direct;
+  const RoundPlan read = gather.plan(direct);
+  EXPECT_FALSE(read.writes_given);
+  direct.writes_flows = true;
+  const RoundPlan plan = gather.plan(direct);
+  ASSERT_EQ(plan.protocol, Protocol::direct);
+  ASSERT_EQ(plan.round_count, 1U);
+  EXPECT_TRUE(plan.writes_given);
+  const std::uint64_t most = direct.layout.most_given();
+  for (LaneId member = 0; member < 3; ++member) {
+    EXPECT_EQ(read.parts[member].front().given, std::vector<BufferId>{member}) << "its input";
+    const RoundPart& part = plan.parts[member].front();
+    EXPECT_EQ(part.given, std::vector<BufferId>{member + 3U}) << "its output";
+    EXPECT_EQ(part.readers.size(), 2U);
+    EXPECT_EQ(part.sources.size(), 2U);
+    ASSERT_EQ(part.copies.segments.size(), 3U);
+    // To the member after it first, and to itself last.
+    for (std::uint32_t i = 0; i < 3; ++i) {
+      const backend::FanOutSegment& copy = part.copies.segments[i];
+      const auto other = static_cast<LaneId>((member + 1 + i) % 3);
+      EXPECT_EQ(part.copies.pointers[copy.source], (Place{plan.own_source(member), 0}));
+      const BufferId target = other == member ? plan.own_source(member + 3) : plan.given_buffer(other * most);
+      EXPECT_EQ(part.copies.pointers[copy.first_target], (Place{target, member * bytes}));
+    }
+  }
+}
+
 TEST(RoundPlan, FlowsBringSumsToOutputsThatNobodyGives) {
   Work shared(3);
   shared.sums_for_all(bytes);

@@ -45,13 +45,20 @@ void RoundBuilder::copy(const Move& move, Place target) {
   if (member == reader) {
     kept_[member] += move.row_bytes * move.rows;
     offered.source = own(move.source);
-    add(part(member).copies, offered, target);
+    add(part(member).copies, offered, kept(target));
+    return;
+  }
+  if (writes_flows()) {
+    writes_given_ = true;
+    offered.source = own(move.source);
+    add(part(member).copies, offered, give(target));
+    connect(reader, member);
     return;
   }
   offered.source = offer(move, reader);
   if (limits_.protocol != Protocol::direct) offered.source_pitch = move.row_bytes;
   connect(member, reader);
-  add(part(reader).copies, offered, target);
+  add(part(reader).copies, offered, kept(target));
 }
 
 void RoundBuilder::sum(DType dtype, std::uint64_t count, std::span<const Place> inputs,
@@ -75,6 +82,7 @@ void RoundBuilder::sum(DType dtype, std::uint64_t count, std::span<const Place> 
   }
   adding.reductions.pointers.push_back(outputs.size() > 1 ? own(outputs.front()) : outputs.front());
   for (const Place output : outputs.subspan(1)) {
+    writes_given_ = true;
     adding.reductions.pointers.push_back(give(output));
     connect(work_.member_of(output), root);
   }
@@ -172,17 +180,18 @@ void RoundBuilder::stagger_messages() {
 void RoundBuilder::stagger() {
   for (std::size_t reader = 0; reader < parts_.size(); ++reader) {
     std::vector<backend::FanOutSegment>& segments = parts_[reader].copies.segments;
-    const auto source_of = [&](const backend::FanOutSegment& segment) {
-      return owner(parts_[reader].copies.pointers[segment.source], reader);
+    const auto other_of = [&](const backend::FanOutSegment& segment) {
+      const std::uint32_t place = writes_flows() ? segment.first_target : segment.source;
+      return owner(parts_[reader].copies.pointers[place], reader);
     };
     std::ranges::stable_sort(segments, {}, [&](const backend::FanOutSegment& segment) {
-      return steps_between(reader, source_of(segment));
+      return steps_between(reader, other_of(segment));
     });
     std::uint64_t own_bytes = 0;
     bool are_single_rows = true;
     for (const backend::FanOutSegment& segment : segments) {
       are_single_rows &= segment.rows == 1;
-      if (source_of(segment) == reader) own_bytes += segment.row_bytes;
+      if (other_of(segment) == reader) own_bytes += segment.row_bytes;
     }
     if (are_single_rows && own_bytes >= much_of_its_own) cut_into_slices(parts_[reader].copies);
   }
@@ -197,10 +206,10 @@ void RoundBuilder::order_as_put() {
   }
 }
 
-std::size_t RoundBuilder::owner(Place source, std::size_t reader) const {
-  if (source.buffer < first_own_source()) return source.buffer - work_.homes.size();
-  if (source.buffer < first_inbox()) return reader;
-  return (source.buffer - first_given()) / limits_.layout.most_given();
+std::size_t RoundBuilder::owner(Place place, std::size_t reader) const {
+  if (place.buffer < first_own_source()) return place.buffer - work_.homes.size();
+  if (place.buffer < first_inbox()) return reader;
+  return (place.buffer - first_given()) / limits_.layout.most_given();
 }
 
 void RoundBuilder::cut_into_slices(Table& table) {

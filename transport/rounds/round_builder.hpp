@@ -23,7 +23,8 @@ class RoundBuilder {
  public:
   RoundBuilder(const TeamWork& work, std::size_t members, const RoundLimits& limits);
 
-  /// Has the source's member offer a rectangle, and `target`'s member copy it.
+  /// Has the source's member offer a rectangle, and `target`'s member copy it; or, if flows are written, has
+  /// `target`'s member give it, and the source's member copy.
   void copy(const Move& move, Place target);
   /// Has the member of the first output add. There are further outputs with the protocol `direct` alone.
   void sum(DType dtype, std::uint64_t count, std::span<const Place> inputs, std::span<const Place> outputs);
@@ -35,6 +36,9 @@ class RoundBuilder {
   /// The round hands on the sums of the one before.
   void make_relay() { is_relay_ = true; }
   [[nodiscard]] bool is_relay() const { return is_relay_; }
+
+  /// Whether members write to what others give.
+  [[nodiscard]] bool writes_given() const { return writes_given_; }
 
   [[nodiscard]] bool has_part(std::size_t member) const { return has_part_[member]; }
   [[nodiscard]] RoundPart& part(std::size_t member) {
@@ -58,6 +62,10 @@ class RoundBuilder {
   [[nodiscard]] Place own(Place source) const {
     return {static_cast<BufferId>(first_own_source() + source.buffer), source.offset};
   }
+  /// A target of copies by its own member.
+  [[nodiscard]] Place kept(Place target) const {
+    return limits_.protocol == Protocol::direct ? own(target) : target;
+  }
   [[nodiscard]] static Rectangle key_of(const Move& move) {
     return {move.source.buffer, move.source.offset, move.row_bytes, move.rows, move.source_pitch};
   }
@@ -74,7 +82,11 @@ class RoundBuilder {
   static void add(Table& table, const Move& move, std::span<const Place> targets);
   static void add(Table& table, const Move& move, Place target);
 
-  /// Every member copies from the member after it first (`shares.hpp`), and from those before it later. What
+  [[nodiscard]] bool writes_flows() const {
+    return limits_.writes_flows && limits_.protocol == Protocol::direct;
+  }
+  /// Every member copies from the member after it first (`shares.hpp`), and from those before it later; or,
+  /// if flows are written, to them. What
   /// it has itself comes last; if that is much, it is copied slice by slice beside the rest, as it takes
   /// another way.
   void stagger();
@@ -86,8 +98,8 @@ class RoundBuilder {
   void order_as_put();
   /// From the member after `member` on: 0 for that one, and the most for `member` itself.
   [[nodiscard]] std::size_t steps_between(std::size_t member, std::size_t other) const;
-  /// The member whose slot or memory a source of `reader` is in.
-  [[nodiscard]] std::size_t owner(Place source, std::size_t reader) const;
+  /// The member whose slot or memory a source of `reader`, or a target if flows are written, is in.
+  [[nodiscard]] std::size_t owner(Place place, std::size_t reader) const;
   /// The first slices of all segments, then the second ones, and so on.
   static void cut_into_slices(Table& table);
   /// Whether the member's sums, if it puts something too, may be written before all of that is put.
@@ -113,6 +125,7 @@ class RoundBuilder {
   std::vector<std::uint64_t> kept_;
   bool is_single_rows_ = true;  ///< all that is copied
   bool is_relay_ = false;
+  bool writes_given_ = false;
   std::vector<bool> has_part_;
   std::map<Rectangle, std::uint64_t> put_;   ///< to the place in the slot, or the number of the message
   std::map<BufferId, std::uint64_t> given_;  ///< the number of each buffer's address

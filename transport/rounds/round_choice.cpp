@@ -62,6 +62,14 @@ bool can_be_direct(const CallShape& shape, const TeamMeans& means) noexcept {
          shape.largest_tensor < backend::SourcePlace::most_bytes;
 }
 
+/// Whether members write in both directions what they would have to read in both. Of an all_to_all that takes
+/// no more copies of memory that others cannot reach; of an all_gather, each member's whole output in place
+/// of its part.
+bool is_better_written(const CallShape& shape, const TeamMeans& means) noexcept {
+  return shape.collective == Collective::all_to_all &&
+         shape.largest_message() > round_tuning_of(means.backend).written_from;
+}
+
 std::string reason_against_low_latency(const CallShape& shape, const TeamMeans& means) {
   const std::uint64_t limit = low_latency_limit(shape, means);
   if (lines_divide_elements(shape, means))
@@ -106,7 +114,8 @@ RoundChoice choose_rounds(const CallShape& shape, const TeamMeans& means) noexce
   const std::uint64_t limit = low_latency_limit(shape, means, may_be_direct);
   if (!shape.has_rows_apart && std::max(shape.busiest_member(), most_kept(shape)) <= limit)
     return {.protocol = Protocol::low_latency};
-  return {.protocol = may_be_direct ? Protocol::direct : Protocol::slots};
+  if (!may_be_direct) return {.protocol = Protocol::slots};
+  return {.protocol = Protocol::direct, .is_written = is_better_written(shape, means)};
 }
 
 LowLatencyLimits low_latency_limits(std::size_t members, const TeamMeans& means) noexcept {
@@ -134,11 +143,12 @@ std::string reason_for(const CallShape& shape, const TeamMeans& means, RoundChoi
       return fmt::format("no member sends or receives more than {} bytes; low latency to {}", busiest,
                          low_latency_limit(shape, means, can_be_direct(shape, means)));
     case Protocol::direct:
-      return fmt::format(
-          "members give one another up to {} bytes, which are read where they lie above {}; low latency to "
-          "{}",
-          shape.largest_message(), round_tuning_of(means.backend).direct_from,
-          low_latency_limit(shape, means, true));
+      return fmt::format("members give one another up to {} bytes, which are {} above {}; low latency to {}",
+                         shape.largest_message(),
+                         rounds.is_written ? "written where they go" : "read where they lie",
+                         rounds.is_written ? round_tuning_of(means.backend).written_from
+                                           : round_tuning_of(means.backend).direct_from,
+                         low_latency_limit(shape, means, true));
     case Protocol::slots:
       break;
   }

@@ -43,6 +43,8 @@ struct RoundChoice {
   /// Each member, but the root where there is one, gets or adds a share of what others want, and hands it on
   /// with low latency.
   bool is_relayed = false;
+  /// Directly, members write what they have to where it goes, in place of reading what others have.
+  bool is_written = false;
 
   friend bool operator==(const RoundChoice&, const RoundChoice&) = default;
 };

@@ -192,6 +192,7 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
                  std::size_t members, std::size_t first_local, std::size_t local_count) {
   RoundPlan plan;
   plan.protocol = protocol;
+  plan.writes_given = std::ranges::any_of(rounds, &RoundBuilder::writes_given);
   plan.operand_count = work.homes.size();
   plan.member_count = members;
   plan.first_local = first_local;

@@ -53,8 +53,8 @@ enum class Protocol : std::uint8_t {
 /// slot of member m is buffer `RoundPlan::slot_buffer(m)`, its inbox `RoundPlan::inbox_buffer(m)`. Sources
 /// are in slots or inboxes, or in own buffers: buffer b is `RoundPlan::own_source(b)` there; or in memory
 /// that other members give: that is buffer `RoundPlan::given_buffer(number)`, with the number of its address
-/// (`backend::SourcePlace`). So are outputs of reductions that have several. What is put comes from the
-/// work's buffers.
+/// (`backend::SourcePlace`). So are outputs of reductions that have several, and directly targets of copies.
+/// What is put comes from the work's buffers.
 struct RoundPart {
   template <class Segment>
   struct Table {
@@ -86,6 +86,7 @@ struct RoundPlan {
   std::size_t first_local = 0;  ///< the member whose parts come first
   std::uint32_t round_count = 0;
   Protocol protocol = Protocol::slots;
+  bool writes_given = false;                  ///< members write to what others give
   std::vector<std::vector<RoundPart>> parts;  ///< by local member; at least one each if there are rounds
   /// By local member: buffers that it gives in some round, each once.
   std::vector<std::vector<BufferId>> given;
@@ -110,6 +111,8 @@ struct RoundLimits {
   /// What a member should put into a slot: larger messages are cut, so that rounds overlap.
   std::uint64_t message_bytes = 0;
   Protocol protocol = Protocol::slots;  ///< to be used if it can carry the work
+  /// Directly, who has the source of a flow writes it to all targets, in place of being read.
+  bool writes_flows = false;
   /// The layout of the windows. What a member puts fits its slot, what it gives has its place there, and in a
   /// low-latency round it sends, receives, keeps and adds no more than an inbox holds.
   backend::TeamWindowLayout layout{};
@@ -125,7 +128,8 @@ struct RoundLimits {
 /// Directly, nothing is put, and a stage takes one round for its flows and one for its sums of each element
 /// type. What others read in a stage, its local member must not write in that stage: bytes of inputs that are
 /// outputs as well belong to one share, which only their member reads. Who adds writes all outputs of a sum;
-/// in other protocols, flows bring it to the further ones.
+/// in other protocols, flows bring it to the further ones. If flows are written, no target of a stage may
+/// share memory with a source in it, unless that is the same bytes.
 ///
 /// With low latency, rounds are as many as directly. Everything is a single row, and every rectangle is put
 /// once, into the inboxes of all who read it. Where the flows of a

@@ -26,6 +26,11 @@ class EarlyAccesses {
       const Place source = part.copies.pointers[copy.source];
       for (std::uint64_t row = 0; row < copy.rows; ++row)
         add(part.round, {source.buffer, source.offset + row * copy.source_pitch}, copy.row_bytes);
+      for (std::uint32_t i = 0; i < copy.target_count; ++i) {
+        const Place target = part.copies.pointers[copy.first_target + i];
+        for (std::uint64_t row = 0; row < copy.rows; ++row)
+          add(part.round, {target.buffer, target.offset + row * copy.target_pitch}, copy.row_bytes, true);
+      }
     }
     for (const backend::OrderedReductionSegment& sum : part.reductions.segments) {
       const std::uint64_t bytes = sum.count * size_of(part.dtype);

@@ -56,9 +56,11 @@ Plan lower_rounds(const Problem& problem, const TeamMeans& means) {
     const TeamWork work = share_work(problem, choice.is_relayed, tuning);
     for (std::size_t i = 0; i < work.share_bytes.size(); ++i)
       builder.temporary(work.homes[problem.homes.size() + i], work.share_bytes[i]);
-    rounds = plan_rounds(
-        work, members, means.first_local, means.local_count,
-        {.message_bytes = tuning.message_bytes, .protocol = choice.protocol, .layout = means.layout});
+    rounds = plan_rounds(work, members, means.first_local, means.local_count,
+                         {.message_bytes = tuning.message_bytes,
+                          .protocol = choice.protocol,
+                          .writes_flows = choice.is_written,
+                          .layout = means.layout});
   }
   const std::uint32_t count = rounds.round_count;
   const Protocol protocol = rounds.protocol;

@@ -12,11 +12,13 @@ struct Copies {
   using Entry = FanOutEntry;
   static std::size_t shared_bytes_per_warp(const TeamRound&) { return 0; }
   static __device__ void run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
-                             std::uint32_t lane, const TeamArguments&, const TeamSources& sources) {
-    const std::byte* const place = view.pointers[entry.source];
+                             std::uint32_t lane, const TeamArguments& task, const TeamSources& sources) {
+    const auto shift_of = [&](const std::byte* place) {
+      return reinterpret_cast<std::uintptr_t>(sources(place)) - reinterpret_cast<std::uintptr_t>(place);
+    };
     copy_tile(entry, view.pointers, tile, lane,
-              {.source = reinterpret_cast<std::uintptr_t>(sources(place)) -
-                         reinterpret_cast<std::uintptr_t>(place)});
+              {.source = shift_of(view.pointers[entry.source]),
+               .target = task.is_direct ? shift_of(view.pointers[entry.first_target]) : 0});
   }
 };
 

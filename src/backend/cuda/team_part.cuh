@@ -32,6 +32,7 @@ struct TeamArguments {
   std::uint32_t output_count;
   ReduceArguments reducing;
   bool is_direct;
+  bool writes_given;
   bool ends_call;
   bool counts_done;    ///< in `counters`
   bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
@@ -55,6 +56,7 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .output_count = task.reductions.output_count,
           .reducing = reduce_arguments(task.reductions),
           .is_direct = task.is_direct,
+          .writes_given = task.writes_given,
           .ends_call = last.ends_call,
           .counts_done = last.counts_done,
           .tells_at_once = last.finished != last.round};
@@ -125,7 +127,7 @@ struct TeamPart {
   /// By one warp of a member that has given up, if others may write to its memory.
   __device__ void take_back() const {
     constexpr std::uint64_t longest = 100'000'000;  // nanoseconds
-    if (task.given_count == 0 || task.output_count == 1) return;
+    if (task.given_count == 0 || !task.writes_given) return;
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     const std::uint32_t lane = threadIdx.x % warp_lanes;
     for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes)
@@ -173,7 +175,7 @@ struct TeamPart {
     return everyone_told() + (task.done != nullptr ? 1 : 0);
   }
   /// Whether others look at what this part has written.
-  [[nodiscard]] __device__ bool writes_for_others() const { return !task.is_direct || task.output_count > 1; }
+  [[nodiscard]] __device__ bool writes_for_others() const { return !task.is_direct || task.writes_given; }
   /// Whether what the blocks have done comes before what the last of them tells.
   [[nodiscard]] __device__ bool is_end_ordered() const { return writes_for_others() || task.done != nullptr; }
   /// By one warp, from what is told first on: the part is over when those have read to whom memory was given.

@@ -63,6 +63,7 @@ TeamPart::TeamPart(const TeamRound& task, std::shared_ptr<const Allocation> wind
       finished_(task.finished),
       ends_call_(task.ends_call),
       is_low_latency_(task.is_low_latency),
+      is_direct_(task.is_direct),
       waits_(!task.sources.empty()),
       puts_(task.puts),
       readers_(task.readers.begin(), task.readers.end()),
@@ -119,6 +120,8 @@ void TeamPart::take(Translation& translation) const {
   const Sources sources(layout_, own_window_, shift());
   if (reductions_) {
     reductions_->run(translation, sources);
+  } else if (is_direct_) {
+    copies_.run(translation, sources, sources);
   } else {
     copies_.run(translation, sources, std::identity());
   }

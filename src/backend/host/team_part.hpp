@@ -106,6 +106,7 @@ class TeamPart {
   std::uint32_t finished_;
   bool ends_call_;
   bool is_low_latency_;
+  bool is_direct_;
   bool waits_;  ///< for others half-way
   FanOutWork puts_;
   std::vector<std::uint32_t> readers_;
