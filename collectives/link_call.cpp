@@ -194,19 +194,28 @@ void LinkCall::enqueue(std::uint64_t number) {
 }
 
 void LinkCall::copy_pairs() {
-  Runtime& runtime = context_.runtime();
+  crossings_.clear();
   for (const LocalPair& pair : pairs_) {
     const LinkItem& from = items_[pair.sent];
-    const LinkItem& to = items_[pair.received];
-    if (from.dense.nbytes() == 0) continue;
-    const backend::StreamRef sender = streams_[from.local];
-    const backend::StreamRef receiver = streams_[to.local];
-    runtime.order(receiver, sender);
-    runtime.backend().copy(
-        sender,
-        {.target = address_of(to.dense), .source = address_of(from.dense), .row_bytes = from.dense.nbytes()});
-    runtime.order(sender, receiver);
+    const std::size_t receiver = items_[pair.received].local;
+    if (from.dense.nbytes() != 0 && from.local != receiver) crossings_.push_back({from.local, receiver});
   }
+  std::ranges::sort(crossings_);
+  crossings_.erase(std::ranges::unique(crossings_).begin(), crossings_.end());
+
+  // No copy waits for another: they go both ways at once.
+  Runtime& runtime = context_.runtime();
+  for (const Crossing& crossing : crossings_)
+    runtime.order(streams_[crossing.receiver], streams_[crossing.sender]);
+  for (const LocalPair& pair : pairs_) {
+    const LinkItem& from = items_[pair.sent];
+    if (from.dense.nbytes() == 0) continue;
+    runtime.backend().copy(streams_[from.local], {.target = address_of(items_[pair.received].dense),
+                                                  .source = address_of(from.dense),
+                                                  .row_bytes = from.dense.nbytes()});
+  }
+  for (const Crossing& crossing : crossings_)
+    runtime.order(streams_[crossing.sender], streams_[crossing.receiver]);
 }
 
 void LinkCall::keep_memory() const {

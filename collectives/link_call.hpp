@@ -23,6 +23,7 @@ class LinkCall final : public TeamTurn {
   LinkCall(TeamContext& context, std::string_view name, StreamList streams)
       : TeamTurn(context, name, streams),
         items_(context.scratch().links.items),
+        crossings_(context.scratch().links.crossings),
         halves_(context.scratch().links.halves),
         transfers_(context.scratch().links.transfers) {}
 
@@ -63,6 +64,7 @@ class LinkCall final : public TeamTurn {
   [[nodiscard]] std::string call_in_words() const override { return std::string(name_); }
 
   std::vector<LinkItem>& items_;
+  std::vector<Crossing>& crossings_;
   std::vector<transport::team::LinkHalf>& halves_;
   std::vector<transport::team::LinkTransfer>& transfers_;
   std::vector<LocalPair> pairs_;

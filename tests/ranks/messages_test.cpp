@@ -7,7 +7,9 @@
 #include "transport/team/agreement.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/graph.hpp"
+#include "tutti/message.hpp"
 #include "tutti/stream.hpp"
+#include "tutti/virtual_devices.hpp"
 
 #include <chrono>
 #include <csignal>
@@ -404,6 +406,38 @@ TEST(Messages, NoHostWaitsForTheOtherSide) {
     for (int i = 0; i < count; ++i)
       EXPECT_EQ(tensors[static_cast<std::size_t>(i)].to_vector<std::int32_t>().back(), i);
     communicator.barrier();
+  });
+}
+
+TEST(Messages, InsideAProcessCrossWithoutWaitingForOneAnother) {
+  expect_all_right(1, [](Exchange& exchange) {
+    if (backend_kind() == BackendKind::cuda || device_count() < 3) return;
+    constexpr int members = 3;
+    Communicator communicator(exchange, {.devices = {Device(0), Device(1), Device(2)}});
+    std::vector<Message> messages;
+    for (int member = 0; member < members; ++member) {
+      messages.push_back(
+          Message::send(full({1000}, member, {.device = Device(member)}), (member + 1) % members));
+      messages.push_back(
+          Message::recv(zeros({1000}, {.device = Device(member)}), (member + members - 1) % members));
+    }
+    for (int device = 0; device < members; ++device) synchronize(device);
+    constexpr std::chrono::seconds each{2};
+    virtual_devices::inject(
+        {.operation = virtual_devices::Operation::copy,
+         .kind = virtual_devices::FaultKind::delay,
+         .count = members,
+         .delay_microseconds = static_cast<std::uint64_t>(std::chrono::microseconds(each).count())});
+    const Stopwatch watch;
+    communicator.batch_send_recv(messages);
+    for (int device = 0; device < members; ++device) synchronize(device);
+    EXPECT_GE(watch.elapsed(), each);
+    EXPECT_LT(watch.elapsed(), 2 * each);
+    for (const Message& message : messages) {
+      if (message.kind() == Message::Kind::send) continue;
+      EXPECT_EQ(message.tensor().to_vector<float>(),
+                std::vector<float>(1000, static_cast<float>(message.peer())));
+    }
   });
 }
 
