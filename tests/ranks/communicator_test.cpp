@@ -6,6 +6,7 @@
 #include "support/ranks.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdlib>
 #include <string>
@@ -29,35 +30,37 @@ struct Shape {
 /// Automatic: the best the devices can do, on virtual devices p2p.
 using Case = std::tuple<Shape, TransportKind, test::ranks::Rule>;
 
-/// Every process starts CUDA anew, which takes a second: on GPUs fewer shapes will do. Asked of the
-/// environment, as this process forks and must not start CUDA itself.
-bool is_left_out_on_gpus(bool is_left_out) {
+/// Every process starts CUDA anew, which takes a second, and more where others do so too: on GPUs the same
+/// processes go through all rules, in fewer shapes. Asked of the environment, as this process forks and must
+/// not start CUDA itself.
+bool is_on_gpus() {
   const char* const backend = std::getenv("TUTTI_BACKEND");
-  return is_left_out && backend != nullptr && std::string_view(backend) == "cuda";
+  return backend != nullptr && std::string_view(backend) == "cuda";
+}
+
+void expect_kept(Exchange& exchange, const Shape& shape, TransportKind transport,
+                 const test::ranks::Rule& rule) {
+  const int devices = device_count();
+  if (shape.members_per_rank > devices) return;  // on a machine with few GPUs
+  CommunicatorOptions options;
+  options.transport = transport;
+  options.determinism = rule.determinism;
+  for (int i = 0; i < shape.members_per_rank; ++i)
+    options.devices.emplace_back((exchange.rank() * shape.members_per_rank + i) % devices);
+  Communicator communicator(exchange, options);
+  const bool is_direct = communicator.explain().find("rounds: p2p") != std::string::npos;
+  if (transport == TransportKind::staged || backend_kind() == BackendKind::host) {
+    EXPECT_EQ(is_direct, transport != TransportKind::staged) << communicator.explain();
+  }
+  rule.check(communicator);
 }
 
 class CommunicatorContract : public testing::TestWithParam<Case> {};
 
 TEST_P(CommunicatorContract, Holds) {
+  if (is_on_gpus()) GTEST_SKIP() << "on GPUs, one rule is tested after another";
   const auto& [shape, transport, rule] = GetParam();
-  const bool is_wanted =
-      transport == TransportKind::staged ? shape.members_per_rank == 2 : shape.ranks % 2 == 0;
-  if (is_left_out_on_gpus(!is_wanted)) GTEST_SKIP() << "other shapes are tested on GPUs";
-  expect_all_right(shape.ranks, [&](Exchange& exchange) {
-    const int devices = device_count();
-    if (shape.members_per_rank > devices) return;  // on a machine with few GPUs
-    CommunicatorOptions options;
-    options.transport = transport;
-    options.determinism = rule.determinism;
-    for (int i = 0; i < shape.members_per_rank; ++i)
-      options.devices.emplace_back((exchange.rank() * shape.members_per_rank + i) % devices);
-    Communicator communicator(exchange, options);
-    const bool is_direct = communicator.explain().find("rounds: p2p") != std::string::npos;
-    if (transport == TransportKind::staged || backend_kind() == BackendKind::host) {
-      EXPECT_EQ(is_direct, transport != TransportKind::staged) << communicator.explain();
-    }
-    rule.check(communicator);
-  });
+  expect_all_right(shape.ranks, [&](Exchange& exchange) { expect_kept(exchange, shape, transport, rule); });
 }
 
 /// Numbers of hosts, and whether neighbours are on one.
@@ -67,27 +70,66 @@ struct Hosts {
   bool are_blocks;
 };
 
+/// Before anything else of the process.
+void move_to_own_host(const Exchange& exchange, const Hosts& hosts) {
+  const int host =
+      hosts.are_blocks ? exchange.rank() * hosts.hosts / hosts.ranks : exchange.rank() % hosts.hosts;
+  setenv("TUTTI_HOST_ID", std::to_string(host).c_str(), 1);
+}
+
+void expect_kept(Exchange& exchange, const Hosts& hosts, const test::ranks::Rule& rule) {
+  CommunicatorOptions options{.devices = {exchange.rank() % device_count()}};
+  options.determinism = rule.determinism;
+  const bool on_gpus = backend_kind() == BackendKind::cuda;
+  if (on_gpus && hosts.ranks > device_count()) return;  // no host has another's GPU
+  if (!on_gpus && exchange.rank() == 1) options.devices.emplace_back(7 % device_count());
+  if (options.devices.size() == 2 && options.devices[0] == options.devices[1]) options.devices.pop_back();
+  Communicator communicator(exchange, options);
+  rule.check(communicator);
+  EXPECT_NE(communicator.explain().find(std::to_string(hosts.hosts) + " hosts"), std::string::npos)
+      << communicator.explain();
+}
+
 class SeveralHosts : public testing::TestWithParam<std::tuple<Hosts, test::ranks::Rule>> {};
 
 TEST_P(SeveralHosts, KeepTheContract) {
+  if (is_on_gpus()) GTEST_SKIP() << "on GPUs, one rule is tested after another";
   const auto& [hosts, rule] = GetParam();
-  if (is_left_out_on_gpus(hosts.hosts != 2 || (hosts.ranks == 4 && hosts.are_blocks)))
-    GTEST_SKIP() << "other shapes are tested on GPUs";
   expect_all_right(hosts.ranks, [&](Exchange& exchange) {
-    const int host =
-        hosts.are_blocks ? exchange.rank() * hosts.hosts / hosts.ranks : exchange.rank() % hosts.hosts;
-    setenv("TUTTI_HOST_ID", std::to_string(host).c_str(), 1);
-    CommunicatorOptions options{.devices = {exchange.rank() % device_count()}};
-    options.determinism = rule.determinism;
-    const bool on_gpus = backend_kind() == BackendKind::cuda;
-    if (on_gpus && hosts.ranks > device_count()) return;  // no host has another's GPU
-    if (!on_gpus && exchange.rank() == 1) options.devices.emplace_back(7 % device_count());
-    if (options.devices.size() == 2 && options.devices[0] == options.devices[1]) options.devices.pop_back();
-    Communicator communicator(exchange, options);
-    rule.check(communicator);
-    EXPECT_NE(communicator.explain().find(std::to_string(hosts.hosts) + " hosts"), std::string::npos)
-        << communicator.explain();
+    move_to_own_host(exchange, hosts);
+    expect_kept(exchange, hosts, rule);
   });
+}
+
+/// Some of the shapes, each with all rules in the same processes.
+class ContractInTurn : public testing::TestWithParam<std::tuple<Shape, TransportKind>> {};
+class SeveralHostsInTurn : public testing::TestWithParam<Hosts> {};
+
+constexpr std::chrono::seconds all_rules_at_most{400};
+
+TEST_P(ContractInTurn, HoldsOnGpus) {
+  if (!is_on_gpus()) GTEST_SKIP() << "on virtual devices, every rule is tested in processes of its own";
+  const auto& [shape, transport] = GetParam();
+  const auto check = [&](Exchange& exchange) {
+    for (const test::ranks::Rule& rule : test::ranks::contract()) {
+      SCOPED_TRACE(rule.name);
+      expect_kept(exchange, shape, transport, rule);
+    }
+  };
+  expect_all_right(shape.ranks, check, all_rules_at_most);
+}
+
+TEST_P(SeveralHostsInTurn, KeepTheContractOnGpus) {
+  if (!is_on_gpus()) GTEST_SKIP() << "on virtual devices, every rule is tested in processes of its own";
+  const Hosts& hosts = GetParam();
+  const auto check = [&](Exchange& exchange) {
+    move_to_own_host(exchange, hosts);
+    for (const test::ranks::Rule& rule : test::ranks::contract()) {
+      SCOPED_TRACE(rule.name);
+      expect_kept(exchange, hosts, rule);
+    }
+  };
+  expect_all_right(hosts.ranks, check, all_rules_at_most);
 }
 
 std::string name_of_spread(const testing::TestParamInfo<std::tuple<Hosts, test::ranks::Rule>>& info) {
@@ -138,6 +180,24 @@ INSTANTIATE_TEST_SUITE_P(RanksStaged, CommunicatorContract,
 INSTANTIATE_TEST_SUITE_P(Ranks, SeveralHosts,
                          testing::Combine(spreads, testing::ValuesIn(test::ranks::contract())),
                          name_of_spread);
+
+const auto shapes_in_turn = testing::Values(
+    std::tuple(Shape{2, 1}, TransportKind::automatic), std::tuple(Shape{4, 1}, TransportKind::automatic),
+    std::tuple(Shape{2, 2}, TransportKind::automatic), std::tuple(Shape{2, 2}, TransportKind::staged));
+const auto spreads_in_turn = testing::Values(Hosts{2, 2, true}, Hosts{4, 2, false});
+
+std::string name_in_turn(const testing::TestParamInfo<std::tuple<Shape, TransportKind>>& info) {
+  const auto& [shape, transport] = info.param;
+  return std::to_string(shape.ranks) + "x" + std::to_string(shape.members_per_rank) + "_" +
+         std::string(name_of(transport));
+}
+
+std::string name_of_spread_in_turn(const testing::TestParamInfo<Hosts>& info) {
+  return std::to_string(info.param.ranks) + "on" + std::to_string(info.param.hosts);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ContractInTurn, shapes_in_turn, name_in_turn);
+INSTANTIATE_TEST_SUITE_P(Ranks, SeveralHostsInTurn, spreads_in_turn, name_of_spread_in_turn);
 
 TEST(Communicator, MembersMayBeSilentInLongExchanges) {
   for (const TransportKind transport : {TransportKind::automatic, TransportKind::staged}) {

@@ -305,9 +305,9 @@ std::vector<Ending> Ranks::wait(std::chrono::seconds limit) {
   return endings;
 }
 
-void expect_all_right(int count, const Ranks::Body& body) {
+void expect_all_right(int count, const Ranks::Body& body, std::chrono::seconds limit) {
   Ranks ranks(count, body);
-  const std::vector<Ending> endings = ranks.wait();
+  const std::vector<Ending> endings = ranks.wait(limit);
   for (std::size_t rank = 0; rank < endings.size(); ++rank) {
     EXPECT_EQ(endings[rank], all_right) << "rank " << rank;
   }

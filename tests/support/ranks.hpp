@@ -55,7 +55,8 @@ class Ranks {
   void* shared_ = nullptr;
 };
 
-/// Runs `body` on `count` ranks and expects all of them to end well.
-void expect_all_right(int count, const Ranks::Body& body);
+/// Runs `body` on `count` ranks and expects all of them to end well, within `limit` as `Ranks::wait` has it.
+void expect_all_right(int count, const Ranks::Body& body,
+                      std::chrono::seconds limit = std::chrono::seconds(120));
 
 }  // namespace tutti::test
