@@ -194,19 +194,18 @@ void LinkCall::enqueue(std::uint64_t number) {
 }
 
 void LinkCall::copy_pairs() {
-  crossings_.clear();
-  for (const LocalPair& pair : pairs_) {
-    const LinkItem& from = items_[pair.sent];
-    const std::size_t receiver = items_[pair.received].local;
-    if (from.dense.nbytes() != 0 && from.local != receiver) crossings_.push_back({from.local, receiver});
-  }
-  std::ranges::sort(crossings_);
-  crossings_.erase(std::ranges::unique(crossings_).begin(), crossings_.end());
-
-  // No copy waits for another: they go both ways at once.
   Runtime& runtime = context_.runtime();
-  for (const Crossing& crossing : crossings_)
-    runtime.order(streams_[crossing.receiver], streams_[crossing.sender]);
+  const auto once_for_each_two = [&](const auto& order) {
+    auto last = std::pair(streams_.size(), streams_.size());
+    for (const LocalPair& pair : pairs_) {
+      const auto members = std::pair(items_[pair.sent].local, items_[pair.received].local);
+      if (members == last || items_[pair.sent].dense.nbytes() == 0) continue;
+      order(streams_[members.first], streams_[members.second]);
+      last = members;
+    }
+  };
+  // No copy waits for another: they go both ways at once.
+  once_for_each_two([&](const auto& sender, const auto& receiver) { runtime.order(receiver, sender); });
   for (const LocalPair& pair : pairs_) {
     const LinkItem& from = items_[pair.sent];
     if (from.dense.nbytes() == 0) continue;
@@ -214,8 +213,7 @@ void LinkCall::copy_pairs() {
                                                   .source = address_of(from.dense),
                                                   .row_bytes = from.dense.nbytes()});
   }
-  for (const Crossing& crossing : crossings_)
-    runtime.order(streams_[crossing.sender], streams_[crossing.receiver]);
+  once_for_each_two([&](const auto& sender, const auto& receiver) { runtime.order(sender, receiver); });
 }
 
 void LinkCall::keep_memory() const {

@@ -23,7 +23,6 @@ class LinkCall final : public TeamTurn {
   LinkCall(TeamContext& context, std::string_view name, StreamList streams)
       : TeamTurn(context, name, streams),
         items_(context.scratch().links.items),
-        crossings_(context.scratch().links.crossings),
         halves_(context.scratch().links.halves),
         transfers_(context.scratch().links.transfers) {}
 
@@ -45,7 +44,7 @@ class LinkCall final : public TeamTurn {
   [[nodiscard]] static bool is_received(const LinkItem& item);
   void require_means() const;
   void require_apart() const;
-  /// The sides of messages inside this process, in order.
+  /// The sides of messages inside this process, in order; those from one member to another stand together.
   void pair_up();
   void pack();
   void copy_pairs();
@@ -64,7 +63,6 @@ class LinkCall final : public TeamTurn {
   [[nodiscard]] std::string call_in_words() const override { return std::string(name_); }
 
   std::vector<LinkItem>& items_;
-  std::vector<Crossing>& crossings_;
   std::vector<transport::team::LinkHalf>& halves_;
   std::vector<transport::team::LinkTransfer>& transfers_;
   std::vector<LocalPair> pairs_;

@@ -7,7 +7,6 @@
 #include "tutti/message.hpp"
 #include "tutti/tensor.hpp"
 
-#include <compare>
 #include <cstddef>
 #include <vector>
 
@@ -21,17 +20,9 @@ struct LinkItem {
   Tensor dense;       ///< its tensor, or a stand-in
 };
 
-/// Two members of this process, of which one sends to the other.
-struct Crossing {
-  std::size_t sender;
-  std::size_t receiver;
-  friend auto operator<=>(const Crossing&, const Crossing&) = default;
-};
-
 /// What one batch of messages fills and the next one fills again.
 struct LinkScratch {
   std::vector<LinkItem> items;
-  std::vector<Crossing> crossings;
   std::vector<transport::team::LinkHalf> halves;         ///< of what goes to other ranks or comes from them
   std::vector<transport::team::LinkTransfer> transfers;  ///< likewise
 };
