@@ -86,9 +86,8 @@ class RoundBuilder {
     return limits_.writes_flows && limits_.protocol == Protocol::direct;
   }
   /// Every member copies from the member after it first (`shares.hpp`), and from those before it later; or,
-  /// if flows are written, to them. What
-  /// it has itself comes last; if that is much, it is copied slice by slice beside the rest, as it takes
-  /// another way.
+  /// if flows are written, to them. What it has itself comes last; if that is much, it is copied slice by
+  /// slice beside the rest, as it takes another way.
   void stagger();
   /// Likewise every member writes to the member after it first, as long as it need not put in the order in
   /// which it adds.
