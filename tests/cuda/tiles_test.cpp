@@ -11,6 +11,7 @@
 #include <random>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -103,14 +104,15 @@ FanOutSegment CudaTiles::draw_fan_out() {
   const auto extent = [&](std::uint64_t pitch) {
     return segment.rows == 0 ? 0 : (segment.rows - 1) * pitch + segment.row_bytes;
   };
-  const std::size_t misalignment = toss() ? 0 : draw(0, 15);
+  const std::size_t misalignment = toss() ? 0 : draw(0, transaction_bytes - 1);
   const bool aligned_alike = toss();
   segment.source = next_pointer();
   const std::byte* source = make_array(extent(segment.source_pitch), misalignment).begin();
   segment.first_target = next_pointer();
   segment.target_count = static_cast<std::uint32_t>(draw(0, 9));
   for (std::uint32_t target = 0; target < segment.target_count; ++target) {
-    Array& array = make_array(extent(segment.target_pitch), aligned_alike ? misalignment : draw(0, 15));
+    Array& array = make_array(extent(segment.target_pitch),
+                              aligned_alike ? misalignment : draw(0, transaction_bytes - 1));
     for (std::uint32_t row = 0; row < segment.rows; ++row) {
       std::copy_n(source + row * segment.source_pitch, segment.row_bytes,
                   array.expected().data() + row * segment.target_pitch);
@@ -135,7 +137,10 @@ TEST_F(CudaTiles, FanOutWritesExactlyTheSegmentsWhateverTheirShapeAndAlignment) 
         unshifted[segment.first_target + i] -= shifts.target;
       }
     }
-    build_table(FanOut{segments, unshifted}, toss() ? 1 : 132, table);
+    table.bytes = 0;
+    table.shape = append_table(
+        FanOut{segments, unshifted},
+        {.warps = toss() ? 32U : 132 * 32U, .far_side = toss() ? FarSide::source : FarSide::targets}, table);
     const auto view = view_of<FanOutEntry>(table.blob.data(), table.shape);
     for (std::uint32_t i = 0; i < table.shape.segment_count; ++i) seen.insert(view.entries[i].path);
     run_tiles<FanOutEntry>(table.blob.data(), table.shape,
@@ -145,7 +150,7 @@ TEST_F(CudaTiles, FanOutWritesExactlyTheSegmentsWhateverTheirShapeAndAlignment) 
     expect_all_arrays();
     if (HasFatalFailure()) return;
   }
-  EXPECT_EQ(seen.size(), 7U) << "a path was never taken";
+  EXPECT_EQ(seen.size(), 8U) << "a path was never taken";
 }
 
 /// The type whose kernel adds T, as `summed_as` has it.
@@ -243,6 +248,97 @@ TEST_F(CudaTiles, OrderedSumsGoInAscendingOrderWhateverTheAlignmentAndTheOperati
   }
   EXPECT_EQ(seen.size(), 4U) << "a path was never taken";
   EXPECT_EQ(done.size(), all_reduce_kinds.size()) << "an operation was never done";
+}
+
+/// Where the bytes that a tile has written begin, and where they end.
+std::pair<const std::byte*, const std::byte*> written_range(const std::byte* begin, std::size_t bytes) {
+  const auto is_written = [](std::byte byte) { return byte != std::byte{0}; };
+  const std::byte* const end = begin + bytes;
+  const std::byte* const first = std::find_if(begin, end, is_written);
+  const std::byte* last = end;
+  while (last != first && !is_written(last[-1])) --last;
+  return {first, last};
+}
+
+bool is_transaction(const std::byte* address) {
+  return reinterpret_cast<std::uintptr_t>(address) % transaction_bytes == 0;
+}
+
+TEST_F(CudaTiles, AllButTheFirstBeginWithATransactionOfTheFarSide) {
+  constexpr std::size_t bytes = 100'000;
+  for (const FarSide far_side : {FarSide::source, FarSide::targets}) {
+    for (const std::size_t source_at : {0U, 4U, 84U, 127U}) {
+      for (const std::size_t target_at : {0U, 20U, 84U, 1U}) {
+        SCOPED_TRACE(testing::Message()
+                     << static_cast<int>(far_side) << ", " << source_at << ", " << target_at);
+        const std::vector<std::byte> source(bytes + 127, std::byte{1});
+        std::vector<std::byte> target(bytes + 127);
+        std::vector<std::byte*> pointers{const_cast<std::byte*>(source.data()) + source_at,
+                                         target.data() + target_at};
+        const std::vector<FanOutSegment> segments{{bytes, bytes, bytes, 1, 0, 1, 1}};
+        SegmentTable table;
+        table.shape = append_table(FanOut{segments, pointers}, {.warps = 1000, .far_side = far_side}, table);
+        const auto view = view_of<FanOutEntry>(table.blob.data(), table.shape);
+        ASSERT_GT(table.shape.tile_count, 100U);
+        const std::byte* next = pointers[1];
+        for (std::uint32_t tile = 0; tile < table.shape.tile_count; ++tile) {
+          std::ranges::fill(target, std::byte{0});
+          for (std::uint32_t lane = 0; lane < warp_lanes; ++lane)
+            copy_tile(view.entries[0], view.pointers, tile, lane);
+          const auto [first, last] = written_range(pointers[1], bytes);
+          if (first == last) continue;
+          ASSERT_EQ(first, next) << tile;
+          next = last;
+          const std::byte* const far =
+              view.entries[0].far_side == FarSide::targets ? first : pointers[0] + (first - pointers[1]);
+          EXPECT_TRUE(tile == 0 || is_transaction(far)) << tile;
+        }
+        EXPECT_EQ(next, pointers[1] + bytes);
+      }
+    }
+  }
+}
+
+TEST_F(CudaTiles, AllButTheFirstAddWholeTransactionsOfTheFirstInput) {
+  constexpr std::size_t count = 25'000;
+  for (const std::size_t input_at : {0U, 1U, 21U, 31U}) {
+    for (const std::size_t output_at : {0U, 1U, 5U}) {
+      SCOPED_TRACE(testing::Message() << input_at << ", " << output_at);
+      std::vector<float> input(count + 32, 1.0F);
+      std::vector<float> output(count + 32);
+      std::byte* const begin = reinterpret_cast<std::byte*>(output.data() + output_at);
+      std::vector<std::byte*> pointers{reinterpret_cast<std::byte*>(input.data() + input_at), begin};
+      const std::vector<OrderedReductionSegment> segments{
+          {.count = count, .first_input = 0, .first_output = 1}};
+      OrderedReduction task;
+      task.dtype = DType::float32;
+      task.input_count = 1;
+      task.output_count = 1;
+      task.segments = segments;
+      task.pointers = pointers;
+      SegmentTable table;
+      build_table(task, 132, table);
+      const auto view = view_of<SumEntry>(table.blob.data(), table.shape);
+      ASSERT_GT(table.shape.tile_count, 100U);
+      const std::byte* next = begin;
+      for (std::uint32_t tile = 0; tile < table.shape.tile_count; ++tile) {
+        std::ranges::fill(output, 0.0F);
+        for (std::uint32_t lane = 0; lane < warp_lanes; ++lane)
+          run_sum_tile<float>(task, view.entries[0], view.pointers, tile, table.shape.tile_bytes, lane);
+        const auto bytes_of = [&](const std::byte* at) { return reinterpret_cast<const float*>(at); };
+        const float* const end = bytes_of(begin) + count;
+        const float* const first = std::find(bytes_of(begin), end, 1.0F);
+        const float* const last = std::find(first, end, 0.0F);
+        if (first == end) continue;
+        ASSERT_EQ(first, bytes_of(next)) << tile;
+        next = reinterpret_cast<const std::byte*>(last);
+        EXPECT_TRUE(tile == 0 ||
+                    is_transaction(pointers[0] + (reinterpret_cast<const std::byte*>(first) - begin)))
+            << tile;
+      }
+      EXPECT_EQ(next, begin + count * sizeof(float));
+    }
+  }
 }
 
 /// Looks for every tile of a table, against counting through it. Returns how many were not in the likely

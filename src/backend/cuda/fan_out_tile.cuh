@@ -3,6 +3,7 @@
 
 #include "backend/cuda/kernel_table.cuh"
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -17,6 +18,11 @@ inline constexpr std::uint32_t copies_in_flight = 4;
 
 TUTTI_HOST_DEVICE inline std::uint32_t misalignment(const std::byte* address) {
   return static_cast<std::uint32_t>(reinterpret_cast<std::uintptr_t>(address) % vector_bytes);
+}
+
+/// Bytes from `address` to the first transaction that begins there or later.
+TUTTI_HOST_DEVICE inline std::uint32_t bytes_to_transaction(const std::byte* address) {
+  return static_cast<std::uint32_t>(-reinterpret_cast<std::uintptr_t>(address) % transaction_bytes);
 }
 
 /// The targets of one strip.
@@ -36,7 +42,21 @@ TUTTI_HOST_DEVICE inline void copy_edges(const std::byte* source, std::byte* tar
   }
 }
 
-/// A strip whose source and targets are equally aligned.
+/// A vector, to where only words are aligned.
+template <class Word>
+TUTTI_HOST_DEVICE inline void store_in_words(const uint4& vector, std::byte* target) {
+  constexpr std::uint32_t count = sizeof(vector) / sizeof(Word);
+  struct Words {
+    Word words[count];
+  };
+  const auto words = std::bit_cast<Words>(vector);
+#pragma unroll
+  for (std::uint32_t i = 0; i < count; ++i) reinterpret_cast<Word*>(target)[i] = words.words[i];
+}
+
+/// A strip whose source and targets are equally aligned modulo the size of a word, of which vectors are
+/// stored; they are loaded at once.
+template <class Word>
 TUTTI_HOST_DEVICE inline void copy_strip(const std::byte* source, const StripTargets& targets,
                                          std::uint32_t bytes, std::uint32_t lane) {
   const std::uint32_t to_boundary = (vector_bytes - misalignment(source)) % vector_bytes;
@@ -50,10 +70,11 @@ TUTTI_HOST_DEVICE inline void copy_strip(const std::byte* source, const StripTar
       if (first + k * warp_lanes < vectors) values[k] = from[first + k * warp_lanes];
     }
     for (std::uint32_t t = 0; t < targets.count; ++t) {
-      auto* to = reinterpret_cast<uint4*>(targets[t] + head);
+      std::byte* const to = targets[t] + head;
 #pragma unroll
       for (std::uint32_t k = 0; k < copies_in_flight; ++k) {
-        if (first + k * warp_lanes < vectors) to[first + k * warp_lanes] = values[k];
+        if (first + k * warp_lanes < vectors)
+          store_in_words<Word>(values[k], to + (first + k * warp_lanes) * vector_bytes);
       }
     }
   }
@@ -78,23 +99,33 @@ TUTTI_HOST_DEVICE inline uint4 shifted(const uint4& low, const uint4& high, std:
   return {pick(0), pick(1), pick(2), pick(3)};
 }
 
+/// So many bytes of the same row, less than a vector, lie before and behind a strip: they may be read.
+struct StripNeighbours {
+  std::uint32_t before;
+  std::uint32_t behind;
+};
+
 /// A strip whose source and target differ in alignment. Stores are aligned; each is cut out of two aligned
-/// loads that stay within the strip.
+/// loads that stay within the row.
 TUTTI_HOST_DEVICE inline void copy_shifted_strip(const std::byte* source, std::byte* target,
-                                                 std::uint32_t bytes, std::uint32_t lane) {
+                                                 std::uint32_t bytes, StripNeighbours neighbours,
+                                                 std::uint32_t lane) {
   std::uint32_t head = (vector_bytes - misalignment(target)) % vector_bytes;
   const std::uint32_t shift = misalignment(source + head);
-  if (head < shift) head += vector_bytes;
-  const std::uint32_t loads = bytes + shift < head ? 0 : (bytes + shift - head) / vector_bytes;
-  if (loads < 2) {
+  if (head + neighbours.before < shift) head += vector_bytes;
+  const std::uint32_t readable = bytes + shift + neighbours.behind;
+  const std::uint32_t loads = readable < head ? 0 : (readable - head) / vector_bytes;
+  const std::uint32_t most = bytes < head ? 0 : (bytes - head) / vector_bytes;
+  const std::uint32_t vectors = loads < 2 ? 0 : loads - 1 < most ? loads - 1 : most;
+  if (vectors == 0) {
     copy_edges(source, target, 0, 0, bytes, lane);
     return;
   }
   const auto* from = reinterpret_cast<const uint4*>(source + head - shift);
   auto* to = reinterpret_cast<uint4*>(target + head);
 #pragma unroll 2
-  for (std::uint32_t i = lane; i < loads - 1; i += warp_lanes) to[i] = shifted(from[i], from[i + 1], shift);
-  copy_edges(source, target, head, head + (loads - 1) * vector_bytes, bytes, lane);
+  for (std::uint32_t i = lane; i < vectors; i += warp_lanes) to[i] = shifted(from[i], from[i + 1], shift);
+  copy_edges(source, target, head, head + vectors * vector_bytes, bytes, lane);
 }
 
 /// A place within a tile. Both numbers fit 16 bits, as tiles are small; registers are what this loop is short
@@ -150,13 +181,18 @@ TUTTI_HOST_DEVICE inline void copy_tile(const FanOutEntry& entry, std::byte* con
   const std::uint32_t first_row = row_group * entry.rows_per_tile;
   const std::uint32_t rows_left = entry.rows - first_row;
   const std::uint32_t rows = rows_left < entry.rows_per_tile ? rows_left : entry.rows_per_tile;
-  const std::uint64_t column = std::uint64_t{local - row_group * entry.tiles_per_row} * entry.tile_width;
-  const std::uint64_t bytes_left = entry.row_bytes - column;
-  const std::uint32_t bytes =
-      bytes_left < entry.tile_width ? static_cast<std::uint32_t>(bytes_left) : entry.tile_width;
-  const std::byte* source = pointers[entry.source] + shifts.source + first_row * entry.source_pitch + column;
+  const std::byte* source = pointers[entry.source] + shifts.source + first_row * entry.source_pitch;
   StripTargets targets{pointers + entry.first_target, entry.target_count,
-                       shifts.target + first_row * entry.target_pitch + column};
+                       shifts.target + first_row * entry.target_pitch};
+  const std::uint32_t lead = bytes_to_transaction(entry.far_side == FarSide::source ? source : targets[0]);
+  const std::uint32_t across = local - row_group * entry.tiles_per_row;
+  const std::uint64_t column = across == 0 ? 0 : std::uint64_t{across} * entry.tile_width + lead;
+  const std::uint64_t next_column = (std::uint64_t{across} + 1) * entry.tile_width + lead;
+  const bool is_last = next_column >= entry.row_bytes;
+  if (column >= entry.row_bytes) return;  // the tiles before have it all
+  const auto bytes = static_cast<std::uint32_t>((is_last ? entry.row_bytes : next_column) - column);
+  source += column;
+  targets.offset += column;
 
   switch (entry.path) {
     case FanOutPath::words_16:
@@ -176,13 +212,21 @@ TUTTI_HOST_DEVICE inline void copy_tile(const FanOutEntry& entry, std::byte* con
       return;
     case FanOutPath::strips:
     case FanOutPath::shifted_strips:
+    case FanOutPath::loads:
       break;
   }
+  const std::uint64_t behind = is_last ? 0 : entry.row_bytes - next_column;
+  const StripNeighbours neighbours{
+      across == 0 ? 0 : vector_bytes - 1,
+      behind < vector_bytes ? static_cast<std::uint32_t>(behind) : vector_bytes - 1};
   for (std::uint32_t row = 0; row < rows; ++row) {
     if (entry.path == FanOutPath::strips) {
-      copy_strip(source, targets, bytes, lane);
+      copy_strip<uint4>(source, targets, bytes, lane);
+    } else if (entry.path == FanOutPath::loads) {
+      copy_strip<std::uint32_t>(source, targets, bytes, lane);
     } else {
-      for (std::uint32_t t = 0; t < targets.count; ++t) copy_shifted_strip(source, targets[t], bytes, lane);
+      for (std::uint32_t t = 0; t < targets.count; ++t)
+        copy_shifted_strip(source, targets[t], bytes, neighbours, lane);
     }
     source += entry.source_pitch;
     targets.offset += entry.target_pitch;

@@ -277,18 +277,25 @@ TUTTI_HOST_DEVICE inline void sum_tile(const Op& op, const SumEntry& entry, cons
   constexpr std::uint32_t element_bytes = sizeof(typename Op::Storage);
   constexpr std::uint32_t per_vector = vector_bytes / element_bytes;
   const std::uint32_t per_tile = tile_bytes / element_bytes;
-  const std::uint64_t begin = std::uint64_t{tile - entry.first_tile} * per_tile;
-  const std::uint64_t end = begin + per_tile < entry.count ? begin + per_tile : entry.count;
+  const bool are_outputs_aligned = entry.path == ReductionPath::vectors;
+  const bool has_vectors = are_outputs_aligned || entry.path == ReductionPath::loads;
+  // Elements before the first transaction of the first input: the first tile has them besides its own.
+  const auto address = reinterpret_cast<std::uintptr_t>(operands.inputs[0]);
+  const std::uint32_t lead =
+      has_vectors ? static_cast<std::uint32_t>(-address % transaction_bytes) / element_bytes : 0;
+  const std::uint32_t local = tile - entry.first_tile;
+  const auto within = [&](std::uint64_t element) { return element < entry.count ? element : entry.count; };
+  const std::uint64_t begin = local == 0 ? 0 : within(std::uint64_t{local} * per_tile + lead);
+  const std::uint64_t end = within((std::uint64_t{local} + 1) * per_tile + lead);
   if (entry.path == ReductionPath::bytes) {
     sum_elements<Op, UnalignedAccess>(op, operands, begin, end, lane);
     return;
   }
   std::uint64_t vectors_begin = end;
   std::uint64_t vectors_end = end;
-  const bool are_outputs_aligned = entry.path == ReductionPath::vectors;
-  if (are_outputs_aligned || entry.path == ReductionPath::loads) {
-    const auto address = reinterpret_cast<std::uintptr_t>(operands.inputs[0]) + begin * element_bytes;
-    const std::uint32_t to_boundary = (vector_bytes - address % vector_bytes) % vector_bytes / element_bytes;
+  if (has_vectors) {
+    const std::uint32_t to_boundary =
+        static_cast<std::uint32_t>(-(address + begin * element_bytes) % vector_bytes) / element_bytes;
     vectors_begin = begin + to_boundary < end ? begin + to_boundary : end;
     vectors_end = vectors_begin + (end - vectors_begin) / per_vector * per_vector;
   }

@@ -110,7 +110,9 @@ FanOutPath choose_path(const FanOutEntry& entry, std::span<std::byte* const> poi
   if (rows_are_merged && (common % vector_bytes == 0 || entry.row_bytes < shortest_strip)) {
     return path_of_words(common);
   }
-  return difference % vector_bytes == 0 ? FanOutPath::strips : FanOutPath::shifted_strips;
+  if (difference % vector_bytes == 0) return FanOutPath::strips;
+  const bool has_words = difference % sizeof(std::uint32_t) == 0;
+  return entry.far_side == FarSide::source && has_words ? FanOutPath::loads : FanOutPath::shifted_strips;
 }
 
 /// Fills `entry` but for its path and first tile. Returns how many tiles it has, which may be more than a
@@ -208,7 +210,10 @@ TableShape append_table(const FanOut& task, Cut cut, TableBlob& blob) {
   for (const FanOutSegment& segment : task.segments) {
     if (is_empty(segment)) continue;
     const std::uint64_t count = cut_segment(segment, shape.tile_bytes, *entry);
+    entry->far_side = cut.far_side;
     entry->path = choose_path(*entry, task.pointers);
+    if (entry->path == FanOutPath::shifted_strips)
+      entry->far_side = FarSide::targets;  // whose stores are aligned
     entry->first_tile =
         tiles.take(cut.exact_bytes != 0 ? divide_up(entry->row_bytes, cut.exact_bytes) : count);
     ++entry;

@@ -21,11 +21,19 @@ namespace tutti::backend::cuda {
 inline constexpr std::uint32_t smallest_tile = 512;  // one 16-byte access per lane
 inline constexpr std::uint32_t largest_tile = 8192;
 inline constexpr std::uint32_t vector_bytes = 16;
+/// What memory and links move at a time. Tiles but the first of a segment or row begin at such a boundary: a
+/// warp that began elsewhere would touch one more, and come back for the bytes before the first vector.
+inline constexpr std::uint32_t transaction_bytes = 128;
+
+/// Whose transactions the tiles of a fan-out begin with: those of the memory that is further away. Strips
+/// that are shifted have aligned stores in any case.
+enum class FarSide : std::uint8_t { targets, source };
 
 /// How a warp moves one tile of a fan-out.
 enum class FanOutPath : std::uint8_t {
   strips,          ///< row by row; source and targets are equally aligned modulo 16
   shifted_strips,  ///< row by row; they are not: 16-byte accesses with a shift in registers
+  loads,           ///< row by row; they are to 4 bytes: 16-byte loads, what is stored goes in words of 4
   words_1,         ///< many short rows at once, by words of the size that divides all addresses and pitches
   words_2,
   words_4,
@@ -46,6 +54,7 @@ struct FanOutEntry {
   std::uint16_t tile_width;     ///< bytes of a row in one tile, where a row has several
   std::uint16_t rows_per_tile;  ///< 1 where a row has several tiles
   FanOutPath path;
+  FarSide far_side;
 };
 static_assert(sizeof(FanOutEntry) == 56);
 
@@ -108,6 +117,7 @@ struct Cut {
   std::uint32_t warps = 1;
   std::uint32_t least_bytes = smallest_tile;  ///< of a tile, a power of two from smallest to largest
   std::uint32_t exact_bytes = 0;              ///< of all tiles but the last of each segment; 0: none given
+  FarSide far_side = FarSide::targets;        ///< of copies
 };
 
 /// Makes `blob` longer by `bytes`, rounded up to whole pointers; returns where they go.

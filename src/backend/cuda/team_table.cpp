@@ -38,19 +38,21 @@ void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
   const std::uint32_t warps =
       most_blocks(multiprocessors, task.teams_on_device, task.most_multiprocessors) * team_warps_per_block;
   const Cut low_latency_cut{.exact_bytes = low_latency_tile(task.layout.lines)};
-  const Cut copies_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_copy_tile};
+  const Cut puts_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_copy_tile};
+  Cut copies_cut = puts_cut;
+  if (task.is_direct && !task.writes_given) copies_cut.far_side = FarSide::source;
   const Cut sums_cut = task.is_low_latency ? low_latency_cut : Cut{warps, smallest_sum_tile};
   shape.puts_offset = static_cast<std::uint32_t>(table.bytes);
-  shape.puts = append_table(task.puts, copies_cut, table);
+  shape.puts = append_table(task.puts, puts_cut, table);
   shape.gets_offset = static_cast<std::uint32_t>(table.bytes);
   shape.gets = task.reductions.segments.empty() ? append_table(task.copies, copies_cut, table)
                                                 : append_table(task.reductions, sums_cut, table);
   static const TeamRound no_relay;
   const TeamRound& relay = task.relay != nullptr ? *task.relay : no_relay;
   shape.relay_puts_offset = static_cast<std::uint32_t>(table.bytes);
-  shape.relay_puts = append_table(relay.puts, copies_cut, table);
+  shape.relay_puts = append_table(relay.puts, puts_cut, table);
   shape.relay_gets_offset = static_cast<std::uint32_t>(table.bytes);
-  shape.relay_gets = append_table(relay.copies, copies_cut, table);
+  shape.relay_gets = append_table(relay.copies, puts_cut, table);
 }
 
 TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t teams_on_device,
