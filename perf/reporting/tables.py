@@ -65,6 +65,21 @@ def behind(charts):
     return f"Of {every} figures with a peer's beside them, {len(slow)} are more than 3 % slower: {worst}{more}.\n\n"
 
 
+def fastest_of(lines):
+    """{peer: {size: µs}} of those that were measured in several modes: the least of what is right."""
+    peers = {}
+    for line in lines:
+        if line.by != TUTTI:
+            peers.setdefault(line.by.split()[0], []).append(line)
+    found = {}
+    for peer, modes in peers.items():
+        if len(modes) > 1:
+            times = found.setdefault(peer, {})
+            for point in (point for line in modes for point in line.points if not point.wrong):
+                times[point.size] = min(point.time, times.get(point.size, point.time))
+    return found
+
+
 def sweep(run, form):
     """The table of one run and form: a line for each contender of each operation, and of each of its reductions."""
     of_others = re.compile(r"\b(dimension|root) ")
@@ -81,6 +96,9 @@ def sweep(run, form):
             cells = {point.size: format_figure(point.time) + (" wrong" if point.wrong else "") for point in line.points}
             name = f"`{chart.title}`" if line.by == TUTTI else f"{line.contender}, same run"
             text += row([name, *(cells.get(size, "") for size in sizes)])
+        for peer, times in fastest_of(chart.lines).items():
+            cells = (format_figure(times[size]) if size in times else "" for size in sizes)
+            text += row([f"fastest {peer}, same run", *cells])
     return f"{text}\n{behind(charts)}"
 
 
