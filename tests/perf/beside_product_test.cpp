@@ -21,7 +21,8 @@ Outcome run(std::vector<std::string> words) {
 
 TEST(BesideProduct, MeasuresAndChecksEveryCollectiveAndBound) {
   const std::string file = temporary("beside.json");
-  const Outcome outcome = run({"-b", "1M", "-n", "512", "-r", "1", "-t", "2", "-J", file});
+  // Both take the devices some 100 µs, which is far longer than the host takes to queue them.
+  const Outcome outcome = run({"-b", "32M", "-n", "4096", "-r", "1", "-t", "2", "-J", file});
   if (backend_kind() != BackendKind::cuda || device_count() < 2) {
     EXPECT_EQ(outcome.status, bad_usage);
     EXPECT_NE(outcome.error.find("GPUs, expected 2 or more"), std::string::npos) << outcome.error;
@@ -40,6 +41,14 @@ TEST(BesideProduct, MeasuresAndChecksEveryCollectiveAndBound) {
     }
   }
   EXPECT_EQ(operations, (std::set<std::string>{"all_gather", "all_reduce_add", "broadcast"}));
+}
+
+TEST(BesideProduct, WorkThatIsTooShortToMeasureIsToldOf) {
+  if (backend_kind() != BackendKind::cuda || device_count() < 2) GTEST_SKIP() << "needs two GPUs";
+  const Outcome outcome = run({"-b", "1K", "-n", "16", "-r", "1", "-t", "2"});
+  EXPECT_EQ(outcome.status, run_failed);
+  EXPECT_NE(outcome.error.find("longer than they take the host to queue"), std::string::npos)
+      << outcome.error;
 }
 
 TEST(BesideProduct, AWrongOptionIsToldOf) {
