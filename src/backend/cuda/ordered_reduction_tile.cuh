@@ -28,6 +28,8 @@ struct Summing {
   using Accumulator = typename Sum::Accumulator;
   /// Inputs a lane loads before it adds the first of them.
   static constexpr std::uint32_t inputs_in_flight = 8;
+  /// Chunks a lane loads before it adds those of the first, where inputs are few.
+  static constexpr std::uint32_t chunks_in_flight = 4;
 
   template <std::uint32_t size>
   TUTTI_HOST_DEVICE void take(const Storage (&elements)[size], std::uint32_t input, bool is_there,
@@ -53,6 +55,8 @@ struct Reducer {
   using Storage = typename How::Storage;
   using Accumulator = typename How::Accumulator;
   static constexpr std::uint32_t inputs_in_flight = 2;
+  /// For more of those with the largest elements registers do not suffice.
+  static constexpr std::uint32_t chunks_in_flight = sizeof(Accumulator) > 8 ? 1 : 2;
 
   template <std::uint32_t size>
   TUTTI_HOST_DEVICE void take(const Storage (&elements)[size], std::uint32_t input, bool is_there,
@@ -192,19 +196,17 @@ TUTTI_HOST_DEVICE inline void sum_chunk(const Op& op, const SumOperands& operand
   operands.template store<Op, Access>(offset, totals.result(op, operands.input_count), are_outputs_aligned);
 }
 
-/// Sums of so few inputs take several chunks at a time: as many loads in flight as many inputs have.
+/// Reductions of so few inputs take several chunks at a time, so that more loads are in flight.
 inline constexpr std::uint32_t few_inputs = 2;
-template <class Op>
-inline constexpr std::uint32_t chunks_in_flight = Op::inputs_in_flight / few_inputs;
 
 /// Likewise, of few inputs: the chunks at `offset` and at every warp's width behind it, before `end`.
 template <class Op, class Bits, class Access>
 TUTTI_HOST_DEVICE inline void sum_chunks(const Op& op, const SumOperands& operands, std::uint64_t offset,
                                          std::uint64_t end, bool are_outputs_aligned) {
   constexpr std::uint64_t distance = warp_lanes * sizeof(Bits);
-  Bits loaded[chunks_in_flight<Op>][few_inputs] = {};
+  Bits loaded[Op::chunks_in_flight][few_inputs] = {};
 #pragma unroll
-  for (std::uint32_t chunk = 0; chunk < chunks_in_flight<Op>; ++chunk) {
+  for (std::uint32_t chunk = 0; chunk < Op::chunks_in_flight; ++chunk) {
 #pragma unroll
     for (std::uint32_t k = 0; k < few_inputs; ++k) {
       if (k < operands.input_count && offset + chunk * distance < end)
@@ -212,7 +214,7 @@ TUTTI_HOST_DEVICE inline void sum_chunks(const Op& op, const SumOperands& operan
     }
   }
 #pragma unroll
-  for (std::uint32_t chunk = 0; chunk < chunks_in_flight<Op>; ++chunk) {
+  for (std::uint32_t chunk = 0; chunk < Op::chunks_in_flight; ++chunk) {
     if (offset + chunk * distance >= end) continue;
     SumTotals<Op, Bits> totals;
 #pragma unroll
@@ -299,8 +301,8 @@ TUTTI_HOST_DEVICE inline void sum_tile(const Op& op, const SumEntry& entry, cons
     vectors_begin = begin + to_boundary < end ? begin + to_boundary : end;
     vectors_end = vectors_begin + (end - vectors_begin) / per_vector * per_vector;
   }
-  const bool takes_chunks = chunks_in_flight<Op> > 1 && operands.input_count <= few_inputs;
-  const std::uint32_t step = warp_lanes * per_vector * (takes_chunks ? chunks_in_flight<Op> : 1);
+  const bool takes_chunks = operands.input_count <= few_inputs;
+  const std::uint32_t step = warp_lanes * per_vector * (takes_chunks ? Op::chunks_in_flight : 1);
 #pragma unroll 1
   for (std::uint64_t i = vectors_begin + lane * per_vector; i < vectors_end; i += step) {
     if (takes_chunks) {
