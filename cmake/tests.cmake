@@ -248,8 +248,8 @@ endfunction()
 #
 # Registers one ctest entry of test_mpi_<name> for each number of ranks, named host.mpi.<name>.<count> and labelled mpi. All
 # ranks run the same tests; a failure on any of them is a failure of the entry. GPU_RANKS are the same on GPUs,
-# cuda.mpi.<name>.<count>, which share them where they are more: that is slow, and as exact. Each of PLACES, one character per
-# rank, is one more entry, whose ranks pretend to be on these hosts: 0010 are four ranks on two.
+# cuda.mpi.<name>.<count>, which share them where they are more: that is slow, and as exact, and they wait for their turns. Each
+# of PLACES, one character per rank, is one more entry, whose ranks pretend to be on these hosts: 0010 are four ranks on two.
 function(tutti_mpi_runs_of name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "TIMEOUT" "RANKS;GPU_RANKS;PLACES;ARGUMENTS")
   set(run ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks)
@@ -262,6 +262,7 @@ function(tutti_mpi_runs_of name)
       cuda.mpi.${name}.${count}
       BACKEND cuda
       RANKS ${count}
+      WAITS
       TIMEOUT ${arg_TIMEOUT}
       LABELS multi_gpu forks
       COMMAND ${run} ${count} ${program}
