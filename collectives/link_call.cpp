@@ -138,9 +138,12 @@ void LinkCall::collect_transfers() {
 transport::MessageShape LinkCall::shape() const {
   transport::MessageShape shape;
   for (const LinkItem& item : items_) {
-    if (is_local(item)) continue;
-    ++shape.count;
-    shape.largest = std::max<std::uint64_t>(shape.largest, item.message.tensor().nbytes());
+    const std::uint64_t bytes = item.message.tensor().nbytes();
+    if (!is_local(item)) {
+      shape.far.add(bytes);
+    } else if (!is_received(item)) {
+      shape.inside.add(bytes);
+    }
   }
   return shape;
 }
@@ -193,27 +196,19 @@ void LinkCall::enqueue(std::uint64_t number) {
   packing_.unpack();
 }
 
-void LinkCall::copy_pairs() {
-  Runtime& runtime = context_.runtime();
-  const auto once_for_each_two = [&](const auto& order) {
-    auto last = std::pair(streams_.size(), streams_.size());
-    for (const LocalPair& pair : pairs_) {
-      const auto members = std::pair(items_[pair.sent].local, items_[pair.received].local);
-      if (members == last || items_[pair.sent].dense.nbytes() == 0) continue;
-      order(streams_[members.first], streams_[members.second]);
-      last = members;
-    }
-  };
-  // No copy waits for another: they go both ways at once.
-  once_for_each_two([&](const auto& sender, const auto& receiver) { runtime.order(receiver, sender); });
+void LinkCall::copy_pairs() const {
+  if (pairs_.empty()) return;
+  inside_.clear();
   for (const LocalPair& pair : pairs_) {
     const LinkItem& from = items_[pair.sent];
-    if (from.dense.nbytes() == 0) continue;
-    runtime.backend().copy(streams_[from.local], {.target = address_of(items_[pair.received].dense),
-                                                  .source = address_of(from.dense),
-                                                  .row_bytes = from.dense.nbytes()});
+    const LinkItem& to = items_[pair.received];
+    inside_.push_back({.sender = from.local,
+                       .receiver = to.local,
+                       .source = address_of(from.dense),
+                       .target = address_of(to.dense),
+                       .bytes = from.dense.nbytes()});
   }
-  once_for_each_two([&](const auto& sender, const auto& receiver) { runtime.order(sender, receiver); });
+  context_.messages().copy(shape().inside, inside_, streams_);
 }
 
 void LinkCall::keep_memory() const {

@@ -24,7 +24,8 @@ class LinkCall final : public TeamTurn {
       : TeamTurn(context, name, streams),
         items_(context.scratch().links.items),
         halves_(context.scratch().links.halves),
-        transfers_(context.scratch().links.transfers) {}
+        transfers_(context.scratch().links.transfers),
+        inside_(context.scratch().links.inside) {}
 
   /// Adds a message, `names` being those of its tensor and of its other member. Throws
   /// Error(invalid_argument).
@@ -47,12 +48,11 @@ class LinkCall final : public TeamTurn {
   /// The sides of messages inside this process, in order; those from one member to another stand together.
   void pair_up();
   void pack();
-  void copy_pairs();
+  void copy_pairs() const;
   /// What goes to other ranks, and comes from them.
   void collect_transfers();
   void enqueue(std::uint64_t number);
   void keep_memory() const;
-  /// Of what goes to other processes, and comes from them.
   [[nodiscard]] transport::MessageShape shape() const;
   [[nodiscard]] const std::shared_ptr<const transport::Plan>& plan() const {
     return context_.messages().plan_for(shape());
@@ -65,6 +65,7 @@ class LinkCall final : public TeamTurn {
   std::vector<LinkItem>& items_;
   std::vector<transport::team::LinkHalf>& halves_;
   std::vector<transport::team::LinkTransfer>& transfers_;
+  std::vector<transport::InsideMessage>& inside_;
   std::vector<LocalPair> pairs_;
 };
 

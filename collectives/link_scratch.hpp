@@ -2,6 +2,7 @@
 #pragma once
 
 #include "collectives/arguments.hpp"
+#include "transport/messages.hpp"
 #include "transport/rounds/link_launcher.hpp"
 #include "transport/team/links.hpp"
 #include "tutti/message.hpp"
@@ -25,6 +26,7 @@ struct LinkScratch {
   std::vector<LinkItem> items;
   std::vector<transport::team::LinkHalf> halves;         ///< of what goes to other ranks or comes from them
   std::vector<transport::team::LinkTransfer> transfers;  ///< likewise
+  std::vector<transport::InsideMessage> inside;          ///< what stays in this process
 };
 
 }  // namespace tutti::collectives

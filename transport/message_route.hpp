@@ -6,14 +6,25 @@
 
 namespace tutti::transport {
 
-/// How the largest of the messages from and to other processes travels, if a batch has any.
-enum class MessageRoute : std::uint8_t { inside_process, by_nccl, direct, in_lines, through_slots };
-inline constexpr std::size_t message_route_count = 5;
+/// How the largest of the messages from and to other processes travels, or, if a batch has none, how those
+/// inside this process do.
+enum class MessageRoute : std::uint8_t { by_copies, by_kernels, by_nccl, direct, in_lines, through_slots };
+inline constexpr std::size_t message_route_count = 6;
 
-/// The messages of a batch that leave this process or come from another, as far as their way depends on them.
+/// The messages of a batch, as far as their way depends on them.
 struct MessageShape {
-  std::size_t count = 0;
-  std::uint64_t largest = 0;  ///< bytes
+  /// Some that go the same way.
+  struct Some {
+    std::size_t count = 0;
+    std::uint64_t largest = 0;  ///< bytes
+
+    void add(std::uint64_t bytes) noexcept {
+      ++count;
+      largest = largest < bytes ? bytes : largest;
+    }
+  };
+  Some far;     ///< from this process to others, and from others
+  Some inside;  ///< between its own members
 };
 
 }  // namespace tutti::transport

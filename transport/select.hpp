@@ -28,9 +28,11 @@ namespace tutti::transport {
 void require_possible(const Problem& problem, const team::TeamMeans& team);
 
 /// Likewise for messages: by NCCL where it is `wished` for, else direct, in lines, or through slots, the
-/// first that can carry the largest.
+/// first that can carry the largest. Those inside a process, if they are all, go by kernels or by copies.
 [[nodiscard]] MessageRoute select(const MessageShape& messages, const team::TeamMeans& team,
                                   TransportKind wished) noexcept;
+/// Whether kernels carry a batch's messages inside the process, one for each member that sends.
+[[nodiscard]] bool go_by_kernels(const MessageShape::Some& inside, const team::TeamMeans& team) noexcept;
 /// What is said of messages that go so; a plan without steps.
 [[nodiscard]] Plan plan_of(MessageRoute route, const team::TeamMeans& team);
 

@@ -118,10 +118,18 @@ void require_possible(const Problem& problem, const TeamMeans& team) {
 }
 
 MessageRoute select(const MessageShape& messages, const TeamMeans& team, TransportKind wished) noexcept {
-  if (messages.count == 0) return MessageRoute::inside_process;
+  if (messages.far.count == 0)
+    return go_by_kernels(messages.inside, team) ? MessageRoute::by_kernels : MessageRoute::by_copies;
   if (wished == TransportKind::nccl) return MessageRoute::by_nccl;
-  if (messages.largest > team::direct_messages_from(team)) return MessageRoute::direct;
-  return team.layout.goes_in_lines(messages.largest) ? MessageRoute::in_lines : MessageRoute::through_slots;
+  const std::uint64_t largest = messages.far.largest;
+  if (largest > team::direct_messages_from(team)) return MessageRoute::direct;
+  return team.layout.goes_in_lines(largest) ? MessageRoute::in_lines : MessageRoute::through_slots;
+}
+
+bool go_by_kernels(const MessageShape::Some& inside, const TeamMeans& team) noexcept {
+  // Windows in memory of devices are the sign that these reach one another.
+  if (team.windows != TransportKind::p2p || inside.largest > inside_tuning.kernels_to) return false;
+  return inside.largest > inside_tuning.kernels_from || inside.count > team.local_count;
 }
 
 Plan plan_of(MessageRoute route, const TeamMeans& team) {
@@ -131,8 +139,10 @@ Plan plan_of(MessageRoute route, const TeamMeans& team) {
     return result;
   };
   switch (route) {
-    case MessageRoute::inside_process:
+    case MessageRoute::by_copies:
       return plan(TransportKind::p2p, "copy engines");
+    case MessageRoute::by_kernels:
+      return plan(TransportKind::p2p, "one kernel per sender");
     case MessageRoute::by_nccl:
       return plan(TransportKind::nccl, "send and receive");
     case MessageRoute::direct:

@@ -73,6 +73,15 @@ struct LinkTuning {
   return {.lanes = 1, .slot_bytes = 256 << 10, .direct_from = 128 << 10, .line_lanes = 0};
 }
 
+/// Messages inside a process, by the largest of a batch: above so many bytes kernels carry them sooner than
+/// copy engines, which take 8 µs to begin, and up to how many. Several messages of one member are one kernel
+/// from the first byte on, as each copy costs the host what a kernel does.
+struct InsideTuning {
+  std::uint64_t kernels_from;
+  std::uint64_t kernels_to;
+};
+inline constexpr InsideTuning inside_tuning{.kernels_from = 256 * kib, .kernels_to = 4 * mib};
+
 /// Payloads for which inboxes of one process's rounds have room: larger ones are read where they lie.
 inline constexpr std::uint64_t process_inbox_payload = 1 * mib;
 /// Payloads up to which what one process does alone goes by rounds among its devices: kernels that wait for

@@ -11,8 +11,10 @@
 #include "tutti/stream.hpp"
 #include "tutti/virtual_devices.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -279,6 +281,40 @@ TEST(Messages, ArePatientlyWaitedForByWhoHasSentThemAndLeaves) {
     communicator->recv(tensor, 1);
     EXPECT_EQ(tensor.to_vector<std::int32_t>().front(), 1);
     communicator->check();
+  });
+}
+
+TEST(Messages, InsideAProcessGoByOneKernelForEachSenderOrByCopyEngines) {
+  expect_all_right(1, [](Exchange& exchange) {
+    if (device_count() < 2) return;
+    Communicator communicator(exchange, {.devices = {Device(0), Device(1)}});
+    const auto swap = [&](std::int64_t count, int messages_each) {
+      std::vector<Message> batch;
+      std::vector<Tensor> received;
+      for (int i = 0; i < messages_each; ++i) {
+        for (const int member : {0, 1}) {
+          const TensorOptions options{.dtype = DType::int32, .device = member};
+          batch.push_back(Message::send(full({count}, 10 * i + member, options), 1 - member));
+          received.push_back(full({count}, -1, options));
+          batch.push_back(Message::recv(received.back(), 1 - member));
+        }
+      }
+      communicator.batch_send_recv(batch);
+      for (std::size_t i = 0; i < received.size(); ++i) {
+        const auto expected = static_cast<std::int32_t>(10 * (i / 2) + 1 - i % 2);
+        const auto values = received[i].to_vector<std::int32_t>();
+        EXPECT_EQ(std::ranges::count(values, expected), count) << count << " elements, message " << i;
+      }
+      return communicator.last_plan().algorithm;
+    };
+    const bool reach = can_device_access_peer(0, 1) && can_device_access_peer(1, 0);
+    const std::string by_kernels = reach ? "one kernel per sender" : "copy engines";
+    for (const std::int64_t count : {1, 65'536, 1'048'577, 3'000'000})
+      EXPECT_EQ(swap(count, 1), "copy engines") << count;
+    for (const std::int64_t count : {65'537, 300'001, 1'048'576})
+      EXPECT_EQ(swap(count, 1), by_kernels) << count;
+    for (const std::int64_t count : {1, 7'777, 65'536}) EXPECT_EQ(swap(count, 3), by_kernels) << count;
+    EXPECT_EQ(swap(1'048'577, 2), "copy engines");
   });
 }
 
