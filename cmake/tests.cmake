@@ -28,6 +28,12 @@ option(
   OFF
 )
 mark_as_advanced(TUTTI_TEST_SHARED_GPUS)
+option(
+  TUTTI_TEST_COMPUTE_SANITIZER
+  "Register tests that bring compute-sanitizer with them; the others get it from TUTTI_TEST_LAUNCHER"
+  OFF
+)
+mark_as_advanced(TUTTI_TEST_COMPUTE_SANITIZER)
 # A compiler cache takes part if told that only what is used of these headers counts, and if their times do not.
 if(TUTTI_TEST_PCH AND CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$")
   set(tutti_sloppiness pch_defines,time_macros)
@@ -320,4 +326,42 @@ function(tutti_mpi_run test_name)
   if(arg_BACKEND STREQUAL cuda AND NOT TUTTI_TEST_SHARED_GPUS)
     set_tests_properties(${test_name} PROPERTIES RESOURCE_LOCK gpus)
   endif()
+endfunction()
+
+# tutti_sanitized_test(<name> TOOL memcheck|racecheck TARGET <test program> FILTER <tests> [RANKS <count>])
+#
+# Four ctest entries, each with its share of the program's tests, under a tool of compute-sanitizer, named <tool>.<name>.<number>
+# and labelled cuda: of RANKS that mpirun starts, each under its own.
+function(tutti_sanitized_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TOOL;TARGET;FILTER;RANKS" "")
+  set(command compute-sanitizer --tool ${arg_TOOL} --report-api-errors no --error-exitcode 99 --print-limit 20)
+  if(arg_TOOL STREQUAL racecheck)
+    list(REMOVE_ITEM command --report-api-errors no)
+  endif()
+  if(arg_RANKS)
+    list(PREPEND command ${PROJECT_SOURCE_DIR}/tests/mpi/run_ranks ${arg_RANKS})
+  endif()
+  math(EXPR timeout "120 * ${TUTTI_TEST_TIMEOUT_SCALE}")
+  set(shards 4)
+  foreach(shard RANGE 1 ${shards})
+    math(EXPR index "${shard} - 1")
+    set(test_name ${arg_TOOL}.${name}.${shard})
+    add_test(
+      NAME ${test_name}
+      COMMAND ${command} $<TARGET_FILE:${arg_TARGET}> --gtest_brief=1 --gtest_filter=${arg_FILTER}
+    )
+    set_tests_properties(
+      ${test_name}
+      PROPERTIES
+        ENVIRONMENT "TUTTI_BACKEND=cuda;GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}"
+        TIMEOUT ${timeout}
+        COST ${timeout}
+        PROCESSORS 2
+        FAIL_REGULAR_EXPRESSION "\\[  PASSED  \\] 0 tests"
+        LABELS cuda
+    )
+    if(NOT TUTTI_TEST_SHARED_GPUS)
+      set_tests_properties(${test_name} PROPERTIES RESOURCE_LOCK gpus)
+    endif()
+  endforeach()
 endfunction()

@@ -147,7 +147,7 @@ def suites(checks):
         tests = [
             f"{step['name']}: {step['outcome']}, {step['seconds']} s"
             for step in check.steps
-            if re.search(r"tests|memcheck|racecheck|build", step["name"])
+            if re.search(r"tests|memcheck|racecheck|sanitizers|build", step["name"])
         ]
         if any(not name.startswith("build") for name in tests):
             facts = check.facts
