@@ -141,9 +141,11 @@ transport::MessageShape LinkCall::shape() const {
     const std::uint64_t bytes = item.message.tensor().nbytes();
     if (!is_local(item)) {
       shape.far.add(bytes);
-    } else if (!is_received(item)) {
-      shape.inside.add(bytes);
+      continue;
     }
+    if (!is_received(item)) shape.inside.add(bytes);
+    const auto& storage = item.message.tensor().storage();
+    if (!storage || !storage->is_library_memory()) shape.has_foreign_memory = true;
   }
   return shape;
 }
@@ -208,7 +210,7 @@ void LinkCall::copy_pairs() const {
                        .target = address_of(to.dense),
                        .bytes = from.dense.nbytes()});
   }
-  context_.messages().copy(shape().inside, inside_, streams_);
+  context_.messages().copy(shape(), inside_, streams_);
 }
 
 void LinkCall::keep_memory() const {

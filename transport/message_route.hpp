@@ -25,6 +25,9 @@ struct MessageShape {
   };
   Some far;     ///< from this process to others, and from others
   Some inside;  ///< between its own members
+  /// Some of those inside are memory that the library has not allocated: other devices' kernels may not reach
+  /// it, while copy engines move whatever the driver knows.
+  bool has_foreign_memory = false;
 };
 
 }  // namespace tutti::transport

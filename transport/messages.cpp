@@ -40,7 +40,7 @@ const std::shared_ptr<const Plan>& MessageLauncher::plan_for(const MessageShape&
   return kept;
 }
 
-void MessageLauncher::copy(const MessageShape::Some& inside, std::span<const InsideMessage> messages,
+void MessageLauncher::copy(const MessageShape& shape, std::span<const InsideMessage> messages,
                            const std::vector<backend::StreamRef>& streams) {
   const auto once_for_each_two = [&](const auto& order) {
     auto last = std::pair(streams.size(), streams.size());
@@ -53,7 +53,7 @@ void MessageLauncher::copy(const MessageShape::Some& inside, std::span<const Ins
   };
   // None waits for another: they go both ways at once.
   once_for_each_two([&](const auto& sender, const auto& receiver) { runtime_.order(receiver, sender); });
-  if (go_by_kernels(inside, means_)) {
+  if (go_by_kernels(shape, means_)) {
     copy_by_kernels(messages, streams);
   } else {
     for (const InsideMessage& message : messages) {

@@ -42,9 +42,9 @@ class MessageLauncher {
   [[nodiscard]] const std::shared_ptr<const Plan>& plan_for(const MessageShape& messages);
 
   /// Queues what local members send to one another, on the senders' `streams`; the receivers' wait for it.
-  /// Messages of one sender stand together, and among these those to one receiver. `inside`: what they are
-  /// like.
-  void copy(const MessageShape::Some& inside, std::span<const InsideMessage> messages,
+  /// Messages of one sender stand together, and among these those to one receiver. `shape`: what the
+  /// batch is like.
+  void copy(const MessageShape& shape, std::span<const InsideMessage> messages,
             const std::vector<backend::StreamRef>& streams);
   /// Queues what local members send to members of other processes and receive from them on the local members'
   /// `streams`. `number`: of the batch as `team::Links::post` has said; its streams are marked unless it is

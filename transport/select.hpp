@@ -32,7 +32,7 @@ void require_possible(const Problem& problem, const team::TeamMeans& team);
 [[nodiscard]] MessageRoute select(const MessageShape& messages, const team::TeamMeans& team,
                                   TransportKind wished) noexcept;
 /// Whether kernels carry a batch's messages inside the process, one for each member that sends.
-[[nodiscard]] bool go_by_kernels(const MessageShape::Some& inside, const team::TeamMeans& team) noexcept;
+[[nodiscard]] bool go_by_kernels(const MessageShape& messages, const team::TeamMeans& team) noexcept;
 /// What is said of messages that go so; a plan without steps.
 [[nodiscard]] Plan plan_of(MessageRoute route, const team::TeamMeans& team);
 

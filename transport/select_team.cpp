@@ -119,16 +119,18 @@ void require_possible(const Problem& problem, const TeamMeans& team) {
 
 MessageRoute select(const MessageShape& messages, const TeamMeans& team, TransportKind wished) noexcept {
   if (messages.far.count == 0)
-    return go_by_kernels(messages.inside, team) ? MessageRoute::by_kernels : MessageRoute::by_copies;
+    return go_by_kernels(messages, team) ? MessageRoute::by_kernels : MessageRoute::by_copies;
   if (wished == TransportKind::nccl) return MessageRoute::by_nccl;
   const std::uint64_t largest = messages.far.largest;
   if (largest > team::direct_messages_from(team)) return MessageRoute::direct;
   return team.layout.goes_in_lines(largest) ? MessageRoute::in_lines : MessageRoute::through_slots;
 }
 
-bool go_by_kernels(const MessageShape::Some& inside, const TeamMeans& team) noexcept {
+bool go_by_kernels(const MessageShape& messages, const TeamMeans& team) noexcept {
   // Windows in memory of devices are the sign that these reach one another.
-  if (team.windows != TransportKind::p2p || inside.largest > inside_tuning.kernels_to) return false;
+  if (team.windows != TransportKind::p2p || messages.has_foreign_memory) return false;
+  const MessageShape::Some& inside = messages.inside;
+  if (inside.largest > inside_tuning.kernels_to) return false;
   return inside.largest > inside_tuning.kernels_from || inside.count > team.local_count;
 }
 

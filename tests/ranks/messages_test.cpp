@@ -288,7 +288,7 @@ TEST(Messages, InsideAProcessGoByOneKernelForEachSenderOrByCopyEngines) {
   expect_all_right(1, [](Exchange& exchange) {
     if (device_count() < 2) return;
     Communicator communicator(exchange, {.devices = {Device(0), Device(1)}});
-    const auto swap = [&](std::int64_t count, int messages_each) {
+    const auto swap = [&](std::int64_t count, int messages_each, bool into_foreign_memory = false) {
       std::vector<Message> batch;
       std::vector<Tensor> received;
       for (int i = 0; i < messages_each; ++i) {
@@ -296,7 +296,8 @@ TEST(Messages, InsideAProcessGoByOneKernelForEachSenderOrByCopyEngines) {
           const TensorOptions options{.dtype = DType::int32, .device = member};
           batch.push_back(Message::send(full({count}, 10 * i + member, options), 1 - member));
           received.push_back(full({count}, -1, options));
-          batch.push_back(Message::recv(received.back(), 1 - member));
+          const Tensor& target = received.back();
+          batch.push_back(Message::recv(into_foreign_memory ? Tensor(target.view()) : target, 1 - member));
         }
       }
       communicator.batch_send_recv(batch);
@@ -315,6 +316,7 @@ TEST(Messages, InsideAProcessGoByOneKernelForEachSenderOrByCopyEngines) {
       EXPECT_EQ(swap(count, 1), by_kernels) << count;
     for (const std::int64_t count : {1, 7'777, 65'536}) EXPECT_EQ(swap(count, 3), by_kernels) << count;
     EXPECT_EQ(swap(1'048'577, 2), "copy engines");
+    EXPECT_EQ(swap(300'001, 2, true), "copy engines");
   });
 }
 
