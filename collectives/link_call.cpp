@@ -138,14 +138,20 @@ void LinkCall::collect_transfers() {
 transport::MessageShape LinkCall::shape() const {
   transport::MessageShape shape;
   for (const LinkItem& item : items_) {
-    const std::uint64_t bytes = item.message.tensor().nbytes();
+    const Tensor& tensor = item.message.tensor();
     if (!is_local(item)) {
-      shape.far.add(bytes);
-      continue;
+      shape.far.add(tensor.nbytes());
+    } else if (!tensor.storage() || !tensor.storage()->is_library_memory()) {
+      shape.has_foreign_memory = true;
     }
-    if (!is_received(item)) shape.inside.add(bytes);
-    const auto& storage = item.message.tensor().storage();
-    if (!storage || !storage->is_library_memory()) shape.has_foreign_memory = true;
+  }
+  auto last = streams_.size();
+  for (const LocalPair& pair : pairs_) {
+    const LinkItem& from = items_[pair.sent];
+    if (from.message.tensor().nbytes() == 0) continue;
+    shape.inside.add(from.message.tensor().nbytes());
+    shape.senders_inside += from.local == last ? 0 : 1;
+    last = from.local;
   }
   return shape;
 }

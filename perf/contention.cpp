@@ -107,7 +107,7 @@ ContendedTimes measure_contention(const Contender& measured, const Contender& ot
       throw Error(
           ErrorCode::internal,
           "contention: what is measured goes on after the other work has ended, however much of that is "
-          "queued; expected units of it that take the devices longer than they take the host to queue");
+          "queued; expected work whose units take the devices longer than they take the host to queue");
     }
     beside.push_back(*time);
   }

@@ -24,7 +24,8 @@ struct MessageShape {
     }
   };
   Some far;     ///< from this process to others, and from others
-  Some inside;  ///< between its own members
+  Some inside;  ///< between its own members, but for empty ones
+  std::size_t senders_inside = 0;
   /// Some of those inside are memory that the library has not allocated: other devices' kernels may not reach
   /// it, while copy engines move whatever the driver knows.
   bool has_foreign_memory = false;

@@ -130,8 +130,10 @@ bool go_by_kernels(const MessageShape& messages, const TeamMeans& team) noexcept
   // Windows in memory of devices are the sign that these reach one another.
   if (team.windows != TransportKind::p2p || messages.has_foreign_memory) return false;
   const MessageShape::Some& inside = messages.inside;
-  if (inside.largest > inside_tuning.kernels_to) return false;
-  return inside.largest > inside_tuning.kernels_from || inside.count > team.local_count;
+  if (inside.largest > inside_tuning.kernels_to ||
+      team.most_multiprocessors < inside_tuning.least_multiprocessors)
+    return false;
+  return inside.largest > inside_tuning.kernels_from || inside.count > messages.senders_inside;
 }
 
 Plan plan_of(MessageRoute route, const TeamMeans& team) {

@@ -74,13 +74,16 @@ struct LinkTuning {
 }
 
 /// Messages inside a process, by the largest of a batch: above so many bytes kernels carry them sooner than
-/// copy engines, which take 8 µs to begin, and up to how many. Several messages of one member are one kernel
-/// from the first byte on, as each copy costs the host what a kernel does.
+/// copy engines, which begin slowly, and up to how many. Where a member sends several they are one kernel
+/// from the first byte on, as each copy costs the host what a kernel does. A kernel that may hold but a few
+/// multiprocessors is slower than a copy, which holds none.
 struct InsideTuning {
   std::uint64_t kernels_from;
   std::uint64_t kernels_to;
+  std::uint32_t least_multiprocessors;
 };
-inline constexpr InsideTuning inside_tuning{.kernels_from = 256 * kib, .kernels_to = 4 * mib};
+inline constexpr InsideTuning inside_tuning{
+    .kernels_from = 256 * kib, .kernels_to = 4 * mib, .least_multiprocessors = 32};
 
 /// Payloads for which inboxes of one process's rounds have room: larger ones are read where they lie.
 inline constexpr std::uint64_t process_inbox_payload = 1 * mib;

@@ -287,8 +287,16 @@ TEST(Messages, ArePatientlyWaitedForByWhoHasSentThemAndLeaves) {
 TEST(Messages, InsideAProcessGoByOneKernelForEachSenderOrByCopyEngines) {
   expect_all_right(1, [](Exchange& exchange) {
     if (device_count() < 2) return;
-    Communicator communicator(exchange, {.devices = {Device(0), Device(1)}});
-    const auto swap = [&](std::int64_t count, int messages_each, bool into_foreign_memory = false) {
+    const bool reach = can_device_access_peer(0, 1) && can_device_access_peer(1, 0);
+    const auto options_of = [&](std::optional<int> multiprocessors) {
+      CommunicatorOptions options{.devices = {Device(0), Device(1)}, .multiprocessors = multiprocessors};
+      if (reach) options.transport = TransportKind::p2p;
+      return options;
+    };
+    Communicator unbounded(exchange, options_of({}));
+    Communicator bounded(exchange, options_of(31));
+    const auto swap = [&](Communicator& communicator, std::int64_t count, int messages_each,
+                          bool into_foreign_memory = false) {
       std::vector<Message> batch;
       std::vector<Tensor> received;
       for (int i = 0; i < messages_each; ++i) {
@@ -308,15 +316,33 @@ TEST(Messages, InsideAProcessGoByOneKernelForEachSenderOrByCopyEngines) {
       }
       return communicator.last_plan().algorithm;
     };
-    const bool reach = can_device_access_peer(0, 1) && can_device_access_peer(1, 0);
     const std::string by_kernels = reach ? "one kernel per sender" : "copy engines";
     for (const std::int64_t count : {1, 65'536, 1'048'577, 3'000'000})
-      EXPECT_EQ(swap(count, 1), "copy engines") << count;
+      EXPECT_EQ(swap(unbounded, count, 1), "copy engines") << count;
     for (const std::int64_t count : {65'537, 300'001, 1'048'576})
-      EXPECT_EQ(swap(count, 1), by_kernels) << count;
-    for (const std::int64_t count : {1, 7'777, 65'536}) EXPECT_EQ(swap(count, 3), by_kernels) << count;
-    EXPECT_EQ(swap(1'048'577, 2), "copy engines");
-    EXPECT_EQ(swap(300'001, 2, true), "copy engines");
+      EXPECT_EQ(swap(unbounded, count, 1), by_kernels) << count;
+    for (const std::int64_t count : {1, 7'777, 65'536})
+      EXPECT_EQ(swap(unbounded, count, 3), by_kernels) << count;
+    EXPECT_EQ(swap(unbounded, 1'048'577, 2), "copy engines");
+    EXPECT_EQ(swap(unbounded, 300'001, 2, true), "copy engines");
+    EXPECT_EQ(swap(bounded, 300'001, 2), "copy engines");
+    const Tensor nothing = empty({0}, {.device = 0});
+    const auto one_and_empty_ones = [&](const Tensor& sent) {
+      const Tensor own = empty_like(sent);
+      unbounded.batch_send_recv({Message::send(sent, 0), Message::recv(own, 0), Message::send(nothing, 0),
+                                 Message::recv(nothing, 0)});
+      EXPECT_EQ(own.to_vector<float>(), sent.to_vector<float>());
+      return unbounded.last_plan().algorithm;
+    };
+    EXPECT_EQ(one_and_empty_ones(full({5}, 3, {.device = 0})), "copy engines");
+    const Tensor sent = full({5}, 4, {.device = 0});
+    const Tensor own = empty_like(sent);
+    const Tensor others = empty({5}, {.device = 1});
+    unbounded.batch_send_recv(
+        {Message::send(sent, 0), Message::recv(own, 0), Message::send(sent, 1), Message::recv(others, 0)});
+    EXPECT_EQ(unbounded.last_plan().algorithm, by_kernels);  // one of two members sends two
+    EXPECT_EQ(own.to_vector<float>(), sent.to_vector<float>());
+    EXPECT_EQ(others.to_vector<float>(), sent.to_vector<float>());
   });
 }
 

@@ -18,6 +18,7 @@ namespace tutti::transport::team {
           .local_count = team.membership().local_count(),
           .spans_hosts = team.membership().spans_hosts(),
           .windows = windows.transport(),
+          .most_multiprocessors = team.settings().most_multiprocessors,
           .windows_reason = windows.reason()};
 }
 
