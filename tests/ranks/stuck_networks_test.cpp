@@ -27,7 +27,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Of this process, calls of the network do not return.
+/// Of this process, calls of the network are not to return, and one has come that does not.
+std::atomic<bool> is_to_stick = false;
 std::atomic<bool> is_stuck = false;
 
 class StickyNetwork final : public Network {
@@ -37,7 +38,10 @@ class StickyNetwork final : public Network {
   [[nodiscard]] std::string name() const override { return "glue"; }
   void send(int target, std::vector<std::byte> bytes) override { network_->send(target, std::move(bytes)); }
   [[nodiscard]] std::optional<Message> receive() override {
-    while (is_stuck) std::this_thread::sleep_for(1ms);
+    while (is_to_stick) {
+      is_stuck = true;
+      std::this_thread::sleep_for(1ms);
+    }
     return network_->receive();
   }
   [[nodiscard]] bool is_delivered() override { return network_->is_delivered(); }
@@ -66,9 +70,10 @@ class StickyExchange final : public Exchange {
   Exchange& exchange_;
 };
 
-/// What all ranks hear of a call after which `happens` comes over some of them.
+/// What all ranks hear of a call where some networks are stuck before anybody makes it, and `happens` comes
+/// over some ranks then.
 template <class Happens>
-std::string failure_after(Exchange& exchange, const Happens& happens) {
+std::string failure_after(Exchange& exchange, bool sticks, const Happens& happens) {
   StickyExchange sticky(exchange);
   std::string text;
   std::optional<Communicator> communicator = make_patient(sticky);
@@ -76,6 +81,8 @@ std::string failure_after(Exchange& exchange, const Happens& happens) {
   communicator->all_reduce_add({tensor}, {tensor});
   synchronize(0);
   std::this_thread::sleep_for(timeout / 4);  // the others have heard of it, and of one another
+  is_to_stick = sticks;
+  while (is_stuck != sticks) std::this_thread::sleep_for(1ms);
   transport::team::synchronize(exchange);
   happens();
   const Stopwatch watch;
@@ -99,9 +106,7 @@ testing::AssertionResult blames_none_of(const std::vector<int>& ranks, const std
 TEST(StuckNetworks, TheRankWhoseNetworkIsStuckIsNamedByAllAndNobodyElse) {
   expect_all_right(4, [](Exchange& exchange) {
     pretend_host(exchange.rank() / 2);
-    const std::string text = failure_after(exchange, [&] {
-      if (exchange.rank() == 0) is_stuck = true;
-    });
+    const std::string text = failure_after(exchange, exchange.rank() == 0, [] {});
     EXPECT_TRUE(mentions(text, {"all_reduce_add", within_timeout, "the network thread of rank 0",
                                 "has not come back from glue"}));
     EXPECT_TRUE(blames_none_of({0, 1, 2, 3}, text));
@@ -112,8 +117,7 @@ TEST(StuckNetworks, ARankBehindOneIsJudgedByWhatItsNeighboursSay) {
   // Rank 0 should hear rank 2, of which rank 3 knows.
   Ranks ranks(4, [](Exchange& exchange) {
     pretend_host(exchange.rank() / 2);
-    const std::string text = failure_after(exchange, [&] {
-      if (exchange.rank() == 0) is_stuck = true;
+    const std::string text = failure_after(exchange, exchange.rank() == 0, [&] {
       if (exchange.rank() == 2) std::raise(SIGSTOP);
     });
     if (exchange.rank() == 2) return;
@@ -127,8 +131,7 @@ TEST(StuckNetworks, ARankBehindOneIsJudgedByWhatItsNeighboursSay) {
 TEST(StuckNetworks, ARankKilledBehindOneIsNamedByItsNeighbours) {
   Ranks ranks(4, [](Exchange& exchange) {
     pretend_host(exchange.rank() / 2);
-    const std::string text = failure_after(exchange, [&] {
-      if (exchange.rank() == 0) is_stuck = true;
+    const std::string text = failure_after(exchange, exchange.rank() == 0, [&] {
       if (exchange.rank() == 2) std::raise(SIGKILL);
     });
     EXPECT_TRUE(mentions(text, {"rank 2", "is gone"}));
@@ -141,9 +144,8 @@ TEST(StuckNetworks, ARankOfWhichNobodyHearsIsNamedAsSuch) {
   // Rank 1 is alone on its host, and those who should hear it are stuck.
   Ranks ranks(3, [](Exchange& exchange) {
     pretend_host(exchange.rank() % 2);
-    const std::string text = failure_after(exchange, [&] {
+    const std::string text = failure_after(exchange, exchange.rank() != 1, [&] {
       if (exchange.rank() == 1) std::raise(SIGKILL);
-      is_stuck = true;
     });
     EXPECT_TRUE(mentions(text, {"the network thread of rank 0", "the network thread of rank 2",
                                 "nothing is heard of rank 1, its last known call is all_reduce_add"}));
