@@ -135,7 +135,7 @@ void LinkCall::collect_transfers() {
   }
 }
 
-transport::MessageShape LinkCall::shape() const {
+transport::MessageShape LinkCall::find_shape() const {
   transport::MessageShape shape;
   for (const LinkItem& item : items_) {
     const Tensor& tensor = item.message.tensor();
@@ -183,6 +183,7 @@ void LinkCall::run() {
   require_apart();
   pair_up();
   if (items_.empty()) return;
+  shape_ = find_shape();
   const watching::CallRange range([this] { return watched(); });
   context_.launcher().begin(streams_);
   pack();
@@ -216,7 +217,7 @@ void LinkCall::copy_pairs() const {
                        .target = address_of(to.dense),
                        .bytes = from.dense.nbytes()});
   }
-  context_.messages().copy(shape(), inside_, streams_);
+  context_.messages().copy(shape_, inside_, streams_);
 }
 
 void LinkCall::keep_memory() const {

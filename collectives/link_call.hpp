@@ -53,9 +53,10 @@ class LinkCall final : public TeamTurn {
   void collect_transfers();
   void enqueue(std::uint64_t number);
   void keep_memory() const;
-  [[nodiscard]] transport::MessageShape shape() const;
+  /// Of paired messages.
+  [[nodiscard]] transport::MessageShape find_shape() const;
   [[nodiscard]] const std::shared_ptr<const transport::Plan>& plan() const {
-    return context_.messages().plan_for(shape());
+    return context_.messages().plan_for(shape_);
   }
   /// "4000 float32 to member 1, 10 int8 from member 2 and 3 more".
   [[nodiscard]] std::string messages_in_words() const;
@@ -67,6 +68,7 @@ class LinkCall final : public TeamTurn {
   std::vector<transport::team::LinkTransfer>& transfers_;
   std::vector<transport::InsideMessage>& inside_;
   std::vector<LocalPair> pairs_;
+  transport::MessageShape shape_;
 };
 
 }  // namespace tutti::collectives
