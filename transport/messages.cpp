@@ -80,10 +80,9 @@ void MessageLauncher::copy_by_kernels(std::span<const InsideMessage> messages,
     }
     const bool is_last = i + 1 == messages.size() || messages[i + 1].sender != message.sender;
     if (!is_last || segments_.empty()) continue;
-    runtime_.backend().fan_out(streams[message.sender],
-                               {.segments = segments_,
-                                .pointers = pointers_,
-                                .most_multiprocessors = team_.settings().most_multiprocessors});
+    runtime_.backend().fan_out(
+        streams[message.sender],
+        {.segments = segments_, .pointers = pointers_, .most_multiprocessors = means_.most_multiprocessors});
     segments_.clear();
     pointers_.clear();
   }

@@ -76,7 +76,8 @@ struct LinkTuning {
 /// Messages inside a process, by the largest of a batch: above so many bytes kernels carry them sooner than
 /// copy engines, which begin slowly, and up to how many. Where a member sends several they are one kernel
 /// from the first byte on, as each copy costs the host what a kernel does. A kernel that may hold but a few
-/// multiprocessors is slower than a copy, which holds none.
+/// multiprocessors is slower than a copy, which holds none. All of that is inferred from what copies, and
+/// direct rounds, have taken on 2x H200, not measured.
 struct InsideTuning {
   std::uint64_t kernels_from;
   std::uint64_t kernels_to;

@@ -33,10 +33,10 @@ struct TeamMeans {
   bool spans_hosts = false;
   /// What windows are made of: p2p in device memory, staged in the host's, and then why not p2p.
   TransportKind windows = TransportKind::staged;
-  std::uint32_t most_multiprocessors = backend::all_multiprocessors;  ///< that a kernel may hold
   std::string windows_reason{};
-  std::shared_ptr<TeamNccl> nccl{};  ///< none: it carries nothing
-  std::string nccl_refusal{};        ///< why not
+  std::uint32_t most_multiprocessors = backend::all_multiprocessors;  ///< that a kernel may hold
+  std::shared_ptr<TeamNccl> nccl{};                                   ///< none: it carries nothing
+  std::string nccl_refusal{};                                         ///< why not
 };
 
 struct RoundChoice {

@@ -18,8 +18,8 @@ namespace tutti::transport::team {
           .local_count = team.membership().local_count(),
           .spans_hosts = team.membership().spans_hosts(),
           .windows = windows.transport(),
-          .most_multiprocessors = team.settings().most_multiprocessors,
-          .windows_reason = windows.reason()};
+          .windows_reason = windows.reason(),
+          .most_multiprocessors = team.settings().most_multiprocessors};
 }
 
 }  // namespace tutti::transport::team
