@@ -3,6 +3,9 @@
 
 #include "backend/work_label.hpp"
 #include "collectives/disjoint.hpp"
+#include "transport/launch.hpp"
+#include "transport/rounds/round_plan.hpp"
+#include "transport/select.hpp"
 
 #include <algorithm>
 #include <array>
@@ -135,25 +138,61 @@ void LinkCall::collect_transfers() {
   }
 }
 
-transport::MessageShape LinkCall::find_shape() const {
-  transport::MessageShape shape;
-  for (const LinkItem& item : items_) {
-    const Tensor& tensor = item.message.tensor();
-    if (!is_local(item)) {
-      shape.far.add(tensor.nbytes());
-    } else if (!tensor.storage() || !tensor.storage()->is_library_memory()) {
-      shape.has_foreign_memory = true;
-    }
-  }
-  auto last = streams_.size();
+void LinkCall::collect_inside() {
+  inside_.clear();
   for (const LocalPair& pair : pairs_) {
     const LinkItem& from = items_[pair.sent];
-    if (from.message.tensor().nbytes() == 0) continue;
-    shape.inside.add(from.message.tensor().nbytes());
-    shape.senders_inside += from.local == last ? 0 : 1;
-    last = from.local;
+    const LinkItem& to = items_[pair.received];
+    if (from.dense.nbytes() == 0) continue;
+    inside_.push_back({.sender = from.local,
+                       .receiver = to.local,
+                       .source = address_of(from.dense),
+                       .target = address_of(to.dense),
+                       .bytes = from.dense.nbytes()});
   }
+}
+
+transport::MessageShape LinkCall::find_shape() const {
+  transport::MessageShape shape;
+  for (const transport::team::LinkTransfer& transfer : transfers_) shape.far.add(transfer.bytes);
+  std::array<bool, transport::team::most_local_members> has_part{};
+  for (const transport::InsideMessage& message : inside_) {
+    shape.inside.add(message.bytes);
+    if (message.sender != message.receiver) has_part[message.sender] = has_part[message.receiver] = true;
+  }
+  const auto involved = static_cast<std::size_t>(std::ranges::count(has_part, true));
+  shape.is_among_all = involved > 0 && involved == team_.membership().member_count();
   return shape;
+}
+
+std::shared_ptr<const transport::Plan> LinkCall::find_plan() {
+  transport::MessageShape shape = find_shape();
+  if (transport::are_better_in_a_round(shape, context_.means())) {
+    std::shared_ptr<const transport::Plan> plan = context_.plan_for(inside_);
+    bind();
+    if (can_give(*transport::rounds_of(*plan))) return plan;
+  }
+  return context_.messages().plan_for(shape);
+}
+
+bool LinkCall::can_give(const transport::team::RoundPlan& rounds) {
+  if (rounds.protocol != transport::team::Protocol::direct) return true;
+  for (std::size_t local = 0; local < rounds.given.size(); ++local) {
+    for (const transport::BufferId buffer : rounds.given[local]) {
+      // The only rank opens nothing: it is but looked at.
+      if (!team_.registrations()->add(0, local, operands_.addresses[buffer], is_captured())) return false;
+    }
+  }
+  return true;
+}
+
+void LinkCall::bind() {
+  operands_.addresses.clear();
+  for (const transport::InsideMessage& message : inside_)
+    operands_.addresses.insert(operands_.addresses.end(), {message.source, message.target});
+  operands_.lanes = streams_;
+  operands_.storages.clear();
+  operands_.operation = {};
 }
 
 std::string LinkCall::messages_in_words() const {
@@ -170,7 +209,7 @@ std::string LinkCall::messages_in_words() const {
 }
 
 watching::WatchedCall LinkCall::watched() const {
-  watching::WatchedCall watched = TeamTurn::watched(plan()->summary);
+  watching::WatchedCall watched = TeamTurn::watched(plan_->summary);
   watched.messages_by = name_;
   watched.messages = messages_in_words();
   for (const LinkItem& item : items_) watched.bytes += item.message.tensor().nbytes();
@@ -183,13 +222,21 @@ void LinkCall::run() {
   require_apart();
   pair_up();
   if (items_.empty()) return;
-  shape_ = find_shape();
-  const watching::CallRange range([this] { return watched(); });
   context_.launcher().begin(streams_);
   pack();
+  collect_inside();
   collect_transfers();
-  // What fails here ends the team, too: some halves may have got their numbers.
-  carry_out([&] { enqueue(halves_.empty() ? 0 : team_.links().post(halves_, is_captured())); });
+  plan_ = find_plan();
+  const watching::CallRange range([this] { return watched(); });
+  if (transport::rounds_of(*plan_) == nullptr) {
+    // What fails here ends the team, too: some halves may have got their numbers.
+    return carry_out([&] { enqueue(halves_.empty() ? 0 : team_.links().post(halves_, is_captured())); });
+  }
+  const transport::team::Signature signature{.are_messages = true,
+                                             .tensors = static_cast<std::uint32_t>(inside_.size())};
+  const std::uint64_t sequence = team_.calls().post(signature, is_captured());
+  carry_out([&] { enqueue(sequence); });
+  team_.calls().has_queued(sequence);
 }
 
 void LinkCall::enqueue(std::uint64_t number) {
@@ -198,26 +245,15 @@ void LinkCall::enqueue(std::uint64_t number) {
     const auto* const link_call = static_cast<const LinkCall*>(call);
     return fmt::format("{} of a communicator: {}", link_call->name_, link_call->messages_in_words());
   });
-  copy_pairs();
-  if (!transfers_.empty())
-    context_.messages().launch(context_.launcher().launching(), number, transfers_, streams_);
-  context_.set_last_plan(plan());
-  packing_.unpack();
-}
-
-void LinkCall::copy_pairs() const {
-  if (pairs_.empty()) return;
-  inside_.clear();
-  for (const LocalPair& pair : pairs_) {
-    const LinkItem& from = items_[pair.sent];
-    const LinkItem& to = items_[pair.received];
-    inside_.push_back({.sender = from.local,
-                       .receiver = to.local,
-                       .source = address_of(from.dense),
-                       .target = address_of(to.dense),
-                       .bytes = from.dense.nbytes()});
+  if (transport::rounds_of(*plan_) != nullptr) {
+    transport::launch_of_team(context_.runtime(), *plan_, operands_, {}, {context_.launcher(), number});
+  } else {
+    context_.messages().copy(inside_, streams_);
+    if (!transfers_.empty())
+      context_.messages().launch(context_.launcher().launching(), number, transfers_, streams_);
   }
-  context_.messages().copy(shape_, inside_, streams_);
+  context_.set_last_plan(plan_);
+  packing_.unpack();
 }
 
 void LinkCall::keep_memory() const {

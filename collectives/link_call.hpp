@@ -25,7 +25,8 @@ class LinkCall final : public TeamTurn {
         items_(context.scratch().links.items),
         halves_(context.scratch().links.halves),
         transfers_(context.scratch().links.transfers),
-        inside_(context.scratch().links.inside) {}
+        inside_(context.scratch().links.inside),
+        operands_(context.scratch().operands) {}
 
   /// Adds a message, `names` being those of its tensor and of its other member. Throws
   /// Error(invalid_argument).
@@ -48,16 +49,19 @@ class LinkCall final : public TeamTurn {
   /// The sides of messages inside this process, in order; those from one member to another stand together.
   void pair_up();
   void pack();
-  void copy_pairs() const;
+  /// What stays inside this process.
+  void collect_inside();
   /// What goes to other ranks, and comes from them.
   void collect_transfers();
-  void enqueue(std::uint64_t number);
-  void keep_memory() const;
-  /// Of paired messages.
+  /// Of what has been collected.
   [[nodiscard]] transport::MessageShape find_shape() const;
-  [[nodiscard]] const std::shared_ptr<const transport::Plan>& plan() const {
-    return context_.messages().plan_for(shape_);
-  }
+  [[nodiscard]] std::shared_ptr<const transport::Plan> find_plan();
+  /// Whether each member can be given the memory of others' that the round gives it.
+  [[nodiscard]] bool can_give(const transport::team::RoundPlan& rounds);
+  /// `number`: of the round among the calls, or of the batch among those on links (0: there is none).
+  void enqueue(std::uint64_t number);
+  void bind();
+  void keep_memory() const;
   /// "4000 float32 to member 1, 10 int8 from member 2 and 3 more".
   [[nodiscard]] std::string messages_in_words() const;
   [[nodiscard]] watching::WatchedCall watched() const;
@@ -67,8 +71,9 @@ class LinkCall final : public TeamTurn {
   std::vector<transport::team::LinkHalf>& halves_;
   std::vector<transport::team::LinkTransfer>& transfers_;
   std::vector<transport::InsideMessage>& inside_;
+  transport::Operands& operands_;  ///< of a round
   std::vector<LocalPair> pairs_;
-  transport::MessageShape shape_;
+  std::shared_ptr<const transport::Plan> plan_;
 };
 
 }  // namespace tutti::collectives

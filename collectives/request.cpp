@@ -347,4 +347,36 @@ void describe(const Request& request, Problem& problem) {
   if (!request.parts.empty()) problem.shape.counted = count_moved(problem);
 }
 
+void describe(std::span<const transport::InsideMessage> messages, Problem& problem) {
+  struct Has {
+    std::size_t messages = 0;
+    std::uint64_t bytes = 0;
+  };
+  const std::size_t members = problem.lane_devices.size();
+  std::vector<Has> sent(members);
+  std::vector<Has> received(members);
+  transport::CallShape& shape = problem.shape;
+  shape = {.collective = Collective::all_to_all, .members = members};
+  const auto add = [&](Has& has, std::uint64_t bytes) {
+    has = {has.messages + 1, has.bytes + bytes};
+    shape.tensors = std::max(shape.tensors, has.messages);
+    shape.payload = std::max(shape.payload, has.bytes);
+  };
+  for (const transport::InsideMessage& message : messages) {
+    const auto source = static_cast<transport::BufferId>(problem.homes.size());
+    problem.homes.push_back(static_cast<transport::LaneId>(message.sender));
+    problem.homes.push_back(static_cast<transport::LaneId>(message.receiver));
+    problem.flows.push_back({.source = {source, 0},
+                             .targets = {static_cast<std::uint32_t>(problem.places.size()), 1},
+                             .row_bytes = message.bytes});
+    problem.places.push_back({source + 1, 0});
+    add(sent[message.sender], message.bytes);
+    add(received[message.receiver], message.bytes);
+    shape.largest_tensor = std::max(shape.largest_tensor, message.bytes);
+  }
+  shape.counted = count_moved(problem);
+  problem.ready = problem.homes;
+  problem.outputs_are_apart = true;
+}
+
 }  // namespace tutti::collectives

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "transport/message_route.hpp"
 #include "transport/plan_cache.hpp"
 #include "transport/problem.hpp"
 #include "tutti/collective.hpp"
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tutti::collectives {
@@ -101,5 +103,8 @@ void leave_own_copies_alone(Request& request, std::size_t members, std::size_t r
 /// scatter first, the result of a sum or gather last. A team has a row of inputs for each member, then a row
 /// of outputs for each.
 void describe(const Request& request, transport::Problem& problem);
+/// The same of messages among all members of a team, which are an exchange: message i goes from buffer 2i to
+/// buffer 2i + 1. Sets the homes of these, too.
+void describe(std::span<const transport::InsideMessage> messages, transport::Problem& problem);
 
 }  // namespace tutti::collectives

@@ -67,11 +67,16 @@ transport::Problem TeamContext::outline_of(const Request& request, std::size_t r
   return problem;
 }
 
+std::vector<int> TeamContext::lane_devices() const {
+  std::vector<int> devices(team_.membership().member_count(), transport::remote_device);
+  for (std::size_t local = 0; local < devices_.size(); ++local)
+    devices[team_.membership().first_local() + local] = devices_[local].index();
+  return devices;
+}
+
 transport::Plan TeamContext::plan(const Request& request, transport::Problem problem) const {
   const std::size_t members = team_.membership().member_count();
-  problem.lane_devices.assign(members, transport::remote_device);
-  for (std::size_t local = 0; local < devices_.size(); ++local)
-    problem.lane_devices[team_.membership().first_local() + local] = devices_[local].index();
+  problem.lane_devices = lane_devices();
   problem.homes.reserve(2 * members * request.columns);
   for (int side = 0; side < 2; ++side) {
     for (std::size_t member = 0; member < members; ++member)
@@ -97,6 +102,25 @@ std::shared_ptr<const transport::Plan> TeamContext::plan_for(const Request& requ
     transport::Problem problem = outline_of(request, root);
     problem.is_captured = is_captured;
     return plan(request, std::move(problem));
+  });
+}
+
+std::shared_ptr<const transport::Plan> TeamContext::plan_for(
+    std::span<const transport::InsideMessage> messages) {
+  constexpr std::uint64_t no_collective = 0xff;
+  const bool is_captured = launcher_.captured().has_value();
+  key_.clear();
+  key_.add(no_collective | static_cast<std::uint64_t>(is_captured) << 8U);
+  for (const transport::InsideMessage& message : messages) {
+    key_.add(message.sender << 32U | message.receiver);
+    key_.add(message.bytes);
+  }
+  return plans_.find_or_make(key_, [&] {
+    transport::Problem problem = outline_of({.collective = Collective::all_to_all}, 0);
+    problem.is_captured = is_captured;
+    problem.lane_devices = lane_devices();
+    describe(messages, problem);
+    return transport::plan_in_a_round(problem, means_);
   });
 }
 

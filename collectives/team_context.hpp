@@ -23,6 +23,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -82,6 +83,9 @@ class TeamContext {
   [[nodiscard]] transport::Plan make_plan(const Request& request, std::size_t root) const;
   /// The plan of the call that is being made, from the cache if it was made before.
   [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(const Request& request, std::size_t root);
+  /// Likewise of messages among all members, all of which are local, in a round.
+  [[nodiscard]] std::shared_ptr<const transport::Plan> plan_for(
+      std::span<const transport::InsideMessage> messages);
 
   void set_last_plan(std::shared_ptr<const transport::Plan> plan) noexcept { last_plan_ = std::move(plan); }
   /// Of the last call; empty strings before the first.
@@ -90,6 +94,7 @@ class TeamContext {
   }
 
  private:
+  [[nodiscard]] std::vector<int> lane_devices() const;
   /// Completes an outline with lanes, homes, flows and reductions, and plans.
   [[nodiscard]] transport::Plan plan(const Request& request, transport::Problem problem) const;
 

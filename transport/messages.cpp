@@ -40,52 +40,24 @@ const std::shared_ptr<const Plan>& MessageLauncher::plan_for(const MessageShape&
   return kept;
 }
 
-void MessageLauncher::copy(const MessageShape& shape, std::span<const InsideMessage> messages,
+void MessageLauncher::copy(std::span<const InsideMessage> messages,
                            const std::vector<backend::StreamRef>& streams) {
   const auto once_for_each_two = [&](const auto& order) {
     auto last = std::pair(streams.size(), streams.size());
     for (const InsideMessage& message : messages) {
       const auto members = std::pair(message.sender, message.receiver);
-      if (members == last || message.bytes == 0) continue;
+      if (members == last) continue;
       order(streams[members.first], streams[members.second]);
       last = members;
     }
   };
   // None waits for another: they go both ways at once.
   once_for_each_two([&](const auto& sender, const auto& receiver) { runtime_.order(receiver, sender); });
-  if (go_by_kernels(shape, means_)) {
-    copy_by_kernels(messages, streams);
-  } else {
-    for (const InsideMessage& message : messages) {
-      if (message.bytes == 0) continue;
-      runtime_.backend().copy(
-          streams[message.sender],
-          {.target = message.target, .source = message.source, .row_bytes = message.bytes});
-    }
+  for (const InsideMessage& message : messages) {
+    runtime_.backend().copy(streams[message.sender],
+                            {.target = message.target, .source = message.source, .row_bytes = message.bytes});
   }
   once_for_each_two([&](const auto& sender, const auto& receiver) { runtime_.order(sender, receiver); });
-}
-
-void MessageLauncher::copy_by_kernels(std::span<const InsideMessage> messages,
-                                      const std::vector<backend::StreamRef>& streams) {
-  segments_.clear();
-  pointers_.clear();
-  for (std::size_t i = 0; i < messages.size(); ++i) {
-    const InsideMessage& message = messages[i];
-    if (message.bytes != 0) {
-      const auto source = static_cast<std::uint32_t>(pointers_.size());
-      segments_.push_back(
-          {.row_bytes = message.bytes, .source = source, .first_target = source + 1, .target_count = 1});
-      pointers_.insert(pointers_.end(), {message.source, message.target});
-    }
-    const bool is_last = i + 1 == messages.size() || messages[i + 1].sender != message.sender;
-    if (!is_last || segments_.empty()) continue;
-    runtime_.backend().fan_out(
-        streams[message.sender],
-        {.segments = segments_, .pointers = pointers_, .most_multiprocessors = means_.most_multiprocessors});
-    segments_.clear();
-    pointers_.clear();
-  }
 }
 
 void MessageLauncher::launch(Launching launching, std::uint64_t number, std::span<LinkTransfer> transfers,

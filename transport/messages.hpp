@@ -18,15 +18,6 @@
 
 namespace tutti::transport {
 
-/// A message between two members of this process, by their numbers among these; they may be one.
-struct InsideMessage {
-  std::size_t sender = 0;
-  std::size_t receiver = 0;
-  std::byte* source = nullptr;  ///< only read
-  std::byte* target = nullptr;
-  std::uint64_t bytes = 0;
-};
-
 /// How the messages of one team travel, and who queues them. One batch at a time.
 class MessageLauncher {
  public:
@@ -38,14 +29,12 @@ class MessageLauncher {
 
   /// Why nothing can go to other processes as matters stand; empty if it can.
   [[nodiscard]] std::string refusal() const;
-  /// The plan of such messages, which has a summary and no steps.
+  /// The plan of such messages that are no round: it has a summary and no steps.
   [[nodiscard]] const std::shared_ptr<const Plan>& plan_for(const MessageShape& messages);
 
-  /// Queues what local members send to one another, on the senders' `streams`; the receivers' wait for it.
-  /// Messages of one sender stand together, and among these those to one receiver. `shape`: what the
-  /// batch is like.
-  void copy(const MessageShape& shape, std::span<const InsideMessage> messages,
-            const std::vector<backend::StreamRef>& streams);
+  /// Queues copies of what local members send to one another, on the senders' `streams`; the receivers' wait
+  /// for it. Messages from one member to another stand together.
+  void copy(std::span<const InsideMessage> messages, const std::vector<backend::StreamRef>& streams);
   /// Queues what local members send to members of other processes and receive from them on the local members'
   /// `streams`. `number`: of the batch as `team::Links::post` has said; its streams are marked unless it is
   /// 0, which is a captured one's. Waits for senders of large messages for a moment. Throws what a launch
@@ -60,19 +49,12 @@ class MessageLauncher {
   void launch_by_nccl(std::span<const team::LinkTransfer> transfers,
                       const std::vector<backend::StreamRef>& streams);
 
-  /// One kernel for all messages of a sender.
-  void copy_by_kernels(std::span<const InsideMessage> messages,
-                       const std::vector<backend::StreamRef>& streams);
-
   Runtime& runtime_;
   team::Team& team_;
   const team::TeamMeans& means_;
   team::LinkLauncher links_;
   /// By route; nullptr: not asked for yet.
   std::array<std::shared_ptr<const Plan>, message_route_count> plans_;
-  // Of the kernel that is queued next.
-  std::vector<backend::FanOutSegment> segments_;
-  std::vector<std::byte*> pointers_;
 };
 
 }  // namespace tutti::transport

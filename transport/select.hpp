@@ -28,11 +28,13 @@ namespace tutti::transport {
 void require_possible(const Problem& problem, const team::TeamMeans& team);
 
 /// Likewise for messages: by NCCL where it is `wished` for, else direct, in lines, or through slots, the
-/// first that can carry the largest. Those inside a process, if they are all, go by kernels or by copies.
+/// first that can carry the largest. Those inside a process, if they are all and no round, go by copies.
 [[nodiscard]] MessageRoute select(const MessageShape& messages, const team::TeamMeans& team,
                                   TransportKind wished) noexcept;
-/// Whether kernels carry a batch's messages inside the process, one for each member that sends.
-[[nodiscard]] bool go_by_kernels(const MessageShape& messages, const team::TeamMeans& team) noexcept;
+/// Whether a batch is to be a round of the team, if members can be given its memory.
+[[nodiscard]] bool are_better_in_a_round(const MessageShape& messages, const team::TeamMeans& team) noexcept;
+/// The plan of such a batch, which is the problem's flows.
+[[nodiscard]] Plan plan_in_a_round(const Problem& problem, const team::TeamMeans& team);
 /// What is said of messages that go so; a plan without steps.
 [[nodiscard]] Plan plan_of(MessageRoute route, const team::TeamMeans& team);
 

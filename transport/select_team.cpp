@@ -74,6 +74,12 @@ void require_connected(const Problem& problem, const TeamMeans& team) {
                   name_of(problem.collective)));
 }
 
+/// Operands are their members', and kept alive by the caller.
+void forget_homes(Plan& plan) {
+  plan.homes.clear();
+  plan.homes.shrink_to_fit();
+}
+
 }  // namespace
 
 Plan select(const Problem& problem, const TeamMeans& team) {
@@ -91,9 +97,7 @@ Plan select(const Problem& problem, const TeamMeans& team) {
   if (wish.transport != TransportKind::nccl || problem.shape.members < 2 || !moves)
     wish.transport = TransportKind::automatic;
   Plan plan = choose(candidates, problem, wish);
-  // Operands are their members', and kept alive by the caller.
-  plan.homes.clear();
-  plan.homes.shrink_to_fit();
+  forget_homes(plan);
   if (!problem.is_captured) return plan;
   if (const team::RoundPlan* const rounds = rounds_of(plan); rounds == nullptr) {
     require_connected(problem, team);
@@ -118,22 +122,23 @@ void require_possible(const Problem& problem, const TeamMeans& team) {
 }
 
 MessageRoute select(const MessageShape& messages, const TeamMeans& team, TransportKind wished) noexcept {
-  if (messages.far.count == 0)
-    return go_by_kernels(messages, team) ? MessageRoute::by_kernels : MessageRoute::by_copies;
+  if (messages.far.count == 0) return MessageRoute::by_copies;
   if (wished == TransportKind::nccl) return MessageRoute::by_nccl;
   const std::uint64_t largest = messages.far.largest;
   if (largest > team::direct_messages_from(team)) return MessageRoute::direct;
   return team.layout.goes_in_lines(largest) ? MessageRoute::in_lines : MessageRoute::through_slots;
 }
 
-bool go_by_kernels(const MessageShape& messages, const TeamMeans& team) noexcept {
-  // Windows in memory of devices are the sign that these reach one another.
-  if (team.windows != TransportKind::p2p || messages.has_foreign_memory) return false;
-  const MessageShape::Some& inside = messages.inside;
-  if (inside.largest > inside_tuning.kernels_to ||
-      team.most_multiprocessors < inside_tuning.least_multiprocessors)
-    return false;
-  return inside.largest > inside_tuning.kernels_from || inside.count > messages.senders_inside;
+bool are_better_in_a_round(const MessageShape& messages, const TeamMeans& team) noexcept {
+  // Windows in memory of devices are the sign that these reach one another. Copies hold no multiprocessors.
+  return messages.is_among_all && messages.inside.largest <= inside_rounds_to &&
+         team.windows == TransportKind::p2p && team.most_multiprocessors == backend::all_multiprocessors;
+}
+
+Plan plan_in_a_round(const Problem& problem, const TeamMeans& team) {
+  Plan plan = lower_rounds(problem, team);
+  forget_homes(plan);
+  return plan;
 }
 
 Plan plan_of(MessageRoute route, const TeamMeans& team) {
@@ -145,8 +150,6 @@ Plan plan_of(MessageRoute route, const TeamMeans& team) {
   switch (route) {
     case MessageRoute::by_copies:
       return plan(TransportKind::p2p, "copy engines");
-    case MessageRoute::by_kernels:
-      return plan(TransportKind::p2p, "one kernel per sender");
     case MessageRoute::by_nccl:
       return plan(TransportKind::nccl, "send and receive");
     case MessageRoute::direct:

@@ -73,18 +73,11 @@ struct LinkTuning {
   return {.lanes = 1, .slot_bytes = 256 << 10, .direct_from = 128 << 10, .line_lanes = 0};
 }
 
-/// Messages inside a process, by the largest of a batch: above so many bytes kernels carry them sooner than
-/// copy engines, which begin slowly, and up to how many. Where a member sends several they are one kernel
-/// from the first byte on, as each copy costs the host what a kernel does. A kernel that may hold but a few
-/// multiprocessors is slower than a copy, which holds none. All of that is inferred from what copies, and
-/// direct rounds, have taken on 2x H200, not measured.
-struct InsideTuning {
-  std::uint64_t kernels_from;
-  std::uint64_t kernels_to;
-  std::uint32_t least_multiprocessors;
-};
-inline constexpr InsideTuning inside_tuning{
-    .kernels_from = 256 * kib, .kernels_to = 4 * mib, .least_multiprocessors = 32};
+/// Messages among all members of one process are a round up to so many bytes of the largest of a batch: its
+/// kernels wait for one another on the devices, where copies are ordered by events, which cost the host
+/// several microseconds. Above, copy engines, which reach a higher rate, overtake kernels. Inferred from what
+/// `all_to_all`, which is such a round, and copies take on 2x H200.
+inline constexpr std::uint64_t inside_rounds_to = 32 * mib;
 
 /// Payloads for which inboxes of one process's rounds have room: larger ones are read where they lie.
 inline constexpr std::uint64_t process_inbox_payload = 1 * mib;

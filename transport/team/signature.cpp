@@ -6,6 +6,8 @@
 namespace tutti::transport::team {
 
 std::string to_string(const Signature& signature) {
+  if (signature.are_messages)
+    return fmt::format("{} {}", signature.tensors, signature.tensors == 1 ? "message" : "messages");
   const CollectiveTraits& traits = traits_of(signature.collective);
   std::string text(traits.name);
   if (!moves_tensors(signature.collective)) return text;

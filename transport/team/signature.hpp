@@ -23,9 +23,11 @@ struct Signature {
   DType dtype = DType::float32;  ///< of the first tensor
   ReduceKind reduce_kind = ReduceKind::sum;
   bool has_sizes = false;  ///< of parts that may be of unequal lengths, as the call gives them
+  /// No collective, but a round of messages among the members of the only rank, which compares it with none.
+  bool are_messages = false;
   std::int16_t root = -1;  ///< member, -1 where there is none
   std::int16_t dim = 0;
-  std::uint32_t tensors = 1;  ///< per member
+  std::uint32_t tensors = 1;  ///< per member; or how many messages
   /// Per member; of scatter and gather, per unit of length along `dim`; with sizes of all parts, or 0 where
   /// members' own differ.
   std::uint64_t elements = 0;
