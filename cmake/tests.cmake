@@ -328,12 +328,13 @@ function(tutti_mpi_run test_name)
   endif()
 endfunction()
 
-# tutti_sanitized_test(<name> TOOL memcheck|racecheck TARGET <test program> FILTER <tests> [RANKS <count>])
+# tutti_sanitized_test(<name> TOOL memcheck|racecheck TARGET <test program> FILTER <tests> [RANKS <count>]
+#                      [ENVIRONMENT <variable=value>...])
 #
 # Four ctest entries, each with its share of the program's tests, under a tool of compute-sanitizer, named <tool>.<name>.<number>
 # and labelled cuda: of RANKS that mpirun starts, each under its own.
 function(tutti_sanitized_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TOOL;TARGET;FILTER;RANKS" "")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "TOOL;TARGET;FILTER;RANKS" "ENVIRONMENT")
   set(command compute-sanitizer --tool ${arg_TOOL})
   list(APPEND command --error-exitcode 99 --print-limit 20)
   if(arg_TOOL STREQUAL memcheck)
@@ -354,7 +355,7 @@ function(tutti_sanitized_test name)
     set_tests_properties(
       ${test_name}
       PROPERTIES
-        ENVIRONMENT "TUTTI_BACKEND=cuda;GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}"
+        ENVIRONMENT "TUTTI_BACKEND=cuda;GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index};${arg_ENVIRONMENT}"
         TIMEOUT ${timeout}
         COST ${timeout}
         PROCESSORS 2

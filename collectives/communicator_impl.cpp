@@ -222,6 +222,7 @@ Team::Settings CommunicatorCollectives::Impl::settings(const CommunicatorOptions
                           .transport = options.transport,
                           .determinism = options.determinism,
                           .most_multiprocessors = transport::most_multiprocessors_of(options.multiprocessors),
+                          .is_direct = Environment::get().direct,
                           .devices = {}};
   const TransportKind from_environment = Environment::get().transport;
   if (settings.transport == TransportKind::automatic && from_environment != TransportKind::automatic) {

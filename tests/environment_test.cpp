@@ -46,6 +46,7 @@ TEST(Environment, HasDefaults) {
     EXPECT_FALSE(environment.launch_threads.has_value());
     EXPECT_EQ(environment.log, LogLevel::warn);
     EXPECT_FALSE(environment.launch_blocking);
+    EXPECT_TRUE(environment.direct);
     EXPECT_FALSE(environment.virtual_devices.has_value());
     EXPECT_FALSE(environment.virtual_topology.has_value());
     EXPECT_FALSE(environment.virtual_memory.has_value());
@@ -76,12 +77,14 @@ TEST(Environment, TakesEveryVariable) {
              {"TUTTI_ALLOC_CONF",
               "max_split_size_mb:200,garbage_collection_threshold:0.8,expandable_segments:True"},
              {"TUTTI_LAUNCH_BLOCKING", "1"},
+             {"TUTTI_DIRECT", "0"},
              {"TUTTI_JIT_CXX", "/opt/bin/c++"},
              {"TUTTI_LOG", "off"},
              {"TUTTI_TRACE", "/tmp/trace.json"},
              {"TUTTI_FLIGHT_RECORD", "/tmp/record"}});
   EXPECT_EQ(environment.backend, BackendChoice::host);
   EXPECT_TRUE(environment.launch_blocking);
+  EXPECT_FALSE(environment.direct);
   EXPECT_EQ(environment.jit_compiler, "/opt/bin/c++");
   EXPECT_EQ(environment.virtual_devices, 3);
   EXPECT_EQ(environment.virtual_topology, "two-islands");
@@ -142,6 +145,7 @@ TEST(Environment, NamesTheVariableItsValueAndWhatWasExpected) {
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "-1", "a number from 0 to 15"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_THREADS", "16", "a number from 0 to 15"));
   EXPECT_TRUE(refused("TUTTI_LAUNCH_BLOCKING", "yes", "0 or 1"));
+  EXPECT_TRUE(refused("TUTTI_DIRECT", "off", "0 or 1"));
   EXPECT_TRUE(refused("TUTTI_LOG", "debug", "off, warn or info"));
 }
 

@@ -75,7 +75,9 @@ TEST(Introduction, WhatMustBeAlikeIsRefusedOnAllRanksIfItIsNot) {
          },
          "options.transport is staged (by TUTTI_TRANSPORT) on rank 1, expected auto as on rank 0"},
         {[](TeamSettings& settings) { settings.determinism = Determinism::bitwise; },
-         "options.determinism is bitwise on rank 1, expected fastest as on rank 0"}};
+         "options.determinism is bitwise on rank 1, expected fastest as on rank 0"},
+        {[](TeamSettings& settings) { settings.is_direct = false; },
+         "TUTTI_DIRECT is 0 on rank 1, expected 1 as on rank 0"}};
     for (const Difference& difference : differences) {
       TeamSettings settings{.window_bytes = 1000, .devices = {0}};
       if (exchange.rank() == 1) difference.change(settings);

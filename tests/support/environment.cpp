@@ -59,6 +59,11 @@ double test_seconds(double standard) {
   return number_from_environment("TUTTI_TEST_SECONDS", standard);
 }
 
+bool is_under_a_tool() {
+  const char* const launcher = std::getenv("TUTTI_TEST_LAUNCHER");
+  return launcher != nullptr && *launcher != '\0';
+}
+
 bool on_virtual_devices() {
   return backend_kind() == BackendKind::host;
 }

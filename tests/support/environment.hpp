@@ -30,6 +30,9 @@ namespace tutti::test {
 [[nodiscard]] double test_seconds(double standard);
 
 [[nodiscard]] bool on_virtual_devices();
+/// Whether programs run under the command in `TUTTI_TEST_LAUNCHER` (`tests/run_test`), as compute-sanitizer:
+/// that has launches wait for kernels that are queued before them, if they are many.
+[[nodiscard]] bool is_under_a_tool();
 
 /// Bytes of the device that nobody has allocated.
 [[nodiscard]] std::size_t free_memory(int device);

@@ -33,6 +33,7 @@ struct Introduction {
   Determinism determinism = Determinism::fastest;
   std::uint32_t most_multiprocessors = backend::all_multiprocessors;
   BackendKind backend = BackendKind::host;
+  bool is_direct = true;
 };
 
 /// What all ranks must give alike.
@@ -58,6 +59,7 @@ const std::array common_settings{
                         ? std::string("not given")
                         : fmt::to_string(from.most_multiprocessors);
            }},
+    Common{"TUTTI_DIRECT", [](const Introduction& from) { return std::string(from.is_direct ? "1" : "0"); }},
     Common{"the backend", [](const Introduction& from) { return std::string(name_of(from.backend)); }},
 };
 
@@ -120,7 +122,8 @@ std::vector<Introduction> exchange_introductions(Runtime& runtime, Joining& exch
                                     .transport_source = settings.transport_source,
                                     .determinism = settings.determinism,
                                     .most_multiprocessors = settings.most_multiprocessors,
-                                    .backend = runtime.backend().kind()});
+                                    .backend = runtime.backend().kind(),
+                                    .is_direct = settings.is_direct});
   // All see the same introductions, so all throw.
   for (std::size_t rank = 0; rank < introductions.size(); ++rank) {
     if (const std::string complaint = introductions[rank].complaint.string(); !complaint.empty())

@@ -32,6 +32,8 @@ struct TeamSettings {
   Determinism determinism = Determinism::fastest;  ///< decides plans
   /// That kernels of a call may hold at a time on each device, at least 1.
   std::uint32_t most_multiprocessors = backend::all_multiprocessors;
+  /// Whether members may be given one another's operands, where they reach one another's memory.
+  bool is_direct = true;
   std::vector<int> devices;  ///< this rank's members
   /// Whether calls are posted. If not, they are numbered alone: there is one rank, whose calls are never
   /// late, and which gives no addresses.
