@@ -170,13 +170,15 @@ std::shared_ptr<const transport::Plan> LinkCall::find_plan() {
   if (transport::are_better_in_a_round(shape, context_.means())) {
     std::shared_ptr<const transport::Plan> plan = context_.plan_for(inside_);
     bind();
-    if (can_give(*transport::rounds_of(*plan))) return plan;
+    if (may_be_taken(*transport::rounds_of(*plan))) return plan;
   }
   return context_.messages().plan_for(shape);
 }
 
-bool LinkCall::can_give(const transport::team::RoundPlan& rounds) {
-  if (rounds.protocol != transport::team::Protocol::direct) return true;
+bool LinkCall::may_be_taken(const transport::team::RoundPlan& rounds) {
+  // Through slots, of which each round fills one, copies are better than many.
+  if (rounds.protocol == transport::team::Protocol::slots) return rounds.round_count == 1;
+  if (rounds.protocol == transport::team::Protocol::low_latency) return true;
   for (std::size_t local = 0; local < rounds.given.size(); ++local) {
     for (const transport::BufferId buffer : rounds.given[local]) {
       // The only rank opens nothing: it is but looked at.
@@ -210,6 +212,7 @@ std::string LinkCall::messages_in_words() const {
 
 watching::WatchedCall LinkCall::watched() const {
   watching::WatchedCall watched = TeamTurn::watched(plan_->summary);
+  watched.member->sequence = sequence_;
   watched.messages_by = name_;
   watched.messages = messages_in_words();
   for (const LinkItem& item : items_) watched.bytes += item.message.tensor().nbytes();
@@ -227,16 +230,15 @@ void LinkCall::run() {
   collect_inside();
   collect_transfers();
   plan_ = find_plan();
-  const watching::CallRange range([this] { return watched(); });
-  if (transport::rounds_of(*plan_) == nullptr) {
-    // What fails here ends the team, too: some halves may have got their numbers.
-    return carry_out([&] { enqueue(halves_.empty() ? 0 : team_.links().post(halves_, is_captured())); });
+  if (transport::rounds_of(*plan_) != nullptr) {
+    const transport::team::Signature signature{.are_messages = true,
+                                               .tensors = static_cast<std::uint32_t>(inside_.size())};
+    sequence_ = team_.calls().post(signature, is_captured());
   }
-  const transport::team::Signature signature{.are_messages = true,
-                                             .tensors = static_cast<std::uint32_t>(inside_.size())};
-  const std::uint64_t sequence = team_.calls().post(signature, is_captured());
-  carry_out([&] { enqueue(sequence); });
-  team_.calls().has_queued(sequence);
+  const watching::CallRange range([this] { return watched(); });
+  // What fails here ends the team, too: some halves may have got their numbers.
+  carry_out([&] { enqueue(halves_.empty() ? 0 : team_.links().post(halves_, is_captured())); });
+  if (sequence_ != 0) team_.calls().has_queued(sequence_);
 }
 
 void LinkCall::enqueue(std::uint64_t number) {
@@ -246,7 +248,7 @@ void LinkCall::enqueue(std::uint64_t number) {
     return fmt::format("{} of a communicator: {}", link_call->name_, link_call->messages_in_words());
   });
   if (transport::rounds_of(*plan_) != nullptr) {
-    transport::launch_of_team(context_.runtime(), *plan_, operands_, {}, {context_.launcher(), number});
+    transport::launch_of_team(context_.runtime(), *plan_, operands_, {}, {context_.launcher(), sequence_});
   } else {
     context_.messages().copy(inside_, streams_);
     if (!transfers_.empty())

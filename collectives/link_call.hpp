@@ -56,9 +56,9 @@ class LinkCall final : public TeamTurn {
   /// Of what has been collected.
   [[nodiscard]] transport::MessageShape find_shape() const;
   [[nodiscard]] std::shared_ptr<const transport::Plan> find_plan();
-  /// Whether each member can be given the memory of others' that the round gives it.
-  [[nodiscard]] bool can_give(const transport::team::RoundPlan& rounds);
-  /// `number`: of the round among the calls, or of the batch among those on links (0: there is none).
+  /// Whether they are few enough, and each member can be given the memory of others' that they give it.
+  [[nodiscard]] bool may_be_taken(const transport::team::RoundPlan& rounds);
+  /// `number`: of the batch among those on links; 0: there is none.
   void enqueue(std::uint64_t number);
   void bind();
   void keep_memory() const;
@@ -74,6 +74,7 @@ class LinkCall final : public TeamTurn {
   transport::Operands& operands_;  ///< of a round
   std::vector<LocalPair> pairs_;
   std::shared_ptr<const transport::Plan> plan_;
+  std::uint64_t sequence_ = 0;  ///< of a round among the calls
 };
 
 }  // namespace tutti::collectives

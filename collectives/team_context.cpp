@@ -108,16 +108,14 @@ std::shared_ptr<const transport::Plan> TeamContext::plan_for(const Request& requ
 std::shared_ptr<const transport::Plan> TeamContext::plan_for(
     std::span<const transport::InsideMessage> messages) {
   constexpr std::uint64_t no_collective = 0xff;
-  const bool is_captured = launcher_.captured().has_value();
   key_.clear();
-  key_.add(no_collective | static_cast<std::uint64_t>(is_captured) << 8U);
+  key_.add(no_collective);
   for (const transport::InsideMessage& message : messages) {
     key_.add(message.sender << 32U | message.receiver);
     key_.add(message.bytes);
   }
   return plans_.find_or_make(key_, [&] {
     transport::Problem problem = outline_of({.collective = Collective::all_to_all}, 0);
-    problem.is_captured = is_captured;
     problem.lane_devices = lane_devices();
     describe(messages, problem);
     return transport::plan_in_a_round(problem, means_);

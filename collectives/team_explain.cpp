@@ -40,17 +40,19 @@ std::string explain_plan(const TeamContext& context, const Request& request, std
 
 std::string explain(const TeamContext& context) {
   const transport::team::Windows& windows = context.team().windows();
-  const bool is_direct = windows.transport() == TransportKind::p2p;
+  const bool are_on_devices = windows.transport() == TransportKind::p2p;
+  const bool is_direct = context.means().most_given != 0;
   std::string text = fmt::format("{} members in {} ranks\n", context.team().membership().member_count(),
                                  context.team().membership().rank_count());
   if (context.team().membership().spans_hosts())
     text += context.team().membership().hosts_in_words(context.team().courier()->network().name()) + "\n";
   text += fmt::format("rounds: {}, {} slots of {} bytes per member{}\n",
-                      is_direct ? "p2p, in the members' device memory" : "staged, in shared host memory",
+                      are_on_devices ? "p2p, in the members' device memory" : "staged, in shared host memory",
                       backend::TeamWindowLayout::slot_count, windows.layout().slot_bytes,
-                      is_direct ? "" : fmt::format("; p2p not taken: {}", windows.reason()));
-  if (is_direct) {
+                      are_on_devices ? "" : fmt::format("; p2p not taken: {}", windows.reason()));
+  if (are_on_devices)
     text += explain_low_latency(context.team().membership().member_count(), context.means());
+  if (is_direct) {
     text += fmt::format(
         "beyond that, operands of which members give one another more than {} bytes are read where they "
         "lie\n",

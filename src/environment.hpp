@@ -55,8 +55,8 @@ struct Environment {
   /// `TUTTI_ROUNDS`: whether small collectives of one process go by rounds among its devices: `auto` (up to
   /// four GPUs that are joined by NVLink), `on` (wherever they can) or `off`.
   RoundsChoice rounds = RoundsChoice::automatic;
-  /// `TUTTI_DIRECT`, `1` or `0`: whether members of communicators read and write one another's operands where
-  /// these lie, or all goes through windows. The same on all ranks.
+  /// `TUTTI_DIRECT`, `1` or `0`: whether kernels of communicators read and write other members' operands
+  /// where these lie, or in windows alone. The same on all ranks.
   bool direct = true;
   /// `TUTTI_LAUNCH_THREADS`: how many threads at most help with launches that use signals, 0 to 15; unset: as
   /// the number of processors suggests.

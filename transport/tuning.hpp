@@ -75,9 +75,9 @@ struct LinkTuning {
 
 /// Messages among all members of one process are a round up to so many bytes of the largest of a batch: its
 /// kernels wait for one another on the devices, where copies are ordered by events, which cost the host
-/// several microseconds. Above, copy engines, which reach a higher rate, overtake kernels. Inferred from what
-/// `all_to_all`, which is such a round, and copies take on 2x H200.
-inline constexpr std::uint64_t inside_rounds_to = 32 * mib;
+/// several microseconds. Above, copy engines take hardly longer, if at all, and hold no multiprocessors.
+/// Inferred from what `all_to_all`, which is such a round, and copies take on 2x H200.
+inline constexpr std::uint64_t inside_rounds_to = 16 * mib;
 
 /// Payloads for which inboxes of one process's rounds have room: larger ones are read where they lie.
 inline constexpr std::uint64_t process_inbox_payload = 1 * mib;

@@ -192,8 +192,10 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   // once there, but for those of more than 1 MiB (on GPUs without NVLink 256 KiB, on virtual devices 128
   // KiB), which are written where they are received, if the sender's process has that memory open (see
   // *Memory* above); through host memory where devices do not reach one another's, and from host to host
-  // through the network as well; in one process a copy. Between hosts, too, messages can be captured: replays
-  // need no call of the host's.
+  // through the network as well; in one process the bytes once. There, kernels carry a batch that all members
+  // of the communicator have a part in, if none of it has more than 16 MiB, else copy engines, and all of it
+  // if `options.multiprocessors` is given. Between hosts, too, messages can be captured: replays need no call
+  // of the host's.
   //
   // With `options.transport` nccl messages between processes are sends and receives of NCCL's, once a call of
   // all ranks has gone by it, a broadcast for instance: before, they are Error(unsupported), as all ranks

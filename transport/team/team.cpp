@@ -104,8 +104,7 @@ Team::Team(Runtime& runtime, Joining& exchange, const Settings& settings, Introd
       leaving_(runtime, membership_, state_, progress_, judgement_, calls_, abort_, news_, processes_),
       ended_calls_(runtime, membership_, calls_, progress_, abort_),
       watch_(membership_, state_, progress_, judgement_, waiting_, links_, abort_) {
-  if (settings.is_posted && settings.is_direct && windows_.transport() == TransportKind::p2p)
-    share_registrations(exchange);
+  if (settings.is_posted && windows_.transport() == TransportKind::p2p) share_registrations(exchange);
   try {
     start_together(exchange);
   } catch (...) {
