@@ -235,9 +235,11 @@ void LinkCall::run() {
                                                .tensors = static_cast<std::uint32_t>(inside_.size())};
     sequence_ = team_.calls().post(signature, is_captured());
   }
-  const watching::CallRange range([this] { return watched(); });
   // What fails here ends the team, too: some halves may have got their numbers.
-  carry_out([&] { enqueue(halves_.empty() ? 0 : team_.links().post(halves_, is_captured())); });
+  carry_out([&] {
+    const watching::CallRange range([this] { return watched(); });
+    enqueue(halves_.empty() ? 0 : team_.links().post(halves_, is_captured()));
+  });
   if (sequence_ != 0) team_.calls().has_queued(sequence_);
 }
 
