@@ -31,7 +31,7 @@ namespace tutti::test {
 
 [[nodiscard]] bool on_virtual_devices();
 /// Whether programs run under the command in `TUTTI_TEST_LAUNCHER` (`tests/run_test`), as compute-sanitizer:
-/// that has launches wait for kernels that are queued before them, if they are many.
+/// under that, hundreds of launches behind a kernel that waits seem to wait for it.
 [[nodiscard]] bool is_under_a_tool();
 
 /// Bytes of the device that nobody has allocated.
