@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ranks/lost_ranks.hpp"
 #include "runtime.hpp"
+#include "support/environment.hpp"
 #include "support/ranks.hpp"
 #include "support/timing.hpp"
 #include "tutti/communicator.hpp"
@@ -27,7 +28,8 @@ namespace {
 class Inside {
  public:
   Inside(Exchange& exchange, int members, std::optional<int> multiprocessors = {})
-      : members_(members), communicator_(exchange, options(members, multiprocessors)) {}
+      : members_(members),
+        communicator_(exchange, {.devices = first_devices(members), .multiprocessors = multiprocessors}) {}
 
   /// Each member sends so many messages of `count` elements to the next, all of which begin `shift` elements
   /// behind the beginning of their memory; returns the plan.
@@ -58,12 +60,6 @@ class Inside {
   [[nodiscard]] Communicator& communicator() { return communicator_; }
 
  private:
-  static CommunicatorOptions options(int members, std::optional<int> multiprocessors) {
-    CommunicatorOptions options{.devices = {}, .multiprocessors = multiprocessors};
-    for (int device = 0; device < members; ++device) options.devices.push_back(Device(device));
-    return options;
-  }
-
   int members_;
   Communicator communicator_;
 };
@@ -172,8 +168,7 @@ TEST(Messages, InsideAProcessCrossWithoutWaitingForOneAnother) {
     if (backend_kind() == BackendKind::cuda || device_count() < 3) return;
     constexpr int members = 3;
     // Bounded: by copies.
-    Communicator communicator(exchange,
-                              {.devices = {Device(0), Device(1), Device(2)}, .multiprocessors = 31});
+    Communicator communicator(exchange, {.devices = first_devices(members), .multiprocessors = 31});
     std::vector<Message> messages;
     for (int member = 0; member < members; ++member) {
       messages.push_back(
