@@ -4,7 +4,6 @@
 #include "backend/work_label.hpp"
 #include "collectives/disjoint.hpp"
 #include "transport/launch.hpp"
-#include "transport/rounds/round_plan.hpp"
 #include "transport/select.hpp"
 
 #include <algorithm>
@@ -166,26 +165,16 @@ transport::MessageShape LinkCall::find_shape() const {
 }
 
 std::shared_ptr<const transport::Plan> LinkCall::find_plan() {
-  transport::MessageShape shape = find_shape();
-  if (transport::are_better_in_a_round(shape, context_.means())) {
+  const transport::MessageShape shape = find_shape();
+  if (transport::may_be_a_round(shape, context_.means())) {
     std::shared_ptr<const transport::Plan> plan = context_.plan_for(inside_);
+    const transport::team::RoundPlan& rounds = *transport::rounds_of(*plan);
     bind();
-    if (may_be_taken(*transport::rounds_of(*plan))) return plan;
+    if (transport::are_better_than_copies(rounds) &&
+        context_.launcher().may_give(rounds, operands_.addresses))
+      return plan;
   }
   return context_.messages().plan_for(shape);
-}
-
-bool LinkCall::may_be_taken(const transport::team::RoundPlan& rounds) {
-  // Through slots, of which each round fills one, copies are better than many.
-  if (rounds.protocol == transport::team::Protocol::slots) return rounds.round_count == 1;
-  if (rounds.protocol == transport::team::Protocol::low_latency) return true;
-  for (std::size_t local = 0; local < rounds.given.size(); ++local) {
-    for (const transport::BufferId buffer : rounds.given[local]) {
-      // The only rank opens nothing: it is but looked at.
-      if (!team_.registrations()->add(0, local, operands_.addresses[buffer], is_captured())) return false;
-    }
-  }
-  return true;
 }
 
 void LinkCall::bind() {

@@ -56,10 +56,9 @@ class LinkCall final : public TeamTurn {
   /// Of what has been collected.
   [[nodiscard]] transport::MessageShape find_shape() const;
   [[nodiscard]] std::shared_ptr<const transport::Plan> find_plan();
-  /// Whether they are few enough, and each member can be given the memory of others' that they give it.
-  [[nodiscard]] bool may_be_taken(const transport::team::RoundPlan& rounds);
   /// `number`: of the batch among those on links; 0: there is none.
   void enqueue(std::uint64_t number);
+  /// Of a round.
   void bind();
   void keep_memory() const;
   /// "4000 float32 to member 1, 10 int8 from member 2 and 3 more".

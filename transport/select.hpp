@@ -31,10 +31,12 @@ void require_possible(const Problem& problem, const team::TeamMeans& team);
 /// first that can carry the largest. Those inside a process, if they are all and no round, go by copies.
 [[nodiscard]] MessageRoute select(const MessageShape& messages, const team::TeamMeans& team,
                                   TransportKind wished) noexcept;
-/// Whether a batch is to be a round of the team, if members can be given its memory.
-[[nodiscard]] bool are_better_in_a_round(const MessageShape& messages, const team::TeamMeans& team) noexcept;
+/// Whether a batch may be a round of the team, if that turns out better than copies, and members can be given
+/// its memory (`RoundLauncher::may_give`).
+[[nodiscard]] bool may_be_a_round(const MessageShape& messages, const team::TeamMeans& team) noexcept;
 /// The plan of such a batch, which is the problem's flows.
 [[nodiscard]] Plan plan_in_a_round(const Problem& problem, const team::TeamMeans& team);
+[[nodiscard]] bool are_better_than_copies(const team::RoundPlan& rounds) noexcept;
 /// What is said of messages that go so; a plan without steps.
 [[nodiscard]] Plan plan_of(MessageRoute route, const team::TeamMeans& team);
 

@@ -129,7 +129,7 @@ MessageRoute select(const MessageShape& messages, const TeamMeans& team, Transpo
   return team.layout.goes_in_lines(largest) ? MessageRoute::in_lines : MessageRoute::through_slots;
 }
 
-bool are_better_in_a_round(const MessageShape& messages, const TeamMeans& team) noexcept {
+bool may_be_a_round(const MessageShape& messages, const TeamMeans& team) noexcept {
   // Windows in memory of devices are the sign that these reach one another. Copies hold no multiprocessors.
   return messages.is_among_all && messages.inside.largest <= inside_rounds_to &&
          team.windows == TransportKind::p2p && team.most_multiprocessors == backend::all_multiprocessors;
@@ -139,6 +139,11 @@ Plan plan_in_a_round(const Problem& problem, const TeamMeans& team) {
   Plan plan = lower_rounds(problem, team);
   forget_homes(plan);
   return plan;
+}
+
+bool are_better_than_copies(const team::RoundPlan& rounds) noexcept {
+  // Through slots every byte is copied twice, and each round fills one.
+  return rounds.protocol != team::Protocol::slots || rounds.round_count == 1;
 }
 
 Plan plan_of(MessageRoute route, const TeamMeans& team) {

@@ -55,22 +55,6 @@ ProcessTeam::~ProcessTeam() {
   }
 }
 
-bool ProcessTeam::may_give(const RoundPlan& plan, std::span<std::byte* const> addresses) {
-  const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
-  for (std::size_t member = 0; member < plan.given.size(); ++member) {
-    CachingAllocator& allocator = runtime_.allocator(team_.membership().devices()[member]);
-    CachingAllocator::Extent segment;  // mostly the next operand's as well
-    for (const BufferId buffer : plan.given[member]) {
-      const std::byte* const address = addresses[buffer];
-      if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return false;
-      if (address >= segment.address && address < segment.address + segment.bytes) continue;
-      segment = allocator.segment_of(address);
-      if (segment.address == nullptr) return false;
-    }
-  }
-  return true;
-}
-
 std::unique_lock<std::mutex> ProcessTeam::take_turn(std::span<const backend::StreamRef> streams) {
   // Who has it may be waiting for the devices.
   std::unique_lock turn(team_.calls().mutex(), std::try_to_lock);

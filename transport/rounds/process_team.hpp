@@ -43,9 +43,10 @@ class ProcessTeam {
 
   [[nodiscard]] const TeamMeans& means() const noexcept { return means_; }
 
-  /// Whether the members can be given the memory at `addresses`, by buffer, that the plan's parts give: it is
-  /// aligned, and of their devices' caching allocators, which have made it reachable. Thread-safe.
-  [[nodiscard]] bool may_give(const RoundPlan& plan, std::span<std::byte* const> addresses);
+  /// As `RoundLauncher::may_give`.
+  [[nodiscard]] bool may_give(const RoundPlan& plan, std::span<std::byte* const> addresses) const {
+    return launcher_.may_give(plan, addresses);
+  }
   /// Nobody else has a turn while the lock is held. It is not held where rounds cannot be launched now on
   /// these streams, one for each device, none of which is being captured.
   [[nodiscard]] std::unique_lock<std::mutex> take_turn(std::span<const backend::StreamRef> streams);

@@ -3,6 +3,7 @@
 
 #include "backend/thread.hpp"
 #include "transport/rounds/round_watch.hpp"
+#include "transport/team/registrations.hpp"
 #include "tutti/error.hpp"
 
 #include <algorithm>
@@ -139,6 +140,22 @@ void RoundLauncher::check() const {
     if (latest.event.handle() != nullptr)
       static_cast<void>(runtime_.backend().query_event(latest.event.handle()));
   }
+}
+
+bool RoundLauncher::may_give(const RoundPlan& plan, std::span<std::byte* const> addresses) const {
+  const std::uintptr_t alignment = alignment_of_given(runtime_.backend().kind());
+  for (std::size_t member = 0; member < plan.given.size(); ++member) {
+    CachingAllocator& allocator = runtime_.allocator(team_.membership().devices()[member]);
+    CachingAllocator::Extent segment;  // mostly the next operand's as well
+    for (const BufferId buffer : plan.given[member]) {
+      const std::byte* const address = addresses[buffer];
+      if (reinterpret_cast<std::uintptr_t>(address) % alignment != 0) return false;
+      if (address >= segment.address && address < segment.address + segment.bytes) continue;
+      segment = allocator.segment_of(address);
+      if (segment.address == nullptr) return false;
+    }
+  }
+  return true;
 }
 
 void RoundLauncher::launch(std::uint64_t sequence, const RoundPlan& plan, const Binding& binding) {

@@ -42,9 +42,14 @@ class RoundLauncher {
   /// the ones of the call before. Other streams of the library's may follow once that call is over, which is
   /// forgotten then.
   [[nodiscard]] bool may_follow_on(std::span<const backend::StreamRef> streams);
+  /// Of a team of one rank, which opens nothing: whether the members can be given the memory at `addresses`,
+  /// by buffer, that the plan's parts give: it is aligned, and of their devices' caching allocators, which
+  /// have made it reachable. Thread-safe.
+  [[nodiscard]] bool may_give(const RoundPlan& plan, std::span<std::byte* const> addresses) const;
   /// Queues the local members' parts. The binding has addresses by buffer of the plan's work and lanes by
   /// member; those of other ranks' members are not looked at. What they point to stays alive until the
-  /// streams have passed. What the plan gives has been added to the team's registrations.
+  /// streams have passed. What the plan gives has been added to the team's registrations, or `may_give` has
+  /// said that it can be given.
   void launch(std::uint64_t sequence, const RoundPlan& plan, const Binding& binding);
   /// Marks a call that needs no rounds: it is complete when the local members' `lanes` have come here.
   void finish(std::uint64_t sequence, std::span<const backend::StreamRef> lanes);
