@@ -1,4 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+# A keyword of these functions that is handed on without a value counts as left out. CMake 3.31 and later warn without this.
+if(POLICY CMP0174)
+  cmake_policy(SET CMP0174 NEW)
+endif()
+
 # Tools that slow programs down (sanitizers) need more time: all time limits are multiplied by this.
 if(CMAKE_CXX_FLAGS MATCHES -fsanitize)
   set(TUTTI_TEST_TIMEOUT_SCALE 5 CACHE STRING "Factor on the tests' time limits")
@@ -78,8 +83,9 @@ endfunction()
 #            [TIMEOUT <seconds>])      default: 120
 #
 # Builds the GoogleTest program test_<name> and registers one ctest entry for each backend and transport, named
-# <backend>.<name>[.<transport>] (shards: cuda.<name>.<number>) and labelled <backend>. A run in which no test passed (all skipped, or none selected)
-# counts as a failure. A program that should start once more under other settings gets a tutti_test_run.
+# <backend>.<name>[.<transport>] (shards: cuda.<name>.<number>) and labelled <backend>. A run in which no test passed (all
+# skipped, or none selected) counts as a failure. A program that should start once more under other settings gets a
+# tutti_test_run.
 #
 # To ctest, an entry takes two processors, and one that waits takes one: told of twice as many as there are (scripts/test
 # does that), it keeps all busy.

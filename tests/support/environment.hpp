@@ -31,7 +31,8 @@ namespace tutti::test {
 
 [[nodiscard]] bool on_virtual_devices();
 /// Whether programs run under the command in `TUTTI_TEST_LAUNCHER` (`tests/run_test`), as compute-sanitizer:
-/// under that, hundreds of launches behind a kernel that waits seem to wait for it.
+/// under that, hundreds of launches behind a kernel that waits seem to wait for it, a graph seems to wait for
+/// a stream that it has nothing of, and programs wait for the processes they have forked.
 [[nodiscard]] bool is_under_a_tool();
 
 /// Bytes of the device that nobody has allocated.
