@@ -118,12 +118,14 @@ void CUDAGraph::debug_dump(const std::string& path) const {
 GraphGuard::GraphGuard(CUDAGraph& graph, const GraphGuardOptions& options)
     : graph_(graph), exceptions_(std::uncaught_exceptions()) {
   const BlockingCall blocks("GraphGuard");
-  const Stream stream = options.stream ? *options.stream : Stream();
+  Runtime& runtime = Runtime::get();
+  const std::shared_ptr<PrivatePool> pool = GraphPoolAccess::pool_for(runtime, options.pool, "GraphGuard");
+  const Stream stream = options.stream ? *options.stream : pool->capture_stream(current_index(runtime));
   // Where another thread captures, nobody can wait: then only as much memory is given back as may be.
-  if (!has_capture_on(Runtime::get().backend(), stream.device())) synchronize(stream.device());
+  if (!has_capture_on(runtime.backend(), stream.device())) synchronize(stream.device());
   empty_cache();
   current_.emplace(stream);
-  graph_.capture_begin({.pool = options.pool, .error_mode = options.error_mode});
+  graph_.capture_begin({.pool = GraphPoolAccess::make(pool), .error_mode = options.error_mode});
   is_open_ = true;
 }
 

@@ -3,6 +3,7 @@
 
 #include "blocking_call.hpp"
 #include "current_streams.hpp"
+#include "private_pool.hpp"
 #include "runtime.hpp"
 #include "tensor_factory.hpp"
 #include "thread_current.hpp"
@@ -18,17 +19,14 @@ namespace tutti {
 
 class GraphedCallable::Impl {
  public:
-  /// Copies of the samples are what the graph reads. Of `streams`, those that callables before it use, it
-  /// uses the one of each device, and adds what is missing: memory of a pool is shared on one stream.
-  Impl(const std::vector<Tensor>& samples, std::vector<Stream>& streams) {
+  /// Copies of the samples are what the graph reads.
+  Impl(const std::vector<Tensor>& samples, PrivatePool& pool) {
     for (const Tensor& sample : samples) {
       inputs_.push_back(empty_like(sample));
       inputs_.back().copy_(sample);
       const int device = sample.device().index();
       const auto is_known = [device](const Stream& stream) { return stream.device() == device; };
-      if (std::ranges::any_of(streams_, is_known)) continue;
-      if (std::ranges::none_of(streams, is_known)) streams.emplace_back(device);
-      streams_.push_back(*std::ranges::find_if(streams, is_known));
+      if (std::ranges::none_of(streams_, is_known)) streams_.push_back(pool.capture_stream(device));
     }
   }
 
@@ -146,15 +144,17 @@ std::vector<GraphedCallable> make_graphed_callables(const std::vector<TensorFunc
     }
   }
   const BlockingCall blocks("make_graphed_callables");
+  const std::shared_ptr<PrivatePool> pool =
+      GraphPoolAccess::pool_for(Runtime::get(), options.pool, "make_graphed_callables");
+  // Warming up would spoil a capture that uses the pool's streams.
+  { const PrivatePool::Use is_free(pool, "make_graphed_callables"); }
   std::vector<std::shared_ptr<GraphedCallable::Impl>> made;
-  std::vector<Stream> streams;
   for (const std::vector<Tensor>& inputs : samples)
-    made.push_back(std::make_shared<GraphedCallable::Impl>(inputs, streams));
+    made.push_back(std::make_shared<GraphedCallable::Impl>(inputs, *pool));
   for (std::size_t c = 0; c < made.size(); ++c) made[c]->warm_up(callables[c], options.warmup_iterations);
-  const GraphPoolHandle pool = options.pool.defined() ? options.pool : graph_pool_handle();
   std::vector<GraphedCallable> graphed;
   for (std::size_t c = 0; c < made.size(); ++c) {
-    made[c]->capture(callables[c], pool);
+    made[c]->capture(callables[c], GraphPoolAccess::make(pool));
     graphed.push_back(GraphedCallable(made[c]));
   }
   return graphed;

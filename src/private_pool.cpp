@@ -4,6 +4,7 @@
 #include "runtime.hpp"
 #include "tutti/error.hpp"
 
+#include <algorithm>
 #include <utility>
 
 #include <fmt/format.h>
@@ -35,6 +36,13 @@ PrivatePool::~PrivatePool() {
     runtime_.allocator(device).close_graph_pool(id_, work);
   runtime_.pinned().close_graph_pool(id_);
   runtime_.plugged().close_graph_pool(id_);
+}
+
+Stream PrivatePool::capture_stream(int device) {
+  const std::lock_guard lock(mutex_);
+  const auto known =
+      std::ranges::find_if(capture_streams_, [device](const Stream& one) { return one.device() == device; });
+  return known != capture_streams_.end() ? *known : capture_streams_.emplace_back(device);
 }
 
 PrivatePool::Use::Use(std::shared_ptr<PrivatePool> pool, std::string_view function) : pool_(std::move(pool)) {

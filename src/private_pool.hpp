@@ -3,11 +3,14 @@
 
 #include "block_pool.hpp"
 #include "tutti/graph.hpp"
+#include "tutti/stream.hpp"
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string_view>
+#include <vector>
 
 namespace tutti {
 
@@ -32,6 +35,10 @@ class PrivatePool {
   [[nodiscard]] const Runtime& runtime() const noexcept { return runtime_; }
   [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
 
+  /// What captures of the device with this pool take that are told of no stream: always the same one, as
+  /// memory is cached for the stream that it was used on.
+  [[nodiscard]] Stream capture_stream(int device);
+
   /// While it exists, a capture uses the pool.
   class Use {
    public:
@@ -51,6 +58,8 @@ class PrivatePool {
   const GraphLaunches launches_;
   const GraphPool id_;
   std::atomic<bool> is_in_use_{false};
+  std::mutex mutex_;
+  std::vector<Stream> capture_streams_;  ///< guarded by `mutex_`; one of a device at most
 };
 
 struct GraphPoolAccess {

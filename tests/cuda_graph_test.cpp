@@ -195,6 +195,21 @@ TEST_F(CUDAGraphs, ShareAPoolByItsHandle) {
   }
 }
 
+TEST_F(CUDAGraphs, ShareAPoolAlsoWhereNobodySaysWhichStream) {
+  constexpr std::int64_t floats = std::int64_t{8} << 20;
+  CUDAGraph first;
+  CUDAGraph second;
+  const auto capture = [&](CUDAGraph& graph, const GraphPoolHandle& pool) {
+    const GraphGuard guard(graph, {.pool = pool});
+    full({floats}, 1, {.device = 0}).fill_(2);
+  };
+  capture(first, {});
+  const std::size_t reserved = memory_reserved(0);
+  capture(second, first.pool());
+  EXPECT_EQ(second.pool(), first.pool());
+  EXPECT_EQ(memory_reserved(0), reserved) << "what one let go of, the next uses";
+}
+
 TEST_F(CUDAGraphs, KeepASharedPoolAsLongAsOneOfThemLives) {
   const StreamGuard guard(stream_);
   CUDAGraph first;

@@ -3,6 +3,7 @@
 
 #include "support/errors.hpp"
 #include "tutti/collectives.hpp"
+#include "tutti/cuda_graph.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/tensor.hpp"
 
@@ -83,6 +84,27 @@ TEST_F(GraphedCallables, UseTheSameMemoryForWhatEachDrops) {
       large += segment.bytes;
   }
   EXPECT_EQ(large, std::size_t{16} << 20);
+
+  const std::size_t reserved = memory_reserved(0);
+  const GraphedCallable later =
+      make_graphed_callables(with_scratch, two, {.warmup_iterations = 0, .pool = graphed[0].pool()});
+  EXPECT_LT(memory_reserved(0), reserved + (std::size_t{16} << 20)) << "and so do those that come later";
+  EXPECT_TRUE(consists_of(later(two)[0], 3));
+}
+
+TEST_F(GraphedCallables, RefuseAPoolThatIsBeingUsed) {
+  const std::vector<Tensor> two{sample(1), sample(2)};
+  const GraphPoolHandle pool = graph_pool_handle();
+  CUDAGraph other;
+  const GraphGuard guard(other, {.pool = pool});
+  int calls = 0;
+  const TensorFunction counted = [&](const std::vector<Tensor>& inputs) {
+    ++calls;
+    return add(inputs);
+  };
+  EXPECT_TRUE(refuses([&] { static_cast<void>(make_graphed_callables(counted, two, {.pool = pool})); },
+                      ErrorCode::invalid_argument, {"make_graphed_callables: pool", "another capture"}));
+  EXPECT_EQ(calls, 0);
 }
 
 TEST_F(GraphedCallables, WorkOnSeveralDevices) {

@@ -64,7 +64,8 @@ class TUTTI_EXPORT CUDAGraph {
 /// How a `GraphGuard` captures.
 struct GraphGuardOptions {
   GraphPoolHandle pool = {};  ///< to be shared with others
-  /// To capture on, not a default stream; nothing: a pooled one of the current device.
+  /// To capture on, not a default stream; nothing: a pooled one of the current device, for all guards that
+  /// are given the same pool the same one, so that they share its memory.
   std::optional<Stream> stream = {};
   CaptureErrorMode error_mode = CaptureErrorMode::thread;
 };

@@ -14,9 +14,9 @@ namespace tutti {
 class LaunchableGraph;
 
 /// Names a private pool of memory, which graphs share that are captured with it: what one has let go of
-/// during its capture, those captured later may use. So they must be launched in the order in which they were
-/// captured, one behind the other; and one's results may be gone when another has run, unless their tensors
-/// were alive at its capture.
+/// during its capture, those captured later on the same stream may use. So they must be launched in the order
+/// in which they were captured, one behind the other; and one's results may be gone when another has run,
+/// unless their tensors were alive at its capture.
 ///
 /// A cheap value: copies name the same pool, which lives as long as a handle or a graph that has it. Thread-
 /// safe as a `std::shared_ptr`.
