@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/thread.hpp"
+#include "collectives/bound_calls_scope.hpp"
 #include "collectives/communicator_impl.hpp"
 #include "collectives/persistent_impl.hpp"
 #include "current_streams.hpp"
@@ -162,6 +163,7 @@ class RecordedCalls final : public BoundCalls {
     const LeasedStreams leased(context.runtime(), context.devices());
     const auto kept = std::make_shared<const std::function<void()>>(std::move(calls));
     return Graph::capture(leased.streams(), [&] {
+      const collectives::BoundCallsScope binding(context, leased.streams());
       (*kept)();
       // What they hold may be used by other work of theirs than calls.
       context.runtime().retain_until_graph_destroyed(StreamAccess::ref(leased.streams().front()),
@@ -186,11 +188,20 @@ class RepeatedCalls final : public BoundCalls {
     const auto come_back = [&] {
       for (const Stream& own : streams_) stream.wait_stream(own);
     };
+    transport::team::Team& team = context().require_own_process().team();
+    const std::uint64_t before = team.calls().last();
     try {
       const CurrentStreams current(streams_);
+      const collectives::BoundCallsScope binding(context(), streams_);
       calls_();
     } catch (...) {
+      const backend::Escaped escaped = backend::Escaped::current();
       come_back();  // some calls may have been made
+      // What is refused before anything is made is so on all ranks. For all else they wait.
+      const bool is_refused =
+          escaped.code == ErrorCode::unsupported || escaped.code == ErrorCode::invalid_argument;
+      if (!is_refused || team.calls().last() != before)
+        team.abort().fail("cannot make its bound calls", escaped);
       throw;
     }
     come_back();

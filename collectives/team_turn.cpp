@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_turn.hpp"
 
+#include "collectives/bound_calls_scope.hpp"
 #include "transport/team/abort.hpp"
 #include "tutti/error.hpp"
 
@@ -23,6 +24,7 @@ TeamTurn::TeamTurn(TeamContext& context, std::string_view name, StreamList strea
   for (std::size_t local = 0; local < streams.size(); ++local) guards_[local].emplace(streams[local]);
   for (const Device device : context.devices())
     streams_.push_back(current_stream_ref(context.runtime(), device.index()));
+  BoundCallsScope::check(context, streams_, arguments_);
 }
 
 TeamTurn::~TeamTurn() {

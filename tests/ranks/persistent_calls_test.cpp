@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/errors.hpp"
 #include "support/ranks.hpp"
+#include "support/timing.hpp"
 #include "tutti/communicator.hpp"
 #include "tutti/device.hpp"
 #include "tutti/error.hpp"
@@ -165,6 +166,70 @@ TEST(PersistentCallsOfOneProcess, AreCapturedAndEndWithTheirCommunicator) {
   });
 }
 
+TEST(PersistentCallsOfOneProcess, GoOnStreamsThatHaveJoinedWhatIsRecorded) {
+  expect_all_right(1, [](Exchange& /*exchange*/) {
+    Communicator communicator({.devices = {Device(0)}});
+    const Tensor tensor = full({8}, 3, {.device = 0});
+    const Tensor copy = zeros({8}, {.device = 0});
+    synchronize(0);
+    const Stream joined(0);
+    PersistentCollective bound = communicator.persistent([&communicator, tensor, copy, joined] {
+      joined.wait_stream(current_stream(0));
+      communicator.all_reduce_add({tensor}, {copy}, {joined});
+      current_stream(0).wait_stream(joined);
+    });
+    EXPECT_EQ(copy.to_vector<float>(), Floats(8, 0));
+    bound.launch();
+    EXPECT_EQ(copy.to_vector<float>(), Floats(8, 3));
+  });
+}
+
+TEST(PersistentCallsBetweenHosts, EndTheCommunicatorWhereTheyFail) {
+  expect_all_right(2, [](Exchange& exchange) {
+    setenv("TUTTI_HOST_ID", fmt::format("host {}", exchange.rank()).c_str(), 1);
+    Communicator communicator(exchange, {.devices = {Device(exchange.rank() % device_count())}});
+    const int rank = exchange.rank();
+    PersistentCollective bound = communicator.persistent([&communicator, rank] {
+      communicator.barrier();
+      if (rank == 0) throw std::runtime_error("enough");
+      communicator.barrier();
+    });
+    if (rank == 0) {
+      EXPECT_THROW(bound.launch(), std::runtime_error);
+    } else {
+      try {
+        bound.launch();
+      } catch (const Error& error) {
+        EXPECT_NE(std::string(error.what()).find("rank 0 cannot make its bound calls: enough"),
+                  std::string::npos)
+            << error.what();
+      }
+    }
+    EXPECT_TRUE(test::becomes_true([&] {
+      return static_cast<bool>(
+          refuses([&] { communicator.barrier(); }, ErrorCode::internal, {"cannot make its bound calls"}));
+    }));
+  });
+}
+
+TEST(PersistentCallsBetweenHosts, TakeNoStreamsButCurrentOnes) {
+  expect_all_right(2, [](Exchange& exchange) {
+    setenv("TUTTI_HOST_ID", fmt::format("host {}", exchange.rank()).c_str(), 1);
+    const Device device(exchange.rank() % device_count());
+    Communicator communicator(exchange, {.devices = {device}});
+    const Tensor tensor = full({8}, 3, {.device = device});
+    const Stream apart(device.index());
+    PersistentCollective bound = communicator.persistent(
+        [&communicator, tensor, apart] { communicator.all_reduce_add({tensor}, {tensor}, {apart}); });
+    EXPECT_TRUE(refuses([&] { bound.launch(); }, ErrorCode::invalid_argument, {"not bound on"}));
+    PersistentCollective right = communicator.persistent([&communicator, tensor, device] {
+      communicator.all_reduce_add({tensor}, {tensor}, {current_stream(device.index())});
+    });
+    right.launch();
+    EXPECT_EQ(tensor.to_vector<float>(), Floats(8, 6)) << "what is refused has ended nothing";
+  });
+}
+
 TEST(PersistentCallsOfOneProcess, AreRefusedWithReasons) {
   expect_all_right(1, [](Exchange& /*exchange*/) {
     Communicator communicator({.devices = {Device(0)}});
@@ -179,6 +244,14 @@ TEST(PersistentCallsOfOneProcess, AreRefusedWithReasons) {
         ErrorCode::invalid_argument, {"all_reduce_add: out has 0 entries"}));
     EXPECT_THROW(static_cast<void>(communicator.persistent([] { throw std::runtime_error("no"); })),
                  std::runtime_error);
+    const Stream apart(0);
+    EXPECT_TRUE(refuses(
+        [&] {
+          static_cast<void>(
+              communicator.persistent([&] { communicator.all_reduce_add({tensor}, {tensor}, {apart}); }));
+        },
+        ErrorCode::invalid_argument,
+        {"all_reduce_add: streams has one of device 0", "not bound on", "expected none"}));
     PersistentCollective bound =
         communicator.persistent([&communicator, tensor] { communicator.all_reduce_add({tensor}, {tensor}); });
     if (device_count() > 1) {
