@@ -137,7 +137,7 @@ void Arguments::writable(const Tensor& tensor, const Name& name) const {
   }
 }
 
-void Arguments::operation(const ReduceOp& operation, DType dtype, std::size_t count) const {
+void Arguments::operation(const ReduceOp& operation) const {
   const ReduceKind kind = operation.kind();
   if (kind == ReduceKind::compiled) {
     if (ReduceOpAccess::combination(operation) == nullptr)
@@ -145,6 +145,11 @@ void Arguments::operation(const ReduceOp& operation, DType dtype, std::size_t co
   } else if (std::ranges::find(all_reduce_kinds, kind) == all_reduce_kinds.end()) {
     fail("op is {}, expected an operation", static_cast<int>(kind));
   }
+}
+
+void Arguments::operation(const ReduceOp& operation, DType dtype, std::size_t count) const {
+  this->operation(operation);
+  const ReduceKind kind = operation.kind();
   if (kind == ReduceKind::sum) return;
   if (!has_operation(dtype, kind))
     fail("op is {}, which elements of {} do not have", name_of(kind), name_of(dtype));

@@ -133,6 +133,8 @@ class Arguments {
                           const Name& pattern_name, int dim) const;
   /// No two elements of it share memory.
   void writable(const Tensor& tensor, const Name& name) const;
+  /// There is such an operation.
+  void operation(const ReduceOp& operation) const;
   /// Elements of the type have the operation, and there is one factor, or one for each of `count` inputs.
   void operation(const ReduceOp& operation, DType dtype, std::size_t count) const;
   /// Has an operation that is compiled ready for elements of the type on the device, which may take seconds.

@@ -161,6 +161,12 @@ const Tensor& Packing::output(const Tensor& output, const Layout& layout, const 
   return outputs_.emplace_back(Output{output, std::move(stand_in), stream}).stand_in;
 }
 
+void Packing::check_output(const Tensor& output, const Layout& layout, const Name& name,
+                           const Stream& stream) {
+  if (!same_order(*output.layout(), layout))
+    refuse_in_capture(output, layout, name, StreamAccess::ref(stream));
+}
+
 const Tensor& Packing::host_output(const Tensor& output, const Layout& layout, const Name& name) {
   if (same_order(*output.layout(), layout) && output.is_pinned()) return output;
   if (policy_ == PackingPolicy::refuse) {

@@ -53,6 +53,8 @@ class Packing {
                                      const Stream& stream);
   /// `output`, which is on the host, or a pinned stand-in if it is pageable or in another order.
   [[nodiscard]] const Tensor& host_output(const Tensor& output, const Layout& layout, const Name& name);
+  /// Throws Error(unsupported) if `output` does, in a call that is being captured. Makes nothing.
+  void check_output(const Tensor& output, const Layout& layout, const Name& name, const Stream& stream);
   /// Queues the copies from stand-ins to outputs.
   void unpack();
   /// Whether `unpack` has something to do.

@@ -191,6 +191,7 @@ Call prepare_reduce_coalesced(const Arguments& arguments, Packing& packing, cons
   if (out.size() != inputs[0].size()) {
     arguments.fail("out has {} tensors, expected {} as inputs[0]", out.size(), inputs[0].size());
   }
+  arguments.operation(what.operation);
   if (out.empty()) return Call::of_nothing(arguments.runtime(), what.collective, options);
   MemoryRuns runs;
   Call call = start_call(arguments, what, inputs, buffer_size, options);
@@ -242,6 +243,7 @@ std::vector<Tensor> reduce_lists_to(const collectives::ReduceCall& what, TensorL
   const collectives::Arguments arguments(Runtime::get(), name_of(what.collective), options);
   collectives::check_lengths(arguments, inputs);
   const Device device = collectives::destination_or_current(arguments, destination);
+  arguments.operation(what.operation);
   if (inputs[0].empty()) {
     arguments.existing_device(device, "destination");
     collectives::Call::of_nothing(arguments.runtime(), what.collective, options).launch();

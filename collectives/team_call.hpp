@@ -153,6 +153,8 @@ class TeamCall final : public TeamTurn {
   [[nodiscard]] Device device_of(std::size_t local) const { return context_.devices()[local]; }
   /// The tensor, or a dense copy of it, which is queued on its member's stream.
   [[nodiscard]] Tensor dense(const Tensor& tensor, const Name& name);
+  /// Throws Error(unsupported) if the call is being captured, and the output is not contiguous.
+  void check_dense_in_capture(const Tensor& output, const Name& name, std::size_t local);
 
   /// Of a call that queues nothing. Returns its sequence number.
   [[nodiscard]] std::uint64_t post_without_work();

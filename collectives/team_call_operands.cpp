@@ -57,6 +57,10 @@ Tensor TeamCall::dense(const Tensor& tensor, const Name& name) {
   return tensor.is_contiguous() ? tensor : packing_.input(tensor, *contiguous_layout(tensor), name);
 }
 
+void TeamCall::check_dense_in_capture(const Tensor& output, const Name& name, std::size_t local) {
+  if (!output.is_contiguous()) packing_.check_output(output, *contiguous_layout(output), name, stream(local));
+}
+
 void TeamCall::set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name) {
   inputs_[local * columns() + column] = dense(tensor, name);
 }

@@ -34,6 +34,11 @@ class CompiledReduction {
       for (const Tensor& input : inputs[i])
         combination.prepare(call.runtime(), call.device_of(i).index(), input.dtype());
     }
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      for (std::size_t t = 0; t < out[i].size(); ++t) {
+        if (out[i][t].defined()) call.check_dense_in_capture(out[i][t], out.name("out", i, t), i);
+      }
+    }
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       for (std::size_t t = 0; t < inputs[i].size(); ++t)
         inputs_[i].push_back(as_flat(call.dense(inputs[i][t], inputs.name("inputs", i, t))));
@@ -69,6 +74,11 @@ class CompiledReduction {
                                 : memory(static_cast<std::uint64_t>(out.numel()), out.dtype(), local);
     return found;
   }
+  /// Has the memory stay that results are written to, here and by `finish`.
+  void keep(std::size_t local, std::size_t column) {
+    call_.keep(result(local, column), local);
+    if (!out_[local][column].is_contiguous()) call_.keep(out_[local][column], local);
+  }
   /// Queues the copy to an output that is not dense.
   void finish(std::size_t local, std::size_t column) {
     const Tensor& out = out_[local][column];
@@ -94,7 +104,7 @@ class CompiledReduction {
         operands[i].push_back(memory(each * call_.members(), input.dtype(), i));
         set_input(i, k, input);
         call_.set_output(i, k, operands[i].back(), "out");
-        if (share_of(step, k, i) > 0) call_.keep(result(i, step.first + k), i);
+        if (share_of(step, k, i) > 0) keep(i, step.first + k);
       }
     }
     call_.run([&] {
@@ -129,6 +139,7 @@ class CompiledReduction {
         const auto share = static_cast<std::int64_t>(share_of(step, k, i));
         call_.set_input(i, k, whole.narrow(0, start, share), "inputs");
         call_.set_output(i, k, whole, "out");
+        keep(i, step.first + k);
       }
     }
     call_.run([&] {

@@ -15,8 +15,9 @@
 namespace tutti::collectives {
 namespace {
 
-/// Elements of all the tensors have the operation.
+/// There is the operation, and elements of all the tensors have it.
 void set_operation(TeamCall& call, const ReduceOp& operation, std::span<const Tensor> tensors) {
+  call.arguments().operation(operation);
   call.set_operation(operation);
   if (operation.kind() == ReduceKind::sum) return;
   for (const Tensor& tensor : tensors) call.arguments().operation(operation, tensor.dtype(), call.members());
@@ -51,7 +52,8 @@ template <class WantsOutput>
 void reduce_whole(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                   const MemberOperands& out, WantsOutput wants_output) {
   check_reduced_operands(call, operation, inputs, out, wants_output);
-  if (operation.kind() == ReduceKind::compiled) return reduce_by_compiled(call, operation, inputs, out);
+  if (operation.kind() == ReduceKind::compiled && !inputs[0].empty())
+    return reduce_by_compiled(call, operation, inputs, out);
   call.begin(inputs[0]);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     for (std::size_t t = 0; t < inputs[i].size(); ++t) {
@@ -150,7 +152,7 @@ void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberO
   set_operation(call, operation, inputs[0]);
   PartsAndWholes operands(call, inputs, out, PartsAndWholes::Wholes::inputs, sizes);
   operands.check();
-  if (operation.kind() == ReduceKind::compiled)
+  if (operation.kind() == ReduceKind::compiled && !inputs[0].empty())
     return reduce_by_compiled(call, operation, inputs, out, operands.parts());
   operands.set();
   call.run();

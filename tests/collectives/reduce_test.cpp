@@ -290,6 +290,12 @@ TEST_P(BadReduceOp, IsRefusedWithNothingEnqueued) {
                         line.words));
     EXPECT_TRUE(out.untouched());
   }
+  const std::vector<std::vector<Tensor>> none(2);
+  const std::vector<std::string> words{"op is compiled, but has no source text"};
+  EXPECT_TRUE(refuses([&] { static_cast<void>(reduce_coalesced(none, ReduceKind::compiled)); },
+                      ErrorCode::invalid_argument, words));
+  EXPECT_TRUE(refuses([&] { reduce_coalesced(none, std::vector<Tensor>(), ReduceKind::compiled); },
+                      ErrorCode::invalid_argument, words));
 }
 
 TEST_P(BadReduceOp, ThatDoesNotCompileSaysWhyWithNothingEnqueued) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
@@ -110,6 +111,34 @@ std::vector<BadCall> wrong_operations() {
   return calls;
 }
 TUTTI_BAD_CALL_SUITE(CommunicatorOperations, wrong_operations);
+
+/// Of no tensors, too.
+std::vector<BadCall> wrong_operations_of_nothing() {
+  using Lists = std::vector<Row>;
+  using Call = std::function<void(Communicator&, const Lists&, const ReduceOp&)>;
+  const std::vector<std::pair<std::string, Call>> methods{
+      {"reduce_coalesced", [](Communicator& communicator, const Lists& none,
+                              const ReduceOp& op) { communicator.reduce_coalesced(none, none, op, 0); }},
+      {"all_reduce_coalesced", [](Communicator& communicator, const Lists& none,
+                                  const ReduceOp& op) { communicator.all_reduce_coalesced(none, none, op); }},
+      {"reduce_scatter_coalesced",
+       [](Communicator& communicator, const Lists& none, const ReduceOp& op) {
+         communicator.reduce_scatter_coalesced(none, none, op);
+       }},
+  };
+  std::vector<BadCall> calls;
+  for (const auto& [function, call] : methods) {
+    calls.push_back({function,
+                     [call = call](Scene& /*scene*/) -> CommunicatorCall {
+                       return [call](Communicator& communicator) {
+                         call(communicator, Lists(2), ReduceOp(ReduceKind::compiled));
+                       };
+                     },
+                     {function + ": ", "op is compiled, but has no source text"}});
+  }
+  return calls;
+}
+TUTTI_BAD_CALL_SUITE(CommunicatorOperationsOfNothing, wrong_operations_of_nothing);
 
 }  // namespace
 }  // namespace tutti::test::ranks

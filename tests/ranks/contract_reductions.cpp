@@ -8,7 +8,10 @@
 #include "support/host_array.hpp"
 #include "support/number_formats.hpp"
 #include "support/reference_sum.hpp"
+#include "support/stream_gate.hpp"
 #include "support/test_tensor.hpp"
+#include "tutti/error.hpp"
+#include "tutti/graph.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -119,7 +122,36 @@ void check_compiled_strides(Group& group, const ReduceOp& op) {
     }
     group.communicator.all_reduce(tensors_of(inputs), tensors_of(out), op);
     for (const TestTensor& found : out) EXPECT_TRUE(found.holds(reference_reduction(arrays, op)));
+    // They are copied behind the reduction, which is no part of a graph.
+    const Stream captured(group.device(0).index());
+    EXPECT_THROW(
+        static_cast<void>(Graph::capture(
+            captured, [&] { group.communicator.all_reduce(tensors_of(inputs), tensors_of(out), op); })),
+        Error);
   }
+}
+
+/// Outputs that are not dense are dropped while the call's streams are still held up.
+void check_dropped_compiled_outputs(Group& group, const ReduceOp& op) {
+  constexpr std::int64_t rows = 33;
+  constexpr std::int64_t width = 701;
+  std::vector<Stream> streams;
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> out;
+  for (int i = 0; i < group.locals(); ++i) {
+    streams.emplace_back(group.device(i).index());
+    inputs.push_back(ones({rows, width}, {.device = group.device(i)}));
+    out.push_back(empty({width, rows}, {.device = group.device(i)}).transpose(0, 1));
+    synchronize(group.device(i));
+  }
+  StreamGate gate(streams.front());
+  group.communicator.all_reduce(inputs, out, op, streams);
+  const void* const dropped = out.front().data();
+  out.clear();
+  const Tensor next = empty({width, rows}, {.device = group.device(0)});
+  EXPECT_NE(next.data(), dropped) << "the call writes there";
+  gate.open();
+  for (const Stream& stream : streams) stream.synchronize();
 }
 
 }  // namespace
@@ -148,6 +180,7 @@ void a_compiled_operation_goes_through_members_in_order(Group& group) {
                                                          {{3, 0}, 1, Sizes(counts.size(), 0)}})
     start_reduce_scatter(group, op, DType::float32, parts, ++seed)();
   check_compiled_strides(group, op);
+  check_dropped_compiled_outputs(group, op);
   const std::string together = group.communicator.explain({.collective = Collective::all_reduce_coalesced,
                                                            .tensor_bytes = {2520 << 10, 2520 << 10},
                                                            .reduce_kind = ReduceKind::compiled});
