@@ -248,7 +248,8 @@ detail::IntrusivePtr<Storage> PluggedAllocator::allocate(int device, std::size_t
 
 void* PluggedAllocator::allocate_raw(int device, std::size_t bytes, backend::StreamRef stream) {
   void* address = nullptr;
-  OneFreed memory = taken(device, bytes, stream, address);
+  // An address of its own, also for no bytes: what functions make of these differs.
+  OneFreed memory = taken(device, std::max<std::size_t>(bytes, 1), stream, address);
   const std::lock_guard lock(mutex_);
   raw_.insert_or_assign(address, std::move(memory));
   return address;
@@ -288,7 +289,7 @@ void* PluggedAllocator::call_alloc(int device, std::size_t bytes, backend::Strea
                     "a stream of device {} that is being captured",
                     format_bytes(bytes), stream.device));
   }
-  if (bytes == 0) return nullptr;  // what functions make of it differs
+  if (bytes == 0) return nullptr;
   const DeviceGuard current{Device(device)};
   if (void* const address = functions_->alloc(bytes, device, stream.handle)) {
     bytes_in_use_ += bytes;

@@ -31,11 +31,12 @@ constexpr std::size_t longest_bus_id = 32;
 
 /// What a handle says.
 struct SharedTensorWords {
-  static constexpr std::uint64_t expected_mark = 0x316e657469747574;
+  static constexpr std::uint64_t expected_mark = 0x326e657469747574;
 
   std::uint64_t mark = expected_mark;
   SharedMemory::Handle control;
   std::uint64_t is_on_gpus = 0;
+  std::uint64_t is_read_only = 0;
   std::int64_t device = -1;
   std::array<char, longest_bus_id> bus_id{};
   backend::MemoryHandle allocation;
@@ -138,8 +139,8 @@ std::atomic<int> opened_tensors{0};
 class OpenedStorage final : public Storage {
  public:
   OpenedStorage(Runtime& runtime, std::shared_ptr<OpenedAllocation> allocation, void* data, std::size_t bytes,
-                int device, backend::StreamRef home)
-      : Storage(data, bytes, Device(device)), runtime_(runtime) {
+                int device, MemoryAccess access, backend::StreamRef home)
+      : Storage(data, bytes, Device(device), MemoryOrigin::foreign, access), runtime_(runtime) {
     LateReleases::One& one = last_.emplace_back();
     one.resource = std::move(allocation);
     one.streams.push_back(home);
@@ -243,6 +244,7 @@ SharedTensorState::SharedTensorState(Runtime& runtime, const Tensor& tensor)
   const WholeAllocation allocation = allocation_around(runtime, tensor);
   SharedTensorWords words;
   words.is_on_gpus = runtime.backend().kind() == BackendKind::cuda ? 1 : 0;
+  words.is_read_only = tensor.is_read_only() ? 1 : 0;
   words.device = device;
   words.bus_id = bus_id_of(runtime.backend(), device);
   words.allocation = runtime.backend().share_device_memory(device, allocation.address);
@@ -355,8 +357,10 @@ Tensor open_shared_tensor(std::span<const std::byte> handle) {
 
   auto allocation = std::make_shared<OpenedAllocation>(runtime, device, lock_of(words), words.allocation);
   void* const data = allocation->address() + words.offset;
-  auto storage = detail::IntrusivePtr<Storage>::adopt(new OpenedStorage(
-      runtime, std::move(allocation), data, bytes, device, current_stream_ref(runtime, device)));
+  auto storage = detail::IntrusivePtr<Storage>::adopt(
+      new OpenedStorage(runtime, std::move(allocation), data, bytes, device,
+                        words.is_read_only != 0 ? MemoryAccess::read_only : MemoryAccess::read_write,
+                        current_stream_ref(runtime, device)));
   return {std::move(storage), TensorView(data, std::move(layout), Device(device))};
 }
 

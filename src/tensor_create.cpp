@@ -94,8 +94,7 @@ void require_writable(const Tensor& tensor, std::string_view function, std::stri
   if (!tensor.is_read_only()) return;
   throw Error(
       ErrorCode::invalid_argument,
-      fmt::format("{}: {} is read-only memory of another library, expected one that may be written to",
-                  function, argument));
+      fmt::format("{}: {} is read-only memory, expected memory that may be written to", function, argument));
 }
 
 LayoutPtr dense_layout(const LayoutPtr& layout) {

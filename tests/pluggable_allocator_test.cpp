@@ -161,6 +161,10 @@ TEST(PluggableAllocator, ProvidesTensorsFromFunctions) {
   use_tensors();
   EXPECT_EQ(current_device(), 0);
   EXPECT_TRUE(given.empty());
+  void* const nothing = caching_allocator_alloc(0, 0);
+  EXPECT_TRUE(given.contains(nothing));
+  caching_allocator_delete(nothing);
+  EXPECT_TRUE(given.empty());
 
   // What graphs use stays as long as they do.
   const auto is_given_all = [&](std::size_t count) {

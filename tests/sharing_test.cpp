@@ -11,6 +11,7 @@
 #include "support/timing.hpp"
 #include "transport/team/agreement.hpp"
 #include "tutti/device.hpp"
+#include "tutti/dlpack.hpp"
 #include "tutti/error.hpp"
 #include "tutti/memory.hpp"
 #include "tutti/tensor.hpp"
@@ -96,6 +97,24 @@ TEST(Sharing, GivesAnotherProcessTheSameMemory) {
     }
     all_together(exchange);
     EXPECT_EQ(again.to_vector<float>(), std::vector<float>(120, 7));
+    all_together(exchange);
+  });
+}
+
+TEST(Sharing, KeepsReadOnlyMemoryReadOnly) {
+  expect_all_right(2, [](Exchange& exchange) {
+    if (exchange.rank() == 0) {
+      const Tensor tensor = full({100}, 2, {.device = 0});
+      const SharedTensor shared(
+          from_dlpack_versioned(to_dlpack_versioned(tensor, nullptr, MemoryAccess::read_only)));
+      static_cast<void>(sent_to_all(exchange, &shared));
+      all_together(exchange);
+      return;
+    }
+    const Tensor opened = open_shared_tensor(sent_to_all(exchange, nullptr).span());
+    EXPECT_TRUE(opened.is_read_only());
+    EXPECT_TRUE(refuses([&] { opened.fill_(7); }, ErrorCode::invalid_argument, {"read-only"}));
+    EXPECT_EQ(opened.to_vector<float>(), std::vector<float>(100, 2));
     all_together(exchange);
   });
 }
