@@ -41,5 +41,7 @@ class BlockingCall {
 
 /// What making a BlockingCall does, for components, which have no such state of their own.
 TUTTI_EXPORT void announce_blocking(std::string_view function);
+/// Likewise what `BlockingCall::warn` does.
+TUTTI_EXPORT void warn_of_blocking(std::string_view function) noexcept;
 
 }  // namespace tutti

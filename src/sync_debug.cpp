@@ -62,5 +62,8 @@ void BlockingCall::announce_in_log(std::string_view function) noexcept {
 void announce_blocking(std::string_view function) {
   const BlockingCall blocks(function);
 }
+void warn_of_blocking(std::string_view function) noexcept {
+  BlockingCall::warn(function);
+}
 
 }  // namespace tutti

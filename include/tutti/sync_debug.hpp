@@ -36,16 +36,16 @@ enum class SyncDebugMode : std::uint8_t {
 ///    element type, in `prepare` too: it is compiled, and loaded there;
 ///  - making a `Communicator`; the first collective among devices that have not been used together, which
 ///    tests how they are connected, connects NCCL with them, or finds out how their kernels can be launched;
-///  - of `tutti/cuda_libraries.hpp`, `current_blas_handle` and `FftPlanCache::plan` where they make
-///  something,
-///    and `set_max_size` and `clear` where plans go;
+///  - of `tutti/cuda_libraries.hpp`, `current_blas_handle` and `FftPlanCache::plan` where they make one, and
+///    `set_max_size` and `clear` where plans go;
 ///  - `virtual_devices::start` and `virtual_devices::set_interleaving_seed`.
 ///
-/// Destructors that wait for devices, those of a `Communicator`, of imported tensors, and of persistent calls
-/// that have failed, `device_free`, and with `TUTTI_TRACE` the first collective on each device, which reads
-/// its clock, write the line in either mode, as they must not throw. Not among the calls are those that wait
-/// only for room in a full queue, or for other processes, and what `TUTTI_LAUNCH_BLOCKING` makes of calls
-/// that queue work.
+/// Destructors that wait for devices, those of a `Communicator`, of imported tensors, of persistent calls
+/// that have failed, of an `FftPlanCache` that has plans, and of the last use of a plan that is no longer in
+/// its cache, `device_free`, and with `TUTTI_TRACE` the first collective on each device, which reads its
+/// clock, write the line in either mode, as they must not throw. Not among the calls are those that wait only
+/// for room in a full queue, or for other processes, and what `TUTTI_LAUNCH_BLOCKING` makes of calls that
+/// queue work.
 TUTTI_EXPORT void set_sync_debug_mode(SyncDebugMode mode) noexcept;
 /// The same in words. Throws Error(invalid_argument) for any others.
 TUTTI_EXPORT void set_sync_debug_mode(std::string_view mode);

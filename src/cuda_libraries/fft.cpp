@@ -21,6 +21,11 @@ void check_fft(cufftResult status, std::string_view call, int device) {
               status);
 }
 
+int gpu_of(Device device) {
+  require_gpus("FftPlanCache");
+  return current_stream(device).device();
+}
+
 }  // namespace
 
 namespace detail {
@@ -74,7 +79,9 @@ FftPlan::~FftPlan() {
 }
 
 void FftPlan::give_back() noexcept {
-  if (plan_ != nullptr) cache_->give_back(plan_);
+  if (plan_ == nullptr) return;
+  cache_->give_back(plan_);
+  if (plan_.use_count() == 1) warn_of_blocking("the last use of a plan that its FftPlanCache has dropped");
   plan_ = nullptr;
 }
 
@@ -82,9 +89,11 @@ cufftHandle FftPlan::handle() const noexcept {
   return plan_->handle;
 }
 
-FftPlanCache::FftPlanCache(Device device) : device_(current_stream(device).device()) {}
+FftPlanCache::FftPlanCache(Device device) : device_(gpu_of(device)) {}
 
-FftPlanCache::~FftPlanCache() = default;
+FftPlanCache::~FftPlanCache() {
+  if (!plans_.empty()) warn_of_blocking("~FftPlanCache");
+}
 
 FftPlan FftPlanCache::plan(const FftDescription& description) {
   if (description.sizes.empty() || description.sizes.size() > 3) {

@@ -7,7 +7,9 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -30,6 +32,7 @@ TEST(CudaLibrariesOfVirtualDevices, AreRefused) {
   };
   EXPECT_TRUE(refused("current_blas_handle", [] { static_cast<void>(current_blas_handle()); }));
   EXPECT_TRUE(refused("cufft_plan_cache", [] { static_cast<void>(cufft_plan_cache()); }));
+  EXPECT_TRUE(refused("FftPlanCache", [] { FftPlanCache(0); }));
 }
 
 TEST_F(CudaLibraries, HaveOneBlasHandleForEachDeviceAndThread) {
@@ -119,6 +122,22 @@ TEST_F(CudaLibraries, TellOfCallsThatBlock) {
   set_sync_debug_mode(SyncDebugMode::error);
   EXPECT_NO_THROW(cache.clear()) << "nothing goes";
   set_sync_debug_mode(SyncDebugMode::none);
+
+  const auto told = [](const std::function<void()>& call) {
+    testing::internal::CaptureStderr();
+    set_sync_debug_mode(SyncDebugMode::warn);
+    call();
+    set_sync_debug_mode(SyncDebugMode::none);
+    return testing::internal::GetCapturedStderr();
+  };
+  std::optional<FftPlan> in_use = cache.plan(description);
+  cache.clear();
+  EXPECT_NE(told([&] { in_use.reset(); }).find("a plan that its FftPlanCache has dropped"),
+            std::string::npos);
+  std::optional<FftPlanCache> other(std::in_place, Device(0));
+  in_use = other->plan(description);
+  EXPECT_EQ(told([&] { in_use.reset(); }), "") << "the plan goes back to its cache";
+  EXPECT_NE(told([&] { other.reset(); }).find("~FftPlanCache"), std::string::npos);
 }
 
 TEST_F(CudaLibraries, TransformOnWhicheverStreamIsCurrent) {
