@@ -71,10 +71,11 @@ void fill_dense(const Tensor& tensor, backend::RandomFill task, std::string_view
   const std::uint64_t words = backend::random_offset_advance(task.distribution, task.dtype, task.count);
   if (const auto graph = runtime.captures().of(stream)) {
     if (graph->launches() != GraphLaunches::of_library) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{}: the stream of device {} is being captured, but not by Graph::capture: "
-                              "only the launches of a Graph advance the generator",
-                              function, device));
+      throw Error(
+          ErrorCode::unsupported,
+          fmt::format("{}: the stream of device {} is being captured, but not by the library: only the "
+                      "launches of its graphs advance the generator",
+                      function, device));
     }
     const RandomDraws::Place place = graph->draws().add(stream, words);
     task.state = place.state;

@@ -3,6 +3,7 @@
 
 #include "support/errors.hpp"
 #include "support/rng_state.hpp"
+#include "tutti/cuda_graph.hpp"
 #include "tutti/event.hpp"
 #include "tutti/graph.hpp"
 #include "tutti/rng.hpp"
@@ -94,6 +95,21 @@ TEST_F(GraphRandom, IsNewThoughTheGraphHasUsedAndGivenBackMemoryBeforeItDraws) {
   EXPECT_EQ(drawn(), expected[0]);
   graph.launch(stream_);
   EXPECT_EQ(drawn(), expected[1]);
+}
+
+TEST_F(GraphRandom, IsNewAtEachReplayOfACUDAGraph) {
+  const std::vector<Numbers> expected = eager(3);
+  synchronize(0);
+  CUDAGraph graph;
+  {
+    const GraphGuard guard(graph, {.stream = stream_});
+    draw();
+  }
+  for (const Numbers& numbers : expected) {
+    const StreamGuard guard(stream_);
+    graph.replay();
+    EXPECT_EQ(drawn(), numbers);
+  }
 }
 
 TEST_F(GraphRandom, FollowsTheSeedAndTheStateAtEachLaunch) {

@@ -18,12 +18,12 @@
 /// as many, rounded up to a multiple of 4. So a tensor filled at once equals its parts filled one after the
 /// other, if all parts but the last take a multiple of 4 words.
 ///
-/// A fill uses the state at the time of the call. One that `Graph::capture` records uses the state at each
-/// launch, which then advances the offset by what all fills of the graph take, as the calls themselves would
-/// have: launches and calls in turn give the numbers that the calls alone would give. The capture itself
-/// advances nothing, and what it does with seeds and states is done at once, not when the graph is launched.
-/// In a stream that is being captured by other means, a fill throws Error(unsupported), as nobody would
-/// advance the offset when that graph is launched.
+/// A fill uses the state at the time of the call. One that a graph of the library's records (`Graph`,
+/// `CUDAGraph`, `make_graphed_callables`) uses the state at each launch, which then advances the offset by
+/// what all fills of the graph take, as the calls themselves would have: launches and calls in turn give the
+/// numbers that the calls alone would give. The capture itself advances nothing, and what it does with seeds
+/// and states is done at once, not when the graph is launched. In a stream that is being captured by other
+/// means, a fill throws Error(unsupported), as nobody would advance the offset when that graph is launched.
 namespace tutti {
 
 /// What every generator is seeded with until somebody seeds it.
