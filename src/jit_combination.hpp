@@ -54,7 +54,7 @@ class JitCombination {
   mutable std::map<std::pair<int, DType>, std::shared_ptr<const backend::CompiledCode>> known_;
 };
 
-/// That of an operation.
+/// The combination of an operation.
 struct ReduceOpAccess {
   /// nullptr of those that are not compiled.
   [[nodiscard]] static const JitCombination* combination(const ReduceOp& operation) noexcept {

@@ -60,7 +60,7 @@ struct WatchedCall {
   PlanSummary plan{};
   /// The plan in words; asked during the construction of the range only.
   std::function<std::string()> explain{};
-  /// That it is queued on, each once or more; those without a device are other processes'.
+  /// The streams that the call is queued on, each once or more; those without a device are other processes'.
   std::span<const backend::StreamRef> streams{};
   std::optional<WatchedMember> member{};  ///< of a team's
 };

@@ -86,7 +86,8 @@ struct Problem {
   TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;
   ReduceKind reduce_kind = ReduceKind::sum;  ///< of the reductions
-  /// That kernels of the call may hold at a time on each device; 0: there are to be none.
+  /// Multiprocessors that kernels of the call may hold at a time on each device; 0: there are to be no
+  /// kernels.
   std::uint32_t most_multiprocessors = backend::all_multiprocessors;
   std::uint64_t staging_bytes = default_buffer_size;  ///< bound on staging memory per device
   /// Lanes are the members of a team, of which some may be remote; its calls come in one order on all ranks.

@@ -12,7 +12,7 @@ namespace tutti {
 enum class CaptureErrorMode : std::uint8_t {
   global,   ///< to all threads, but those that have said otherwise to CUDA
   thread,   ///< to the thread that captures; CUDA's name for it is thread_local
-  relaxed,  ///< to none; and another thread may end the capture
+  relaxed,  ///< to none
 };
 
 }  // namespace tutti

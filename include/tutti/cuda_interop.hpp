@@ -21,7 +21,7 @@ namespace tutti {
   return {stream, device};
 }
 
-/// The event behind an `Event`; nullptr before its first record.
+/// The event behind an `Event`; nullptr before its first record, unless it is shared with other processes.
 [[nodiscard]] inline cudaEvent_t to_cuda(const Event& event) {
   return static_cast<cudaEvent_t>(event.native_handle());
 }

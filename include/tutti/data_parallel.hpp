@@ -126,10 +126,9 @@ class TUTTI_EXPORT GradientBuckets {
   /// Ends the iteration: the calling thread's current streams of all local members' devices wait for all
   /// all-reduces. Returns without waiting. A gradient that was reported in a `no_sync` of the iteration and
   /// not since counts as reported now: behind its reports there, and behind what the current stream has
-  /// queued. Throws Error(invalid_argument) if
-  /// others have not been reported (unless `UnusedGradients::zero`), naming some: they may still be reported,
-  /// and this be called again; meanwhile other ranks wait as for one that is late. In a `no_sync`: does
-  /// nothing.
+  /// queued. Throws Error(invalid_argument) if others have not been reported (unless
+  /// `UnusedGradients::zero`), naming some: they may still be reported, and this be called again; meanwhile
+  /// other ranks wait as for one that is late. In a `no_sync`: does nothing.
   void synchronize();
 
   /// For the guard's lifetime nothing is reduced: backward passes only add to the gradients of their own

@@ -72,9 +72,10 @@ class TUTTI_EXPORT Event {
   [[nodiscard]] IpcEventHandle ipc_handle();
 
   [[nodiscard]] bool is_created() const noexcept { return handle_ != nullptr; }
-  /// The device of the recording stream; -1 before the first record.
+  /// The device of the recording stream, or of the event that is shared; -1 before the first record, unless
+  /// `ipc_handle` or `from_ipc_handle` has created it.
   [[nodiscard]] int device() const noexcept { return device_; }
-  /// The backend's own handle: a `cudaEvent_t` on GPUs, nullptr before the first record.
+  /// The backend's own handle: a `cudaEvent_t` on GPUs, nullptr where `device` is -1.
   [[nodiscard]] void* native_handle() const noexcept { return handle_; }
 
  private:

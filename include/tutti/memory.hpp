@@ -24,9 +24,8 @@
 ///
 /// `TUTTI_ALLOC_CONF` tunes the allocators: `name:value` pairs with commas between them. Unset, nothing of
 /// this is done.
-///  - `max_split_size_mb:N` (more than 20): blocks of N MiB and more are not cut. They serve requests of N
-///  MiB
-///    and more only, which they exceed by less than 20 MiB. Keeps large segments whole where sizes vary.
+///  - `max_split_size_mb:N` (more than 20): blocks of N MiB and more are not cut. They serve requests of as
+///    many and more only, which they exceed by less than 20 MiB. Keeps large segments whole where sizes vary.
 ///  - `garbage_collection_threshold:F` (more than 0, less than 1): before a device is asked for memory that
 ///    would bring what is reserved above this part of what the process may have
 ///    (`set_per_process_memory_fraction`), cached segments go back to it, those unused longest first, until

@@ -11,6 +11,8 @@
 ///
 /// The collectives are ranges by themselves, in an NVTX domain "tutti", while they are queued: named by
 /// operation, bytes and transport, for instance "broadcast, 4194304 bytes, p2p", with the bytes as payload.
+/// Calls that are bound together (`Communicator::persistent`) are one range when they are launched, named by
+/// the last of them.
 ///
 /// NVTX looks for a tool once, at the first call that could tell one something (`NVTX_INJECTION64_PATH`).
 /// Where none listens, each of the calls costs a load and a branch. In a build without the headers of NVTX

@@ -23,8 +23,7 @@ class PluggedFunctions;
 /// for all others named by `record_stream`. What is dropped while a graph is captured that may use it comes
 /// back when that is gone and its launches are done. Streams are native handles (`Stream::native_handle`).
 /// Both are called with `device` current, from whichever thread makes or drops a tensor, or the graph, also
-/// from several at a time. `alloc` may throw what
-/// it likes; `free` must not throw: that ends the program.
+/// from several at a time. `alloc` may throw what it likes; `free` must not throw: that ends the program.
 class TUTTI_EXPORT CUDAPluggableAllocator {
  public:
   using Alloc = std::function<void*(std::size_t bytes, int device, void* stream)>;

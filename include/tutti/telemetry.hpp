@@ -56,8 +56,8 @@ struct GpuProcess {
 };
 /// The processes that compute on a device, in ascending order.
 [[nodiscard]] TUTTI_EXPORT std::vector<GpuProcess> get_gpu_processes(Device device = Device::current());
-/// The same as a text for people, one line each: "device:0", then "process 4711 uses 512.0 MiB", or "no
-/// processes are running".
+/// The same as a text for people, one line each: "device:0", then "process 4711 uses 512.0 MiB of its memory"
+/// ("an unknown amount" where NVML may not tell), or "no processes are running".
 [[nodiscard]] TUTTI_EXPORT std::string list_gpu_processes(Device device = Device::current());
 
 }  // namespace tutti

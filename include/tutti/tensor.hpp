@@ -46,7 +46,7 @@ struct LikeOptions {
 /// Whether memory may be written to.
 enum class MemoryAccess : std::uint8_t {
   read_write,
-  read_only,  ///< who owns it says so: `copy_`, `fill_` and the fills of random numbers refuse to write there
+  read_only,  ///< who owns it says so: `copy_`, fills, random ones too, and outputs refuse to write there
 };
 
 /// Who allocated a storage's memory.

@@ -27,7 +27,7 @@ class StreamCalls {
   // Streams. Created ones do not synchronise with the legacy default stream.
   [[nodiscard]] virtual StreamRef default_stream(int device) = 0;
   [[nodiscard]] virtual StreamRef create_stream(int device, int priority) = 0;
-  /// That it was made with, whoever has made it.
+  /// The priority that the stream was made with, whoever has made it.
   [[nodiscard]] virtual int stream_priority(StreamRef stream) = 0;
   /// The device of a stream that somebody names by handle and device, which exists; nothing if there is no
   /// such stream, as far as the backend can tell.

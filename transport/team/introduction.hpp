@@ -30,7 +30,7 @@ struct TeamSettings {
   TransportKind transport = TransportKind::automatic;
   TransportSource transport_source = TransportSource::options;
   Determinism determinism = Determinism::fastest;  ///< decides plans
-  /// That kernels of a call may hold at a time on each device, at least 1.
+  /// Multiprocessors that kernels of a call may hold at a time on each device, at least 1.
   std::uint32_t most_multiprocessors = backend::all_multiprocessors;
   /// Whether members may be given one another's operands, where they reach one another's memory.
   bool is_direct = true;

@@ -94,7 +94,6 @@ class Interleaver final : public StreamWorker::Observer {
   bool choose_if_settled();
 
   void watch_for_silence();
-  /// `turns_seen`, `calls_seen`: as they were a while ago.
 
   std::atomic<bool> active_{false};
   mutable std::mutex mutex_;

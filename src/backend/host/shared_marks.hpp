@@ -96,7 +96,7 @@ class SharedMarks {
   [[nodiscard]] bool is_idle(std::uint32_t lane) const noexcept;
   /// Whether a process that had it open has ended.
   [[nodiscard]] bool has_ended(std::uint32_t process) const noexcept;
-  /// Has the marks of a process count as reached that has ended. Whether it has.
+  /// Has the marks of a process count as reached that has ended. Returns whether the process has ended.
   bool settle(std::uint32_t lane) const noexcept;
   [[nodiscard]] OwnLane& lane_for(const std::shared_ptr<Progress>& stream);
   [[nodiscard]] std::optional<std::uint32_t> take_lane() noexcept;
