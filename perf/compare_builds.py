@@ -2,20 +2,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures two builds of tutti-perf in turns, on the same devices, and tells which figures have changed.
 
-usage: perf/compare_builds.py --base PROGRAM [--program PROGRAM] [-r RUNS] [-t TABLE]... [-b SIZE] [-e SIZE] [-f FACTOR]
-                              [-n RANKS] [--backend NAME] [--cpus LIST] [--tolerance PERCENT] [--out DIR]
+usage: perf/compare_builds.py [--base PROGRAM] [--program PROGRAM] [-r RUNS] [-t TABLE]... [-b SIZE] [-e SIZE] [-f FACTOR]
+                              [-n RANKS] [--peer NAME] [--backend NAME] [--cpus LIST] [--tolerance PERCENT] [--out DIR]
 
 Tables: `all`, the collectives of one process, `ranks-all`, a process per device, and `ranks-replayed`, the same from graphs
-of 20 calls; of each the ten collectives that all versions know. Every run takes both builds, one after the other, the first
-of them first in every other run, so that neither has the warmer device; every byte of every result is checked on both sides.
+of 20 calls; of each the ten collectives that all versions know. `faces` takes one build alone: what a communicator of one
+process does is before, the free functions among the same devices are after. Every run takes both sides, one after the
+other, the first of them first in every other run, so that neither has the warmer device; every byte of every result is
+checked on both sides. --peer has the peer measured beside what is after, in the same runs, in each of its modes.
 
 Prints a Markdown table for each: how many figures there are, the geometric mean of the times after over the times before,
-and those whose median over all runs is slower than the tolerance. With --out, DIR/<date>-<devices>.md has that with machine,
-versions and commits, and .json.gz all that was measured besides. Exits with 1 if an element was wrong, with 3 if a figure is
-slower.
+and those whose median over all runs is slower than the tolerance; then those that are slower than the fastest of the peer's
+modes. With --out, DIR/<date>-<devices>.md has that with machine, versions and commits, and .json.gz all that was measured
+besides. Exits with 1 if an element was wrong, with 3 if a figure is slower than before.
 """
 
 import argparse
+import dataclasses
 import datetime
 import gzip
 import json
@@ -43,54 +46,84 @@ OPERATIONS = (
     "all_gather",
     "reduce_scatter_add",
 )
-# Name: (collectives, whether a process per device, the largest payload unless another is asked for, further arguments).
+FREE_FUNCTIONS = ("broadcast", "broadcast_coalesced", "reduce_add", "reduce_add_coalesced", "scatter", "gather")
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """What is measured on both sides."""
+
+    operations: tuple
+    largest: str  # payload, unless another is asked for
+    further: tuple = ()  # arguments
+    are_ranks: bool = False  # a process per device
+    are_faces: bool = False  # before, a communicator of one process
+
+
 TABLES = {
-    "all": (OPERATIONS, False, "256M", ()),
-    "ranks-all": (OPERATIONS, True, "256M", ()),
-    "ranks-replayed": (OPERATIONS, True, "4M", ("-G", "20")),
+    "all": Table(OPERATIONS, "256M"),
+    "ranks-all": Table(OPERATIONS, "256M", are_ranks=True),
+    "ranks-replayed": Table(OPERATIONS, "4M", ("-G", "20"), are_ranks=True),
+    "faces": Table(FREE_FUNCTIONS, "1M", are_faces=True),
 }
 SLOWER = 3  # as an exit status, like tutti-perf's own
 
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", required=True, metavar="PROGRAM", help="tutti-perf of the build before")
+    parser.add_argument("--base", metavar="PROGRAM", help="tutti-perf of the build before; not of faces")
     parser.add_argument("--program", metavar="PROGRAM", help="of the build after (default: the newest under build/)")
     parser.add_argument("-r", type=number, default=3, metavar="RUNS", help="runs of each build (default 3)")
     parser.add_argument("-t", action="append", choices=TABLES, metavar="TABLE", help="only this table; may be repeated")
     parser.add_argument("-b", default="1K", metavar="SIZE", help="smallest payload (default 1K)")
-    parser.add_argument("-e", metavar="SIZE", help="largest payload (default 256M, replayed 4M)")
+    parser.add_argument("-e", metavar="SIZE", help="largest payload (default 256M, replayed 4M, faces 1M)")
     parser.add_argument("-f", default="4", metavar="FACTOR", help="from one size to the next (default 4)")
-    parser.add_argument("-n", type=number, default=2, metavar="RANKS", help="ranks of tables of ranks (default 2)")
+    parser.add_argument("-n", type=number, default=2, metavar="RANKS", help="ranks, and devices of faces (default 2)")
+    parser.add_argument("--peer", metavar="NAME", help="measured beside what is after, as tutti-perf takes it")
     parser.add_argument("--backend", default="cuda", choices=("cuda", "host"), help="default cuda")
     parser.add_argument(
         "--cpus", metavar="LIST", help="processors for both builds, as taskset takes them, of one process"
     )
     parser.add_argument("--tolerance", type=float, default=3, metavar="PERCENT", help="default 3")
     parser.add_argument("--out", metavar="DIR", help="where results go (default: nowhere)")
-    return parser.parse_args()
+    given = parser.parse_args()
+    given.t = given.t or [name for name, table in TABLES.items() if not table.are_faces]
+    if not given.base and not all(TABLES[name].are_faces for name in given.t):
+        parser.error("--base is missing, expected tutti-perf of the build before")
+    return given
 
 
-def run(given, program, table):
+def run(given, programs, name, side):
     """One document of tutti-perf."""
-    operations, are_ranks, largest, further = TABLES[table]
+    table = TABLES[name]
+    is_one_rank = table.are_faces and side == "before"
+    words = ["taskset", "-c", given.cpus] if given.cpus and not table.are_ranks else []
+    words += launcher(given.n) if table.are_ranks else launcher(1) if is_one_rank else []
+    words += [programs["after" if table.are_faces else side], *table.operations, "--backend", given.backend]
+    words += ["-g", str(given.n)] if table.are_faces else []
+    words += ["-b", given.b, "-e", given.e or table.largest, "-f", given.f, *table.further]
+    words += ["--peer", given.peer] if given.peer and side == "after" else []
     with tempfile.TemporaryDirectory() as folder:
         file = os.path.join(folder, "run.json")
-        words = launcher(given.n) if are_ranks else ["taskset", "-c", given.cpus] if given.cpus else []
-        words = [*words, program, *operations, "--backend", given.backend, "-b", given.b, "-e", given.e or largest]
-        words += ["-f", given.f, *further, "-J", file]
-        return document_of(words, file, (0, 1))
+        return document_of([*words, "-J", file], file, (0, 1))
 
 
-def times_of(documents):
-    """{(operation, size, place): [µs, of each run]}"""
+def times_of(documents, is_wanted=lambda by: by == "tutti"):
+    """{(operation, size, place): {contender: [µs, of each run]}}, of the contenders that are wanted"""
     times = {}
     for document in documents:
         for row in document["rows"]:
+            by = row.get("by", "tutti")
             for place in PLACES:
-                if row.get("by", "tutti") == "tutti" and row[place] is not None:
-                    times.setdefault((row["operation"], row["size"], place), []).append(row[place]["time_us"])
+                if is_wanted(by) and row[place] is not None:
+                    sides = times.setdefault((row["operation"], row["size"], place), {})
+                    sides.setdefault((by, row.get("mode")), []).append(row[place]["time_us"])
     return times
+
+
+def fastest(times):
+    """{(operation, size, place): [µs, of each run]}, of the contender with the lowest median"""
+    return {key: min(contenders.values(), key=statistics.median) for key, contenders in times.items()}
 
 
 def joined(before, after):
@@ -106,6 +139,12 @@ def listed(times):
     return ", ".join(f"{time:.4g}" for time in times)
 
 
+def line_of(row):
+    (operation, size, place), before, after, ratio = row
+    where = place.replace("_", " ")
+    return f"| `{operation}` | {format_size(size)} | {where} | {listed(before)} | {listed(after)} | {ratio:.3f} |"
+
+
 def text_of(table, rows, tolerance):
     """The text, and how many figures are slower."""
     slower = sorted((row for row in rows if row[3] > 1 + tolerance / 100), key=lambda row: -row[3])
@@ -119,12 +158,20 @@ def text_of(table, rows, tolerance):
     ]
     if slower:
         lines += ["", "| slower | payload | | before, µs | after, µs | ratio |", "|---|--:|---|---|---|--:|"]
-    for (operation, size, place), before, after, ratio in slower:
-        where = place.replace("_", " ")
-        lines.append(
-            f"| `{operation}` | {format_size(size)} | {where} | {listed(before)} | {listed(after)} | {ratio:.3f} |"
-        )
+    lines += [line_of(row) for row in slower]
     return "\n".join(lines), len(slower)
+
+
+def text_of_peer(peer, rows, tolerance):
+    """What is slower than the peer, of rows that have its times in place of those before."""
+    slower = [row for row in rows if row[3] > 1 + tolerance / 100]
+    lines = [
+        f"Beside {peer}, in the fastest of its modes, in the same runs: {len(rows)} figures, slower {len(slower)}."
+    ]
+    if slower:
+        lines += ["", f"| slower | payload | | {peer}, µs | after, µs | ratio |", "|---|--:|---|---|---|--:|"]
+    lines += [line_of(row) for row in sorted(slower, key=lambda row: -row[3])]
+    return "\n".join(lines)
 
 
 def facts_of(given, measured):
@@ -139,8 +186,9 @@ def facts_of(given, measured):
         "driver": after.get("driver"),
         "cuda": after.get("cuda"),
         "nccl": after.get("nccl"),
+        "peer": after.get("peer"),
         "system": f"{platform.freedesktop_os_release().get('PRETTY_NAME', 'Linux')}, kernel {platform.release()}",
-        "runs": f"{given.r} of each build, in turns",
+        "runs": f"{given.r} of each side, in turns",
         "processors": given.cpus or "any",
     }
 
@@ -171,21 +219,25 @@ def write(given, facts, texts, measured):
 def main():
     given = arguments()
     must_take_files("--out", given.out)
-    programs = {"before": find_program(given.base), "after": find_program(given.program)}
+    programs = {"before": given.base and find_program(given.base), "after": find_program(given.program)}
     measured = {}
-    for table in given.t or TABLES:
+    for table in given.t:
         sides = {"before": [], "after": []}
         for done in range(given.r):
             print(f"{table}: run {done + 1} of {given.r}", file=sys.stderr)
             for side in ("before", "after") if done % 2 == 0 else ("after", "before"):
-                sides[side].append(run(given, programs[side], table))
+                sides[side].append(run(given, programs, table, side))
         measured[table] = sides
     texts, slower = [], 0
     for table, sides in measured.items():
-        rows = joined(times_of(sides["before"]), times_of(sides["after"]))
+        after = fastest(times_of(sides["after"]))
+        rows = joined(fastest(times_of(sides["before"])), after)
         if not rows:
-            fail(f"{table}: the builds have no figures in common")
+            fail(f"{table}: the sides have no figures in common")
         text, number_slower = text_of(table, rows, given.tolerance)
+        if given.peer:
+            peers = fastest(times_of(sides["after"], lambda by: by != "tutti"))
+            text += "\n\n" + text_of_peer(given.peer, joined(peers, after), given.tolerance)
         texts.append(text)
         slower += number_slower
     print("\n\n".join(texts))
