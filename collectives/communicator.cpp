@@ -81,6 +81,16 @@ void Communicator::sendrecv(const Tensor& tensor, int to, const Tensor& out, int
   call.run();
 }
 
+Tensor Communicator::sendrecv(const Tensor& tensor, int to, int from) {
+  LinkCall call(*impl_->context, "sendrecv", {});
+  call.add(Message::send(tensor, to), "tensor", "to");
+  call.join_capture();
+  Tensor out = empty(tensor.sizes(), {.dtype = tensor.dtype(), .device = tensor.device()});
+  call.add(Message::recv(out, from), "out", "from");
+  call.run();
+  return out;
+}
+
 void Communicator::batch_send_recv(ListOf<Message> messages, StreamList streams) {
   LinkCall call(*impl_->context, "batch_send_recv", streams);
   for (std::size_t i = 0; i < messages.size(); ++i)

@@ -209,6 +209,9 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   void recv(const Tensor& out, int from, StreamList streams = {});
   /// Both at once. Member numbers may be those of one member or of two.
   void sendrecv(const Tensor& tensor, int to, const Tensor& out, int from, StreamList streams = {});
+  /// The same on current streams. Returns what comes: dense, on the device of `tensor`, of its sizes and
+  /// element type, as those of what `from` sends have to be.
+  [[nodiscard]] Tensor sendrecv(const Tensor& tensor, int to, int from);
   /// Any number of messages at once. Those between members of one process, and of a member to itself, have
   /// both sides in one batch. No `out` overlaps another tensor of the batch.
   void batch_send_recv(ListOf<Message> messages, StreamList streams = {});

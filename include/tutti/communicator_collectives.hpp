@@ -139,8 +139,9 @@ class TUTTI_EXPORT CommunicatorCollectives {
   // With returned results. On the current streams, the calls above with outputs that they make: dense, of the
   // inputs' element types. `inputs` are a tensor or a vector, as the results are then (`MemberTensors`); of
   // coalesced calls a list or a vector of lists. Ranks may mix these forms and those above, but for
-  // `broadcast`, `broadcast_coalesced`, `scatter` and `gather`. Errors are those of the calls above. Messages
-  // have no such forms: who receives would not know sizes and type, which only the sender has.
+  // `broadcast`, `broadcast_coalesced`, `scatter` and `gather`. Errors are those of the calls above. Of
+  // messages only `Communicator::sendrecv` has such a form: who receives alone would not know sizes and type,
+  // which only the sender has.
 
   /// Like the inputs.
   template <MemberTensors Operands>

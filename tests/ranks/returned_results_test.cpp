@@ -67,6 +67,17 @@ TEST_P(ReturnedResults, AreNewTensorsOfTheOneMember) {
     EXPECT_EQ(communicator.all_to_all_coalesced(std::vector{mine}).at(0).to_vector<float>(),
               (Floats{1, 1, 2, 2}));
 
+    const Tensor other = communicator.sendrecv(mine, 1 - rank, 1 - rank);
+    EXPECT_EQ(sizes_of(other), (Sizes{2, 2}));
+    EXPECT_EQ(other.to_vector<float>(), Floats(4, static_cast<float>(2 - rank)));
+    EXPECT_EQ(other.device(), Device(device));
+    EXPECT_TRUE(refuses([&] { static_cast<void>(communicator.sendrecv(mine, 2, 0)); },
+                        ErrorCode::invalid_argument, {"sendrecv: to is 2"}));
+    EXPECT_TRUE(refuses([&] { static_cast<void>(communicator.sendrecv(mine, 0, -1)); },
+                        ErrorCode::invalid_argument, {"sendrecv: from is -1"}));
+    EXPECT_TRUE(refuses([&] { static_cast<void>(communicator.sendrecv(Tensor(), 0, 0)); },
+                        ErrorCode::invalid_argument, {"sendrecv: tensor"}));
+
     const std::vector<std::int64_t> sizes{1, 3};
     const Tensor long_part = full({sizes[static_cast<std::size_t>(rank)]}, rank + 1, {.device = device});
     EXPECT_EQ(communicator.all_gather(long_part, sizes).to_vector<float>(), (Floats{1, 2, 2, 2}));
