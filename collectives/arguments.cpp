@@ -128,8 +128,7 @@ void Arguments::same_sizes_but_one(const Tensor& tensor, const Name& name, const
 
 void Arguments::writable(const Tensor& tensor, const Name& name) const {
   if (tensor.is_read_only()) {
-    fail("{} is memory that another library has given to be read alone, expected one that may be written to",
-         name);
+    fail("{} is read-only memory, expected memory that may be written to", name);
   }
   if (!tensor.layout()->is_non_overlapping()) {
     fail("{} has elements that share memory (sizes {}, strides {}), expected none", name,

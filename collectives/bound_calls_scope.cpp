@@ -5,13 +5,12 @@
 #include "runtime.hpp"
 
 #include <algorithm>
-#include <cstddef>
 #include <utility>
 
 namespace tutti::collectives {
 
-BoundCallsScope::BoundCallsScope(const TeamContext& context, std::span<const Stream> streams)
-    : context_(context), streams_(streams), outer_(std::exchange(innermost, this)) {}
+BoundCallsScope::BoundCallsScope(const TeamContext& context, std::uint64_t capture)
+    : context_(context), capture_(capture), outer_(std::exchange(innermost, this)) {}
 
 BoundCallsScope::~BoundCallsScope() {
   innermost = outer_;
@@ -19,20 +18,13 @@ BoundCallsScope::~BoundCallsScope() {
 
 void BoundCallsScope::check_streams(const TeamContext& context, std::span<const backend::StreamRef> streams,
                                     const Arguments& arguments) const {
-  if (&context != &context_) return;
+  if (&context != &context_ || capture_ == 0) return;
   backend::Backend& backend = context.runtime().backend();
-  const std::uint64_t capture = backend.capture_id(StreamAccess::ref(streams_.front()));
-  const auto belongs = [&](std::size_t local) {
-    if (streams[local] == StreamAccess::ref(streams_[local])) return true;
-    return capture != 0 && backend.capture_id(streams[local]) == capture;
-  };
-  for (std::size_t local = 0; local < streams.size(); ++local) {
-    if (belongs(local)) continue;
-    arguments.fail(
-        "streams has one of device {} that the call is not bound on, expected none, or the current streams: "
-        "what is bound follows the stream that it is launched on",
-        streams[local].device);
-  }
+  const auto is_recorded = [&](backend::StreamRef stream) { return backend.capture_id(stream) == capture_; };
+  if (std::ranges::any_of(streams, is_recorded)) return;
+  arguments.fail(
+      "streams has none that is being recorded, expected none at all, the current ones, or such as have "
+      "waited for these: the call would be made once, and not by launches of what is bound");
 }
 
 }  // namespace tutti::collectives

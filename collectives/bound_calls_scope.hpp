@@ -3,41 +3,47 @@
 
 #include "backend/handles.hpp"
 #include "collectives/arguments.hpp"
-#include "tutti/stream.hpp"
 
+#include <cstdint>
 #include <span>
 
 namespace tutti::collectives {
 
 class TeamContext;
 
-/// While it exists, its thread makes calls of a communicator that are being bound: they follow the streams
-/// that they are bound on. A call that is given others would be made apart from its launches.
+/// While it exists, its thread makes calls of a communicator that are being bound.
 class BoundCallsScope {
  public:
-  /// `streams`: those of the local members, current meanwhile, and captured where calls are recorded.
-  BoundCallsScope(const TeamContext& context, std::span<const Stream> streams);
+  /// They are recorded in this `capture`, and otherwise, where it is 0, made anew by each launch.
+  BoundCallsScope(const TeamContext& context, std::uint64_t capture);
   BoundCallsScope(const BoundCallsScope&) = delete;
   BoundCallsScope& operator=(const BoundCallsScope&) = delete;
   ~BoundCallsScope();
 
-  /// Throws Error(invalid_argument) if the calling thread is binding calls of `context`, and the `streams` of
-  /// one of them are neither those that they are bound on nor part of the same capture.
+  /// Throws Error(invalid_argument) if the calling thread is recording calls of `context`, and none of the
+  /// `streams` of one of them is part of the capture: the call would be made now, and not by launches.
   static void check(const TeamContext& context, std::span<const backend::StreamRef> streams,
                     const Arguments& arguments) {
     if (innermost != nullptr) [[unlikely]]
       innermost->check_streams(context, streams, arguments);
   }
+  /// Notes that others may rely on a call of `context`.
+  static void note(const TeamContext& context) noexcept {
+    if (innermost != nullptr && &innermost->context_ == &context) [[unlikely]]
+      innermost->has_made_calls_ = true;
+  }
+  [[nodiscard]] bool has_made_calls() const noexcept { return has_made_calls_; }
 
  private:
   void check_streams(const TeamContext& context, std::span<const backend::StreamRef> streams,
                      const Arguments& arguments) const;
 
   const TeamContext& context_;
-  const std::span<const Stream> streams_;
-  const BoundCallsScope* const outer_;
+  const std::uint64_t capture_;
+  bool has_made_calls_ = false;
+  BoundCallsScope* const outer_;
 
-  static inline thread_local constinit const BoundCallsScope* innermost = nullptr;
+  static inline thread_local constinit BoundCallsScope* innermost = nullptr;
 };
 
 }  // namespace tutti::collectives

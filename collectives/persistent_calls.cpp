@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -150,7 +151,8 @@ class RecordedCalls final : public BoundCalls {
       const backend::Escaped escaped = backend::Escaped::current();
       launcher.abandon();
       // What is refused has not begun. For all else the other ranks' launches wait.
-      if (escaped.code != ErrorCode::unsupported) team.abort().fail("cannot launch its bound calls", escaped);
+      if (escaped.code != ErrorCode::unsupported && !team.abort().is_set())
+        team.abort().fail("cannot launch its bound calls", escaped);
       throw;
     }
     launcher.end(queues_);
@@ -163,10 +165,11 @@ class RecordedCalls final : public BoundCalls {
     const LeasedStreams leased(context.runtime(), context.devices());
     const auto kept = std::make_shared<const std::function<void()>>(std::move(calls));
     return Graph::capture(leased.streams(), [&] {
-      const collectives::BoundCallsScope binding(context, leased.streams());
+      const backend::StreamRef first = StreamAccess::ref(leased.streams().front());
+      const collectives::BoundCallsScope binding(context, context.runtime().backend().capture_id(first));
       (*kept)();
       // What they hold may be used by other work of theirs than calls.
-      context.runtime().retain_until_graph_destroyed(StreamAccess::ref(leased.streams().front()),
+      context.runtime().retain_until_graph_destroyed(first,
                                                      std::const_pointer_cast<std::function<void()>>(kept));
     });
   }
@@ -184,27 +187,30 @@ class RepeatedCalls final : public BoundCalls {
   }
 
   void launch(const Stream& stream) override {
-    for (const Stream& own : streams_) own.wait_stream(stream);
+    transport::team::Team& team = context().require_own_process().team();
     const auto come_back = [&] {
       for (const Stream& own : streams_) stream.wait_stream(own);
     };
-    transport::team::Team& team = context().require_own_process().team();
-    const std::uint64_t before = team.calls().last();
+    const collectives::BoundCallsScope binding(context(), 0);
     try {
+      for (const Stream& own : streams_) own.wait_stream(stream);
       const CurrentStreams current(streams_);
-      const collectives::BoundCallsScope binding(context(), streams_);
       calls_();
+      come_back();
     } catch (...) {
       const backend::Escaped escaped = backend::Escaped::current();
-      come_back();  // some calls may have been made
       // What is refused before anything is made is so on all ranks. For all else they wait.
       const bool is_refused =
           escaped.code == ErrorCode::unsupported || escaped.code == ErrorCode::invalid_argument;
-      if (!is_refused || team.calls().last() != before)
-        team.abort().fail("cannot make its bound calls", escaped);
+      const bool is_waited_for = !is_refused || binding.has_made_calls();
+      if (is_waited_for && !team.abort().is_set()) team.abort().fail("cannot make its bound calls", escaped);
+      try {
+        come_back();  // some calls may have been made
+      } catch (const std::exception&) {
+        // A stream that takes nothing more has failed, and with it what it has taken.
+      }
       throw;
     }
-    come_back();
     learn_summary();
   }
 

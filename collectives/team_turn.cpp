@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collectives/team_turn.hpp"
 
-#include "collectives/bound_calls_scope.hpp"
 #include "transport/team/abort.hpp"
 #include "tutti/error.hpp"
 

@@ -3,6 +3,7 @@
 
 #include "backend/thread.hpp"
 #include "collectives/arguments.hpp"
+#include "collectives/bound_calls_scope.hpp"
 #include "collectives/packing.hpp"
 #include "collectives/team_context.hpp"
 #include "storage.hpp"
@@ -67,6 +68,7 @@ class TeamTurn {
   /// Does what the others rely on, to its end: a failure ends the team.
   template <class Work>
   void carry_out(const Work& work) {
+    BoundCallsScope::note(context_);
     try {
       work();
       context_.launcher().end(streams_);

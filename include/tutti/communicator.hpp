@@ -226,14 +226,15 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// communicator follow one another, whatever streams they are made on. Between hosts, where calls cannot be
   /// captured, each launch makes them anew, and finds out then if something is wrong with them. A launch is
   /// ordered with the one stream that it is given, of the first local member's device, as
-  /// `PersistentCollective` says; so bound calls are given no streams but current ones. It throws what has
-  /// ended the communicator; where it fails on one rank, it ends it.
+  /// `PersistentCollective` says; so bound calls go on current streams, or on others that have waited for
+  /// these, and are waited for. It throws what has ended the communicator; where it fails on one rank, it
+  /// ends it.
   ///
   /// `calls` is kept as long as launches need what it holds (so it captures tensors by value). The
   /// communicator stays where it is and outlives what is bound. Throws Error(invalid_argument) if `calls` is
-  /// empty or gives a call streams of its own, what `calls` throws, and Error(unsupported) for what cannot be
-  /// captured. Cost: as of a capture. A launch on GPUs is one launch of a graph; with several local members,
-  /// each device's next call of another kind waits for an event more.
+  /// empty or gives a call streams of which none is being recorded, what `calls` throws, and
+  /// Error(unsupported) for what cannot be captured. Cost: as of a capture. A launch on GPUs is one launch of
+  /// a graph; with several local members, each device's next call of another kind waits for an event more.
   [[nodiscard]] PersistentCollective persistent(std::function<void()> calls);
 
   /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank, with their

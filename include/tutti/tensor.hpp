@@ -157,7 +157,8 @@ class TUTTI_EXPORT Tensor {
   [[nodiscard]] bool is_contiguous() const noexcept { return view_.is_contiguous(); }
   [[nodiscard]] bool is_channels_last() const noexcept { return view_.is_channels_last(); }
   [[nodiscard]] bool is_pinned() const;
-  /// Whether it came from another library that forbids writing to it (`from_dlpack`).
+  /// Whether who owns its memory forbids writing to it: another library (`from_dlpack_versioned`), or the
+  /// process that shares it.
   [[nodiscard]] bool is_read_only() const noexcept {
     return storage_ && storage_->access() == MemoryAccess::read_only;
   }

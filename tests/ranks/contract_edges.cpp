@@ -2,6 +2,7 @@
 #include "ranks/contract_edges.hpp"
 
 #include "ranks/contract_exchanges.hpp"
+#include "support/compiled_reduction.hpp"
 #include "support/reference_sum.hpp"
 
 #include <cstddef>
@@ -22,6 +23,13 @@ void lists_of_no_tensors_are_calls_of_nothing(Group& group) {
     communicator.all_reduce_add_coalesced(none, none);
     EXPECT_EQ(communicator.last_plan().transport, "none");
     check_all_reduce(group, DType::float32, {100}, false, 60);
+    if (!can_compile()) continue;
+    communicator.reduce_coalesced(none, none, compiled_difference(), 0);
+    EXPECT_EQ(communicator.last_plan().transport, "none");
+    check_all_reduce(group, DType::float32, {100}, false, 61);
+    communicator.all_reduce_coalesced(none, none, compiled_difference());
+    EXPECT_EQ(communicator.last_plan().transport, "none");
+    communicator.reduce_scatter_coalesced(none, none, compiled_difference());
   }
   communicator.check();
 }

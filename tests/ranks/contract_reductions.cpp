@@ -5,6 +5,7 @@
 #include "ranks/contract_lists.hpp"
 #include "support/compiled_reduction.hpp"
 #include "support/environment.hpp"
+#include "support/errors.hpp"
 #include "support/host_array.hpp"
 #include "support/number_formats.hpp"
 #include "support/reference_sum.hpp"
@@ -122,13 +123,22 @@ void check_compiled_strides(Group& group, const ReduceOp& op) {
     }
     group.communicator.all_reduce(tensors_of(inputs), tensors_of(out), op);
     for (const TestTensor& found : out) EXPECT_TRUE(found.holds(reference_reduction(arrays, op)));
-    // They are copied behind the reduction, which is no part of a graph.
-    const Stream captured(group.device(0).index());
-    EXPECT_THROW(
-        static_cast<void>(Graph::capture(
-            captured, [&] { group.communicator.all_reduce(tensors_of(inputs), tensors_of(out), op); })),
-        Error);
   }
+  // They are copied behind the reduction, which is no part of a graph.
+  std::vector<Stream> streams;
+  std::vector<Tensor> inputs;
+  std::vector<Tensor> out;
+  for (int i = 0; i < group.locals(); ++i) {
+    streams.emplace_back(group.device(i).index());
+    inputs.push_back(ones({3, 5}, {.device = group.device(i)}));
+    out.push_back(empty({5, 3}, {.device = group.device(i)}).transpose(0, 1));
+  }
+  EXPECT_TRUE(refuses(
+      [&] {
+        static_cast<void>(
+            Graph::capture(streams, [&] { group.communicator.all_reduce(inputs, out, op, streams); }));
+      },
+      ErrorCode::unsupported, {"all_reduce: out", "has strides", "captured"}));
 }
 
 /// Outputs that are not dense are dropped while the call's streams are still held up.

@@ -212,21 +212,46 @@ TEST(PersistentCallsBetweenHosts, EndTheCommunicatorWhereTheyFail) {
   });
 }
 
-TEST(PersistentCallsBetweenHosts, TakeNoStreamsButCurrentOnes) {
+TEST(PersistentCallsBetweenHosts, EndNothingWhereAllAreRefused) {
   expect_all_right(2, [](Exchange& exchange) {
     setenv("TUTTI_HOST_ID", fmt::format("host {}", exchange.rank()).c_str(), 1);
     const Device device(exchange.rank() % device_count());
     Communicator communicator(exchange, {.devices = {device}});
     const Tensor tensor = full({8}, 3, {.device = device});
-    const Stream apart(device.index());
-    PersistentCollective bound = communicator.persistent(
-        [&communicator, tensor, apart] { communicator.all_reduce_add({tensor}, {tensor}, {apart}); });
-    EXPECT_TRUE(refuses([&] { bound.launch(); }, ErrorCode::invalid_argument, {"not bound on"}));
-    PersistentCollective right = communicator.persistent([&communicator, tensor, device] {
-      communicator.all_reduce_add({tensor}, {tensor}, {current_stream(device.index())});
+    synchronize(device);
+    PersistentCollective wrong =
+        communicator.persistent([&communicator, tensor] { communicator.all_reduce_add({tensor}, {}); });
+    EXPECT_TRUE(refuses([&] { wrong.launch(); }, ErrorCode::invalid_argument, {"out has 0 entries"}));
+    const Stream side(device.index());
+    PersistentCollective right = communicator.persistent([&communicator, tensor, device, side] {
+      side.wait_stream(current_stream(device.index()));
+      communicator.all_reduce_add({tensor}, {tensor}, {side});
+      current_stream(device.index()).wait_stream(side);
     });
     right.launch();
-    EXPECT_EQ(tensor.to_vector<float>(), Floats(8, 6)) << "what is refused has ended nothing";
+    EXPECT_EQ(tensor.to_vector<float>(), Floats(8, 6));
+  });
+}
+
+TEST(PersistentCallsBetweenHosts, EndTheCommunicatorWhereMessagesHaveBeenMade) {
+  expect_all_right(2, [](Exchange& exchange) {
+    setenv("TUTTI_HOST_ID", fmt::format("host {}", exchange.rank()).c_str(), 1);
+    const Device device(exchange.rank() % device_count());
+    const int rank = exchange.rank();
+    Communicator communicator(exchange, {.devices = {device}});
+    const Tensor tensor = full({8}, 3, {.device = device});
+    const Tensor out = zeros({8}, {.device = device});
+    synchronize(device);
+    PersistentCollective bound = communicator.persistent([&communicator, tensor, out, rank] {
+      communicator.sendrecv(tensor, 1 - rank, out, 1 - rank);
+      if (rank == 0) throw Error(ErrorCode::invalid_argument, "enough");
+      communicator.barrier();
+    });
+    if (rank == 0) EXPECT_THROW(bound.launch(), Error);
+    EXPECT_TRUE(test::becomes_true([&] {
+      return static_cast<bool>(refuses([&] { rank == 0 ? communicator.barrier() : bound.launch(); },
+                                       ErrorCode::invalid_argument, {"cannot make its bound calls: enough"}));
+    }));
   });
 }
 
@@ -251,7 +276,7 @@ TEST(PersistentCallsOfOneProcess, AreRefusedWithReasons) {
               communicator.persistent([&] { communicator.all_reduce_add({tensor}, {tensor}, {apart}); }));
         },
         ErrorCode::invalid_argument,
-        {"all_reduce_add: streams has one of device 0", "not bound on", "expected none"}));
+        {"all_reduce_add: streams has none that is being recorded", "expected none at all"}));
     PersistentCollective bound =
         communicator.persistent([&communicator, tensor] { communicator.all_reduce_add({tensor}, {tensor}); });
     if (device_count() > 1) {
