@@ -52,6 +52,23 @@ TEST(LostRanks, AKilledRankEndsTheCallsOfAllOthers) {
   expect_endings(ranks, {all_right, killed, all_right});
 }
 
+TEST(LostRanks, AreNamedByLaunchesOfWhatIsBound) {
+  Ranks ranks(2, [](Exchange& exchange) {
+    Communicator communicator = make(exchange, 60s);
+    const Tensor tensor = some_tensor();
+    PersistentCollective bound =
+        communicator.persistent([&communicator, tensor] { communicator.all_reduce_add({tensor}, {tensor}); });
+    bound.launch();
+    synchronize(0);
+    transport::team::synchronize(exchange);
+    if (exchange.rank() == 1) std::raise(SIGKILL);
+    const Stopwatch watch;
+    EXPECT_TRUE(mentions(failure_of(0, [&] { bound.launch(); }), {"rank 1", "is gone"}));
+    EXPECT_LT(watch.elapsed(), slack);
+  });
+  expect_endings(ranks, {all_right, killed});
+}
+
 TEST(LostRanks, NobodyWaitsForARankThatIsKilledWhileItLeaves) {
   Ranks ranks(2, [](Exchange& exchange) {
     auto communicator = std::make_unique<Communicator>(make(exchange, 60s));
