@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace tutti::transport {
 namespace {
@@ -98,17 +99,23 @@ class FlowLowering {
     bool fans_out = false;
     std::set<LaneId> sources;
     std::set<LaneId> targets;
+    std::map<std::pair<LaneId, LaneId>, std::size_t> between;
+    Copies copies{.mode = problem_.mode, .senders = 0, .count = direct_.size(), .between_two = 0};
     for (const Leg& leg : direct_) {
       bytes += leg.flow.bytes();
       fans_out |= leg.targets.size() > 1;
       sources.insert(lane_of(leg.flow.source));
-      for (const Place& target : leg.targets) targets.insert(lane_of(target));
+      for (const Place& target : leg.targets) {
+        targets.insert(lane_of(target));
+        copies.between_two =
+            std::max(copies.between_two, ++between[{lane_of(leg.flow.source), lane_of(target)}]);
+      }
     }
+    copies.senders = sources.size();
     const bool small = bytes <= one_kernel_limit(problem_.mode);
     if (!small && fans_out && sources.size() == 1 && can_split()) {
       emit_split();
-    } else if (!small && !fans_out && bytes / direct_.size() >= copy_engine_limit(sources.size()) &&
-               has_wide_rows()) {
+    } else if (!small && !fans_out && bytes >= copy_engines_from(copies) && has_wide_rows()) {
       emit_copies(direct_, false);
     } else if (sources.size() > 1 && targets.size() == 1 && pulls_all(*targets.begin())) {
       emit_kernel(*targets.begin(), direct_);
