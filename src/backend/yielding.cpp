@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/yielding.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -9,18 +10,39 @@ namespace {
 
 using YieldClock = std::chrono::steady_clock;
 
-constexpr std::chrono::microseconds longest_yield{500};
+/// A yield longer than this has given the processor to a thread that had much to do. One such thread now and
+/// then is no crowd: it may be this program's own, that queues calls.
+constexpr std::chrono::microseconds long_yield{500};
+/// What long yields may take before the machine counts as crowded, and how fast that is forgotten: so much of
+/// it in each `forgetting` of time that passes.
+constexpr YieldClock::duration patience = std::chrono::milliseconds(10);
+constexpr int forgetting = 10;
 constexpr std::chrono::milliseconds crowded_for{100};
+
+/// What this thread has seen of long yields.
+struct Seen {
+  YieldClock::duration away{};
+  YieldClock::time_point latest{};
+  YieldClock::time_point crowded_until{};
+
+  void add(YieldClock::time_point before, YieldClock::time_point after) {
+    away = std::max(away - (before - latest) / forgetting, YieldClock::duration::zero()) + (after - before);
+    latest = after;
+    if (away <= patience) return;
+    crowded_until = after + crowded_for;
+    away = {};
+  }
+};
 
 }  // namespace
 
 bool yield_unless_crowded() noexcept {
-  thread_local YieldClock::time_point crowded_until{};
+  thread_local Seen seen;
   const auto before = YieldClock::now();
-  if (before < crowded_until) return false;
+  if (before < seen.crowded_until) return false;
   std::this_thread::yield();
   const auto after = YieldClock::now();
-  if (after - before > longest_yield) crowded_until = after + crowded_for;
+  if (after - before > long_yield) seen.add(before, after);
   return true;
 }
 

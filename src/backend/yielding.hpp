@@ -6,8 +6,8 @@ namespace tutti::backend {
 /// For threads that look again and again before they sleep: lets others run meanwhile.
 ///
 /// On a crowded machine who yields comes back after a time slice of another program's, of milliseconds, while
-/// who sleeps is woken when there is something to do. So false, for a while after this thread has once been
-/// away for long, without yielding: then it is time to sleep.
+/// who sleeps is woken when there is something to do. So false, for a while, without yielding, once this
+/// thread has been away for long again and again: then it is time to sleep.
 [[nodiscard]] bool yield_unless_crowded() noexcept;
 
 }  // namespace tutti::backend

@@ -24,9 +24,11 @@ namespace {
 using virtual_devices::Operation;
 
 constexpr int longest_flag_wait = 5;  // milliseconds, after which a waiting task looks around
+/// How long a task that can move nothing looks again at once: a pause, which takes some 70 µs at least, would
+/// cost more than copying a megabyte does.
+constexpr std::chrono::microseconds link_patience{200};
 constexpr std::chrono::microseconds first_link_pause{20};
 constexpr std::chrono::microseconds longest_link_pause{1000};
-constexpr int tries_without_pause = 200;
 constexpr std::uint64_t bytes_of_a_step = std::uint64_t{16} << 20U;
 /// Who writes looks up after each step; this is for those who do not come to it.
 constexpr std::chrono::seconds longest_write_after_end{1};
@@ -203,12 +205,12 @@ class LinkRun {
   };
 
   void move_all() {
-    int tries = 0;
+    auto last_move = std::chrono::steady_clock::now();
     std::chrono::microseconds pause = first_link_pause;
     while (!open_.empty()) {
       require_running(abort_);
       if (move_what_can()) {
-        tries = 0;
+        last_move = std::chrono::steady_clock::now();
         pause = first_link_pause;
       } else if (open_.size() == 1 && open_.front().cursor.is_located != 0 && !has_come(open_.front())) {
         const Open& last = open_.front();
@@ -216,7 +218,7 @@ class LinkRun {
         static_cast<void>(wait_for_flag(orders_.flag(part, last.lane),
                                         LinkOrders::needed(part, last.cursor.count), abort_,
                                         longest_flag_wait));
-      } else if (++tries >= tries_without_pause || !yield_unless_crowded()) {
+      } else if (std::chrono::steady_clock::now() - last_move >= link_patience || !yield_unless_crowded()) {
         std::this_thread::sleep_for(pause);
         pause = std::min(2 * pause, longest_link_pause);
       }
