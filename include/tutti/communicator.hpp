@@ -234,7 +234,10 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// communicator stays where it is and outlives what is bound. Throws Error(invalid_argument) if `calls` is
   /// empty or gives a call streams of which none is being recorded, what `calls` throws, and
   /// Error(unsupported) for what cannot be captured. Cost: as of a capture. A launch on GPUs is one launch of
-  /// a graph; with several local members, each device's next call of another kind waits for an event more.
+  /// a graph; with several local members, each device's next call of another kind waits for an event more,
+  /// and a launch begins when the one before has ended on all devices: of one call of 1 to 4 MiB that costs
+  /// 10 to 18 µs (measured on 2x H100). Then bind many calls; a single one takes less when it is made
+  /// directly.
   [[nodiscard]] PersistentCollective persistent(std::function<void()> calls);
 
   /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank, with their
