@@ -5,6 +5,7 @@
 #include "thread_current.hpp"
 #include "transport/plan_builder.hpp"
 #include "transport/select.hpp"
+#include "transport/tuning.hpp"
 #include "watching.hpp"
 
 #include <algorithm>
@@ -56,9 +57,8 @@ void Call::start_row(transport::LaneId lane) {
 }
 
 void Call::add_result_row(backend::StreamRef own, std::uint64_t bytes) {
-  constexpr std::uint64_t largest_small_result = std::uint64_t{1} << 20U;
   add_row(own);
-  if (bytes <= largest_small_result && root_ != transport::host_lane) rows_.back().ready = root_;
+  if (bytes <= transport::largest_small_result && root_ != transport::host_lane) rows_.back().ready = root_;
   next_ += columns();
 }
 

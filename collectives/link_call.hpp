@@ -53,12 +53,12 @@ class LinkCall final : public TeamTurn {
   void collect_inside();
   /// What goes to other ranks, and comes from them.
   void collect_transfers();
-  /// Of what has been collected.
+  /// The shape of what has been collected.
   [[nodiscard]] transport::MessageShape find_shape() const;
   [[nodiscard]] std::shared_ptr<const transport::Plan> find_plan();
-  /// `number`: of the batch among those on links; 0: there is none.
+  /// `number` is that of the batch among those on links; 0: there is none.
   void enqueue(std::uint64_t number);
-  /// Of a round.
+  /// Binds the operands of a round.
   void bind();
   void keep_memory() const;
   /// "4000 float32 to member 1, 10 int8 from member 2 and 3 more".

@@ -82,9 +82,9 @@ struct Request {
   }
 };
 
-/// Where members' inputs are copied to all outputs of a team, as of a broadcast or an all_gather: leaves
-/// those outputs alone of which `is_left(member, column)` says that they need no copy of their own member's
-/// input: of the root's, or of everyone's where all have inputs. Comes after all columns.
+/// Where members' inputs are copied to all outputs of a team, as by a broadcast or an all_gather, the request
+/// leaves those outputs alone of which `is_left(member, column)` says that they need no copy of their own
+/// member's input: the root's, or everyone's where all have inputs. This comes after all columns.
 template <class IsLeft>
 void leave_own_copies_alone(Request& request, std::size_t members, std::size_t root, const IsLeft& is_left) {
   const CollectiveTraits& traits = traits_of(request.collective);

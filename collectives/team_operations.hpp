@@ -11,9 +11,9 @@
 /// meant, and queues the work.
 namespace tutti::collectives {
 
-/// From the root's tensors into all others.
+/// The root's tensors are copied into all others.
 void broadcast_in_place(TeamCall& call, const MemberOperands& tensors, int root);
-/// From the root's tensors into all members' outputs.
+/// The root's tensors are copied into all members' outputs.
 void broadcast_into(TeamCall& call, const Named& source, const MemberOperands& out, int root);
 void reduce_to_root(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                     const MemberOperands& out, int root);
@@ -22,9 +22,9 @@ void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOpe
                    const std::optional<PartSizes>& sizes = std::nullopt);
 void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                         const MemberOperands& out, const std::optional<PartSizes>& sizes = std::nullopt);
-/// From each a part to each.
+/// Each member sends a part to each.
 void exchange_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
-/// Likewise of parts of given sizes, which only their own ranks know beforehand.
+/// The same with parts of given sizes, which only their own ranks know beforehand.
 void exchange_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLists& input_sizes,
                   const SizeLists& out_sizes);
 

@@ -100,7 +100,7 @@ class TeamTurn {
   Packing packing_;
 
  private:
-  /// Nest: the last goes first.
+  /// They nest: the last goes first.
   std::array<std::optional<StreamGuard>, transport::team::most_local_members> guards_;
 
  protected:

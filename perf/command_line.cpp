@@ -51,9 +51,10 @@ that there is no room for are left out.
 
 What there is no memory for, and what is less than an element, is left out, which a line tells, and the run goes on.
 
-Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 slower than the baseline, 4 wrong data
-of a peer alone, 5 the run failed, or something had no memory, 6 a row took longer than -T, 130 interrupted. A reader of the table that goes away, as
-head does, ends a run that writes no file, and is no failure.)";
+Exit status: 0 all right, 1 wrong data, 2 a mistake on the command line, 3 slower than the baseline or nothing to
+compare with it, 4 wrong data of a peer alone, 5 the run failed, or something had no memory, 6 a row took longer
+than -T, 130 interrupted. A reader of the table that goes away, as head does, ends a run that writes no file, and
+is no failure.)";
 
 /// The names of all operations, in lines that keep to the width of the help.
 std::string operation_lines() {
@@ -243,7 +244,7 @@ void declare(CLI::App& app, TypedOptions& typed) {
               "write the rows as comma-separated values, under a line of names, those of -J");
   check.value("--baseline", typed.baseline, "FILE",
               "compare with what -J has written before: rows have the change in per cent, and the\n"
-              "exit status is 3 where a time is slower than --tolerance allows");
+              "exit status is 3 where a time is slower than --tolerance allows, or nothing is in both");
   check.value("--tolerance", typed.tolerance, "PERCENT",
               "how much slower than in the baseline a time may be (default 3)");
 

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures two builds of tutti-perf in turns, on the same devices, and tells which figures have changed.
 
-usage: perf/compare_builds.py [--base PROGRAM] [--program PROGRAM] [-r RUNS] [-t TABLE]... [-b SIZE] [-e SIZE] [-f FACTOR]
-                              [-n RANKS] [--peer NAME] [--backend NAME] [--cpus LIST] [--tolerance PERCENT] [--out DIR]
+usage: perf/compare_builds.py [--base PROGRAM] [--base-commit NAME] [--program PROGRAM] [-r RUNS] [-t TABLE]... [-b SIZE]
+                              [-e SIZE] [-f FACTOR] [-n RANKS] [--peer NAME] [--backend NAME] [--cpus LIST]
+                              [--tolerance PERCENT] [--out DIR]
 
 Tables: `all`, the collectives of one process, `ranks-all`, a process per device, and `ranks-replayed`, the same from graphs
 of 20 calls; of each the ten collectives that all versions know. `faces` takes one build alone: what a communicator of one
@@ -72,6 +73,7 @@ SLOWER = 3  # as an exit status, like tutti-perf's own
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--base", metavar="PROGRAM", help="tutti-perf of the build before; not of faces")
+    parser.add_argument("--base-commit", metavar="NAME", help="of the build before, if it does not tell its own")
     parser.add_argument("--program", metavar="PROGRAM", help="of the build after (default: the newest under build/)")
     parser.add_argument("-r", type=number, default=3, metavar="RUNS", help="runs of each build (default 3)")
     parser.add_argument("-t", action="append", choices=TABLES, metavar="TABLE", help="only this table; may be repeated")
@@ -179,7 +181,7 @@ def facts_of(given, measured):
     devices = [device["name"] for device in after["devices"]]
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%MZ"),
-        "before": f"commit {before.get('commit') or 'unknown'}, tutti {before.get('version')}",
+        "before": f"commit {before.get('commit') or given.base_commit or 'unknown'}, tutti {before.get('version')}",
         "after": f"commit {after.get('commit') or output_of('git', 'describe', '--always', '--dirty')}, "
         f"tutti {after.get('version')}",
         "devices": f"{len(devices)} x {devices[0]}",

@@ -7,6 +7,7 @@
 #include "tutti/error.hpp"
 #include "usage_error.hpp"
 
+#include <cstddef>
 #include <sstream>
 #include <vector>
 
@@ -48,20 +49,15 @@ std::string explain_together(const Communicator& communicator, const Workload& w
 Collective explained(const Operation& operation, const Options& options) {
   const Collective collective = *operation.collective();
   if (options.reductions.front() == ReduceKind::sum) return collective;
-  switch (collective) {
-    case Collective::reduce_add:
-      return Collective::reduce;
-    case Collective::reduce_add_coalesced:
-      return Collective::reduce_coalesced;
-    case Collective::all_reduce_add:
-      return Collective::all_reduce;
-    case Collective::all_reduce_add_coalesced:
-      return Collective::all_reduce_coalesced;
-    case Collective::reduce_scatter_add:
-      return Collective::reduce_scatter;
-    default:
-      return collective;
+  const CollectiveTraits& own = traits_of(collective);
+  for (std::size_t value = 0; value < collective_count; ++value) {
+    const auto other = static_cast<Collective>(value);
+    const CollectiveTraits& traits = traits_of(other);
+    if (traits.takes_operation && traits.travels_as == own.travels_as &&
+        traits.takes_lists == own.takes_lists)
+      return other;
   }
+  return collective;
 }
 
 std::string explained_by(const Session& session, const Options& options, Processes& processes) {

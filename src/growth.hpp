@@ -41,7 +41,8 @@ class GrowthLock {
     let_go(give_back);
     if (--growth_.returns_ == 0) growth_.returned_.notify_all();
   }
-  /// Until no thread gives memory back, but not for long: it may wait for what this one does next.
+  /// Waits until no thread gives memory back, but not for long: one that does may wait for what this one does
+  /// next.
   void await_returns() {
     constexpr std::chrono::seconds patience{1};
     growth_.returned_.wait_for(lock_, patience, [this] { return growth_.returns_ == 0; });

@@ -66,18 +66,18 @@ PeerLink Connectivity::link(int device, int peer) const {
   return link;
 }
 
-bool Connectivity::direct(int device, int peer, std::span<const int> team) {
+bool Connectivity::direct(int device, int peer, std::span<const int> among) {
   if (state(device, peer) == PeerState::untested) {
-    std::vector<int> devices(team.begin(), team.end());
+    std::vector<int> devices(among.begin(), among.end());
     devices.insert(devices.end(), {device, peer});
     test(devices);
   }
   return state(device, peer) == PeerState::usable;
 }
 
-void Connectivity::test(std::span<const int> team) {
+void Connectivity::test(std::span<const int> among) {
   const std::lock_guard lock(test_mutex_);
-  const std::vector<DevicePair> pairs = enable_untested(team);
+  const std::vector<DevicePair> pairs = enable_untested(among);
   if (pairs.empty()) return;
 
   const BlockingCall blocks(
@@ -119,8 +119,8 @@ PeerState Connectivity::state(int device, int peer) const noexcept {
   return states_[index(device, peer)].load(std::memory_order_acquire);
 }
 
-std::vector<DevicePair> Connectivity::enable_untested(std::span<const int> team) {
-  const std::set<int> devices(team.begin(), team.end());
+std::vector<DevicePair> Connectivity::enable_untested(std::span<const int> among) {
+  const std::set<int> devices(among.begin(), among.end());
   std::vector<DevicePair> pairs;
   for (const int device : devices) {
     for (const int peer : devices) {

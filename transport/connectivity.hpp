@@ -30,15 +30,15 @@ class Connectivity {
 
   /// Whether `device` may read and write the memory of `peer` (true for itself): peer access is reported,
   /// could be enabled and passed the self-test. The first question about an untested pair tests it, together
-  /// with all untested pairs among `team`, in a few milliseconds; a pair that fails is refused for good, with
+  /// with all untested pairs of `among`, in a few milliseconds; a pair that fails is refused for good, with
   /// one log line. Cached answers cost one atomic load.
   ///
   /// Without memory for the test, says so in the log, once, answers no, and tests at the next question.
   /// Passes on failures of the devices that have nothing to do with the test.
-  [[nodiscard]] bool direct(int device, int peer, std::span<const int> team);
+  [[nodiscard]] bool direct(int device, int peer, std::span<const int> among);
 
-  /// Tests every untested pair among `team`, in both directions.
-  void test(std::span<const int> team);
+  /// Tests every untested pair of the devices `among`, in both directions.
+  void test(std::span<const int> among);
 
   /// Why a pair is not direct, for `explain` and logs; empty if it is.
   [[nodiscard]] std::string reason(int device, int peer) const;
@@ -48,7 +48,7 @@ class Connectivity {
   [[nodiscard]] PeerState state(int device, int peer) const noexcept;
 
   // With `test_mutex_` held.
-  [[nodiscard]] std::vector<DevicePair> enable_untested(std::span<const int> team);
+  [[nodiscard]] std::vector<DevicePair> enable_untested(std::span<const int> among);
   void create_streams(std::span<const DevicePair> pairs);
   void settle(DevicePair pair, PeerState state, const std::string& reason);
 

@@ -34,9 +34,8 @@ class LaunchProbe {
   LaunchProbe& operator=(const LaunchProbe&) = delete;
   ~LaunchProbe() = default;
 
-  /// For two devices or more; of the first two, which speak for all, and once. The first call waits for these
-  /// devices, or rather for streams of its own there; for a few seconds at most. Throws what the backend
-  /// throws.
+  /// Finds out once, on the first two of two devices or more, which speak for all. The first call waits for
+  /// streams of its own there, for a few seconds at most. It throws what the backend throws.
   [[nodiscard]] Launching find(std::span<const int> devices);
 
  private:

@@ -71,7 +71,7 @@ class Text {
     }
     if (!has_kernels) return "none between devices";
     return is_bounded ? fmt::format("as many as there is work for, at most {}", plan_.most_multiprocessors)
-                      : "as many as there is work for";
+                      : "as many as there is work for, at most the whole chip";
   }
 
   /// Which devices the members are, and when rounds are not what is launched.

@@ -36,21 +36,26 @@ inline constexpr std::uint64_t mib = 1024 * kib;
   if (devices == 2 && (is_recorded || !is_sum)) return std::nullopt;
   return is_recorded ? 512 * mib : 2 * mib;
 }
+/// A result up to here is made for the root's stream, which uses it first where one kernel moves everything.
+inline constexpr std::uint64_t largest_small_result = 1 * mib;
 /// What copy engines could move in place of a kernel.
 struct Copies {
   LaunchMode mode;
   std::size_t senders;      ///< lanes that send
   std::size_t count;        ///< of all copies
-  std::size_t between_two;  ///< most from one lane to another, one after another
+  std::size_t between_two;  ///< most from one lane to another device, one after another
 };
 /// Bytes of all copies from which copy engines are faster than a kernel: they reach a higher rate, but start
 /// slower, which counts most where one device sends all copies, one after another. Recorded, copies of
-/// several senders are a branch of the graph on each, which costs more than all of them gain by their rate in
-/// small payloads. Measured on 2x H100, recorded: a gather of 4 MiB takes 23 µs by copies, of 64 MiB 99, as
-/// long as by a kernel; 16 tensors of 4 MiB from one device 208 µs, by a kernel some 188.
+/// several senders are a branch of the graph on each, which costs more than small payloads gain by the rate.
+/// Measured on two H100 that NVLink joins, recorded: a gather of 4 MiB takes 22.7 µs by copies, 10.7 by a
+/// kernel, and one of 64 MiB 99 by copies; 16 tensors of 4 MiB from one device take 208 by copies, 184 by a
+/// kernel. That a kernel takes as long as copies for a gather of 64 MiB, and what holds on more devices or
+/// without NVLink, is inferred.
 [[nodiscard]] constexpr std::uint64_t copy_engines_from(const Copies& copies) noexcept {
-  if (copies.senders > 1) return copies.mode == LaunchMode::persistent ? 64 * mib : copies.count * 128 * kib;
-  return copies.count * (copies.between_two > 1 ? 16 : 4) * mib;
+  if (copies.senders == 1) return copies.count * (copies.between_two > 1 ? 16 : 4) * mib;
+  const std::uint64_t for_all = copies.count * 128 * kib;
+  return copies.mode == LaunchMode::persistent && for_all < 64 * mib ? 64 * mib : for_all;
 }
 /// They move narrow rows badly.
 inline constexpr std::uint64_t copy_engine_row_bytes = 2048;

@@ -129,11 +129,14 @@ namespace tutti {
 /// Error(unsupported).
 class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
  public:
-  /// Collective: all processes of the exchange make it together. The exchange is not used afterwards. Throws
-  /// on all ranks if one cannot take part: invalid_argument on a rank whose options are no good,
-  /// peer_unavailable on the others; invalid_argument on all if they differ in what all must give alike
-  /// (`window_bytes`, `transport`, `determinism`, `multiprocessors`, the backend); unsupported if they are on
-  /// several hosts that have no network; timeout, saying what other ranks have not done, if they do not come.
+  /// Collective: all processes of the exchange make it together. The exchange is not used afterwards. If one
+  /// rank cannot take part, the constructor throws on all ranks:
+  ///  - invalid_argument on a rank whose options are no good, and peer_unavailable on the others;
+  ///  - invalid_argument on all ranks if they differ in what all must give alike: `window_bytes`,
+  ///  `transport`,
+  ///    `determinism`, `multiprocessors` and the backend;
+  ///  - unsupported on all ranks if they are on several hosts that have no network;
+  ///  - timeout on those that wait, which says what other ranks have not done.
   explicit Communicator(Exchange& exchange, const CommunicatorOptions& options = {});
   /// Of this process's devices alone.
   explicit Communicator(const CommunicatorOptions& options);
@@ -168,12 +171,14 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// Of this process's members.
   [[nodiscard]] const std::vector<Device>& devices() const noexcept;
 
-  // Between two members. Only the ranks of these two know of a message: others make no call. The k-th message
-  // that a member sends to another is the k-th that the other receives from it; there are no tags. Both give
-  // as many elements of the same type: else the communicator ends with Error(invalid_argument), with both
-  // sides, and nothing of the message is written (but on GPUs a later one may be, if that is like the one
-  // that was expected). The sender's stream may have gone on. A captured side goes with a captured one;
-  // replays of graphs that meet another message than theirs wait until the communicator is aborted.
+  // # Messages
+  // A message goes from one member to another. Only the ranks of these two know of a message: others make no
+  // call. The k-th message that a member sends to another is the k-th that the other receives from it; there
+  // are no tags. Both give as many elements of the same type: else the communicator ends with
+  // Error(invalid_argument), with both sides, and nothing of the message is written (but on GPUs a later one
+  // may be, if that is like the one that was expected). The sender's stream may have gone on. A captured side
+  // goes with a captured one; replays of graphs that meet another message than theirs wait until the
+  // communicator is aborted.
   //
   // A call has its place among the calls of its own rank, which follow one another on the streams. So where
   // one side waits, the other must come without waiting for it first: two ranks that both send and then
@@ -188,14 +193,16 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   // half is missing, or else not complete: in a chain of ranks, that one may be waiting for another.
   //
   // What is sent may be written over, in stream order, when the call is over: the bytes are then with the
-  // receiver, or in its window. Cost: the bytes once to the receiver's device, on GPUs twice as many, and
-  // once there, but for those of more than 1 MiB (on GPUs without NVLink 256 KiB, on virtual devices 128
-  // KiB), which are written where they are received, if the sender's process has that memory open (see
-  // *Memory* above); through host memory where devices do not reach one another's, and from host to host
-  // through the network as well; in one process the bytes once. There, kernels carry a batch that all members
-  // of the communicator have a part in, if none of it has more than 16 MiB, else copy engines, and all of it
-  // if `options.multiprocessors` is given. Between hosts, too, messages can be captured: replays need no call
-  // of the host's.
+  // receiver, or in its window. Between hosts, too, messages can be captured: replays need no call of the
+  // host's.
+  //
+  // Cost: between processes the bytes go once to the receiver's device, on GPUs twice as many, and are copied
+  // once there. Messages of more than 1 MiB (on GPUs without NVLink 256 KiB, on virtual devices 128 KiB) are
+  // written where they are received instead, if the sender's process has that memory open (see *Memory*
+  // above). Where devices do not reach one another's memory, the bytes go through host memory, and from host
+  // to host through the network as well. In one process the bytes go once: by kernels if all members of the
+  // communicator have a part in the batch and no message has more than 16 MiB; else, and always if
+  // `options.multiprocessors` is given, by copy engines.
   //
   // With `options.transport` nccl messages between processes are sends and receives of NCCL's, once a call of
   // all ranks has gone by it, a broadcast for instance: before, they are Error(unsupported), as all ranks
@@ -235,9 +242,8 @@ class TUTTI_EXPORT Communicator : public CommunicatorCollectives {
   /// empty or gives a call streams of which none is being recorded, what `calls` throws, and
   /// Error(unsupported) for what cannot be captured. Cost: as of a capture. A launch on GPUs is one launch of
   /// a graph; with several local members, each device's next call of another kind waits for an event more,
-  /// and a launch begins when the one before has ended on all devices: of one call of 1 to 4 MiB that costs
-  /// 10 to 18 µs (measured on 2x H100). Then bind many calls; a single one takes less when it is made
-  /// directly.
+  /// and a launch begins when the one before has ended on all devices: of one call of 1 to 4 MiB that costs 3
+  /// to 18 µs (measured on 2x H100). Then bind many calls, or make a single one of that size directly.
   [[nodiscard]] PersistentCollective persistent(std::function<void()> calls);
 
   /// A communicator of the ranks that give the same `color`, in order of `key`, then of rank, with their

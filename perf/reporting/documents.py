@@ -4,7 +4,7 @@
 import gzip
 import json
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 TORCH = "torch"  # the table of a comparison with PyTorch, in which several runs are of one go
 FACTS = ("date", "commit", "gpus", "host", "cpu", "processor", "driver", "cuda", "compiler", "system")
@@ -19,6 +19,11 @@ class Run:
     facts: dict
     document: dict
     repetitions: int = 1  # of which it has the medians
+
+    def beside_tutti(self):
+        """The run with the rows of tutti that belong beside a peer's."""
+        beside = self.document.get("beside", [])
+        return replace(self, document={**self.document, "rows": beside + self.document["rows"]}) if beside else self
 
     @property
     def machine(self):
@@ -125,35 +130,8 @@ def runs_in(file, value, table="", inherited=None):
 
 
 def torch_document(comparison):
-    """The rows of torch.cuda.comm, in the shape of tutti-perf's."""
+    """The rows of torch.cuda.comm, in the shape of tutti-perf's; `beside`: the same of tutti, from the same turns."""
     gpus = comparison["gpus"]
-    rows = []
-    for row in comparison["rows"]:
-        measured = row["torch"]
-        seconds = measured["back_to_back_us"] * 1e-6
-        factor = (gpus - 1) / gpus if row["operation"] in ("scatter", "gather") else 1.0
-        rows.append(
-            {
-                "operation": row["operation"],
-                "by": "torch.cuda.comm",
-                "size": row["size"],
-                "tensor_list": row["tensor_list"],
-                "dtype": "float32",
-                "root": 0,
-                "dim": 0,
-                "launch": "eager",
-                "results": "new",
-                "transport": "",
-                "algorithm": "",
-                "in_place": None,
-                "out_of_place": {
-                    "time_us": seconds * 1e6,
-                    "busbw_gbps": row["size"] / seconds * 1e-9 * factor,
-                    "back_to_back_us": {"median": seconds * 1e6, "p99": measured["max_us"]},
-                    "latency_us": {"median": measured["latency_us"], "p99": measured["latency_p99_us"]},
-                },
-            }
-        )
     return {
         "mode": "single_process",
         "version": "",
@@ -162,7 +140,35 @@ def torch_document(comparison):
         "devices": [{"name": comparison["gpu"]}],
         "settings": {"transport": "auto", "time": "back_to_back", "determinism": "fastest"},
         "peer": f"PyTorch {comparison['torch']}",
-        "rows": rows,
+        "rows": [compared_row(row, "torch", "torch.cuda.comm", gpus) for row in comparison["rows"]],
+        "beside": [compared_row(row, "eager", "tutti", gpus) for row in comparison["rows"] if "eager" in row],
+    }
+
+
+def compared_row(row, side, by, gpus):
+    """One side of a row of a comparison with PyTorch, of calls that return their results."""
+    measured = row[side]
+    seconds = measured["back_to_back_us"] * 1e-6
+    factor = (gpus - 1) / gpus if row["operation"] in ("scatter", "gather") else 1.0
+    return {
+        "operation": row["operation"],
+        "by": by,
+        "size": row["size"],
+        "tensor_list": row["tensor_list"],
+        "dtype": "float32",
+        "root": 0,
+        "dim": 0,
+        "launch": "eager",
+        "results": "new",
+        "transport": measured.get("transport", ""),
+        "algorithm": measured.get("algorithm", ""),
+        "in_place": None,
+        "out_of_place": {
+            "time_us": seconds * 1e6,
+            "busbw_gbps": row["size"] / seconds * 1e-9 * factor,
+            "back_to_back_us": {"median": seconds * 1e6, "p99": measured.get("max_us", seconds * 1e6)},
+            "latency_us": {"median": measured["latency_us"], "p99": measured["latency_p99_us"]},
+        },
     }
 
 

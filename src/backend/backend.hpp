@@ -31,8 +31,8 @@
 ///  - zero-byte operations are valid and keep stream order.
 namespace tutti::backend {
 
-/// A machine: all that can be asked of one, concern by concern. Code that needs one concern takes that
-/// interface.
+/// A machine: all that can be asked of one, concern by concern. Code that needs one concern may take that
+/// interface; what is given a runtime takes all of them from its backend.
 class Backend : public DeviceCalls,
                 public TelemetryCalls,
                 public MemoryCalls,

@@ -2,6 +2,7 @@
 #include "support/random.hpp"
 #include "transport/plan_builder.hpp"
 #include "transport/steps/lowering.hpp"
+#include "transport/tuning.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -433,6 +434,29 @@ TEST(PlanOrder, AScatterReleasesEachReceiverAfterItsOwnCopy) {
   }
   EXPECT_EQ(order, (std::vector<std::string>{"3 waits", "copy on 3 to 0", "0 waits", "copy on 0 to 1",
                                              "1 waits", "0 waits", "copy on 0 to 2", "2 waits", "0 waits"}));
+}
+
+TEST(PlanOrder, CopyEnginesTakeOverWhereTheyGainMoreThanTheyCost) {
+  constexpr std::uint64_t part = 32 * mib;
+  const auto by = [](std::uint64_t bytes_of_part, LaunchMode mode) {
+    ProblemMaker make(2, 0);
+    make.gather(0, bytes_of_part, 1);
+    Problem problem = make.problem();
+    problem.mode = mode;
+    return lower(problem, reaches_all).summary.algorithm;
+  };
+  EXPECT_EQ(by(part, LaunchMode::persistent), "copy engines");
+  EXPECT_EQ(by(part - 1, LaunchMode::persistent), "root pull");
+  EXPECT_EQ(by(1 * mib, LaunchMode::eager), "copy engines");
+  EXPECT_EQ(by(512 * kib, LaunchMode::eager), "root pull");
+
+  const auto from = [](LaunchMode mode, std::size_t senders, std::size_t count, std::size_t between_two) {
+    return copy_engines_from({.mode = mode, .senders = senders, .count = count, .between_two = between_two});
+  };
+  EXPECT_EQ(from(LaunchMode::persistent, 2, 2000, 1000), 2000 * 128 * kib) << "many small parts";
+  EXPECT_EQ(from(LaunchMode::persistent, 1, 1, 1), 4 * mib);
+  EXPECT_EQ(from(LaunchMode::persistent, 1, 16, 16), 16 * 16 * mib);
+  EXPECT_EQ(from(LaunchMode::eager, 1, 3, 1), 3 * 4 * mib);
 }
 
 }  // namespace

@@ -107,6 +107,7 @@ class FlowLowering {
       sources.insert(lane_of(leg.flow.source));
       for (const Place& target : leg.targets) {
         targets.insert(lane_of(target));
+        if (is_at_home(leg, target)) continue;
         copies.between_two =
             std::max(copies.between_two, ++between[{lane_of(leg.flow.source), lane_of(target)}]);
       }

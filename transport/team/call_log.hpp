@@ -63,8 +63,9 @@ class CallLog {
   /// result holds no lock. While it does, nothing of the team's on the local devices waits for other ranks.
   /// Devices are not asked.
   [[nodiscard]] std::unique_lock<std::mutex> hold_if_idle();
-  /// Whether `rank` closes no memory before this rank makes another call, or has queued that which it is
-  /// making; or never, as calls have been captured. It may have gone on some milliseconds ago.
+  /// Whether `rank` closes no memory for now: until this rank makes another call, or has queued the one that
+  /// it is making. Once calls have been captured, that is so for good. What is asked about may have changed
+  /// some milliseconds ago.
   [[nodiscard]] bool closes_nothing(std::size_t rank) const noexcept;
 
  private:

@@ -17,7 +17,7 @@ namespace tutti::transport::team {
 
 class CallLog;
 
-/// What has become of work that is done only while nothing waits for other ranks.
+/// Some work is done only while nothing waits for other ranks: this is what has become of it.
 enum class Attempt : std::uint8_t {
   done,
   not_now,   ///< calls are under way, or being made

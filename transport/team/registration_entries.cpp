@@ -48,7 +48,7 @@ bool RegistrationEntries::is_followed(std::uint32_t entry) const noexcept {
 std::string RegistrationEntries::failure_of(std::uint32_t entry) const {
   const std::span<const RegistrationView> views = views_of(entry);
   for (std::size_t member = 0; member < views.size(); ++member) {
-    if (tables_.is_own(member) || views[member].address.load() != 0) continue;
+    if (tables_.is_local(member) || views[member].address.load() != 0) continue;
     const std::size_t rank = tables_.rank_of_member[member];
     return fmt::format("rank {} cannot open memory of rank {}: {}", rank, tables_.rank,
                        tables_.registrations[rank].failure.data());

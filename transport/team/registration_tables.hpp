@@ -54,7 +54,7 @@ struct RegistrationTables {
   std::span<RegistrationView> views;           ///< by rank, entry, member
 
   [[nodiscard]] RegistrationTable& own() const noexcept { return registrations[rank]; }
-  [[nodiscard]] bool is_own(std::size_t member) const noexcept { return rank_of_member[member] == rank; }
+  [[nodiscard]] bool is_local(std::size_t member) const noexcept { return rank_of_member[member] == rank; }
   [[nodiscard]] std::span<RegistrationView> views_of(std::size_t of_rank, std::size_t entry) const noexcept {
     const std::size_t members = rank_of_member.size();
     return views.subspan((of_rank * RegistrationTable::capacity + entry) * members, members);
@@ -68,7 +68,7 @@ struct RegistrationTables {
     const std::uint64_t version = own().entries[entry].version.load();
     const std::span<const RegistrationView> followed = views_of(rank, entry);
     for (std::size_t member = 0; member < followed.size(); ++member) {
-      if (is_own(member) || followed[member].version.load() == version) continue;
+      if (is_local(member) || followed[member].version.load() == version) continue;
       if (holds(rank_of_member[member])) return true;
     }
     return false;

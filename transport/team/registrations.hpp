@@ -56,8 +56,8 @@ class Registrations final : public SegmentObserver {
   Registrations& operator=(const Registrations&) = delete;
   ~Registrations();
 
-  /// Has the segment of `address`, memory of a local member that a call gives, opened by all others; `wait`
-  /// before it is used. False if it cannot be given: it is not the allocator's, is not aligned to 16 bytes
+  /// Asks all others to open the segment of `address`, memory of a local member that a call gives; `wait`
+  /// says when they have. False if it cannot be given: it is not the allocator's, is not aligned to 16 bytes
   /// on a GPU, or there is no room. `is_captured`: graphs may use it for as long as it is not freed.
   [[nodiscard]] bool add(std::uint64_t sequence, std::size_t local, const std::byte* address,
                          bool is_captured);
