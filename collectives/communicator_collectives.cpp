@@ -173,7 +173,7 @@ void CommunicatorCollectives::all_to_all(TensorList inputs, TensorList out,
                                          ListOf<std::vector<std::int64_t>> input_sizes,
                                          ListOf<std::vector<std::int64_t>> out_sizes, StreamList streams) {
   TeamCall call(*impl_->context, Collective::all_to_all, streams);
-  collectives::exchange_all(call, inputs, out, input_sizes, out_sizes);
+  collectives::all_to_all(call, inputs, out, input_sizes, out_sizes);
 }
 
 void CommunicatorCollectives::scatter(const Tensor& tensor, TensorList out, int root, int dim,

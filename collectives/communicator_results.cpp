@@ -199,7 +199,7 @@ std::vector<Tensor> CommunicatorCollectives::made(TensorList inputs,
   std::vector<Tensor> out;
   for (std::size_t i = 0; i < inputs.size(); ++i)
     out.push_back(flat(call.check_part_sizes(out_sizes[i], Name("out_sizes", i)), inputs[i]));
-  exchange_all(call, inputs, out, input_sizes, out_sizes);
+  collectives::all_to_all(call, inputs, out, input_sizes, out_sizes);
   return out;
 }
 

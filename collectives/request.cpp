@@ -60,7 +60,7 @@ class Describer {
   void all_to_all() {
     const auto [sizes, left_alone] = copied();
     problem_.outputs_are_apart = left_alone.empty();
-    problem_.is_exchanged_in_place = !left_alone.empty();
+    problem_.is_all_to_all_in_place = !left_alone.empty();
     for (std::size_t column = 0; column < columns_; ++column) {
       add_tensor(sizes[column]);
       std::vector<std::uint64_t> filled(outputs_.count, 0);

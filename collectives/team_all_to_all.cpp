@@ -137,7 +137,7 @@ void set_parts(Request& request, const ToldSizes& sizes, std::size_t members, st
 
 }  // namespace
 
-void exchange_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
+void all_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out) {
   call.check_alike(inputs, "inputs", Likeness::elements);
   call.one_per_member(out.size(), "out");
   for (std::size_t t = 0; t < inputs[0].size(); ++t) {
@@ -170,8 +170,8 @@ void exchange_all(TeamCall& call, const MemberOperands& inputs, const MemberOper
   call.run();
 }
 
-void exchange_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLists& input_sizes,
-                  const SizeLists& out_sizes) {
+void all_to_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLists& input_sizes,
+                const SizeLists& out_sizes) {
   call.one_per_member(inputs.size(), "inputs");
   call.one_per_member(out.size(), "out");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -197,7 +197,7 @@ void exchange_all(TeamCall& call, TensorList inputs, TensorList out, const SizeL
   const MemberOperands given = MemberOperands::one_each(inputs);
   const MemberOperands written = MemberOperands::one_each(out);
   for (std::size_t i = 0; i < call.locals(); ++i) check_overlaps(call, given, written, i);
-  call.begin_exchange(inputs[0].dtype());
+  call.begin_all_to_all(inputs[0].dtype());
   set_exchanged(call, given, written);
   ToldSizes sizes(call.membership());
   for (std::size_t local = 0; local < call.locals(); ++local)

@@ -121,7 +121,7 @@ class TeamCall final : public TeamTurn {
   /// Begins, with one column of parts that are as long as `sizes` says, in elements by member.
   void begin_parts(std::span<const std::int64_t> sizes, DType dtype);
   /// Begins, with one column of parts that no other rank knows the lengths of.
-  void begin_exchange(DType dtype);
+  void begin_all_to_all(DType dtype);
   void set_input(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
   void set_output(std::size_t local, std::size_t column, const Tensor& tensor, const Name& name);
   // Wholes of the one column, of which the call works on a copy with one part behind the other. What `parts`

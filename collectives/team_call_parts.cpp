@@ -60,7 +60,7 @@ void TeamCall::begin_parts(std::span<const std::int64_t> sizes, DType dtype) {
   begin(total, dtype);
 }
 
-void TeamCall::begin_exchange(DType dtype) {
+void TeamCall::begin_all_to_all(DType dtype) {
   signature_.has_sizes = true;
   begin(0, dtype);
 }

@@ -168,7 +168,7 @@ void run_for_all(TeamCall& call, const ReduceOp& operation, const MemberOperands
     case Collective::reduce_scatter_add:
       return reduce_and_scatter(call, operation, inputs, out);
     case Collective::all_to_all:
-      return exchange_all(call, inputs, out);
+      return all_to_all(call, inputs, out);
     default:
       throw Error(ErrorCode::internal, fmt::format("{} is not for all members", name_of(call.collective())));
   }

@@ -23,10 +23,10 @@ void gather_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOpe
 void reduce_and_scatter(TeamCall& call, const ReduceOp& operation, const MemberOperands& inputs,
                         const MemberOperands& out, const std::optional<PartSizes>& sizes = std::nullopt);
 /// Each member sends a part to each.
-void exchange_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
+void all_to_all(TeamCall& call, const MemberOperands& inputs, const MemberOperands& out);
 /// The same with parts of given sizes, which only their own ranks know beforehand.
-void exchange_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLists& input_sizes,
-                  const SizeLists& out_sizes);
+void all_to_all(TeamCall& call, TensorList inputs, TensorList out, const SizeLists& input_sizes,
+                const SizeLists& out_sizes);
 
 /// The operation that the call is of, where all members have inputs and outputs, whose parts are equal.
 /// `operation`: of those that reduce.

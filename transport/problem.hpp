@@ -110,7 +110,7 @@ struct Problem {
   bool outputs_are_apart = false;
   /// Some local members' outputs are their inputs, in an exchange of equal parts: what comes from a lane is
   /// written where as much was given to that lane. Only their own rank knows.
-  bool is_exchanged_in_place = false;
+  bool is_all_to_all_in_place = false;
 
   [[nodiscard]] bool is_bounded() const noexcept {
     return most_multiprocessors != backend::all_multiprocessors;

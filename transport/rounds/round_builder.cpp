@@ -153,7 +153,7 @@ void RoundBuilder::finish() {
     case Protocol::direct:
       return stagger();
     case Protocol::low_latency:
-      work_.is_exchanged_in_place ? order_as_put() : stagger_messages();
+      work_.is_all_to_all_in_place ? order_as_put() : stagger_messages();
       for (std::size_t member = 0; member < parts_.size(); ++member) {
         for (const Message& message : messages_[member])
           add(part(member).puts, message.move, message.targets);

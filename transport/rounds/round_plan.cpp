@@ -222,7 +222,7 @@ RoundPlan number(std::vector<RoundBuilder>& rounds, const TeamWork& work, Protoc
     if (protocol == Protocol::low_latency || work.outputs_are_apart) continue;
     for (RoundPart& part : parts) {
       const bool writes_inputs =
-          !part.reductions.segments.empty() || (work.is_exchanged_in_place && !part.copies.segments.empty());
+          !part.reductions.segments.empty() || (work.is_all_to_all_in_place && !part.copies.segments.empty());
       if (part.puts.segments.empty() || !writes_inputs) continue;
       // An output may be the input: all of it must have been put before any of it is written.
       add_once(part.readers, static_cast<LaneId>(member));

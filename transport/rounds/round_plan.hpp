@@ -25,9 +25,9 @@ struct TeamWork {
     std::vector<Flow> flows;  ///< to any members, the source's own included
   };
 
-  bool outputs_are_apart = false;      ///< as `Problem` says it
-  bool is_exchanged_in_place = false;  ///< likewise
-  std::vector<LaneId> homes;           ///< of each buffer
+  bool outputs_are_apart = false;       ///< as `Problem` says it
+  bool is_all_to_all_in_place = false;  ///< likewise
+  std::vector<LaneId> homes;            ///< of each buffer
   /// Bytes of each of the last buffers, which are no operands: memory of members for what they hand on.
   std::vector<std::uint64_t> share_bytes;
   std::vector<Place> places;  ///< pool for the ranges of reductions and flows

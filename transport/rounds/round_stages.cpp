@@ -20,7 +20,7 @@ class Sharing {
  public:
   Sharing(const Problem& problem, const RoundTuning& tuning) : problem_(problem), tuning_(tuning) {
     work_.outputs_are_apart = problem.outputs_are_apart;
-    work_.is_exchanged_in_place = problem.is_exchanged_in_place;
+    work_.is_all_to_all_in_place = problem.is_all_to_all_in_place;
     work_.homes = problem.homes;
     work_.places = problem.places;
     next_stage();
