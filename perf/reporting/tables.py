@@ -4,7 +4,7 @@
 import re
 from pathlib import Path
 
-from .documents import TORCH
+from .documents import TORCH, without_files
 from .series import TUTTI, charts_of, format_figure, format_size, lists_of
 
 BEHIND = 1.03  # what is slower than a peer by more than this is said
@@ -37,7 +37,7 @@ def provenance(run):
         parts.append(f"**{'; '.join(run.faults)}**")
     elif wrong == 0:
         parts.append("every element checked, none wrong")
-    return "; ".join(parts) + f". Command: `{' '.join(run.document.get('command_line', []))}`"
+    return "; ".join(parts) + f". Command: `{' '.join(without_files(run.document.get('command_line', [])))}`"
 
 
 def behind(charts):

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "problem_maker.hpp"
 #include "support/random.hpp"
 #include "transport/plan_builder.hpp"
-#include "transport/steps/lowering.hpp"
-#include "transport/tuning.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -183,86 +182,6 @@ class OrderChecker {
   std::string failure_;
 };
 
-/// Problems as the collectives describe them, one lane per device.
-class ProblemMaker {
- public:
-  ProblemMaker(int devices, LaneId root) {
-    for (int device = 0; device < devices; ++device) problem_.lane_devices.push_back(device);
-    problem_.root = root;
-  }
-
-  BufferId buffer(LaneId home) { return buffer(home, home); }
-  BufferId buffer(LaneId home, LaneId ready) {
-    problem_.homes.push_back(home);
-    problem_.ready.push_back(ready);
-    return static_cast<BufferId>(problem_.homes.size() - 1);
-  }
-  PlaceRange places(const std::vector<Place>& list) {
-    const PlaceRange range{static_cast<std::uint32_t>(problem_.places.size()),
-                           static_cast<std::uint32_t>(list.size())};
-    problem_.places.insert(problem_.places.end(), list.begin(), list.end());
-    return range;
-  }
-  /// From one buffer on `home` to one on every device, or back.
-  void scatter(LaneId home, std::uint64_t row_bytes, std::uint64_t rows, LaneId ready_of_chunks) {
-    const LaneId parts = lane_count();
-    const BufferId whole = buffer(home);
-    for (LaneId lane = 0; lane < parts; ++lane) {
-      const BufferId chunk = buffer(lane, ready_of_chunks == host_lane ? lane : ready_of_chunks);
-      problem_.flows.push_back({.source = {whole, lane * row_bytes},
-                                .targets = places({{chunk, 0}}),
-                                .row_bytes = row_bytes,
-                                .rows = rows,
-                                .source_pitch = row_bytes * parts,
-                                .target_pitch = row_bytes});
-    }
-  }
-  void gather(LaneId home, std::uint64_t row_bytes, std::uint64_t rows) {
-    const LaneId parts = lane_count();
-    const BufferId whole = buffer(home);
-    for (LaneId lane = 0; lane < parts; ++lane) {
-      problem_.flows.push_back({.source = {buffer(lane), 0},
-                                .targets = places({{whole, lane * row_bytes}}),
-                                .row_bytes = row_bytes,
-                                .rows = rows,
-                                .source_pitch = row_bytes,
-                                .target_pitch = row_bytes * parts});
-    }
-  }
-  void broadcast(LaneId home, std::uint64_t bytes, LaneId ready_of_copies, bool has_copy_at_home) {
-    const BufferId source = buffer(home);
-    std::vector<Place> copies;
-    for (LaneId lane = 0; lane < lane_count(); ++lane) {
-      if (lane != home || has_copy_at_home)
-        copies.push_back({buffer(lane, ready_of_copies == host_lane ? lane : ready_of_copies), 0});
-    }
-    problem_.flows.push_back({.source = {source, 0}, .targets = places(copies), .row_bytes = bytes});
-  }
-  void reduce(std::uint64_t count, bool in_place) {
-    std::vector<Place> inputs;
-    for (LaneId lane = 0; lane < lane_count(); ++lane) inputs.push_back({buffer(lane), 0});
-    const Place output = in_place ? inputs[problem_.root] : Place{buffer(problem_.root), 0};
-    problem_.reductions.push_back({.count = count, .inputs = places(inputs), .outputs = places({output})});
-  }
-  [[nodiscard]] Problem& problem() { return problem_; }
-
- private:
-  [[nodiscard]] LaneId lane_count() const { return static_cast<LaneId>(problem_.lane_devices.size()); }
-
-  Problem problem_;
-};
-
-Plan lower(const Problem& problem, const Reach& reach) {
-  PlanBuilder builder(problem);
-  std::string algorithm =
-      problem.reductions.empty() ? lower_flows(builder, reach) : lower_reductions(builder, reach);
-  return builder.finish("test", std::move(algorithm));
-}
-
-bool reaches_all(int, int) {
-  return true;
-}
-
 TEST(PlanOrder, HoldsForEveryKindOfProblem) {
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {
     test::Random random(seed);
@@ -434,29 +353,6 @@ TEST(PlanOrder, AScatterReleasesEachReceiverAfterItsOwnCopy) {
   }
   EXPECT_EQ(order, (std::vector<std::string>{"3 waits", "copy on 3 to 0", "0 waits", "copy on 0 to 1",
                                              "1 waits", "0 waits", "copy on 0 to 2", "2 waits", "0 waits"}));
-}
-
-TEST(PlanOrder, CopyEnginesTakeOverWhereTheyGainMoreThanTheyCost) {
-  constexpr std::uint64_t part = 32 * mib;
-  const auto by = [](std::uint64_t bytes_of_part, LaunchMode mode) {
-    ProblemMaker make(2, 0);
-    make.gather(0, bytes_of_part, 1);
-    Problem problem = make.problem();
-    problem.mode = mode;
-    return lower(problem, reaches_all).summary.algorithm;
-  };
-  EXPECT_EQ(by(part, LaunchMode::persistent), "copy engines");
-  EXPECT_EQ(by(part - 1, LaunchMode::persistent), "root pull");
-  EXPECT_EQ(by(1 * mib, LaunchMode::eager), "copy engines");
-  EXPECT_EQ(by(512 * kib, LaunchMode::eager), "root pull");
-
-  const auto from = [](LaunchMode mode, std::size_t senders, std::size_t count, std::size_t between_two) {
-    return copy_engines_from({.mode = mode, .senders = senders, .count = count, .between_two = between_two});
-  };
-  EXPECT_EQ(from(LaunchMode::persistent, 2, 2000, 1000), 2000 * 128 * kib) << "many small parts";
-  EXPECT_EQ(from(LaunchMode::persistent, 1, 1, 1), 4 * mib);
-  EXPECT_EQ(from(LaunchMode::persistent, 1, 16, 16), 16 * 16 * mib);
-  EXPECT_EQ(from(LaunchMode::eager, 1, 3, 1), 3 * 4 * mib);
 }
 
 }  // namespace
