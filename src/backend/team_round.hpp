@@ -118,6 +118,10 @@ struct TeamWindowLayout {
   /// than that.
   static constexpr std::uint64_t smallest_line_piece = 256;
   static constexpr std::uint64_t largest_line_piece = 1024;
+  /// So many of the addresses that a member gives in a round go in lines, and further ones in its slot. The
+  /// line of the first one has its round marked if there are more.
+  static constexpr std::uint32_t given_lines = 2;
+  static constexpr std::uint64_t more_are_given = std::uint64_t{1} << 63U;
 
   std::uint32_t members = 0;
   std::uint64_t slot_bytes = 0;   ///< a multiple of `alignment`
@@ -168,14 +172,16 @@ struct TeamWindowLayout {
                                                              std::uint32_t lane) const noexcept {
     return link_label_offset(members, 0, 0) + (by * link_lanes + lane) * sizeof(SharedFlag);
   }
-  /// Where member `from` tells a reader the first address that it gives in a round, in the reader's window.
-  [[nodiscard]] constexpr std::size_t given_line_offset(std::uint32_t from,
-                                                        std::uint32_t round) const noexcept {
-    return link_invitations_end() + (std::size_t{round % slot_count} * members + from) * sizeof(TeamLine);
+  /// Where member `from` tells a reader an address that it gives in a round, one of the first, in the
+  /// reader's window.
+  [[nodiscard]] constexpr std::size_t given_line_offset(std::uint32_t from, std::uint32_t round,
+                                                        std::uint32_t index) const noexcept {
+    const std::size_t giver = std::size_t{round % slot_count} * members + from;
+    return link_invitations_end() + (giver * given_lines + index) * sizeof(TeamLine);
   }
   [[nodiscard]] constexpr std::size_t inboxes_offset() const noexcept {
-    const std::size_t given_lines = std::size_t{slot_count} * members * sizeof(TeamLine);
-    return (link_invitations_end() + given_lines + alignment - 1) / alignment * alignment;
+    const std::size_t all_given_lines = std::size_t{slot_count} * members * given_lines * sizeof(TeamLine);
+    return (link_invitations_end() + all_given_lines + alignment - 1) / alignment * alignment;
   }
   [[nodiscard]] constexpr std::uint64_t inbox_shift(std::uint32_t round) const noexcept {
     return round % slot_count * inbox_bytes;

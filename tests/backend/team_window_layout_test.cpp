@@ -29,7 +29,7 @@ std::vector<Area> areas_of(const TeamWindowLayout& layout) {
     add(layout.ready_offset(member), sizeof(SharedFlag));
     add(layout.finished_offset(member), sizeof(SharedFlag));
     for (std::uint32_t round = 0; round < TeamWindowLayout::slot_count; ++round)
-      add(layout.given_line_offset(member, round), sizeof(TeamLine));
+      add(layout.given_line_offset(member, round, 0), TeamWindowLayout::given_lines * sizeof(TeamLine));
     for (std::uint32_t lane = 0; lane < layout.all_link_lanes(); ++lane) {
       const bool is_of_lines = lane >= layout.link_lanes;
       add(layout.link_taken_offset(member, lane), sizeof(SharedFlag));

@@ -106,6 +106,32 @@ TEST(CudaTables, ATeamsSmallPayloadTakesOneBlockAndALargeOneNoMoreThanItsShare) 
   }
 }
 
+TEST(CudaTables, AGridThatLetsTheNextOneInLeavesRoomForTheLargest) {
+  TeamTable table;
+  const auto grid_of = [&](std::uint32_t tiles, int multiprocessors, std::uint32_t teams,
+                           std::uint32_t most_multiprocessors = all_multiprocessors) {
+    table.shape.puts.tile_count = tiles;
+    return grid_for(table.shape, multiprocessors, teams, most_multiprocessors);
+  };
+  EXPECT_TRUE(grid_of(1, 132, 1).leaves_room);
+  EXPECT_TRUE(grid_of(100'000, 132, 1).leaves_room);
+  EXPECT_TRUE(grid_of(40 * team_warps_per_block, 132, 2).leaves_room);
+  EXPECT_FALSE(grid_of(50 * team_warps_per_block, 132, 2).leaves_room);
+  EXPECT_FALSE(grid_of(1, 132, 4).leaves_room) << "all of the share may be the next one's";
+  EXPECT_FALSE(grid_of(1, 132, 1, 16).leaves_room) << "so many multiprocessors, and no more";
+  for (const int multiprocessors : {1, 10, 108, 132}) {
+    const auto room = static_cast<std::uint32_t>(multiprocessors) * team_blocks_per_multiprocessor;
+    for (std::uint32_t teams = 1; teams <= room; ++teams) {
+      const std::uint32_t largest = grid_of(100'000, multiprocessors, teams).blocks;
+      for (std::uint32_t blocks = 1; blocks <= largest; ++blocks) {
+        const TeamGrid grid = grid_of(blocks * team_warps_per_block, multiprocessors, teams);
+        EXPECT_EQ(grid.leaves_room, (grid.blocks + largest) * teams <= room)
+            << multiprocessors << ", " << teams;
+      }
+    }
+  }
+}
+
 TEST(CudaTables, MoreTilesThanCanBeCountedAreRefused) {
   SegmentTable table;
   const std::vector<std::byte*> pointers(2, nullptr);

@@ -15,12 +15,14 @@ namespace tutti::backend::cuda {
 /// cache.
 template <std::size_t Capacity>
 struct alignas(16) ParameterTable {
+  static constexpr bool is_in_memory = false;
   std::byte bytes[Capacity];
   TUTTI_HOST_DEVICE const std::byte* data() const { return bytes; }
 };
 
 /// A table in device memory.
 struct MemoryTable {
+  static constexpr bool is_in_memory = true;
   const std::byte* address;
   TUTTI_HOST_DEVICE const std::byte* data() const { return address; }
 };

@@ -11,9 +11,14 @@ namespace {
 struct Copies {
   using Entry = FanOutEntry;
   template <class Lines>
-  static __device__ bool run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
-                             std::uint32_t lane, const TeamArguments&, const LineWait& wait, const Relay&) {
-    return copy_lines<Lines>(entry, view.pointers, tile, lane, wait);
+  static __device__ Get find(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
+                             std::uint32_t lane, const TeamArguments&) {
+    return get_of<Lines>(entry, view.pointers, tile, lane);
+  }
+  template <class Lines>
+  static __device__ bool run(const TableView<Entry>& view, const Get& get, const TeamArguments&,
+                             const LineWait& wait, const Relay&) {
+    return copy_lines<Lines>(view.pointers, get, wait);
   }
 };
 

@@ -25,34 +25,60 @@
 /// says so itself if the member leaves out the rounds that follow, and at milestones; then, and if a flag is
 /// set for the host, its end is in common, and as in `team_kernel.cuh`. Otherwise blocks end each for itself,
 /// and what is counted of them is counted without a wait. For the same reason, all that a warp loads before
-/// it puts its first tile it loads at once.
+/// it puts its first tile it loads at once; what it finds in the kernel's parameters, it finds before the
+/// kernel before is over; and what nobody waits for comes after the first tile.
 namespace tutti::backend::cuda {
 
-/// `Gets::run<Lines>(view, entry, tile, lane, task, wait, relay)` does the second half's work for one tile;
-/// false if it gave up waiting.
+/// The first tile of the second half that a warp has.
+template <class Lines, class Gets>
+class FirstGet {
+ public:
+  using Entry = typename Gets::Entry;
+  __device__ FirstGet(const std::byte* table, const TableShape& shape)
+      : view_(view_of<Entry>(table, shape)) {}
+  __device__ void find(const TableShape& shape, const TeamArguments& task) {
+    const std::uint32_t tile = first_tile();
+    exists_ = tile < shape.tile_count;
+    if (!exists_) return;
+    get_ = Gets::template find<Lines>(view_, find_entry(view_.entries, shape, tile), tile,
+                                      threadIdx.x % warp_lanes, task);
+  }
+  [[nodiscard]] __device__ bool run(const TeamArguments& task, const LineWait& wait,
+                                    const Relay& relay) const {
+    return !exists_ || Gets::template run<Lines>(view_, get_, task, wait, relay);
+  }
+
+ private:
+  TableView<Entry> view_;
+  bool exists_ = false;
+  Get get_{};
+};
+
+/// `Gets::find<Lines>(view, entry, tile, lane, task)` finds what the second half needs for one tile, with
+/// which `Gets::run<Lines>(view, get, task, wait, relay)` does its work; false if it gave up waiting.
 template <class Lines, class Gets, class Table>
 __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     low_latency_kernel(const __grid_constant__ Table table, const __grid_constant__ TeamArguments task) {
-  wait_for_kernel_before();
   const TeamShape& shape = task.shape;
   const bool hands_on = shape.relay_puts.tile_count != 0;
   const bool puts = shape.puts.tile_count != 0 || hands_on;
-  const TeamState state = load_state(task.counters);
-  const FirstPut<Lines> first_put(table.data() + shape.puts_offset, shape.puts);
-  const TeamPart part{task, table.data(), static_cast<std::uint32_t>(state.rounds)};
-  const TeamRoom room(task, part.window(task.member), puts);
-  // All threads of the block have read the counters when one of them says so.
-  bool gave_up = __syncthreads_or(state.gave_up ? 1 : 0) != 0;
-  const bool tells_everyone = part.tells_at_once();
-  const bool ends_in_common = tells_everyone || task.done != nullptr;
-  std::uint32_t done_before = 0;
-  if (task.counts_done && blockIdx.x == 0 && threadIdx.x == 0) done_before = __ldcg(part.done_word());
-  bool is_last = false;
-  if (!ends_in_common && threadIdx.x == 0) is_last = part.has_begun_last();
-  if (!gave_up && blockIdx.x == 0 && threadIdx.x < warp_lanes) part.tell_before();
+  FirstPut<Lines> first_put(table.data() + shape.puts_offset, shape.puts);
+  FirstGet<Lines, Gets> first_get(table.data() + shape.gets_offset, shape.gets);
+  const auto find_first = [&] {
+    first_put.find(shape.puts);
+    first_get.find(shape.gets, task);
+  };
+  if constexpr (!Table::is_in_memory) find_first();
+  wait_for_kernel_before();
+  if constexpr (Table::is_in_memory) find_first();
 
+  const TeamState state = load_state(task.counters);
+  first_put.load();
+  const TeamPart part{task, table.data(), state.rounds};
+  const TeamRoom room(task, part.window(task.member), puts);
+  bool gave_up = state.gave_up;
   const auto lines_of = [&](std::uint32_t round) {
-    return RoundLines{task.layout.inbox_shift(part.base + round), state.rounds + round};
+    return RoundLines{task.layout.inbox_shift(part.base() + round), state.rounds + round};
   };
   const LineWait wait{lines_of(task.round), task.abort};
   const Relay relay{view_of<FanOutEntry>(part.table + shape.relay_puts_offset, shape.relay_puts),
@@ -60,8 +86,20 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
 
   if (puts) {
     gave_up = !room.wait(part.round() + (hands_on ? 1 : 0), gave_up);
-    if (!gave_up) {
-      first_put.put(wait.lines);
+    if (!gave_up) first_put.put(wait.lines);
+  }
+  if (task.lets_next_in) let_next_kernel_in();
+  // All threads of the block have read the counters when one of them says so.
+  gave_up = __syncthreads_or(gave_up ? 1 : 0) != 0;
+  const bool tells_everyone = part.tells_at_once();
+  const bool ends_in_common = tells_everyone || task.done != nullptr;
+  std::uint32_t done_before = 0;
+  if (task.counts_done && blockIdx.x == 0 && threadIdx.x == 0) done_before = __ldcg(part.done_word());
+  bool is_last = false;
+  if (!ends_in_common && threadIdx.x == 0) is_last = part.has_begun_last();
+  if (!gave_up) {
+    if (blockIdx.x == 0 && threadIdx.x < warp_lanes) part.tell_before();
+    if (puts) {
       for_each_tile<FanOutEntry>(
           part.table + shape.puts_offset, shape.puts,
           [&](const auto& view, const auto& entry, auto tile, auto lane) {
@@ -70,17 +108,20 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
           1);
     }
   }
-  for_each_tile<typename Gets::Entry>(part.table + shape.gets_offset, shape.gets,
-                                      [&](const auto& view, const auto& entry, auto tile, auto lane) {
-                                        if (!gave_up)
-                                          gave_up = !Gets::template run<Lines>(view, entry, tile, lane, task,
-                                                                               wait, relay);
-                                      });
+  if (is_last) part.close();
+  if (!gave_up) gave_up = !first_get.run(task, wait, relay);
+  for_each_tile<typename Gets::Entry>(
+      part.table + shape.gets_offset, shape.gets,
+      [&](const auto& view, const auto& entry, auto tile, auto lane) {
+        const Get get = Gets::template find<Lines>(view, entry, tile, lane, task);
+        if (!gave_up) gave_up = !Gets::template run<Lines>(view, get, task, wait, relay);
+      },
+      1);
   for_each_tile<FanOutEntry>(part.table + shape.relay_gets_offset, shape.relay_gets,
                              [&](const auto& view, const auto& entry, auto tile, auto lane) {
                                const LineWait relayed{relay.lines, task.abort};
-                               if (!gave_up)
-                                 gave_up = !copy_lines<Lines>(entry, view.pointers, tile, lane, relayed);
+                               const Get get = get_of<Lines>(entry, view.pointers, tile, lane);
+                               if (!gave_up) gave_up = !copy_lines<Lines>(view.pointers, get, relayed);
                              });
 
   if (ends_in_common) {
@@ -94,7 +135,6 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   } else if (gave_up) {
     give_up(task.counters);
   }
-  if (is_last) part.close();
   if (task.counts_done && threadIdx.x == 0) part.count_done(done_before);
 }
 

@@ -15,12 +15,17 @@ template <class Op>
 struct LowLatencyReductions {
   using Entry = SumEntry;
   template <class Lines>
-  static __device__ bool run(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
-                             std::uint32_t lane, const TeamArguments& task, const LineWait& wait,
-                             const Relay& relay) {
+  static __device__ Get find(const TableView<Entry>& view, const Entry& entry, std::uint32_t tile,
+                             std::uint32_t lane, const TeamArguments& task) {
     const auto number = static_cast<std::uint32_t>(&entry - view.entries);
-    return sum_lines<Lines>(operation_of<Op>(task.reducing, view.pointers), entry, number, view.pointers,
-                            task.input_count, tile, lane, wait, relay);
+    return get_of<Lines>(entry, number, sizeof(typename Op::Storage), view.pointers, task.input_count, tile,
+                         lane);
+  }
+  template <class Lines>
+  static __device__ bool run(const TableView<Entry>& view, const Get& get, const TeamArguments& task,
+                             const LineWait& wait, const Relay& relay) {
+    return sum_lines<Lines>(operation_of<Op>(task.reducing, view.pointers), view.pointers, task.input_count,
+                            get, wait, relay);
   }
 };
 

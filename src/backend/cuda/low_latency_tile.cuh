@@ -147,44 +147,63 @@ struct RoundLines {
   std::uint64_t round;
 };
 
+/// Of a table's pointers. They are kept instead of its entry: of a pointer that may be null, compilers do not
+/// know that it points to the parameters, and what it points to is loaded as if from anywhere.
+struct Targets {
+  std::uint32_t first;
+  std::uint32_t count;
+};
+__device__ inline Targets targets_of(const FanOutEntry& entry) {
+  return {entry.first_target, entry.target_count};
+}
+
 /// Puts a chunk into the inboxes of its readers.
 template <class Lines>
-__device__ inline void put_chunk(const Chunk& value, const ChunkPlace& where, const FanOutEntry& entry,
+__device__ inline void put_chunk(const Chunk& value, const ChunkPlace& where, Targets targets,
                                  std::byte* const* pointers, const RoundLines& lines) {
   Lines::meet();
   if (!where.has_line) return;
-  for (std::uint32_t t = 0; t < entry.target_count; ++t)
-    Lines::store(pointers[entry.first_target + t] + lines.shift + where.line, value, lines.round);
+  for (std::uint32_t t = 0; t < targets.count; ++t)
+    Lines::store(pointers[targets.first + t] + lines.shift + where.line, value, lines.round);
 }
 template <class Lines>
 __device__ inline void put_lines(const FanOutEntry& entry, std::byte* const* pointers, std::uint32_t tile,
                                  std::uint32_t lane, const RoundLines& lines) {
   const ChunkPlace where = Lines::place(entry.row_bytes, tile - entry.first_tile, lane);
-  put_chunk<Lines>(load_chunk(pointers[entry.source] + where.begin, where.bytes), where, entry, pointers,
-                   lines);
+  put_chunk<Lines>(load_chunk(pointers[entry.source] + where.begin, where.bytes), where, targets_of(entry),
+                   pointers, lines);
 }
 
-/// The first tile that a warp puts. It is loaded before the warp knows whether there is room for it: both
-/// take as long.
+/// The first tile that a warp puts. It is found before the kernel before is over, if the table is in the
+/// parameters, and loaded before the warp knows whether there is room for it: both take as long.
 template <class Lines>
 class FirstPut {
  public:
   __device__ FirstPut(const std::byte* table, const TableShape& shape)
-      : view_(view_of<FanOutEntry>(table, shape)) {
+      : view_(view_of<FanOutEntry>(table, shape)) {}
+  __device__ void find(const TableShape& shape) {
     const std::uint32_t tile = first_tile();
-    if (tile >= shape.tile_count) return;
-    entry_ = &find_entry(view_.entries, shape, tile);
-    where_ = Lines::place(entry_->row_bytes, tile - entry_->first_tile, threadIdx.x % warp_lanes);
-    chunk_ = load_chunk(view_.pointers[entry_->source] + where_.begin, where_.bytes);
+    exists_ = tile < shape.tile_count;
+    if (!exists_) return;
+    const FanOutEntry& entry = find_entry(view_.entries, shape, tile);
+    where_ = Lines::place(entry.row_bytes, tile - entry.first_tile, threadIdx.x % warp_lanes);
+    source_ = __cvta_generic_to_global(view_.pointers[entry.source] + where_.begin);
+    targets_ = targets_of(entry);
+  }
+  __device__ void load() {
+    if (exists_)
+      chunk_ = load_chunk(static_cast<const std::byte*>(__cvta_global_to_generic(source_)), where_.bytes);
   }
   __device__ void put(const RoundLines& lines) const {
-    if (entry_ != nullptr) put_chunk<Lines>(chunk_, where_, *entry_, view_.pointers, lines);
+    if (exists_) put_chunk<Lines>(chunk_, where_, targets_, view_.pointers, lines);
   }
 
  private:
   TableView<FanOutEntry> view_;
-  const FanOutEntry* entry_ = nullptr;
+  bool exists_ = false;
+  std::size_t source_ = 0;  ///< an address of global memory
   ChunkPlace where_{};
+  Targets targets_{};
   Chunk chunk_{};
 };
 
@@ -194,11 +213,35 @@ struct LineWait {
   std::uint32_t* abort;
 };
 
+/// What a lane has to know of a tile of the second half besides what comes. All of it is in the table, so it
+/// can be found before what comes is waited for.
+struct Get {
+  static constexpr std::uint32_t inputs_at_hand = 2;  // more would not stay in registers
+
+  ChunkPlace where;
+  std::byte* inputs[inputs_at_hand];  ///< the first ones
+  std::byte* output;                  ///< the first one
+  std::uint32_t first_input;
+  Targets outputs;
+  std::uint32_t entry;  ///< its number
+};
+template <class Lines>
+__device__ inline Get get_of(const FanOutEntry& entry, std::byte* const* pointers, std::uint32_t tile,
+                             std::uint32_t lane) {
+  const ChunkPlace where = Lines::place(entry.row_bytes, tile - entry.first_tile, lane);
+  return {.where = where,
+          .inputs = {pointers[entry.source], nullptr},
+          .output = pointers[entry.first_target] + where.begin,
+          .first_input = entry.source,
+          .outputs = targets_of(entry),
+          .entry = 0};
+}
+
 /// The chunks of up to `Count` places (`SourcePlace`), of which there are `count`, once all have come; false
 /// if the abort word is set before. All are looked for before the first is waited for.
 template <class Lines, std::uint32_t Count>
-__device__ inline bool get_chunks(std::byte* const* places, std::uint32_t count, const ChunkPlace& where,
-                                  const LineWait& wait, Chunk (&chunks)[Count]) {
+__device__ inline bool get_chunks(std::byte* const (&places)[Count], std::uint32_t count,
+                                  const ChunkPlace& where, const LineWait& wait, Chunk (&chunks)[Count]) {
   std::uint32_t missing = 0;
 #pragma unroll
   for (std::uint32_t k = 0; k < Count; ++k) {
@@ -226,13 +269,13 @@ __device__ inline bool get_chunks(std::byte* const* places, std::uint32_t count,
 
 /// False if the abort word is set before the lane's chunk has come.
 template <class Lines>
-__device__ inline bool copy_lines(const FanOutEntry& entry, std::byte* const* pointers, std::uint32_t tile,
-                                  std::uint32_t lane, const LineWait& wait) {
-  const ChunkPlace where = Lines::place(entry.row_bytes, tile - entry.first_tile, lane);
+__device__ inline bool copy_lines(std::byte* const* pointers, const Get& get, const LineWait& wait) {
+  std::byte* const source[] = {get.inputs[0]};
   Chunk value[1];
-  if (!get_chunks<Lines>(pointers + entry.source, 1, where, wait, value)) return false;
-  for (std::uint32_t t = 0; t < entry.target_count; ++t)
-    store_chunk(value[0], pointers[entry.first_target + t] + where.begin, where.bytes);
+  if (!get_chunks<Lines>(source, 1, get.where, wait, value)) return false;
+  store_chunk(value[0], get.output, get.where.bytes);
+  for (std::uint32_t t = 1; t < get.outputs.count; ++t)
+    store_chunk(value[0], pointers[get.outputs.first + t] + get.where.begin, get.where.bytes);
   return true;
 }
 
@@ -243,29 +286,45 @@ struct Relay {
   bool exists;
 };
 
-/// Likewise, for a sum with one output, the entry `number`. Inputs are added in ascending order.
+template <class Lines>
+__device__ inline Get get_of(const SumEntry& entry, std::uint32_t number, std::uint32_t element_bytes,
+                             std::byte* const* pointers, std::uint32_t input_count, std::uint32_t tile,
+                             std::uint32_t lane) {
+  const ChunkPlace where = Lines::place(entry.count * element_bytes, tile - entry.first_tile, lane);
+  std::byte* const* const inputs = pointers + entry.first_input;
+  return {.where = where,
+          .inputs = {inputs[0], input_count > 1 ? inputs[1] : nullptr},
+          .output = pointers[entry.first_output] + where.begin,
+          .first_input = entry.first_input,
+          .outputs = {},
+          .entry = number};
+}
+/// Likewise, for a sum with one output. Inputs are added in ascending order.
 template <class Lines, class Op>
-__device__ inline bool sum_lines(const Op& op, const SumEntry& entry, std::uint32_t number,
-                                 std::byte* const* pointers, std::uint32_t input_count, std::uint32_t tile,
-                                 std::uint32_t lane, const LineWait& wait, const Relay& relay) {
-  constexpr std::uint32_t in_flight = 2;  // more would not stay in registers
-  const ChunkPlace where =
-      Lines::place(entry.count * sizeof(typename Op::Storage), tile - entry.first_tile, lane);
+__device__ inline bool sum_lines(const Op& op, std::byte* const* pointers, std::uint32_t input_count,
+                                 const Get& get, const LineWait& wait, const Relay& relay) {
+  constexpr std::uint32_t in_flight = Get::inputs_at_hand;
   SumTotals<Op, Chunk> totals;
-  for (std::uint32_t base = 0; base < input_count; base += in_flight) {
+  std::byte* inputs[in_flight] = {get.inputs[0], get.inputs[1]};
+  for (std::uint32_t base = 0;;) {
     Chunk chunks[in_flight] = {};
     const std::uint32_t left = input_count - base;
-    if (!get_chunks<Lines>(pointers + entry.first_input + base, left < in_flight ? left : in_flight, where,
-                           wait, chunks)) {
+    if (!get_chunks<Lines>(inputs, left < in_flight ? left : in_flight, get.where, wait, chunks))
       return false;
-    }
 #pragma unroll
     for (std::uint32_t k = 0; k < in_flight; ++k) totals.add(op, chunks[k], base + k, k < left);
+    base += in_flight;
+    if (base >= input_count) break;
+#pragma unroll
+    for (std::uint32_t k = 0; k < in_flight; ++k) {
+      if (base + k < input_count) inputs[k] = pointers[get.first_input + base + k];
+    }
   }
   const Chunk result = totals.result(op, input_count);
   if (relay.exists)
-    put_chunk<Lines>(result, where, relay.puts.entries[number], relay.puts.pointers, relay.lines);
-  store_chunk(result, pointers[entry.first_output] + where.begin, where.bytes);
+    put_chunk<Lines>(result, get.where, targets_of(relay.puts.entries[get.entry]), relay.puts.pointers,
+                     relay.lines);
+  store_chunk(result, get.output, get.where.bytes);
   return true;
 }
 

@@ -20,8 +20,10 @@
 /// keep another from starting, be it of another team of this process. Each multiprocessor has room for two,
 /// and a grid has at most one per multiprocessor, and its team's share of all that room. While a block has
 /// not started, some multiprocessor holds fewer than two, and so has room for it once other work there is
-/// over. (Kernels that were queued, or captured, when there were fewer teams have larger shares.) How many
-/// blocks other members' grids have does not matter: blocks of different devices know nothing of one another.
+/// over. A grid that lets the next one of its stream in has no more blocks than leave room in the share for
+/// the largest there may be, and no third one comes before the first is over. (Kernels that were queued, or
+/// captured, when there were fewer teams have larger shares.) How many blocks other members' grids have does
+/// not matter: blocks of different devices know nothing of one another.
 ///
 /// Bytes put by many threads are visible to whoever reads the flag that is set after them, by
 /// happens-before: each thread's stores come before a barrier of its block; after that, the first thread adds
@@ -36,11 +38,11 @@
 ///
 /// In a direct round nothing is put, and a fence would only wait for stores that are nobody else's business.
 /// The memory that is given was written by kernels that are over. Its address comes in a line, with the
-/// number of the round, which readers load with acquire: no fence is needed. (Further addresses lie in the
-/// slot, behind a fence.) That memory has been read before others are told needs no fence: a thread has
-/// stored what it has made of what it has read, so the reads are over, before it comes to a barrier. Who
-/// writes to what others gave has fences at its end, as where something is put; and so has who sets a flag
-/// for the host. What is counted in memory of the device (`TeamCounters::done`) orders nothing.
+/// number of the round, which readers load with acquire: no fence is needed. So does a second one. (Further
+/// addresses lie in the slot, behind a fence.) That memory has been read before others are told needs no
+/// fence: a thread has stored what it has made of what it has read, so the reads are over, before it comes to
+/// a barrier. Who writes to what others gave has fences at its end, as where something is put; and so has who
+/// sets a flag for the host. What is counted in memory of the device (`TeamCounters::done`) orders nothing.
 ///
 /// A member that gives up while others may still come to write to its memory takes back what it gave them. A
 /// kernel that has begun to write has everything it needs, and is soon over: that is waited for, if not for
@@ -52,12 +54,19 @@ inline constexpr std::uint32_t middle_step = 1;
 inline constexpr std::uint32_t end_step = 1U << 16U;
 static_assert(most_team_blocks < end_step / 2);
 
-/// A kernel may be launched before the one before it in its stream is over (`LaunchSite::is_dependent`). No
-/// kernel here lets the next one in early, so its blocks come in once all of the other's have ended, and take
-/// no room from anybody. Nothing of memory may be touched before this returns.
+/// A kernel may be launched before the one before it in its stream is over (`LaunchSite::is_dependent`): once
+/// all blocks of the other have ended, or let it in. Nothing of memory may be touched before this returns,
+/// but parameters may.
 __device__ inline void wait_for_kernel_before() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
+#endif
+}
+/// By all blocks, behind `wait_for_kernel_before`, so that no more than two kernels of a stream are there at
+/// once. The next one's blocks take room while this one's still have theirs: see `TeamGrid::leaves_room`.
+__device__ inline void let_next_kernel_in() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
 #endif
 }
 
@@ -122,14 +131,14 @@ class TeamRoom {
   std::uint32_t seen_ = 0;
 };
 
-/// So many members' first addresses are kept at hand.
+/// So many members' first addresses are kept at hand, in shared memory.
 inline constexpr std::uint32_t most_at_hand = warp_lanes;
 
 /// Where places are in this kernel's run.
 struct TeamSources {
   const TeamPart& part;
-  std::uint64_t shift;              ///< of the round's slots
-  const std::byte* const* at_hand;  ///< by member: the first address it gives, if it is a source of the round
+  std::uint64_t shift;        ///< of the round's slots
+  const FirstGiven* at_hand;  ///< by member, of sources of the round
 
   [[nodiscard]] __device__ const std::byte* operator()(const std::byte* place) const {
     const auto bits = reinterpret_cast<std::uintptr_t>(place);
@@ -142,14 +151,16 @@ struct TeamSources {
  private:
   [[nodiscard]] __device__ const std::byte* given(std::uint32_t number) const {
     const std::uint32_t member = number / part.task.most_given;
-    const bool is_first = number % part.task.most_given == 0;
-    if (is_first && member < most_at_hand) return at_hand[member];
+    const std::uint32_t index = number % part.task.most_given;
+    const bool is_in_line = index < TeamWindowLayout::given_lines;
+    if (is_in_line && member < most_at_hand)
+      return index == 0 ? at_hand[member].first : at_hand[member].second;
     // It lies in the own window. Its address is found anew each time: registers are scarce.
-    const std::byte* const own = part.window(part.task.member);
-    if (is_first) {
-      const TeamLine line = load_line(own + part.task.layout.given_line_offset(member, part.round()));
+    if (is_in_line) {
+      const TeamLine line = load_line(part.given_line(part.task.member, member, index));
       return reinterpret_cast<const std::byte*>(line.data);
     }
+    const std::byte* const own = part.window(part.task.member);
     return reinterpret_cast<const std::byte* const*>(own + part.task.layout.slots_offset() + shift)[number];
   }
 };
@@ -165,7 +176,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const bool has_second_half = shape.source_count != 0 || shape.gets.tile_count != 0;
   const bool is_first_warp = threadIdx.x < warp_lanes;
   const TeamState state = load_state(task.counters);
-  const TeamPart part{task, table.data(), static_cast<std::uint32_t>(state.rounds)};
+  const TeamPart part{task, table.data(), state.rounds};
   std::byte* const own = part.window(task.member);
   const TeamRoom room(task, own, is_first_warp && (puts || gives));
   bool gave_up = state.gave_up;
@@ -193,21 +204,21 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     if (gives) {
       gave_up = !room.wait(part.round(), gave_up);
       if (gave_up && threadIdx.x == 0) give_up(task.counters);
-      if (!gave_up) part.give(shift, state.rounds + task.round);
+      if (!gave_up) part.give(shift);
     }
     if (!gave_up) end_first_half();
   }
   if (!has_second_half) return;
 
   // The last threads wait, as the first may still be telling.
-  __shared__ const std::byte* at_hand[most_at_hand];
+  __shared__ FirstGiven at_hand[most_at_hand];
   const auto* const sources =
       reinterpret_cast<const std::uint32_t*>(part.table + shape.readers_offset) + shape.reader_count;
   for (std::uint32_t i = blockDim.x - 1 - threadIdx.x; i < shape.source_count; i += blockDim.x) {
     const std::uint32_t source = sources[i];
     if (task.is_direct) {
-      const std::byte* const given = part.wait_for_given(source, state.rounds + task.round, gave_up);
-      gave_up |= given == nullptr;
+      const FirstGiven given = part.wait_for_given(source, gave_up);
+      gave_up |= given.first == nullptr;
       if (source < most_at_hand) at_hand[source] = given;
     } else {
       gave_up |= !wait_for_flag(own + task.layout.ready_offset(source), part.round(), task.abort, gave_up);
@@ -222,6 +233,8 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
                                       [&](const auto& view, const auto& entry, auto tile, auto lane) {
                                         Gets::run(view, entry, tile, lane, task, where);
                                       });
+  // Not before: what waits for others for long should hold no more room than it has.
+  if (task.lets_next_in) let_next_kernel_in();
   __syncthreads();
   if (is_first_warp && is_last_block(&task.counters->arrived, end_step, part.is_end_ordered()))
     part.end(part.readers_told());
@@ -234,6 +247,7 @@ inline cudaError_t launch_team_kernel(const void* kernel, LaunchSite where, cons
   const TeamGrid grid =
       grid_for(shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors);
   TeamArguments arguments_beside = team_arguments(task, shape);
+  arguments_beside.lets_next_in = grid.leaves_room;
   void* arguments[] = {const_cast<void*>(table), &arguments_beside};
   cudaLaunchAttribute dependent{};
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -36,6 +36,7 @@ struct TeamArguments {
   bool ends_call;
   bool counts_done;    ///< in `counters`
   bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
+  bool lets_next_in;   ///< the next kernel's blocks, before its own have ended
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
 
@@ -59,7 +60,8 @@ inline TeamArguments team_arguments(const TeamRound& task, const TeamShape& shap
           .writes_given = task.writes_given,
           .ends_call = last.ends_call,
           .counts_done = last.counts_done,
-          .tells_at_once = last.finished != last.round};
+          .tells_at_once = last.finished != last.round,
+          .lets_next_in = false};
 }
 
 inline constexpr std::uint32_t team_threads = team_warps_per_block * warp_lanes;
@@ -96,32 +98,46 @@ __device__ inline void give_up(TeamCounters* counters) {
   DeviceWord(counters->gave_up).store(1, ::cuda::memory_order_relaxed);
 }
 
+/// The first addresses that a member gives; the second is one if there is one.
+struct FirstGiven {
+  const std::byte* first;
+  const std::byte* second;
+};
+
 /// The part, as it is in this kernel's run.
 struct TeamPart {
   const TeamArguments& task;
   const std::byte* table;
-  std::uint32_t base;  ///< rounds of the calls before, modulo 2^32
+  std::uint64_t rounds;  ///< of the calls before
 
   [[nodiscard]] __device__ std::byte* window(std::uint32_t member) const {
     return reinterpret_cast<std::byte* const*>(table)[member];
   }
-  [[nodiscard]] __device__ std::uint32_t round() const { return base + task.round; }
+  /// Modulo 2^32.
+  [[nodiscard]] __device__ std::uint32_t base() const { return static_cast<std::uint32_t>(rounds); }
+  [[nodiscard]] __device__ std::uint32_t round() const { return base() + task.round; }
+  /// Of all that the team has made.
+  [[nodiscard]] __device__ std::uint64_t number() const { return rounds + task.round; }
 
-  /// By one warp, in the round `number` of all that the team has made.
-  __device__ void give(std::uint64_t shift, std::uint64_t number) const {
+  /// By one warp.
+  __device__ void give(std::uint64_t shift) const {
+    constexpr std::uint32_t lines = TeamWindowLayout::given_lines;
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     const auto* const given = reinterpret_cast<const std::uint64_t*>(table + task.shape.given_offset());
     const std::uint32_t count = task.given_count;
-    if (count > 1) {
+    if (count > lines) {
       const std::uint64_t at = task.layout.slots_offset() + shift + task.layout.given_offset(task.member);
       for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count * count; i += warp_lanes)
         reinterpret_cast<std::uint64_t*>(window(readers[i / count]) + at)[i % count] = given[i];
       __syncwarp();
       ::cuda::atomic_thread_fence(::cuda::memory_order_release, ::cuda::thread_scope_system);
     }
-    for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count; i += warp_lanes) {
-      store_line(window(readers[i]) + task.layout.given_line_offset(task.member, round()),
-                 {given[i * count], number});
+    for (std::uint32_t i = threadIdx.x; i < task.shape.reader_count * lines; i += warp_lanes) {
+      const std::uint32_t index = i % lines;
+      if (index >= count) continue;
+      const std::uint64_t mark = index == 0 && count > 1 ? TeamWindowLayout::more_are_given : 0;
+      store_line(given_line(readers[i / lines], task.member, index),
+                 {given[i / lines * count + index], number() | mark});
     }
   }
   /// By one warp of a member that has given up, if others may write to its memory.
@@ -130,8 +146,10 @@ struct TeamPart {
     if (task.given_count == 0 || !task.writes_given) return;
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     const std::uint32_t lane = threadIdx.x % warp_lanes;
-    for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes)
-      store_line(window(readers[i]) + task.layout.given_line_offset(task.member, round()), {0, 0});
+    for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes) {
+      for (std::uint32_t index = 0; index < TeamWindowLayout::given_lines; ++index)
+        store_line(given_line(readers[i], task.member, index), {0, 0});
+    }
     fence();
     const std::uint64_t begin = nanoseconds();
     for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes) {
@@ -143,17 +161,27 @@ struct TeamPart {
     }
     __syncwarp();
   }
-  /// The first address that a source gives in the round `number`, once it has come; nullptr if the abort word
-  /// is set before, or `gave_up`.
-  [[nodiscard]] __device__ const std::byte* wait_for_given(std::uint32_t source, std::uint64_t number,
-                                                           bool gave_up) const {
-    const std::byte* const place = window(task.member) + task.layout.given_line_offset(source, round());
-    TeamLine line = load_line_first(place);
-    for (std::uint32_t polls = 1; line.round != number; ++polls) {
-      if (gave_up || (is_turn_to_look(polls) && is_aborted(task.abort))) return nullptr;
-      line = load_line_first(place);
+  /// Where a member's window has an address that `from` gives.
+  [[nodiscard]] __device__ std::byte* given_line(std::uint32_t member, std::uint32_t from,
+                                                 std::uint32_t index) const {
+    return window(member) + task.layout.given_line_offset(from, round(), index);
+  }
+  /// The first addresses that a source gives, once they have come; nullptr first if the abort word is set
+  /// before, or `gave_up`. Both lines are loaded at once.
+  [[nodiscard]] __device__ FirstGiven wait_for_given(std::uint32_t source, bool gave_up) const {
+    static_assert(TeamWindowLayout::given_lines == 2);
+    constexpr std::uint64_t more = TeamWindowLayout::more_are_given;
+    const std::byte* const first_place = given_line(task.member, source, 0);
+    const std::byte* const second_place = given_line(task.member, source, 1);
+    for (std::uint32_t polls = 1;; ++polls) {
+      const TeamLine second = load_line_first(second_place);
+      const TeamLine first = load_line_first(first_place);
+      if ((first.round & ~more) == number() && ((first.round & more) == 0 || second.round == number())) {
+        return {reinterpret_cast<const std::byte*>(first.data),
+                reinterpret_cast<const std::byte*>(second.data)};
+      }
+      if (gave_up || (is_turn_to_look(polls) && is_aborted(task.abort))) return {};
     }
-    return reinterpret_cast<const std::byte*>(line.data);
   }
   /// By one warp: waits until all readers have finished. The result is the same for all its threads.
   [[nodiscard]] __device__ bool wait_for_readers() const {
@@ -208,7 +236,7 @@ struct TeamPart {
         flag = window(readers[i]) + task.layout.ready_offset(task.member);
       } else if (const std::uint32_t other = i - task.shape.reader_count; other < task.layout.members) {
         flag = window(other) + task.layout.finished_offset(task.member);
-        value = base + task.finished;
+        value = base() + task.finished;
         if (TeamWindowLayout::is_milestone(round() - 1, value))
           set(window(other) + task.layout.ready_offset(task.member), value);
       } else {
@@ -227,7 +255,7 @@ struct TeamPart {
   }
   /// Whether this kernel tells everyone how far it has come. Otherwise the next one does.
   [[nodiscard]] __device__ bool tells_at_once() const {
-    return task.tells_at_once || TeamWindowLayout::is_milestone(round() - 1, base + task.finished);
+    return task.tells_at_once || TeamWindowLayout::is_milestone(round() - 1, base() + task.finished);
   }
   static __device__ void set(std::byte* flag, std::uint32_t value) {
     SystemWord(*reinterpret_cast<std::uint32_t*>(flag)).store(value, ::cuda::memory_order_relaxed);
@@ -257,11 +285,11 @@ struct TeamPart {
     static_cast<void>(DoneWord(*reinterpret_cast<std::uint64_t*>(&task.counters->parts_done))
                           .fetch_add(share, ::cuda::memory_order_relaxed));
   }
-  /// For the next kernel.
+  /// For the next kernel, when all blocks have read the counters.
   __device__ void close() const {
     if (threadIdx.x != 0) return;
     task.counters->arrived = 0;
-    if (task.ends_call) task.counters->rounds += task.finished;
+    if (task.ends_call) task.counters->rounds = rounds + task.finished;
   }
 };
 
