@@ -181,17 +181,14 @@ struct RoundTuning {
 }
 
 /// Between two members, direct rounds overtake low-latency ones earlier: above so much that one of them sends
-/// or receives. Measured on 2x H100, replayed; where each way's times were not taken at the crossing itself,
-/// from its rate and what it takes besides.
+/// or receives. Measured on 2x H200, replayed.
 [[nodiscard]] constexpr std::uint64_t direct_overtakes_from(Collective collective) noexcept {
   switch (collective) {
     case Collective::scatter:
-    case Collective::gather:
-      return 1024 * kib;
-    case Collective::broadcast:
-      return 1536 * kib;
     case Collective::all_reduce_add:
-      return 3072 * kib;
+      return 1792 * kib;
+    case Collective::reduce_scatter_add:
+      return 1280 * kib;
     default:
       return ~std::uint64_t{0};
   }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include <fmt/format.h>
@@ -67,7 +68,8 @@ TEST(RoundChoice, GoesByCollectiveMembersAndSize) {
   const std::vector<Row> table{
       {broadcast, 2, 64 * kib, Way::low_latency},
       {broadcast, 2, 1 * mib, Way::low_latency},
-      {broadcast, 2, 2 * mib, Way::direct},
+      {broadcast, 2, 2 * mib, Way::low_latency},
+      {broadcast, 2, 4 * mib, Way::direct},
       {broadcast, 2, 256 * mib, Way::direct},
       {broadcast, 4, 64 * kib, Way::low_latency},
       {broadcast, 4, 256 * kib, Way::low_latency},
@@ -113,7 +115,7 @@ TEST(RoundChoice, GoesByCollectiveMembersAndSize) {
       {scatter, 2, 1 * mib, Way::low_latency},
       {scatter, 2, 4 * mib, Way::direct},
       {gather, 2, 1 * mib, Way::low_latency},
-      {gather, 2, 4 * mib, Way::direct},
+      {gather, 2, 4 * mib, Way::low_latency},
       {gather, 2, 16 * mib, Way::direct},
       {gather, 4, 4 * mib, Way::low_latency},
       {gather, 4, 16 * mib, Way::nccl},
@@ -293,8 +295,22 @@ TEST(RoundChoice, KeepsToWhatItsProtocolCanCarry) {
 TEST(RoundChoice, SaysHowFarLowLatencyGoes) {
   EXPECT_EQ(low_latency_limits(4, gpus(4)).least, 1536 * kib);
   EXPECT_EQ(low_latency_limits(4, gpus(4)).most, 4 * mib);
-  EXPECT_EQ(low_latency_limits(2, gpus(2)).least, 1 * mib) << "direct rounds overtake them";
+  EXPECT_EQ(low_latency_limits(2, gpus(2)).least, 1280 * kib) << "direct rounds overtake them";
   EXPECT_EQ(low_latency_limits(2, gpus(2)).most, 4 * mib);
+}
+
+TEST(RoundChoice, DirectRoundsBetweenTwoBeginWhereTheyAreFaster) {
+  const auto protocol_of = [](Collective collective, std::uint64_t payload) {
+    return choose_rounds(one_tensor(collective, 2, payload), gpus(2)).protocol;
+  };
+  for (const auto& [collective, low_latency, direct] :
+       {std::tuple{Collective::all_reduce_add, 1536 * kib, 2 * mib},
+        std::tuple{Collective::reduce_scatter_add, 2 * mib, 3 * mib},
+        std::tuple{Collective::scatter, 1536 * kib, 2 * mib},
+        std::tuple{Collective::broadcast, 2 * mib, 4 * mib}}) {
+    EXPECT_EQ(protocol_of(collective, low_latency), Protocol::low_latency) << name_of(collective);
+    EXPECT_EQ(protocol_of(collective, direct), Protocol::direct) << name_of(collective);
+  }
 }
 
 TEST(RoundChoice, SaysHowFarSmallInboxesLetLowLatencyGo) {
