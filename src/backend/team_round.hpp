@@ -23,9 +23,9 @@
 ///
 /// Bytes may be read where they lie instead, in a *direct* round. In place of steps 1 and 2, a member then
 /// *gives* the others addresses of its own memory, as they know it: it leaves them in its readers' slots of
-/// the round, once everyone has finished the round that used the slots before. (The first one may come in a
-/// line, which says of which round it is: then there is nothing to tell.) The readers may also write to that
-/// memory, what they add, or in place of reading what they copy. At the end a member waits until all its
+/// the round, once everyone has finished the round that used the slots before. (The first two may come in
+/// lines, which say of which round they are: then there is nothing to tell.) The readers may also write to
+/// that memory, what they add, or in place of reading what they copy. At the end a member waits until all its
 /// readers have finished, so that what comes next on its stream may read and write there.
 ///
 /// Small messages come sooner in a *low-latency* round: a member writes them into its readers' *inboxes*, a
@@ -51,7 +51,7 @@ namespace tutti::backend {
 ///  - in a slot or in the own inbox: an address in that of round 0; the round's own is found when it runs;
 ///  - own memory of the member that reads: the address;
 ///  - memory that another member gives: the number of its address among all
-///    that are in the reader's slot, and how far behind that address the
+///    for which the reader's slot has room, and how far behind that the
 ///    bytes are.
 class SourcePlace {
  public:
@@ -93,7 +93,8 @@ enum class TeamLines : std::uint8_t {
 /// at once.
 struct alignas(16) TeamLine {
   std::uint64_t data;
-  std::uint64_t round;  ///< of all that the team has made: none comes twice; but see `invitation_for`
+  /// Of all that the team has made: none comes twice; but see `invitation_for` and `more_are_given`.
+  std::uint64_t round;
 };
 
 /// What a piece of a message says of itself (`team_links.hpp`).
@@ -301,9 +302,9 @@ struct TeamCounters {
   /// Of the running task, how many parts of it have come to its end: with `done`, one number of 64 bits.
   alignas(8) std::uint32_t parts_done = 0;
   std::atomic<std::uint32_t> done{0};    ///< what `TeamRound::counts_done` asks for
-  alignas(16) std::uint64_t rounds = 0;  ///< of all calls that are over
+  alignas(16) std::uint64_t rounds = 0;  ///< of all calls that are over, or whose last task has begun
   std::uint32_t gave_up = 0;             ///< not 0 once a task has given up: all later ones do nothing
-  std::uint32_t arrived = 0;  ///< parts of the running task that have come to its end, or its middle
+  std::uint32_t arrived = 0;  ///< parts of the running task that have begun, or come to its end or its middle
 
   /// Of a team with links, behind this: how many pieces have been sent to each other member by each lane, and
   /// then, how many have been received.

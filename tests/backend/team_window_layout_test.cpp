@@ -28,8 +28,10 @@ std::vector<Area> areas_of(const TeamWindowLayout& layout) {
   for (std::uint32_t member = 0; member < layout.members; ++member) {
     add(layout.ready_offset(member), sizeof(SharedFlag));
     add(layout.finished_offset(member), sizeof(SharedFlag));
-    for (std::uint32_t round = 0; round < TeamWindowLayout::slot_count; ++round)
-      add(layout.given_line_offset(member, round, 0), TeamWindowLayout::given_lines * sizeof(TeamLine));
+    for (std::uint32_t round = 0; round < TeamWindowLayout::slot_count; ++round) {
+      for (std::uint32_t index = 0; index < TeamWindowLayout::given_lines; ++index)
+        add(layout.given_line_offset(member, round, index), sizeof(TeamLine));
+    }
     for (std::uint32_t lane = 0; lane < layout.all_link_lanes(); ++lane) {
       const bool is_of_lines = lane >= layout.link_lanes;
       add(layout.link_taken_offset(member, lane), sizeof(SharedFlag));

@@ -106,27 +106,29 @@ TEST(CudaTables, ATeamsSmallPayloadTakesOneBlockAndALargeOneNoMoreThanItsShare) 
   }
 }
 
-TEST(CudaTables, AGridThatLetsTheNextOneInLeavesRoomForTheLargest) {
+TEST(CudaTables, TwoHalfGridsOfATeamHoldNoMoreThanOneMay) {
   TeamTable table;
   const auto grid_of = [&](std::uint32_t tiles, int multiprocessors, std::uint32_t teams,
                            std::uint32_t most_multiprocessors = all_multiprocessors) {
     table.shape.puts.tile_count = tiles;
     return grid_for(table.shape, multiprocessors, teams, most_multiprocessors);
   };
-  EXPECT_TRUE(grid_of(1, 132, 1).leaves_room);
-  EXPECT_TRUE(grid_of(100'000, 132, 1).leaves_room);
-  EXPECT_TRUE(grid_of(40 * team_warps_per_block, 132, 2).leaves_room);
-  EXPECT_FALSE(grid_of(50 * team_warps_per_block, 132, 2).leaves_room);
-  EXPECT_FALSE(grid_of(1, 132, 4).leaves_room) << "all of the share may be the next one's";
-  EXPECT_FALSE(grid_of(1, 132, 1, 16).leaves_room) << "so many multiprocessors, and no more";
+  EXPECT_TRUE(grid_of(1, 132, 1).is_half);
+  EXPECT_TRUE(grid_of(43 * team_warps_per_block, 132, 1).is_half);
+  EXPECT_FALSE(grid_of(44 * team_warps_per_block, 132, 1).is_half);
+  EXPECT_TRUE(grid_of(1, 132, 4).is_half);
+  EXPECT_TRUE(grid_of(8 * team_warps_per_block, 132, 1, 16).is_half);
+  EXPECT_FALSE(grid_of(9 * team_warps_per_block, 132, 1, 16).is_half)
+      << "so many multiprocessors, and no more";
+  EXPECT_FALSE(grid_of(1, 132, 1, 1).is_half) << "the only block there may be";
   for (const int multiprocessors : {1, 10, 108, 132}) {
     const auto room = static_cast<std::uint32_t>(multiprocessors) * team_blocks_per_multiprocessor;
     for (std::uint32_t teams = 1; teams <= room; ++teams) {
-      const std::uint32_t largest = grid_of(100'000, multiprocessors, teams).blocks;
-      for (std::uint32_t blocks = 1; blocks <= largest; ++blocks) {
+      for (std::uint32_t blocks = 1; blocks <= most_team_blocks; ++blocks) {
         const TeamGrid grid = grid_of(blocks * team_warps_per_block, multiprocessors, teams);
-        EXPECT_EQ(grid.leaves_room, (grid.blocks + largest) * teams <= room)
-            << multiprocessors << ", " << teams;
+        if (!grid.is_half) continue;
+        EXPECT_LE(2 * grid.blocks * teams, room) << multiprocessors << ", " << teams;
+        EXPECT_LE(2 * grid.blocks, most_team_blocks);
       }
     }
   }

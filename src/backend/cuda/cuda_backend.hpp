@@ -134,6 +134,10 @@ class CudaBackend final : public Backend, public CodeCalls {
     cudaGraphNode_t node = nullptr;
     friend bool operator==(const CapturedNode&, const CapturedNode&) = default;
   };
+  struct CapturedRound {
+    CapturedNode node;
+    bool lets_next_in = false;
+  };
   struct DeviceState {
     explicit DeviceState(int device) : tables(std::make_shared<TableStore>(device)) {}
     DeviceProperties properties;
@@ -146,14 +150,15 @@ class CudaBackend final : public Backend, public CodeCalls {
     std::mutex streams_mutex;                             ///< guards the next
     std::vector<cudaStream_t> streams;                    ///< made here
     std::vector<cudaStream_t> capture_origins;            ///< of captures that were begun here, and not ended
-    CapturedNode captured_round;                          ///< the latest of a team's round
+    CapturedRound captured_round;                         ///< the latest of a team's
   };
 
   /// Nothing unless the stream is being captured, and what comes next there follows one node alone.
   [[nodiscard]] static std::optional<CapturedNode> captured_node(StreamRef stream);
-  /// Whether what comes next on the stream, which is being captured, follows a team's round there alone.
-  [[nodiscard]] bool follows_captured_round(StreamRef stream);
-  void remember_captured_round(StreamRef stream);
+  /// The team's round that what comes next on the stream, which is being captured, follows there, if it
+  /// follows that alone.
+  [[nodiscard]] std::optional<CapturedRound> captured_round_before(StreamRef stream);
+  void remember_captured_round(StreamRef stream, bool lets_next_in);
 
   [[nodiscard]] DeviceState& at(int device) const { return *devices_[static_cast<std::size_t>(device)]; }
   /// Loads the kernels to a device, the first time. Whatever makes work for a device possible calls it, so

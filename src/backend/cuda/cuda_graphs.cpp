@@ -151,18 +151,19 @@ std::optional<CudaBackend::CapturedNode> CudaBackend::captured_node(StreamRef st
   return CapturedNode{.stream = native(stream), .capture = capture.id, .node = capture.before[0]};
 }
 
-bool CudaBackend::follows_captured_round(StreamRef stream) {
+std::optional<CudaBackend::CapturedRound> CudaBackend::captured_round_before(StreamRef stream) {
   const std::optional<CapturedNode> place = captured_node(stream);
   DeviceState& state = at(stream.device);
   const std::lock_guard lock(state.streams_mutex);
-  return place && state.captured_round == *place;
+  if (!place || state.captured_round.node != *place) return std::nullopt;
+  return state.captured_round;
 }
 
-void CudaBackend::remember_captured_round(StreamRef stream) {
+void CudaBackend::remember_captured_round(StreamRef stream, bool lets_next_in) {
   const std::optional<CapturedNode> place = captured_node(stream);
   DeviceState& state = at(stream.device);
   const std::lock_guard lock(state.streams_mutex);
-  state.captured_round = place.value_or(CapturedNode{});
+  state.captured_round = {.node = place.value_or(CapturedNode{}), .lets_next_in = lets_next_in};
 }
 
 bool CudaBackend::has_capture_on(int device) {

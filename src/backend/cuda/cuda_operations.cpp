@@ -109,14 +109,21 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   thread_local TeamTable table;
   const CurrentDevice current(stream.device);
   LaunchSite where = site(stream, "a team round");
-  // In graphs, only where what comes before, a table's copy included, is known to be a team's kernel on the
-  // same device.
-  const bool is_captured = is_capturing(stream);
-  const auto may_depend = [&] {
-    return at(stream.device).may_launch_dependently &&
-           (!is_captured || (graphs_may_launch_dependently_ && follows_captured_round(stream)));
-  };
   build_table(task, where.multiprocessors, table);
+  // In graphs, only where what comes before, a table's copy included, is known to be a team's kernel on the
+  // same device. There it is known as well whether that lets this one in early: then both are small, so that
+  // they hold no more than one kernel may. (Outside of graphs the host sets the pace of small ones.)
+  const bool is_captured = is_capturing(stream);
+  const bool is_half =
+      grid_for(table.shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors).is_half;
+  const auto may_depend = [&] {
+    if (!at(stream.device).may_launch_dependently) return false;
+    if (!is_captured) return true;
+    if (!graphs_may_launch_dependently_) return false;
+    const std::optional<CapturedRound> before = captured_round_before(stream);
+    return before && (is_half || !before->lets_next_in);
+  };
+  where.lets_next_in = task.is_low_latency && is_captured && graphs_may_launch_dependently_ && is_half;
   const bool adds = !task.reductions.segments.empty();
   const bool reduces = adds && task.reductions.reducing.kind != ReduceKind::sum;
   if (task.is_low_latency) {
@@ -137,7 +144,7 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
                    return launch(where, task, argument, table.shape);
                  });
   }
-  if (is_captured && graphs_may_launch_dependently_) remember_captured_round(stream);
+  if (is_captured && graphs_may_launch_dependently_) remember_captured_round(stream, where.lets_next_in);
 }
 
 void CudaBackend::team_links(StreamRef stream, const TeamLinks& task) {

@@ -23,6 +23,9 @@ struct LaunchSite {
   /// By programmatic dependent launch: what a launch costs the device overlaps the end of the kernel before.
   /// Kernels of teams only.
   bool is_dependent = false;
+  /// Of a low-latency round: the next kernel's blocks come in before its own have ended, if that is
+  /// dependent.
+  bool lets_next_in = false;
 };
 
 // Kernels are compiled for these capacities; the smaller ones only save time at launch. Up to 4 KiB of

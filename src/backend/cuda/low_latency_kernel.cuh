@@ -26,7 +26,7 @@
 /// set for the host, its end is in common, and as in `team_kernel.cuh`. Otherwise blocks end each for itself,
 /// and what is counted of them is counted without a wait. For the same reason, all that a warp loads before
 /// it puts its first tile it loads at once; what it finds in the kernel's parameters, it finds before the
-/// kernel before is over; and what nobody waits for comes after the first tile.
+/// kernel before is over; and what nobody waits for comes after the first tile, unless that has to wait.
 namespace tutti::backend::cuda {
 
 /// The first tile of the second half that a warp has.
@@ -84,8 +84,11 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const Relay relay{view_of<FanOutEntry>(part.table + shape.relay_puts_offset, shape.relay_puts),
                     lines_of(task.round + 1), hands_on};
 
+  const auto tell_before = [&] {
+    if (!gave_up && blockIdx.x == 0 && threadIdx.x < warp_lanes) part.tell_before();
+  };
   if (puts) {
-    gave_up = !room.wait(part.round() + (hands_on ? 1 : 0), gave_up);
+    gave_up = !room.wait(part.round() + (hands_on ? 1 : 0), gave_up, tell_before);
     if (!gave_up) first_put.put(wait.lines);
   }
   if (task.lets_next_in) let_next_kernel_in();
@@ -97,16 +100,14 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   if (task.counts_done && blockIdx.x == 0 && threadIdx.x == 0) done_before = __ldcg(part.done_word());
   bool is_last = false;
   if (!ends_in_common && threadIdx.x == 0) is_last = part.has_begun_last();
-  if (!gave_up) {
-    if (blockIdx.x == 0 && threadIdx.x < warp_lanes) part.tell_before();
-    if (puts) {
-      for_each_tile<FanOutEntry>(
-          part.table + shape.puts_offset, shape.puts,
-          [&](const auto& view, const auto& entry, auto tile, auto lane) {
-            put_lines<Lines>(entry, view.pointers, tile, lane, wait.lines);
-          },
-          1);
-    }
+  tell_before();
+  if (!gave_up && puts) {
+    for_each_tile<FanOutEntry>(
+        part.table + shape.puts_offset, shape.puts,
+        [&](const auto& view, const auto& entry, auto tile, auto lane) {
+          put_lines<Lines>(entry, view.pointers, tile, lane, wait.lines);
+        },
+        1);
   }
   if (is_last) part.close();
   if (!gave_up) gave_up = !first_get.run(task, wait, relay);

@@ -20,10 +20,10 @@
 /// keep another from starting, be it of another team of this process. Each multiprocessor has room for two,
 /// and a grid has at most one per multiprocessor, and its team's share of all that room. While a block has
 /// not started, some multiprocessor holds fewer than two, and so has room for it once other work there is
-/// over. A grid that lets the next one of its stream in has no more blocks than leave room in the share for
-/// the largest there may be, and no third one comes before the first is over. (Kernels that were queued, or
-/// captured, when there were fewer teams have larger shares.) How many blocks other members' grids have does
-/// not matter: blocks of different devices know nothing of one another.
+/// over. A grid that lets the next one in has at most half of what it may have, and so has the next one; no
+/// third one comes before the first is over. (Kernels that were queued, or captured, when there were fewer
+/// teams have larger shares.) How many blocks other members' grids have does not matter: blocks of different
+/// devices know nothing of one another.
 ///
 /// Bytes put by many threads are visible to whoever reads the flag that is set after them, by
 /// happens-before: each thread's stores come before a barrier of its block; after that, the first thread adds
@@ -63,7 +63,9 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 /// By all blocks, behind `wait_for_kernel_before`, so that no more than two kernels of a stream are there at
-/// once. The next one's blocks take room while this one's still have theirs: see `TeamGrid::leaves_room`.
+/// once. The next one's blocks take room while this one's still have theirs: see `TeamGrid::is_half`. (Should
+/// a program capture a kernel of its own behind this one that may be launched dependently, that comes in as
+/// well.)
 __device__ inline void let_next_kernel_in() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
@@ -104,9 +106,12 @@ class TeamRoom {
   }
 
   /// By one warp: waits for it. The result, false if the abort word is set before, or `gave_up`, is the same
-  /// for all its threads.
-  __device__ bool wait(std::uint32_t round, bool gave_up) const {
+  /// for all its threads. Who may have to wait does what it `must_do_before`.
+  template <class Work>
+  __device__ bool wait(std::uint32_t round, bool gave_up, const Work& must_do_before) const {
     const std::uint32_t wanted = round - TeamWindowLayout::slot_count;
+    const bool is_seen = !is_other(threadIdx.x % warp_lanes) || has_reached(seen_, wanted);
+    if (!__all_sync(~0U, is_seen) || task_.layout.members > warp_lanes) must_do_before();
     for (std::uint32_t other = threadIdx.x % warp_lanes; other < task_.layout.members; other += warp_lanes) {
       if (!is_other(other) || (other < warp_lanes && has_reached(seen_, wanted))) continue;
       gave_up |=
@@ -115,6 +120,9 @@ class TeamRoom {
     const bool is_room = __all_sync(~0U, !gave_up);
     __syncwarp();  // what one lane has seen orders what all of them write
     return is_room;
+  }
+  __device__ bool wait(std::uint32_t round, bool gave_up) const {
+    return wait(round, gave_up, [] {});
   }
 
  private:
@@ -233,8 +241,6 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
                                       [&](const auto& view, const auto& entry, auto tile, auto lane) {
                                         Gets::run(view, entry, tile, lane, task, where);
                                       });
-  // Not before: what waits for others for long should hold no more room than it has.
-  if (task.lets_next_in) let_next_kernel_in();
   __syncthreads();
   if (is_first_warp && is_last_block(&task.counters->arrived, end_step, part.is_end_ordered()))
     part.end(part.readers_told());
@@ -247,7 +253,7 @@ inline cudaError_t launch_team_kernel(const void* kernel, LaunchSite where, cons
   const TeamGrid grid =
       grid_for(shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors);
   TeamArguments arguments_beside = team_arguments(task, shape);
-  arguments_beside.lets_next_in = grid.leaves_room;
+  arguments_beside.lets_next_in = where.lets_next_in;
   void* arguments[] = {const_cast<void*>(table), &arguments_beside};
   cudaLaunchAttribute dependent{};
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -36,7 +36,7 @@ struct TeamArguments {
   bool ends_call;
   bool counts_done;    ///< in `counters`
   bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
-  bool lets_next_in;   ///< the next kernel's blocks, before its own have ended
+  bool lets_next_in;   ///< of a low-latency round: the next kernel's blocks, before its own have ended
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
 
@@ -146,9 +146,12 @@ struct TeamPart {
     if (task.given_count == 0 || !task.writes_given) return;
     const auto* const readers = reinterpret_cast<const std::uint32_t*>(table + task.shape.readers_offset);
     const std::uint32_t lane = threadIdx.x % warp_lanes;
+    const auto* const given = reinterpret_cast<const std::uint64_t*>(table + task.shape.given_offset());
     for (std::uint32_t i = lane; i < task.shape.reader_count; i += warp_lanes) {
-      for (std::uint32_t index = 0; index < TeamWindowLayout::given_lines; ++index)
-        store_line(given_line(readers[i], task.member, index), {0, 0});
+      // Who has begun to write may look at the addresses again, but not at their round.
+      for (std::uint32_t index = 0; index < TeamWindowLayout::given_lines && index < task.given_count;
+           ++index)
+        store_line(given_line(readers[i], task.member, index), {given[i * task.given_count + index], 0});
     }
     fence();
     const std::uint64_t begin = nanoseconds();
@@ -174,7 +177,7 @@ struct TeamPart {
     const std::byte* const first_place = given_line(task.member, source, 0);
     const std::byte* const second_place = given_line(task.member, source, 1);
     for (std::uint32_t polls = 1;; ++polls) {
-      const TeamLine second = load_line_first(second_place);
+      const TeamLine second = load_line(second_place);
       const TeamLine first = load_line_first(first_place);
       if ((first.round & ~more) == number() && ((first.round & more) == 0 || second.round == number())) {
         return {reinterpret_cast<const std::byte*>(first.data),
@@ -246,8 +249,7 @@ struct TeamPart {
       set(flag, value);
     }
   }
-  /// By one warp, as the kernel begins: what all kernels before have done. Nothing needs to be fenced: they
-  /// are over.
+  /// By one warp: what all kernels before have done. Nothing needs to be fenced: they are over.
   __device__ void tell_before() const {
     const std::uint32_t value = round() - 1;
     for (std::uint32_t other = threadIdx.x; other < task.layout.members; other += warp_lanes)

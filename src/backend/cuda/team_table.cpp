@@ -13,18 +13,13 @@ namespace {
 constexpr std::uint32_t smallest_copy_tile = 4 * smallest_tile;
 constexpr std::uint32_t smallest_sum_tile = smallest_tile;
 
-/// In blocks.
-std::uint32_t share_of_room(std::uint32_t chip, std::uint32_t teams_on_device) noexcept {
-  return chip * team_blocks_per_multiprocessor / std::max(teams_on_device, 1U);
-}
-
 }  // namespace
 
 std::uint32_t most_blocks(int multiprocessors, std::uint32_t teams_on_device,
                           std::uint32_t most_multiprocessors) noexcept {
   const auto chip = static_cast<std::uint32_t>(std::max(multiprocessors, 1));
-  return std::clamp(share_of_room(chip, teams_on_device), 1U,
-                    std::min({chip, most_team_blocks, most_multiprocessors}));
+  const std::uint32_t share = chip * team_blocks_per_multiprocessor / std::max(teams_on_device, 1U);
+  return std::clamp(share, 1U, std::min({chip, most_team_blocks, most_multiprocessors}));
 }
 
 void build_table(const TeamRound& task, int multiprocessors, TeamTable& table) {
@@ -67,11 +62,7 @@ TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t tea
   const std::uint32_t wanted = tiles / team_warps_per_block + (tiles % team_warps_per_block != 0 ? 1U : 0U);
   const std::uint32_t most = most_blocks(multiprocessors, teams_on_device, most_multiprocessors);
   const std::uint32_t blocks = std::min(wanted, most);
-  const std::uint32_t room =
-      share_of_room(static_cast<std::uint32_t>(std::max(multiprocessors, 1)), teams_on_device);
-  return {.blocks = blocks,
-          .warps = std::min(tiles, team_warps_per_block),
-          .leaves_room = most_multiprocessors == all_multiprocessors && blocks + most <= room};
+  return {.blocks = blocks, .warps = std::min(tiles, team_warps_per_block), .is_half = 2 * blocks <= most};
 }
 
 }  // namespace tutti::backend::cuda

@@ -53,8 +53,9 @@ inline constexpr std::uint32_t team_blocks_per_multiprocessor = 2;
 struct TeamGrid {
   std::uint32_t blocks = 1;
   std::uint32_t warps = 1;  ///< per block
-  /// Whether all blocks of the next kernel of the team, however many, find room beside these, in its share.
-  bool leaves_room = false;
+  /// Whether these are at most half of those that a kernel of the team may have: two such grids hold no more
+  /// than one may.
+  bool is_half = false;
 };
 
 /// Fills `table` for `task`. Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.
