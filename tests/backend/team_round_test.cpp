@@ -97,6 +97,23 @@ TEST_P(TeamRounds, GivenMemoryHasWhatIsWrittenWhenItsWritersHaveFinished) {
   team().check();
 }
 
+TEST_P(TeamRounds, GiveOneAddressTwoOrMoreInTurns) {
+  // Those of the same slot that a member has given before are others, and more or fewer.
+  for (std::int64_t i = 0; i < test::scaled(20); ++i) {
+    TeamCall call = call_of(3 * TeamWindowLayout::slot_count);
+    for (std::uint32_t round = 1; round <= call.rounds; ++round) {
+      const std::uint32_t writer = any_member();
+      const std::vector<Rectangle> rectangles(draw(1, 4), Rectangle{1, draw(1, 500)});
+      team().add_message(call, round, writer, team().everyone_but(writer), rectangles,
+                         round % 2 == 0 ? Way::direct : Way::written);
+      if (HasFatalFailure()) return;
+    }
+    team().enqueue(call);
+    team().check_if_full();
+  }
+  team().check();
+}
+
 TEST_P(TeamRounds, TakeTablesOfEverySize) {
   // From tables in a kernel's parameters to ones in device memory.
   for (const std::size_t segments :
