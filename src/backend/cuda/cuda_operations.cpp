@@ -114,16 +114,17 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   // same device. There it is known as well whether that lets this one in early: then both are small, so that
   // they hold no more than one kernel may. (Outside of graphs the host sets the pace of small ones.)
   const bool is_captured = is_capturing(stream);
-  const bool is_half =
+  const bool may_depend_in_graph = is_captured && graphs_may_launch_dependently_;
+  const bool may_overlap =
+      may_depend_in_graph &&
       grid_for(table.shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors).is_half;
   const auto may_depend = [&] {
     if (!at(stream.device).may_launch_dependently) return false;
-    if (!is_captured) return true;
-    if (!graphs_may_launch_dependently_) return false;
+    if (!may_depend_in_graph) return !is_captured;
     const std::optional<CapturedRound> before = captured_round_before(stream);
-    return before && (is_half || !before->lets_next_in);
+    return before && (may_overlap || !before->lets_next_in);
   };
-  where.lets_next_in = task.is_low_latency && is_captured && graphs_may_launch_dependently_ && is_half;
+  where.lets_next_in = task.is_low_latency && may_overlap;
   const bool adds = !task.reductions.segments.empty();
   const bool reduces = adds && task.reductions.reducing.kind != ReduceKind::sum;
   if (task.is_low_latency) {
@@ -144,7 +145,7 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
                    return launch(where, task, argument, table.shape);
                  });
   }
-  if (is_captured && graphs_may_launch_dependently_) remember_captured_round(stream, where.lets_next_in);
+  if (may_depend_in_graph) remember_captured_round(stream, where.lets_next_in);
 }
 
 void CudaBackend::team_links(StreamRef stream, const TeamLinks& task) {
