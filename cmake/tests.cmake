@@ -73,7 +73,8 @@ endfunction()
 #            [TRANSPORTS p2p staged nccl]  one run each, with TUTTI_TRANSPORT set; nccl only on cuda; default: one run, unset
 #            [LABELS multi_gpu ...]    multi_gpu marks the cuda runs that need two GPUs or more, kernels those that
 #                                      test kernels (for runs by hand), forks those whose processes fork, alone
-#                                      those that no other process may use the GPUs beside
+#                                      those that no other process may use the GPUs beside, timed those that check
+#                                      how long GPUs take, which tells nothing under a tool
 #            [ENVIRONMENT NAME=value ...]
 #            [LIBRARIES <target>...]
 #            [OPTIMIZED]               its own code computes much
