@@ -23,17 +23,16 @@ import dataclasses
 import datetime
 import gzip
 import json
-import math
 import os
 import platform
-import statistics
 import sys
 import tempfile
 
 from command import fail, must_take_files
 from command import run as run_command
-from compare_mpi import PLACES, document_of, format_size, launcher, number, output_of
+from compare_mpi import document_of, format_size, launcher, number, output_of
 from compare_torch import find_program
+from reporting.builds import SCHEMA, counts, fastest, joined, times_of
 
 OPERATIONS = (
     "broadcast",
@@ -110,33 +109,6 @@ def run(given, programs, name, side):
         return document_of([*words, "-J", file], file, (0, 1))
 
 
-def times_of(documents, is_wanted=lambda by: by == "tutti"):
-    """{(operation, size, place): {contender: [µs, of each run]}}, of the contenders that are wanted"""
-    times = {}
-    for document in documents:
-        for row in document["rows"]:
-            by = row.get("by", "tutti")
-            for place in PLACES:
-                if is_wanted(by) and row[place] is not None:
-                    sides = times.setdefault((row["operation"], row["size"], place), {})
-                    sides.setdefault((by, row.get("mode")), []).append(row[place]["time_us"])
-    return times
-
-
-def fastest(times):
-    """{(operation, size, place): [µs, of each run]}, of the contender with the lowest median"""
-    return {key: min(contenders.values(), key=statistics.median) for key, contenders in times.items()}
-
-
-def joined(before, after):
-    """[(key, µs before of each run, µs after, ratio of the medians)], of what both have."""
-    return [
-        (key, times, after[key], statistics.median(after[key]) / statistics.median(times))
-        for key, times in before.items()
-        if key in after
-    ]
-
-
 def listed(times):
     return ", ".join(f"{time:.4g}" for time in times)
 
@@ -150,14 +122,7 @@ def line_of(row):
 def text_of(table, rows, tolerance):
     """The text, and how many figures are slower."""
     slower = sorted((row for row in rows if row[3] > 1 + tolerance / 100), key=lambda row: -row[3])
-    faster = sum(row[3] < 1 - tolerance / 100 for row in rows)
-    mean = math.exp(statistics.fmean(math.log(row[3]) for row in rows))
-    lines = [
-        f"### {table}",
-        "",
-        f"{len(rows)} figures; after over before {mean:.3f} in the geometric mean; "
-        f"more than {tolerance:g} % faster {faster}, slower {len(slower)}.",
-    ]
+    lines = [f"### {table}", "", counts(rows, tolerance)]
     if slower:
         lines += ["", "| slower | payload | | before, µs | after, µs | ratio |", "|---|--:|---|---|---|--:|"]
     lines += [line_of(row) for row in slower]
@@ -210,7 +175,7 @@ def write(given, facts, texts, measured):
     os.makedirs(given.out, exist_ok=True)
     base = base_of(given.out, facts)
     with gzip.open(base + ".json.gz", "wt", encoding="utf-8") as stream:
-        json.dump({"schema": "tutti-compare-builds/1", **facts, "tables": measured}, stream)
+        json.dump({"schema": SCHEMA, **facts, "tables": measured}, stream)
         stream.write("\n")
     with open(base + ".md", "w", encoding="utf-8") as stream:
         stream.write("# Before and after\n\n" + "".join(f"- {key}: {value}\n" for key, value in facts.items()))

@@ -6,9 +6,9 @@ usage: perf/report.py FILE... [-o report.html]
        perf/report.py FILE... --pages DIR [--check]
 
 Takes files that `tutti-perf -J` wrote, and any other JSON that contains such documents (the results of
-scripts/gpu-check, perf/compare_torch.py and perf/compare_mpi.py), plain or compressed (.gz). The page has a line for
-each file, contender and form of call, so that two files of one command are before and after. With --pages it writes
-Markdown tables instead, a page for each kind of machine.
+scripts/gpu-check and of the comparisons with PyTorch, MPI and other builds), plain or compressed (.gz). The page has a
+line for each file, contender and form of call, so that two files of one command are before and after. With --pages it
+writes Markdown tables instead: a page for each kind of machine, and one of the comparisons of builds.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import json
 from pathlib import Path
 
 from command import fail, must_take_a_file, run
-from reporting import documents, page, tables
+from reporting import builds, documents, page, tables
 
 
 def arguments():
@@ -55,13 +55,14 @@ def plotly_source(file):
 
 
 def read(files):
-    """All runs of tutti-perf, and all runs of scripts/gpu-check, in the files."""
-    runs, checks = [], []
+    """All runs of tutti-perf, all runs of scripts/gpu-check and all comparisons of builds in the files."""
+    runs, checks, comparisons = [], [], []
     for file in files:
         try:
             value = documents.read(file)
             found = list(documents.runs_in(file, value))
             check = documents.check_in(file, value)
+            comparisons += builds.comparisons_in(file, value)
         except OSError as error:
             fail(f"{file}: {error.strerror or error}")
         except json.JSONDecodeError as error:
@@ -74,7 +75,7 @@ def read(files):
             fail(f"{file}: no results of tutti-perf in it")
         runs += found
         checks += [check] if check else []
-    return documents.combined(runs), checks
+    return documents.combined(runs), checks, comparisons
 
 
 def write(option, path, text):
@@ -85,8 +86,9 @@ def write(option, path, text):
         fail(f"{option}: '{path}' cannot be written: {error.strerror}")
 
 
-def write_pages(runs, checks, folder, check):
-    pages = tables.pages_of(runs, checks)
+def write_pages(runs, checks, comparisons, folder, check):
+    of_builds = {comparison.file for comparison in comparisons}  # which have a page of their own
+    pages = tables.pages_of([run for run in runs if run.file not in of_builds], checks, comparisons)
     if check:
         for path in sorted(folder.glob("*.md")):
             if path.name not in pages:
@@ -104,9 +106,9 @@ def main():
     given = arguments()
     if not given.pages and Path(given.o).parent.exists():
         must_take_a_file("-o", given.o)
-    runs, checks = read(given.files)
+    runs, checks, comparisons = read(given.files)
     if given.pages:
-        write_pages(runs, checks, Path(given.pages), given.check)
+        write_pages(runs, checks, comparisons, Path(given.pages), given.check)
         return
     text = page.page_of(runs, plotly_source(given.plotly))
     if text is None:

@@ -113,9 +113,9 @@ configure_to_run() {
 # build PRESET [CMAKE_BUILD_ARGUMENT...]
 build() { cmake --build --preset "$@" -j "$(jobs)"; }
 
-# What docs/results is made of, in the order of its pages: the latest first. Comparisons of builds and of allocators, and
+# What docs/results is made of, in the order of its pages: the latest first. Comparisons of allocators, and
 # micro-benchmarks, are no pages.
 results_of_pages() {
-  find perf/results -name '*.json.gz' -not -path '*/builds/*' -not -path '*/allocator/*' \
-    -not -path '*/stream-sanitizer/*' -printf '%f %p\n' | sort -r | cut -d ' ' -f 2
+  find perf/results -name '*.json.gz' -not -path '*/allocator/*' -not -path '*/stream-sanitizer/*' \
+    -printf '%f %p\n' | sort -r | cut -d ' ' -f 2
 }

@@ -4,15 +4,12 @@
 import re
 from pathlib import Path
 
+from . import builds
 from .documents import TORCH, without_files
+from .markdown import GENERATED, row
 from .series import TUTTI, charts_of, format_figure, format_size, lists_of
 
 BEHIND = 1.03  # what is slower than a peer by more than this is said
-GENERATED = "<!-- Made by perf/report.py --pages; do not edit. -->\n"
-
-
-def row(cells):
-    return f"| {' | '.join(cells)} |\n"
 
 
 def provenance(run):
@@ -168,7 +165,7 @@ def latest_of(runs):
     return found
 
 
-def pages_of(runs, checks):
+def pages_of(runs, checks, comparisons):
     """{file name: text} of all pages."""
     machines = {}
     for run in latest_of(runs):
@@ -181,6 +178,9 @@ def pages_of(runs, checks):
         commits = ", ".join(dict.fromkeys(run.facts.get("commit", "unknown") for run in own))
         measured = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
         index += row([f"[{machine}]({file_name(machine)})", measured, commits])
+    pages |= builds.pages_of(comparisons)
+    if builds.PAGE in pages:
+        index += f"\n[Before and after]({builds.PAGE}): two builds by turns.\n"
     index += suites(checks)
     index += "\n`perf/report.py` draws the same files, and yours, as charts.\n"
     return pages | {"README.md": index}
