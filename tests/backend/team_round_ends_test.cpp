@@ -87,6 +87,21 @@ TEST_P(TeamRounds, WaitForReadersUntilSomebodyGivesUp) {
   EXPECT_EQ(team().done(0).value, 0U);
 }
 
+TEST_P(TeamRounds, GiveNothingBehindOneThatHasGivenUp) {
+  if (test::is_under_a_tool()) GTEST_SKIP() << "launches wait for kernels before them";
+  TeamCall call = call_of(50);
+  for (std::uint32_t round = 1; round <= call.rounds; ++round) {
+    TeamPart& part = call.part(0, round);
+    part.is_direct = part.writes_given = true;
+    part.readers = part.sources = {1};
+    static_cast<void>(team().give(part, 0, team().input(0)));
+  }
+  team().enqueue(call);  // member 1 never comes
+  expect_to_wait();
+  give_up();  // only the first one waits for what it gave
+  EXPECT_EQ(team().done(0).value, 0U);
+}
+
 TEST_P(TeamRounds, WhoComesWhenOthersHaveGivenUpWritesNothingToThem) {
   constexpr std::uint64_t bytes = 1000;
   for (const bool adds : {true, false}) {

@@ -127,16 +127,16 @@ class CudaBackend final : public Backend, public CodeCalls {
   void retain_until_graph_destroyed(StreamRef stream, std::shared_ptr<void> resource) override;
 
  private:
-  /// What the stream that was captured has come to.
-  struct CapturedNode {
+  /// What a stream that is being captured has come to.
+  struct CapturePlace {
     cudaStream_t stream = nullptr;
     unsigned long long capture = 0;
     cudaGraphNode_t node = nullptr;
-    friend bool operator==(const CapturedNode&, const CapturedNode&) = default;
+    friend bool operator==(const CapturePlace&, const CapturePlace&) = default;
   };
   struct CapturedRound {
-    CapturedNode node;
-    bool lets_next_in = false;
+    CapturePlace place;
+    bool may_let_next_in = false;  ///< it is a low-latency one, whose grid fits twice
   };
   struct DeviceState {
     explicit DeviceState(int device) : tables(std::make_shared<TableStore>(device)) {}
@@ -154,11 +154,11 @@ class CudaBackend final : public Backend, public CodeCalls {
   };
 
   /// Nothing unless the stream is being captured, and what comes next there follows one node alone.
-  [[nodiscard]] static std::optional<CapturedNode> captured_node(StreamRef stream);
+  [[nodiscard]] static std::optional<CapturePlace> capture_place(StreamRef stream);
   /// The team's round that what comes next on the stream, which is being captured, follows there, if it
   /// follows that alone.
   [[nodiscard]] std::optional<CapturedRound> captured_round_before(StreamRef stream);
-  void remember_captured_round(StreamRef stream, bool lets_next_in);
+  void remember_captured_round(StreamRef stream, bool may_let_next_in);
 
   [[nodiscard]] DeviceState& at(int device) const { return *devices_[static_cast<std::size_t>(device)]; }
   /// Loads the kernels to a device, the first time. Whatever makes work for a device possible calls it, so

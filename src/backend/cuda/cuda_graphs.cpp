@@ -142,28 +142,28 @@ std::uint64_t CudaBackend::capture_id(StreamRef stream) {
   return capture.status == cudaStreamCaptureStatusActive ? capture.id : 0;
 }
 
-std::optional<CudaBackend::CapturedNode> CudaBackend::captured_node(StreamRef stream) {
+std::optional<CudaBackend::CapturePlace> CudaBackend::capture_place(StreamRef stream) {
   const StreamDevice current(stream);
   Capture capture;
   const bool is_known = forget(capture.ask(native(stream))) == cudaSuccess;
   if (!is_known || capture.status != cudaStreamCaptureStatusActive || capture.before_count != 1)
     return std::nullopt;
-  return CapturedNode{.stream = native(stream), .capture = capture.id, .node = capture.before[0]};
+  return CapturePlace{.stream = native(stream), .capture = capture.id, .node = capture.before[0]};
 }
 
 std::optional<CudaBackend::CapturedRound> CudaBackend::captured_round_before(StreamRef stream) {
-  const std::optional<CapturedNode> place = captured_node(stream);
+  const std::optional<CapturePlace> place = capture_place(stream);
   DeviceState& state = at(stream.device);
   const std::lock_guard lock(state.streams_mutex);
-  if (!place || state.captured_round.node != *place) return std::nullopt;
+  if (!place || state.captured_round.place != *place) return std::nullopt;
   return state.captured_round;
 }
 
-void CudaBackend::remember_captured_round(StreamRef stream, bool lets_next_in) {
-  const std::optional<CapturedNode> place = captured_node(stream);
+void CudaBackend::remember_captured_round(StreamRef stream, bool may_let_next_in) {
+  const std::optional<CapturePlace> place = capture_place(stream);
   DeviceState& state = at(stream.device);
   const std::lock_guard lock(state.streams_mutex);
-  state.captured_round = {.node = place.value_or(CapturedNode{}), .lets_next_in = lets_next_in};
+  state.captured_round = {.place = place.value_or(CapturePlace{}), .may_let_next_in = may_let_next_in};
 }
 
 bool CudaBackend::has_capture_on(int device) {

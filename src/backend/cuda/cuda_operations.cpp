@@ -111,20 +111,21 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
   LaunchSite where = site(stream, "a team round");
   build_table(task, where.multiprocessors, table);
   // In graphs, only where what comes before, a table's copy included, is known to be a team's kernel on the
-  // same device. There it is known as well whether that lets this one in early: then both are small, so that
-  // they hold no more than one kernel may. (Outside of graphs the host sets the pace of small ones.)
+  // same device. If both fit beside one another, that one learns now that it lets this one in early. (Nobody
+  // else's kernel comes in so. Outside of graphs the host sets the pace of small ones.)
   const bool is_captured = is_capturing(stream);
   const bool may_depend_in_graph = is_captured && graphs_may_launch_dependently_;
-  const bool may_overlap =
-      may_depend_in_graph &&
-      grid_for(table.shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors).is_half;
+  const bool fits_twice = may_depend_in_graph && grid_for(table.shape, where.multiprocessors,
+                                                          task.teams_on_device, task.most_multiprocessors)
+                                                     .fits_twice;
   const auto may_depend = [&] {
     if (!at(stream.device).may_launch_dependently) return false;
     if (!may_depend_in_graph) return !is_captured;
     const std::optional<CapturedRound> before = captured_round_before(stream);
-    return before && (may_overlap || !before->lets_next_in);
+    if (before && before->may_let_next_in && fits_twice)
+      check(let_next_in(before->place.node), "cudaGraphKernelNodeSetParams", stream.device);
+    return before.has_value();
   };
-  where.lets_next_in = task.is_low_latency && may_overlap;
   const bool adds = !task.reductions.segments.empty();
   const bool reduces = adds && task.reductions.reducing.kind != ReduceKind::sum;
   if (task.is_low_latency) {
@@ -145,7 +146,7 @@ void CudaBackend::team_round(StreamRef stream, const TeamRound& task) {
                    return launch(where, task, argument, table.shape);
                  });
   }
-  if (may_depend_in_graph) remember_captured_round(stream, where.lets_next_in);
+  if (may_depend_in_graph) remember_captured_round(stream, task.is_low_latency && fits_twice);
 }
 
 void CudaBackend::team_links(StreamRef stream, const TeamLinks& task) {

@@ -23,9 +23,6 @@ struct LaunchSite {
   /// By programmatic dependent launch: what a launch costs the device overlaps the end of the kernel before.
   /// Kernels of teams only.
   bool is_dependent = false;
-  /// Of a low-latency round: the next kernel's blocks come in before its own have ended, if that is
-  /// dependent.
-  bool lets_next_in = false;
 };
 
 // Kernels are compiled for these capacities; the smaller ones only save time at launch. Up to 4 KiB of
@@ -75,6 +72,9 @@ cudaError_t launch_low_latency_sums(LaunchSite where, const TeamRound& task, con
                                     const TeamShape& shape);
 cudaError_t launch_low_latency_reductions(LaunchSite where, const TeamRound& task, const TableArgument& table,
                                           const TeamShape& shape);
+/// A captured kernel of a low-latency round lets the next kernel's blocks in before its own have ended, if
+/// that is launched dependently.
+cudaError_t let_next_in(cudaGraphNode_t captured);
 /// Of a table in the parameters, `medium_parameter_table` bytes at most.
 cudaError_t launch_links(LaunchSite where, const TeamLinks& task, const TableArgument& argument,
                          const LinkTable& table);

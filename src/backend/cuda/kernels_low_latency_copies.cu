@@ -29,6 +29,17 @@ cudaError_t launch_low_latency_copies(LaunchSite where, const TeamRound& task, c
   return launch_low_latency<Copies>(where, task, table, shape);
 }
 
+cudaError_t let_next_in(cudaGraphNode_t captured) {
+  cudaKernelNodeParams node{};
+  const cudaError_t status = cudaGraphKernelNodeGetParams(captured, &node);
+  if (status != cudaSuccess) return status;
+  TeamArguments task = *static_cast<const TeamArguments*>(node.kernelParams[1]);
+  task.lets_next_in = true;
+  void* parameters[] = {node.kernelParams[0], &task};
+  node.kernelParams = parameters;
+  return cudaGraphKernelNodeSetParams(captured, &node);
+}
+
 cudaError_t preload_low_latency_copies() {
   return preload_low_latency<Copies>();
 }

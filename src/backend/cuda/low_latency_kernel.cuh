@@ -16,8 +16,8 @@
 /// That a line of an inbox has been read before its place is written anew is what `finished` flags are for,
 /// as with slots. Sums whose own inputs are what is put may have them as outputs: tiles of both are alike, so
 /// the lane that overwrites a chunk is the one that has put it. So it is with copies to what is put, whose
-/// segments are alike. What a relay's copy overwrites, if it is put
-/// at all, has been put before, too, in whichever warp: the sum that comes back could not be made without it.
+/// segments are alike. What a relay's copy overwrites, if it is put at all, has been put before, too, in
+/// whichever warp: the sum that comes back could not be made without it.
 ///
 /// To set a flag of another device, and to order it behind what was done before, takes as long as to send a
 /// small message. So a kernel leaves it to the next one of its member to say how far it has come: nobody
@@ -84,8 +84,10 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
   const Relay relay{view_of<FanOutEntry>(part.table + shape.relay_puts_offset, shape.relay_puts),
                     lines_of(task.round + 1), hands_on};
 
+  bool is_to_tell = blockIdx.x == 0 && threadIdx.x < warp_lanes;
   const auto tell_before = [&] {
-    if (!gave_up && blockIdx.x == 0 && threadIdx.x < warp_lanes) part.tell_before();
+    if (is_to_tell && !gave_up) part.tell_before();
+    is_to_tell = false;
   };
   if (puts) {
     gave_up = !room.wait(part.round() + (hands_on ? 1 : 0), gave_up, tell_before);

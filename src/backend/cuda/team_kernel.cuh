@@ -63,9 +63,7 @@ __device__ inline void wait_for_kernel_before() {
 #endif
 }
 /// By all blocks, behind `wait_for_kernel_before`, so that no more than two kernels of a stream are there at
-/// once. The next one's blocks take room while this one's still have theirs: see `TeamGrid::is_half`. (Should
-/// a program capture a kernel of its own behind this one that may be launched dependently, that comes in as
-/// well.)
+/// once. The next one's blocks take room while this one's still have theirs: see `TeamGrid::fits_twice`.
 __device__ inline void let_next_kernel_in() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
@@ -233,7 +231,7 @@ __global__ void __launch_bounds__(team_threads, team_blocks_per_multiprocessor)
     }
   }
   if (block_gives_up(gave_up, task.counters)) {
-    if (is_first_warp) part.take_back();
+    if (is_first_warp && !state.gave_up) part.take_back();  // else it has given nothing
     return;
   }
   const TeamSources where{part, shift, at_hand};
@@ -253,7 +251,6 @@ inline cudaError_t launch_team_kernel(const void* kernel, LaunchSite where, cons
   const TeamGrid grid =
       grid_for(shape, where.multiprocessors, task.teams_on_device, task.most_multiprocessors);
   TeamArguments arguments_beside = team_arguments(task, shape);
-  arguments_beside.lets_next_in = where.lets_next_in;
   void* arguments[] = {const_cast<void*>(table), &arguments_beside};
   cudaLaunchAttribute dependent{};
   dependent.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -36,7 +36,7 @@ struct TeamArguments {
   bool ends_call;
   bool counts_done;    ///< in `counters`
   bool tells_at_once;  ///< of a low-latency round: to everyone how far it has come, in this kernel
-  bool lets_next_in;   ///< of a low-latency round: the next kernel's blocks, before its own have ended
+  bool lets_next_in;   ///< of a low-latency round, by `let_next_in`
 };
 static_assert(medium_parameter_table + sizeof(TeamArguments) <= 4096, "more parameters than always work");
 

@@ -62,7 +62,7 @@ TeamGrid grid_for(const TeamShape& shape, int multiprocessors, std::uint32_t tea
   const std::uint32_t wanted = tiles / team_warps_per_block + (tiles % team_warps_per_block != 0 ? 1U : 0U);
   const std::uint32_t most = most_blocks(multiprocessors, teams_on_device, most_multiprocessors);
   const std::uint32_t blocks = std::min(wanted, most);
-  return {.blocks = blocks, .warps = std::min(tiles, team_warps_per_block), .is_half = 2 * blocks <= most};
+  return {.blocks = blocks, .warps = std::min(tiles, team_warps_per_block), .fits_twice = 2 * blocks <= most};
 }
 
 }  // namespace tutti::backend::cuda

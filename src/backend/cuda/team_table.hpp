@@ -53,9 +53,7 @@ inline constexpr std::uint32_t team_blocks_per_multiprocessor = 2;
 struct TeamGrid {
   std::uint32_t blocks = 1;
   std::uint32_t warps = 1;  ///< per block
-  /// Whether these are at most half of those that a kernel of the team may have: two such grids hold no more
-  /// than one may.
-  bool is_half = false;
+  bool fits_twice = false;  ///< two such grids hold no more than a kernel of the team may
 };
 
 /// Fills `table` for `task`. Throws Error(invalid_argument) if the work has more than 2^32 - 1 tiles.

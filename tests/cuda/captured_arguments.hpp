@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace tutti::test {
+
+/// Whether a captured kernel of a low-latency round lets the next one in before it has ended.
+[[nodiscard]] bool lets_next_in(cudaGraphNode_t kernel);
+
+}  // namespace tutti::test
