@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cuda_runtime_api.h>
+#include "tutti/cuda_interop.hpp"
 
 namespace tutti::test {
 

@@ -4,6 +4,7 @@
 #include "backend/cuda/team_table.hpp"
 #include "backend/team_exercise.hpp"
 #include "cuda/captured_arguments.hpp"
+#include "tutti/cuda_interop.hpp"
 
 #include <array>
 #include <cstddef>
@@ -12,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 /// Which kernels of rounds overlap in graphs.
