@@ -36,8 +36,16 @@ extern "C" void note_interrupt(int signal) {
 }  // namespace
 
 void watch_interrupts() {
-  std::signal(SIGINT, note_interrupt);
-  std::signal(SIGTERM, note_interrupt);
+  struct sigaction noting {};
+  noting.sa_handler = note_interrupt;
+  noting.sa_flags = SA_RESTART;  // libraries need not expect that their waits end early
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    // Under nohup the terminal may go.
+    if (signal != SIGHUP || before.sa_handler != SIG_IGN) sigaction(signal, &noting, nullptr);
+  }
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that becomes too long fails, like one on a full disk
 }
 
 void check_interrupt() {

@@ -212,7 +212,7 @@ std::string to_json(const Options& options, const Results& results,
   if (!results.peer.empty()) document["peer"] = results.peer;
   if (results.baseline) document["baseline"] = baseline_of(results);
   if (!results.failure.empty()) document["summary"]["failure"] = results.failure;
-  if (options.check && !results.rows.empty()) {
+  if (results.are_any_checked()) {
     document["summary"]["wrong"] = results.wrong();
     document["summary"]["wrong_by_tutti"] = results.own_wrong();
   }

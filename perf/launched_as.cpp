@@ -53,8 +53,9 @@ LaunchedAs launched_as(const std::function<const char*(const char*)>& variable) 
   }
   if (const std::optional<int> rank = number(variable("PMIX_RANK")))
     return {Meeting::mpi, std::nullopt, rank};
-  // A script's; containers often have these two of one process.
-  if (are_set && number(variable("WORLD_SIZE")) != 1) return by(Meeting::tcp, of_torchrun);
+  // A script's, of which the rank may have been forgotten; containers often have these of one process.
+  const bool may_be_started = are_set || (has("WORLD_SIZE") && has("LOCAL_RANK"));
+  if (may_be_started && number(variable("WORLD_SIZE")) != 1) return by(Meeting::tcp, of_torchrun);
   return has_all(of_slurm) ? by(Meeting::tcp, of_slurm) : LaunchedAs{};
 }
 

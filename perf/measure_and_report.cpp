@@ -79,6 +79,10 @@ class LastAct {
   Processes& processes_;
 };
 
+void complain_of_wrong(const Results& results, const Output& output) {
+  if (results.wrong() != 0) output.complain(fmt::format("wrong elements: {}", results.who_is_wrong()));
+}
+
 /// Says what is wrong with a run that has come to its end.
 ExitStatus judge(const Results& results, const Output& output) {
   const auto unfit = std::ranges::find(results.skipped, Skipped::Cause::out_of_memory, &Skipped::cause);
@@ -93,7 +97,7 @@ ExitStatus judge(const Results& results, const Output& output) {
     if (const std::string complaint = complaint_of_baseline(results); !complaint.empty())
       output.complain(complaint);
   }
-  if (results.wrong() != 0) output.complain(fmt::format("wrong elements: {}", results.who_is_wrong()));
+  complain_of_wrong(results, output);
   return status_of(results);
 }
 
@@ -177,6 +181,7 @@ int measure_and_report(Options options, const std::vector<std::string>& command_
   const bool was_to_end = options.cycles == 0 && !results.rows.empty();  // by nothing else
   if (results.interrupted && reader_left == 0.0 && !was_to_end) {
     output.complain(fmt::format("interrupted after {} row(s)", results.rows.size()));
+    complain_of_wrong(results, output);
     return was_interrupted;
   }
   return judge(results, output);

@@ -23,11 +23,10 @@ std::size_t less(std::size_t from, std::size_t what) {
 
 std::string format_memory(const MemoryReport& report) {
   return fmt::format(
-      "# memory, MiB on the device with most: tensors at a time {:.1f}, reserved for them {:.1f}, windows, "
-      "graphs and "
-      "NCCL {:.1f}; taken {:.1f} of {:.1f}\n",
-      mebibytes(report.in_use), mebibytes(report.reserved), mebibytes(report.elsewhere),
-      mebibytes(report.taken), mebibytes(report.total));
+      "# memory, MiB on the device with most: at most {:.1f} of tensors at a time, {:.1f} reserved for them; "
+      "at the end {:.1f} of {:.1f} taken, {:.1f} of it by windows, graphs and NCCL\n",
+      mebibytes(report.in_use), mebibytes(report.reserved), mebibytes(report.taken), mebibytes(report.total),
+      mebibytes(report.elsewhere));
 }
 
 MemoryWatch::MemoryWatch(const std::vector<Device>& devices) : devices_(devices) {

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <iterator>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include <fmt/format.h>
@@ -36,6 +38,18 @@ double parse_tolerance(const std::string& text) {
   return percent;
 }
 
+/// Devices take both.
+bool are_one_file(const std::string& one, const std::string& other) {
+  if (one.empty() || other.empty()) return false;
+  std::error_code unknown;
+  const std::filesystem::file_status status = std::filesystem::status(one, unknown);
+  const bool is_device = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+  const auto place_of = [&unknown](const std::string& name) {
+    return std::filesystem::weakly_canonical(std::filesystem::absolute(name, unknown), unknown);
+  };
+  return one == other || (!is_device && place_of(one) == place_of(other));
+}
+
 }  // namespace
 
 void parse_report(const TypedOptions& typed, Options& options) {
@@ -49,7 +63,7 @@ void parse_report(const TypedOptions& typed, Options& options) {
   options.shows_timestamps = parse_number(typed.timestamps, "-S", 0, 1) == 1;
   options.json_file = typed.json_file;
   options.csv_file = typed.csv_file;
-  if (!options.csv_file.empty() && options.csv_file == options.json_file)
+  if (are_one_file(options.json_file, options.csv_file))
     throw UsageError(fmt::format("-J and --csv are both '{}', expected a file for each", options.csv_file));
   options.baseline_file = typed.baseline;
   if (!typed.tolerance.empty()) {

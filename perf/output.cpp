@@ -1,40 +1,137 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output.hpp"
 
+#include "interrupt.hpp"
 #include "usage_error.hpp"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <chrono>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace tutti::perf {
 namespace {
+
+using namespace std::chrono_literals;
+
+/// Whoever has stopped reading is waited for so long once the run is to end.
+constexpr std::chrono::milliseconds last_patience = 500ms;
+/// What pipes and terminals take without keeping the writer, if they take anything.
+constexpr std::size_t piece = 256;
+
+/// Whether something can be written, now or when somebody reads; false, with EAGAIN, if an interrupt has come
+/// meanwhile, and nobody has.
+bool wait_for_room(int file) {
+  for (;;) {
+    pollfd room{.fd = file, .events = POLLOUT, .revents = 0};
+    const int found = poll(&room, 1, 100);
+    if (found > 0) return true;
+    if (found < 0 && errno != EINTR) return false;
+    const auto since = time_since_interrupt();
+    if (since && *since > last_patience) {
+      errno = EAGAIN;
+      return false;
+    }
+  }
+}
+
+/// False, with the reason in `errno`.
+bool write_all(int file, std::string_view text) {
+  while (!text.empty()) {
+    if (!wait_for_room(file)) return false;
+    const ssize_t written = ::write(file, text.data(), std::min(text.size(), piece));
+    if (written < 0 && errno != EINTR && errno != EAGAIN) return false;
+    if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
 
 bool is_file(const std::string& name) {
   std::error_code unknown;
   return std::filesystem::is_regular_file(name, unknown);
 }
 
+/// Whether what is printed goes there, as to /dev/stdout.
+bool is_ours_already(const std::string& name) {
+  struct stat file {};
+  struct stat printed {};
+  if (stat(name.c_str(), &file) != 0) return false;
+  return std::ranges::any_of(std::array{STDOUT_FILENO, STDERR_FILENO}, [&](int ours) {
+    return fstat(ours, &printed) == 0 && printed.st_dev == file.st_dev && printed.st_ino == file.st_ino;
+  });
+}
+
 std::string reason_of_last_failure() {
   return errno == 0 ? "" : fmt::format(": {}", std::generic_category().message(errno));
 }
+
+/// A file beside another, until it takes its place.
+class FileBeside {
+ public:
+  explicit FileBeside(const std::string& name)
+      : path_(name + ".XXXXXX"), file_(mkostemp(path_.data(), O_CLOEXEC)) {}
+  FileBeside(const FileBeside&) = delete;
+  FileBeside& operator=(const FileBeside&) = delete;
+  ~FileBeside() {
+    if (file_ < 0) return;
+    close(file_);
+    if (!has_moved_) unlink(path_.c_str());
+  }
+  [[nodiscard]] bool is_open() const noexcept { return file_ >= 0; }
+  /// As whole, or false with the reason in `errno`.
+  bool write(std::string_view text) const {
+    while (!text.empty()) {
+      const ssize_t written = ::write(file_, text.data(), text.size());
+      if (written < 0 && errno != EINTR) return false;
+      if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return true;
+  }
+  /// Likewise. It may be read and written as what was there before, or as a new file.
+  bool take_the_place_of(const std::string& name) {
+    struct stat before {};
+    mode_t mode = 0;
+    if (stat(name.c_str(), &before) == 0) {
+      mode = before.st_mode & 07777U;
+    } else {
+      const mode_t masked = umask(0);
+      umask(masked);
+      mode = 0666U & ~masked;
+    }
+    has_moved_ = fchmod(file_, mode) == 0 && rename(path_.c_str(), name.c_str()) == 0;
+    return has_moved_;
+  }
+
+ private:
+  std::string path_;
+  int file_;
+  bool has_moved_ = false;
+};
 
 }  // namespace
 
 void Output::print(const std::string& text) const {
   if (!speaks_ || is_broken_ || has_lost_its_reader_) return;
-  if (std::fputs(text.c_str(), stdout) != EOF && std::fflush(stdout) != EOF) return;
-  (errno == EPIPE ? has_lost_its_reader_ : is_broken_) = true;
+  if (std::fflush(stdout) != EOF && write_all(STDOUT_FILENO, text)) return;
+  (errno == EPIPE || errno == EAGAIN ? has_lost_its_reader_ : is_broken_) = true;
 }
 
 void Output::complain(const std::string& text) const {
-  if (speaks_) static_cast<void>(std::fputs(fmt::format("{}: {}\n", program_, text).c_str(), stderr));
+  if (speaks_) static_cast<void>(write_all(STDERR_FILENO, fmt::format("{}: {}\n", program_, text)));
 }
 
 Progress::Progress(bool speaks) : visible_(speaks && isatty(STDERR_FILENO) == 1) {}
@@ -46,6 +143,23 @@ void Progress::show(const std::string& text) const {
 ResultFile::ResultFile(std::string option, std::string name)
     : option_(std::move(option)), name_(std::move(name)) {
   if (name_.empty()) return;
+  std::error_code unknown;
+  const bool was_there = std::filesystem::exists(name_, unknown);
+  if (was_there && (!is_file(name_) || is_ours_already(name_) || access(name_.c_str(), W_OK) != 0)) {
+    open_where_it_is();
+    return;
+  }
+  target_ = was_there ? std::filesystem::canonical(name_).string() : name_;  // a link stays one
+  errno = 0;
+  const FileBeside first(target_);
+  if (!first.is_open() && was_there) {
+    open_where_it_is();
+  } else if (!first.is_open() || !first.write("\n")) {
+    throw UsageError(fmt::format("{}: '{}' cannot be written{}", option_, name_, reason_of_last_failure()));
+  }
+}
+
+void ResultFile::open_where_it_is() {
   const bool was_there = is_file(name_);
   errno = 0;
   file_.open(name_, std::ios::app);
@@ -59,9 +173,16 @@ ResultFile::ResultFile(std::string option, std::string name)
 
 void ResultFile::write(const std::string& text) {
   errno = 0;
-  shorten_to(0);
-  file_ << text << std::flush;
-  if (!file_) {
+  bool is_written = false;
+  if (file_.is_open()) {
+    shorten_to(0);
+    file_ << text << std::flush;
+    is_written = static_cast<bool>(file_);
+  } else {
+    FileBeside whole(target_);
+    is_written = whole.is_open() && whole.write(text) && whole.take_the_place_of(target_);
+  }
+  if (!is_written) {
     throw std::runtime_error(
         fmt::format("{}: '{}' could not be written{}", option_, name_, reason_of_last_failure()));
   }
@@ -69,7 +190,7 @@ void ResultFile::write(const std::string& text) {
 
 void ResultFile::shorten_to(std::uintmax_t bytes) {
   std::error_code failure;
-  if (is_file(name_)) std::filesystem::resize_file(name_, bytes, failure);
+  if (is_file(name_) && !is_ours_already(name_)) std::filesystem::resize_file(name_, bytes, failure);
   if (failure)
     throw UsageError(fmt::format("{}: '{}' cannot be written: {}", option_, name_, failure.message()));
 }

@@ -14,7 +14,8 @@ class Output {
   explicit Output(bool speaks, std::string program = "tutti-perf")
       : speaks_(speaks), program_(std::move(program)) {}
   [[nodiscard]] bool speaks() const noexcept { return speaks_; }
-  /// What cannot be written to a full disk is no reason to stop measuring.
+  /// What cannot be written to a full disk is no reason to stop measuring. A reader that stops reading holds
+  /// a run up, but not its end: after an interrupt it is waited for no longer than a moment.
   void print(const std::string& text) const;
   /// Something could not be written, and nobody would have read it: `head` has seen enough.
   [[nodiscard]] bool has_lost_its_reader() const noexcept { return has_lost_its_reader_; }
@@ -41,9 +42,11 @@ class Progress {
   bool visible_;
 };
 
-/// A file that is written at the end of a run. A name that cannot be written should not cost the run, so the
-/// file is opened before, and takes its first byte then: white space, which readers of JSON pass over where
-/// it cannot be taken back. What it held stays until something takes its place.
+/// A file that is written at the end of a run, as a whole: a new one takes the place of what was there
+/// before, which stays if the disk is full. A name that cannot be written should not cost the run, so a first
+/// byte is written before, beside the file. What is no regular file, and one in a folder that takes no
+/// others, is written where it is; its first byte is white space then, which readers of JSON pass over where
+/// it cannot be taken back.
 class ResultFile {
  public:
   /// `option` has named it. An empty name: there is none. Throws UsageError where nothing can be written.
@@ -54,12 +57,14 @@ class ResultFile {
   void write(const std::string& text);
 
  private:
+  void open_where_it_is();
   /// Takes back what was added to a file of `bytes`; other things than files keep it.
   void shorten_to(std::uintmax_t bytes);
 
   std::string option_;
   std::string name_;
-  std::ofstream file_;
+  std::string target_;  ///< the same, behind links
+  std::ofstream file_;  ///< what is written where it is; closed: a new file takes its place
 };
 
 }  // namespace tutti::perf

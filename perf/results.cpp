@@ -71,6 +71,10 @@ std::string_view name_of(Skipped::Cause cause) noexcept {
   return "unknown";
 }
 
+bool Results::are_any_checked() const noexcept {
+  return std::ranges::any_of(rows, &Row::is_checked);
+}
+
 std::uint64_t Results::wrong() const noexcept {
   std::uint64_t total = 0;
   for (const Row& row : rows) total += row.wrong();

@@ -260,7 +260,7 @@ std::string format_footer(const Results& results, const Options& options) {
     text += "\n";
   }
   if (!results.failure.empty()) text += "# ended by a failure: what was measured until then\n";
-  if (options.check && !results.rows.empty()) {
+  if (results.are_any_checked()) {
     const std::string who = results.who_is_wrong();
     text += who.empty() ? "# wrong elements: 0 OK\n"
                         : fmt::format("# wrong elements: {} FAILED: {}\n", results.wrong(), who);

@@ -50,6 +50,11 @@ TEST(PerfLaunchedAs, ASingleRankOfALauncherIsARank) {
   EXPECT_EQ(launched_with(torchrun).meeting, Meeting::tcp);
 }
 
+TEST(PerfLaunchedAs, AScriptThatForgetsTheRankIsToldSo) {
+  EXPECT_EQ(launched_with({{"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}}).meeting, Meeting::tcp);
+  EXPECT_EQ(launched_with({{"WORLD_SIZE", "2"}}).meeting, Meeting::none);
+}
+
 TEST(PerfLaunchedAs, OfSeveralLaunchersTheInnermostCounts) {
   std::map<std::string, std::string> all = {{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}};
   EXPECT_EQ(launched_with(all).size, 2);

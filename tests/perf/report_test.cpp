@@ -286,6 +286,11 @@ TEST(PerfTable, FooterCountsWrongElementsAndWhatWasNotMeasured) {
   EXPECT_NE(footer.find("not measured: 1"), std::string::npos) << footer;
   EXPECT_NE(footer.find("average bus bandwidth: 60.000"), std::string::npos) << footer;
   EXPECT_NE(format_footer(results_of({scatter_row()}), {}).find("wrong elements: 0 OK"), std::string::npos);
+  Row unchecked = scatter_row();
+  unchecked.out_of_place->wrong.reset();
+  unchecked.in_place.reset();
+  EXPECT_NE(format_footer(results_of({unchecked}), {}).find("wrong elements: not checked"),
+            std::string::npos);
 }
 
 TEST(PerfTable, PairMatricesHaveSourcesAsRowsAndDestinationsAsColumns) {

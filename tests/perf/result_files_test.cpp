@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "program.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/// What tutti-perf writes stays whole, whatever ends the run.
+namespace tutti::perf {
+namespace {
+
+using namespace std::chrono_literals;
+
+class ResultFiles : public testing::Test {
+ protected:
+  ResultFiles() { std::filesystem::create_directory(folder_); }
+  ~ResultFiles() override { std::filesystem::remove_all(folder_); }
+
+  [[nodiscard]] std::string in_folder(const std::string& name) const { return folder_ + "/" + name; }
+  /// By a shell, in the folder; `$PERF` is the program.
+  [[nodiscard]] std::vector<std::string> by_shell(const std::string& command) const {
+    const char* const path = std::getenv("TUTTI_PERF_PROGRAM");
+    return {"/bin/sh", "-c",
+            "cd '" + folder_ + "' && PERF='" + (path != nullptr ? path : "tutti-perf") + "' && " + command};
+  }
+  [[nodiscard]] std::vector<std::string> names() const {
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      found.push_back(entry.path().filename());
+    std::ranges::sort(found);
+    return found;
+  }
+
+ private:
+  std::string folder_ = temporary("results");
+};
+
+TEST_F(ResultFiles, WhatCannotBeWrittenLeavesWhatWasThere) {
+  std::ofstream(in_folder("old.json")) << "old";
+  const Outcome outcome = outcome_of(by_shell(
+      "ulimit -f 2 && exec \"$PERF\" broadcast -b 1K -e 64K -n 5 --devices 2 -J old.json >/dev/null"));
+  EXPECT_EQ(outcome.status, 5);
+  expect_one_line_about(outcome.error, "-J: 'old.json' could not be written: File too large");
+  EXPECT_EQ(content_of(in_folder("old.json")), "old");
+  EXPECT_EQ(names(), std::vector<std::string>{"old.json"});
+}
+
+TEST_F(ResultFiles, AMistakeLeavesNoFile) {
+  const Outcome outcome =
+      outcome_of(by_shell("exec \"$PERF\" broadcast -b 1K -e 1K -J new.json --csv none/new.csv"));
+  EXPECT_EQ(outcome.status, 2);
+  expect_one_line_about(outcome.error, "--csv: 'none/new.csv' cannot be written: No such file or directory");
+  EXPECT_TRUE(names().empty());
+}
+
+TEST_F(ResultFiles, OneFileIsNotWrittenTwice) {
+  const Outcome outcome =
+      outcome_of(by_shell("exec \"$PERF\" broadcast -b 1K -e 1K -J one.json --csv ./one.json"));
+  EXPECT_EQ(outcome.status, 2);
+  expect_one_line_about(outcome.error, "-J and --csv are both './one.json', expected a file for each");
+}
+
+TEST_F(ResultFiles, LinksAndPermissionsStay) {
+  std::ofstream(in_folder("file.json")) << "old";
+  chmod(in_folder("file.json").c_str(), 0640);
+  std::filesystem::create_symlink("file.json", in_folder("link.json"));
+  const Outcome outcome =
+      outcome_of(by_shell("exec \"$PERF\" broadcast -b 1K -e 1K -n 2 --devices 2 -J link.json"));
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  EXPECT_TRUE(std::filesystem::is_symlink(in_folder("link.json")));
+  struct stat file {};
+  ASSERT_EQ(stat(in_folder("file.json").c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 07777U, 0640U);
+  EXPECT_EQ(nlohmann::json::parse(content_of(in_folder("file.json")))["rows"].size(), 1U);
+}
+
+TEST_F(ResultFiles, AReaderThatHasStoppedKeepsNoRunFromItsEnd) {
+  const std::string pipe = in_folder("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const Program program(
+      by_shell("exec \"$PERF\" barrier -N 0 -n 1 -w 0 --repetitions 1 --devices 2 -J run.json >pipe"));
+  // Until it is full.
+  for (int before = -1, bytes = 0; before != bytes || bytes == 0;) {
+    before = bytes;
+    std::this_thread::sleep_for(300ms);
+    ASSERT_EQ(ioctl(reader, FIONREAD, &bytes), 0);
+  }
+  program.interrupt();
+  EXPECT_EQ(program.wait(), 0) << program.error();
+  close(reader);
+  const auto document = nlohmann::json::parse(content_of(in_folder("run.json")));
+  EXPECT_EQ(document["summary"]["interrupted"], true);
+  EXPECT_GE(document["rows"].size(), 100U);
+}
+
+TEST_F(ResultFiles, ATerminalThatGoesEndsARunAsCtrlCDoes) {
+  const Program program(by_shell("exec \"$PERF\" broadcast -b 1K -e 1G -r all --devices 4 -J run.json"));
+  program.wait_for(" 1024 ");
+  program.signal(SIGHUP);
+  EXPECT_EQ(program.wait(), 130);
+  expect_one_line_about(program.error(), "interrupted");
+  EXPECT_EQ(nlohmann::json::parse(content_of(in_folder("run.json")))["summary"]["interrupted"], true);
+}
+
+TEST_F(ResultFiles, WrongElementsAreToldOfInterruptedRunsToo) {
+  const Program program(
+      by_shell("exec \"$PERF\" broadcast -b 1K -e 1G -r all --devices 4 --inject-corruption -J run.json"));
+  program.wait_for(" 1024 ");
+  program.interrupt();
+  EXPECT_EQ(program.wait(), 130);
+  EXPECT_NE(program.error().find("interrupted after"), std::string::npos) << program.error();
+  EXPECT_NE(program.error().find("wrong elements: tutti "), std::string::npos) << program.error();
+}
+
+}  // namespace
+}  // namespace tutti::perf
