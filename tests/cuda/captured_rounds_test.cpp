@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/backend.hpp"
 #include "backend/cuda/handles.hpp"
-#include "backend/cuda/team_table.hpp"
+#include "backend/cuda/kernels.hpp"
 #include "backend/team_exercise.hpp"
 #include "cuda/captured_arguments.hpp"
 #include "tutti/cuda_interop.hpp"
@@ -48,7 +48,10 @@ class CapturedRounds : public testing::Test {
     std::string reason;
     machine_ = make_cuda_backend(reason);
     if (machine_ == nullptr) GTEST_SKIP() << reason;
-    if (machine_->properties(0).major < 9) GTEST_SKIP() << "kernels are launched dependently from Hopper on";
+    int driver = 0;
+    EXPECT_EQ(cudaDriverGetVersion(&driver), cudaSuccess);
+    if (machine_->properties(0).major < 9 || driver < cuda::dependent_graphs_driver)
+      GTEST_SKIP() << "kernels are launched dependently from Hopper, and in graphs from CUDA 12.3 on";
     team_ = std::make_unique<TeamExercise>(*machine_, devices_, WindowMemory::device);
     machine_->begin_capture(stream(), CaptureErrorMode::thread);
   }
