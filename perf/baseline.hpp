@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace tutti::perf {
 
@@ -17,7 +18,8 @@ enum class Headline : std::uint8_t;
 class Baseline {
  public:
   /// Of what -J has written to the file that `options` name. Throws UsageError if it cannot be read, is
-  /// something else, or has times of ranks that became one in another way.
+  /// something else, or has times of ranks that became one in another way. Of what was measured several times
+  /// (-N) the time is their median.
   explicit Baseline(const Options& options);
 
   /// Notes in each measurement what the same took before: of the same operation, type, reduction, size,
@@ -27,6 +29,9 @@ class Baseline {
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
   /// When it was measured and of which commit, such as "2026-11-24T22:26Z, commit 1a2b3c4".
   [[nodiscard]] const std::string& about() const noexcept { return about_; }
+  /// In what its run differs from the one whose document -J would write as `document`: machine, devices,
+  /// software and settings, such as "host node1, was node0". What one of both does not tell is left out.
+  [[nodiscard]] std::vector<std::string> differences(const std::string& document) const;
   /// How much slower a time may be, in per cent.
   [[nodiscard]] double tolerance() const noexcept { return tolerance_; }
   /// Which times are compared.
@@ -38,10 +43,14 @@ class Baseline {
   struct Time {
     double microseconds = 0.0;
     bool is_compared = false;
+    std::string launches;
   };
 
   std::string file_;
   std::string about_;
+  std::map<std::string, std::string> told_;       ///< of its machine, devices and settings, by their names
+  std::map<std::string, std::string> variables_;  ///< of its environment
+  std::string launches_differ_;                   ///< how, of the first row that does; empty: of none
   double tolerance_;
   Headline headline_;
   std::map<std::string, Time> times_;  ///< of what identifies a measurement

@@ -270,7 +270,7 @@ std::string format_footer(const Results& results, const Options& options) {
   if (results.memory) text += format_memory(*results.memory);
   text += format_throttled(results.job);
   text += format_slowest(results, options.headline);
-  if (results.baseline) text += format_baseline(results);
+  if (results.baseline) text += format_baseline(results, options);
   const std::optional<double> bandwidth = results.average_bus_bandwidth(options.headline);
   if (bandwidth) return text + fmt::format("# average bus bandwidth: {:.3f} GB/s\n", *bandwidth);
   return text + "# average bus bandwidth: N/A: nothing has gone from device to device\n";

@@ -66,6 +66,7 @@ TEST(PerfCommandLine, MistakesAreOneLineAndStatusTwo) {
       {{"broadcast_coalesced", "--tensors", testing::TempDir()}, "--tensors: "},
       {{"broadcast", "--devices", "2", "-J", "/no/such/directory/file"}, "/no/such/directory/file"},
       {{"sendrecv", "--devices", "1"}, "sendrecv needs two devices"},
+      {{"broadcast", "--devices", "2", "--baseline", "/"}, "--baseline: '/' cannot be read: Is a directory"},
       {{"broadcast", "--devices", "2", "--cpu", "99999"}, "--cpu: 99999 is none that this process may use"},
       {{"broadcast", "--devices", "2", "--cpu", "0,1"}, "--cpu: 2 given, expected one for each of 1 process"},
   };
