@@ -1,28 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cases.hpp"
 
+#include "payload.hpp"
 #include "reductions.hpp"
 #include "tutti/layout.hpp"
 #include "tutti/reduce_types.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
 
+/// What is moved of a payload that was asked for: whole elements, and where it divides evenly as many for
+/// each member.
+std::size_t moved_bytes(const Operation& operation, const Case& what) {
+  if (!operation.divides_evenly()) return payload_bytes(operation, what);
+  std::size_t bytes = 0;
+  for (const TensorSpec& tensor : payload_tensors(what, operation.is_coalesced())) {
+    const TensorSpec whole = Payload(what.members.count, Parts::equal, tensor).whole();
+    bytes += Layout(*whole.dtype, whole.sizes).nbytes();
+  }
+  return bytes;
+}
+
+/// Sizes of which nothing else is moved than of the one before are left out. Those of which nothing can be
+/// moved stay: each is told.
+std::vector<Case> of_different_payloads(const Operation& operation, Case what,
+                                        const std::vector<std::size_t>& sizes) {
+  std::vector<Case> cases;
+  std::optional<std::size_t> last;
+  for (const std::size_t bytes : sizes) {
+    what.bytes = bytes;
+    if (too_small(operation, what).empty()) {
+      const std::size_t moved = moved_bytes(operation, what);
+      if (moved == last) continue;
+      last = moved;
+    }
+    cases.push_back(what);
+  }
+  return cases;
+}
+
 /// Every ordered pair, at the smallest size for the latency and at the largest for the bandwidth.
-std::vector<Case> pair_cases(const Case& base, const Options& options) {
+std::vector<Case> pair_cases(const Operation& operation, const Case& base, const Options& options) {
   std::vector<std::size_t> sizes{options.sizes.begin};
   if (options.sizes.end != options.sizes.begin) sizes.push_back(options.sizes.end);
   std::vector<Case> cases;
-  for (const std::size_t bytes : sizes) {
+  for (const Case& of_size : of_different_payloads(operation, base, sizes)) {
     for (int source = 0; source < base.members.count; ++source) {
       for (int target = 0; target < base.members.count; ++target) {
         if (source == target) continue;
-        Case what = base;
-        what.bytes = bytes;
+        Case what = of_size;
         what.root = source;
         what.partner = target;
         cases.push_back(what);
@@ -40,16 +71,15 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
   base.seed = options.seed;
   base.options = options.collective;
   base.first_element = options.first_element;
+  const std::vector<std::size_t> sizes = sizes_of(options.sizes);
   std::vector<Case> cases;
   const auto add_sizes = [&](Case what) {
     if (!what.tensors.empty()) {
       cases.push_back(what);
       return;
     }
-    for (const std::size_t bytes : sizes_of(options.sizes)) {
-      what.bytes = bytes;
-      cases.push_back(what);
-    }
+    const std::vector<Case> different = of_different_payloads(operation, what, sizes);
+    cases.insert(cases.end(), different.begin(), different.end());
   };
   const std::vector<int> dims = operation.cuts_dimension() ? options.dims : std::vector<int>{0};
   const std::vector<ReduceKind> kinds =
@@ -64,7 +94,7 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
     }
     if (operation.is_coalesced() && !options.tensors.empty()) base.tensors = options.tensors[type];
     if (operation.is_copy()) {
-      const std::vector<Case> pairs = pair_cases(base, options);
+      const std::vector<Case> pairs = pair_cases(operation, base, options);
       cases.insert(cases.end(), pairs.begin(), pairs.end());
       continue;
     }

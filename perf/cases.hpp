@@ -11,7 +11,8 @@
 
 namespace tutti::perf {
 
-/// All cases of one operation, in the order they are measured: by dimension, element type, root, size.
+/// All cases of one operation, in the order they are measured: by dimension, element type, root, size. Of
+/// sizes that come to the same payload, in whole elements for each member, there is the first.
 [[nodiscard]] std::vector<Case> cases_of(const Operation& operation, const Options& options,
                                          const Members& members);
 
