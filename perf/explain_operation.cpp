@@ -11,6 +11,8 @@
 #include <sstream>
 #include <vector>
 
+#include <fmt/format.h>
+
 namespace tutti::perf {
 namespace {
 
@@ -31,17 +33,21 @@ void describe_tensors(Workload& workload, const Options& options) {
   }
 }
 
-/// Of all ranks: what rank 0 tells, and of the others what their members do.
-std::string explain_together(const Communicator& communicator, const Workload& workload,
+/// Of the ranks of one communicator, the first group's if there are several: what rank 0 tells, and of the
+/// others what their members do.
+std::string explain_together(const Communicator& communicator, const Workload& workload, const Job& job,
                              Processes& processes) {
   const std::vector<std::string> all = processes.gather(communicator.explain(workload));
   std::string text = all.front();
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
+  for (std::size_t rank = 1; rank < static_cast<std::size_t>(job.ranks_of_group()); ++rank) {
     std::istringstream lines(all[rank]);
     for (std::string line; std::getline(lines, line);) {
       if (line.starts_with("step: ")) text += line + "\n";
     }
   }
+  if (job.groups > 1)
+    text +=
+        fmt::format("groups: {} of {} ranks, this is the first one's\n", job.groups, job.ranks_of_group());
   return text;
 }
 
@@ -67,7 +73,7 @@ std::string explained_by(const Session& session, const Options& options, Process
                       .root = options.root.value_or(0),
                       .dim = options.dims.front()};
     describe_tensors(workload, options);
-    return explain_together(*communicator, workload, processes);
+    return explain_together(*communicator, workload, session.job(), processes);
   }
   Workload workload{.collective = explained(operation, options),
                     .devices = session.members().local,

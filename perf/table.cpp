@@ -47,6 +47,11 @@ std::string time_in_words(const Options& options, const Job& job) {
   return time;
 }
 
+/// Whether there is a table of rows: matrices of pairs are none.
+bool has_rows(const Options& options) {
+  return options.operations.empty() || !std::ranges::all_of(options.operations, &Operation::is_copy);
+}
+
 /// Which devices had their clocks kept down, in a line; empty if none had.
 std::string format_throttled(const Job& job) {
   std::vector<std::string> all;
@@ -172,9 +177,9 @@ std::string format_header(const Options& options, const Results& results, const 
   text += commented(format_members(results.job) + format_start(results.job));
   if (results.job.groups > 1) {
     text += fmt::format(
-        "# {} groups of {} ranks measure at the same time: bus bandwidths are of one, times of the "
-        "slowest\n",
-        results.job.groups, results.job.ranks_of_group());
+        "# {} groups of {} ranks measure at the same time: bus bandwidths are of one, times, over all "
+        "of them, those {}\n",
+        results.job.groups, results.job.ranks_of_group(), in_words(options.timing.over_ranks));
   }
   if (options.calls_of_a_launch > 1)
     text += fmt::format("# a launch is {} calls: times are divided by them\n", options.calls_of_a_launch);
@@ -191,7 +196,7 @@ std::string format_header(const Options& options, const Results& results, const 
         results.peer, options.launch == LaunchForm::eager ? "plain calls" : "graph replays");
     for (const std::string& mode : results.peer_modes) text += fmt::format("#   {}\n", mode);
   }
-  if (!columns.left_out().empty()) {
+  if (!columns.left_out().empty() && has_rows(options)) {
     text += fmt::format("# no room for: {} (COLUMNS={} shows all, -J writes all)\n",
                         fmt::join(columns.left_out(), ", "), columns.full_width());
   }
@@ -240,6 +245,20 @@ std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline
     }
   }
   return text;
+}
+
+std::string format_pairs_over_baseline(const std::vector<Row>& rows, Headline headline, double tolerance) {
+  std::size_t compared = 0;
+  std::size_t slower = 0;
+  for (const Row& row : rows) {
+    const std::optional<double> change =
+        row.peer.empty() ? row.out_of_place->over_baseline(headline) : std::nullopt;
+    if (!change) continue;
+    ++compared;
+    if (100.0 * (*change - 1.0) > tolerance) ++slower;
+  }
+  return fmt::format("# baseline: {} of {} compared pairs slower by more than {} %\n", slower, compared,
+                     tolerance);
 }
 
 std::string format_skipped(const Skipped& skipped) {

@@ -22,6 +22,10 @@ namespace tutti::perf {
 [[nodiscard]] std::string format_choice(const Row& row);
 /// Copies between pairs: a matrix of latencies and one of bandwidths; `rows` are those of one element type.
 [[nodiscard]] std::string format_pair_matrices(const std::vector<Row>& rows, Headline headline);
+/// Below them, where there is a baseline: how many of tutti's pairs are slower than there by more than
+/// `tolerance` per cent. Each size of a pair counts.
+[[nodiscard]] std::string format_pairs_over_baseline(const std::vector<Row>& rows, Headline headline,
+                                                     double tolerance);
 [[nodiscard]] std::string format_skipped(const Skipped& skipped);
 /// Total wrong, what was skipped, average bus bandwidth.
 [[nodiscard]] std::string format_footer(const Results& results, const Options& options);

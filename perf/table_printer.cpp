@@ -53,6 +53,8 @@ void TablePrinter::finish_operation(const Operation&) {
       if (row.dtype == dtype) rows.push_back(row);
     }
     output_.print(format_pair_matrices(rows, options_.headline));
+    if (!options_.baseline_file.empty() && !rows.empty())
+      output_.print(format_pairs_over_baseline(rows, options_.headline, options_.tolerance));
   }
   pairs_.clear();
 }

@@ -115,6 +115,17 @@ TEST(PerfRanksCommandLine, APlanIsShownOfAllRanks) {
   EXPECT_EQ(outcome.out.find("transport: "), outcome.out.rfind("transport: ")) << outcome.out;
 }
 
+TEST(PerfRanksCommandLine, APlanIsShownOfOneGroup) {
+  const Outcome outcome = run(4, {"explain", "all_reduce", "1M", "--groups", "2"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  for (const char* step : {"step: member 0 takes ", "step: member 1 takes "}) {
+    EXPECT_NE(outcome.out.find(step), std::string::npos) << step << outcome.out;
+    EXPECT_EQ(outcome.out.find(step), outcome.out.rfind(step)) << step << outcome.out;
+  }
+  EXPECT_NE(outcome.out.find("groups: 2 of 2 ranks, this is the first one's\n"), std::string::npos)
+      << outcome.out;
+}
+
 TEST(PerfRanksCommandLine, EveryRootTypeAndDimensionIsRightWithSeveralDevicesPerRank) {
   const std::string json = temporary("ranks.json");
   const Outcome outcome = run(2, {"all", "-b", "0", "-e", "30000", "-i", "15000", "-g", "2", "-r", "all",

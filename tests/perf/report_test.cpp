@@ -240,6 +240,29 @@ TEST(PerfTable, HasAllColumnsOfOneRunInAPipeAndTheMostTellingOnANarrowTerminal) 
   EXPECT_EQ(format_header({}, results_of({}), columns_of()).find("no room"), std::string::npos);
 }
 
+TEST(PerfTable, MatricesHaveNoColumnsThatThereIsNoRoomFor) {
+  const Columns narrow = columns_of({}, false, 80);
+  Options options;
+  options.operations = {&copy_operation()};
+  EXPECT_EQ(format_header(options, results_of({}), narrow).find("no room"), std::string::npos);
+  options.operations.push_back(&operations::broadcast());
+  EXPECT_NE(format_header(options, results_of({}), narrow).find("no room"), std::string::npos);
+}
+
+TEST(PerfTable, OfGroupsOfRanksTheTimeIsTheOneThatIsAskedFor) {
+  Results results = results_of_ranks();
+  results.job.groups = 2;
+  for (const auto& [how, expected] : {std::pair{OverRanks::maximum, "those on the slowest rank\n"},
+                                      std::pair{OverRanks::minimum, "those on the fastest rank\n"},
+                                      std::pair{OverRanks::average, "those on average over ranks\n"},
+                                      std::pair{OverRanks::rank0, "those on rank 0\n"}}) {
+    Options options;
+    options.timing.over_ranks = how;
+    const std::string header = format_header(options, results, columns_of());
+    EXPECT_NE(header.find(expected), std::string::npos) << header;
+  }
+}
+
 TEST(PerfTable, HeaderShowsTheDevicesThatTakePart) {
   Results results = results_of({});
   results.topology.devices.resize(8);
@@ -314,6 +337,16 @@ TEST(PerfTable, PairMatricesHaveSourcesAsRowsAndDestinationsAsColumns) {
   EXPECT_EQ(numbers[1], (std::vector<std::string>{"1", "40.00", "-"}));
   EXPECT_EQ(numbers[2], (std::vector<std::string>{"0", "-", "800.0"}));  // bandwidth
   EXPECT_EQ(numbers[3], (std::vector<std::string>{"1", "400.0", "-"}));
+}
+
+TEST(PerfTable, BelowMatricesTheSlowerPairsAreCounted) {
+  std::vector<Row> rows(4, scatter_row());
+  rows[0].out_of_place->baseline_microseconds = 100.0;
+  rows[1].out_of_place->baseline_microseconds = 50.0;
+  rows[2].out_of_place->baseline_microseconds = 50.0;
+  rows[2].peer = "nccl";
+  EXPECT_EQ(format_pairs_over_baseline(rows, Headline::back_to_back, 3.0),
+            "# baseline: 1 of 2 compared pairs slower by more than 3 %\n");
 }
 
 }  // namespace
