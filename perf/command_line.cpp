@@ -20,11 +20,12 @@ constexpr fmt::format_string<std::string> description = R"(Checks and measures t
 
 OP is one of these, several, or all:
 {}
-In one process sendrecv is copies between all pairs of devices: latency at the smallest size, bandwidth at the largest;
-between ranks messages, from each member to the next one. Of the unequal ones the parts of n members are as long as
-1 to n units; of an exchange each member's own is the shortest. One process drives all devices. Started by mpirun,
-torchrun or srun, every process is a rank with -g devices; rank 0 prints. Between ranks all operations are those of a
-Communicator. In one process those that are no free functions are: of one that joins all its devices, 16 at most.
+In one process sendrecv is copies between all pairs of devices: latency at the smallest size, bandwidth at the largest,
+in matrices, without the columns of -I, -S and --baseline, which files have; between ranks messages, from each member
+to the next one. Of the unequal ones the parts of n members are as long as 1 to n units; of an exchange each member's
+own is the shortest. One process drives all devices. Started by mpirun, torchrun or srun, every process is a rank with
+-g devices; rank 0 prints. Between ranks all operations are those of a Communicator. In one process those that are no
+free functions are: of one that joins all its devices, 16 at most.
   tutti-perf topo              devices, links and the peer-to-peer self-test
   tutti-perf explain OP SIZE   which transport and algorithm a call takes (in place, if it can), and why
   tutti-perf tensors LIST      a tensor list, as --tensors takes it from a file
@@ -158,10 +159,11 @@ void declare(CLI::App& app, TypedOptions& typed) {
   Group operations(app, "Operations");
   operations.value("-d,--datatype", typed.dtype, "TYPE",
                    "element type, such as float32, half, int8, or all (default float32)");
-  operations.value("-o,--op", typed.reduction, "NAME",
-                   "reductions: sum (default), avg, premul_sum (by 2), min, max, prod, band, bor, bxor,\n"
-                   "or all of these, with the element types that have them; absmax: the larger\n"
-                   "absolute value, by an operation that is compiled at run time");
+  operations.value(
+      "-o,--op", typed.reduction, "NAME",
+      "reductions: sum (default), avg, premul_sum (by 2; also mulsum), min, max, prod, band, bor,\n"
+      "bxor, or all of these, with the element types that have them; absmax: the larger\n"
+      "absolute value, by an operation that is compiled at run time");
   operations.value("-r,--root", typed.root, "N",
                    "root, or all, or -1, which is the same (default 0): a device; between ranks,\n"
                    "counted through all");
@@ -255,6 +257,17 @@ void declare(CLI::App& app, TypedOptions& typed) {
   app.allow_extras();  // they are refused with a suggestion
 }
 
+/// The options that were typed.
+std::vector<std::string> given_in(const CLI::App& app) {
+  std::vector<std::string> given;
+  for (const CLI::Option* const option : app.get_options()) {
+    if (option->count() == 0 || option->get_positional()) continue;
+    const std::vector<std::string>& letters = option->get_snames();
+    given.push_back(letters.empty() ? "--" + option->get_lnames().front() : "-" + letters.front());
+  }
+  return given;
+}
+
 }  // namespace
 
 std::optional<TypedOptions> split_command_line(int argc, const char* const* argv, std::string& help) {
@@ -269,6 +282,7 @@ std::optional<TypedOptions> split_command_line(int argc, const char* const* argv
     if (typed.wants_manual) help = manual_page(app);
     if (!typed.completion.empty()) help = completion_script(app, typed.completion);
     if (!help.empty()) return std::nullopt;
+    typed.given = given_in(app);
     return typed;
   } catch (const CLI::CallForHelp&) {
     help = app.help();

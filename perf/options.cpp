@@ -33,10 +33,14 @@ SizeSweep parse_sweep(const TypedOptions& typed) {
   SizeSweep sweep;
   sweep.begin = parse_size(typed.begin, "-b");
   sweep.end = typed.end.empty() ? std::max(sweep.begin, sweep.end) : parse_size(typed.end, "-e");
-  if (!typed.increment.empty() && !typed.factor.empty()) throw UsageError("-i and -f exclude each other");
+  if (!typed.increment.empty() && !typed.factor.empty()) {
+    throw UsageError(
+        fmt::format("-i {} and -f {} exclude each other: expected one of them, how a size becomes the next",
+                    typed.increment, typed.factor));
+  }
   if (!typed.increment.empty()) {
     sweep.increment = parse_size(typed.increment, "-i");
-    if (sweep.increment == 0) throw UsageError("-i: expected 1 byte or more");
+    if (sweep.increment == 0) refuse_value("-i", typed.increment, "1 byte or more");
   }
   if (!typed.factor.empty())
     sweep.factor = static_cast<std::size_t>(parse_number(typed.factor, "-f", 2, any_number));
@@ -68,8 +72,11 @@ void parse_launches(const TypedOptions& typed, Options& options) {
   options.cpus = parse_cpus(typed.cpus);
   if (typed.latency) options.headline = Headline::latency;
   const int graph_launches = parse_number(typed.graph_launches, "-G", 0, any_number);
-  if (graph_launches > 0 && !typed.iterations.empty())
-    throw UsageError("-G and -n exclude each other: both are launches per batch");
+  if (graph_launches > 0 && !typed.iterations.empty()) {
+    throw UsageError(
+        fmt::format("-G {} and -n {} exclude each other: both are launches per batch, expected one of them",
+                    graph_launches, typed.iterations));
+  }
   if (graph_launches > 0) options.timing.iterations = graph_launches;
   options.replays = graph_launches > 0;
   if (graph_launches > 0 || typed.persistent) options.launch = LaunchForm::persistent;
@@ -101,13 +108,16 @@ TransportKind parse_transport_option(const std::string& text) {
 }
 
 /// All that need no compiler, or the one that is named, which at least one of the element types has.
-std::vector<ReduceKind> parse_reductions(const std::string& text, const Options& options) {
+std::vector<ReduceKind> parse_reductions(const std::string& typed, const Options& options) {
+  const std::string_view text =
+      typed == "mulsum" ? name_of_reduction(ReduceKind::premul_sum) : std::string_view(typed);
   if (text == "all") return {all_reduce_kinds.begin(), all_reduce_kinds.end()};
   const std::span<const ReduceKind> kinds = named_reductions();
   const auto named =
       std::ranges::find_if(kinds, [&](ReduceKind kind) { return name_of_reduction(kind) == text; });
   if (named == kinds.end())
-    refuse_value("-o", text, "sum, avg, premul_sum, min, max, prod, band, bor, bxor, absmax or all");
+    refuse_value("-o", text,
+                 "sum, avg, premul_sum (or mulsum), min, max, prod, band, bor, bxor, absmax or all");
   const bool is_had =
       std::ranges::any_of(options.dtypes, [&](DType dtype) { return has_operation(dtype, *named); });
   if (!is_had)
@@ -120,9 +130,9 @@ void parse_collective(const TypedOptions& typed, Options& options) {
   options.collective.transport = parse_transport_option(typed.transport);
   options.collective.multiprocessors =
       optional_number(typed.multiprocessors, "--multiprocessors", 0, std::numeric_limits<int>::max());
-  if (options.collective.multiprocessors == 0 &&
-      std::ranges::any_of(options.operations, &Operation::needs_communicator)) {
-    throw UsageError("--multiprocessors 0: kernels carry what a communicator does, expected at least 1");
+  if (options.collective.multiprocessors == 0 && !options.operations.empty() &&
+      std::ranges::all_of(options.operations, &Operation::needs_communicator)) {
+    throw UsageError(std::string(kernels_carry_communicators));
   }
   if (typed.determinism == "bitwise") {
     options.collective.determinism = Determinism::bitwise;
@@ -156,6 +166,19 @@ void require_consistency(const TypedOptions& typed, const Options& options) {
   if (!typed.dim.empty() && !any([](const Operation* op) { return op->cuts_dimension(); })) {
     throw UsageError(
         fmt::format("--dim applies to scatter and gather, not to {}", options.operations.front()->name()));
+  }
+  // nccl-tests takes both of everything.
+  const bool is_of_nccl_tests =
+      std::ranges::any_of(typed.words, [](const std::string& word) { return word.ends_with("_perf"); });
+  if (options.reductions != std::vector{ReduceKind::sum} && options.reductions.size() == 1 &&
+      !is_of_nccl_tests && !any([](const Operation* op) { return op->sums(); })) {
+    throw UsageError(fmt::format("-o {}: {} reduces nothing, expected an operation that does, as all_reduce",
+                                 typed.reduction, options.operations.front()->name()));
+  }
+  if (options.root.value_or(0) != 0 && !is_of_nccl_tests &&
+      !any([](const Operation* op) { return op->has_root() && !op->is_copy(); })) {
+    throw UsageError(fmt::format("-r {}: {} has no root, expected an operation that has one, as broadcast",
+                                 typed.root, options.operations.front()->name()));
   }
   if (options.launch == LaunchForm::persistent && !any([](const Operation* op) { return !op->is_copy(); })) {
     throw UsageError("sendrecv measures plain copies, which have no persistent form (-G, --persistent)");
@@ -224,7 +247,7 @@ Options parse_options(int argc, const char* const* argv, Mode mode) {
   }
   options.seed = parse_seed(typed->seed);
   if (!options.operations.empty()) require_consistency(*typed, options);
-  if (options.command == Command::explain) require_one_plan(*typed, options);
+  if (options.command == Command::explain) require_one_plan(options);
   parse_runs(*typed, options);
   parse_report(*typed, options);
   return options;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tutti::perf {
@@ -42,6 +43,10 @@ enum class Headline : std::uint8_t { back_to_back, latency };
 
 /// What measurements are compared with.
 enum class PeerChoice : std::uint8_t { none, nccl, mpi };
+
+/// Why a communicator's operations cannot be had with --multiprocessors 0.
+inline constexpr std::string_view kernels_carry_communicators =
+    "--multiprocessors 0: kernels carry what a communicator does, expected at least 1";
 
 /// The command line, checked as far as it can be without looking at devices.
 struct Options {

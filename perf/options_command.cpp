@@ -5,18 +5,31 @@
 #include "usage_error.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include <fmt/format.h>
 
 namespace tutti::perf {
 namespace {
 
-[[noreturn]] void refuse_operation(const std::string& name, Mode mode) {
+std::vector<std::string> names_of_operations(Mode mode) {
   std::vector<std::string> names;
   for (const Operation* operation : collective_operations(mode)) names.emplace_back(operation->name());
   if (mode == Mode::single_process) names.emplace_back("sendrecv");
+  return names;
+}
+
+/// The one that was meant, of `names` or of what other libraries call them; empty if it is like none.
+std::string operation_meant(const std::string& name, std::vector<std::string> names) {
+  for (const char* const other : {"reduce", "all_reduce", "reduce_scatter"}) names.emplace_back(other);
+  return nearest(name, names);
+}
+
+[[noreturn]] void refuse_operation(const std::string& name, Mode mode) {
+  std::vector<std::string> names = names_of_operations(mode);
   for (const char* const other : {"all", "topo", "explain", "tensors"}) names.emplace_back(other);
-  const std::string meant = nearest(name, names);
+  const std::string meant = operation_meant(name, names);
   const std::string last = names.back();
   names.pop_back();
   throw UsageError(
@@ -41,6 +54,11 @@ std::vector<const Operation*> parse_operations(const std::vector<std::string>& n
   for (std::size_t i = 1; i < names.size(); ++i) {
     if (names[i] != "all" && find_operation(names[i], Mode::ranks) == nullptr &&
         find_operation(names[i], Mode::single_process) == nullptr) {
+      const std::string meant = operation_meant(names[i], names_of_operations(mode));
+      if (!meant.empty()) {
+        throw UsageError(fmt::format("'{}' after '{}' is not an operation: did you mean {}?", names[i],
+                                     names[i - 1], meant));
+      }
       throw UsageError(
           fmt::format("unexpected '{}' after '{}' (sizes are given with -b and -e)", names[i], names[i - 1]));
     }
@@ -51,6 +69,24 @@ std::vector<const Operation*> parse_operations(const std::vector<std::string>& n
   return all;
 }
 
+/// What `topo` and `explain` have a use of, which measure nothing: what chooses devices and transports. Of
+/// files (-J, --csv, --baseline) parse_report says more.
+constexpr std::string_view used_by_both[] = {
+    "-g", "--backend", "--devices",         "--topology", "--groups",    "--transport",
+    "-J", "--csv",     "--multiprocessors", "--baseline", "--tolerance", "--determinism"};
+constexpr std::string_view used_by_explain[] = {"-d", "-o", "-r", "--dim", "--tensors"};
+
+void require_used_options(const TypedOptions& typed, Command command) {
+  const auto is_in = [](const auto& names, const std::string& name) {
+    return std::ranges::find(names, name) != std::end(names);
+  };
+  for (const std::string& name : typed.given) {
+    if (is_in(used_by_both, name) || (command == Command::explain && is_in(used_by_explain, name))) continue;
+    throw UsageError(fmt::format("{}: expected no {}: nothing is measured",
+                                 command == Command::explain ? "explain" : "topo", name));
+  }
+}
+
 void parse_explain(const TypedOptions& typed, Options& options) {
   const std::vector<std::string>& words = typed.words;
   if (words.size() < 2)
@@ -58,6 +94,12 @@ void parse_explain(const TypedOptions& typed, Options& options) {
   options.operations = parse_operations(words[1], options.mode);
   if (options.operations.size() != 1 || !options.operations.front()->collective()) {
     throw UsageError(fmt::format("explain: '{}' is not one collective", words[1]));
+  }
+  if (!options.operations.front()->moves_tensors()) {
+    throw UsageError(
+        fmt::format("explain: '{}' moves nothing that a transport would carry, expected an "
+                    "operation with a size, as broadcast",
+                    words[1]));
   }
   if (options.operations.front()->has_unequal_parts()) {
     throw UsageError(fmt::format("explain: '{}' has parts of unequal lengths, expected equal ones, as {}",
@@ -86,9 +128,11 @@ void parse_command(const TypedOptions& typed, Options& options) {
   if (words[0] == "topo") {
     take_at_most(1);
     options.command = Command::topo;
+    require_used_options(typed, options.command);
   } else if (words[0] == "explain") {
     take_at_most(3);
     options.command = Command::explain;
+    require_used_options(typed, options.command);
     parse_explain(typed, options);
   } else if (words[0] == "tensors") {
     if (words.size() < 2) throw UsageError("tensors: which list? For instance: tutti-perf tensors resnet50");
@@ -101,13 +145,11 @@ void parse_command(const TypedOptions& typed, Options& options) {
   }
 }
 
-void require_one_plan(const TypedOptions& typed, const Options& options) {
+void require_one_plan(const Options& options) {
   if (options.dtypes.size() > 1) throw UsageError("explain: -d is all, expected one type");
   if (options.reductions.size() > 1) throw UsageError("explain: -o is all, expected one reduction");
   if (!options.root) throw UsageError("explain: -r is all, expected one root");
   if (options.dims.size() > 1) throw UsageError("explain: --dim is all, expected 0 or 1");
-  if (options.launch == LaunchForm::persistent || !typed.iterations.empty())
-    throw UsageError("explain: expected no -n, -G or --persistent: nothing is launched");
 }
 
 }  // namespace tutti::perf

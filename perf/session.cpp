@@ -98,6 +98,10 @@ void Session::gather_members() {
 }
 
 void Session::join_local_devices() {
+  if (settings_.multiprocessors == 0) {
+    communicator_refusal_ = kernels_carry_communicators;
+    return;
+  }
   try {
     communicator_ = std::make_unique<Communicator>(settings_);
     members_.communicator = communicator_.get();

@@ -362,6 +362,18 @@ TEST(PerfCommandLine, WhatNeedsACommunicatorIsLeftOutWhereThereIsNone) {
   EXPECT_NE(outcome.out.find("options.devices has 17 entries"), std::string::npos) << outcome.out;
 }
 
+TEST(PerfCommandLine, WhatCopyEnginesCannotDoIsLeftOutAndTheRunGoesOn) {
+  const Outcome outcome = run({"broadcast", "all_gather", "barrier", "-b", "4K", "-e", "4K", "-n", "1",
+                               "--devices", "2", "--multiprocessors", "0"});
+  EXPECT_EQ(outcome.status, 0) << outcome.error;
+  for (const char* const operation : {"all_gather", "barrier"})
+    EXPECT_NE(outcome.out.find(std::string("# not measured: ") + operation +
+                               ": --multiprocessors 0: kernels carry what a communicator does"),
+              std::string::npos)
+        << outcome.out;
+  EXPECT_NE(outcome.out.find(" 4096 "), std::string::npos) << outcome.out;
+}
+
 TEST(PerfCommandLine, CtrlCEndsARunPromptlyAndSaysSo) {
   const Program program(tutti_perf({"broadcast", "-b", "1M", "-e", "1M", "-n", "1000000", "--devices", "2"}));
   program.wait_for("# broadcast");

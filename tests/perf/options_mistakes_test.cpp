@@ -4,6 +4,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -60,6 +61,10 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"exlpain", "broadcast", "1M"}, "did you mean explain?"},
       {{"hypercube"}, "'hypercube' is not an operation: expected broadcast, "},
       {{"broadcast", "64M"}, "unexpected '64M' after 'broadcast' (sizes are given with -b and -e)"},
+      {{"broadcast", "all_reducee"},
+       "'all_reducee' after 'broadcast' is not an operation: did you mean all_reduce?"},
+      {{"broadcast", "gathr", "-b", "1K"}, "did you mean gather?"},
+      {{"all_reducee"}, "did you mean all_reduce?"},
       {{"broadcast", "gather", "topo"}, "unexpected 'topo' after 'gather'"},
       {{"topo", "broadcast"}, "unexpected 'broadcast' after 'topo'"},
       {{"tensors", "resnet50", "1M"}, "unexpected '1M' after 'resnet50'"},
@@ -71,8 +76,9 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "-b", "12Q"}, "-b: '12Q'"},
       {{"broadcast", "-b", "2M", "-e", "1M"}, "-e"},
       {{"broadcast", "-f", "1"}, "-f"},
-      {{"broadcast", "-i", "0"}, "-i"},
-      {{"broadcast", "-i", "8", "-f", "2"}, "exclude"},
+      {{"broadcast", "-i", "0"}, "-i: '0' is not valid: expected 1 byte or more"},
+      {{"broadcast", "-i", "8", "-f", "2"}, "-i 8 and -f 2 exclude each other: expected one of them"},
+      {{"broadcast", "-G", "20", "-n", "5"}, "-G 20 and -n 5 exclude each other: "},
       {{"broadcast", "-n", "0"}, "-n: '0'"},
       {{"broadcast", "-n", "many"}, "-n: 'many'"},
       {{"broadcast", "-w", "-1"}, "-w"},
@@ -85,7 +91,8 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "-d", "flot"}, "-d: 'flot' is not an element type: did you mean float32?"},
       {{"broadcast", "-d", "quaternion"}, "-d: 'quaternion' is not an element type: expected float16, "},
       {{"broadcast", "-d", "uint32"}, "-d: there is no element type uint32: take int32"},
-      {{"broadcast", "-o", "mean"}, "-o: 'mean' is not valid: expected sum, avg, premul_sum, min, "},
+      {{"broadcast", "-o", "mean"},
+       "-o: 'mean' is not valid: expected sum, avg, premul_sum (or mulsum), min, "},
       {{"all_reduce", "-d", "complex64", "-o", "absmax"}, "-o absmax: elements of complex64 do not have it"},
       {{"all_reduce", "-o", "band"}, "-o band: elements of float32 do not have it"},
       {{"all_reduce", "-d", "bool", "-o", "avg"}, "-o avg: elements of bool do not have it"},
@@ -97,7 +104,9 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast", "--transport", "pigeon"},
        "--transport: 'pigeon' is not valid: expected auto, p2p, nccl or staged"},
       {{"broadcast", "--multiprocessors", "-1"}, "--multiprocessors: '-1'"},
-      {{"all_reduce", "--multiprocessors", "0"}, "--multiprocessors 0"},
+      {{"all_reduce", "--multiprocessors", "0"},
+       "--multiprocessors 0: kernels carry what a communicator does"},
+      {{"all_reduce", "all_gather", "--multiprocessors", "0"}, "expected at least 1"},
       {{"broadcast", "--backend", "rocm"}, "--backend: 'rocm'"},
       {{"broadcast", "--backend", "cuda", "--devices", "4"}, "--devices"},
       {{"broadcast", "--devices", "0"}, "--devices: '0'"},
@@ -119,6 +128,8 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
       {{"broadcast_coalesced", "--tensors", "/"}, "--tensors: '/'"},
       {{"explain"}, "which operation"},
       {{"explain", "broadcast"}, "which size"},
+      {{"explain", "barrier"}, "explain: 'barrier' moves nothing that a transport would carry, expected an"},
+      {{"explain", "barrier", "1M"}, "explain: 'barrier' moves nothing"},
       {{"explain", "all", "1M"}, "'all'"},
       {{"explain", "broadcast", "big"}, "'big'"},
   };
@@ -128,6 +139,81 @@ TEST(PerfOptions, MistakesAreOneLineThatNamesThem) {
         << mistake.mentions << " is not in: " << message;
     EXPECT_EQ(message.find('\n'), std::string::npos) << message;
   }
+}
+
+TEST(PerfOptions, WhatMeasuresNothingHasNoUseOfWhatMeasurementsHave) {
+  for (const char* const option : {"-b",
+                                   "-e",
+                                   "-i",
+                                   "-f",
+                                   "-n",
+                                   "-w",
+                                   "-m",
+                                   "-N",
+                                   "-T",
+                                   "-u",
+                                   "-a",
+                                   "-I",
+                                   "-K",
+                                   "-S",
+                                   "-M",
+                                   "-G",
+                                   "--peer",
+                                   "--repetitions",
+                                   "--buffer-sets",
+                                   "--cpu",
+                                   "--results",
+                                   "--seed",
+                                   "-c",
+                                   "-R"}) {
+    for (const bool explains : {true, false}) {
+      const std::string message = usage_error_of([&] {
+        static_cast<void>(explains ? parsed({"explain", "broadcast", "1M", option, "1"})
+                                   : parsed({"topo", option, "1"}));
+      });
+      EXPECT_EQ(message, (explains ? "explain: expected no " : "topo: expected no ") + std::string(option) +
+                             ": nothing is measured");
+    }
+  }
+  EXPECT_EQ(usage_error_of([] {
+              static_cast<void>(parsed({"topo", "--persistent"}));
+            }),
+            "topo: expected no --persistent: nothing is measured");
+  EXPECT_EQ(usage_error_of([] {
+              static_cast<void>(parsed({"topo", "--iters=3"}));
+            }),
+            "topo: expected no -n: nothing is measured");
+  EXPECT_EQ(usage_error_of([] {
+              static_cast<void>(parsed({"topo", "-r", "1"}));
+            }),
+            "topo: expected no -r: nothing is measured");
+  EXPECT_EQ(parsed({"topo", "-g", "2", "--groups", "2", "--transport", "p2p"}, Mode::ranks).groups, 2);
+  EXPECT_EQ(parsed({"explain", "scatter", "1M", "-d", "half", "-r", "1", "--dim", "1"}).root, 1);
+}
+
+TEST(PerfOptions, AReductionOrARootThatNoneOfTheOperationsHasIsRefused) {
+  const Mistake mistakes[] = {
+      {{"broadcast", "-o", "max"}, "-o max: broadcast reduces nothing, expected an operation that does"},
+      {{"broadcast", "gather", "-o", "mulsum"}, "-o mulsum: broadcast reduces nothing"},
+      {{"explain", "gather", "1M", "-o", "max"}, "-o max: gather reduces nothing"},
+      {{"all_gather", "-r", "3"}, "-r 3: all_gather has no root, expected an operation that has one"},
+      {{"all_reduce", "all_gather", "-r", "1"}, "-r 1: all_reduce_add has no root"},
+      {{"sendrecv", "-r", "1"}, "-r 1: sendrecv has no root"},
+  };
+  for (const auto& [words, mentions] : mistakes) {
+    const std::string message = usage_error_of([&] { static_cast<void>(parsed(words)); });
+    EXPECT_NE(message.find(mentions), std::string::npos) << mentions << " is not in: " << message;
+  }
+  for (const std::initializer_list<const char*> words :
+       {std::initializer_list<const char*>{"all", "-r", "3", "-o", "max"},
+        {"all_gather", "broadcast", "-r", "3"},
+        {"broadcast", "reduce", "-o", "max"},
+        {"all_gather", "-r", "all", "-o", "all"},
+        {"all_gather", "-r", "0", "-o", "sum"}})
+    EXPECT_FALSE(parsed(words).operations.empty());
+  // nccl-tests takes them of each operation.
+  EXPECT_EQ(parsed({"all_reduce_perf", "-r", "3"}).root, 3);
+  EXPECT_EQ(parsed({"all_gather_perf", "-o", "max", "-r", "3"}).reductions, std::vector{ReduceKind::max});
 }
 
 }  // namespace

@@ -35,6 +35,8 @@ TEST(PerfOptions, DefaultsMeasureOneOperationCheckedAndEager) {
 TEST(PerfOptions, TakeReductions) {
   EXPECT_EQ(parsed({"all_reduce"}).reductions, std::vector{ReduceKind::sum});
   EXPECT_EQ(parsed({"all_reduce", "-o", "avg"}).reductions, std::vector{ReduceKind::avg});
+  EXPECT_EQ(parsed({"all_reduce", "-o", "premul_sum"}).reductions, std::vector{ReduceKind::premul_sum});
+  EXPECT_EQ(parsed({"all_reduce_perf", "-o", "mulsum"}).reductions, std::vector{ReduceKind::premul_sum});
   EXPECT_EQ(parsed({"all_reduce", "--op", "all"}).reductions.size(), all_reduce_kinds.size());
 }
 
@@ -183,6 +185,11 @@ TEST(PerfOptions, ResultsAreGivenOrReturned) {
   EXPECT_EQ(parsed({"all", "--results", "new"}).results, ResultForm::returned);
 }
 
+TEST(PerfOptions, NoMultiprocessorsAreForWhatCopyEnginesCanDo) {
+  EXPECT_EQ(parsed({"broadcast", "all_gather", "--multiprocessors", "0"}).collective.multiprocessors, 0);
+  EXPECT_EQ(parsed({"topo", "--multiprocessors", "0"}).collective.multiprocessors, 0);
+}
+
 TEST(PerfOptions, VirtualDevicesImplyTheHostBackend) {
   EXPECT_EQ(parsed({"broadcast", "--devices", "4"}).backend, "host");
   EXPECT_EQ(parsed({"broadcast", "--topology", "two-islands"}).backend, "host");
@@ -245,7 +252,7 @@ TEST(PerfOptions, TakeOrRefuseWhateverIsTyped) {
        "4"},
       {"broadcast_coalesced", "--tensors", "1000x1K", "--persistent", "-J", "out.json", "--seed", "7"},
       {"all", "-i", "4096", "-e", "64K", "-G", "20", "--topology", "two-islands", "--determinism", "bitwise"},
-      {"explain", "reduce_add", "16M", "--root", "1", "--results", "out", "--peer", "none", "--backend",
+      {"explain", "reduce_add", "16M", "--root", "1", "-d", "half", "--transport", "p2p", "--backend",
        "host"}};
   const auto values =
       test::with_strange_numbers({"=", "-", "--", "x", "K", "G", "all", "-b", "--peer", "mpi", "resnet50"});

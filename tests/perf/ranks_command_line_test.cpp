@@ -235,8 +235,10 @@ TEST(PerfRanksCommandLine, WhatMpiCannotSumIsLeftOutWithTheReason) {
 
 TEST(PerfRanksCommandLine, WrongElementsOfAllRanksAreCountedAndAreStatusOne) {
   for (const std::string operation : {"broadcast", "gather", "all_gather", "sendrecv"}) {
-    const Outcome outcome = run(3, {operation, "-b", "64K", "-e", "64K", "-n", "2", "--buffer-sets", "1",
-                                    "-r", "1", "--inject-corruption"});
+    std::vector<std::string> words{operation, "-b", "64K",           "-e", "64K",
+                                   "-n",      "2",  "--buffer-sets", "1",  "--inject-corruption"};
+    if (operation == "broadcast" || operation == "gather") words.insert(words.end(), {"-r", "1"});
+    const Outcome outcome = run(3, words);
     EXPECT_EQ(outcome.status, 1) << outcome.out << outcome.error;
     // One of each output: the root's, or every rank's in both placements, of which sendrecv has one.
     const std::string wrong = operation == "gather" ? "1" : operation == "sendrecv" ? "3" : "6";
