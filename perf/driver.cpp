@@ -33,6 +33,7 @@ class Driver {
 
   void start_cycle(int cycle) {
     cycle_ = cycle;
+    position_ = {.number = 0, .of = cases_of_a_cycle()};
     listener_.start_cycle(cycle);
   }
 
@@ -70,13 +71,25 @@ class Driver {
         skip({in_words(operation, what), reason, Skipped::Cause::too_small});
         continue;
       }
-      listener_.start_row(operation, what);
+      ++position_.number;
+      listener_.start_row(operation, what, position_);
       deadline_.hold(in_words(operation, what), [&] { measure_case(operation, what); });
     }
     listener_.finish_operation(operation);
   }
 
  private:
+  [[nodiscard]] std::size_t cases_of_a_cycle() const {
+    std::size_t cases = 0;
+    for (const Operation* const operation : options_.operations) {
+      if (!session_.refusal(*operation).empty()) continue;
+      cases += static_cast<std::size_t>(
+          std::ranges::count_if(cases_of(*operation, options_, session_.members_of(*operation)),
+                                [&](const Case& what) { return too_small(*operation, what).empty(); }));
+    }
+    return cases;
+  }
+
   void measure_case(const Operation& operation, Case what) {
     Row row;
     session_.together([&] {
@@ -256,6 +269,7 @@ class Driver {
   Results& results_;
   Listener& listener_;
   int cycle_ = 1;
+  Position position_;
   RowDeadline deadline_;
   Measurer measurer_;
 };

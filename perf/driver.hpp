@@ -6,10 +6,17 @@
 #include "results.hpp"
 #include "session.hpp"
 
+#include <cstddef>
 #include <functional>
 #include <string_view>
 
 namespace tutti::perf {
+
+/// Which of the cases that a cycle measures.
+struct Position {
+  std::size_t number = 1;  ///< from 1
+  std::size_t of = 1;
+};
 
 /// What the driver tells while it works.
 class Listener {
@@ -24,7 +31,7 @@ class Listener {
   /// The rows that follow belong to this operation.
   virtual void start_operation(const Operation& operation) = 0;
   /// About to measure; may take a while.
-  virtual void start_row(const Operation& operation, const Case& what) = 0;
+  virtual void start_row(const Operation& operation, const Case& what, const Position& position) = 0;
   virtual void finish_row(const Operation& operation, const Row& row) = 0;
   virtual void skip_row(const Skipped& skipped) = 0;
   virtual void finish_operation(const Operation& operation) = 0;

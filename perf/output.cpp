@@ -20,6 +20,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -137,7 +138,12 @@ void Output::complain(const std::string& text) const {
 Progress::Progress(bool speaks) : visible_(speaks && isatty(STDERR_FILENO) == 1) {}
 
 void Progress::show(const std::string& text) const {
-  if (visible_) static_cast<void>(std::fputs(fmt::format("\r\033[K{}", text).c_str(), stderr));
+  if (!visible_) return;
+  winsize size{};
+  // The cursor stays behind the text: a full line would be followed by another.
+  const bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+  const std::size_t room = is_known ? std::size_t{size.ws_col} - 1 : text.size();
+  static_cast<void>(std::fputs(fmt::format("\r\033[K{}", text.substr(0, room)).c_str(), stderr));
 }
 
 ResultFile::ResultFile(std::string option, std::string name)

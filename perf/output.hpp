@@ -31,7 +31,8 @@ class Output {
   mutable bool has_lost_its_reader_ = false;
 };
 
-/// Shows what is being measured on the standard error stream, if that is a terminal.
+/// Shows what is being measured on the standard error stream, if that is a terminal: in one line of it, of
+/// which nothing is left when it is cleared.
 class Progress {
  public:
   explicit Progress(bool speaks);

@@ -7,6 +7,30 @@
 
 namespace tutti::perf {
 
+std::string progress_in_words(const Options& options, const Operation& operation, const Case& what,
+                              const Position& position, int cycle) {
+  std::string text(operation.name());
+  if (operation.moves_tensors()) {
+    text += fmt::format(" {} {}", name_of(what.dtype),
+                        what.tensors.empty() ? format_size(what.bytes) : options.tensors_name);
+  }
+  if (operation.sums() && options.reductions.size() > 1)
+    text += fmt::format(" {}", name_of_reduction(what.reduce_kind));
+  if (operation.is_copy()) {
+    text += fmt::format(" {} to {}", what.root, what.partner);
+  } else if (operation.has_root() && !options.root) {
+    text += fmt::format(" root {}", what.root);
+  }
+  if (operation.cuts_dimension() && options.dims.size() > 1) text += fmt::format(" dim {}", what.dim);
+  text += fmt::format(", row {} of {}", position.number, position.of);
+  if (options.cycles == 0) {
+    text += fmt::format(", cycle {}", cycle);
+  } else if (options.cycles > 1) {
+    text += fmt::format(", cycle {} of {}", cycle, options.cycles);
+  }
+  return text + " ...";
+}
+
 void TablePrinter::start_operation(const Operation& operation) {
   dim_ = 0;
   choice_.clear();
@@ -15,12 +39,12 @@ void TablePrinter::start_operation(const Operation& operation) {
 }
 
 void TablePrinter::start_cycle(int cycle) {
+  cycle_ = cycle;
   if (options_.cycles != 1) output_.print(fmt::format("#\n# cycle {}\n", cycle));
 }
 
-void TablePrinter::start_row(const Operation& operation, const Case& what) {
-  progress_.show(fmt::format("{} {} {} ...", operation.name(), name_of(what.dtype),
-                             what.tensors.empty() ? format_size(what.bytes) : options_.tensors_name));
+void TablePrinter::start_row(const Operation& operation, const Case& what, const Position& position) {
+  progress_.show(progress_in_words(options_, operation, what, position, cycle_));
 }
 
 void TablePrinter::finish_row(const Operation& operation, const Row& row) {

@@ -13,6 +13,11 @@ namespace tutti::perf {
 /// Whether a run goes on when nobody reads its table any more.
 enum class WithoutReader : std::uint8_t { ends, goes_on };
 
+/// What a terminal shows while a row is measured: "all_reduce_add float32 1M max, row 3 of 48, cycle 2 of 5
+/// ...". Root and reduction are named where a run has several.
+[[nodiscard]] std::string progress_in_words(const Options& options, const Operation& operation,
+                                            const Case& what, const Position& position, int cycle);
+
 /// Prints the table row by row.
 class TablePrinter final : public Listener {
  public:
@@ -27,7 +32,7 @@ class TablePrinter final : public Listener {
 
   void start_cycle(int cycle) override;
   void start_operation(const Operation& operation) override;
-  void start_row(const Operation& operation, const Case& what) override;
+  void start_row(const Operation& operation, const Case& what, const Position& position) override;
   void finish_row(const Operation& operation, const Row& row) override;
   void skip_row(const Skipped& skipped) override;
   void finish_operation(const Operation& operation) override;
@@ -41,6 +46,7 @@ class TablePrinter final : public Listener {
   const Columns& columns_;
   WithoutReader without_reader_;
   Progress progress_;
+  int cycle_ = 1;
   int dim_ = 0;
   std::string choice_;  ///< what carried the last row of tutti's
   std::vector<Row> pairs_;

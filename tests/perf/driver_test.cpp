@@ -150,7 +150,7 @@ class Quiet final : public Listener {
  public:
   void start_cycle(int) override {}
   void start_operation(const Operation&) override {}
-  void start_row(const Operation&, const Case&) override {}
+  void start_row(const Operation&, const Case&, const Position&) override {}
   void finish_row(const Operation&, const Row&) override {}
   void skip_row(const Skipped&) override {}
   void finish_operation(const Operation&) override {}
