@@ -84,8 +84,8 @@ std::vector<Case> cases_of(const Operation& operation, const Options& options, c
   const std::vector<int> dims = operation.cuts_dimension() ? options.dims : std::vector<int>{0};
   const std::vector<ReduceKind> kinds =
       operation.sums() ? options.reductions : std::vector<ReduceKind>{ReduceKind::sum};
-  const int first_root = options.root.value_or(0);
-  const int last_root = operation.has_root() ? options.root.value_or(members.count - 1) : first_root;
+  const int first_root = operation.has_root() ? options.root.value_or(0) : 0;
+  const int last_root = operation.has_root() ? options.root.value_or(members.count - 1) : 0;
   for (std::size_t type = 0; type < options.dtypes.size(); ++type) {
     base.dtype = options.dtypes[type];
     if (!operation.moves_tensors()) {

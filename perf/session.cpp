@@ -28,7 +28,10 @@ Session::Session(const Options& options, Processes& processes) : processes_(proc
   job_.mode = processes.are_ranks() ? Mode::ranks : Mode::single_process;
   topology_ = start_library(options, processes.are_ranks());
   choose_devices(options);
-  if (options.root && *options.root >= members_.count) {
+  const bool have_root = std::ranges::any_of(options.operations, [](const Operation* operation) {
+    return operation->has_root() && !operation->is_copy();
+  });
+  if (have_root && options.root && *options.root >= members_.count) {
     throw UsageError(fmt::format("-r: root {} is not one of the {} {} (0 to {})", *options.root,
                                  members_.count, processes.are_ranks() ? "members" : "devices",
                                  members_.count - 1));

@@ -374,6 +374,14 @@ TEST(PerfCommandLine, WhatCopyEnginesCannotDoIsLeftOutAndTheRunGoesOn) {
   EXPECT_NE(outcome.out.find(" 4096 "), std::string::npos) << outcome.out;
 }
 
+TEST(PerfCommandLine, NcclTestsMayNameARootWhereThereIsNone) {
+  for (const char* const operation : {"all_reduce_perf", "sendrecv_perf"}) {
+    const Outcome outcome = run({operation, "-b", "4K", "-e", "4K", "-n", "1", "--devices", "2", "-r", "9"});
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+  }
+  EXPECT_EQ(run({"all_reduce_perf", "broadcast", "--devices", "2", "-r", "9"}).status, 2);
+}
+
 TEST(PerfCommandLine, CtrlCEndsARunPromptlyAndSaysSo) {
   const Program program(tutti_perf({"broadcast", "-b", "1M", "-e", "1M", "-n", "1000000", "--devices", "2"}));
   program.wait_for("# broadcast");
