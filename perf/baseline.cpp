@@ -127,8 +127,8 @@ class Document {
   Json json_;
 };
 
-std::string text_of(const Json& value) {
-  if (value.is_null()) return "default";
+std::string text_of(const Json& value, const char* nothing = "unknown") {
+  if (value.is_null()) return nothing;
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
@@ -160,16 +160,17 @@ std::map<std::string, std::string> told_by(const Json& document) {
   }
   const Json& settings = part_of(document, "settings");
   for (const auto& [name, spoken] : of_settings) {
-    if (settings.is_object() && settings.contains(name)) all[spoken] = text_of(settings.at(name));
+    if (settings.is_object() && settings.contains(name)) all[spoken] = text_of(settings.at(name), "default");
   }
   return all;
 }
 
-/// Those of the environment that change how devices and transports behave.
-std::map<std::string, std::string> variables_of(const Json& document) {
+/// Those of the environment that change how devices and transports behave; nothing if the document does not
+/// tell.
+std::optional<std::map<std::string, std::string>> variables_of(const Json& document) {
   std::map<std::string, std::string> all;
   const Json& variables = part_of(document, "environment");
-  if (!variables.is_object()) return all;
+  if (!variables.is_object()) return std::nullopt;
   for (const auto& [name, value] : variables.items()) {
     if (std::ranges::find(told_elsewhere, name) == std::end(told_elsewhere)) all[name] = text_of(value);
   }
@@ -241,16 +242,19 @@ std::vector<std::string> Baseline::differences(const std::string& document) cons
     if (before != told_.end() && before->second != value)
       all.push_back(fmt::format("{} {}, was {}", name, value, before->second));
   }
-  const std::map<std::string, std::string> variables = variables_of(now);
-  std::map<std::string, std::string> names = variables;
-  names.insert(variables_.begin(), variables_.end());
+  const std::optional<std::map<std::string, std::string>> variables = variables_of(now);
+  std::map<std::string, std::string> names;
+  if (variables && variables_) {
+    names = *variables;
+    names.insert(variables_->begin(), variables_->end());
+  }
   const auto in = [](const std::map<std::string, std::string>& some, const std::string& name) {
     const auto found = some.find(name);
     return found == some.end() ? std::string("unset") : found->second;
   };
   for (const auto& [name, value] : names) {
-    if (in(variables, name) != in(variables_, name))
-      all.push_back(fmt::format("{} {}, was {}", name, in(variables, name), in(variables_, name)));
+    if (in(*variables, name) != in(*variables_, name))
+      all.push_back(fmt::format("{} {}, was {}", name, in(*variables, name), in(*variables_, name)));
   }
   if (!launches_differ_.empty()) all.push_back(launches_differ_);
   return all;

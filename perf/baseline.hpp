@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,9 +49,9 @@ class Baseline {
 
   std::string file_;
   std::string about_;
-  std::map<std::string, std::string> told_;       ///< of its machine, devices and settings, by their names
-  std::map<std::string, std::string> variables_;  ///< of its environment
-  std::string launches_differ_;                   ///< how, of the first row that does; empty: of none
+  std::map<std::string, std::string> told_;  ///< of its machine, devices and settings, by their names
+  std::optional<std::map<std::string, std::string>> variables_;  ///< of its environment
+  std::string launches_differ_;  ///< how, of the first row that does; empty: of none
   double tolerance_;
   Headline headline_;
   std::map<std::string, Time> times_;  ///< of what identifies a measurement

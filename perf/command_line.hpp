@@ -10,8 +10,8 @@ namespace tutti::perf {
 /// The command line as typed, with what holds where nothing was: only words, no meaning yet.
 struct TypedOptions {
   std::vector<std::string> words;  ///< OP; topo; explain OP SIZE; tensors LIST
-  std::vector<std::string>
-      given;  ///< the options that were typed, each by its letter, or its name if it has none
+  /// The options that were typed, each by its letter, or its name if it has none.
+  std::vector<std::string> given;
   std::string begin = "8";
   std::string end;
   std::string increment;

@@ -27,8 +27,7 @@ void parse_runs(const TypedOptions& typed, Options& options) {
   if (options.calls_of_a_launch > 1 && options.results == ResultForm::returned) {
     throw UsageError(
         fmt::format("-m {} and --results new exclude each other: calls of a launch would need results of "
-                    "their own, expected "
-                    "-m 1",
+                    "their own, expected -m 1",
                     options.calls_of_a_launch));
   }
   options.reports_memory = parse_number(typed.memory_report, "-M", 0, 1) == 1;

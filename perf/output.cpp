@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 
 /// Whoever has stopped reading is waited for so long once the run is to end.
 constexpr std::chrono::milliseconds last_patience = 500ms;
-/// What pipes and terminals take without keeping the writer, if they take anything.
+/// Pipes that have any room take so much at once, and terminals most of it.
 constexpr std::size_t piece = 256;
 
 /// Whether something can be written, now or when somebody reads; false, with EAGAIN, if an interrupt has come
@@ -83,8 +83,14 @@ std::string reason_of_last_failure() {
 /// A file beside another, until it takes its place.
 class FileBeside {
  public:
-  explicit FileBeside(const std::string& name)
-      : path_(name + ".XXXXXX"), file_(mkostemp(path_.data(), O_CLOEXEC)) {}
+  explicit FileBeside(const std::string& name) {
+    constexpr int tries = 100;
+    const std::filesystem::path folder = std::filesystem::path(name).parent_path();
+    for (int i = 0; i < tries && (i == 0 || errno == EEXIST) && file_ < 0; ++i) {
+      path_ = folder / fmt::format(".tutti-perf-{}-{}", getpid(), i);
+      file_ = open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+  }
   FileBeside(const FileBeside&) = delete;
   FileBeside& operator=(const FileBeside&) = delete;
   ~FileBeside() {
@@ -93,42 +99,48 @@ class FileBeside {
     if (!has_moved_) unlink(path_.c_str());
   }
   [[nodiscard]] bool is_open() const noexcept { return file_ >= 0; }
-  /// As whole, or false with the reason in `errno`.
-  bool write(std::string_view text) const {
+  /// As a whole, and where it stays, or false with the reason in `errno`.
+  [[nodiscard]] bool write(std::string_view text) const {
     while (!text.empty()) {
       const ssize_t written = ::write(file_, text.data(), text.size());
       if (written < 0 && errno != EINTR) return false;
       if (written > 0) text.remove_prefix(static_cast<std::size_t>(written));
     }
-    return true;
+    return fsync(file_) == 0 || errno == EINVAL || errno == ENOTSUP;  // as some file systems have none
   }
-  /// Likewise. It may be read and written as what was there before, or as a new file.
-  bool take_the_place_of(const std::string& name) {
+  /// Those who could read and write what was there before can do so again, as far as may be. False where it
+  /// cannot be replaced, as of what is mounted by itself.
+  [[nodiscard]] bool take_the_place_of(const std::string& name) {
     struct stat before {};
-    mode_t mode = 0;
     if (stat(name.c_str(), &before) == 0) {
-      mode = before.st_mode & 07777U;
-    } else {
-      const mode_t masked = umask(0);
-      umask(masked);
-      mode = 0666U & ~masked;
+      static_cast<void>(fchown(file_, before.st_uid, before.st_gid) == 0 &&
+                        fchmod(file_, before.st_mode & 0777U) == 0);
     }
-    has_moved_ = fchmod(file_, mode) == 0 && rename(path_.c_str(), name.c_str()) == 0;
+    has_moved_ = rename(path_.c_str(), name.c_str()) == 0;
     return has_moved_;
   }
 
  private:
-  std::string path_;
-  int file_;
+  std::filesystem::path path_;
+  int file_ = -1;
   bool has_moved_ = false;
 };
+
+/// Whether a new file may take the place of what has the name, if anything has.
+bool may_be_replaced(const std::string& name) {
+  struct stat file {};
+  if (lstat(name.c_str(), &file) != 0) return true;
+  if (stat(name.c_str(), &file) != 0) return false;  // a link to what is not there
+  return S_ISREG(file.st_mode) && file.st_nlink == 1 && !is_ours_already(name) &&
+         access(name.c_str(), W_OK) == 0;
+}
 
 }  // namespace
 
 void Output::print(const std::string& text) const {
-  if (!speaks_ || is_broken_ || has_lost_its_reader_) return;
+  if (!speaks_ || is_broken_ || has_lost_its_reader_ || has_given_up_) return;
   if (std::fflush(stdout) != EOF && write_all(STDOUT_FILENO, text)) return;
-  (errno == EPIPE || errno == EAGAIN ? has_lost_its_reader_ : is_broken_) = true;
+  (errno == EPIPE ? has_lost_its_reader_ : errno == EAGAIN ? has_given_up_ : is_broken_) = true;
 }
 
 void Output::complain(const std::string& text) const {
@@ -143,19 +155,22 @@ void Progress::show(const std::string& text) const {
   // The cursor stays behind the text: a full line would be followed by another.
   const bool is_known = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
   const std::size_t room = is_known ? std::size_t{size.ws_col} - 1 : text.size();
-  static_cast<void>(std::fputs(fmt::format("\r\033[K{}", text.substr(0, room)).c_str(), stderr));
+  pollfd terminal{.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+  if (poll(&terminal, 1, 0) != 1) return;  // nobody sees it
+  const std::string line = fmt::format("\r\033[K{}", text.substr(0, room));
+  static_cast<void>(::write(STDERR_FILENO, line.data(), std::min(line.size(), piece)) < 0);
 }
 
 ResultFile::ResultFile(std::string option, std::string name)
     : option_(std::move(option)), name_(std::move(name)) {
   if (name_.empty()) return;
-  std::error_code unknown;
-  const bool was_there = std::filesystem::exists(name_, unknown);
-  if (was_there && (!is_file(name_) || is_ours_already(name_) || access(name_.c_str(), W_OK) != 0)) {
+  const bool was_there = is_file(name_);
+  std::error_code failure;
+  target_ = was_there ? std::filesystem::canonical(name_, failure).string() : name_;  // a link stays one
+  if (failure || !may_be_replaced(name_)) {
     open_where_it_is();
     return;
   }
-  target_ = was_there ? std::filesystem::canonical(name_).string() : name_;  // a link stays one
   errno = 0;
   const FileBeside first(target_);
   if (!first.is_open() && was_there) {
@@ -180,13 +195,16 @@ void ResultFile::open_where_it_is() {
 void ResultFile::write(const std::string& text) {
   errno = 0;
   bool is_written = false;
+  if (!file_.is_open()) {
+    FileBeside whole(target_);
+    const bool is_whole = whole.is_open() && whole.write(text);
+    is_written = is_whole && whole.take_the_place_of(target_);
+    if (is_whole && !is_written) open_where_it_is();
+  }
   if (file_.is_open()) {
     shorten_to(0);
     file_ << text << std::flush;
     is_written = static_cast<bool>(file_);
-  } else {
-    FileBeside whole(target_);
-    is_written = whole.is_open() && whole.write(text) && whole.take_the_place_of(target_);
   }
   if (!is_written) {
     throw std::runtime_error(

@@ -29,6 +29,7 @@ class Output {
   std::string program_;
   mutable bool is_broken_ = false;
   mutable bool has_lost_its_reader_ = false;
+  mutable bool has_given_up_ = false;  ///< nobody has read after an interrupt
 };
 
 /// Shows what is being measured on the standard error stream, if that is a terminal: in one line of it, of
@@ -45,9 +46,9 @@ class Progress {
 
 /// A file that is written at the end of a run, as a whole: a new one takes the place of what was there
 /// before, which stays if the disk is full. A name that cannot be written should not cost the run, so a first
-/// byte is written before, beside the file. What is no regular file, and one in a folder that takes no
-/// others, is written where it is; its first byte is white space then, which readers of JSON pass over where
-/// it cannot be taken back.
+/// byte is written before, beside the file. What is no regular file, has several names, or cannot be
+/// replaced, is written where it is; its first byte is white space then, which readers of JSON pass over
+/// where it cannot be taken back.
 class ResultFile {
  public:
   /// `option` has named it. An empty name: there is none. Throws UsageError where nothing can be written.

@@ -123,7 +123,7 @@ struct Results {
   bool interrupted = false;
   std::string failure;  ///< what ended the run early; empty: nothing did
 
-  /// Not where checks are off, nor where nothing has moved.
+  /// Not where checks are off, nor of barriers alone.
   [[nodiscard]] bool are_any_checked() const noexcept;
   /// Over all rows, peers included.
   [[nodiscard]] std::uint64_t wrong() const noexcept;

@@ -53,6 +53,10 @@ TEST(PerfLaunchedAs, ASingleRankOfALauncherIsARank) {
 TEST(PerfLaunchedAs, AScriptThatForgetsTheRankIsToldSo) {
   EXPECT_EQ(launched_with({{"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}}).meeting, Meeting::tcp);
   EXPECT_EQ(launched_with({{"WORLD_SIZE", "2"}}).meeting, Meeting::none);
+  const LaunchedAs step = launched_with(
+      {{"WORLD_SIZE", "2"}, {"LOCAL_RANK", "0"}, {"SLURM_STEP_NUM_TASKS", "4"}, {"SLURM_PROCID", "3"}});
+  EXPECT_EQ(step.size, 4);
+  EXPECT_EQ(step.rank, 3);
 }
 
 TEST(PerfLaunchedAs, OfSeveralLaunchersTheInnermostCounts) {

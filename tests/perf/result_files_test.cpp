@@ -23,6 +23,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
+/// Until nothing more comes into a pipe.
+void wait_until_full(int pipe) {
+  for (int before = -1, bytes = 0; before != bytes || bytes == 0;) {
+    before = bytes;
+    std::this_thread::sleep_for(300ms);
+    ASSERT_EQ(ioctl(pipe, FIONREAD, &bytes), 0);
+  }
+}
+
 class ResultFiles : public testing::Test {
  protected:
   ResultFiles() { std::filesystem::create_directory(folder_); }
@@ -86,24 +95,46 @@ TEST_F(ResultFiles, LinksAndPermissionsStay) {
   EXPECT_EQ(nlohmann::json::parse(content_of(in_folder("file.json")))["rows"].size(), 1U);
 }
 
+TEST_F(ResultFiles, OneOfSeveralNamesAndALinkToNothingAreWrittenWhereTheyAre) {
+  std::ofstream(in_folder("one.json")) << "old";
+  std::filesystem::create_hard_link(in_folder("one.json"), in_folder("two.json"));
+  std::filesystem::create_symlink("new.json", in_folder("link.json"));
+  for (const char* const name : {"one.json", "link.json"}) {
+    const Outcome outcome =
+        outcome_of(by_shell(std::string("exec \"$PERF\" broadcast -b 1K -e 1K -n 2 --devices 2 -J ") + name));
+    EXPECT_EQ(outcome.status, 0) << outcome.error;
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(in_folder("link.json")));
+  for (const char* const name : {"two.json", "new.json"})
+    EXPECT_EQ(nlohmann::json::parse(content_of(in_folder(name)))["rows"].size(), 1U) << name;
+}
+
 TEST_F(ResultFiles, AReaderThatHasStoppedKeepsNoRunFromItsEnd) {
   const std::string pipe = in_folder("pipe");
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   const Program program(
       by_shell("exec \"$PERF\" barrier -N 0 -n 1 -w 0 --repetitions 1 --devices 2 -J run.json >pipe"));
-  // Until it is full.
-  for (int before = -1, bytes = 0; before != bytes || bytes == 0;) {
-    before = bytes;
-    std::this_thread::sleep_for(300ms);
-    ASSERT_EQ(ioctl(reader, FIONREAD, &bytes), 0);
-  }
+  wait_until_full(reader);
   program.interrupt();
   EXPECT_EQ(program.wait(), 0) << program.error();
   close(reader);
   const auto document = nlohmann::json::parse(content_of(in_folder("run.json")));
   EXPECT_EQ(document["summary"]["interrupted"], true);
   EXPECT_GE(document["rows"].size(), 100U);
+}
+
+TEST_F(ResultFiles, ARunThatIsCutOffSaysSoThoughNobodyReads) {
+  const std::string pipe = in_folder("pipe");
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const Program program(
+      by_shell("exec \"$PERF\" barrier -N 1000000 -n 1 -w 0 --repetitions 1 --devices 2 >pipe"));
+  wait_until_full(reader);
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait(), 130);
+  close(reader);
+  expect_one_line_about(program.error(), "interrupted after");
 }
 
 TEST_F(ResultFiles, ATerminalThatGoesEndsARunAsCtrlCDoes) {
