@@ -44,10 +44,13 @@ bool are_one_file(const std::string& one, const std::string& other) {
   std::error_code unknown;
   const std::filesystem::file_status status = std::filesystem::status(one, unknown);
   const bool is_device = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
-  const auto place_of = [&unknown](const std::string& name) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(name, unknown), unknown);
+  const auto place_of = [](const std::string& name) {
+    std::error_code failure;
+    const std::filesystem::path whole = std::filesystem::absolute(name);
+    const std::filesystem::path place = std::filesystem::weakly_canonical(whole, failure);
+    return failure ? whole : place;
   };
-  return one == other || (!is_device && place_of(one) == place_of(other));
+  return !is_device && place_of(one) == place_of(other);
 }
 
 }  // namespace

@@ -108,13 +108,13 @@ class FileBeside {
     }
     return fsync(file_) == 0 || errno == EINVAL || errno == ENOTSUP;  // as some file systems have none
   }
-  /// Those who could read and write what was there before can do so again, as far as may be. False where it
-  /// cannot be replaced, as of what is mounted by itself.
+  /// Those who could read and write what was there before can do so again, as far as may be, and nobody else.
+  /// False where it cannot be replaced, as of what is mounted by itself.
   [[nodiscard]] bool take_the_place_of(const std::string& name) {
     struct stat before {};
     if (stat(name.c_str(), &before) == 0) {
-      static_cast<void>(fchown(file_, before.st_uid, before.st_gid) == 0 &&
-                        fchmod(file_, before.st_mode & 0777U) == 0);
+      static_cast<void>(fchown(file_, before.st_uid, before.st_gid) == 0);
+      static_cast<void>(fchmod(file_, before.st_mode & 0777U) == 0);
     }
     has_moved_ = rename(path_.c_str(), name.c_str()) == 0;
     return has_moved_;

@@ -23,14 +23,28 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// Until nothing more comes into a pipe.
-void wait_until_full(int pipe) {
-  for (int before = -1, bytes = 0; before != bytes || bytes == 0;) {
-    before = bytes;
-    std::this_thread::sleep_for(300ms);
-    ASSERT_EQ(ioctl(pipe, FIONREAD, &bytes), 0);
+/// Has a pipe open, which it makes, and reads nothing.
+class StalledReader {
+ public:
+  explicit StalledReader(const std::string& pipe) {
+    EXPECT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    pipe_ = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   }
-}
+  StalledReader(const StalledReader&) = delete;
+  StalledReader& operator=(const StalledReader&) = delete;
+  ~StalledReader() { close(pipe_); }
+  /// Until nothing more comes into it.
+  void wait_until_full() const {
+    for (int before = -1, bytes = 0; before != bytes || bytes == 0;) {
+      before = bytes;
+      std::this_thread::sleep_for(300ms);
+      ASSERT_EQ(ioctl(pipe_, FIONREAD, &bytes), 0);
+    }
+  }
+
+ private:
+  int pipe_ = -1;
+};
 
 class ResultFiles : public testing::Test {
  protected:
@@ -110,30 +124,24 @@ TEST_F(ResultFiles, OneOfSeveralNamesAndALinkToNothingAreWrittenWhereTheyAre) {
 }
 
 TEST_F(ResultFiles, AReaderThatHasStoppedKeepsNoRunFromItsEnd) {
-  const std::string pipe = in_folder("pipe");
-  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const StalledReader reader(in_folder("pipe"));
   const Program program(
       by_shell("exec \"$PERF\" barrier -N 0 -n 1 -w 0 --repetitions 1 --devices 2 -J run.json >pipe"));
-  wait_until_full(reader);
+  reader.wait_until_full();
   program.interrupt();
   EXPECT_EQ(program.wait(), 0) << program.error();
-  close(reader);
   const auto document = nlohmann::json::parse(content_of(in_folder("run.json")));
   EXPECT_EQ(document["summary"]["interrupted"], true);
   EXPECT_GE(document["rows"].size(), 100U);
 }
 
 TEST_F(ResultFiles, ARunThatIsCutOffSaysSoThoughNobodyReads) {
-  const std::string pipe = in_folder("pipe");
-  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  const int reader = open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const StalledReader reader(in_folder("pipe"));
   const Program program(
       by_shell("exec \"$PERF\" barrier -N 1000000 -n 1 -w 0 --repetitions 1 --devices 2 >pipe"));
-  wait_until_full(reader);
+  reader.wait_until_full();
   program.signal(SIGTERM);
   EXPECT_EQ(program.wait(), 130);
-  close(reader);
   expect_one_line_about(program.error(), "interrupted after");
 }
 
