@@ -212,11 +212,8 @@ Baseline::Baseline(const Options& options)
   for (auto& [key, times] : each) times_[key].microseconds = summarize(std::move(times)).median;
   told_ = told_by(document.json());
   variables_ = variables_of(document.json());
-  const auto text = [&document](const char* name) {
-    const Json& value = part_of(document.json(), name);
-    return value.is_string() ? value.get<std::string>() : "unknown";
-  };
-  about_ = fmt::format("{}, commit {}", text("date"), text("commit"));
+  about_ = fmt::format("{}, commit {}", text_of(part_of(document.json(), "date")),
+                       text_of(part_of(document.json(), "commit")));
 }
 
 void Baseline::compare(Row& row, const Job& job) {
@@ -233,8 +230,7 @@ void Baseline::compare(Row& row, const Job& job) {
   }
 }
 
-std::vector<std::string> Baseline::differences(const std::string& document) const {
-  const Json now = Json::parse(document);
+std::vector<std::string> Baseline::differences(const Json& now) const {
   std::vector<std::string> all;
   const std::map<std::string, std::string> told = told_by(now);
   for (const auto& [name, value] : told) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,9 +31,9 @@ class Baseline {
   [[nodiscard]] const std::string& file() const noexcept { return file_; }
   /// When it was measured and of which commit, such as "2026-11-24T22:26Z, commit 1a2b3c4".
   [[nodiscard]] const std::string& about() const noexcept { return about_; }
-  /// In what its run differs from the one whose document -J would write as `document`: machine, devices,
-  /// software and settings, such as "host node1, was node0". What one of both does not tell is left out.
-  [[nodiscard]] std::vector<std::string> differences(const std::string& document) const;
+  /// In what its run differs from one of these `circumstances_of`: machine, devices, software and settings,
+  /// such as "host node1, was node0". What one of both does not tell is left out.
+  [[nodiscard]] std::vector<std::string> differences(const nlohmann::ordered_json& now) const;
   /// How much slower a time may be, in per cent.
   [[nodiscard]] double tolerance() const noexcept { return tolerance_; }
   /// Which times are compared.

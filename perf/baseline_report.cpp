@@ -2,7 +2,7 @@
 #include "baseline_report.hpp"
 
 #include "columns.hpp"
-#include "json.hpp"
+#include "json_rows.hpp"
 
 #include <algorithm>
 
@@ -14,17 +14,6 @@ namespace {
 std::string in_words(const BaselineVerdict::Change& change) {
   return fmt::format("{}: {} us, was {} ({} %)", change.what, format_figure(change.microseconds),
                      format_figure(change.before), format_change(change.microseconds / change.before));
-}
-
-/// What -J would write of the run, without its rows.
-std::string circumstances(const Results& results, const Options& options) {
-  Results without_rows;
-  without_rows.provenance = results.provenance;
-  without_rows.topology = results.topology;
-  without_rows.job = results.job;
-  without_rows.device_count = results.device_count;
-  without_rows.peer = results.peer;
-  return to_json(options, without_rows, {});
 }
 
 }  // namespace
@@ -61,7 +50,7 @@ std::string format_baseline(const Results& results, const Options& options) {
   std::string text =
       fmt::format("# baseline {} ({}): {} time(s) compared, {} slower by more than {} %\n", baseline.file(),
                   baseline.about(), verdict.compared, verdict.slower.size(), baseline.tolerance());
-  if (const auto differences = baseline.differences(circumstances(results, options)); !differences.empty())
+  if (const auto differences = baseline.differences(circumstances_of(options, results)); !differences.empty())
     text += fmt::format("#   differs from the baseline in: {}\n", fmt::join(differences, "; "));
   for (const BaselineVerdict::Change& change : verdict.slower)
     text += fmt::format("#   slower: {}\n", in_words(change));

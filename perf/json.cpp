@@ -153,7 +153,7 @@ Json settings_of(const Options& options) {
           {"seed", options.seed}};
 }
 
-Json baseline_of(const Results& results) {
+Json baseline_of(const Options& options, const Results& results) {
   const BaselineVerdict verdict = compare_with_baseline(results);
   Json slower = Json::array();
   for (const BaselineVerdict::Change& change : verdict.slower)
@@ -161,6 +161,7 @@ Json baseline_of(const Results& results) {
         {{"what", change.what}, {"time_us", change.microseconds}, {"baseline_us", change.before}});
   return {{"file", results.baseline->file()},
           {"about", results.baseline->about()},
+          {"differs_in", results.baseline->differences(circumstances_of(options, results))},
           {"tolerance_percent", results.baseline->tolerance()},
           {"compared", verdict.compared},
           {"slower", std::move(slower)},
@@ -170,8 +171,7 @@ Json baseline_of(const Results& results) {
 
 }  // namespace
 
-std::string to_json(const Options& options, const Results& results,
-                    const std::vector<std::string>& command_line) {
+Json circumstances_of(const Options& options, const Results& results) {
   Json document = {{"schema", "tutti-perf/2"},
                    {"version", tutti::version()},
                    {"date", text_or_null(results.provenance.date)},
@@ -182,7 +182,7 @@ std::string to_json(const Options& options, const Results& results,
                    {"system", text_or_null(results.provenance.system)},
                    {"driver", text_or_null(results.provenance.driver)},
                    {"cuda", text_or_null(results.provenance.cuda)},
-                   {"command_line", command_line},
+                   {"command_line", Json::array()},
                    {"mode", name_of(results.job.mode)},
                    {"ranks", results.job.ranks},
                    {"devices_per_rank", results.job.devices_per_rank},
@@ -200,17 +200,24 @@ std::string to_json(const Options& options, const Results& results,
                    {"devices", devices_of(results.topology)},
                    {"links", links_of(results.topology)},
                    {"environment", environment()},
-                   {"settings", settings_of(options)},
-                   {"rows", Json::array()},
-                   {"not_measured", Json::array()},
-                   {"summary",
-                    {{"wrong", nullptr},
-                     {"wrong_by_tutti", nullptr},
-                     {"average_busbw_gbps", number_or_null(results.average_bus_bandwidth(options.headline))},
-                     {"interrupted", results.interrupted},
-                     {"failure", nullptr}}}};
+                   {"settings", settings_of(options)}};
   if (!results.peer.empty()) document["peer"] = results.peer;
-  if (results.baseline) document["baseline"] = baseline_of(results);
+  return document;
+}
+
+std::string to_json(const Options& options, const Results& results,
+                    const std::vector<std::string>& command_line) {
+  Json document = circumstances_of(options, results);
+  document["command_line"] = command_line;
+  if (results.baseline) document["baseline"] = baseline_of(options, results);
+  document["rows"] = Json::array();
+  document["not_measured"] = Json::array();
+  document["summary"] = {
+      {"wrong", nullptr},
+      {"wrong_by_tutti", nullptr},
+      {"average_busbw_gbps", number_or_null(results.average_bus_bandwidth(options.headline))},
+      {"interrupted", results.interrupted},
+      {"failure", nullptr}};
   if (!results.failure.empty()) document["summary"]["failure"] = results.failure;
   if (results.are_any_checked()) {
     document["summary"]["wrong"] = results.wrong();

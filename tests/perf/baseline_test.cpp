@@ -3,6 +3,7 @@
 #include "perf/columns.hpp"
 #include "perf/exit_status.hpp"
 #include "perf/json.hpp"
+#include "perf/json_rows.hpp"
 #include "perf/table.hpp"
 #include "program.hpp"
 #include "reported_rows.hpp"
@@ -231,7 +232,7 @@ TEST(PerfBaseline, OtherSettingsAreTold) {
   const File file(document);
   Options options;
   options.baseline_file = file.name();
-  EXPECT_EQ(Baseline(options).differences(to_json({}, results, {})),
+  EXPECT_EQ(Baseline(options).differences(circumstances_of({}, results)),
             std::vector<std::string>{"TUTTI_LAUNCH_THREADS unset, was 0"});
 }
 
@@ -287,7 +288,7 @@ TEST(PerfBaseline, WhatIsStrangeInOneIsNamedWithWhatWasExpected) {
   const File file(document.dump());
   Options options;
   options.baseline_file = file.name();
-  EXPECT_TRUE(Baseline(options).differences(to_json({}, results_of({}), {})).empty());
+  EXPECT_TRUE(Baseline(options).differences(circumstances_of({}, results_of({}))).empty());
 }
 
 }  // namespace

@@ -49,11 +49,13 @@ TEST(PerfFiles, ARunIsComparedWithAnOlderOne) {
 
   stretch(document, 1e6);
   std::ofstream(before) << document;
-  const Outcome faster = short_run({"--baseline", before, "-J", after});
+  const Outcome faster = short_run({"--baseline", before, "-J", after, "-m", "2"});
   EXPECT_EQ(faster.status, 0) << faster.error;
   EXPECT_NE(faster.out.find("4 time(s) compared, 0 slower by more than 3 %\n"), std::string::npos)
       << faster.out;
-  EXPECT_EQ(nlohmann::json::parse(content_of(after))["baseline"]["compared"], 4);
+  const auto compared = nlohmann::json::parse(content_of(after))["baseline"];
+  EXPECT_EQ(compared["compared"], 4);
+  EXPECT_EQ(compared["differs_in"], nlohmann::json({"-m 2, was 1"}));
 
   stretch(document, 1e-12);
   document["rows"][1]["size"] = 4;
