@@ -29,11 +29,14 @@ class Driver {
         results_(results),
         listener_(listener),
         deadline_(options.row_timeout, [&session](const std::string& reason) { session.abort(reason); }),
-        measurer_(options, session) {}
+        measurer_(options, session) {
+    position_.of = 0;
+    for_each_case([this](const Operation&, const Case&) { ++position_.of; });
+  }
 
   void start_cycle(int cycle) {
     cycle_ = cycle;
-    position_ = {.number = 0, .of = cases_of_a_cycle()};
+    position_.number = 0;
     listener_.start_cycle(cycle);
   }
 
@@ -49,14 +52,9 @@ class Driver {
   void foresee() {
     if (peer_ == nullptr) return;
     session_.together([this] {
-      for (const Operation* const operation : options_.operations) {
-        if (!session_.refusal(*operation).empty()) continue;
-        for (const Case& what : cases_of(*operation, options_, session_.members_of(*operation))) {
-          if (too_small(*operation, what).empty())
-            peer_->foresee(static_cast<std::size_t>(sets_of(*operation, what)),
-                           operand_bytes(*operation, what));
-        }
-      }
+      for_each_case([this](const Operation& operation, const Case& what) {
+        peer_->foresee(static_cast<std::size_t>(sets_of(operation, what)), operand_bytes(operation, what));
+      });
     });
   }
 
@@ -79,15 +77,15 @@ class Driver {
   }
 
  private:
-  [[nodiscard]] std::size_t cases_of_a_cycle() const {
-    std::size_t cases = 0;
+  /// Of those that a cycle measures.
+  template <class Visit>
+  void for_each_case(Visit&& visit) const {
     for (const Operation* const operation : options_.operations) {
       if (!session_.refusal(*operation).empty()) continue;
-      cases += static_cast<std::size_t>(
-          std::ranges::count_if(cases_of(*operation, options_, session_.members_of(*operation)),
-                                [&](const Case& what) { return too_small(*operation, what).empty(); }));
+      for (const Case& what : cases_of(*operation, options_, session_.members_of(*operation))) {
+        if (too_small(*operation, what).empty()) visit(*operation, what);
+      }
     }
-    return cases;
   }
 
   void measure_case(const Operation& operation, Case what) {
