@@ -53,11 +53,12 @@ LaunchedAs launched_as(const std::function<const char*(const char*)>& variable) 
   }
   if (const std::optional<int> rank = number(variable("PMIX_RANK")))
     return {Meeting::mpi, std::nullopt, rank};
-  if (!are_set && has_all(of_slurm)) return by(Meeting::tcp, of_slurm);
-  // A script's, of which the rank may have been forgotten; containers often have these of one process.
-  const bool may_be_started = are_set || (has("WORLD_SIZE") && has("LOCAL_RANK"));
-  if (may_be_started && number(variable("WORLD_SIZE")) != 1) return by(Meeting::tcp, of_torchrun);
-  return has_all(of_slurm) ? by(Meeting::tcp, of_slurm) : LaunchedAs{};
+  // A script's; containers often have these of one process.
+  const bool are_several = has("WORLD_SIZE") && number(variable("WORLD_SIZE")) != 1;
+  if (are_set && are_several) return by(Meeting::tcp, of_torchrun);
+  if (has_all(of_slurm)) return by(Meeting::tcp, of_slurm);
+  // A script's that has forgotten the rank, which is told when the ranks are to meet.
+  return are_several && has("LOCAL_RANK") ? by(Meeting::tcp, of_torchrun) : LaunchedAs{};
 }
 
 }  // namespace tutti::perf
