@@ -28,12 +28,7 @@ TEST_P(TeamRounds, DoTheSameWhenGraphsReplayThem) {
     }
     complete(call);
     call.tells_host = call.counts_done = false;
-    std::vector<GraphHandle> graphs;
-    for (std::uint32_t member = 0; member < members(); ++member) {
-      machine().begin_capture(team().stream(member), CaptureErrorMode::thread);
-      team().enqueue(call, member);
-      graphs.push_back(machine().end_capture(team().stream(member), nullptr));
-    }
+    const std::vector<GraphHandle> graphs = capture(call);
     for (int replay = 0; replay < 2; ++replay) {
       if (team().random().one_in(3)) team().delay(any_member());
       for (std::uint32_t member = 0; member < members(); ++member)

@@ -336,12 +336,7 @@ TEST_P(TeamRounds, AreReplayedByGraphsAmongOthers) {
         TeamExercise::copy(call.part(reader, 3), place, to[reader] + i * bytes, bytes);
       }
     }
-    std::vector<GraphHandle> graphs;
-    for (std::uint32_t member = 0; member < members(); ++member) {
-      machine().begin_capture(team().stream(member), CaptureErrorMode::thread);
-      team().enqueue(call, member);
-      graphs.push_back(machine().end_capture(team().stream(member), nullptr));
-    }
+    const std::vector<GraphHandle> graphs = capture(call);
     for (int replay = 0; replay < 200; ++replay) {
       for (std::uint32_t reader = 0; reader < members(); ++reader) {
         const StreamRef stream = team().stream(reader);

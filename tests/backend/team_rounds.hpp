@@ -92,6 +92,16 @@ class TeamRounds : public testing::TestWithParam<WindowMemory> {
     team().enqueue(call);
     team().check_if_full();
   }
+  /// By member: the graph of its parts.
+  std::vector<GraphHandle> capture(const TeamCall& call) {
+    std::vector<GraphHandle> graphs;
+    for (std::uint32_t member = 0; member < members(); ++member) {
+      machine().begin_capture(team().stream(member), CaptureErrorMode::thread);
+      team().enqueue(call, member);
+      graphs.push_back(machine().end_capture(team().stream(member), nullptr));
+    }
+    return graphs;
+  }
   /// Runs so many calls, scaled, of `least` to `most` rounds each. `add` is given each of the rounds to add
   /// work to, and counts on where it takes more of them.
   void run_many(std::int64_t calls, std::int64_t least, std::int64_t most,
