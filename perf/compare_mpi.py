@@ -29,9 +29,9 @@ import time
 from command import fail, must_take_files
 from command import run as run_command
 from compare_torch import find_program
+from reporting.documents import PLACES
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
-PLACES = ("out_of_place", "in_place")
 MEASURED = (["all"], ["all_reduce", "-o", "min"])  # in each run
 BUSY = 0.1  # a share of the machine's time from which others are in the way
 

@@ -5,11 +5,11 @@ import math
 import statistics
 from dataclasses import dataclass
 
+from .documents import PLACES
 from .markdown import GENERATED, row
 from .series import TUTTI, format_figure, format_size
 
 SCHEMA = "tutti-compare-builds/1"
-PLACES = ("out_of_place", "in_place")
 TITLES = {
     "all": "one process, eager",
     "ranks-all": "a process per device, eager",

@@ -7,6 +7,7 @@ import statistics
 from dataclasses import dataclass, replace
 
 TORCH = "torch"  # the table of a comparison with PyTorch, in which several runs are of one go
+PLACES = ("out_of_place", "in_place")  # of a row, which has either or both
 FACTS = ("date", "commit", "gpus", "host", "cpu", "processor", "driver", "cuda", "compiler", "system")
 
 
@@ -232,6 +233,6 @@ def median_of(runs):
         "interrupted": any(s.get("interrupted") for s in summaries),
         "failure": next((s["failure"] for s in summaries if s.get("failure")), None),
     }
-    merged = [own[0] | {place: measured(own, place) for place in ("out_of_place", "in_place")} for own in rows.values()]
+    merged = [own[0] | {place: measured(own, place) for place in PLACES} for own in rows.values()]
     document = first | {"rows": merged, "summary": summary}
     return Run(runs[0].file, runs[0].table, runs[0].facts, document, len(runs))

@@ -33,6 +33,7 @@ cudaError_t let_next_in(cudaGraphNode_t captured) {
   cudaKernelNodeParams node{};
   const cudaError_t status = cudaGraphKernelNodeGetParams(captured, &node);
   if (status != cudaSuccess) return status;
+  // The table is the first, as in `launch_team_kernel`.
   TeamArguments task = *static_cast<const TeamArguments*>(node.kernelParams[1]);
   task.lets_next_in = true;
   void* parameters[] = {node.kernelParams[0], &task};
